@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from graphopt.ort.devices import Device
     from graphopt.ort.session import Source
     from graphopt.tuning.tuner import Tune, Tuner
-    from graphopt.verification.verifier import Oracle
+    from graphopt.verification.verifier import Verifier
 
 PathLike = str | os.PathLike[str]
 #: A model as callers hold it.
@@ -91,24 +91,24 @@ def working_copy(model: ModelLike) -> tuple[ir.Model, ir.Model | Source, int | N
     return (found, model, size) if readable else (copy(found), found, size)
 
 
-def oracle_for(
+def verifier_for(
     original: ModelLike,
     inputs: InputOptions | None,
     settings: config.Settings,
     device: str | Device | None,
     isolate: bool,
     signature: Signature | None = None,
-) -> tuple[Oracle, str | None]:
+) -> tuple[Verifier, str | None]:
     """The judge of candidates for ``original``, and a remark about the device.
 
     Candidates must have the interface ``signature``; by default that of ``original``.
     """
     from graphopt.inputs.feeds import InputOptions
-    from graphopt.verification.verifier import Oracle
+    from graphopt.verification.verifier import Verifier
 
     chosen, remark = choose_device(device, settings)
     options = inputs or InputOptions(seed=settings.seed)
-    oracle = Oracle(
+    verifier = Verifier(
         original_of(original),
         options=options,
         device=chosen,
@@ -119,7 +119,7 @@ def oracle_for(
         allow_external=settings.allow_external,
         signature=signature,
     )
-    return oracle, remark
+    return verifier, remark
 
 
 def tuner_for(
@@ -154,10 +154,10 @@ def saver_for(
     """What writes a reproducer of each culprit."""
     from graphopt.debug.checks import CheckOptions
     from graphopt.debug.repair import save_found
-    from graphopt.debug.trial import Attempt
+    from graphopt.debug.trial import Trial
     from graphopt.inputs.feeds import InputOptions
 
-    attempt = Attempt(loaded(original), job.pipeline, job.options)
+    attempt = Trial(loaded(original), job.pipeline, job.options)
     chosen, _ = choose_device(device, settings)
     options = inputs or InputOptions(seed=settings.seed)
     check = CheckOptions(

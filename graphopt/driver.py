@@ -40,7 +40,7 @@ from graphopt.util.budget import Budget
 
 if TYPE_CHECKING:
     from graphopt.rewrite.explain import Fused, Missed
-    from graphopt.verification.verifier import Oracle
+    from graphopt.verification.verifier import Verifier
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Job:
     Attributes:
         pipeline: the passes.
         options: what they may do.
-        oracle: judges against the original; needed to verify.
+        verifier: judges against the original; needed to verify.
         verify: judge the result.
         require_verified: fail where nothing can be compared.
         validate_each: check the structure of the model after each pass.
@@ -64,7 +64,7 @@ class Job:
 
     pipeline: Pipeline
     options: Options
-    oracle: Oracle | None = None
+    verifier: Verifier | None = None
     verify: bool = False
     validate_each: bool = False
     verify_each: bool = False
@@ -129,7 +129,7 @@ class Job:
         if self.validate_each or self.verify_each:
             from graphopt.instrument.validate_each import ValidateEach
 
-            watchers.append(ValidateEach(self.oracle if self.verify_each else None, self.options.numerics))
+            watchers.append(ValidateEach(self.verifier if self.verify_each else None, self.options.numerics))
         return watchers
 
     def _check_given(self) -> None:
@@ -137,19 +137,19 @@ class Job:
 
         It has to where the user said something of its inputs, or asked for that.
         """
-        if not self.verify or self.oracle is None or not (self.oracle.given or self.require_verified):
+        if not self.verify or self.verifier is None or not (self.verifier.given or self.require_verified):
             return
         for watcher in self.watchers:
             watcher.entered("running the original")
-        if self.oracle.refusal is None:
+        if self.verifier.refusal is None:
             return
-        if not self.oracle.given:
+        if not self.verifier.given:
             raise RuntimeFailure(
-                f"not verified: {self.oracle.refusal}",
+                f"not verified: {self.verifier.refusal}",
                 hint="--input and --input-shape give inputs; without --require-verified it is written",
             )
         raise RuntimeFailure(
-            f"with the inputs given, {self.oracle.refusal}",
+            f"with the inputs given, {self.verifier.refusal}",
             hint="change --input, --input-shape, --dim or --dim-range; --no-verify writes it all the same",
         )
 
@@ -184,12 +184,12 @@ class Job:
         return [*missed, *weighed_against(model, missed, cx)]
 
     def _verify(self, model: ir.Model, report: Report) -> None:
-        assert self.oracle is not None, "somebody has to judge"
+        assert self.verifier is not None, "somebody has to judge"
         try:
             libraries = () if self.libraries is None else self.libraries(model)
             for watcher in self.watchers:
                 watcher.entered("verifying")
-            report.verdict = self.oracle.verify(model, numerics=self.options.numerics, libraries=libraries)
+            report.verdict = self.verifier.verify(model, numerics=self.options.numerics, libraries=libraries)
         except InvalidModel as error:
             raise VerificationFailed(f"the optimized model is broken: {error.message}") from error
         except GraphoptError:  # about the original
@@ -254,10 +254,10 @@ def context_for(
 def is_heavy(model: ir.Model, limit: int) -> bool:
     """Whether a run of ``model`` may take more than ``limit`` bytes: a process with a limit is to run it."""
     from graphopt.analysis.result_size import result_bytes
-    from graphopt.ort.risks import may_not_end
+    from graphopt.ort.risks import may_diverge
     from graphopt.transforms.functions.inline_functions import InlineFunctions
 
-    if may_not_end(model) is not None:
+    if may_diverge(model) is not None:
         return True
     if model.functions:  # facts are about values in graphs, not about each call
         model = copy(model)

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class Numerics(IntEnum):
-    """What a rewrite promises of its results; sets the oracle's tolerance and gates pipelines.
+    """What a rewrite promises of its results; sets the verifier's tolerance and gates pipelines.
 
     ``EXACT``: the same bits for all inputs, signed zeros, denormals, NaNs and infinities included.
 

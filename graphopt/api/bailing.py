@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from graphopt import config, ir
 from graphopt.api.optimizing import optimize
-from graphopt.assembly import ModelLike, chosen_settings, loaded, oracle_for, settings_among
+from graphopt.assembly import ModelLike, chosen_settings, loaded, settings_among, verifier_for
 from graphopt.driver import is_heavy, make_options
 from graphopt.errors import VerificationFailed
 from graphopt.instrument.report import Report
@@ -126,10 +126,10 @@ def _judge(
     device: str | Device | None,
 ) -> Verdict:
     """The comparison of the first of ``candidates``; all have to compute what ``original`` does."""
-    oracle, _ = oracle_for(original, inputs, settings, device, is_heavy(original, settings.memory_limit))
+    verifier, _ = verifier_for(original, inputs, settings, device, is_heavy(original, settings.memory_limit))
     numerics = make_options(settings).numerics
-    with oracle:
-        verdicts = [oracle.verify(candidate, numerics=numerics) for candidate in candidates]
+    with verifier:
+        verdicts = [verifier.verify(candidate, numerics=numerics) for candidate in candidates]
     for verdict in verdicts:
         if not verdict.ok:
             raise VerificationFailed(f"the parts do not compute what the model does: {verdict.summary()}")

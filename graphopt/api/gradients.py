@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from graphopt.assembly import ModelLike, choose_device, chosen_settings, loaded, oracle_for
+from graphopt.assembly import ModelLike, choose_device, chosen_settings, loaded, verifier_for
 from graphopt.driver import is_heavy, make_options
 from graphopt.errors import VerificationFailed
 from graphopt.util.arguments import checked
@@ -128,9 +128,9 @@ def verify_split(
         preflight.try_load(Artifact(half).source)
     joint = found.joint.model
     heavy = is_heavy(joint, settings.memory_limit)
-    oracle, _ = oracle_for(joint, inputs, settings, device, heavy)
-    with oracle:
-        verdict = oracle.verify(rejoin(found), numerics=make_options(settings).numerics, signature=False)
+    verifier, _ = verifier_for(joint, inputs, settings, device, heavy)
+    with verifier:
+        verdict = verifier.verify(rejoin(found), numerics=make_options(settings).numerics, signature=False)
     if not verdict.ok:
         raise VerificationFailed(
             f"the two models do not compute what the joint graph does: {verdict.summary()}"

@@ -17,10 +17,10 @@ from graphopt.assembly import (
     chosen_settings,
     libraries_of,
     meant_device,
-    oracle_for,
     produce,
     saver_for,
     tuner_for,
+    verifier_for,
     working_copy,
 )
 from graphopt.context import Options
@@ -228,20 +228,20 @@ def optimize(
     passes, options, inputs = request.passes, replace(request.options, strict_fusion=scopes), request.inputs
     original = copy(candidate) if dims else original
     with contextlib.ExitStack() as stack:
-        oracle, remark = None, None
+        verifier, remark = None, None
         if settings.verify or verify_each:
             for watcher in instruments:
                 watcher.entered("starting onnxruntime")
             heavy = is_heavy(candidate, settings.memory_limit)
             signature = None if reference is None else Signature.of(candidate)
-            oracle, remark = oracle_for(
+            verifier, remark = verifier_for(
                 original if reference is None else reference, inputs, settings, device, heavy, signature
             )
-            stack.enter_context(oracle)
+            stack.enter_context(verifier)
         job = Job(
             passes,
             options,
-            oracle,
+            verifier,
             settings.verify,
             validate_each,
             verify_each,
@@ -316,7 +316,7 @@ def _without_kernels(model: ir.Model, report: Report, passes: Pipeline) -> list[
     if "fuse-groups" not in names or told or any(key[0] == native.DOMAIN for key in model.functions):
         return []
     tuning = report.tuning
-    if tuning is not None and (tuning.kernels_reverted or tuning.found.variant.original):
+    if tuning is not None and (tuning.kernels_reverted or tuning.decision.variant.original):
         return ["no kernel is left, so there is no library"]
     reason = "onnxruntime runs the nodes of the result as well without"
     return [f"no native groups: {reason} (graphopt partition --policy fusion --explain tells of each)"]

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from graphopt import ir
-from graphopt.assembly import ModelLike, chosen_settings, loaded, oracle_for
+from graphopt.assembly import ModelLike, chosen_settings, loaded, verifier_for
 from graphopt.driver import is_heavy, make_options
 from graphopt.errors import VerificationFailed, unknown
 from graphopt.util.arguments import checked
@@ -95,9 +95,9 @@ def with_groups(
     if not settings.verify:
         return model, None
     original = found.model
-    oracle, _ = oracle_for(original, inputs, settings, device, is_heavy(original, settings.memory_limit))
-    with oracle:
-        verdict = oracle.verify(model, numerics=make_options(settings).numerics)
+    verifier, _ = verifier_for(original, inputs, settings, device, is_heavy(original, settings.memory_limit))
+    with verifier:
+        verdict = verifier.verify(model, numerics=make_options(settings).numerics)
     if not verdict.ok:
         raise VerificationFailed(f"the groups do not compute what the model does: {verdict.summary()}")
     return model, verdict

@@ -12,7 +12,7 @@ from graphopt.assembly import (
     chosen_settings,
     libraries_of,
     loaded,
-    oracle_for,
+    verifier_for,
 )
 from graphopt.driver import copy, is_heavy
 from graphopt.numerics import Numerics
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from graphopt.inputs.feeds import InputOptions
-    from graphopt.inputs.run_once import Trial
+    from graphopt.inputs.run_once import TimedRun
     from graphopt.ort.devices import Device
     from graphopt.ort.session import Optimizations
     from graphopt.ort.session_options import SessionChoice
@@ -75,12 +75,12 @@ def verify(
         inputs = within(inputs, vouch(original, dims, dim_ranges), settings.seed)
         fix_dims(candidate, dims or {}, strict=False)  # they may be fixed there already
     heavy = is_heavy(loaded(original), settings.memory_limit)
-    oracle, _ = oracle_for(original, inputs, settings, device, heavy)
-    with oracle:
+    verifier, _ = verifier_for(original, inputs, settings, device, heavy)
+    with verifier:
         found = loaded(candidate)
         if libraries is None:
             libraries = libraries_of(found, settings, choose_device(device, settings)[0]).paths
-        return oracle.verify(found, numerics=numerics, signature=signature, bits=bits, libraries=libraries)
+        return verifier.verify(found, numerics=numerics, signature=signature, bits=bits, libraries=libraries)
 
 
 @checked()
@@ -135,7 +135,7 @@ def try_out(
     optimizations: Optimizations = "default",
     session_options: bool = True,
     libraries: Sequence[str] | None = None,
-) -> Trial:
+) -> TimedRun:
     """Run a model on inputs that are made up to suit it, in shapes that it accepts.
 
     Args:

@@ -15,8 +15,8 @@ from graphopt.assembly import (
     chosen_settings,
     libraries_of,
     loaded,
-    oracle_for,
     settings_among,
+    verifier_for,
 )
 from graphopt.driver import is_heavy, make_options, make_pipeline
 from graphopt.instrument.report import Report
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from graphopt.ort.devices import Device
     from graphopt.profile import Guard, Profile
     from graphopt.specialization.build import Specialization, Specialized
-    from graphopt.verification.verifier import Oracle
+    from graphopt.verification.verifier import Verifier
 
 
 @checked()
@@ -129,8 +129,8 @@ def specialize(
             **arguments,
         )
 
-    def judge(given: InputOptions) -> Oracle:
-        return oracle_for(original, given, settings, device, is_heavy(original, settings.memory_limit))[0]
+    def judge(given: InputOptions) -> Verifier:
+        return verifier_for(original, given, settings, device, is_heavy(original, settings.memory_limit))[0]
 
     found = build(original, how, optimized, BUNDLE if bundle else ONE_MODEL, strict=strict)
     if bundle:

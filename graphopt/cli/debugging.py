@@ -15,7 +15,7 @@ from graphopt.errors import RuntimeFailure
 if TYPE_CHECKING:
     from graphopt.debug.checks import Check, CheckOptions
     from graphopt.debug.culprit import Culprit
-    from graphopt.debug.trial import Attempt
+    from graphopt.debug.trial import Trial
 
 check_options = options.group(
     "Check",
@@ -41,11 +41,11 @@ check_options = options.group(
 )
 
 
-def prepare(run: Run, model: Path, values: dict[str, Any]) -> tuple[Attempt, CheckOptions]:
+def prepare(run: Run, model: Path, values: dict[str, Any]) -> tuple[Trial, CheckOptions]:
     """What is to be run, and how its results are checked; uses ``values`` up."""
     from graphopt import api
     from graphopt.debug.checks import GROWTH, CheckOptions
-    from graphopt.debug.trial import Attempt
+    from graphopt.debug.trial import Trial
     from graphopt.inputs.feeds import InputOptions
     from graphopt.request import prepare as prepare_request
     from graphopt.transforms.scalar.check_aliasing import pairs_of
@@ -67,7 +67,7 @@ def prepare(run: Run, model: Path, values: dict[str, Any]) -> tuple[Attempt, Che
         run.settings.verify_seconds if seconds is None else seconds,
         run.settings.memory_limit,
     )
-    return Attempt(loaded, request.passes, request.options), check
+    return Trial(loaded, request.passes, request.options), check
 
 
 def check_compared(judge: Check) -> None:

@@ -25,7 +25,7 @@ from graphopt import ir
 from graphopt.debug.checks import Check
 from graphopt.debug.culprit import Culprit, neighbourhood
 from graphopt.debug.minimize import minimize
-from graphopt.debug.trial import Outcome, Step, Try, find_node
+from graphopt.debug.trial import RewriteStep, RunTrial, TrialResult, find_node
 from graphopt.errors import VerificationFailed
 from graphopt.rewrite.filter import RewriteLimit, RewriteSite
 
@@ -52,11 +52,11 @@ class _Bracket:
 
     bad: int
     good: int | None = None
-    before: Outcome | None = None
-    after: Outcome | None = None
+    before: TrialResult | None = None
+    after: TrialResult | None = None
 
 
-def _suspects(outcome: Outcome, reason: str) -> list[int]:
+def _suspects(outcome: TrialResult, reason: str) -> list[int]:
     """Numbers of the rewrites that added the nodes named in ``reason``, or their operands: latest first."""
     made = {label: number for number, step in enumerate(outcome.steps, 1) for label in step.made}
     named = quoted_names(reason)
@@ -81,7 +81,7 @@ class Bisection:
     """Looks for what makes a check fail.
 
     Args:
-        attempt: runs the pipeline.
+        trial: runs the pipeline.
         check: judges the results.
         say: told what is going on.
         most: runs of the pipeline after which the interval is narrowed no further.
@@ -92,14 +92,14 @@ class Bisection:
 
     def __init__(
         self,
-        attempt: Try,
+        trial: RunTrial,
         check: Check,
         say: Callable[[str], None] | None = None,
         *,
         most: int | None = None,
     ) -> None:
         self._most = most
-        self._attempt = attempt
+        self._trial = trial
         self._check = check
         self._say = say or (lambda text: None)
         self._known: dict[RewriteLimit, str | None] = {}
@@ -147,16 +147,16 @@ class Bisection:
         culprit.runs = self.runs
         return culprit
 
-    def _untouched(self, base: RewriteLimit) -> Outcome:
+    def _untouched(self, base: RewriteLimit) -> TrialResult:
         """The model before any pass; raises VerificationFailed if the check fails on it."""
         untouched, reason = self._try(replace(base, passes=0))
         if reason is not None:
             raise VerificationFailed(f"the check fails before any pass has run: {reason}")
         return untouched
 
-    def _try(self, limits: RewriteLimit) -> tuple[Outcome, str | None]:
+    def _try(self, limits: RewriteLimit) -> tuple[TrialResult, str | None]:
         """The outcome under ``limits``, and why the check fails."""
-        outcome = self._attempt(limits)
+        outcome = self._trial(limits)
         self.runs += 1
         reason = outcome.error
         if reason is None and limits in self._known:
@@ -169,7 +169,9 @@ class Bisection:
         self._say(f"run {self.runs}: {allowed} rewrites: {reason or 'good'}")
         return outcome, reason
 
-    def _endless(self, base: RewriteLimit, outcome: Outcome, untouched: Outcome, reason: str) -> Culprit:
+    def _endless(
+        self, base: RewriteLimit, outcome: TrialResult, untouched: TrialResult, reason: str
+    ) -> Culprit:
         """What does not come to an end; it is known from the start, and every run of it takes long."""
         assert outcome.blamed is not None and untouched.model is not None
         owner = outcome.blamed.owner
@@ -184,7 +186,7 @@ class Bisection:
 
     # Halving --------------------------------------------------------------------------------
 
-    def _bracket(self, base: RewriteLimit, outcome: Outcome, reason: str) -> _Bracket:
+    def _bracket(self, base: RewriteLimit, outcome: TrialResult, reason: str) -> _Bracket:
         """Try the rewrites first that added the nodes which ``reason`` names, or their operands.
 
         The check fails on ``outcome``. Where it holds before such a rewrite and fails after it, two runs
@@ -238,7 +240,9 @@ class Bisection:
         culprit.lines = neighbourhood(culprit)
         return culprit
 
-    def _find_pass(self, base: RewriteLimit, failing: Outcome, untouched: Outcome, reason: str) -> Culprit:
+    def _find_pass(
+        self, base: RewriteLimit, failing: TrialResult, untouched: TrialResult, reason: str
+    ) -> Culprit:
         """The pass at fault, where the check fails though no rewrite is allowed."""
         good, bad = 0, len(failing.passes)
         before, after = untouched, failing
@@ -272,7 +276,7 @@ class Bisection:
         """A smallest set of other rewrites with which the culprit does harm."""
         guilty = culprit.place
         assert guilty is not None
-        outcome = self._attempt(culprit.limits)
+        outcome = self._trial(culprit.limits)
         self.runs += 1
         others = [place for place in dict.fromkeys(step.place for step in outcome.steps) if place != guilty]
         stop = self.runs + _MINIMIZING
@@ -285,7 +289,7 @@ class Bisection:
             return ()
         return tuple(minimize(others, harmful))
 
-    def _probe(self, base: RewriteLimit, outcome: Outcome) -> int | None:
+    def _probe(self, base: RewriteLimit, outcome: TrialResult) -> int | None:
         """A number of rewrites after which the check fails, though it holds after all of them."""
         total = len(outcome.steps)
         ends = [
@@ -297,7 +301,7 @@ class Bisection:
                 return stop
         return None
 
-    def _find_masked(self, base: RewriteLimit, outcome: Outcome) -> Culprit | None:
+    def _find_masked(self, base: RewriteLimit, outcome: TrialResult) -> Culprit | None:
         """A rewrite that does harm where only its own rule is at work, and what masks it."""
         owners = list(dict.fromkeys(step.place.owner for step in outcome.steps))
         if len(owners) < 2:
@@ -322,7 +326,7 @@ class Bisection:
             return culprit
         return None
 
-    def _find_mask(self, base: RewriteLimit, bad: int, good: int) -> Step:
+    def _find_mask(self, base: RewriteLimit, bad: int, good: int) -> RewriteStep:
         """The rewrite that makes good again what is bad after ``bad`` rewrites."""
         while good - bad > 1:
             middle = (good + bad) // 2

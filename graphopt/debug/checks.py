@@ -2,7 +2,7 @@
 
 ==========  ================================================================================
 numerics    the model, with native kernels or without, computes something else, or is called differently
-            (the oracle decides)
+            (the verifier decides)
 valid       its structure is broken, its interface changed, or onnxruntime does not load it
 crash       a pass or onnxruntime fails or dies; everything runs in a child process
 size        it has more weights or nodes than the original
@@ -38,7 +38,7 @@ from graphopt.ir.signature import Signature, diff
 from graphopt.numerics import Numerics
 from graphopt.ort.devices import CPU, Device
 from graphopt.verification.verdict import Row
-from graphopt.verification.verifier import Oracle
+from graphopt.verification.verifier import Verifier
 
 KINDS = ("numerics", "valid", "crash", "size", "work")
 #: How much larger a result may be, by default, before ``size`` or ``work`` fails.
@@ -142,7 +142,7 @@ def make_check(options: CheckOptions, original: ir.Model, *, empty: bool = True)
     match options.kind:
         case "numerics" | "crash":
             limit = options.memory
-            oracle = Oracle(
+            verifier = Verifier(
                 original,
                 options=options.inputs,
                 device=options.device,
@@ -152,9 +152,9 @@ def make_check(options: CheckOptions, original: ir.Model, *, empty: bool = True)
                 memory=limit,
                 cpu_level=config.current().cpu_level,
             )
-            with oracle:
+            with verifier:
                 yield NumericsCheck(
-                    oracle,
+                    verifier,
                     options.numerics,
                     crashes_only=options.kind == "crash",
                     libraries=lambda model: libraries_for(model, config.current(), options.device).paths,
@@ -170,10 +170,10 @@ def make_check(options: CheckOptions, original: ir.Model, *, empty: bool = True)
 
 
 class NumericsCheck:
-    """The oracle's verdict; once a comparison has failed, on the inputs of that one only.
+    """The verifier's verdict; once a comparison has failed, on the inputs of that one only.
 
     Args:
-        oracle: judges against the original.
+        verifier: judges against the original.
         numerics: how far results may move.
         crashes_only: a model that runs is good, whatever it computes.
         libraries: tells the libraries of operators that go with a model, which is judged with and without.
@@ -182,14 +182,14 @@ class NumericsCheck:
 
     def __init__(
         self,
-        oracle: Oracle,
+        verifier: Verifier,
         numerics: Numerics,
         *,
         crashes_only: bool = False,
         libraries: Callable[[ir.Model], Sequence[str]] | None = None,
         failed: Row | None = None,
     ) -> None:
-        self._oracle, self._numerics, self._crashes_only = oracle, numerics, crashes_only
+        self._verifier, self._numerics, self._crashes_only = verifier, numerics, crashes_only
         self._libraries = libraries or (lambda model: ())
         self._failed = failed
         self._scope = ""
@@ -198,7 +198,7 @@ class NumericsCheck:
         """Compare ``model`` with the original."""
         signature = not self._crashes_only
         try:
-            verdict = self._oracle.verify(
+            verdict = self._verifier.verify(
                 model,
                 numerics=self._numerics,
                 signature=signature,
@@ -224,11 +224,11 @@ class NumericsCheck:
     @property
     def refusal(self) -> str | None:
         """Why nothing can be compared, if so: the original does not run."""
-        return self._oracle.refusal
+        return self._verifier.refusal
 
     def feeds(self) -> Feeds | None:
         """Those of the first comparison that failed."""
-        return None if self._failed is None else self._oracle.feeds(self._failed)
+        return None if self._failed is None else self._verifier.feeds(self._failed)
 
     def scope(self) -> str:
         """Shapes and kinds of values."""

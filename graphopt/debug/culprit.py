@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from graphopt import ir
-from graphopt.debug.trial import Step, find_node
+from graphopt.debug.trial import RewriteStep, find_node
 from graphopt.inputs.feeds import Feeds
 from graphopt.modeldiff.changes import by_key, difference
 from graphopt.modeldiff.printing import printed
@@ -49,7 +49,7 @@ class Culprit:
     lines: list[str] = field(default_factory=list)
     endless: bool = False
     needs: tuple[RewriteSite, ...] = ()
-    masked_by: Step | None = None
+    masked_by: RewriteStep | None = None
     feeds: Feeds | None = None
     owners: tuple[str, ...] = ()
     runs: int = 0

@@ -18,7 +18,7 @@ from graphopt.debug.checks import CheckOptions, make_check
 from graphopt.debug.commands import CommandNotRun
 from graphopt.debug.minimize import minimize
 from graphopt.debug.reproducer import isolated, without_files
-from graphopt.debug.trial import Attempt, find_node
+from graphopt.debug.trial import Trial, find_node
 from graphopt.driver import context_for, copy
 from graphopt.errors import GraphoptError, VerificationFailed
 from graphopt.inputs.feeds import Feeds
@@ -253,7 +253,7 @@ def _resized(model: ir.Model, old: int, new: int) -> ir.Model:
 
 
 class StillFails:
-    """Whether a model fails ``check`` after the pipeline, in the way that ``attempt``'s own model does.
+    """Whether a model fails ``check`` after the pipeline, in the way that ``trial``'s own model does.
 
     A pipeline without passes means that the check is of the model itself.
 
@@ -261,29 +261,29 @@ class StillFails:
         feeds: inputs that showed the latest failure, if there are any.
     """
 
-    def __init__(self, attempt: Attempt, check: CheckOptions, limits: RewriteLimit, child: Child) -> None:
-        self._attempt, self._limits, self._child = attempt, limits, child
+    def __init__(self, trial: Trial, check: CheckOptions, limits: RewriteLimit, child: Child) -> None:
+        self._trial, self._limits, self._child = trial, limits, child
         self._check = without_files(check)
-        self._fails_early = isolated(attempt, self._check, child)(limits).error is not None
+        self._fails_early = isolated(trial, self._check, child)(limits).error is not None
         self._empty = False
         self.feeds: Feeds | None = None
-        if not self(attempt.model):
+        if not self(trial.model):
             self._empty = True  # it may show only where a dim has size 0, which costs more to try
 
     def __call__(self, model: ir.Model) -> bool:
         """Judge ``model``."""
-        attempt, check = self._attempt, self._check
+        trial, check = self._trial, self._check
         try:
             if ir.find_fault(model) is not None:
                 return False
-            if attempt.options.share_buffers:  # which has to be safe before any pass
-                CheckAliasing().run(model, context_for(model, attempt.options))
-            outcome = isolated(attempt.on(model), check, self._child)(self._limits)
+            if trial.options.share_buffers:  # which has to be safe before any pass
+                CheckAliasing().run(model, context_for(model, trial.options))
+            outcome = isolated(trial.on(model), check, self._child)(self._limits)
             if outcome.error is not None or self._fails_early:
                 return outcome.error is not None and self._fails_early
             assert outcome.model is not None
             with make_check(check, model, empty=self._empty) as judge:
-                if attempt.pipeline.steps and check.is_command and judge(model) is not None:
+                if trial.pipeline.steps and check.is_command and judge(model) is not None:
                     return False
                 if judge(outcome.model) is None:
                     return False

@@ -13,7 +13,7 @@ from graphopt.debug.bisect import Bisection
 from graphopt.debug.checks import Check, CheckOptions, NumericsCheck, ValidCheck
 from graphopt.debug.culprit import Culprit
 from graphopt.debug.reproducer import save_culprit
-from graphopt.debug.trial import Attempt
+from graphopt.debug.trial import Trial
 from graphopt.driver import Job, copy
 from graphopt.errors import GraphoptError, NotFused, PassFailed, VerificationFailed
 from graphopt.instrument.report import Dropped, Report
@@ -59,16 +59,16 @@ def repair(
         NotFused: without the dropped rewrites, a scope that is to become one fused operator does not.
         PassFailed: a required pass fails.
     """
-    attempt = Attempt(original, job.pipeline, job.options)
-    _check_required(attempt, job, original)
+    trial = Trial(original, job.pipeline, job.options)
+    _check_required(trial, job, original)
     limits, dropped, runs, number = RewriteLimit(), list[Dropped](), 0, 0
     if _breaks_like_original(job, failure):
-        return _without_passes(job, attempt, limits, dropped, runs, failure)
+        return _without_passes(job, trial, limits, dropped, runs, failure)
     while number < _DROPS and runs < _RUNS:
         for watcher in job.watchers:
             watcher.entered("looking for the rewrite at fault")
         check = _check_of(job, original, failure)
-        bisection = Bisection(attempt, check, most=_RUNS - runs)
+        bisection = Bisection(trial, check, most=_RUNS - runs)
         try:
             culprit = bisection.find(limits, explain=False)
         except VerificationFailed:
@@ -104,17 +104,17 @@ def repair(
                 if not _alike(failure, error):  # it was, and another one is, too
                     limits, failure = everywhere, error
                     dropped.append(more)
-    return _without_passes(job, attempt, limits, dropped, runs, failure)
+    return _without_passes(job, trial, limits, dropped, runs, failure)
 
 
 def _breaks_like_original(job: Job, failure: GraphoptError) -> bool:
     """Whether the result can't be loaded, nor the original once onnxruntime has optimized it."""
     row = failure.row if isinstance(failure, VerificationFailed) else None
     return (
-        job.oracle is not None
+        job.verifier is not None
         and row is not None
         and row.unloadable
-        and job.oracle.default_fault() is not None
+        and job.verifier.default_fault() is not None
     )
 
 
@@ -131,7 +131,7 @@ def _pattern(failure: GraphoptError) -> str:
 
 def _without_passes(
     job: Job,
-    attempt: Attempt,
+    trial: Trial,
     limits: RewriteLimit,
     dropped: Sequence[Dropped],
     runs: int,
@@ -146,11 +146,11 @@ def _without_passes(
     names = {step.name: str(step) for step in optional}
     reason = failure.message.partition(": ")[2]
     failed = isinstance(failure, PassFailed)
-    wrote = dict.fromkeys(step.name.partition("{")[0] for step in attempt(limits).steps)
+    wrote = dict.fromkeys(step.name.partition("{")[0] for step in trial(limits).steps)
     drops = [Dropped(name, "", names[name], reason, failed) for name in wrote if name in names]
     limits = replace(limits, skip=limits.skip | frozenset(names))
     try:
-        return _rerun(job, attempt.model, limits, [*dropped, *drops], runs + 2)
+        return _rerun(job, trial.model, limits, [*dropped, *drops], runs + 2)
     except NotFused:
         raise
     except _FAILURES:
@@ -165,9 +165,9 @@ def _without_passes(
 def _check_of(job: Job, original: ir.Model, failure: GraphoptError | None = None) -> Check:
     """The check that ``job`` failed; it makes the comparison alone by which it failed, if that is known."""
     if job.verify:
-        assert job.oracle is not None
+        assert job.verifier is not None
         row = failure.row if isinstance(failure, VerificationFailed) else None
-        return NumericsCheck(job.oracle, job.options.numerics, libraries=job.libraries, failed=row)
+        return NumericsCheck(job.verifier, job.options.numerics, libraries=job.libraries, failed=row)
     return ValidCheck(original)
 
 
@@ -183,14 +183,14 @@ def _rerun(
     return candidate, report
 
 
-def _check_required(attempt: Attempt, job: Job, original: ir.Model) -> None:
+def _check_required(trial: Trial, job: Job, original: ir.Model) -> None:
     """Whether the fault is already there after the required passes that come first, without bisecting.
 
     Raises:
         VerificationFailed: it is.
     """
     first = list(itertools.takewhile(lambda step: step.required, job.pipeline.passes()))
-    outcome = attempt(RewriteLimit(passes=len(first))) if first else None
+    outcome = trial(RewriteLimit(passes=len(first))) if first else None
     if outcome is None or outcome.model is None or outcome.error is not None:
         return
     reason = _check_of(job, original)(outcome.model)
@@ -229,11 +229,11 @@ def _without(
 
 
 def save_found(
-    folder: Path, attempt: Attempt, check: CheckOptions, command: Sequence[str] = ()
+    folder: Path, trial: Trial, check: CheckOptions, command: Sequence[str] = ()
 ) -> Callable[[Culprit, int], None]:
     """For :func:`repair`: writes a reproducer of each culprit into a folder of its own."""
 
     def found(culprit: Culprit, number: int) -> None:
-        save_culprit(folder / f"dropped-{number}", culprit, attempt, check, command)
+        save_culprit(folder / f"dropped-{number}", culprit, trial, check, command)
 
     return found

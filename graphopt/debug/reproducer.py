@@ -22,7 +22,7 @@ from graphopt.cost import Costs, shipped
 from graphopt.debug.checks import CheckOptions, make_check
 from graphopt.debug.commands import CommandNotRun, keep_files
 from graphopt.debug.culprit import Culprit
-from graphopt.debug.trial import Attempt, IsolatedAttempt, Try, steps_text
+from graphopt.debug.trial import IsolatedTrial, RunTrial, Trial, steps_text
 from graphopt.driver import make_pipeline
 from graphopt.errors import InvalidModel, UsageError, unwritable
 from graphopt.inputs.feeds import Feeds, InputOptions
@@ -155,19 +155,19 @@ class Case:
 
 
 def save_culprit(
-    folder: Path, culprit: Culprit, attempt: Attempt, check: CheckOptions, command: Sequence[str] = ()
+    folder: Path, culprit: Culprit, trial: Trial, check: CheckOptions, command: Sequence[str] = ()
 ) -> bool:
     """Write a reproducer of ``culprit``; returns whether it fails again when replayed.
 
     It is the model right before the rewrite with that rewrite alone, or, where that does not show
     it, the whole run up to it.
     """
-    for model, pipeline, limits, feeds in _forms(culprit, attempt):
+    for model, pipeline, limits, feeds in _forms(culprit, trial):
         case = Case(
             culprit.title,
             culprit.reason,
             tuple(steps_text(pipeline)),
-            attempt.options,
+            trial.options,
             limits,
             check,
             tuple(culprit.lines),
@@ -180,18 +180,16 @@ def save_culprit(
     return False
 
 
-def _forms(
-    culprit: Culprit, attempt: Attempt
-) -> Iterator[tuple[ir.Model, Pipeline, RewriteLimit, Feeds | None]]:
+def _forms(culprit: Culprit, trial: Trial) -> Iterator[tuple[ir.Model, Pipeline, RewriteLimit, Feeds | None]]:
     """What may show the fault again, the smallest first."""
-    guilty = next((item for item in attempt.pipeline.passes() if str(item) == culprit.pass_text), None)
+    guilty = next((item for item in trial.pipeline.passes() if str(item) == culprit.pass_text), None)
     alone = RewriteLimit(first=0)
     if culprit.place is not None and culprit.number:
         alone = RewriteLimit(only=frozenset([culprit.place]))
     for feeds in (culprit.feeds, None) if culprit.feeds is not None else (None,):
         if guilty is not None:
             yield culprit.before, Pipeline((guilty,)), alone, feeds
-        yield attempt.model, attempt.pipeline, culprit.limits, feeds
+        yield trial.model, trial.pipeline, culprit.limits, feeds
 
 
 def save(folder: Path, model: ir.Model, case: Case, feeds: Feeds | None = None) -> None:
@@ -266,18 +264,18 @@ def replay(folder: Path, *, allow_command: bool = False) -> str | None:
             hint="--allow-command lets it, if you trust the folder",
         )
     model = ir.load(folder / _MODEL)
-    attempt = Attempt(model, make_pipeline((), case.pipeline), case.options)
-    return fails(attempt, replace(case.check, folder=folder), case.limits)
+    trial = Trial(model, make_pipeline((), case.pipeline), case.options)
+    return fails(trial, replace(case.check, folder=folder), case.limits)
 
 
-def fails(attempt: Attempt, check: CheckOptions, limits: RewriteLimit) -> str | None:
-    """Why the check fails on what ``attempt`` makes under ``limits``."""
+def fails(trial: Trial, check: CheckOptions, limits: RewriteLimit) -> str | None:
+    """Why the check fails on what ``trial`` makes under ``limits``."""
     with helper() as child:
-        outcome = isolated(attempt, check, child)(limits)
+        outcome = isolated(trial, check, child)(limits)
         if outcome.error is not None:
             return outcome.error
         assert outcome.model is not None
-        with make_check(check, attempt.model) as judge:
+        with make_check(check, trial.model) as judge:
             return judge(outcome.model)
 
 
@@ -286,11 +284,11 @@ def helper() -> Child:
     return Child(preload=("graphopt.debug.trial",))
 
 
-def isolated(attempt: Attempt, check: CheckOptions, child: Child) -> Try:
-    """``attempt``, in ``child`` if the check is about crashes."""
+def isolated(trial: Trial, check: CheckOptions, child: Child) -> RunTrial:
+    """``trial``, in ``child`` if the check is about crashes."""
     if check.kind != "crash":
-        return attempt
-    return IsolatedAttempt(attempt.model, attempt.pipeline, attempt.options, child)
+        return trial
+    return IsolatedTrial(trial.model, trial.pipeline, trial.options, child)
 
 
 def without_files(check: CheckOptions) -> CheckOptions:

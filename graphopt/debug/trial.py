@@ -26,7 +26,7 @@ from graphopt.rewrite.filter import RewriteLimit, RewriteSite
 
 
 @dataclass(frozen=True)
-class Step:
+class RewriteStep:
     """One rewrite of a run, and the pass that made it.
 
     Attributes:
@@ -43,7 +43,7 @@ class Step:
 
 
 @dataclass
-class Outcome:
+class TrialResult:
     """What became of a try.
 
     Attributes:
@@ -56,14 +56,14 @@ class Outcome:
     """
 
     model: ir.Model | None
-    steps: list[Step] = field(default_factory=list)
+    steps: list[RewriteStep] = field(default_factory=list)
     passes: list[str] = field(default_factory=list)
     error: str | None = None
     blamed: RewriteSite | None = None
     endless: bool = False
 
 
-class _Enough(Exception):
+class _PassLimitReached(Exception):
     """As many passes ran as may."""
 
 
@@ -77,13 +77,13 @@ class _Trace(PassInstrumentation):
     def __init__(self, limits: RewriteLimit, journal: Path | None = None) -> None:
         self._limits = limits
         self._journal = None if journal is None else journal.open("w", encoding="utf-8", errors="replace")
-        self.steps: list[Step] = []
+        self.steps: list[RewriteStep] = []
         self.passes: list[str] = []
 
     def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:
         """Note the pass, unless enough have run."""
         if self._limits.passes is not None and index > self._limits.passes:
-            raise _Enough
+            raise _PassLimitReached
         self.passes.append(str(pass_))
         self._write("pass", str(pass_))
 
@@ -91,7 +91,9 @@ class _Trace(PassInstrumentation):
         """The gate."""
         if not self._limits(action):
             return False
-        self.steps.append(Step(RewriteSite(action.owner, action.node), len(self.passes), self.passes[-1]))
+        self.steps.append(
+            RewriteStep(RewriteSite(action.owner, action.node), len(self.passes), self.passes[-1])
+        )
         self._write("rewrite", action.owner, action.node)
         return True
 
@@ -112,7 +114,7 @@ class _Trace(PassInstrumentation):
 
 
 @dataclass(frozen=True)
-class Attempt:
+class Trial:
     """Runs a pipeline over copies of one model, in this process.
 
     Attributes:
@@ -125,17 +127,17 @@ class Attempt:
     pipeline: Pipeline
     options: Options = field(default_factory=Options)
 
-    def __call__(self, limits: RewriteLimit) -> Outcome:
+    def __call__(self, limits: RewriteLimit) -> TrialResult:
         """Run it under ``limits``; an exception of a pass becomes part of the outcome."""
         return run(copy(self.model), self.pipeline, self.options, limits)
 
-    def on(self, model: ir.Model) -> Attempt:
+    def on(self, model: ir.Model) -> Trial:
         """The same for another model."""
         return replace(self, model=model)
 
 
 @dataclass(frozen=True)
-class IsolatedAttempt(Attempt):
+class IsolatedTrial(Trial):
     """The same in a child process, which may die or run for ever.
 
     Attributes:
@@ -146,7 +148,7 @@ class IsolatedAttempt(Attempt):
     child: Child | None = None
     seconds: float = 120.0
 
-    def __call__(self, limits: RewriteLimit) -> Outcome:
+    def __call__(self, limits: RewriteLimit) -> TrialResult:
         """Run it under ``limits``; the death of the process becomes part of the outcome."""
         assert self.child is not None
         with publish.ScratchFolder() as folder:
@@ -164,20 +166,20 @@ class IsolatedAttempt(Attempt):
         return outcome
 
 
-Try = Callable[[RewriteLimit], Outcome]
+RunTrial = Callable[[RewriteLimit], TrialResult]
 
 
 def run(
     model: ir.Model, pipeline: Pipeline, options: Options, limits: RewriteLimit, journal: Path | None = None
-) -> Outcome:
+) -> TrialResult:
     """Run ``pipeline`` over ``model`` in place, under ``limits``."""
     trace = _Trace(limits, journal)
     options = replace(limits.applied_to(options), own=frozenset())  # a failure is part of the outcome
-    outcome = Outcome(model, trace.steps, trace.passes)
+    outcome = TrialResult(model, trace.steps, trace.passes)
     cx = context_for(model, options, gate=trace, observers=[trace])
     try:
         pipeline.run(model, cx, [trace])
-    except _Enough:
+    except _PassLimitReached:
         pass
     except Exception as error:  # whatever a pass raises is what we are looking for
         outcome.error = _text(error)
@@ -191,7 +193,7 @@ def run(
 
 def _run_bytes(
     data: bytes, pipeline: Pipeline, options: Options, limits: RewriteLimit, journal: Path
-) -> tuple[Outcome, bytes | None]:
+) -> tuple[TrialResult, bytes | None]:
     """:func:`run` for a child: the model comes and goes as bytes."""
     outcome = run(ir.from_proto(onnx.ModelProto.FromString(data)), pipeline, options, limits, journal)
     result, outcome.model = outcome.model, None
@@ -205,9 +207,9 @@ def _run_bytes(
         return outcome, None
 
 
-def _from_journal(journal: Path, error: str) -> Outcome:
+def _from_journal(journal: Path, error: str) -> TrialResult:
     """What happened until the process died."""
-    outcome = Outcome(None, error=error)
+    outcome = TrialResult(None, error=error)
     lines = journal.read_text(encoding="utf-8").splitlines() if journal.exists() else []
     for line in lines:
         kind, *words = json.loads(line)
@@ -215,7 +217,7 @@ def _from_journal(journal: Path, error: str) -> Outcome:
             outcome.passes.append(words[0])
         else:
             place = RewriteSite(words[0], words[1])
-            outcome.steps.append(Step(place, len(outcome.passes), outcome.passes[-1]))
+            outcome.steps.append(RewriteStep(place, len(outcome.passes), outcome.passes[-1]))
     return outcome
 
 

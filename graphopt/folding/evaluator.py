@@ -15,7 +15,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.folding.constant_model import run_constant_model
-from graphopt.folding.risk import Constant, Danger, Functions, danger_of, is_plain
+from graphopt.folding.risk import Constant, FoldingRisk, Functions, folding_risk, is_plain
 from graphopt.ort.probe import SLACK, START
 from graphopt.process import memory as ram
 from graphopt.process.child import Child
@@ -175,10 +175,10 @@ class _Evaluation:
             remaining = later
         return {value: self._known[value] for value in self._outputs if value in self._known}
 
-    def _danger(self, node: ir.Node) -> Danger:
+    def _danger(self, node: ir.Node) -> FoldingRisk:
         evaluator = self._evaluator
         known = (self._constant, evaluator._functions, self._dtypes, evaluator._limit)
-        return danger_of(node, *known, evaluator._filled)
+        return folding_risk(node, *known, evaluator._filled)
 
     def _constant(self, value: ir.Value) -> ir.TensorProtocol | None:
         known = self._known.get(value)

@@ -39,7 +39,7 @@ _PLAIN = frozenset(
 _RISKY_INSIDE = _DIE_OF_EMPTINESS | _SIZED_BY.keys() | {"Div", "Mod", "Loop"}
 
 
-class Danger(NamedTuple):
+class FoldingRisk(NamedTuple):
     """Where an operator may be evaluated.
 
     ``safe``: in this process; ``open``: unknown until its inputs are known; ``risky``: in a child process
@@ -50,7 +50,7 @@ class Danger(NamedTuple):
     reason: str = ""
 
 
-SAFE, OPEN = Danger("safe"), Danger("open")
+SAFE, OPEN = FoldingRisk("safe"), FoldingRisk("open")
 
 
 def is_plain(node: ir.Node) -> bool:
@@ -63,14 +63,14 @@ def is_plain(node: ir.Node) -> bool:
     return traits.is_elementwise(node) or (node.domain == "" and node.op_type in _PLAIN)
 
 
-def danger_of(
+def folding_risk(
     node: ir.Node,
     constant: Constant,
     functions: Functions,
     dtypes: dict[ir.Value, ir.DataType | None],
     limit: int,
     filled: Callable[[ir.Value], bool],
-) -> Danger:
+) -> FoldingRisk:
     """Judge ``node``.
 
     Args:
@@ -82,12 +82,12 @@ def danger_of(
         filled: whether a value is known to have elements, whatever they are.
     """
     if any(attribute.is_ref() for attribute in node.attributes.values()):
-        return Danger("refused", "an attribute is a parameter of its function")
+        return FoldingRisk("refused", "an attribute is a parameter of its function")
     inside = _inside(node, functions)
     if inside is not None:
         if not all(value is None or constant(value) is not None for value in node.inputs):
             return OPEN if inside else SAFE
-        return Danger("risky", "its body may loop or crash") if inside else SAFE
+        return FoldingRisk("risky", "its body may loop or crash") if inside else SAFE
     if node.domain != "":
         return SAFE
     if node.op_type in ("Div", "Mod"):
@@ -99,8 +99,8 @@ def danger_of(
             return OPEN
         empty = any(tensor is not None and tensor.size == 0 for tensor in tensors)
         if empty and node.op_type in _UNWRITTEN:
-            return Danger("refused", "a sum over nothing may stay unwritten")
-        return Danger("risky", "an input is empty") if empty else SAFE
+            return FoldingRisk("refused", "a sum over nothing may stay unwritten")
+        return FoldingRisk("risky", "an input is empty") if empty else SAFE
     if node.op_type in _SIZED_BY:
         return _size(node, constant, limit)
     return SAFE
@@ -127,7 +127,7 @@ def _inside(node: ir.Node, functions: Functions) -> bool | None:
     return False
 
 
-def _division(node: ir.Node, constant: Constant, dtypes: dict[ir.Value, ir.DataType | None]) -> Danger:
+def _division(node: ir.Node, constant: Constant, dtypes: dict[ir.Value, ir.DataType | None]) -> FoldingRisk:
     dividend, divisor = node.inputs
     if dividend is None or divisor is None:
         return SAFE
@@ -143,11 +143,13 @@ def _division(node: ir.Node, constant: Constant, dtypes: dict[ir.Value, ir.DataT
     if numerator is None and not (known.numpy() == 0).any():
         return OPEN
     return (
-        SAFE if is_safe_divisor(known, numerator) else Danger("refused", "it divides by zero, or overflows")
+        SAFE
+        if is_safe_divisor(known, numerator)
+        else FoldingRisk("refused", "it divides by zero, or overflows")
     )
 
 
-def _size(node: ir.Node, constant: Constant, limit: int) -> Danger:
+def _size(node: ir.Node, constant: Constant, limit: int) -> FoldingRisk:
     tensors: list[ir.TensorProtocol | None] = []
     for index in _SIZED_BY[node.op_type]:
         value = node.inputs[index] if index < len(node.inputs) else None
@@ -164,7 +166,7 @@ def _size(node: ir.Node, constant: Constant, limit: int) -> Danger:
         else tensors[0].dtype.itemsize
     )
     if elements * width > limit:
-        return Danger("refused", f"the result would take {elements * width / 2**20:.0f} MiB")
+        return FoldingRisk("refused", f"the result would take {elements * width / 2**20:.0f} MiB")
     return SAFE
 
 

@@ -1,8 +1,8 @@
-"""Constraints on the sizes that a model's dynamic dims may have together, derived from its graph.
+"""The constraints between the sizes of a model's dynamic dims, derived from its graph.
 
-Relations between sizes are gathered node by node, in order. An equality that can be solved for a symbol is
-used at once, so that it holds in the shapes of later nodes. The rest (inequalities, and equations that can't
-be solved for one symbol) is checked for each binding, and sizes are changed until all of it holds.
+Constraints are collected node by node, in order. An equality that can be solved for a symbol is substituted
+at once, so that it holds in the shapes of later nodes. The others (inequalities, and equations that can't be
+solved for one symbol) are checked for each binding, whose sizes are adjusted until all constraints hold.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from graphopt.analysis.dims import (
 )
 from graphopt.analysis.shapes import ShapeFacts
 from graphopt.inputs.binding import Binding, Dimensions, expression
-from graphopt.inputs.size_constraints import Relation, least, relations
-from graphopt.inputs.solver import LARGEST, Range, settled
+from graphopt.inputs.size_constraints import SizeConstraint, least, size_constraints
+from graphopt.inputs.solver import LARGEST, Range, solve
 from graphopt.inputs.value_bounds import ValueBounds
 from graphopt.util.budget import Budget
 
-#: Seconds that it may take to gather relations.
+#: Seconds for collecting constraints.
 _SECONDS = 4.0
 
 
-class Constraints:
+class ConstraintSystem:
     """What is known of the sizes that symbols may have together.
 
     Args:
@@ -66,15 +66,15 @@ class Constraints:
         )
         self._order = {name: place for place, name in enumerate(dimensions.symbols)}
         self._symbols: dict[str, Dim] = {}
-        self._rest: dict[Relation, None] = {}
+        self._rest: dict[SizeConstraint, None] = {}
         self._sites: dict[str, ir.Node] = {}
-        self._settled: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
+        self._adjusted: dict[tuple[tuple[str, int], ...], dict[str, int]] = {}
         self._name_dims(model, dimensions)
         with budget.spending():
             self._gather(model, budget)
 
     def _gather(self, model: ir.Model, budget: Budget) -> None:
-        """Add the relations of all nodes, those of the main graph first, as long as there is time."""
+        """Add the constraints of all nodes, those of the main graph first, within the time budget."""
         values = ValueBounds(self._facts)
         for graph in ir.graphs_of(model):
             for node in graph:
@@ -82,8 +82,8 @@ class Constraints:
                     return
                 if node.name:
                     self._sites.setdefault(node.name, node)
-                for relation in relations(node, self._facts, values):
-                    self.add(relation)
+                for constraint in size_constraints(node, self._facts, values):
+                    self.add(constraint)
 
     def _name_dims(self, model: ir.Model, dimensions: Dimensions) -> None:
         """Find the symbols of the facts by name, and let those that are arithmetic follow from others."""
@@ -101,14 +101,14 @@ class Constraints:
 
     # What is known -----------------------------------------------------------------------------
 
-    def add(self, relation: Relation) -> bool:
-        """Add ``relation`` unless it contradicts known ones; returns whether it adds information."""
-        self._settled.clear()
-        left, right = self._facts.resolved(relation.left), self._facts.resolved(relation.right)
-        relation = Relation(relation.kind, left, right)
-        if relation.kind == "least":
-            return self._add_rest(relation)
-        if relation.kind == "broadcast" and 1 in (left, right):
+    def add(self, constraint: SizeConstraint) -> bool:
+        """Add ``constraint`` unless it contradicts known ones; returns whether it adds information."""
+        self._adjusted.clear()
+        left, right = self._facts.resolved(constraint.left), self._facts.resolved(constraint.right)
+        constraint = SizeConstraint(constraint.kind, left, right)
+        if constraint.kind == "least":
+            return self._add_rest(constraint)
+        if constraint.kind == "broadcast" and 1 in (left, right):
             return False
         difference = _reduced(left - right)
         if isinstance(difference, int):
@@ -117,7 +117,7 @@ class Constraints:
             if self._may_be(symbol, dim):
                 self._facts.presume_equal(lone(symbol), dim)
                 return True
-        return self._add_rest(relation)
+        return self._add_rest(constraint)
 
     def _may_be(self, symbol: Symbol, dim: Dim) -> bool:
         """Whether ``dim`` is within the range of ``symbol`` for some sizes of the others."""
@@ -125,13 +125,13 @@ class Constraints:
         low, high = bounds(dim)
         return high >= first and (last is None or low <= last)
 
-    def _add_rest(self, relation: Relation) -> bool:
-        names = {**symbols(relation.left), **symbols(relation.right)}
-        if not names or any(name not in self._order for name in names) or relation in self._rest:
+    def _add_rest(self, constraint: SizeConstraint) -> bool:
+        names = {**symbols(constraint.left), **symbols(constraint.right)}
+        if not names or any(name not in self._order for name in names) or constraint in self._rest:
             return False
-        if relation.kind == "least" and at_least(relation.left - relation.right, 0):
+        if constraint.kind == "least" and at_least(constraint.left - constraint.right, 0):
             return False
-        self._rest[relation] = None
+        self._rest[constraint] = None
         return True
 
     def symbols(self) -> list[Dim]:
@@ -148,21 +148,21 @@ class Constraints:
 
     # Bindings ----------------------------------------------------------------------------------
 
-    def settle(self, binding: Binding) -> dict[str, int]:
+    def adjust(self, binding: Binding) -> dict[str, int]:
         """``binding`` with sizes changed until all that is known holds, as far as that can be found.
 
         Sizes of 0 stay, unless the size follows from others.
         """
         key = tuple(binding.items())
-        if key not in self._settled:
-            self._settled[key] = self._settle(binding)
-        return dict(self._settled[key])
+        if key not in self._adjusted:
+            self._adjusted[key] = self._adjust(binding)
+        return dict(self._adjusted[key])
 
-    def _settle(self, binding: Binding) -> dict[str, int]:
+    def _adjust(self, binding: Binding) -> dict[str, int]:
         sizes = {name: self._facts.resolved(dim) for name, dim in self._symbols.items() if name in binding}
         free = {name: binding[name] for dim in sizes.values() for name in symbols(dim) if name in binding}
         rules = [*self._resolved_rest(), *self._within_ranges(sizes)]
-        values = settled(free, rules, self._ranges, self._late)
+        values = solve(free, rules, self._ranges, self._late)
         found = dict(binding)
         for name, dim in sizes.items():
             size = evaluate(dim, values)
@@ -170,12 +170,12 @@ class Constraints:
                 found[name] = max(size, 0)
         return found
 
-    def _resolved_rest(self) -> Iterator[Relation]:
+    def _resolved_rest(self) -> Iterator[SizeConstraint]:
         resolved = self._facts.resolved
-        rules = (Relation(rule.kind, resolved(rule.left), resolved(rule.right)) for rule in self._rest)
+        rules = (SizeConstraint(rule.kind, resolved(rule.left), resolved(rule.right)) for rule in self._rest)
         yield from dict.fromkeys(rules)
 
-    def _within_ranges(self, sizes: Mapping[str, Dim]) -> Iterator[Relation]:
+    def _within_ranges(self, sizes: Mapping[str, Dim]) -> Iterator[SizeConstraint]:
         """That sizes which follow from others are within their ranges."""
         for name, dim in sizes.items():
             if lone_atom(dim) is not None:

@@ -1,8 +1,8 @@
-"""Derive relations between sizes from onnxruntime's error messages.
+"""Derive constraints between sizes from onnxruntime's error messages.
 
-A message names a node and often numbers: sizes that should agree, or an index that lies beyond its axis.
-The dims of the node's inputs that have these sizes show which relation does not hold. Messages are classified
-by their wording, whatever the operator.
+A message names a node and often numbers: sizes that should agree, or an index beyond the end of its axis. The
+dims of the node's inputs that have these sizes identify the violated constraint. Messages are classified by
+their wording, regardless of the operator.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from itertools import combinations, pairwise
 
 from graphopt.analysis.dims import Dim, evaluate
 from graphopt.inputs.binding import Binding
-from graphopt.inputs.constraint_system import Constraints
-from graphopt.inputs.size_constraints import Relation, equal, least
+from graphopt.inputs.constraint_system import ConstraintSystem
+from graphopt.inputs.size_constraints import SizeConstraint, equal, least
 
 _NODE = re.compile(r"\b\w+ '([^']+)': ")
 _SHAPE = re.compile(r"\{(-?\d+(?:, ?-?\d+)*)\}")
@@ -28,8 +28,10 @@ _WHICH = re.compile(r"(?:index|indice|idx) ?= ?(-?\d+)")
 _WITHIN = re.compile(r"within the inclusive range \[-(\d+),")
 
 
-def complaints(message: str, constraints: Constraints, binding: Binding) -> list[Relation]:
-    """Relations that do not hold according to ``message``, the error of a run with ``binding``; perhaps none.
+def constraints_from_error(
+    message: str, constraints: ConstraintSystem, binding: Binding
+) -> list[SizeConstraint]:
+    """Constraints that ``message``, the error of a run with ``binding``, reports as violated; possibly none.
 
     Args:
         message: as :func:`graphopt.ort.session.run` raises it.
@@ -53,7 +55,7 @@ def complaints(message: str, constraints: Constraints, binding: Binding) -> list
     return found or list(_alike(shapes, binding))
 
 
-def _longer(index: int | None, dims: Sequence[Dim], binding: Binding) -> Iterator[Relation]:
+def _longer(index: int | None, dims: Sequence[Dim], binding: Binding) -> Iterator[SizeConstraint]:
     """Lower bounds on those of ``dims``, the sizes of indexed axes, that are dynamic."""
     for dim in dims:
         size = evaluate(dim, binding)
@@ -78,7 +80,7 @@ def _disagreeing(text: str) -> Iterator[tuple[int, int]]:
             yield first, second
 
 
-def _agreements(a: int, b: int, dims: Sequence[Dim], binding: Binding) -> Iterator[Relation]:
+def _agreements(a: int, b: int, dims: Sequence[Dim], binding: Binding) -> Iterator[SizeConstraint]:
     """That the first of ``dims`` which is of size ``a`` is as large as the one of size ``b``, or as ``b``."""
     left, right = (
         [dim for dim in dims if not isinstance(dim, int) and evaluate(dim, binding) == size]
@@ -92,7 +94,7 @@ def _agreements(a: int, b: int, dims: Sequence[Dim], binding: Binding) -> Iterat
         yield equal(right[0], a)
 
 
-def _alike(shapes: Sequence[Sequence[Dim]], binding: Binding) -> Iterator[Relation]:
+def _alike(shapes: Sequence[Sequence[Dim]], binding: Binding) -> Iterator[SizeConstraint]:
     """That inputs of one rank are alike where they differ and none is 1."""
     for one, other in combinations(shapes, 2):
         if len(one) == len(other):

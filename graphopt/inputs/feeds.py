@@ -15,11 +15,11 @@ import numpy as np
 from graphopt import ir
 from graphopt.errors import ResourceLimit, UnsupportedModel, UsageError, unknown
 from graphopt.inputs.binding import RANKS, Binding, Dimensions, Shape
-from graphopt.inputs.constraint_system import Constraints
-from graphopt.inputs.error_messages import complaints
-from graphopt.inputs.sampling import Flavour, sample
-from graphopt.inputs.value_constraint_inference import domains
-from graphopt.inputs.value_constraints import Domain
+from graphopt.inputs.constraint_system import ConstraintSystem
+from graphopt.inputs.error_messages import constraints_from_error
+from graphopt.inputs.sampling import Distribution, sample
+from graphopt.inputs.value_constraint_inference import value_ranges
+from graphopt.inputs.value_constraints import ValueRange
 from graphopt.ir.signature import Port, Signature
 from graphopt.util import npz
 from graphopt.util.coerce import parse_natural
@@ -148,7 +148,7 @@ class Inputs:
                 )
         self._given = {name: self._fit(name, array) for name, array in self._load()}
         self._fixed = self._fixed_shapes()
-        self._domains = domains(model)
+        self._value_ranges = value_ranges(model)
         self._load_model = reload or (lambda: model)
         self._known: dict[str, int] = {}
         self.use_rank(RANKS[0])
@@ -172,19 +172,19 @@ class Inputs:
         return any(symbol not in self._known for symbol in self.dimensions.symbols)
 
     @property
-    def cautious(self) -> bool:
-        """Whether some value depends on the caution with which it is made up."""
+    def restrictable(self) -> bool:
+        """Whether some value depends on the restriction with which it is made up."""
         return any(
             port.kind != "tensor"
             or not ("float" in port.type or "double" in port.type)
-            or self._domains[port.name].known
+            or self._value_ranges[port.name].known
             for port in self._made_up()
         )
 
     def use_rank(self, rank: int) -> None:
         """Let inputs of open rank have ``rank`` dims."""
         self.dimensions = Dimensions.of(self.signature.fed, rank)
-        self.constraints: Constraints | None = None
+        self.constraints: ConstraintSystem | None = None
         self._known = {}
         for name, shape in self._fixed.items():
             for dim, size in zip(self.dimensions.dims.get(name, ()), shape, strict=False):
@@ -202,9 +202,9 @@ class Inputs:
         binding = {
             symbol: self._known.get(symbol, self._within(symbol, size)) for symbol, size in wish.items()
         }
-        return binding if self.constraints is None else self.constraints.settle(binding)
+        return binding if self.constraints is None else self.constraints.adjust(binding)
 
-    def heed(self, refusal: str, binding: Binding) -> bool:
+    def learn_from(self, refusal: str, binding: Binding) -> bool:
         """Learn from why a run with ``binding`` failed; whether other sizes follow from that.
 
         At first the graph is asked what it demands of sizes, which takes longer than the first few runs.
@@ -212,14 +212,14 @@ class Inputs:
         if self.constraints is None:
             if not self.dynamic:
                 return False
-            self.constraints = Constraints(
+            self.constraints = ConstraintSystem(
                 self._load_model(), self.dimensions, self._known, self.options.ranges
             )
             return True
-        rules = complaints(refusal, self.constraints, binding)
+        rules = constraints_from_error(refusal, self.constraints, binding)
         return any([self.constraints.add(rule) for rule in rules])
 
-    def forget(self) -> bool:
+    def drop_constraints(self) -> bool:
         """Demand nothing of sizes any more; whether anything was demanded."""
         learned, self.constraints = self.constraints, None
         return learned is not None
@@ -253,15 +253,15 @@ class Inputs:
         """How many elements the inputs that are made up have together."""
         return sum(math.prod(self._shape(port, binding)) for port in self._made_up())
 
-    def feeds(self, binding: Binding, flavour: Flavour = "normal", caution: int = 0) -> Feeds:
+    def feeds(self, binding: Binding, distribution: Distribution = "normal", restriction: int = 0) -> Feeds:
         """Values for every input that must be fed.
 
         Args:
             binding: sizes of the dynamic dims.
-            flavour: what kind of numbers.
-            caution: from 0, what the inputs' uses allow, over 1 (integers are 0 or 1) and 2 (all
+            distribution: what kind of numbers.
+            restriction: from 0, what the inputs' uses allow, over 1 (integers are 0 or 1) and 2 (all
                 1) to 3 (all 0), for models that are choosier than they let on. Flavours that try
-                the limits pay no heed to it.
+                the limits pay no learn_from to it.
 
         Raises:
             ResourceLimit: they would take more than the limit.
@@ -272,10 +272,10 @@ class Inputs:
         feeds = dict(self._given)
         for port in self._made_up():
             generator = np.random.default_rng([self.options.seed, zlib.crc32(port.name.encode())])
-            domain = self._domain(port, binding)
+            value_range = self._value_range(port, binding)
             shape = self._shape(port, binding)
-            feeds[port.name] = sample(port.type, shape, domain, flavour, caution, generator)
-        if flavour == "overridden":
+            feeds[port.name] = sample(port.type, shape, value_range, distribution, restriction, generator)
+        if distribution == "overridden":
             feeds |= self._overrides(feeds)
         return feeds
 
@@ -346,13 +346,13 @@ class Inputs:
         fixed = self._fixed.get(port.name)
         return self.dimensions.shape(port.name, binding) if fixed is None else fixed
 
-    def _domain(self, port: Port, binding: Binding) -> Domain:
-        domain = self._domains[port.name]
-        tops: list[float] = [binding[symbol] - 1 for symbol in domain.below if symbol in binding]
-        if domain.below:
-            tops.append(domain.high if domain.high is not None else max(tops, default=1))
-            domain = replace(domain, high=max(0, min(tops)))
-        return domain
+    def _value_range(self, port: Port, binding: Binding) -> ValueRange:
+        value_range = self._value_ranges[port.name]
+        tops: list[float] = [binding[symbol] - 1 for symbol in value_range.below if symbol in binding]
+        if value_range.below:
+            tops.append(value_range.high if value_range.high is not None else max(tops, default=1))
+            value_range = replace(value_range, high=max(0, min(tops)))
+        return value_range
 
     def _overrides(self, feeds: Feeds) -> Feeds:
         """Other values for overridable initializers: floats perturbed, other elements in reverse."""

@@ -12,7 +12,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.errors import RuntimeFailure, UsageError, unknown
 from graphopt.inputs.feeds import Feeds, InputOptions, Inputs
-from graphopt.inputs.search import find_legal
+from graphopt.inputs.search import find_valid_bindings
 from graphopt.ir.signature import Signature
 from graphopt.ort.artifact import Artifact
 from graphopt.ort.devices import CPU, Device
@@ -24,7 +24,7 @@ from graphopt.process.child import Child
 from graphopt.util.element_types import native_feeds, numpy_type
 
 
-class Trial(NamedTuple):
+class TimedRun(NamedTuple):
     """A run on made-up inputs: what was fed, what came out, and how long the run took."""
 
     feeds: Feeds
@@ -62,7 +62,7 @@ def try_out(
     optimizations: Optimizations = "default",
     typical: bool = False,
     choice: SessionChoice | None = None,
-) -> Trial:
+) -> TimedRun:
     """Run ``model`` on inputs that are made up, in shapes that it accepts.
 
     With ``typical``, shapes that users run are preferred to small ones.
@@ -78,9 +78,9 @@ def try_out(
 
 def try_with(
     runs: Runner, maker: Inputs, *, optimizations: Optimizations = "default", typical: bool = False
-) -> Trial:
+) -> TimedRun:
     """The same on what is there already: a session, and what makes inputs for the model."""
-    trial: Trial | None = None
+    trial: TimedRun | None = None
 
     def attempt(feeds: Feeds) -> str | None:
         nonlocal trial
@@ -89,11 +89,11 @@ def try_with(
             outputs = runs.run(optimizations, feeds)
         except RuntimeFailure as failure:
             return str(failure)
-        trial = Trial(feeds, named(maker.signature, outputs), time.perf_counter() - start)
+        trial = TimedRun(feeds, named(maker.signature, outputs), time.perf_counter() - start)
         return None
 
     runs.load(optimizations)  # a model that does not load is reported by its own error
-    found = find_legal(maker, attempt, wanted=1, typical=typical)
+    found = find_valid_bindings(maker, attempt, wanted=1, typical=typical)
     if trial is None:
         given = maker.options.given
         raise RuntimeFailure(

@@ -1,4 +1,4 @@
-"""Made-up values of any ONNX type, in several flavours."""
+"""Made-up values of any ONNX type, in several distributions."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 
 from graphopt.errors import UnsupportedModel
 from graphopt.inputs.binding import Shape
-from graphopt.inputs.value_constraints import Domain
+from graphopt.inputs.value_constraints import ValueRange
 from graphopt.util.element_types import LOW_TYPES
 
 #: ``special`` mixes NaN, infinities and negative zero into normal numbers; ``overridden`` is
 #: normal, and feeds other values for overridable initializers too. ``tiny`` mixes denormal numbers into
 #: normal ones, and ``huge`` such as are next to the largest of their type.
-Flavour = Literal["normal", "zero", "negative", "large", "special", "overridden", "tiny", "huge"]
+Distribution = Literal["normal", "zero", "negative", "large", "special", "overridden", "tiny", "huge"]
 Array = np.ndarray[Any, Any]
 
 _FLOATS = {"float": np.float32, "double": np.float64, "float16": np.float16}
@@ -36,84 +36,91 @@ _LARGE = {"float16": 50.0, "float": 1e3, "double": 1e3, "bfloat16": 1e3}
 def sample(
     type_: str,
     shape: Shape,
-    domain: Domain,
-    flavour: Flavour,
-    caution: int,
+    value_range: ValueRange,
+    distribution: Distribution,
+    restriction: int,
     generator: np.random.Generator,
 ) -> Any:
     """A value of onnxruntime type ``type_``, such as ``tensor(float)`` or ``seq(tensor(int64))``.
 
-    Sequences have two elements and maps two entries; ``caution`` as in :meth:`Inputs.feeds`.
+    Sequences have two elements and maps two entries; ``restriction`` as in :meth:`Inputs.feeds`.
 
     Raises:
         UnsupportedModel: no value of such a type can be made.
     """
-    if flavour in ("zero", "negative", "large"):
-        caution = 0  # these are for trying what may be refused
+    if distribution in ("zero", "negative", "large"):
+        restriction = 0  # these are for trying what may be refused
     kind, _, inner = type_.partition("(")
     inner = inner[:-1]
     match kind:
         case "tensor":
-            return np.asarray(_tensor(inner, shape, domain, flavour, caution, generator))
+            return np.asarray(_tensor(inner, shape, value_range, distribution, restriction, generator))
         case "seq":
-            return [sample(inner, shape, domain, flavour, caution, generator) for _ in range(2)]
+            return [sample(inner, shape, value_range, distribution, restriction, generator) for _ in range(2)]
         case "optional":
-            return sample(inner, shape, domain, flavour, caution, generator)
+            return sample(inner, shape, value_range, distribution, restriction, generator)
         case "map":
             key, _, value = inner.partition(",")
-            keys: list[Any] = list(domain.choices) or (["a", "b"] if key == "string" else [0, 1])
-            values = sample(value, (len(keys),), Domain(), flavour, caution, generator)
+            keys: list[Any] = list(value_range.choices) or (["a", "b"] if key == "string" else [0, 1])
+            values = sample(value, (len(keys),), ValueRange(), distribution, restriction, generator)
             return dict(zip(keys, values.tolist(), strict=True))
     raise UnsupportedModel(f"no value of type {type_} can be made up")
 
 
 def _tensor(
-    element: str, shape: Shape, domain: Domain, flavour: Flavour, caution: int, generator: np.random.Generator
+    element: str,
+    shape: Shape,
+    value_range: ValueRange,
+    distribution: Distribution,
+    restriction: int,
+    generator: np.random.Generator,
 ) -> Array:
     if element == "string":
-        words = np.array(domain.choices if domain.only_choices else _WORDS, dtype=object)
+        words = np.array(value_range.choices if value_range.only_choices else _WORDS, dtype=object)
         return np.asarray(words[generator.integers(0, len(words), shape)], dtype=object).reshape(shape)
     if element == "bool":
-        return _bools(shape, flavour, caution, generator)
+        return _bools(shape, distribution, restriction, generator)
     if element.startswith("complex"):
         part = "float" if element == "complex64" else "double"
-        parts = [_floats(part, shape, flavour, generator) for _ in range(2)]
+        parts = [_floats(part, shape, distribution, generator) for _ in range(2)]
         made = np.empty(shape, np.complex128)
         made.real, made.imag = parts
         return made.astype(element)
     if "float" in element or element == "double":
-        if domain.known or domain.only_choices:
-            numbers = _bounded(shape, domain, flavour, caution, generator)
+        if value_range.known or value_range.only_choices:
+            numbers = _bounded(shape, value_range, distribution, restriction, generator)
         else:
-            numbers = _floats(element, shape, flavour, generator, domain.choices)
+            numbers = _floats(element, shape, distribution, generator, value_range.choices)
         return numbers.astype(
             _FLOATS[element] if element in _FLOATS else LOW_TYPES[f"tensor({element})"].dtype
         )
-    return _integers(element, shape, domain, flavour, caution, generator)
+    return _integers(element, shape, value_range, distribution, restriction, generator)
 
 
-def _bools(shape: Shape, flavour: Flavour, caution: int, generator: np.random.Generator) -> Array:
-    if caution >= 2 or flavour in ("zero", "large"):
-        return np.full(shape, flavour == "large" or caution == 2)
+def _bools(
+    shape: Shape, distribution: Distribution, restriction: int, generator: np.random.Generator
+) -> Array:
+    if restriction >= 2 or distribution in ("zero", "large"):
+        return np.full(shape, distribution == "large" or restriction == 2)
     return np.asarray(generator.integers(0, 2, shape) > 0)
 
 
 def _floats(
     element: str,
     shape: Shape,
-    flavour: Flavour,
+    distribution: Distribution,
     generator: np.random.Generator,
     choices: Sequence[float] = (),
 ) -> Array:
     """Floats that nothing is known of but what ``choices`` they are compared with."""
-    if flavour == "zero":
+    if distribution == "zero":
         return np.zeros(shape)
     most = _MOST.get(element, 100.0)
     telling = [choice for choice in choices if abs(choice) < most]
     numbers: Array = np.asarray(
         generator.standard_normal(shape, np.float64 if element == "double" else np.float32)
     )
-    match flavour:
+    match distribution:
         case "negative":
             return _below(-np.abs(numbers), min(telling, default=0.0))
         case "large":
@@ -132,7 +139,7 @@ def _floats(
             return flat.reshape(shape)
         case "tiny" | "huge":
             flat = np.asarray(numbers, np.float64).reshape(-1)
-            number = (_TINY if flavour == "tiny" else _HUGE).get(element)
+            number = (_TINY if distribution == "tiny" else _HUGE).get(element)
             if number is not None:
                 chosen = generator.random(flat.size) < 0.3
                 chosen[-1:] = True
@@ -162,16 +169,21 @@ def _below(numbers: Array, bound: float) -> Array:
 
 
 def _integers(
-    element: str, shape: Shape, domain: Domain, flavour: Flavour, caution: int, generator: np.random.Generator
+    element: str,
+    shape: Shape,
+    value_range: ValueRange,
+    distribution: Distribution,
+    restriction: int,
+    generator: np.random.Generator,
 ) -> Array:
     low_type = LOW_TYPES.get(f"tensor({element})")
     bits = low_type.bits if low_type else 8 * np.dtype(element).itemsize
     signed = not element.startswith("u")
     least, most = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
-    if domain.low is None and domain.high is None and not domain.choices:
-        numbers = _free_integers(shape, bits, least, flavour, caution, generator)
+    if value_range.low is None and value_range.high is None and not value_range.choices:
+        numbers = _free_integers(shape, bits, least, distribution, restriction, generator)
     else:
-        numbers = _bounded(shape, domain, flavour, caution, generator)
+        numbers = _bounded(shape, value_range, distribution, restriction, generator)
     numbers = np.clip(np.asarray(numbers), least, min(most, 2**53))
     if low_type is None:
         return numbers.astype(element)
@@ -179,16 +191,21 @@ def _integers(
 
 
 def _free_integers(
-    shape: Shape, bits: int, least: int, flavour: Flavour, caution: int, generator: np.random.Generator
+    shape: Shape,
+    bits: int,
+    least: int,
+    distribution: Distribution,
+    restriction: int,
+    generator: np.random.Generator,
 ) -> Array:
     """Integers that nothing is known of: small bits stand for quantized data, others count something."""
-    if caution:
-        return _cautious(shape, caution, generator)
+    if restriction:
+        return _restricted(shape, restriction, generator)
     if bits <= 16:
         low, high = least, least + 2**bits
     else:
         low, high = 0, 10
-    match flavour:
+    match distribution:
         case "zero":
             return np.zeros(shape, np.int64)
         case "negative":
@@ -212,35 +229,43 @@ def _with_extremes(numbers: Array, least: int, generator: np.random.Generator) -
     return flat.reshape(numbers.shape)
 
 
-def _cautious(shape: Shape, caution: int, generator: np.random.Generator) -> Array:
-    if caution == 1:
+def _restricted(shape: Shape, restriction: int, generator: np.random.Generator) -> Array:
+    if restriction == 1:
         return generator.integers(0, 2, shape)
-    return np.full(shape, int(caution == 2))
+    return np.full(shape, int(restriction == 2))
 
 
 def _bounded(
-    shape: Shape, domain: Domain, flavour: Flavour, caution: int, generator: np.random.Generator
+    shape: Shape,
+    value_range: ValueRange,
+    distribution: Distribution,
+    restriction: int,
+    generator: np.random.Generator,
 ) -> Array:
-    """Numbers within the domain: all low, all high, from the end, or spread over it."""
-    if domain.pattern:
-        numbers = np.arange(int(np.prod(shape))) if domain.pattern == "axes" else np.ones(shape, np.int64)
-        if domain.pattern == "reshape" and numbers.size:
+    """Numbers within the range: all low, all high, from the end, or spread over it."""
+    if value_range.pattern:
+        numbers = (
+            np.arange(int(np.prod(shape))) if value_range.pattern == "axes" else np.ones(shape, np.int64)
+        )
+        if value_range.pattern == "reshape" and numbers.size:
             numbers[(0,) * numbers.ndim] = -1
         return numbers.reshape(shape)
-    if domain.only_choices:
-        return np.asarray(np.array(domain.choices)[generator.integers(0, len(domain.choices), shape)])
-    low = domain.low if domain.low is not None else min(0, domain.high or 0)
-    high = domain.high if domain.high is not None else max(low, 0) + 9
+    if value_range.only_choices:
+        return np.asarray(
+            np.array(value_range.choices)[generator.integers(0, len(value_range.choices), shape)]
+        )
+    low = value_range.low if value_range.low is not None else min(0, value_range.high or 0)
+    high = value_range.high if value_range.high is not None else max(low, 0) + 9
     high = max(low, high)
-    if caution:
-        return np.clip(_cautious(shape, caution, generator), low, high)
-    match flavour:
+    if restriction:
+        return np.clip(_restricted(shape, restriction, generator), low, high)
+    match distribution:
         case "zero":
             return np.full(shape, min(max(low, 0), high))
         case "large":
             return np.full(shape, high)
         case "negative":
-            if domain.from_end and low == 0:
+            if value_range.from_end and low == 0:
                 return generator.integers(-int(high) - 1, 0, shape)
             return np.full(shape, low)
     if not float(low).is_integer() or not float(high).is_integer():
@@ -248,15 +273,16 @@ def _bounded(
     least, most = np.iinfo(np.int64).min, np.iinfo(np.int64).max
     first, last = (min(max(int(bound), least), most) for bound in (low, high))
     numbers = generator.integers(first, last, shape, endpoint=True)
-    return _with_choices(np.asarray(numbers), domain, generator)
+    return _with_choices(np.asarray(numbers), value_range, generator)
 
 
-def _with_choices(numbers: Array, domain: Domain, generator: np.random.Generator) -> Array:
+def _with_choices(numbers: Array, value_range: ValueRange, generator: np.random.Generator) -> Array:
     """Let about half of the elements be telling values, and the only one of a scalar."""
     fitting = [
         choice
-        for choice in domain.choices
-        if (domain.low is None or choice >= domain.low) and (domain.high is None or choice <= domain.high)
+        for choice in value_range.choices
+        if (value_range.low is None or choice >= value_range.low)
+        and (value_range.high is None or choice <= value_range.high)
     ]
     if not fitting:
         return numbers

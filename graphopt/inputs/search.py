@@ -24,29 +24,29 @@ _WAITING = 8
 
 
 @dataclass(frozen=True)
-class Legal:
-    """A binding that the model accepts, with the least caution that it takes."""
+class ValidBinding:
+    """A binding that the model accepts, with the least restriction that it takes."""
 
     binding: dict[str, int]
-    caution: int
+    restriction: int
 
 
 @dataclass
-class Found:
+class BindingSearch:
     """What a search came to.
 
     Attributes:
-        legal: bindings that work.
+        valid: bindings that work.
         refusal: why the likeliest one that was tried did not work, if any failed.
         tries: how often the model was run.
     """
 
-    legal: list[Legal] = field(default_factory=list)
+    valid: list[ValidBinding] = field(default_factory=list)
     refusal: str | None = None
     tries: int = 0
 
 
-def find_legal(
+def find_valid_bindings(
     inputs: Inputs,
     attempt: Attempt,
     *,
@@ -54,7 +54,7 @@ def find_legal(
     seconds: float = 10,
     typical: bool = False,
     clock: Callable[[], float] = time.process_time,
-) -> Found:
+) -> BindingSearch:
     """Up to ``wanted`` bindings with which ``attempt`` succeeds, none of them with a size of 0.
 
     Sizes that users know to work are tried first, then telling ones. Once the model refuses some, what its
@@ -77,22 +77,22 @@ def find_legal(
         if typical:
             search.try_all(inputs.dimensions.typical_tries(), 0, wanted, _LARGEST)
         search.try_all(inputs.dimensions.first_tries(), 0, wanted)
-        if search.found.legal:
+        if search.found.valid:
             break
     for rank in ranks:
-        if search.found.legal:
+        if search.found.valid:
             break
         inputs.use_rank(rank)
         search.try_harder()
-    if search.found.legal:
-        first = search.found.legal[0]
-        search.try_all(inputs.dimensions.variations(first.binding), first.caution, wanted)
+    if search.found.valid:
+        first = search.found.valid[0]
+        search.try_all(inputs.dimensions.variations(first.binding), first.restriction, wanted)
         if (stuck := search.stuck()) and wanted > 1:  # at the least size, perhaps, at which little shows
             others = inputs.dimensions.larger(first.binding, stuck)
-            search.try_all(others, first.caution, len(search.found.legal) + 1, _LARGEST)
+            search.try_all(others, first.restriction, len(search.found.valid) + 1, _LARGEST)
         # what an optimizer makes of a range goes wrong at its ends, if anywhere
-        ends = len(search.found.legal) + 2
-        search.try_all(inputs.ends(first.binding), first.caution, ends, _LARGEST)
+        ends = len(search.found.valid) + 2
+        search.try_all(inputs.ends(first.binding), first.restriction, ends, _LARGEST)
     return search.found
 
 
@@ -105,34 +105,34 @@ class _Search:
         self._tried: set[tuple[object, ...]] = set()
         self._lessons = _ALL_LESSONS
         self._informed = False
-        self.found = Found()
+        self.found = BindingSearch()
 
     def try_all(
-        self, bindings: Iterable[dict[str, int]], caution: int, wanted: int, elements: int | None = None
+        self, bindings: Iterable[dict[str, int]], restriction: int, wanted: int, elements: int | None = None
     ) -> None:
         """Try ``bindings`` until ``wanted`` are found; those with more than ``elements`` inputs not."""
         for wish in bindings:
             for _ in range(_LESSONS):
-                if len(self.found.legal) >= wanted or self._late():
+                if len(self.found.valid) >= wanted or self._late():
                     return
                 binding = self._inputs.binding(wish)
-                key = (caution, *binding.items())
+                key = (restriction, *binding.items())
                 if key in self._tried or (elements is not None and self._inputs.elements(binding) > elements):
                     break
                 self._tried.add(key)
                 self.found.tries += 1
-                reason = self._try(binding, caution)
+                reason = self._try(binding, restriction)
                 if reason is None:
-                    self.found.legal.append(Legal(binding, caution))
+                    self.found.valid.append(ValidBinding(binding, restriction))
                     break
                 self._note(reason)
-                if self._lessons == 0 or not self._inputs.heed(reason, binding):
+                if self._lessons == 0 or not self._inputs.learn_from(reason, binding):
                     break
                 self._lessons -= 1
 
     def stuck(self) -> list[str]:
         """The symbols above 1 that have one size in all of several bindings found."""
-        bindings = [legal.binding for legal in self.found.legal]
+        bindings = [valid.binding for valid in self.found.valid]
         return [
             symbol
             for symbol, size in bindings[0].items()
@@ -140,17 +140,17 @@ class _Search:
         ]
 
     def try_harder(self) -> None:
-        """Find one binding, with more caution and likelier sizes."""
+        """Find one binding, with more restriction and likelier sizes."""
         self._try_likelier()
-        if not self.found.legal and self._inputs.forget():
+        if not self.found.valid and self._inputs.drop_constraints():
             self._lessons = 0
             self._try_likelier()
 
     def _try_likelier(self) -> None:
         dimensions = self._inputs.dimensions
         for bindings in ([*dimensions.first_tries()], [*dimensions.more_tries(self._inputs.options.seed)]):
-            for caution in range(4 if self._inputs.cautious else 1):
-                self.try_all(bindings, caution, 1, _LARGEST)
+            for restriction in range(4 if self._inputs.restrictable else 1):
+                self.try_all(bindings, restriction, 1, _LARGEST)
 
     def _note(self, reason: str) -> None:
         """Keep the first refusal, or the first of sizes that suit the graph."""
@@ -161,8 +161,8 @@ class _Search:
     def _late(self) -> bool:
         return self._clock() > self._stop[0] or time.monotonic() > self._stop[1]
 
-    def _try(self, binding: dict[str, int], caution: int) -> str | None:
+    def _try(self, binding: dict[str, int], restriction: int) -> str | None:
         try:
-            return self._attempt(self._inputs.feeds(binding, "normal", caution))
+            return self._attempt(self._inputs.feeds(binding, "normal", restriction))
         except ResourceLimit as limit:
             return str(limit)

@@ -1,8 +1,8 @@
-"""Relations that operators demand between the sizes of their inputs: a table, by operator.
+"""Constraints that operators place on the sizes of their inputs: a table by operator.
 
-Relations say more than the shape of a result: the columns of a matrix are the rows of the next, a recurrence
-has as many features as its weights, an index is below the size that it indexes. onnxruntime refuses to run a
-node whose relations do not hold.
+They contain more than shape inference derives: the columns of a matrix equal the rows of the next, a
+recurrence has as many features as its weights, an index is below the size of the indexed axis. onnxruntime
+refuses to run a node whose constraints are violated.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Kind: TypeAlias = Literal["equal", "broadcast", "least"]
 
 
 @dataclass(frozen=True)
-class Relation:
-    """A condition on two sizes.
+class SizeConstraint:
+    """A constraint on two sizes.
 
     Attributes:
         kind: ``equal``; ``broadcast``, equal or one of them 1; ``least``, ``left`` is at least ``right``.
@@ -43,27 +43,27 @@ class Relation:
         return left == right or (self.kind == "broadcast" and 1 in (left, right))
 
 
-Relations: TypeAlias = Iterable[Relation]
-_Rule: TypeAlias = "Callable[[Site], Relations]"
+SizeConstraints: TypeAlias = Iterable[SizeConstraint]
+_Rule: TypeAlias = "Callable[[Site], SizeConstraints]"
 
 
-def equal(left: Dim, right: Dim) -> Relation:
+def equal(left: Dim, right: Dim) -> SizeConstraint:
     """``left`` equals ``right``."""
-    return Relation("equal", left, right)
+    return SizeConstraint("equal", left, right)
 
 
-def broadcast(left: Dim, right: Dim) -> Relation:
+def broadcast(left: Dim, right: Dim) -> SizeConstraint:
     """``left`` and ``right`` are equal, or one of them is 1."""
-    return Relation("broadcast", left, right)
+    return SizeConstraint("broadcast", left, right)
 
 
-def least(left: Dim, right: Dim) -> Relation:
+def least(left: Dim, right: Dim) -> SizeConstraint:
     """``left`` is at least ``right``."""
-    return Relation("least", left, right)
+    return SizeConstraint("least", left, right)
 
 
-def relations(node: ir.Node, facts: ShapeFacts, bounds: ValueBounds) -> list[Relation]:
-    """The relations between the sizes of the inputs of ``node``; none if it breaks its specification."""
+def size_constraints(node: ir.Node, facts: ShapeFacts, bounds: ValueBounds) -> list[SizeConstraint]:
+    """The constraints on the sizes of the inputs of ``node``; none if it violates its specification."""
     rule = _RULES.get(node.op_type) if node.domain in ir.RUNTIME_DOMAINS else None
     if rule is None and shape_rules().get((node.domain, node.op_type)) in (elementwise, where):
         rule = _elementwise
@@ -124,18 +124,18 @@ class Site:
 # Broadcasting ---------------------------------------------------------------------------------
 
 
-def _broadcast_shapes(shapes: Sequence[ShapeTuple]) -> Iterator[Relation]:
+def _broadcast_shapes(shapes: Sequence[ShapeTuple]) -> Iterator[SizeConstraint]:
     """All dims of one place, counted from the end, broadcast together."""
     for place in range(1, max(map(len, shapes), default=0) + 1):
         dims = dict.fromkeys(shape[-place] for shape in shapes if len(shape) >= place)
         yield from (broadcast(a, b) for a, b in pairwise(dim for dim in dims if dim != 1))
 
 
-def _elementwise(site: Site) -> Relations:
+def _elementwise(site: Site) -> SizeConstraints:
     return _broadcast_shapes(site.shapes())
 
 
-def _expand(site: Site) -> Relations:
+def _expand(site: Site) -> SizeConstraints:
     target = site.ints(1)
     return [] if target is None else _broadcast_shapes([site.shape(0), tuple(target)])
 
@@ -143,7 +143,7 @@ def _expand(site: Site) -> Relations:
 # Products and convolutions --------------------------------------------------------------------
 
 
-def _product(a: ShapeTuple, b: ShapeTuple) -> Iterator[Relation]:
+def _product(a: ShapeTuple, b: ShapeTuple) -> Iterator[SizeConstraint]:
     yield equal(a[-1], b[-2] if len(b) > 1 else b[0])
     yield from _broadcast_shapes([a[:-2], b[:-2]])
 
@@ -152,7 +152,7 @@ def _matmul(a: int, b: int) -> _Rule:
     return lambda site: _product(site.shape(a), site.shape(b))
 
 
-def _fused_matmul(site: Site) -> Relations:
+def _fused_matmul(site: Site) -> SizeConstraints:
     if site.attribute("transBatchA", 0) or site.attribute("transBatchB", 0):
         return []
     a, b = site.shape(0), site.shape(1)
@@ -163,7 +163,7 @@ def _fused_matmul(site: Site) -> Relations:
     return _product(a, b)
 
 
-def _gemm(site: Site) -> Iterator[Relation]:
+def _gemm(site: Site) -> Iterator[SizeConstraint]:
     rows, inner = site.shape(0)[:: -1 if site.attribute("transA", 0) else 1]
     inner_b, columns = site.shape(1)[:: -1 if site.attribute("transB", 0) else 1]
     yield equal(inner, inner_b)
@@ -171,12 +171,12 @@ def _gemm(site: Site) -> Iterator[Relation]:
         yield from _broadcast_shapes([(rows, columns), site.shape(2)])
 
 
-def _packed_matmul(site: Site) -> Iterator[Relation]:
+def _packed_matmul(site: Site) -> Iterator[SizeConstraint]:
     yield equal(site.shape(0)[-1], site.attribute("K"))
 
 
 def _conv(x: int, w: int, bias: int) -> _Rule:
-    def rule(site: Site) -> Iterator[Relation]:
+    def rule(site: Site) -> Iterator[SizeConstraint]:
         shape, weights = site.shape(x), site.shape(w)
         yield equal(shape[1], weights[1] * site.attribute("group", 1))
         if site.has(bias):
@@ -186,16 +186,16 @@ def _conv(x: int, w: int, bias: int) -> _Rule:
     return rule
 
 
-def _conv_transpose(site: Site) -> Iterator[Relation]:
+def _conv_transpose(site: Site) -> Iterator[SizeConstraint]:
     yield equal(site.shape(0)[1], site.shape(1)[0])
     yield from (least(dim, 1) for dim in site.result()[2:])
 
 
-def _windows_fit(site: Site) -> Relations:
+def _windows_fit(site: Site) -> SizeConstraints:
     return [least(dim, 1) for dim in site.result()[2:]]
 
 
-def _einsum(site: Site) -> Iterator[Relation]:
+def _einsum(site: Site) -> Iterator[SizeConstraint]:
     terms = site.attribute("equation", "").replace(" ", "").partition("->")[0].split(",")
     sizes: dict[str, list[Dim]] = {}
     for index, term in enumerate(terms):
@@ -210,7 +210,7 @@ def _einsum(site: Site) -> Iterator[Relation]:
 # Recurrences and attention --------------------------------------------------------------------
 
 
-def _recurrence(site: Site) -> Iterator[Relation]:
+def _recurrence(site: Site) -> Iterator[SizeConstraint]:
     """W is directions, gates * hidden, features; R the same with hidden in the place of features."""
     x, w, r = site.shape(0), site.shape(1), site.shape(2)
     batch_first = site.attribute("layout", 0)
@@ -225,7 +225,7 @@ def _recurrence(site: Site) -> Iterator[Relation]:
             yield from map(equal, site.shape(state), expected)
 
 
-def _attention(site: Site) -> Iterator[Relation]:
+def _attention(site: Site) -> Iterator[SizeConstraint]:
     """Attention of ai.onnx: heads apart (rank 4), or side by side (rank 3)."""
     q, k, v = site.shape(0), site.shape(1), site.shape(2)
     yield from (equal(other[0], q[0]) for other in (k, v))
@@ -245,7 +245,7 @@ def _attention(site: Site) -> Iterator[Relation]:
         yield equal(mask[-1], total)
 
 
-def _multi_head_attention(site: Site) -> Iterator[Relation]:
+def _multi_head_attention(site: Site) -> Iterator[SizeConstraint]:
     """MultiHeadAttention and GroupQueryAttention of onnxruntime, with query, key and value apart."""
     grouped = site.node.op_type == "GroupQueryAttention"
     query = site.shape(0)
@@ -265,14 +265,14 @@ def _multi_head_attention(site: Site) -> Iterator[Relation]:
         yield equal(product(site.shape(5)), query[0])
 
 
-def _packed_attention(site: Site) -> Iterator[Relation]:
+def _packed_attention(site: Site) -> Iterator[SizeConstraint]:
     """Attention of onnxruntime: one matrix of weights for query, key and value."""
     yield equal(site.shape(0)[2], site.shape(1)[0])
     if site.has(4):
         yield equal(site.shape(4)[1], site.shape(0)[0])
 
 
-def _either_attention(site: Site) -> Relations:
+def _either_attention(site: Site) -> SizeConstraints:
     return _packed_attention(site) if site.node.domain == ir.MICROSOFT else _attention(site)
 
 
@@ -282,7 +282,7 @@ def _either_attention(site: Site) -> Relations:
 def _channels(*inputs: int) -> _Rule:
     """Vectors with a number for each channel, the second axis of input 0."""
 
-    def rule(site: Site) -> Relations:
+    def rule(site: Site) -> SizeConstraints:
         channels = site.shape(0)[1]
         return [equal(channels, site.shape(index)[0]) for index in inputs if site.has(index)]
 
@@ -292,14 +292,14 @@ def _channels(*inputs: int) -> _Rule:
 def _scaled(*inputs: int) -> _Rule:
     """Tensors that broadcast to the last axes of input 0."""
     return lambda site: [
-        relation
+        constraint
         for index in inputs
         if site.has(index)
-        for relation in _broadcast_shapes([site.shape(0), site.shape(index)])
+        for constraint in _broadcast_shapes([site.shape(0), site.shape(index)])
     ]
 
 
-def _quantized(site: Site) -> Iterator[Relation]:
+def _quantized(site: Site) -> Iterator[SizeConstraint]:
     scale = site.shape(1)
     if len(scale) == 1 and scale[0] != 1:
         yield equal(site.shape(0)[site.attribute("axis", 1)], scale[0])
@@ -308,7 +308,7 @@ def _quantized(site: Site) -> Iterator[Relation]:
 # Moving elements ------------------------------------------------------------------------------
 
 
-def _concat(site: Site) -> Iterator[Relation]:
+def _concat(site: Site) -> Iterator[SizeConstraint]:
     shapes = site.shapes()
     axis = site.attribute("axis", 1) % max(len(shapes[0]), 1)
     for place in range(len(shapes[0])):
@@ -316,11 +316,11 @@ def _concat(site: Site) -> Iterator[Relation]:
             yield from (equal(a[place], b[place]) for a, b in pairwise(shapes))
 
 
-def _reshape(site: Site) -> Iterator[Relation]:
+def _reshape(site: Site) -> Iterator[SizeConstraint]:
     yield equal(product(site.shape(0)), product(site.result()))
 
 
-def _split(site: Site) -> Iterator[Relation]:
+def _split(site: Site) -> Iterator[SizeConstraint]:
     size = site.shape(0)[site.attribute("axis", 0)]
     sizes = site.ints(1) if site.has(1) else site.attribute("split")
     if sizes is not None:
@@ -330,13 +330,13 @@ def _split(site: Site) -> Iterator[Relation]:
         yield equal(floordiv(size, parts) * parts, size)
 
 
-def _squeeze(site: Site) -> Relations:
+def _squeeze(site: Site) -> SizeConstraints:
     axes = site.ints(1) if site.has(1) else site.attribute("axes", ())
     shape = site.shape(0)
     return [equal(shape[axis], 1) for axis in axes or () if isinstance(axis, int)]
 
 
-def _blocks(site: Site) -> Iterator[Relation]:
+def _blocks(site: Site) -> Iterator[SizeConstraint]:
     size = site.attribute("blocksize")
     shape = site.shape(0)
     inverse = site.node.op_type == "SpaceToDepth"
@@ -344,15 +344,15 @@ def _blocks(site: Site) -> Iterator[Relation]:
     yield from (equal(floordiv(dim, step) * step, dim) for dim in (shape[2:] if inverse else shape[1:2]))
 
 
-def _square(site: Site) -> Relations:
+def _square(site: Site) -> SizeConstraints:
     return [equal(*site.shape(0)[-2:])]
 
 
-def _reverse_sequence(site: Site) -> Relations:
+def _reverse_sequence(site: Site) -> SizeConstraints:
     return [equal(site.shape(1)[0], site.shape(0)[site.attribute("batch_axis", 1)])]
 
 
-def _scan(site: Site) -> Iterator[Relation]:
+def _scan(site: Site) -> Iterator[SizeConstraint]:
     """Inputs that are gone through together are equally long."""
     count = site.attribute("num_scan_inputs")
     first = len(site.node.inputs) - count
@@ -364,13 +364,13 @@ def _scan(site: Site) -> Iterator[Relation]:
 # Indices --------------------------------------------------------------------------------------
 
 
-def _gather(site: Site) -> Iterator[Relation]:
+def _gather(site: Site) -> Iterator[SizeConstraint]:
     most = site.bounds.most(site.value(1))
     if most is not None:
         yield least(site.shape(0)[site.attribute("axis", 0)], most + 1)
 
 
-def _elements(site: Site) -> Iterator[Relation]:
+def _elements(site: Site) -> Iterator[SizeConstraint]:
     """Indices of the rank of the data, no longer than these on the other axes."""
     yield from _gather(site)
     data, indices = site.shape(0), site.shape(1)
@@ -380,7 +380,7 @@ def _elements(site: Site) -> Iterator[Relation]:
         yield from map(equal, indices, site.shape(2))
 
 
-def _tuples(site: Site) -> Iterator[Relation]:
+def _tuples(site: Site) -> Iterator[SizeConstraint]:
     """Rows of indices, one for each of the first axes behind the batch dims."""
     data, indices = site.shape(0), site.shape(1)
     batch = site.attribute("batch_dims", 0)
@@ -395,7 +395,7 @@ def _tuples(site: Site) -> Iterator[Relation]:
         yield from map(equal, site.shape(2), (*indices[:-1], *data[count:]))
 
 
-def _top_k(site: Site) -> Iterator[Relation]:
+def _top_k(site: Site) -> Iterator[SizeConstraint]:
     k = site.ints(1) if site.has(1) else (site.attribute("k"),)
     if k is not None:
         yield least(site.shape(0)[site.attribute("axis", -1)], k[0])
@@ -404,7 +404,7 @@ def _top_k(site: Site) -> Iterator[Relation]:
 # Classical models -----------------------------------------------------------------------------
 
 
-def _features(site: Site) -> Iterator[Relation]:
+def _features(site: Site) -> Iterator[SizeConstraint]:
     """As many columns as there are numbers for features, or as trees look at."""
     shape = site.shape(0)
     match site.node.op_type:

@@ -1,4 +1,4 @@
-"""Change sizes until relations between them hold."""
+"""Adjust sizes until the constraints between them hold."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import permutations
 
 from graphopt.analysis.dims import number, symbols
 from graphopt.inputs.binding import Binding
-from graphopt.inputs.size_constraints import Relation
+from graphopt.inputs.size_constraints import SizeConstraint
 
 #: Sizes beyond this are not looked for.
 LARGEST = 1 << 12
@@ -20,25 +20,25 @@ _STEPS = 33
 Range = tuple[int, int | None]
 
 
-def settled(
-    binding: Binding, rules: Iterable[Relation], ranges: Mapping[str, Range], late: Collection[str] = ()
+def solve(
+    binding: Binding, rules: Iterable[SizeConstraint], ranges: Mapping[str, Range], late: Collection[str] = ()
 ) -> dict[str, int]:
     """``binding`` with few sizes changed, and by little, so that ``rules`` hold.
 
-    A greedy search: for the first relation that does not hold, a symbol of it is moved to the nearest size
+    A greedy search: for the first constraint that does not hold, a symbol of it is moved to the nearest size
     for which it does, preferably one that has not been moved yet; or two of them where one is not enough.
-    Relations that can't be made to hold are left.
+    SizeConstraints that can't be made to hold are left.
 
     Args:
         binding: sizes to begin with; those of 0 stay.
-        rules: relations over the same symbols; others are left out.
+        rules: size_constraints over the same symbols; others are left out.
         ranges: within which sizes are changed.
         late: symbols that are moved only where no other can be.
     """
     sizes = dict(binding)
     known = [rule for rule in rules if _names(rule) and sizes.keys() >= _names(rule).keys()]
     moved: set[str] = set()
-    hopeless: set[Relation] = set()
+    hopeless: set[SizeConstraint] = set()
     for _ in range(_CHANGES):
         broken = next((rule for rule in known if rule not in hopeless and not _holds(rule, sizes)), None)
         if broken is None:
@@ -61,18 +61,18 @@ def settled(
     return sizes
 
 
-def _names(rule: Relation) -> dict[str, object]:
+def _names(rule: SizeConstraint) -> dict[str, object]:
     return {**symbols(rule.left), **symbols(rule.right)}
 
 
-def _holds(rule: Relation, sizes: Mapping[str, int]) -> bool:
+def _holds(rule: SizeConstraint, sizes: Mapping[str, int]) -> bool:
     try:
         return rule.holds(number(rule.left, sizes), number(rule.right, sizes))
     except ZeroDivisionError:
         return False
 
 
-def _nearest(rule: Relation, name: str, sizes: Mapping[str, int], range_: Range) -> int | None:
+def _nearest(rule: SizeConstraint, name: str, sizes: Mapping[str, int], range_: Range) -> int | None:
     """The size of ``name`` nearest to the one it has for which ``rule`` holds."""
     trial = dict(sizes)
     for size in _by_distance(sizes[name], range_):
@@ -83,7 +83,7 @@ def _nearest(rule: Relation, name: str, sizes: Mapping[str, int], range_: Range)
 
 
 def _two_changes(
-    rule: Relation, sizes: Mapping[str, int], ranges: Mapping[str, Range], late: Collection[str]
+    rule: SizeConstraint, sizes: Mapping[str, int], ranges: Mapping[str, Range], late: Collection[str]
 ) -> dict[str, int]:
     """Sizes of two symbols for which ``rule`` holds, such as factors of a product; none if none are near."""
     names = [name for name in _names(rule) if sizes[name] and name not in late]
@@ -99,7 +99,7 @@ def _two_changes(
     return {}
 
 
-def _between(rule: Relation, name: str, sizes: Mapping[str, int], range_: Range) -> int | None:
+def _between(rule: SizeConstraint, name: str, sizes: Mapping[str, int], range_: Range) -> int | None:
     """The size of ``name`` for which ``rule`` holds, if its sides grow apart steadily with that."""
 
     def apart(size: int) -> int:

@@ -14,40 +14,44 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from graphopt import ir
-from graphopt.inputs.value_constraints import Domain, demand
+from graphopt.inputs.value_constraints import ValueRange, value_constraint
 from graphopt.ir.signature import type_text
 
 
-def domains(model: ir.Model) -> dict[str, Domain]:
-    """The domain of each input of ``model`` that is not a constant initializer."""
-    return {value.name or "": _domain(value, model) for value in model.graph.inputs}
+def value_ranges(model: ir.Model) -> dict[str, ValueRange]:
+    """The value range of each input of ``model`` that is not a constant initializer."""
+    return {value.name or "": _value_range(value, model) for value in model.graph.inputs}
 
 
-def _domain(value: ir.Value, model: ir.Model) -> Domain:
+def _value_range(value: ir.Value, model: ir.Model) -> ValueRange:
     type_ = type_text(value)
-    domain = Domain(from_end=True)
+    value_range = ValueRange(from_end=True)
     for path, node, index in _uses(value, model):
-        found = demand(node, index)
+        found = value_constraint(node, index)
         if found is not None:
             if path.value is not value:
                 found = replace(found, pattern="")  # it is but a part of what has the pattern
-            domain = domain.meet(_pull_back(found, path))
+            value_range = value_range.meet(_pull_back(found, path))
     is_float = "float" in type_ or "double" in type_
-    if not domain.known and not is_float:
-        domain = domain.meet(_by_name(value.name or ""))
-    return replace(domain, integral=domain.integral and is_float, from_end=domain.from_end and domain.known)
+    if not value_range.known and not is_float:
+        value_range = value_range.meet(_by_name(value.name or ""))
+    return replace(
+        value_range,
+        integral=value_range.integral and is_float,
+        from_end=value_range.from_end and value_range.known,
+    )
 
 
 _NAMES = (
-    (r"mask|token_?type|segment|flag|bool", Domain(0, 1, known=True)),
-    (r"(^|[^a-z])(len|lens|lengths?|counts?|sizes?|num)([^a-z]|$)", Domain(1, 2, known=True)),
-    (r"(^|[^a-z])(ids?|tokens?|index|indices|labels?|positions?)([^a-z]|$)", Domain(0, 9, known=True)),
+    (r"mask|token_?type|segment|flag|bool", ValueRange(0, 1, known=True)),
+    (r"(^|[^a-z])(len|lens|lengths?|counts?|sizes?|num)([^a-z]|$)", ValueRange(1, 2, known=True)),
+    (r"(^|[^a-z])(ids?|tokens?|index|indices|labels?|positions?)([^a-z]|$)", ValueRange(0, 9, known=True)),
 )
 
 
-def _by_name(name: str) -> Domain:
+def _by_name(name: str) -> ValueRange:
     text = re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower()
-    return next((domain for pattern, domain in _NAMES if re.search(pattern, text)), Domain())
+    return next((value_range for pattern, value_range in _NAMES if re.search(pattern, text)), ValueRange())
 
 
 # Following an input -----------------------------------------------------------------------
@@ -170,23 +174,23 @@ def _moved(path: _Path, op: str, index: int, other: float) -> _Path | None:
     return None
 
 
-def _pull_back(domain: Domain, path: _Path) -> Domain:
-    """The demand on ``factor * input + offset`` as a demand on the input."""
+def _pull_back(value_range: ValueRange, path: _Path) -> ValueRange:
+    """The constraint on ``factor * input + offset`` as a constraint on the input."""
     if path.factor == 1 and path.offset == 0:
-        return replace(domain, integral=path.to_int)
+        return replace(value_range, integral=path.to_int)
 
     def back(bound: float | None) -> float | None:
         return None if bound is None else (bound - path.offset) / path.factor
 
-    low, high = back(domain.low), back(domain.high)
+    low, high = back(value_range.low), back(value_range.high)
     if path.factor < 0:
         low, high = high, low
     return replace(
-        domain,
+        value_range,
         low=None if low is None else math.ceil(low),
         high=None if high is None else math.floor(high),
         choices=tuple(
-            back(choice) for choice in domain.choices if isinstance(choice, int | float) and path.factor
+            back(choice) for choice in value_range.choices if isinstance(choice, int | float) and path.factor
         ),
         integral=path.to_int,
         from_end=False,

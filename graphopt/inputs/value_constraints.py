@@ -1,4 +1,4 @@
-"""What operators demand of the values of their inputs: a table, by operator and input."""
+"""Constraints that operators place on the values of their inputs: a table by operator and input."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOST_CHOICES = 64
 
 
 @dataclass(frozen=True)
-class Domain:
+class ValueRange:
     """Bounds on the elements of an input; ``None`` where there are none.
 
     Attributes:
@@ -41,12 +41,12 @@ class Domain:
     known: bool = False
     pattern: Literal["", "axes", "reshape"] = ""
 
-    def meet(self, other: Domain) -> Domain:
+    def meet(self, other: ValueRange) -> ValueRange:
         """What satisfies both."""
         lows = [bound for bound in (self.low, other.low) if bound is not None]
         highs = [bound for bound in (self.high, other.high) if bound is not None]
         choices = tuple(dict.fromkeys((*self.choices, *other.choices)))
-        return Domain(
+        return ValueRange(
             max(lows, default=None),
             min(highs, default=None),
             tuple(dict.fromkeys((*self.below, *other.below))),
@@ -59,16 +59,16 @@ class Domain:
         )
 
 
-def demand(node: ir.Node, index: int) -> Domain | None:
+def value_constraint(node: ir.Node, index: int) -> ValueRange | None:
     """What ``node`` demands of input ``index``, if anything."""
     if node.domain not in ir.RUNTIME_DOMAINS:
         return None
-    rule = _DEMANDS.get((node.op_type, index)) or _DEMANDS.get((node.op_type, None))
+    rule = _CONSTRAINTS.get((node.op_type, index)) or _CONSTRAINTS.get((node.op_type, None))
     return None if rule is None else rule(node, index)
 
 
-def _fixed(domain: Domain) -> Callable[[ir.Node, int], Domain]:
-    known = replace(domain, known=True)
+def _fixed(value_range: ValueRange) -> Callable[[ir.Node, int], ValueRange]:
+    known = replace(value_range, known=True)
     return lambda node, index: known
 
 
@@ -77,21 +77,21 @@ def _attribute(node: ir.Node, name: str, default: Any = None) -> Any:
     return default if attribute is None or attribute.is_ref() else attribute.value
 
 
-def _index_into(table: int, axis: int | None = None) -> Callable[[ir.Node, int], Domain]:
+def _index_into(table: int, axis: int | None = None) -> Callable[[ir.Node, int], ValueRange]:
     """Indices into input ``table`` along ``axis``, by default the node's attribute."""
 
-    def rule(node: ir.Node, index: int) -> Domain:
+    def rule(node: ir.Node, index: int) -> ValueRange:
         shape = _shape(node.inputs[table] if table < len(node.inputs) else None)
         along = _attribute(node, "axis", 0) if axis is None else axis
         from_end = node.domain == ""
         if shape is None or not -len(shape) <= along < len(shape):
-            return Domain(0, 1, known=True)
+            return ValueRange(0, 1, known=True)
         size = shape[along]
         if isinstance(size, int):
-            return Domain(0, max(size - 1, 0), from_end=from_end and size > 0, known=True)
+            return ValueRange(0, max(size - 1, 0), from_end=from_end and size > 0, known=True)
         if size.value is None:
-            return Domain(0, 1, known=True)
-        return Domain(0, None, below=(size.value,), known=True)
+            return ValueRange(0, 1, known=True)
+        return ValueRange(0, None, below=(size.value,), known=True)
 
     return rule
 
@@ -107,28 +107,30 @@ def _shape(value: ir.Value | None) -> tuple[Any, ...] | None:
     return None if tensor is None else tuple(tensor.shape)
 
 
-def _nd_index(node: ir.Node, index: int) -> Domain:
+def _nd_index(node: ir.Node, index: int) -> ValueRange:
     """Index tuples: below the smallest of the dims, which suits every place of the tuple."""
     shape = _shape(node.inputs[0])
     sizes = [size for size in shape if isinstance(size, int)] if shape is not None else []
-    return Domain(0, max(min(sizes, default=1) - 1, 0), known=True)
+    return ValueRange(0, max(min(sizes, default=1) - 1, 0), known=True)
 
 
-def _compared(node: ir.Node, index: int) -> Domain | None:
+def _compared(node: ir.Node, index: int) -> ValueRange | None:
     """Around a constant that elements are compared with, the graph behaves differently."""
     numbers = _numbers(node.inputs[1 - index])
     if not numbers:
         return None
-    return Domain(choices=numbers if node.op_type == "Equal" else _around(numbers), from_end=True)
+    return ValueRange(choices=numbers if node.op_type == "Equal" else _around(numbers), from_end=True)
 
 
-def _bounded(node: ir.Node, index: int) -> Domain | None:
+def _bounded(node: ir.Node, index: int) -> ValueRange | None:
     """Likewise around the bounds of floats; integers are as likely to lie beyond them as not."""
     others = [_numbers(value) for place, value in enumerate(node.inputs) if place != index]
     named = (_attribute(node, name) for name in ("min", "max"))
     numbers = [*chain.from_iterable(others), *(number for number in named if number is not None)]
     return (
-        Domain(choices=_around(numbers), from_end=True) if numbers and _is_float(node.inputs[index]) else None
+        ValueRange(choices=_around(numbers), from_end=True)
+        if numbers and _is_float(node.inputs[index])
+        else None
     )
 
 
@@ -148,42 +150,42 @@ def _around(numbers: Iterable[float]) -> tuple[float, ...]:
     )
 
 
-def _halfway(node: ir.Node, index: int) -> Domain | None:
+def _halfway(node: ir.Node, index: int) -> ValueRange | None:
     """Halfway between two integers, by their scale, there are several ways to round."""
     scales = _numbers(node.inputs[1])
     ties = tuple(scale * tie for scale in scales for tie in (-1.5, -0.5, 0.5, 2.5))
-    return Domain(choices=ties, from_end=True) if ties else None
+    return ValueRange(choices=ties, from_end=True) if ties else None
 
 
-def _keys(node: ir.Node, index: int) -> Domain | None:
+def _keys(node: ir.Node, index: int) -> ValueRange | None:
     """The keys that an encoder of ai.onnx.ml knows."""
     for name in ("keys_strings", "keys_int64s", "cats_strings", "cats_int64s", "pool_strings", "pool_int64s"):
         keys = _attribute(node, name)
         if keys:
-            return Domain(choices=tuple(keys)[:MOST_CHOICES], only_choices=True, known=True)
+            return ValueRange(choices=tuple(keys)[:MOST_CHOICES], only_choices=True, known=True)
     tensor = _attribute(node, "keys_tensor")
     if tensor is not None:
-        return Domain(choices=tuple(tensor.numpy().ravel()[:MOST_CHOICES]), only_choices=True, known=True)
+        return ValueRange(choices=tuple(tensor.numpy().ravel()[:MOST_CHOICES]), only_choices=True, known=True)
     return None
 
 
-def _parsed(node: ir.Node, index: int) -> Domain | None:
+def _parsed(node: ir.Node, index: int) -> ValueRange | None:
     """Strings that are cast to numbers."""
     value = node.inputs[0]
     if value is None or value.dtype != ir.DataType.STRING:
         return None
-    return Domain(choices=("0", "1", "2", "-3"), only_choices=True, known=True)
+    return ValueRange(choices=("0", "1", "2", "-3"), only_choices=True, known=True)
 
 
-_SIZE = _fixed(Domain(1, 3))
-_COUNT = _fixed(Domain(1, 2))
-_ONE = _fixed(Domain(1, 1))
-_AXIS = _fixed(Domain(0, 0))
-_AXES = _fixed(Domain(0, 0, pattern="axes"))
-_FRACTION = _fixed(Domain(0, 0.5))
-_NOT_ZERO = _fixed(Domain(1, 9))
+_SIZE = _fixed(ValueRange(1, 3))
+_COUNT = _fixed(ValueRange(1, 2))
+_ONE = _fixed(ValueRange(1, 1))
+_AXIS = _fixed(ValueRange(0, 0))
+_AXES = _fixed(ValueRange(0, 0, pattern="axes"))
+_FRACTION = _fixed(ValueRange(0, 0.5))
+_NOT_ZERO = _fixed(ValueRange(1, 9))
 
-_DEMANDS: dict[tuple[str, int | None], Callable[[ir.Node, int], Domain | None]] = {
+_CONSTRAINTS: dict[tuple[str, int | None], Callable[[ir.Node, int], ValueRange | None]] = {
     ("Gather", 1): _index_into(0),
     ("GatherElements", 1): _index_into(0),
     ("ScatterElements", 1): _index_into(0),
@@ -194,32 +196,32 @@ _DEMANDS: dict[tuple[str, int | None], Callable[[ir.Node, int], Domain | None]] 
     ("GatherBlockQuantized", 1): _index_into(0),
     ("EmbedLayerNormalization", 0): _index_into(2, 0),
     ("EmbedLayerNormalization", 1): _index_into(4, 0),
-    ("OneHot", 1): _fixed(Domain(2, 5)),
+    ("OneHot", 1): _fixed(ValueRange(2, 5)),
     ("Loop", 0): _COUNT,
     ("ConstantOfShape", 0): _SIZE,
     ("Expand", 1): _SIZE,
     ("CenterCropPad", 1): _SIZE,
-    ("Reshape", 1): _fixed(Domain(1, 3, pattern="reshape")),
+    ("Reshape", 1): _fixed(ValueRange(1, 3, pattern="reshape")),
     ("Tile", 1): _SIZE,
-    ("Resize", 1): _fixed(Domain(0, 1)),
+    ("Resize", 1): _fixed(ValueRange(0, 1)),
     ("Resize", 2): _COUNT,
     ("Resize", 3): _SIZE,
     ("Upsample", 1): _COUNT,
-    ("Range", 0): _fixed(Domain(0, 2)),
-    ("Range", 1): _fixed(Domain(3, 9)),
+    ("Range", 0): _fixed(ValueRange(0, 2)),
+    ("Range", 1): _fixed(ValueRange(3, 9)),
     ("Range", 2): _COUNT,
-    ("Slice", 1): _fixed(Domain(0, 0)),
-    ("Slice", 2): _fixed(Domain(1, 9)),
+    ("Slice", 1): _fixed(ValueRange(0, 0)),
+    ("Slice", 2): _fixed(ValueRange(1, 9)),
     ("Slice", 3): _AXES,
     ("Slice", 4): _ONE,
     ("TopK", 1): _ONE,
     ("Split", 1): _SIZE,
     ("Squeeze", 1): _AXES,
     ("Unsqueeze", 1): _AXES,
-    ("Pad", 1): _fixed(Domain(0, 2)),
+    ("Pad", 1): _fixed(ValueRange(0, 2)),
     ("Pad", 3): _AXES,
     ("CumSum", 1): _AXIS,
-    ("Trilu", 1): _fixed(Domain(-1, 1)),
+    ("Trilu", 1): _fixed(ValueRange(-1, 1)),
     ("RNN", 4): _ONE,
     ("LSTM", 4): _ONE,
     ("GRU", 4): _ONE,
@@ -229,9 +231,9 @@ _DEMANDS: dict[tuple[str, int | None], Callable[[ir.Node, int], Domain | None]] 
     ("NonMaxSuppression", 4): _FRACTION,
     ("Div", 1): lambda node, index: _NOT_ZERO(node, index) if _is_integer(node.inputs[1]) else None,
     ("Mod", 1): lambda node, index: _NOT_ZERO(node, index) if _is_integer(node.inputs[1]) else None,
-    ("BitShift", 1): _fixed(Domain(0, 3)),
-    ("Pow", 1): lambda node, index: Domain(0, 3, known=True) if _is_integer(node.inputs[1]) else None,
-    ("Bernoulli", 0): _fixed(Domain(0, 1)),
+    ("BitShift", 1): _fixed(ValueRange(0, 3)),
+    ("Pow", 1): lambda node, index: ValueRange(0, 3, known=True) if _is_integer(node.inputs[1]) else None,
+    ("Bernoulli", 0): _fixed(ValueRange(0, 1)),
     ("Dropout", 1): _FRACTION,
     ("SequenceAt", 1): _AXIS,
     ("SequenceErase", 1): _AXIS,
@@ -253,7 +255,7 @@ _DEMANDS: dict[tuple[str, int | None], Callable[[ir.Node, int], Domain | None]] 
     ("TfIdfVectorizer", 0): _keys,
     ("Cast", 0): _parsed,
 }
-_DEMANDS |= {
+_CONSTRAINTS |= {
     (f"Reduce{kind}", 1): _AXES
     for kind in ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "LogSum", "LogSumExp", "SumSquare")
 }

@@ -377,7 +377,7 @@ def not_verified(verdict: Verdict) -> str:
 def verdict_dict(verdict: Verdict) -> dict[str, Any]:
     """A verdict for JSON; nothing is called equal where nothing could be compared."""
     equal = verdict.ok and verdict.unverifiable is None
-    return {"equal": equal, "summary": verdict.summary(), "max_delta": verdict.delta, **asdict(verdict)}
+    return {"equal": equal, "summary": verdict.summary(), "max_delta": verdict.delta, **verdict.to_dict()}
 
 
 def verdict_lines(verdict: Verdict, verbose: int = 0, *, warned: bool = False) -> Iterator[Line]:
@@ -407,7 +407,7 @@ def details(verdict: Verdict) -> Iterator[str]:
     """What was excused and what was not compared, a line each."""
     for row in verdict.rows:
         if row.excused:
-            where = f"{row.flavour} inputs at {row.binding}, optimizations {row.level}"
+            where = f"{row.distribution} inputs at {row.binding}, optimizations {row.level}"
             yield f"within rounding error: {where}, |Δ| {row.delta or 0.0:.1e}: {row.reason}"
     yield from (f"skipped: {skipped}" for skipped in verdict.skipped)
 

@@ -12,19 +12,19 @@ from graphopt.passes.base import Pass
 from graphopt.passes.instrumentation import PassInstrumentation, PassRecord
 
 if TYPE_CHECKING:
-    from graphopt.verification.verifier import Oracle
+    from graphopt.verification.verifier import Verifier
 
 
 class ValidateEach(PassInstrumentation):
-    """Checks the structure after each pass and, with an ``oracle``, the results.
+    """Checks the structure after each pass and, with a ``verifier``, the results.
 
     Args:
-        oracle: compares with the original after each pass that changed the model.
+        verifier: compares with the original after each pass that changed the model.
         numerics: the class of permitted differences.
     """
 
-    def __init__(self, oracle: Oracle | None = None, numerics: Numerics = Numerics.REASSOCIATES) -> None:
-        self._oracle = oracle
+    def __init__(self, verifier: Verifier | None = None, numerics: Numerics = Numerics.REASSOCIATES) -> None:
+        self._verifier = verifier
         self._numerics = numerics
 
     def after_pass(self, pass_: Pass, record: PassRecord, model: ir.Model, cx: Context) -> None:
@@ -41,9 +41,9 @@ class ValidateEach(PassInstrumentation):
             raise VerificationFailed(
                 f"pass {record.index} ({pass_}) broke the model: {error.message}"
             ) from error
-        if self._oracle is None:
+        if self._verifier is None:
             return
-        verdict = self._oracle.verify(model, numerics=self._numerics)
+        verdict = self._verifier.verify(model, numerics=self._numerics)
         if not verdict.ok:
             rewrites = ", ".join(f"{name} ×{count}" for name, count in record.rewrites.most_common(5))
             raise VerificationFailed(

@@ -42,7 +42,7 @@ def may_crash(model: ir.Model) -> str | None:
     return None
 
 
-def may_not_end(model: ir.Model) -> str | None:
+def may_diverge(model: ir.Model) -> str | None:
     """Why onnxruntime may not come back from loading or running ``model`` for long, or ``None``.
 
     It inlines functions and folds constants while it makes a session, and can't be stopped then;

@@ -7,7 +7,7 @@ import sys
 import time
 
 
-class Meter:
+class ResourceMeter:
     """Measures the block under ``with``.
 
     Attributes:
@@ -20,7 +20,7 @@ class Meter:
     seconds: float = 0.0
     peak_bytes: int = 0
 
-    def __enter__(self) -> Meter:
+    def __enter__(self) -> ResourceMeter:
         _reset_peak()
         self._before = _resident()
         self._began = time.perf_counter()

@@ -18,7 +18,7 @@ from graphopt.specialization.empty_like import skeleton
 from graphopt.specialization.guard_nodes import GuardNodes
 from graphopt.specialization.shared_initializers import lift_shared_weights
 from graphopt.specialization.specialize_inputs import profiled_inputs
-from graphopt.verification.verifier import Oracle
+from graphopt.verification.verifier import Verifier
 
 
 def emit_model(general: ir.Model, branches: Sequence[Branch]) -> ir.Model:
@@ -168,7 +168,7 @@ def _return(edit: ir.Editor, whole: ir.Graph, graph: ir.Graph, node: ir.Node, co
 
 
 #: Makes the judge of what becomes of the original, fed as told.
-Judge = Callable[[InputOptions], Oracle]
+Judge = Callable[[InputOptions], Verifier]
 
 
 def whole(found: Specialized, how: Specialization) -> ir.Model:
@@ -204,8 +204,8 @@ def check(
     for name, told in (*given, ("", inputs)):
         if told is None:
             continue
-        with judge(told) as oracle:
-            verdict = oracle.verify(model, numerics=numerics)
+        with judge(told) as verifier:
+            verdict = verifier.verify(model, numerics=numerics)
         if not verdict.ok:
             where = f" where the guard of {name} holds" if name else ""
             raise VerificationFailed(f"the model with variants is not the same{where}: {verdict.summary()}")

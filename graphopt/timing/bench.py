@@ -195,7 +195,7 @@ class Bench:
             rows.append(
                 Row(one.name, one.nodes, timing.speeds.get(one.name), cost, outcome, failures.get(one.name))
             )
-        return Result(told_shapes(trial.feeds), rows, timing, self._exact_products)
+        return Result(format_shapes(trial.feeds), rows, timing, self._exact_products)
 
     @property
     def _exact_products(self) -> bool:
@@ -243,7 +243,7 @@ def cuda_options(
     return {}
 
 
-def told_shapes(feeds: Mapping[str, Any]) -> str:
+def format_shapes(feeds: Mapping[str, Any]) -> str:
     """The shapes that are fed."""
     words = [f"{name} {list(value.shape)}" for name, value in feeds.items() if isinstance(value, np.ndarray)]
     shown = ", ".join(words[:4])

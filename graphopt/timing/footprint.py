@@ -17,7 +17,7 @@ from graphopt import publish
 from graphopt.ort import session
 from graphopt.ort.session import Source
 from graphopt.process.child import Child
-from graphopt.process.resource_usage import Meter
+from graphopt.process.resource_usage import ResourceMeter
 from graphopt.timing import ratios
 from graphopt.timing.stopwatch import Setup, known_feeds, runner
 
@@ -110,7 +110,7 @@ def footprint(
 
 def measure(source: Source, setup: Setup, name: str = "") -> tuple[float, int]:
     """Seconds until a session is made, and bytes that it and three runs take."""
-    with Meter() as meter:
+    with ResourceMeter() as meter:
         begin = time.perf_counter()
         made = setup.session(source, name)
         seconds = time.perf_counter() - begin

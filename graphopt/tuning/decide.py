@@ -1,6 +1,6 @@
 """The search: which groups of rewrites and which session options stay.
 
-It asks for readings of variants and decides, and knows nothing else. The rewrites of a group are
+It asks for measurements of variants and decides, and knows nothing else. The rewrites of a group are
 judged by leaving them out of the model that has all others. Groups are screened in few processes,
 several at a time; only what seems to make a difference is measured again, thoroughly, in fresh
 processes, so that a claim needs two measurements that agree. Then:
@@ -13,7 +13,8 @@ processes, so that a claim needs two measurements that agree. Then:
   smaller have to be faster, too.
 - The same for a newer opset, in which more can be fused, is tried, and kept only if it is faster.
 - Where rules went, native groups may be made of other nodes, and have other names: these are judged in the
-  same way, on the model without the rules. Without a reading they stay if those did whose place they take.
+  same way, on the model without the rules. Without a measurement they stay if those that
+  they replace did.
 - What is left is compared with the original. If it is slower, the rewrites for speed go, then what
   was not measured, then all.
 - Session options are tried on the graph that stays, and are kept only if they are faster.
@@ -27,7 +28,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from graphopt.ort.session_options import SessionChoice
-from graphopt.tuning.measurements import LATE, Finding, Races, Reading
+from graphopt.tuning.measurements import LATE, Finding, Measurement, Measurer
 from graphopt.tuning.screening import screen
 from graphopt.tuning.search_space import Group, Variant
 from graphopt.tuning.session_choices import try_choices
@@ -41,7 +42,7 @@ _LATER_SHARE = 0.75
 
 
 @dataclass
-class Found:
+class TuningDecision:
     """What the search came to.
 
     Attributes:
@@ -54,28 +55,28 @@ class Found:
     variant: Variant
     groups: list[Finding] = field(default_factory=list)
     choices: list[Finding] = field(default_factory=list)
-    final: Reading | None = None
+    final: Measurement | None = None
     fallback: str | None = None
 
 
 def search(
-    groups: Sequence[Group], choices: Iterable[SessionChoice], races: Races, opset: int | None = None
-) -> Found:
+    groups: Sequence[Group], choices: Iterable[SessionChoice], measurer: Measurer, opset: int | None = None
+) -> TuningDecision:
     """Decide what stays.
 
     Args:
         groups: the groups that changed something, in the order in which to measure them.
         choices: session options to try.
-        races: measures variants.
+        measurer: measures variants.
         opset: one to try; ``None``: none.
     """
-    found = _groups(groups, races)
+    found = _groups(groups, measurer)
     if any(group.whole for group in groups):
-        groups = _settle(found, groups, races)
+        groups = _settle(found, groups, measurer)
     if opset is not None:
-        _raise_opset(found, opset, races)
-    _check(found, groups, races)
-    choice, tried = try_choices(found.variant, list(choices), races)
+        _raise_opset(found, opset, measurer)
+    _check(found, groups, measurer)
+    choice, tried = try_choices(found.variant, list(choices), measurer)
     found.choices += tried
     found.variant = replace(found.variant, choice=choice)
     return found
@@ -84,80 +85,84 @@ def search(
 # Groups of rewrites ------------------------------------------------------------------------------
 
 
-def _groups(groups: Sequence[Group], races: Races) -> Found:
+def _groups(groups: Sequence[Group], measurer: Measurer) -> TuningDecision:
     everything = Variant()
     without = [everything.without(group.owners) for group in groups]
     careful = frozenset(variant for variant, group in zip(without, groups, strict=True) if group.speed)
-    readings = screen(everything, without, races, _SHARE, careful)
+    measurements = screen(everything, without, measurer, _SHARE, careful)
     off: dict[str, tuple[str, ...]] = {}
-    for group, reading in zip(groups, readings, strict=True):
-        if reading is not None and reading.faster:
-            off[group.name] = _guilty(group, races)
+    for group, measurement in zip(groups, measurements, strict=True):
+        if measurement is not None and measurement.faster:
+            off[group.name] = _guilty(group, measurer)
     neutral = [
         group
-        for group, reading in zip(groups, readings, strict=True)
-        if group.name not in off and not (reading is not None and reading.slower)
+        for group, measurement in zip(groups, measurements, strict=True)
+        if group.name not in off and not (measurement is not None and measurement.slower)
     ]
-    measured = {group.name for group, reading in zip(groups, readings, strict=True) if reading is not None}
-    idle = _idle([group for group in neutral if not group.speed and group.name in measured], off, races)
+    measured = {
+        group.name for group, measurement in zip(groups, measurements, strict=True) if measurement is not None
+    }
+    idle = _idle([group for group in neutral if not group.speed and group.name in measured], off, measurer)
     pool = [group for group in neutral if group.speed or group in idle]
-    together = _together(pool, off, races)
+    together = _together(pool, off, measurer)
     if together is None or not together.slower or together.faster:
         off |= {group.name: group.owners for group in pool}
     findings = [
-        _finding(group, reading, off.get(group.name, ()), together if group in pool else None)
-        for group, reading in zip(groups, readings, strict=True)
+        _finding(group, measurement, off.get(group.name, ()), together if group in pool else None)
+        for group, measurement in zip(groups, measurements, strict=True)
     ]
-    return Found(_variant(off), findings)
+    return TuningDecision(_variant(off), findings)
 
 
-def _idle(groups: Sequence[Group], off: Mapping[str, Sequence[str]], races: Races) -> list[Group]:
+def _idle(groups: Sequence[Group], off: Mapping[str, Sequence[str]], measurer: Measurer) -> list[Group]:
     """Of groups that make no difference, those that do not make the model smaller either."""
     current = _variant(off)
-    size = races.size(current)
-    found = [group for group in groups if races.size(current.without(group.owners)) <= size]
+    size = measurer.size(current)
+    found = [group for group in groups if measurer.size(current.without(group.owners)) <= size]
     if len(found) > 1:  # two may do the same work
         all_of_them = (owner for group in found for owner in group.owners)
-        return found if races.size(current.without(all_of_them)) <= size else []
+        return found if measurer.size(current.without(all_of_them)) <= size else []
     return found
 
 
-def _together(pool: Sequence[Group], off: Mapping[str, Sequence[str]], races: Races) -> Reading | None:
+def _together(
+    pool: Sequence[Group], off: Mapping[str, Sequence[str]], measurer: Measurer
+) -> Measurement | None:
     """The model without what makes no difference one by one, against the model with all of it."""
     if len(pool) < 2:
         return None
     reference = _variant(off)
     owners = [owner for group in pool for owner in group.owners]
-    return screen(reference, [reference.without(owners)], races, _SHARE)[0]
+    return screen(reference, [reference.without(owners)], measurer, _SHARE)[0]
 
 
 def _variant(off: Mapping[str, Sequence[str]]) -> Variant:
     return Variant(frozenset(owner for owners in off.values() for owner in owners))
 
 
-def _guilty(group: Group, races: Races) -> tuple[str, ...]:
+def _guilty(group: Group, measurer: Measurer) -> tuple[str, ...]:
     """Of a group that makes the model slower, the one rule without which it is no slower; else all."""
-    if group.whole or len(group.owners) == 1 or races.spent() >= _SHARE:
+    if group.whole or len(group.owners) == 1 or measurer.spent() >= _SHARE:
         return group.owners
     rules = group.owners[:_RULES]
     everything = Variant()
-    readings = races(
+    measurements = measurer(
         everything.without(group.owners), [everything.without([rule]) for rule in rules], thorough=True
     )
     innocent = [
-        (reading.ratio, rule)
-        for reading, rule in zip(readings, rules, strict=True)
-        if not reading.slower and not reading.suspicious
+        (measurement.ratio, rule)
+        for measurement, rule in zip(measurements, rules, strict=True)
+        if not measurement.slower and not measurement.suspicious
     ]
     return (min(innocent)[1],) if innocent else group.owners
 
 
-def _settle(found: Found, groups: Sequence[Group], races: Races) -> list[Group]:
+def _settle(found: TuningDecision, groups: Sequence[Group], measurer: Measurer) -> list[Group]:
     """Judge groups of single rewrites that came to be because rules went; returns all that there are."""
     rules = [group for group in groups if not group.whole]
     single = frozenset(owner for group in groups if group.whole for owner in group.owners)
     variant = Variant(found.variant.off - single)
-    now = races.single(variant) if variant.off else None
+    now = measurer.single(variant) if variant.off else None
     if now is None:
         return list(groups)
     known = {finding.name: finding for finding in found.groups}
@@ -166,43 +171,43 @@ def _settle(found: Found, groups: Sequence[Group], races: Races) -> list[Group]:
         if group.name in known and not known[group.name].kept:
             variant = variant.without(group.owners)
     others = [variant.without(group.owners) for group in fresh]
-    readings = screen(variant, others, races, _LATER_SHARE, frozenset(others))
+    measurements = screen(variant, others, measurer, _LATER_SHARE, frozenset(others))
     names = {group.name for group in now}
     gone = [known[group.name] for group in groups if group.whole and group.name not in names]
     found.groups = [finding for finding in found.groups if finding not in gone]
     trusted = all(finding.kept for finding in gone)
-    for group, reading in zip(fresh, readings, strict=True):
-        kept = trusted if reading is None else reading.slower and not reading.faster
+    for group, measurement in zip(fresh, measurements, strict=True):
+        kept = trusted if measurement is None else measurement.slower and not measurement.faster
         if not kept:
             variant = variant.without(group.owners)
-        finding = _finding(group, reading, () if kept else group.owners, None)
+        finding = _finding(group, measurement, () if kept else group.owners, None)
         found.groups.append(finding)
     found.variant = variant
     return [*rules, *now]
 
 
-def _raise_opset(found: Found, opset: int, races: Races) -> None:
+def _raise_opset(found: TuningDecision, opset: int, measurer: Measurer) -> None:
     """Write the model for ``opset`` first, if it is faster then."""
     raised = replace(found.variant, opset=opset)
-    reading = screen(found.variant, [raised], races, _SHARE, frozenset({raised}))[0]
-    kept = reading is not None and reading.faster and not reading.slower
-    if reading is None:
+    measurement = screen(found.variant, [raised], measurer, _SHARE, frozenset({raised}))[0]
+    kept = measurement is not None and measurement.faster and not measurement.slower
+    if measurement is None:
         reason = LATE
-    elif reading.failure:
-        reason = reading.failure
-    elif reading.same:
+    elif measurement.failure:
+        reason = measurement.failure
+    elif measurement.same:
         reason = "onnxruntime runs the same with and without"
     else:
-        reason = "slower" if reading.slower else "faster" if reading.faster else "no difference"
-    found.choices.append(Finding(f"opset {opset}", None, reading, kept, reason))
+        reason = "slower" if measurement.slower else "faster" if measurement.faster else "no difference"
+    found.choices.append(Finding(f"opset {opset}", None, measurement, kept, reason))
     if kept:
         found.variant = raised
 
 
 def _finding(
-    group: Group, without: Reading | None, off: tuple[str, ...], together: Reading | None
+    group: Group, without: Measurement | None, off: tuple[str, ...], together: Measurement | None
 ) -> Finding:
-    reading = None if without is None else without.inverse()
+    measurement = None if without is None else without.inverse()
     kept = not set(group.owners) <= set(off)
     if without is None:
         reason = LATE
@@ -218,21 +223,21 @@ def _finding(
         reason += ", and nothing smaller"
     if together is not None and kept:
         reason += "; faster together with others"
-    return Finding(group.name, group.rewrites, reading, kept, reason, off)
+    return Finding(group.name, group.rewrites, measurement, kept, reason, off)
 
 
 # The original -------------------------------------------------------------------------------------
 
 
-def _check(found: Found, groups: Sequence[Group], races: Races) -> None:
+def _check(found: TuningDecision, groups: Sequence[Group], measurer: Measurer) -> None:
     """Compare with the original, and give up what makes the result slower, ever more of it."""
-    found.final = _against_original(found.variant, races)
+    found.final = _against_original(found.variant, measurer)
     if not found.final.slower:
         return
     told = "the result was slower than the original"
     if found.final.failure:
         told = f"the result does not run: {found.final.failure}"
-    unknown = {finding.name for finding in found.groups if finding.reading is None}
+    unknown = {finding.name for finding in found.groups if finding.measurement is None}
     for what, given_up in (
         ("all rewrites for speed", [group for group in groups if group.speed]),
         ("all rewrites for speed, or not measured", [g for g in groups if g.speed or g.name in unknown]),
@@ -241,27 +246,27 @@ def _check(found: Found, groups: Sequence[Group], races: Races) -> None:
         variant = replace(variant, opset=None)  # which is for speed, too
         if variant == found.variant or len(given_up) == len(groups):
             continue
-        final = _against_original(variant, races)
+        final = _against_original(variant, measurer)
         _give_up(found, given_up)
         found.variant, found.final = variant, final
         if not final.slower:
             found.fallback = f"{told}: {what} were reverted"
             return
-    found.variant, found.final = Variant(original=True), Reading(same=True)
+    found.variant, found.final = Variant(original=True), Measurement(same=True)
     found.fallback = f"{told}: all rewrites were reverted"
     _give_up(found, groups)
 
 
-def _against_original(variant: Variant, races: Races) -> Reading:
+def _against_original(variant: Variant, measurer: Measurer) -> Measurement:
     """The variant against the original; what seems slower is measured twice, and then is."""
-    (reading,) = races(Variant(original=True), [variant], thorough=True)
-    if not reading.suspicious:
-        return reading
-    (again,) = races(Variant(original=True), [variant], thorough=True)
-    return Reading(again.ratio, again.band, slower=True) if again.suspicious else again
+    (measurement,) = measurer(Variant(original=True), [variant], thorough=True)
+    if not measurement.suspicious:
+        return measurement
+    (again,) = measurer(Variant(original=True), [variant], thorough=True)
+    return Measurement(again.ratio, again.band, slower=True) if again.suspicious else again
 
 
-def _give_up(found: Found, groups: Sequence[Group]) -> None:
+def _give_up(found: TuningDecision, groups: Sequence[Group]) -> None:
     """Tell that ``groups`` are reverted, too, and a newer opset with them."""
     owners = {group.name: group.owners for group in groups}
     for index, finding in enumerate(found.groups):

@@ -11,9 +11,9 @@ from graphopt.errors import GraphoptError
 from graphopt.timing.harness import compare_speed
 from graphopt.timing.ratios import Band, Comparison, decided
 from graphopt.timing.stopwatch import RaceLimits, Setup
-from graphopt.tuning.measurements import Reading, Size
+from graphopt.tuning.measurements import Measurement, Size
 from graphopt.tuning.search_space import Group, Variant
-from graphopt.tuning.variant_builder import Workshop
+from graphopt.tuning.variant_builder import VariantBuilder
 
 #: Of models whose runs take longer, or whose weights take more bytes, fewer are measured at a time.
 _SLOW = ((1.0, 1 << 31, 1), (0.2, 1 << 29, 2), (0.05, 1 << 27, 4))
@@ -26,14 +26,14 @@ _LEAST_SECONDS = 30.0
 _REFERENCE = "reference"
 
 #: Told what is measured, and the share of the budget that is spent.
-Say = Callable[[str, float], None]
+Progress = Callable[[str, float], None]
 
 
-class HarnessRaces:
-    """Makes variants and measures them; see :class:`graphopt.tuning.measurements.Races`.
+class HarnessMeasurer:
+    """Makes variants and measures them; see :class:`graphopt.tuning.measurements.Measurer`.
 
     Args:
-        workshop: makes the variants.
+        builder: makes the variants.
         setups: how to run them, once for each set of shapes.
         seconds: what one run of the original takes.
         budget: seconds that may be spent.
@@ -44,11 +44,11 @@ class HarnessRaces:
     """
 
     def __init__(
-        self, workshop: Workshop, setups: Sequence[Setup], seconds: float, budget: float, say: Say
+        self, builder: VariantBuilder, setups: Sequence[Setup], seconds: float, budget: float, say: Progress
     ) -> None:
-        self._workshop = workshop
+        self._workshop = builder
         self._setups = list(setups)
-        size = workshop.size(Variant(original=True))[1]
+        size = builder.size(Variant(original=True))[1]
         self._together = next((most for slow, large, most in _SLOW if seconds > slow or size > large), _MANY)
         self._budget = max(budget, 1e-3)  # nothing is measured then but the result
         self._say = say
@@ -59,24 +59,24 @@ class HarnessRaces:
         """The share of the budget that is gone."""
         return (time.monotonic() - self._begin) / self._budget
 
-    def __call__(self, reference: Variant, others: list[Variant], *, thorough: bool) -> list[Reading]:
-        """One reading for each of ``others``."""
-        readings: list[Reading | None] = [self.known(reference, other) for other in others]
-        waiting = [index for index, reading in enumerate(readings) if reading is None]
+    def __call__(self, reference: Variant, others: list[Variant], *, thorough: bool) -> list[Measurement]:
+        """One measurement for each of ``others``."""
+        measurements: list[Measurement | None] = [self.known(reference, other) for other in others]
+        waiting = [index for index, measurement in enumerate(measurements) if measurement is None]
         for start in range(0, len(waiting), self._together):
             batch = waiting[start : start + self._together]
             found = self._measure(reference, [others[index] for index in batch], thorough)
-            for index, reading in zip(batch, found, strict=True):
-                readings[index] = reading
-        return [reading for reading in readings if reading is not None]
+            for index, measurement in zip(batch, found, strict=True):
+                measurements[index] = measurement
+        return [measurement for measurement in measurements if measurement is not None]
 
-    def known(self, reference: Variant, other: Variant) -> Reading | None:
-        """A reading that needs no clock: they are the same, or ``other`` can't be made."""
+    def known(self, reference: Variant, other: Variant) -> Measurement | None:
+        """A measurement that needs no clock: they are the same, or ``other`` can't be made."""
         self._say("making variants", self.spent())
         try:
-            return Reading(same=True) if self._workshop.same(reference, other) else None
+            return Measurement(same=True) if self._workshop.same(reference, other) else None
         except GraphoptError as error:
-            return Reading.failed(error.message)
+            return Measurement.failed(error.message)
 
     def size(self, variant: Variant) -> Size:
         """Nodes, bytes of weights, and constants of a variant."""
@@ -92,7 +92,7 @@ class HarnessRaces:
         except GraphoptError:
             return None
 
-    def _measure(self, reference: Variant, others: Sequence[Variant], thorough: bool) -> list[Reading]:
+    def _measure(self, reference: Variant, others: Sequence[Variant], thorough: bool) -> list[Measurement]:
         rounds, processes, warmup = _THOROUGH if thorough else _SCREENING
         left = self._budget * max(0.0, 1 - self.spent())
         seconds = max(left / 2, _LEAST_SECONDS) if thorough else self._budget / 4
@@ -112,10 +112,10 @@ class HarnessRaces:
                     series.append(told)
         except GraphoptError as error:
             if len(others) == 1:
-                return [Reading.failed(error.message)]
+                return [Measurement.failed(error.message)]
             return [self._measure(reference, [other], thorough)[0] for other in others]
         self.measured += len(others)
-        return [Reading.of(series) for series in found]
+        return [Measurement.of(series) for series in found]
 
     def _race(
         self, sources: dict[str, Path], setup: Setup, limits: RaceLimits, text: str

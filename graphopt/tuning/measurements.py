@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from graphopt.timing.ratios import Band, Comparison
 from graphopt.tuning.search_space import Group, Variant
 
-#: Why there is no reading.
+#: Why there is no measurement.
 LATE = "not measured: no time was left"
 #: Bands that reach further hide what one would want to see.
 _ROUGH = 1.05
@@ -19,7 +19,7 @@ Size = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
-class Reading:
+class Measurement:
     """How a variant compares with the variant of reference, over all shapes.
 
     Attributes:
@@ -40,12 +40,12 @@ class Reading:
     failure: str | None = None
 
     @classmethod
-    def failed(cls, why: str) -> Reading:
+    def failed(cls, why: str) -> Measurement:
         """That of a variant that does not run: it counts as slower."""
         return cls(math.inf, slower=True, failure=why)
 
     @classmethod
-    def of(cls, found: Sequence[tuple[Comparison, Band]]) -> Reading:
+    def of(cls, found: Sequence[tuple[Comparison, Band]]) -> Measurement:
         """What the comparisons in several shapes come to."""
         mean = math.exp(sum(math.log(told.ratio) for told, _ in found) / len(found))
         band = Band(min(band.low for _, band in found), max(band.high for _, band in found))
@@ -67,11 +67,11 @@ class Reading:
         """Whether the variant seems slower, though not surely."""
         return not self.slower and not self.same and self.ratio > self.band.high
 
-    def inverse(self) -> Reading:
+    def inverse(self) -> Measurement:
         """The same seen from the other side; of a variant without something, what that something does."""
         band = Band(1 / self.band.high, 1 / self.band.low)
         ratio = 0.0 if math.isinf(self.ratio) else 1 / self.ratio
-        return Reading(ratio, band, self.slower, self.faster, self.unsure, self.same, self.failure)
+        return Measurement(ratio, band, self.slower, self.faster, self.unsure, self.same, self.failure)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON, which has no infinity."""
@@ -80,20 +80,20 @@ class Reading:
         return found | {"ratio": self.ratio if math.isfinite(self.ratio) else None}
 
     @classmethod
-    def from_dict(cls, data: dict[str, Any]) -> Reading:
+    def from_dict(cls, data: dict[str, Any]) -> Measurement:
         """Read what :meth:`to_dict` made."""
         ratio = math.inf if data["ratio"] is None else data["ratio"]
         return cls(**{**data, "ratio": ratio, "band": Band(*data["band"])})
 
 
-class Races(Protocol):
+class Measurer(Protocol):
     """Measures variants; the search knows of models and clocks only through it."""
 
-    def __call__(self, reference: Variant, others: list[Variant], *, thorough: bool) -> list[Reading]:
-        """One reading for each of ``others``; only ``thorough`` ones claim anything."""
+    def __call__(self, reference: Variant, others: list[Variant], *, thorough: bool) -> list[Measurement]:
+        """One measurement for each of ``others``; only ``thorough`` ones claim anything."""
 
-    def known(self, reference: Variant, other: Variant) -> Reading | None:
-        """A reading that takes no measuring: they are the same, or ``other`` can't be made."""
+    def known(self, reference: Variant, other: Variant) -> Measurement | None:
+        """A measurement that takes no measuring: they are the same, or ``other`` can't be made."""
 
     def size(self, variant: Variant) -> Size:
         """How large the model is; all zeros if it can't be made."""
@@ -112,7 +112,7 @@ class Finding:
     Attributes:
         name: what it is called.
         rewrites: how many rewrites; ``None`` for session options.
-        reading: the model with it against the model without it; ``None`` if there was no time for it.
+        measurement: the model with it against the model without it; ``None`` if there was no time for it.
         kept: it is part of the result.
         reason: why, or why not.
         reverted: the rules and passes that are switched off because of it.
@@ -120,18 +120,26 @@ class Finding:
 
     name: str
     rewrites: int | None
-    reading: Reading | None
+    measurement: Measurement | None
     kept: bool
     reason: str
     reverted: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        reading = None if self.reading is None else self.reading.to_dict()
-        return asdict(self) | {"reading": reading, "reverted": list(self.reverted)}
+        measurement = None if self.measurement is None else self.measurement.to_dict()
+        return {
+            "name": self.name,
+            "rewrites": self.rewrites,
+            "reading": measurement,
+            "kept": self.kept,
+            "reason": self.reason,
+            "reverted": list(self.reverted),
+        }
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Finding:
         """Read what :meth:`to_dict` made."""
-        reading = None if data["reading"] is None else Reading.from_dict(data["reading"])
-        return cls(**{**data, "reading": reading, "reverted": tuple(data["reverted"])})
+        measurement = None if data["reading"] is None else Measurement.from_dict(data["reading"])
+        name, rewrites, kept, reason = (data[key] for key in ("name", "rewrites", "kept", "reason"))
+        return cls(name, rewrites, measurement, kept, reason, tuple(data["reverted"]))

@@ -11,8 +11,8 @@ from typing import Any
 from graphopt.errors import ResourceLimit
 from graphopt.ort.session_options import SessionChoice
 from graphopt.transforms.fusion.fuse_groups import FuseGroups
-from graphopt.tuning.decide import Found
-from graphopt.tuning.measurements import Finding, Reading
+from graphopt.tuning.decide import TuningDecision
+from graphopt.tuning.measurements import Finding, Measurement
 from graphopt.tuning.search_space import Variant
 from graphopt.util.store import Store, key_of
 from graphopt.util.tables import Block, Table, counted, flat, human_seconds, shortened
@@ -30,7 +30,7 @@ class Tuning:
     """The decisions, and what they rest on.
 
     Attributes:
-        found: what stays, and what each group gave.
+        decision: what stays, and what each group gave.
         where: device, runtime, processor, threads.
         shapes: those that were measured, in words.
         seconds: what it took.
@@ -38,7 +38,7 @@ class Tuning:
         stored: it comes from the store.
     """
 
-    found: Found
+    decision: TuningDecision
     where: str
     shapes: list[str]
     seconds: float
@@ -48,7 +48,7 @@ class Tuning:
     @property
     def choice(self) -> SessionChoice:
         """The session options that are recommended."""
-        return self.found.variant.choice
+        return self.decision.variant.choice
 
     @property
     def kernels_reverted(self) -> list[Finding]:
@@ -56,13 +56,15 @@ class Tuning:
         owner = f"{FuseGroups.name} at "
         return [
             finding
-            for finding in self.found.groups
+            for finding in self.decision.groups
             if any(reverted.startswith(owner) for reverted in finding.reverted)
         ]
 
     def is_hasty(self, budget: float) -> bool:
         """Whether there was no time for some groups, and ``budget``, in seconds, gives more of it."""
-        return budget > 1.5 * self.seconds and any(finding.reading is None for finding in self.found.groups)
+        return budget > 1.5 * self.seconds and any(
+            finding.measurement is None for finding in self.decision.groups
+        )
 
     def lines(self) -> Iterator[str]:
         """The outcome as text."""
@@ -81,8 +83,8 @@ class Tuning:
         yield self.table()
         yield from self._busy()
         yield from self._unmeasured()
-        if self.found.fallback is not None:
-            yield self.found.fallback
+        if self.decision.fallback is not None:
+            yield self.decision.fallback
         yield self._against_original()
         if not self.choice.plain:
             yield f"recommended session options: {self.choice} (in the metadata; run and bench use them)"
@@ -92,10 +94,10 @@ class Tuning:
         """What each group and each choice of session options gave."""
         table = Table(["group", "rewrites", "ratio", "band", "", ""], "<>>><<")
         for finding in self._rows():
-            reading = finding.reading
-            timed = reading is not None and not reading.same and reading.failure is None
-            ratio = f"{reading.ratio:.2f}" if timed and reading is not None else "–"
-            band = _range(reading) if timed and reading is not None else ""
+            measurement = finding.measurement
+            timed = measurement is not None and not measurement.same and measurement.failure is None
+            ratio = f"{measurement.ratio:.2f}" if timed and measurement is not None else "–"
+            band = _range(measurement) if timed and measurement is not None else ""
             count = "" if finding.rewrites is None else f"{finding.rewrites:,}"
             verdict = "kept" if finding.kept else "not used" if finding.rewrites is None else "reverted"
             table.add(finding.name, count, ratio, band, verdict, finding.reason)
@@ -104,8 +106,8 @@ class Tuning:
     def _rows(self) -> Iterator[Finding]:
         """The findings; those that there was no time for, and that share a fate, in one."""
         late: dict[tuple[bool, bool, str], list[Finding]] = {}
-        for finding in (*self.found.groups, *self.found.choices):
-            if finding.reading is not None:
+        for finding in (*self.decision.groups, *self.decision.choices):
+            if finding.measurement is not None:
                 yield finding
             else:
                 key = (finding.rewrites is None, finding.kept, finding.reason)
@@ -117,25 +119,29 @@ class Tuning:
 
     def _busy(self) -> Iterator[str]:
         """A line where measurements were too rough to tell much."""
-        readings = [finding.reading for finding in self.found.groups if finding.reading is not None]
-        widest = max((reading.band.high for reading in readings if reading.rough), default=None)
+        measurements = [
+            finding.measurement for finding in self.decision.groups if finding.measurement is not None
+        ]
+        widest = max(
+            (measurement.band.high for measurement in measurements if measurement.rough), default=None
+        )
         if widest is not None:
             yield f"the machine is busy: differences up to {widest - 1:.0%} could not be told from noise"
 
     def _unmeasured(self) -> Iterator[str]:
         """A line where there was time for no group, or not for all kernels, with a budget that may do."""
-        groups = self.found.groups
-        late = sum(finding.reading is None for finding in self.kernels_reverted)
+        groups = self.decision.groups
+        late = sum(finding.measurement is None for finding in self.kernels_reverted)
         minutes = max(math.ceil(len(groups) / _GROUPS_A_MINUTE), int(self.seconds // 60) + 1)
-        if groups and all(finding.reading is None for finding in groups):
+        if groups and all(finding.measurement is None for finding in groups):
             yield f"no group was measured: --budget {minutes}m --fresh leaves time for that"
         elif late:
             told = "1 native kernel was" if late == 1 else f"{late} native kernels were"
             yield f"{told} not measured, so left out: --budget {minutes}m --fresh leaves time for that"
 
     def _against_original(self) -> str:
-        final = self.found.final
-        if self.found.variant.original or final is None:
+        final = self.decision.final
+        if self.decision.variant.original or final is None:
             return "result: the original's own graph"
         if final.same:
             return "result: to onnxruntime the same as the original"
@@ -144,20 +150,20 @@ class Tuning:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        found = self.found
+        decision = self.decision
         return {
             "where": self.where,
             "inputs": self.shapes,
             "seconds": self.seconds,
             "measured": self.measured,
             "stored": self.stored,
-            "reverted": sorted(found.variant.off),
-            "original": found.variant.original,
-            "opset": found.variant.opset,
-            "groups": [finding.to_dict() for finding in found.groups],
-            "session": [finding.to_dict() for finding in found.choices],
-            "final": None if found.final is None else found.final.to_dict(),
-            "fallback": found.fallback,
+            "reverted": sorted(decision.variant.off),
+            "original": decision.variant.original,
+            "opset": decision.variant.opset,
+            "groups": [finding.to_dict() for finding in decision.groups],
+            "session": [finding.to_dict() for finding in decision.choices],
+            "final": None if decision.final is None else decision.final.to_dict(),
+            "fallback": decision.fallback,
             "session_options": self.choice.to_dict(),
         }
 
@@ -165,18 +171,18 @@ class Tuning:
     def from_dict(cls, data: dict[str, Any]) -> Tuning:
         """Read what :meth:`to_dict` made, as it comes from the store."""
         choice = SessionChoice.from_dict(data["session_options"])
-        found = Found(
+        decision = TuningDecision(
             Variant(frozenset(data["reverted"]), data["original"], choice, data["opset"]),
             [Finding.from_dict(item) for item in data["groups"]],
             [Finding.from_dict(item) for item in data["session"]],
-            None if data["final"] is None else Reading.from_dict(data["final"]),
+            None if data["final"] is None else Measurement.from_dict(data["final"]),
             data["fallback"],
         )
-        return cls(found, data["where"], data["inputs"], data["seconds"], data["measured"], stored=True)
+        return cls(decision, data["where"], data["inputs"], data["seconds"], data["measured"], stored=True)
 
 
 @dataclass(frozen=True)
-class Memory:
+class StoredTuning:
     """The entry of the store for one model under fixed circumstances.
 
     Attributes:
@@ -211,8 +217,8 @@ class Memory:
         return key_of(_FORMAT, *self.parts)
 
 
-def _range(reading: Reading) -> str:
-    return f"{reading.band.low:.2f} … {reading.band.high:.2f}"
+def _range(measurement: Measurement) -> str:
+    return f"{measurement.band.low:.2f} … {measurement.band.high:.2f}"
 
 
 def describe(data: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from graphopt.tuning.measurements import Races, Reading
+from graphopt.tuning.measurements import Measurement, Measurer
 from graphopt.tuning.search_space import Variant
 
 #: Variants that are measured at a time, besides the one of reference and its twin.
@@ -14,30 +14,30 @@ _TOGETHER = 8
 def screen(
     reference: Variant,
     variants: Sequence[Variant],
-    races: Races,
+    measurer: Measurer,
     share: float,
     careful: frozenset[Variant] = frozenset(),
-) -> list[Reading | None]:
-    """A reading of each variant, as long as ``share`` of the budget lasts; claims are measured twice.
+) -> list[Measurement | None]:
+    """A measurement of each variant, as long as ``share`` of the budget lasts; claims are measured twice.
 
     What needs no clock is told at once, so that the clock runs for variants that may differ. Of those
     in ``careful``, also what was too rough to tell is measured again.
     """
-    found: dict[int, Reading] = {}
+    found: dict[int, Measurement] = {}
     waiting: list[int] = []
     for index, variant in enumerate(variants):
-        if races.spent() >= share:
+        if measurer.spent() >= share:
             break
-        known = races.known(reference, variant)
+        known = measurer.known(reference, variant)
         if known is not None:
             found[index] = known
             continue
         waiting.append(index)
         if len(waiting) == _TOGETHER:
-            found |= _time(reference, variants, waiting, races, share, careful)
+            found |= _time(reference, variants, waiting, measurer, share, careful)
             waiting = []
-    if waiting and races.spent() < share:
-        found |= _time(reference, variants, waiting, races, share, careful)
+    if waiting and measurer.spent() < share:
+        found |= _time(reference, variants, waiting, measurer, share, careful)
     return [found.get(index) for index in range(len(variants))]
 
 
@@ -45,31 +45,32 @@ def _time(
     reference: Variant,
     variants: Sequence[Variant],
     indices: Sequence[int],
-    races: Races,
+    measurer: Measurer,
     share: float,
     careful: frozenset[Variant],
-) -> dict[int, Reading]:
+) -> dict[int, Measurement]:
     """Readings of some of ``variants`` by index; none where a second look is wanted and time is up."""
-    screened = races(reference, [variants[index] for index in indices], thorough=False)
+    screened = measurer(reference, [variants[index] for index in indices], thorough=False)
     found = dict(zip(indices, screened, strict=True))
     doubtful = [
         index
-        for index, reading in found.items()
-        if not reading.failure and (reading.claims or (reading.rough and variants[index] in careful))
+        for index, measurement in found.items()
+        if not measurement.failure
+        and (measurement.claims or (measurement.rough and variants[index] in careful))
     ]
     if not doubtful:
         return found
-    if races.spent() >= share:
-        return {index: reading for index, reading in found.items() if index not in doubtful}
-    again = races(reference, [variants[index] for index in doubtful], thorough=True)
+    if measurer.spent() >= share:
+        return {index: measurement for index, measurement in found.items() if index not in doubtful}
+    again = measurer(reference, [variants[index] for index in doubtful], thorough=True)
     return found | {
         index: _agreed(found[index], second) for index, second in zip(doubtful, again, strict=True)
     }
 
 
-def _agreed(first: Reading, second: Reading) -> Reading:
+def _agreed(first: Measurement, second: Measurement) -> Measurement:
     """What two measurements in a row allow to claim: what the second says, on the first one's side."""
-    return Reading(
+    return Measurement(
         second.ratio,
         second.band,
         second.faster and (first.faster or first.ratio < 1),

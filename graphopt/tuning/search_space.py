@@ -64,7 +64,7 @@ class Variant:
         return replace(self, off=self.off | frozenset(owners))
 
 
-class Kernels(PassInstrumentation):
+class KernelRecorder(PassInstrumentation):
     """Notes which rewrites made the calls of native groups, each of which is tried by itself.
 
     Attributes:
@@ -95,7 +95,7 @@ class Kernels(PassInstrumentation):
         ]
 
 
-def groups_of(
+def rewrite_groups(
     records: Iterable[PassRecord], passes: Iterable[Pass], kernels: Sequence[Group] = ()
 ) -> list[Group]:
     """The groups of a run that changed something: first those for speed, then by number of rewrites.

@@ -21,13 +21,13 @@ from graphopt.ort.devices import Device
 from graphopt.ort.processor import processor
 from graphopt.ort.session_options import recommend
 from graphopt.ort.target import Target
-from graphopt.timing.bench import cuda_options, told_shapes
+from graphopt.timing.bench import cuda_options, format_shapes
 from graphopt.timing.stopwatch import Setup, output_shapes
 from graphopt.tuning.decide import search
-from graphopt.tuning.measure import HarnessRaces
-from graphopt.tuning.result import Memory, Tuning, describe
-from graphopt.tuning.search_space import Kernels, Variant, choices_for, groups_of, newer_opset
-from graphopt.tuning.variant_builder import Workshop, job_for
+from graphopt.tuning.measure import HarnessMeasurer
+from graphopt.tuning.result import StoredTuning, Tuning, describe
+from graphopt.tuning.search_space import KernelRecorder, Variant, choices_for, newer_opset, rewrite_groups
+from graphopt.tuning.variant_builder import VariantBuilder, variant_job
 from graphopt.util.store import Store, key_of
 from graphopt.util.tables import counted, human_seconds
 
@@ -107,21 +107,21 @@ class Tuner:
             report.remarks.append(f"not tuned: {failure.message}")
             return model, report
         job = replace(job, pipeline=job.pipeline.eager())  # what does not pay is reverted
-        memory = Memory(self.store, self._circumstances(original, job, shapes))
+        memory = StoredTuning(self.store, self._circumstances(original, job, shapes))
         tuning = None if self.tune.fresh else memory.recall()
         if tuning is not None and tuning.is_hasty(self.tune.budget):
             tuning = None
-        dropped, first, repair, kernels = [], None, 0.0, Kernels()
+        dropped, first, repair, kernels = [], None, 0.0, KernelRecorder()
         if tuning is None:
             model, report = first = produce(replace(job, watchers=(*job.watchers, kernels)))
             dropped, repair = report.dropped, report.seconds.get("repair", 0.0)
             opset = self._opset(original, job, produce, dropped)
             tuning = self._measure(original, job, first, kernels, setups, shapes, seconds, opset)
             remark = memory.keep(tuning)
-        variant = tuning.found.variant
+        variant = tuning.decision.variant
         if first is None or variant != Variant(choice=variant.choice):
             self._say(job, "making what pays", None)
-            model, report = produce(job_for(job, variant, dropped))
+            model, report = produce(variant_job(job, variant, dropped))
             report.dropped = [*dropped, *report.dropped]
             if repair:
                 report.seconds["repair"] = repair + report.seconds.get("repair", 0.0)
@@ -141,7 +141,7 @@ class Tuner:
         if opset is not None:
             self._say(job, f"trying opset {opset}", None)
             try:
-                produce(job_for(replace(job, watchers=()), Variant(opset=opset), dropped))
+                produce(variant_job(replace(job, watchers=()), Variant(opset=opset), dropped))
             except GraphoptError:  # it can't be converted, or computes something else
                 return None
         return opset
@@ -155,7 +155,7 @@ class Tuner:
             buffers = output_shapes(list(trial.outputs.values()))
             options = cuda_options(self.device)
             setups.append(Setup(trial.feeds, buffers, self.device, self.tune.threads, options))
-            told.append(told_shapes(trial.feeds))
+            told.append(format_shapes(trial.feeds))
             longest = max(longest, trial.seconds)
         return setups, told, longest
 
@@ -164,30 +164,30 @@ class Tuner:
         original: ir.Model,
         job: Job,
         first: tuple[ir.Model, Report],
-        kernels: Kernels,
+        kernels: KernelRecorder,
         setups: Sequence[Setup],
         shapes: list[str],
         seconds: float,
         opset: int | None,
     ) -> Tuning:
         model, report = first
-        groups = groups_of(report.passes, job.pipeline.passes(), kernels.groups())
+        groups = rewrite_groups(report.passes, job.pipeline.passes(), kernels.groups())
         choices = list(choices_for(model, self.device, self.tune.threads))
         begin = time.perf_counter()
         with (
             publish.ScratchFolder() as folder,
-            Workshop(original, job, report.dropped, folder, setups[0], self.libraries) as workshop,
+            VariantBuilder(original, job, report.dropped, folder, setups[0], self.libraries) as builder,
         ):
-            races = HarnessRaces(
-                workshop,
+            measurer = HarnessMeasurer(
+                builder,
                 setups,
                 seconds,
                 self.tune.budget,
                 lambda text, spent: self._say(job, text, min(spent, 1.0)),
             )
-            found = search(groups, choices, races, opset)
+            found = search(groups, choices, measurer, opset)
             took = time.perf_counter() - begin
-            return Tuning(found, self._where(), shapes, took, races.measured)
+            return Tuning(found, self._where(), shapes, took, measurer.measured)
 
     def _where(self) -> str:
         import onnxruntime

@@ -21,7 +21,7 @@ from graphopt.process.child import Child
 from graphopt.rewrite.filter import RewriteLimit, RewriteSite
 from graphopt.timing.stopwatch import Setup
 from graphopt.tuning.measurements import Size
-from graphopt.tuning.search_space import Group, Kernels, Variant
+from graphopt.tuning.search_space import Group, KernelRecorder, Variant
 
 #: Bytes of the largest models that are looked into after onnxruntime has optimized them.
 _LARGEST = 1 << 29
@@ -29,7 +29,7 @@ _LARGEST = 1 << 29
 _PATIENCE = 120.0
 
 
-def job_for(job: Job, variant: Variant, dropped: Iterable[Dropped] = ()) -> Job:
+def variant_job(job: Job, variant: Variant, dropped: Iterable[Dropped] = ()) -> Job:
     """The job that makes ``variant``, without what was ``dropped`` because it did harm.
 
     Of the original it makes what was asked for in any case, such as another opset.
@@ -55,7 +55,7 @@ def job_for(job: Job, variant: Variant, dropped: Iterable[Dropped] = ()) -> Job:
 
 
 @dataclass(frozen=True)
-class _Made:
+class _Built:
     path: Path
     fingerprint: str
     size: Size
@@ -63,7 +63,7 @@ class _Made:
     kernels: list[Group]
 
 
-class Workshop:
+class VariantBuilder:
     """Variants of one model.
 
     Args:
@@ -93,7 +93,7 @@ class Workshop:
         self._job = replace(
             job,
             options=options,
-            oracle=None,
+            verifier=None,
             verify=False,
             validate_each=False,
             verify_each=False,
@@ -103,10 +103,10 @@ class Workshop:
         self._folder = folder
         self._setup = replace(setup, feeds={}, choices={})
         self._child: Child | None = None
-        self._made: dict[Variant, _Made | GraphoptError] = {}
+        self._made: dict[Variant, _Built | GraphoptError] = {}
         self._lowered: dict[tuple[Path, tuple[str, ...]], str | None] = {}
 
-    def __enter__(self) -> Workshop:
+    def __enter__(self) -> VariantBuilder:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -143,7 +143,7 @@ class Workshop:
         lowered = self._lower(first, one.choice.disabled)
         return lowered is not None and lowered == self._lower(second, other.choice.disabled)
 
-    def _make(self, variant: Variant) -> _Made:
+    def _make(self, variant: Variant) -> _Built:
         key = replace(variant, choice=SessionChoice())
         if key not in self._made:
             try:
@@ -155,18 +155,18 @@ class Workshop:
             raise made
         return made
 
-    def _write(self, variant: Variant) -> _Made:
-        model, kernels = self._original, Kernels()
+    def _write(self, variant: Variant) -> _Built:
+        model, kernels = self._original, KernelRecorder()
         if not variant.original:
             model = copy(model)
             job = replace(self._job, watchers=(kernels,))
-            job_for(job, variant, self._dropped).run(model)
+            variant_job(job, variant, self._dropped).run(model)
         path = self._folder / f"{len(self._made)}.onnx"
         ir.save(model, path)
         summary = Summary.of(model)
         constants = summary.constants + sum(len(graph.initializers) for graph in ir.graphs_of(model))
         size = (summary.nodes + summary.function_nodes, summary.weight_bytes, constants)
-        return _Made(path, ir.fingerprint(model, names=True), size, self._library(model), kernels.groups())
+        return _Built(path, ir.fingerprint(model, names=True), size, self._library(model), kernels.groups())
 
     def _library(self, model: ir.Model) -> SessionChoice:
         """The kernels of ``model``: a library that has all of them, as that of the model with all groups."""
@@ -179,7 +179,7 @@ class Workshop:
             self._built.append(found)
         return found.choice
 
-    def _lower(self, made: _Made, disabled: tuple[str, ...]) -> str | None:
+    def _lower(self, made: _Built, disabled: tuple[str, ...]) -> str | None:
         """The fingerprint of what onnxruntime makes of a model; ``None`` where that can't be told."""
         path = made.path
         key = (path, disabled)

@@ -1,1 +1,1 @@
-"""The oracle: do two models compute the same?"""
+"""The verifier: do two models compute the same?"""

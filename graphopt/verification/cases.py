@@ -1,4 +1,4 @@
-"""The cases that an oracle judges by: inputs, and what the original makes of them."""
+"""The cases that a verifier compares: inputs, and what the original makes of them."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any
 from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.inputs.binding import describe
 from graphopt.inputs.feeds import Feeds, Inputs
-from graphopt.inputs.sampling import Flavour
-from graphopt.inputs.search import Found, Legal, find_legal
+from graphopt.inputs.sampling import Distribution
+from graphopt.inputs.search import BindingSearch, ValidBinding, find_valid_bindings
 from graphopt.ort.probe import SLACK, Runner
 from graphopt.process.child import ProcessCrashed
-from graphopt.verification.compare import Movement, identical, movement, nbytes
-from graphopt.verification.empty_tensors import Wrong
+from graphopt.verification.compare import Deviation, identical, largest_deviations, nbytes
+from graphopt.verification.empty_tensors import Unreliable
 from graphopt.verification.verdict import ORIGINAL_FAILS, Skipped
 
 #: In the order of what they tell; ``special``, ``large`` and ``huge`` are judged more leniently.
-FLAVOURS: tuple[Flavour, ...] = (
+DISTRIBUTIONS: tuple[Distribution, ...] = (
     *("normal", "zero", "negative", "special", "large", "overridden"),
     *("tiny", "huge"),
 )
 #: Flavours that are tried with one binding: sizes do not matter for what they show.
-_ONCE: tuple[Flavour, ...] = ("tiny", "huge")
+_ONCE: tuple[Distribution, ...] = ("tiny", "huge")
 #: A model that has killed so many processes is not tried further.
 _CRASHES = 4
 #: Seconds of CPU time that a run of the original may take, unless nothing runs in that time.
@@ -35,7 +35,7 @@ _SEARCH = 12.0
 _TIMEOUTS = 4
 #: Seconds of CPU time that all of them may take.
 _LOST = 8.0
-#: Bytes that all cases may take before no more flavours are tried.
+#: Bytes that all cases may take before no more distributions are tried.
 _MEMORY = 1 << 29
 #: Runs more that tell what is random; what is drawn from few values may come out the same.
 _AGAIN = 10
@@ -49,7 +49,7 @@ class Case:
 
     Attributes:
         binding: sizes of the dynamic dims, in words.
-        flavour: what kind of numbers.
+        distribution: what kind of numbers.
         feeds: inputs by name.
         off: outputs with onnxruntime's optimizations off.
         default: outputs of a default session, ``None`` if the original fails there.
@@ -58,15 +58,15 @@ class Case:
         random_shapes: those among them that change their shapes too.
         varying: those among them that differed from run to run every time, as numbers drawn from few
             values or in small tensors do not.
-        jitter: per output and tensor, how far rounding the inputs moves ``off``; ``None``
+        input_sensitivity: per output and tensor, how far rounding the inputs moves ``off``; ``None``
             until somebody asks.
-        inner: the same of rounding the inputs or the inner results.
+        rounding_sensitivity: the same of rounding the inputs or the inner results.
         empty: a dynamic dim has size 0.
-        wrong: what onnxruntime gets wrong because of empty tensors; ``None`` until somebody asks.
+        unreliable: what onnxruntime gets wrong because of empty tensors; ``None`` until somebody asks.
     """
 
     binding: str
-    flavour: Flavour
+    distribution: Distribution
     feeds: Feeds
     off: list[Any]
     default: list[Any] | None
@@ -74,10 +74,10 @@ class Case:
     random: frozenset[int] = frozenset()
     random_shapes: frozenset[int] = frozenset()
     varying: frozenset[int] = frozenset()
-    jitter: list[list[Movement]] | None = None
-    inner: list[list[Movement]] | None = None
+    input_sensitivity: list[list[Deviation]] | None = None
+    rounding_sensitivity: list[list[Deviation]] | None = None
     empty: bool = False
-    wrong: Wrong | None = None
+    unreliable: Unreliable | None = None
 
     @property
     def nbytes(self) -> int:
@@ -95,7 +95,7 @@ class Cases:
         refusal: why the original runs on no inputs at all, if so.
         crash: how loading the original ended its process, if it did.
         slow: no run of the original ended in time.
-        legal: bindings that the original accepts.
+        valid: bindings that the original accepts.
     """
 
     found: list[Case] = field(default_factory=list)
@@ -103,7 +103,7 @@ class Cases:
     refusal: str | None = None
     crash: ProcessCrashed | None = None
     slow: bool = False
-    legal: list[Legal] = field(default_factory=list)
+    valid: list[ValidBinding] = field(default_factory=list)
 
 
 def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float, quick: float = QUICK) -> Cases:
@@ -113,8 +113,8 @@ def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float, qu
         inputs: makes the feeds.
         original: the model to ask.
         random: the model holds operators that draw random numbers.
-        seconds: CPU time of runs after which only the cases of one flavour are made; runs that were stopped
-            do not count. The time on the clock has a bound too, which a loaded machine does not reach.
+        seconds: CPU time of runs after which only the cases of one distribution are made, not counting
+            runs that were stopped. Wall-clock time has a bound too, which a loaded machine does not reach.
         quick: seconds of CPU time that a run may take, unless nothing runs in that time.
     """
     begin = original.spent
@@ -154,49 +154,51 @@ def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float, qu
         return original.spent + time.process_time()
 
     patience, original.seconds = original.seconds, quick
-    search: Found = find_legal(inputs, attempt, seconds=_SEARCH, clock=clock)
-    if not search.legal and crashes and crashes == out_of_time:
+    search: BindingSearch = find_valid_bindings(inputs, attempt, seconds=_SEARCH, clock=clock)
+    if not search.valid and crashes and crashes == out_of_time:
         # nothing runs quickly: one binding has to do, with all the time there is
         original.seconds = patience
         most = 1
         crashes.clear()
         out_of_time.clear()
-        search = find_legal(inputs, attempt, wanted=1, seconds=_SEARCH, clock=clock)
-    cases = Cases(legal=search.legal)
-    if not search.legal:
+        search = find_valid_bindings(inputs, attempt, wanted=1, seconds=_SEARCH, clock=clock)
+    cases = Cases(valid=search.valid)
+    if not search.valid:
         cases.refusal = search.refusal or "no inputs could be made up"
         cases.slow = bool(out_of_time)
         return cases
-    for legal, (feeds, off) in zip(search.legal, ran, strict=True):
+    for valid, (feeds, off) in zip(search.valid, ran, strict=True):
         first = not cases.found
         cases.found.append(
-            _complete(legal, "normal", feeds, off, original, again=_AGAIN if random else int(first))
+            _complete(valid, "normal", feeds, off, original, again=_AGAIN if random else int(first))
         )
     if (why := _default_crash(original)) is not None:
         cases.skipped.append(Skipped("default sessions", ORIGINAL_FAILS, why))
-    endless: list[Flavour] = []
-    for flavour, legal in _in_order(search.legal):
+    endless: list[Distribution] = []
+    for distribution, valid in _in_order(search.valid):
         late = original.spent - begin > seconds or time.monotonic() > stop
         cause = "time" if late else ""
         if sum(case.nbytes for case in cases.found) > _MEMORY:
             cause = "memory"
-        if flavour in endless:
-            cases.skipped.append(Skipped(_where(legal, flavour), ORIGINAL_FAILS, "stopped at other sizes"))
+        if distribution in endless:
+            cases.skipped.append(
+                Skipped(_where(valid, distribution), ORIGINAL_FAILS, "stopped at other sizes")
+            )
         elif not cause:
-            if isinstance(_add(cases, inputs, original, legal, flavour, random), ResourceLimit):
-                endless.append(flavour)
+            if isinstance(_add(cases, inputs, original, valid, distribution, random), ResourceLimit):
+                endless.append(distribution)
                 stopped()
         else:
-            cases.skipped.append(Skipped(_where(legal, flavour), cause))
+            cases.skipped.append(Skipped(_where(valid, distribution), cause))
     return cases
 
 
-def _in_order(found: Sequence[Legal]) -> Iterator[tuple[Flavour, Legal]]:
-    """What to try after the first flavour: each other one with the last binding, then with the others."""
-    yield from ((flavour, found[-1]) for flavour in FLAVOURS[1:])
-    for flavour in FLAVOURS[1:]:
-        if flavour not in _ONCE:
-            yield from ((flavour, legal) for legal in reversed(found[:-1]))
+def _in_order(found: Sequence[ValidBinding]) -> Iterator[tuple[Distribution, ValidBinding]]:
+    """The cases after the first distribution: each other one at the last binding, then at the others."""
+    yield from ((distribution, found[-1]) for distribution in DISTRIBUTIONS[1:])
+    for distribution in DISTRIBUTIONS[1:]:
+        if distribution not in _ONCE:
+            yield from ((distribution, valid) for valid in reversed(found[:-1]))
 
 
 def _default_crash(original: Runner) -> str | None:
@@ -210,7 +212,7 @@ def _default_crash(original: Runner) -> str | None:
     return None
 
 
-def spread_draws(cases: Sequence[Case]) -> None:
+def share_random_outputs(cases: Sequence[Case]) -> None:
     """Count small outputs that change from run to run in one case as random in all cases.
 
     A few random numbers, such as the zeros of a Dropout, may come out the same in all runs by chance.
@@ -221,7 +223,7 @@ def spread_draws(cases: Sequence[Case]) -> None:
         case.random |= frozenset(small)
 
 
-def spread_garbage(cases: Sequence[Case]) -> None:
+def share_unreproducible_outputs(cases: Sequence[Case]) -> None:
     """Distrust in all cases what changes from run to run in one, though nothing draws random numbers.
 
     It is memory that nobody wrote, or a state, and may look the same twice by chance.
@@ -232,17 +234,17 @@ def spread_garbage(cases: Sequence[Case]) -> None:
         case.random, case.random_shapes = garbage, shapes
 
 
-def empty_cases(inputs: Inputs, original: Runner, legal: Sequence[Legal], *, random: bool) -> Cases:
+def empty_cases(inputs: Inputs, original: Runner, valid: Sequence[ValidBinding], *, random: bool) -> Cases:
     """Cases in which a dynamic dim has size 0, as far as ``original`` (in a child) accepts them."""
     cases = Cases()
-    if not legal:
+    if not valid:
         return cases
-    base = legal[-1]
+    base = valid[-1]
     original.seconds = QUICK
     for binding in inputs.bindings(inputs.dimensions.empty(base.binding)):
         if 0 in binding.values():
             # some kernels leave the results of empty inputs uninitialized: run twice
-            failure = _add(cases, inputs, original, Legal(binding, base.caution), "normal", True)
+            failure = _add(cases, inputs, original, ValidBinding(binding, base.restriction), "normal", True)
             if isinstance(failure, ProcessCrashed | ResourceLimit):
                 crashed = isinstance(failure, ProcessCrashed)
                 cause = "a crash of the original" if crashed else "a limit on time or memory"
@@ -254,28 +256,39 @@ def empty_cases(inputs: Inputs, original: Runner, legal: Sequence[Legal], *, ran
 
 
 def _add(
-    cases: Cases, inputs: Inputs, original: Runner, legal: Legal, flavour: Flavour, random: bool
+    cases: Cases,
+    inputs: Inputs,
+    original: Runner,
+    valid: ValidBinding,
+    distribution: Distribution,
+    random: bool,
 ) -> Exception | None:
     """Add a case unless the inputs are not new; returns why the original fails on them, if so."""
     try:
-        feeds = inputs.feeds(legal.binding, flavour, legal.caution)
+        feeds = inputs.feeds(valid.binding, distribution, valid.restriction)
         if any(_same_feeds(feeds, case.feeds) for case in cases.found):
             return None
         off = original.run("off", feeds)
-        case = _complete(legal, flavour, feeds, off, original, again=_AGAIN if random else 0)
+        case = _complete(valid, distribution, feeds, off, original, again=_AGAIN if random else 0)
     except (RuntimeFailure, ResourceLimit) as failure:
-        cases.skipped.append(Skipped(_where(legal, flavour), ORIGINAL_FAILS, str(failure)))
+        cases.skipped.append(Skipped(_where(valid, distribution), ORIGINAL_FAILS, str(failure)))
         return failure
     cases.found.append(case)
     return None
 
 
-def _where(legal: Legal, flavour: Flavour) -> str:
-    return f"{flavour} inputs at {describe(legal.binding)}"
+def _where(valid: ValidBinding, distribution: Distribution) -> str:
+    return f"{distribution} inputs at {describe(valid.binding)}"
 
 
 def _complete(
-    legal: Legal, flavour: Flavour, feeds: Feeds, off: list[Any], original: Runner, *, again: int
+    valid: ValidBinding,
+    distribution: Distribution,
+    feeds: Feeds,
+    off: list[Any],
+    original: Runner,
+    *,
+    again: int,
 ) -> Case:
     """Run a default session too, and some more times for what is random.
 
@@ -286,10 +299,10 @@ def _complete(
         default: list[Any] | None = original.run("default", feeds)
     except (RuntimeFailure, ResourceLimit):
         default = None
-    noise = [movement(a, b) for a, b in zip(off, off if default is None else default, strict=True)]
+    noise = [largest_deviations(a, b) for a, b in zip(off, off if default is None else default, strict=True)]
     if default is not None and all(map(identical, off, default)):
         default = off  # held once
-    case = Case(describe(legal.binding), flavour, feeds, off, default, noise)
+    case = Case(describe(valid.binding), distribution, feeds, off, default, noise)
     case.varying = frozenset(range(len(off)) if again else ())
     previous = off
     for _ in range(again):
@@ -302,7 +315,7 @@ def _complete(
         case.varying &= frozenset(changed) & frozenset(_differing(previous, other))
         previous = other
         case.random_shapes |= frozenset(
-            place for place in changed if float("inf") in movement(off[place], other[place])
+            place for place in changed if float("inf") in largest_deviations(off[place], other[place])
         )
     return case
 

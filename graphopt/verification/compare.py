@@ -55,7 +55,7 @@ class Tolerance:
 
 
 @dataclass(frozen=True)
-class Movement:
+class Deviation:
     """How far one tensor moved.
 
     Attributes:
@@ -66,12 +66,12 @@ class Movement:
     largest: float = 0.0
     total: float = 0.0
 
-    def merged(self, other: Movement) -> Movement:
+    def merged(self, other: Deviation) -> Deviation:
         """The larger of both, by each measure."""
-        return Movement(max(self.largest, other.largest), max(self.total, other.total))
+        return Deviation(max(self.largest, other.largest), max(self.total, other.total))
 
 
-_ANY = Movement(float("inf"), float("inf"))
+_ANY = Deviation(float("inf"), float("inf"))
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def compare(
         tolerance: for floats; everything else must be equal.
         nonfinite: see :data:`NonFinite`.
         signed_zeros: tell 0.0 from -0.0.
-        slack: per tensor, as :func:`movement` gives it: an absolute difference allowed on top
+        slack: per tensor, as :func:`largest_deviations` gives it: an absolute difference allowed on top
             for floats, a number of elements that may differ for other types, infinite where
             only the element type is to agree.
         totals: per tensor, what all differences beyond ``tolerance`` may add up to, of floats and of integers
@@ -137,33 +137,33 @@ def identical(a: Any, b: Any) -> bool:
     )
 
 
-def movement(before: Any, after: Any) -> list[float]:
+def largest_deviations(before: Any, after: Any) -> list[float]:
     """How much a result moved, per tensor, in the terms of ``slack``; infinite if its shape did."""
-    return [moved.largest for moved in _movements(before, after)]
+    return [moved.largest for moved in _deviations(before, after)]
 
 
-def _movements(before: Any, after: Any) -> list[Movement]:
+def _deviations(before: Any, after: Any) -> list[Deviation]:
     left, right = list(_leaves(before, "")), list(_leaves(after, ""))
     if len(left) != len(right):
         return [_ANY] * len(left)
     return [_moved(a, b) for (_, a), (_, b) in zip(left, right, strict=True)]
 
 
-def discrete_movements(before: Any, after: Any) -> list[Movement]:
+def discrete_deviations(before: Any, after: Any) -> list[Deviation]:
     """How much a result moved, per tensor, of tensors that hold no floats alone."""
     leaves = [array for _, array in _leaves(before, "")]
     return [
-        Movement() if _is_inexact(array) else moved
-        for array, moved in zip(leaves, _movements(before, after), strict=True)
+        Deviation() if _is_inexact(array) else moved
+        for array, moved in zip(leaves, _deviations(before, after), strict=True)
     ]
 
 
-def sensitivities(before: Any, after: Any) -> list[Movement]:
+def sensitivities(before: Any, after: Any) -> list[Deviation]:
     """How much roundings moved a result, per tensor; infinite where blown up, next to a pole as of 1 / 0."""
     sizes = [_size(a) for _, a in _leaves(before, "")]
     return [
         _ANY if moved.largest > _BLOWN_UP * size else moved
-        for moved, size in zip(_movements(before, after), sizes, strict=True)
+        for moved, size in zip(_deviations(before, after), sizes, strict=True)
     ]
 
 
@@ -198,19 +198,19 @@ def _same_text(a: Array, b: Array) -> bool:
     return a.shape == b.shape and _kind(b) == "text" and bool((a == b).all())
 
 
-def _moved(a: Array, b: Array) -> Movement:
+def _moved(a: Array, b: Array) -> Deviation:
     if a.shape != b.shape or a.dtype != b.dtype:
         return _ANY
     if _kind(a) != "text" and _same_bits(a, b):
-        return Movement()
+        return Deviation()
     if not _is_inexact(a):
-        return Movement(float(np.count_nonzero(a != b)), _steps(a, b))
+        return Deviation(float(np.count_nonzero(a != b)), _steps(a, b))
     a, b = _widened(a), _widened(b)
     finite = np.isfinite(a) & np.isfinite(b)
     if not np.array_equal(a[~finite], b[~finite], equal_nan=True):
         return _ANY
     difference = np.abs(a[finite] - b[finite])
-    return Movement(float(difference.max(initial=0.0)), float(difference.sum()))
+    return Deviation(float(difference.max(initial=0.0)), float(difference.sum()))
 
 
 def _steps(a: Array, b: Array) -> float:

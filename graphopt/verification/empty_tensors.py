@@ -31,7 +31,7 @@ _SHAPES_ONLY = ("Shape", "Size")
 
 
 @dataclass(frozen=True)
-class Wrong:
+class Unreliable:
     """Indices of outputs of which nothing but the element type, or the element type and the shape, is sure.
 
     Attributes:
@@ -72,10 +72,10 @@ class EmptyTensors:
         nodes = (node for graph in ir.graphs_of(self._model) for node in graph)
         return any(node.domain == "" and node.op_type in _DATA_DEPENDENT for node in nodes)
 
-    def wrong(self, feeds: Feeds) -> Wrong:
+    def unreliable(self, feeds: Feeds) -> Unreliable:
         """The outputs that are wrong for ``feeds``; none if that can't be found out."""
         if not self._suspects:
-            return Wrong()
+            return Unreliable()
         sizes = self._sizes(feeds)
         shapes, elements = set[ir.Value](), set[ir.Value]()
         for node in self._model.graph:
@@ -90,7 +90,7 @@ class EmptyTensors:
             if reads_elements and any(value in elements for value in reads):
                 elements |= set(node.outputs)
         outputs = self._model.graph.outputs
-        return Wrong(
+        return Unreliable(
             frozenset(index for index, value in enumerate(outputs) if value in shapes),
             frozenset(index for index, value in enumerate(outputs) if value in elements),
         )

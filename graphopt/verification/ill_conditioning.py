@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from graphopt.verification.cases import Case
-from graphopt.verification.compare import Tolerance, compare, identical, movement, same_kind
-from graphopt.verification.numeric_traits import Nature
+from graphopt.verification.compare import Tolerance, compare, identical, largest_deviations, same_kind
+from graphopt.verification.numeric_traits import NumericTraits
 from graphopt.verification.reference import Reference
 
 #: As many times as far from what the original means as it is itself, a result may be.
@@ -17,12 +17,12 @@ _MARGIN = 2.0
 _TRUST = 1000.0
 
 
-def accident_of(
+def excuse_for(
     name: str,
     case: Case,
     expected: Any,
     actual: Any,
-    nature: Nature,
+    numeric_traits: NumericTraits,
     references: tuple[Reference, Reference] | None,
     tolerance: Tolerance,
     *,
@@ -35,7 +35,7 @@ def accident_of(
         case: what was fed.
         expected: what the original gave.
         actual: what the candidate gave.
-        nature: what is known of the output.
+        numeric_traits: what is known of the output.
         references: tell what original and candidate compute in higher precision, and without negative zeros.
         tolerance: of floats.
         exact: every bit is to be kept, where kernels do not leave it open.
@@ -48,25 +48,28 @@ def accident_of(
     if references is None:
         return None
     original = references[0]
-    if not exact and nature.poles and _differ_by_zeros(name, case, actual, references, tolerance):
+    if not exact and numeric_traits.poles and _differ_by_zeros(name, case, actual, references, tolerance):
         return "the sign of a zero decides"
-    if exact and nature.sure_nans and not nature.halves:
+    if exact and numeric_traits.sure_nans and not numeric_traits.halves:
         return None
-    meant = original.exactly(name, case.feeds)
-    if meant is None and case.flavour == "special" and not nature.sure_nans:
+    meant = original.wide(name, case.feeds)
+    if meant is None and case.distribution == "special" and not numeric_traits.sure_nans:
         return "a maximum of NaN may be taken or not by its place"
     if meant is None or meant.value.shape != expected.shape:
         return None
-    overflowing = ("large", "huge") if kind == "f" or nature.tells_nan else ("large", "huge", "special")
-    if not exact and nature.rounds and not meant.finite and case.flavour in overflowing:
+    overflowing = (
+        ("large", "huge") if kind == "f" or numeric_traits.tells_nan else ("large", "huge", "special")
+    )
+    if not exact and numeric_traits.rounds and not meant.finite and case.distribution in overflowing:
         return "in the original, overflow decides"
     if kind != "f":
         same = not exact and (
-            identical(meant.value, actual) or (nature.rounds and original.picks(name, case.feeds, actual))
+            identical(meant.value, actual)
+            or (numeric_traits.rounds and original.is_tie(name, case.feeds, actual))
         )
         return "in the original, rounding decides" if same else None
-    if not nature.sure_nans:
-        dropped = original.dropping(name, case.feeds)
+    if not numeric_traits.sure_nans:
+        dropped = original.without_nan(name, case.feeds)
         by_place = np.isnan(meant.value) & ~np.isnan(meant.value if dropped is None else dropped)
         if _agree_but(by_place, expected, actual, tolerance):
             return "a maximum of NaN is taken or not by its place"
@@ -74,9 +77,13 @@ def accident_of(
         wide = meant.value.astype(expected.dtype)
     plain = original.output(name, case.feeds)
     trusted = plain is not None and _explains(plain, wide, expected, tolerance)
-    if not exact and trusted and _as_near(wide, expected, actual, tolerance, poles=case.flavour != "tiny"):
+    if (
+        not exact
+        and trusted
+        and _as_near(wide, expected, actual, tolerance, poles=case.distribution != "tiny")
+    ):
         return "in the original, rounding decides"
-    halved = plain if nature.halves else None
+    halved = plain if numeric_traits.halves else None
     if halved is not None and halved.shape == wide.shape:  # no runtime computes all of them so
         with np.errstate(all="ignore"):
             nearer = np.where(np.abs(actual - wide) <= np.abs(actual - halved), wide, halved)
@@ -95,7 +102,7 @@ def _differ_by_zeros(
     told = references[1].output(name, case.feeds)
     if told is None or compare(told, actual, tolerance).reason is not None:
         return False
-    one, other = (reference.unsigned(name, case.feeds) for reference in references)
+    one, other = (reference.without_negative_zeros(name, case.feeds) for reference in references)
     return one is not None and other is not None and compare(one, other, tolerance).reason is None
 
 
@@ -116,7 +123,7 @@ def _explains(plain: Any, wide: Any, expected: Any, tolerance: Tolerance) -> boo
     )
     if compare(wide, expected, tolerance).reason is None:
         return True
-    (error,), (rounding,) = movement(wide, expected), movement(wide, plain)
+    (error,), (rounding,) = largest_deviations(wide, expected), largest_deviations(wide, plain)
     return error <= _TRUST * rounding
 
 
@@ -132,7 +139,7 @@ def _as_near(wide: Any, expected: Any, actual: Any, tolerance: Tolerance, *, pol
         alike = np.isclose(wide, expected, equal_nan=True)
     strays = ~(np.isfinite(wide) & np.isfinite(expected)) & ~alike
     wide, expected, actual = (np.where(strays, 0, value) for value in (wide, expected, actual))
-    slack = [_MARGIN * error for error in movement(wide, expected)]
+    slack = [_MARGIN * error for error in largest_deviations(wide, expected)]
     return compare(wide, actual, tolerance, slack=slack).reason is None
 
 

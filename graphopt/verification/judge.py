@@ -11,7 +11,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.errors import ResourceLimit, RuntimeFailure
-from graphopt.inputs.sampling import Flavour
+from graphopt.inputs.sampling import Distribution
 from graphopt.numerics import Numerics
 from graphopt.ops import traits
 from graphopt.ort.probe import Runner
@@ -20,7 +20,7 @@ from graphopt.process.child import ProcessCrashed
 from graphopt.verification.cases import Case
 from graphopt.verification.compare import (
     Coarsest,
-    Movement,
+    Deviation,
     NonFinite,
     Outcome,
     Tolerance,
@@ -29,16 +29,16 @@ from graphopt.verification.compare import (
     leaves,
     same_kind,
 )
-from graphopt.verification.empty_tensors import Wrong
-from graphopt.verification.ill_conditioning import accident_of
-from graphopt.verification.numeric_traits import Nature
+from graphopt.verification.empty_tensors import Unreliable
+from graphopt.verification.ill_conditioning import excuse_for
+from graphopt.verification.numeric_traits import NumericTraits
 from graphopt.verification.reference import Reference
-from graphopt.verification.sensitivity import by_inner_results, by_inputs, jittered, with_finite
+from graphopt.verification.sensitivity import input_sensitivity, jittered, rounding_sensitivity, with_finite
 from graphopt.verification.verdict import Row
 
 #: Runs after which what never changed is taken to be constant.
 _DRAWS = 20
-#: Movements are estimates: a difference may be this many times as large.
+#: Deviations are estimates: a difference may be this many times as large.
 _MARGIN = 4.0
 #: All differences of a tensor together may be this many times as large as those of one other rounding.
 _SPREAD = 16.0
@@ -57,25 +57,26 @@ class Judge:
         references: what the specification makes of the original and of the candidate, asked when some
             differences are found.
         bits: demand identical outputs where optimizations are off.
-        natures: what is known of each output.
-        draws: the original draws random numbers, and its candidates must go on doing so.
+        output_traits: what is known of each output.
+        draws_random: the original draws_random random numbers, and its candidates must go on doing so.
         empties: there are tensors without elements, whatever is fed.
         perturbed: the original with other roundings of its inner results in each run.
-        wrong: outputs that onnxruntime gets wrong on empty tensors; of them, types are compared, and shapes.
+        unreliable: outputs that onnxruntime computes wrongly on empty tensors; only their types, and shapes
+            where these are right, are compared.
     """
 
     outputs: Sequence[str]
     candidate: Runner
     numerics: Numerics
-    natures: Sequence[Nature]
+    output_traits: Sequence[NumericTraits]
     rounding: Sequence[float]
     original: Runner | None
     references: tuple[Reference, Reference] | None = None
     bits: bool = False
-    draws: bool = True
+    draws_random: bool = True
     empties: bool = False
     perturbed: Callable[[], Runner | None] = lambda: None
-    wrong: Callable[[Case], Wrong] = lambda case: Wrong()
+    unreliable: Callable[[Case], Unreliable] = lambda case: Unreliable()
 
     def rows(self, cases: Iterable[Case]) -> list[Row]:
         """Every case at every level that the original reaches.
@@ -84,7 +85,7 @@ class Judge:
         """
         found, failed = [], list[int]()
         for case in cases:
-            if case.flavour == "huge" and self.numerics is not Numerics.EXACT:
+            if case.distribution == "huge" and self.numerics is not Numerics.EXACT:
                 continue  # another order may overflow
             expectations: dict[Optimizations, list[Any] | None] = {"off": case.off, "default": case.default}
             for level, expected in expectations.items():
@@ -105,11 +106,11 @@ class Judge:
         """
 
         def row(delta: float | None, output: str, ok: bool, reason: str | None, same: bool = False) -> Row:
-            return Row(case.binding, case.flavour, level, delta, output, ok, reason, identical=same)
+            return Row(case.binding, case.distribution, level, delta, output, ok, reason, identical=same)
 
         try:
             actual = self.candidate.run(level, case.feeds)
-            if level == "off" and self.draws and case.varying and self._is_constant(case, actual):
+            if level == "off" and self.draws_random and case.varying and self._is_constant(case, actual):
                 return row(None, "", False, "what was random is constant now"), None
         except (RuntimeFailure, ResourceLimit) as failure:
             return row(None, "", False, str(failure)), failure
@@ -140,31 +141,31 @@ class Judge:
         """The outcome for one output, and why a difference is allowed, if ``excuses`` may be sought."""
         if place in case.random:
             return same_kind(a, b, shapes=place not in case.random_shapes), None
-        demand = _nonfinite(self.numerics, case.flavour, level)
+        demand = _nonfinite(self.numerics, case.distribution, level)
         strict = self.numerics is Numerics.EXACT and level == "off"
-        nature = self.natures[place]
-        tolerance = Tolerance.of(self.numerics, nature.coarsest)
-        signed = strict and nature.sure_signs
+        numeric_traits = self.output_traits[place]
+        tolerance = Tolerance.of(self.numerics, numeric_traits.coarsest)
+        signed = strict and numeric_traits.sure_signs
         least = 0.0 if strict else self.rounding[place]
         slack = [_MARGIN * moved + least if level == "default" else least for moved in case.noise[place]]
         outcome = compare(a, b, tolerance, nonfinite=demand, signed_zeros=signed, slack=slack)
         bits = self.bits and level == "off"
         if outcome.reason is None and (not bits or identical(a, b)):
             return outcome, None
-        wrong = self.wrong(case)
-        if place in wrong.shapes and getattr(a, "dtype", None) == getattr(b, "dtype", None):
+        unreliable = self.unreliable(case)
+        if place in unreliable.shapes and getattr(a, "dtype", None) == getattr(b, "dtype", None):
             return Outcome(), None
-        if place in wrong.elements:
+        if place in unreliable.elements:
             return same_kind(a, b), None
         if outcome.reason is None:
             return replace(outcome, reason="not the same bits"), None
-        if not strict and case.flavour == "special" and self._differ_by_nan(case, level, place):
+        if not strict and case.distribution == "special" and self._differ_by_nan(case, level, place):
             return outcome, None
         if not excuses:
             return outcome, None
         # what takes least is tried first
-        unsure = nature.rounds or not nature.sure_nans
-        if not bits and self.original is not None and unsure and (nature.halves or not strict):
+        unsure = numeric_traits.rounds or not numeric_traits.sure_nans
+        if not bits and self.original is not None and unsure and (numeric_traits.halves or not strict):
             for known in self._movements(case, place):
                 slack = [_MARGIN * moved.largest + least for moved in known]
                 sizes = [leaf.size for leaf in leaves(a)]
@@ -181,20 +182,20 @@ class Judge:
         if bits:
             return outcome, None
         name = self.outputs[place]
-        accident = accident_of(name, case, a, b, nature, self.references, tolerance, exact=strict)
+        accident = excuse_for(name, case, a, b, numeric_traits, self.references, tolerance, exact=strict)
         return (Outcome(), f"{name!r}: {accident}") if accident else (outcome, None)
 
-    def _movements(self, case: Case, place: int) -> Iterator[list[Movement]]:
+    def _movements(self, case: Case, place: int) -> Iterator[list[Deviation]]:
         """How far roundings move one of the original's outputs: of inputs, and of inner results, too."""
         assert self.original is not None
-        moved = by_inputs(case, self.original, self.natures)
+        moved = input_sensitivity(case, self.original, self.output_traits)
         if moved is not None:
             yield moved[place]
-        moved = by_inner_results(case, self.perturbed, self.natures)
+        moved = rounding_sensitivity(case, self.perturbed, self.output_traits)
         if moved is not None:
             yield moved[place]
         else:
-            yield [Movement(amount, float("inf")) for amount in case.noise[place]]
+            yield [Deviation(amount, float("inf")) for amount in case.noise[place]]
 
     def _differ_by_nan(self, case: Case, level: Optimizations, place: int) -> bool:
         """Whether a tensor of no floats differs where nothing but NaN is not finite, whatever the rounding.
@@ -204,7 +205,7 @@ class Judge:
         told = getattr(case.off[place], "dtype", None)
         if (
             self.original is None
-            or not self.natures[place].sure_nans
+            or not self.output_traits[place].sure_nans
             or told is None
             or told.kind not in "iub"
         ):
@@ -230,7 +231,7 @@ class Judge:
         Another order of evaluation makes NaN of infinities (inf - inf), and a later operator such as a
         reciprocal or a comparison makes a number of either.
         """
-        if self.original is None or case.flavour != "special":
+        if self.original is None or case.distribution != "special":
             return False
         fed = list(with_finite(case.feeds, nans=False))
         try:
@@ -256,7 +257,7 @@ class Judge:
         strays, or, without elements, nobody does in its shape (some kernels leave a sum over nothing
         uninitialized), also if it makes the same of both models.
         """
-        lenient = case.flavour == "special" and self.numerics is not Numerics.EXACT
+        lenient = case.distribution == "special" and self.numerics is not Numerics.EXACT
         nothing = case.empty or self.empties
         if self.references is None or not (nothing or lenient):
             return False
@@ -313,16 +314,16 @@ def absolute_rounding(output: ir.Value, coarsest: Coarsest) -> float:
     return _MARGIN * _SPACING[coarsest] if bounded else 0.0
 
 
-def _nonfinite(numerics: Numerics, flavour: Flavour, level: Optimizations) -> NonFinite:
+def _nonfinite(numerics: Numerics, distribution: Distribution, level: Optimizations) -> NonFinite:
     """What is demanded of NaN and infinities: the table in :mod:`graphopt.verification.verifier`."""
-    if flavour == "special" and (level == "default" or numerics is Numerics.APPROXIMATES):
+    if distribution == "special" and (level == "default" or numerics is Numerics.APPROXIMATES):
         return "ignore"
     if level == "default":
         return "robust"
     if numerics is Numerics.EXACT:
         return "same"
-    if flavour == "special":
+    if distribution == "special":
         return "set"
-    if flavour == "large" or numerics is Numerics.APPROXIMATES:
+    if distribution == "large" or numerics is Numerics.APPROXIMATES:
         return "robust"
     return "overflow"

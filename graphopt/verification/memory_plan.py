@@ -17,7 +17,7 @@ _BASE = 1 << 27
 
 
 @dataclass(frozen=True)
-class Room:
+class MemoryPlan:
     """What processes that hold sessions may take.
 
     Attributes:
@@ -31,7 +31,7 @@ class Room:
     refusal: str | None = None
 
     @classmethod
-    def of(cls, model: ir.Model, limit: int | None, available: int | None = None) -> Room:
+    def of(cls, model: ir.Model, limit: int | None, available: int | None = None) -> MemoryPlan:
         """The room for sessions of ``model`` and of what becomes of it.
 
         Args:

@@ -64,7 +64,7 @@ _COARSEST: dict[_Trait, Coarsest] = {
 
 
 @dataclass(frozen=True)
-class Nature:
+class NumericTraits:
     """What is known of the computation of one output.
 
     Attributes:
@@ -89,27 +89,27 @@ class Nature:
         return self.coarsest in ("float16", "bfloat16")
 
 
-def natures_of(model: ir.Model) -> list[Nature]:
-    """The nature of each output of ``model``, told by all that it depends on."""
+def numeric_traits_of(model: ir.Model) -> list[NumericTraits]:
+    """The numeric traits of each output of ``model``, from everything that it depends on."""
     called: dict[object, _Trait] = {}
-    traits = _along(model.graph, {}, model, called)
-    return [_nature(traits.get(output, _NONE)) for output in model.graph.outputs]
+    flags = _along(model.graph, {}, model, called)
+    return [_numeric_traits(flags.get(output, _NONE)) for output in model.graph.outputs]
 
 
 def coarsest_of(model: ir.Model) -> Coarsest:
     """The coarsest float type that any output of ``model`` depends on."""
-    found = [nature.coarsest for nature in natures_of(model)]
+    found = [output.coarsest for output in numeric_traits_of(model)]
     return next((name for name in _COARSEST.values() if name in found), "float32")
 
 
-def _nature(traits: _Trait) -> Nature:
-    return Nature(
-        next((name for trait, name in _COARSEST.items() if trait in traits), "float32"),
-        _Trait.EITHER_ZERO not in traits,
-        _Trait.NAN_BY_PLACE not in traits,
-        _Trait.POLE in traits,
-        _Trait.TELLS_NAN in traits,
-        _Trait.ROUNDS in traits,
+def _numeric_traits(flags: _Trait) -> NumericTraits:
+    return NumericTraits(
+        next((name for trait, name in _COARSEST.items() if trait in flags), "float32"),
+        _Trait.EITHER_ZERO not in flags,
+        _Trait.NAN_BY_PLACE not in flags,
+        _Trait.POLE in flags,
+        _Trait.TELLS_NAN in flags,
+        _Trait.ROUNDS in flags,
     )
 
 
@@ -127,8 +127,8 @@ def _along(
             own |= reduce(or_, (_of_node(inner, model, called) for inner in ir.walk_nodes(body)), _NONE)
         own = reduce(or_, (found.get(value, _NONE) for value in ir.reads(node)), own)
         for output in node.outputs:
-            traits = own | _of_dtype(output.dtype)
-            found[output] = traits if traits & _FLOATS else traits & ~_Trait.ROUNDS
+            flags = own | _of_dtype(output.dtype)
+            found[output] = flags if flags & _FLOATS else flags & ~_Trait.ROUNDS
     return found
 
 
@@ -143,15 +143,15 @@ def _of_node(node: ir.Node, model: ir.Model, called: dict[object, _Trait]) -> _T
                 or_, (_of_node(inner, model, called) for inner in ir.walk_nodes(function.graph)), _NONE
             )
         return called[key]
-    traits = _BY_OPERATOR.get(node.op_type, _NONE) if node.domain == "" else _NONE
+    flags = _BY_OPERATOR.get(node.op_type, _NONE) if node.domain == "" else _NONE
     for attribute in node.attributes.values():
         if attribute.is_ref():
             continue
         if attribute.name in ("to", "dtype"):
-            traits |= _of_dtype(ir.named_dtype(attribute))
+            flags |= _of_dtype(ir.named_dtype(attribute))
         elif attribute.type == ir.AttributeType.TENSOR:
-            traits |= _of_dtype(attribute.value.dtype)
-    return traits | _Trait.ROUNDS if _rounds(node) else traits
+            flags |= _of_dtype(attribute.value.dtype)
+    return flags | _Trait.ROUNDS if _rounds(node) else flags
 
 
 #: What a Cast to float32 keeps.
@@ -174,14 +174,14 @@ def _of_dtype(dtype: ir.DataType | None) -> _Trait:
     return _Trait.FLOAT8 if name.startswith(("FLOAT8", "FLOAT4", "FLOAT6")) else _BY_NAME.get(name, _NONE)
 
 
-def draws(model: ir.Model) -> tuple[bool, bool]:
+def draws_random(model: ir.Model) -> tuple[bool, bool]:
     """Whether ``model`` draws random numbers or updates statistics, and whether it draws random numbers."""
     random = [node.op_type for graph in ir.graphs_of(model) for node in graph if traits.is_random(node)]
     # statistics of a batch change from run to run, too, but come to rest
     return bool(random), any(op_type != "BatchNormalization" for op_type in random)
 
 
-def has_empties(model: ir.Model) -> bool:
+def has_empty_tensors(model: ir.Model) -> bool:
     """Whether an input, initializer or Constant has no elements: sums over nothing may stay unwritten."""
     for graph in ir.graphs_of(model):
         constants = (node.outputs[0] for node in graph if node.op_type == "Constant" and node.outputs)

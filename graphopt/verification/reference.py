@@ -23,7 +23,7 @@ _EMBEDDED = 1 << 28
 _PATIENCE = 5.0
 
 
-class Exact(NamedTuple):
+class WideResult(NamedTuple):
     """An output as computed in higher precision, and whether every float on the way was finite."""
 
     value: Any
@@ -44,24 +44,24 @@ class Reference:
         self._model = model
         self._proto: onnx.ModelProto | None = None
         self._evaluators: dict[tuple[str, Mode], Callable[[str, Mapping[str, Any]], dict[str, Any]]] = {}
-        self._known: dict[tuple[str, int], tuple[Mapping[str, Any], Exact | None]] = {}
+        self._known: dict[tuple[str, int], tuple[Mapping[str, Any], WideResult | None]] = {}
 
     def output(self, name: str, feeds: Mapping[str, Any]) -> Any | None:
         """The output called ``name`` for ``feeds``; ``None`` if the evaluator can't tell."""
         results = self._run(name, feeds)
         return None if results is None else results[name]
 
-    def unsigned(self, name: str, feeds: Mapping[str, Any]) -> Any | None:
+    def without_negative_zeros(self, name: str, feeds: Mapping[str, Any]) -> Any | None:
         """The output called ``name`` where every -0.0 on the way becomes 0.0."""
         results = self._run(name, {name: _unsigned(value) for name, value in feeds.items()}, "unsigned")
         return None if results is None else results[name]
 
-    def dropping(self, name: str, feeds: Mapping[str, Any]) -> Any | None:
+    def without_nan(self, name: str, feeds: Mapping[str, Any]) -> Any | None:
         """The output called ``name`` where every NaN is dropped that some kernel drops by its place."""
         results = self._run(name, feeds, "dropping")
         return None if results is None else results[name]
 
-    def exactly(self, name: str, feeds: Mapping[str, Any]) -> Exact | None:
+    def wide(self, name: str, feeds: Mapping[str, Any]) -> WideResult | None:
         """The output called ``name`` where every float has the largest range and precision that numpy has.
 
         ``None`` if the evaluator can't tell. Asked again of the same feeds, it remembers.
@@ -75,11 +75,11 @@ class Reference:
             if results is not None:
                 floats = [value for value in results.values() if _is_float(value)]
                 finite = all(bool(np.isfinite(value).all()) for value in floats)
-                exact = Exact(results[name], finite)
+                exact = WideResult(results[name], finite)
             self._known[key] = (feeds, exact)  # the feeds are kept so that their id stays theirs
         return self._known[key][1]
 
-    def picks(self, name: str, feeds: Mapping[str, Any], indices: Any) -> bool:
+    def is_tie(self, name: str, feeds: Mapping[str, Any], indices: Any) -> bool:
         """Whether an ArgMax (ArgMin) makes the output, and ``indices`` point to largest (smallest) ones, too.
 
         Rounding or overflow made them equal to those that come first, which its own indices point to.

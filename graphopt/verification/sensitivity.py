@@ -11,8 +11,8 @@ from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.inputs.feeds import Feeds
 from graphopt.ort.probe import Runner
 from graphopt.verification.cases import Case
-from graphopt.verification.compare import Movement, discrete_movements, sensitivities
-from graphopt.verification.numeric_traits import Nature
+from graphopt.verification.compare import Deviation, discrete_deviations, sensitivities
+from graphopt.verification.numeric_traits import NumericTraits
 
 #: Roundings of inputs that stand for the roundings inside a model.
 _JITTERS = {"float32": 1e-6, "float64": 1e-14, "float16": 1e-3, "bfloat16": 8e-3}
@@ -20,27 +20,31 @@ _JITTERS = {"float32": 1e-6, "float64": 1e-14, "float16": 1e-3, "bfloat16": 8e-3
 _DRAWS = 4
 
 #: Per output and tensor.
-Movements = list[list[Movement]]
+Deviations = list[list[Deviation]]
 
 
-def by_inputs(case: Case, original: Runner, natures: Sequence[Nature]) -> Movements | None:
+def input_sensitivity(
+    case: Case, original: Runner, output_traits: Sequence[NumericTraits]
+) -> Deviations | None:
     """How far ``original``'s outputs move when its float inputs are rounded differently; run once a case.
 
     What is not finite counts as unknown for outputs that are not floats: an index of the largest
     element of which one is NaN means nothing, and moves with what is put in NaN's place. Not so for
     outputs that tell NaN from numbers.
     """
-    if case.jitter is None:
+    if case.input_sensitivity is None:
         turns = [(feeds, False) for feeds in jittered(case.feeds)]
         turns += [(feeds, True) for feeds in with_finite(case.feeds)]
         for feeds, replaced in turns:
-            case.jitter = _merged(case.jitter, _moved(case, original, natures, feeds, replaced=replaced))
-    return case.jitter
+            case.input_sensitivity = _merged(
+                case.input_sensitivity, _moved(case, original, output_traits, feeds, replaced=replaced)
+            )
+    return case.input_sensitivity
 
 
-def by_inner_results(
-    case: Case, perturbed: Callable[[], Runner | None], natures: Sequence[Nature]
-) -> Movements | None:
+def rounding_sensitivity(
+    case: Case, perturbed: Callable[[], Runner | None], output_traits: Sequence[NumericTraits]
+) -> Deviations | None:
     """How far the outputs move when inner results are rounded differently, too; run once a case.
 
     It shows what roundings of inputs can't: behind integers, and where rounded inputs keep a symmetry by
@@ -49,41 +53,43 @@ def by_inner_results(
     Args:
         perturbed: gives the original with other roundings of its inner results in each run.
     """
-    if case.inner is None:
+    if case.rounding_sensitivity is None:
         runner = perturbed()
-        case.inner = case.jitter
+        case.rounding_sensitivity = case.input_sensitivity
         for _ in range(0 if runner is None else _DRAWS):
             assert runner is not None
-            case.inner = _merged(case.inner, _moved(case, runner, natures, case.feeds, replaced=False))
-    return case.inner
+            case.rounding_sensitivity = _merged(
+                case.rounding_sensitivity, _moved(case, runner, output_traits, case.feeds, replaced=False)
+            )
+    return case.rounding_sensitivity
 
 
 def _moved(
-    case: Case, runner: Runner, natures: Sequence[Nature], feeds: Feeds, *, replaced: bool
-) -> Movements | None:
+    case: Case, runner: Runner, output_traits: Sequence[NumericTraits], feeds: Feeds, *, replaced: bool
+) -> Deviations | None:
     """How far the outputs for ``feeds`` are from those of ``case``; ``None`` if there are none."""
     try:
         outputs = runner.run("off", feeds)
     except (RuntimeFailure, ResourceLimit):
         return None
-    measure = discrete_movements if replaced else sensitivities
+    measure = discrete_deviations if replaced else sensitivities
     return [
-        measure(a, b if _concerns(nature, replaced) else a)
-        for nature, a, b in zip(natures, case.off, outputs, strict=True)
+        measure(a, b if _concerns(numeric_traits, replaced) else a)
+        for numeric_traits, a, b in zip(output_traits, case.off, outputs, strict=True)
     ]
 
 
-def _merged(one: Movements | None, other: Movements | None) -> Movements | None:
+def _merged(one: Deviations | None, other: Deviations | None) -> Deviations | None:
     if one is None or other is None:
         return one or other
-    return [list(map(Movement.merged, old, new)) for old, new in zip(one, other, strict=True)]
+    return [list(map(Deviation.merged, old, new)) for old, new in zip(one, other, strict=True)]
 
 
-def _concerns(nature: Nature, replaced: bool) -> bool:
+def _concerns(numeric_traits: NumericTraits, replaced: bool) -> bool:
     """Whether an output may move with roundings, or with what is put in NaN's place."""
     if replaced:
-        return not nature.tells_nan and (nature.rounds or not nature.sure_nans)
-    return nature.rounds
+        return not numeric_traits.tells_nan and (numeric_traits.rounds or not numeric_traits.sure_nans)
+    return numeric_traits.rounds
 
 
 def jittered(feeds: Feeds) -> Iterator[Feeds]:

@@ -1,16 +1,20 @@
-"""What the oracle found."""
+"""The result of a verification."""
 
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
-from graphopt.inputs.sampling import Flavour
+from graphopt.inputs.sampling import Distribution
 from graphopt.ort.session import Optimizations
 from graphopt.util.tables import counted
 
 #: The cause of what can't be compared by anyone, and is no gap in a verdict.
 ORIGINAL_FAILS = "the original fails"
+
+#: Keys of rows in JSON where they differ from the attributes' names.
+_JSON_KEYS = {"distribution": "flavour"}
 
 
 @dataclass(frozen=True)
@@ -19,7 +23,7 @@ class Row:
 
     Attributes:
         binding: sizes of the dynamic dims, in words.
-        flavour: what kind of numbers was fed.
+        distribution: what kind of numbers was fed.
         level: onnxruntime's optimizations, ``off`` or ``default``, on both sides.
         delta: the largest difference between finite elements of any output; ``None`` where there are none
             to compare, such as where the candidate does not run.
@@ -31,7 +35,7 @@ class Row:
     """
 
     binding: str
-    flavour: Flavour
+    distribution: Distribution
     level: Optimizations
     delta: float | None
     output: str
@@ -126,13 +130,18 @@ class Verdict:
     @property
     def delta(self) -> float:
         """The largest difference of finite elements for ordinary inputs, without those that are excused."""
-        counted = (row for row in self.rows if row.flavour in _ORDINARY and not row.excused)
+        counted = (row for row in self.rows if row.distribution in _ORDINARY and not row.excused)
         return max((row.delta or 0.0 for row in counted), default=0.0)
 
     @property
     def lacks_inputs(self) -> bool:
         """Whether nothing was compared because no inputs were found, which the user may know better."""
         return self.unverifiable is not None and self.unverifiable.startswith("no inputs")
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON, where the distribution of the inputs is the ``flavour`` of a row."""
+        rows = [{_JSON_KEYS.get(key, key): value for key, value in asdict(row).items()} for row in self.rows]
+        return asdict(self) | {"rows": rows}
 
     def __str__(self) -> str:
         return self.summary()
@@ -148,7 +157,7 @@ class Verdict:
         if self.failures:
             row = self.failures[0]
             output = f"output {row.output!r}: " if row.output else ""
-            where = f"{row.binding}, {row.flavour} inputs, optimizations {row.level}"
+            where = f"{row.binding}, {row.distribution} inputs, optimizations {row.level}"
             where += ", with its library" if row.libraries else ""
             return (
                 f"{output}{row.reason} ({where}; {len(self.failures)} of {len(self.rows)} comparisons failed)"
@@ -161,7 +170,7 @@ class Verdict:
     def scope(self) -> str:
         """The inputs that were compared: ``4 shapes × 4 kinds of values (26 comparisons)``."""
         shapes = counted(len({row.binding for row in self.rows}), "shape")
-        kinds = counted(len({row.flavour for row in self.rows}), "kind of values", "kinds of values")
+        kinds = counted(len({row.distribution for row in self.rows}), "kind of values", "kinds of values")
         return f"{shapes} × {kinds} ({counted(len(self.rows), 'comparison')})"
 
     @property

@@ -1,9 +1,9 @@
-"""The oracle: do two models compute the same? It runs both and compares.
+"""The verifier: do two models compute the same? It runs both and compares.
 
 **What is compared.** Sessions without onnxruntime's optimizations with one another, and default
 sessions with one another, because users run the latter, and onnxruntime's own optimizer can
-break a graph that is right. Several bindings of the dynamic dims, and several flavours of
-inputs. A binding or flavour counts where the original itself runs with it.
+break a graph that is right. Several bindings of the dynamic dims, and several distributions of
+inputs. A binding or distribution counts where the original itself runs with it.
 
 **What is demanded.** Element types, shapes, strings, booleans and integers agree. Floats agree
 within :class:`~graphopt.verification.compare.Tolerance`, by the class of the rewrites and the
@@ -66,25 +66,25 @@ from graphopt.numerics import Numerics
 from graphopt.ort.artifact import Artifact
 from graphopt.ort.devices import CPU, Device
 from graphopt.ort.probe import RemoteRuns, Runner, Runs
-from graphopt.ort.risks import may_crash, may_not_end
+from graphopt.ort.risks import may_crash, may_diverge
 from graphopt.ort.session import Optimizations, Source
 from graphopt.ort.session_options import SessionChoice
 from graphopt.process.child import Child
-from graphopt.process.resource_usage import Meter
+from graphopt.process.resource_usage import ResourceMeter
 from graphopt.verification.cases import (
     QUICK,
     Case,
     Cases,
     empty_cases,
     gather,
-    spread_draws,
-    spread_garbage,
+    share_random_outputs,
+    share_unreproducible_outputs,
 )
-from graphopt.verification.empty_tensors import EmptyTensors, Wrong
+from graphopt.verification.empty_tensors import EmptyTensors, Unreliable
 from graphopt.verification.inner_rounding import with_inner_rounding
 from graphopt.verification.judge import Judge, absolute_rounding
-from graphopt.verification.memory_plan import Room
-from graphopt.verification.numeric_traits import draws, has_empties, natures_of
+from graphopt.verification.memory_plan import MemoryPlan
+from graphopt.verification.numeric_traits import draws_random, has_empty_tensors, numeric_traits_of
 from graphopt.verification.reference import Reference
 from graphopt.verification.verdict import Row, Skipped, Verdict, without_inputs
 
@@ -108,12 +108,12 @@ def verify(
     libraries: Sequence[str] = (),
     **settings: Any,
 ) -> Verdict:
-    """Compare ``candidate`` with ``original``; ``settings`` as for :class:`Oracle`."""
-    with Oracle(original, options=options, **settings) as oracle:
-        return oracle.verify(candidate, numerics=numerics, signature=signature, libraries=libraries)
+    """Compare ``candidate`` with ``original``; ``settings`` as for :class:`Verifier`."""
+    with Verifier(original, options=options, **settings) as verifier:
+        return verifier.verify(candidate, numerics=numerics, signature=signature, libraries=libraries)
 
 
-class Oracle:
+class Verifier:
     """Judges candidates against one original, which is run only once for all of them.
 
     Args:
@@ -163,18 +163,20 @@ class Oracle:
         model = self._artifact.model()
         self._signature = Signature.of(model)
         self._required_signature = signature or self._signature
-        self._natures = natures_of(model)
-        pairs = zip(model.graph.outputs, self._natures, strict=True)
-        self._rounding = [absolute_rounding(value, nature.coarsest) for value, nature in pairs]
-        self._random, self._draws = draws(model)
-        self._empties = has_empties(model)
+        self._output_traits = numeric_traits_of(model)
+        pairs = zip(model.graph.outputs, self._output_traits, strict=True)
+        self._rounding = [
+            absolute_rounding(value, numeric_traits.coarsest) for value, numeric_traits in pairs
+        ]
+        self._random, self._draws = draws_random(model)
+        self._empties = has_empty_tensors(model)
         self._small = ir.initializer_bytes(model) < _MANY
-        endless = self._endless = may_not_end(model) is not None
+        endless = self._endless = may_diverge(model) is not None
         work = ir.initializer_bytes(model) / _BYTES_A_SECOND
         self._patience = _IMPATIENCE if endless else _PATIENCE + work
         self._loading = self._patience + len(model.graph) / _NODES_A_SECOND
         self._isolated = device.kind == "cpu" or isolate or endless or may_crash(model) is not None
-        self._room = Room.of(model, memory) if device.kind == "cpu" else Room()
+        self._memory_plan = MemoryPlan.of(model, memory) if device.kind == "cpu" else MemoryPlan()
         self._unfeedable: str | None = None
         self._inputs: Inputs | None = None
         try:
@@ -183,7 +185,7 @@ class Oracle:
             self._unfeedable = str(error)
         self._empty = empty and self._inputs is not None and self._inputs.dynamic
         # where there is no room, nothing runs, and no weights are written
-        source = b"" if self._room.refusal is not None else self._artifact.source
+        source = b"" if self._memory_plan.refusal is not None else self._artifact.source
         self._original: Runner = self._runner(source, isolated=self._isolated)
         self._perturbed: Runner | None = None
         self._reference = Reference(self._artifact.model)
@@ -193,7 +195,7 @@ class Oracle:
         self._cases: Cases | None = None
         self._empty_cases: Cases | None = None
 
-    def __enter__(self) -> Oracle:
+    def __enter__(self) -> Verifier:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -230,7 +232,7 @@ class Oracle:
             InvalidModel, UsageError: the candidate can't be read.
             RuntimeFailure: onnxruntime crashes while it loads the original.
         """
-        with Meter() as meter:
+        with ResourceMeter() as meter:
             artifact = Artifact(candidate, self._allow_external)
             try:
                 rows, changes, skipped, unverifiable = self._judge(
@@ -255,8 +257,8 @@ class Oracle:
     def refusal(self) -> str | None:
         """Why nothing can be compared, if so: no run of the original succeeds. It is run once to find out."""
         refusal = self._gathered().refusal
-        if refusal is None or self._room.refusal is not None:
-            return self._room.refusal
+        if refusal is None or self._memory_plan.refusal is not None:
+            return self._memory_plan.refusal
         model = self._artifact.model()
         suspect = ir.find_unknown(model) or ir.find_misuse(model)
         return without_inputs(refusal, given=self.given) + (f"; {suspect}" if suspect else "")
@@ -278,10 +280,10 @@ class Oracle:
     # Where things run ---------------------------------------------------------------------------
 
     def _start(self) -> Child:
-        if self._room.single:  # no memory for the sessions of two models
+        if self._memory_plan.single:  # no memory for the sessions of two models
             self._rest([*self._remote, *self._candidates])
         fresh = self._device.kind != "cpu"
-        return Child(memory=self._room.limit, preload=("graphopt.ort.probe",), fresh=fresh)
+        return Child(memory=self._memory_plan.limit, preload=("graphopt.ort.probe",), fresh=fresh)
 
     def _rest(self, running: Sequence[RemoteRuns]) -> None:
         """End processes; those that are needed again are started anew."""
@@ -312,7 +314,7 @@ class Oracle:
             self._threads,
             self._patience,
             choice,
-            single=self._room.single,
+            single=self._memory_plan.single,
             loading=self._loading,
         )
         (self._remote if among is None else among).append(runs)
@@ -347,7 +349,7 @@ class Oracle:
             return [], changes, cases.skipped, None
         kernels = SessionChoice(libraries=libraries, cpu_level=self._cpu_level)
         forms = [None, kernels] if libraries else [None]
-        if self._room.refusal is not None:
+        if self._memory_plan.refusal is not None:
             return [], changes, cases.skipped, self.refusal
         if cases.slow:
             return [], changes, cases.skipped, self.refusal
@@ -367,15 +369,15 @@ class Oracle:
                 outputs,
                 runs,
                 numerics,
-                self._natures,
+                self._output_traits,
                 self._rounding,
                 self._original,
                 references,
                 bits=bits,
-                draws=self._draws,
+                draws_random=self._draws,
                 empties=self._empties,
                 perturbed=self._perturb,
-                wrong=self._wrong_in,
+                unreliable=self._unreliable_in,
             )
             found = judge.rows(_like(cases.found, like))
             if self._empty and (like is None or not found):
@@ -390,7 +392,7 @@ class Oracle:
 
     def _gathered(self) -> Cases:
         if self._cases is None:
-            refusal = self._room.refusal or self._unfeedable
+            refusal = self._memory_plan.refusal or self._unfeedable
             if self._inputs is None or refusal is not None:
                 self._cases = Cases(refusal=refusal)
             else:
@@ -401,16 +403,16 @@ class Oracle:
                     seconds=self._seconds / 2,
                     quick=_HASTE if self._endless else QUICK,
                 )
-                spread = spread_draws if self._draws else spread_garbage
+                spread = share_random_outputs if self._draws else share_unreproducible_outputs
                 spread(self._cases.found)
         return self._cases
 
-    def _wrong_in(self, case: Case) -> Wrong:
+    def _unreliable_in(self, case: Case) -> Unreliable:
         """What onnxruntime gets wrong in ``case`` because of empty tensors, which is found out once."""
-        if case.wrong is None:
+        if case.unreliable is None:
             may = self._small and (case.empty or self._empties or self._empty_tensors.data_dependent)
-            case.wrong = self._empty_tensors.wrong(case.feeds) if may else Wrong()
-        return case.wrong
+            case.unreliable = self._empty_tensors.unreliable(case.feeds) if may else Unreliable()
+        return case.unreliable
 
     def _gathered_empty(self, cases: Cases) -> Cases:
         if self._empty_cases is None:
@@ -418,7 +420,7 @@ class Oracle:
             original = self._original
             if not self._isolated:
                 original = self._runner(self._artifact.source, isolated=True)
-            self._empty_cases = empty_cases(self._inputs, original, cases.legal, random=self._random)
+            self._empty_cases = empty_cases(self._inputs, original, cases.valid, random=self._random)
         return self._empty_cases
 
     def _lies(self, cases: Cases) -> set[str]:
@@ -456,4 +458,4 @@ def _like(cases: Sequence[Case], row: Row | None) -> Sequence[Case]:
     """The cases that ``row`` is about; all if there is none."""
     if row is None:
         return cases
-    return [case for case in cases if (case.binding, case.flavour) == (row.binding, row.flavour)]
+    return [case for case in cases if (case.binding, case.distribution) == (row.binding, row.distribution)]

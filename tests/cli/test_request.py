@@ -87,11 +87,11 @@ def test_checks_keep_to_the_memory_limit(
 ) -> None:
     given: dict[str, Any] = {}
 
-    class Noted(checks.Oracle):
+    class Noted(checks.Verifier):
         def __init__(self, original: ir.Model, **how: Any) -> None:
             given.update(how)
             super().__init__(original, **how)
 
-    monkeypatch.setattr(checks, "Oracle", Noted)
+    monkeypatch.setattr(checks, "Verifier", Noted)
     with make_check(CheckOptions(memory=limit), parse(TEXT)):
         assert (given["memory"], given["isolate"]) == (limit, isolated)

@@ -20,7 +20,7 @@ from graphopt.debug.culprit import Culprit
 from graphopt.debug.minimize import minimize
 from graphopt.debug.reduce import StillFails, reduce
 from graphopt.debug.reproducer import Case, isolated, load, replay, save, save_culprit
-from graphopt.debug.trial import Attempt, _from_journal, _Trace, find_node, steps_text
+from graphopt.debug.trial import Trial, _from_journal, _Trace, find_node, steps_text
 from graphopt.driver import make_pipeline
 from graphopt.errors import UsageError, VerificationFailed
 from graphopt.numerics import Numerics
@@ -44,12 +44,12 @@ def child() -> Iterator[Child]:
         yield process
 
 
-def attempt(model: ir.Model, *names: str) -> Attempt:
+def trial(model: ir.Model, *names: str) -> Trial:
     passes = ["dce", *(f"tests.debug.faults:{name}" for name in names), "dce"]
-    return Attempt(model, make_pipeline((), passes))
+    return Trial(model, make_pipeline((), passes))
 
 
-def bisect(tried: Attempt, check: CheckOptions, child: Child) -> tuple[Culprit | None, int]:
+def bisect(tried: Trial, check: CheckOptions, child: Child) -> tuple[Culprit | None, int]:
     with make_check(check, tried.model) as judge:
         bisection = Bisection(isolated(tried, check, child), judge)
         return bisection.find(), bisection.runs
@@ -75,7 +75,7 @@ DRILLS = [
 def test_a_planted_fault(
     name: str, kind: str, guilty: str, model: ir.Model, child: Child, tmp_path: Path
 ) -> None:
-    tried, check = attempt(model, name), CheckOptions(kind)
+    tried, check = trial(model, name), CheckOptions(kind)
     culprit, runs = bisect(tried, check, child)
     assert culprit is not None and culprit.place is not None
     assert str(culprit.place) == guilty
@@ -96,14 +96,14 @@ def test_a_planted_fault(
 
     small = reduce(model, StillFails(tried, check, RewriteLimit(), child), around=culprit.place.node)
     assert small.nodes[0] > 200 and small.nodes[1] < 10 and len(small.model.graph) == small.nodes[1]
-    again, _ = bisect(attempt(small.model, name), check, child)
+    again, _ = bisect(trial(small.model, name), check, child)
     assert again is not None and again.place == culprit.place
 
 
 def test_a_reproducer_keeps_the_options_of_a_pass_of_somebody_elses(
     model: ir.Model, child: Child, tmp_path: Path
 ) -> None:
-    tried = Attempt(model, Pipeline((Fixpoint((faults.WrongFactor(factor=3.0),), rounds=1),)))
+    tried = Trial(model, Pipeline((Fixpoint((faults.WrongFactor(factor=3.0),), rounds=1),)))
     culprit, _ = bisect(tried, CheckOptions(), child)
     assert culprit is not None and save_culprit(tmp_path, culprit, tried, CheckOptions())
     assert load(tmp_path).pipeline == ("tests.debug.faults:WrongFactor{factor=3.0}",)
@@ -158,7 +158,7 @@ def test_a_case_keeps_all_options(tmp_path: Path) -> None:
 def test_two_faults_that_mask_each_other(
     model: ir.Model, child: Child, tmp_path: Path, passes: tuple[str, ...], rules: tuple[str, str]
 ) -> None:
-    tried = attempt(model, *passes)
+    tried = trial(model, *passes)
     culprit, _ = bisect(tried, CheckOptions(), child)
     assert culprit is not None and culprit.masked_by is not None
     assert culprit.place == RewriteSite(rules[0], "first_5")
@@ -170,7 +170,7 @@ def test_two_faults_that_mask_each_other(
 
 
 def test_two_rewrites_that_do_harm_together(model: ir.Model, child: Child, tmp_path: Path) -> None:
-    tried = attempt(model, "Together")
+    tried = trial(model, "Together")
     culprit, _ = bisect(tried, CheckOptions(), child)
     assert culprit is not None and culprit.place == RewriteSite("together", "sub_28")
     assert culprit.needs == (RewriteSite("together", "sub_3"),)
@@ -181,7 +181,7 @@ def test_two_rewrites_that_do_harm_together(model: ir.Model, child: Child, tmp_p
 
 
 def test_a_pass_that_does_not_ask(model: ir.Model, child: Child, tmp_path: Path) -> None:
-    tried = attempt(model, "Unasked")
+    tried = trial(model, "Unasked")
     culprit, _ = bisect(tried, CheckOptions(), child)
     assert culprit is not None and culprit.place is None
     assert (culprit.title, culprit.pass_index) == ("pass unasked", 2)
@@ -203,7 +203,7 @@ def test_a_rule_that_fails_is_named(model: ir.Model, child: Child, monkeypatch: 
         return 1 // 0
 
     monkeypatch.setattr(peephole, "admitted_rules", lambda *arguments: [divide_by_zero])
-    culprit, _ = bisect(Attempt(model, make_pipeline("dce,peephole")), CheckOptions(), child)
+    culprit, _ = bisect(Trial(model, make_pipeline("dce,peephole")), CheckOptions(), child)
     assert culprit is not None and culprit.place == RewriteSite("divide-by-zero", "softmax_0")
     assert "ZeroDivisionError" in culprit.reason
 
@@ -222,7 +222,7 @@ def test_a_rule_that_does_not_end_is_named(
         return op.Softmax(op.Softmax(x, axis=-1), axis=-1)
 
     monkeypatch.setattr(peephole, "admitted_rules", lambda *arguments: [double])
-    tried = Attempt(model, make_pipeline("dce,peephole"))
+    tried = Trial(model, make_pipeline("dce,peephole"))
     culprit, _ = bisect(tried, CheckOptions("valid"), child)
     assert culprit is not None and culprit.place is not None
     assert culprit.place.owner == "double" and culprit.place.node.startswith("softmax_7")
@@ -256,13 +256,13 @@ def test_a_wrong_rule_of_the_default_pipeline_is_dropped(
 
 
 def test_without_a_fault_nothing_is_found(model: ir.Model, child: Child) -> None:
-    culprit, _ = bisect(Attempt(model, make_pipeline("O2")), CheckOptions("valid"), child)
+    culprit, _ = bisect(Trial(model, make_pipeline("O2")), CheckOptions("valid"), child)
     assert culprit is None
 
 
 def test_a_check_that_fails_from_the_start(model: ir.Model, child: Child) -> None:
     with pytest.raises(VerificationFailed, match="before any pass"):
-        bisect(attempt(model, "WrongConstant"), CheckOptions("false {model}"), child)
+        bisect(trial(model, "WrongConstant"), CheckOptions("false {model}"), child)
 
 
 def test_a_command_decides(model: ir.Model, child: Child, tmp_path: Path) -> None:
@@ -271,8 +271,8 @@ def test_a_command_decides(model: ir.Model, child: Child, tmp_path: Path) -> Non
     import sys
 
     check = CheckOptions(f"{sys.executable} {tmp_path / 'check.py'} {{model}}")
-    tried = attempt(model, "MakesNan")
-    small = Attempt(
+    tried = trial(model, "MakesNan")
+    small = Trial(
         reduce(model, StillFails(tried, CheckOptions(), RewriteLimit(), child)).model, tried.pipeline
     )
     culprit, _ = bisect(small, check, child)
@@ -288,7 +288,7 @@ def test_a_command_decides(model: ir.Model, child: Child, tmp_path: Path) -> Non
 
 
 def test_reducing_is_deterministic_and_needs_a_failure(model: ir.Model, child: Child) -> None:
-    tried = attempt(model, "SwappedInputs")
+    tried = trial(model, "SwappedInputs")
     results = [
         reduce(model, StillFails(tried, CheckOptions(), RewriteLimit(), child), around="sub_20")
         for _ in range(2)

@@ -5,24 +5,24 @@ from __future__ import annotations
 import pytest
 
 from graphopt.errors import RuntimeFailure
-from graphopt.inputs.constraint_system import Constraints
-from graphopt.inputs.error_messages import complaints
+from graphopt.inputs.constraint_system import ConstraintSystem
+from graphopt.inputs.error_messages import constraints_from_error
 from graphopt.inputs.feeds import InputOptions, Inputs
-from graphopt.inputs.search import Found, find_legal
-from graphopt.inputs.size_constraints import Relation, equal, least
-from graphopt.inputs.solver import settled
+from graphopt.inputs.search import BindingSearch, find_valid_bindings
+from graphopt.inputs.size_constraints import SizeConstraint, equal, least
+from graphopt.inputs.solver import solve
 from graphopt.ort import session
 from tests.ort.build import data, parse
 
 HEADER = {"opset": 20, "domains": ', "com.microsoft" : 1, "ai.onnx.ml" : 3'}
 
 
-def constraints(text: str, **known: int) -> Constraints:
+def constraints(text: str, **known: int) -> ConstraintSystem:
     model = parse(text, **HEADER)
-    return Constraints(model, Inputs(model).dimensions, known, {})
+    return ConstraintSystem(model, Inputs(model).dimensions, known, {})
 
 
-def search(text: str, options: InputOptions | None = None, **more: float) -> Found:
+def search(text: str, options: InputOptions | None = None, **more: float) -> BindingSearch:
     made = session.create(data(text, **HEADER), optimizations="off", threads=1)
 
     def attempt(feeds):
@@ -32,7 +32,7 @@ def search(text: str, options: InputOptions | None = None, **more: float) -> Fou
             return str(failure)
         return None
 
-    return find_legal(Inputs(parse(text, **HEADER), options), attempt, **more)
+    return find_valid_bindings(Inputs(parse(text, **HEADER), options), attempt, **more)
 
 
 def zeros(name: str, *shape: int, type_: str = "float") -> str:
@@ -133,7 +133,7 @@ def test_sizes_follow_from_weights_and_from_one_another(name: str) -> None:
     model = parse(text, **HEADER)
     dimensions = Inputs(model).dimensions
     wish = {symbol: 2 + place for place, symbol in enumerate(dimensions.symbols)}
-    found = Constraints(model, dimensions, {}, {}).settle(wish)
+    found = ConstraintSystem(model, dimensions, {}, {}).adjust(wish)
     free = {symbol: size for symbol, size in wish.items() if symbol not in expected}
     assert found == free | {key: found.get(size, size) for key, size in expected.items()}
 
@@ -144,7 +144,7 @@ def test_onnxruntime_agrees(name: str) -> None:
     if "local" in text:
         text = '<ir_version: 8, opset_import: ["" : 20, "local" : 1]> ' + text
     found = search(text)
-    assert len(found.legal) >= 2 and found.tries < 15
+    assert len(found.valid) >= 2 and found.tries < 15
 
 
 #: A mask, read at positions that the graph computes, as torch's exporter writes it, with a cache.
@@ -177,31 +177,31 @@ DECODER = f"""g (int64[b, s] ids, bool[m, t] mask, float[b, p, 4] k, float[b, q,
 
 
 def test_a_mask_is_as_long_as_the_positions_that_are_read() -> None:
-    found = constraints(DECODER).settle({"b": 2, "s": 3, "m": 1, "t": 5, "p": 7, "q": 11})
+    found = constraints(DECODER).adjust({"b": 2, "s": 3, "m": 1, "t": 5, "p": 7, "q": 11})
     assert found == {"b": 2, "s": 3, "m": 2, "t": 10, "p": 7, "q": 7}
-    legal = search(DECODER).legal
-    assert len(legal) == 3 and all(one.binding["q"] == one.binding["p"] for one in legal)
+    valid = search(DECODER).valid
+    assert len(valid) == 3 and all(one.binding["q"] == one.binding["p"] for one in valid)
 
 
 def test_what_the_user_fixed_stays() -> None:
-    found = constraints(DECODER, s=5, q=3).settle({"b": 2, "s": 5, "m": 1, "t": 5, "p": 7, "q": 3})
+    found = constraints(DECODER, s=5, q=3).adjust({"b": 2, "s": 5, "m": 1, "t": 5, "p": 7, "q": 3})
     assert found == {"b": 2, "s": 5, "m": 2, "t": 8, "p": 3, "q": 3}
     options = InputOptions(shapes={"v": (2, 3, 4)}, ranges={"s": (4, 6)})
-    for legal in search(DECODER, options).legal:
-        assert (legal.binding["q"], legal.binding["p"]) == (3, 3) and 4 <= legal.binding["s"] <= 6
+    for valid in search(DECODER, options).valid:
+        assert (valid.binding["q"], valid.binding["p"]) == (3, 3) and 4 <= valid.binding["s"] <= 6
 
 
 def test_sizes_of_zero_stay() -> None:
     """So that a decoder is tried with no past at all."""
-    found = constraints(DECODER).settle({"b": 2, "s": 3, "m": 2, "t": 10, "p": 0, "q": 7})
+    found = constraints(DECODER).adjust({"b": 2, "s": 3, "m": 2, "t": 10, "p": 0, "q": 7})
     assert found == {"b": 2, "s": 3, "m": 2, "t": 10, "p": 0, "q": 0}
 
 
 def test_contradictions_are_left_out() -> None:
     text = f"g (float[b, f] x) => (y, z) <{zeros('v', 3, 2)}, {zeros('w', 4, 2)}> {{ y = MatMul(x, v) z = MatMul(x, w) }}"
-    assert constraints(text).settle({"b": 2, "f": 7}) == {"b": 2, "f": 3}
+    assert constraints(text).adjust({"b": 2, "f": 7}) == {"b": 2, "f": 3}
     found = search(text)
-    assert not found.legal and "dimension mismatch" in (found.refusal or "")
+    assert not found.valid and "dimension mismatch" in (found.refusal or "")
 
 
 # Settling ---------------------------------------------------------------------------------------
@@ -216,22 +216,22 @@ def dims(*names: str):
 def test_sizes_are_changed_as_little_as_possible() -> None:
     a, b = dims("a", "b")
     rules = [least(a, b + 2), equal(a * b, 30)]
-    assert settled({"a": 10, "b": 4}, rules, {}) == {"a": 10, "b": 3}
-    assert settled({"a": 9, "b": 4}, rules, {}) == {"a": 10, "b": 3}, "two at once"
-    assert settled({"a": 10, "b": 3}, rules, {}) == {"a": 10, "b": 3}
-    assert settled({"a": 2, "b": 4}, rules[:1], {}, late=["a"]) == {"a": 6, "b": 4}
-    assert settled({"a": 2, "b": 1}, rules[:1], {"a": (1, 2)}) == {"a": 2, "b": 1}, "nothing helps"
-    assert settled({"a": 4}, [Relation("broadcast", a, 3)], {}) == {"a": 3}
-    assert settled({"a": 1}, [Relation("broadcast", a, 3)], {}) == {"a": 1}
+    assert solve({"a": 10, "b": 4}, rules, {}) == {"a": 10, "b": 3}
+    assert solve({"a": 9, "b": 4}, rules, {}) == {"a": 10, "b": 3}, "two at once"
+    assert solve({"a": 10, "b": 3}, rules, {}) == {"a": 10, "b": 3}
+    assert solve({"a": 2, "b": 4}, rules[:1], {}, late=["a"]) == {"a": 6, "b": 4}
+    assert solve({"a": 2, "b": 1}, rules[:1], {"a": (1, 2)}) == {"a": 2, "b": 1}, "nothing helps"
+    assert solve({"a": 4}, [SizeConstraint("broadcast", a, 3)], {}) == {"a": 3}
+    assert solve({"a": 1}, [SizeConstraint("broadcast", a, 3)], {}) == {"a": 1}
 
 
 def test_sizes_that_follow_from_others_stay_within_their_ranges() -> None:
     model = parse("g (float[f] x, float[k] z) => (y) { y = com.microsoft.Unheard(x, z) }", **HEADER)
-    known = Constraints(model, Inputs(model).dimensions, {}, {"f": (20, 30)})
+    known = ConstraintSystem(model, Inputs(model).dimensions, {}, {"f": (20, 30)})
     f, k = known.symbols()
     assert known.add(equal(f, 2 * k))
-    assert known.settle({"f": 21, "k": 3}) == {"f": 20, "k": 10}
-    assert known.settle({"f": 21, "k": 40}) == {"f": 30, "k": 15}
+    assert known.adjust({"f": 21, "k": 3}) == {"f": 20, "k": 10}
+    assert known.adjust({"f": 21, "k": 40}) == {"f": 30, "k": 15}
 
 
 def test_demands_of_the_graph_are_forgotten_where_no_sizes_suit_them() -> None:
@@ -243,8 +243,8 @@ def test_demands_of_the_graph_are_forgotten_where_no_sizes_suit_them() -> None:
         others = sum(size != 21 for size in tried)
         return "not at first, and not as the graph demands" if tried[-1] == 21 or others < 3 else None
 
-    found = find_legal(Inputs(parse(text, **HEADER)), attempt)
-    assert 21 in tried and found.legal and found.legal[0].binding["f"] != 21
+    found = find_valid_bindings(Inputs(parse(text, **HEADER)), attempt)
+    assert 21 in tried and found.valid and found.valid[0].binding["f"] != 21
 
 
 # What onnxruntime says ------------------------------------------------------------------------
@@ -269,12 +269,12 @@ UNKNOWN = "g (float[a, f] x, float[b, k] z) => (y) { y = com.microsoft.Unheard(x
 def test_messages_name_sizes_that_should_agree(message: str, expected: tuple[str, str | int]) -> None:
     model = parse(UNKNOWN, **HEADER)
     next(iter(model.graph)).name = "n"
-    known = Constraints(model, Inputs(model).dimensions, {}, {})
+    known = ConstraintSystem(model, Inputs(model).dimensions, {}, {})
     binding = {"a": 2, "f": 3, "b": 5, "k": 7}
-    found = complaints(message, known, binding)
+    found = constraints_from_error(message, known, binding)
     assert (str(found[0].left), str(found[0].right)) == (expected[0], str(expected[1]))
     assert found[0].kind == "equal" and known.add(found[0])
-    settled = known.settle(binding)
+    settled = known.adjust(binding)
     assert settled[expected[0]] == (settled[expected[1]] if isinstance(expected[1], str) else expected[1])
 
 
@@ -292,20 +292,20 @@ def test_messages_name_sizes_that_should_agree(message: str, expected: tuple[str
 def test_messages_about_indices_ask_for_longer_data(message: str, least_size: int) -> None:
     model = parse(UNKNOWN, **HEADER)
     next(iter(model.graph)).name = "n"
-    known = Constraints(model, Inputs(model).dimensions, {}, {})
-    for rule in complaints(message, known, {"a": 2, "f": 3, "b": 5, "k": 7}):
+    known = ConstraintSystem(model, Inputs(model).dimensions, {}, {})
+    for rule in constraints_from_error(message, known, {"a": 2, "f": 3, "b": 5, "k": 7}):
         assert known.add(rule)
-    assert known.settle({"a": 20, "f": 3, "b": 5, "k": 7}) == {"a": 20, "f": least_size, "b": 5, "k": 7}
+    assert known.adjust({"a": 20, "f": 3, "b": 5, "k": 7}) == {"a": 20, "f": least_size, "b": 5, "k": 7}
 
 
 def test_a_message_with_a_range_concerns_the_axis_of_that_length_alone() -> None:
     model = parse(UNKNOWN, **HEADER)
     next(iter(model.graph)).name = "n"
-    known = Constraints(model, Inputs(model).dimensions, {}, {})
+    known = ConstraintSystem(model, Inputs(model).dimensions, {}, {})
     message = (
         "Gather 'n': indices element out of data bounds, idx=9 must be within the inclusive range [-3,2]"
     )
-    found = complaints(message, known, {"a": 2, "f": 3, "b": 5, "k": 7})
+    found = constraints_from_error(message, known, {"a": 2, "f": 3, "b": 5, "k": 7})
     assert [(str(rule.left), rule.right) for rule in found] == [("f", 10)]
 
 
@@ -315,7 +315,7 @@ def test_what_no_table_knows_is_learned_from_messages() -> None:
         "g (float[n, 2] x, float[m, 2] z) => (y) <float two = {2.0}> {"
         " f = Mul(two, two) i = Cast <to = 7> (f) p = Gather(x, i) q = Gather(z, i) y = Add(p, q) }"
     )
-    assert found.legal and found.legal[0].binding["n"] >= 5 and found.tries < 12
+    assert found.valid and found.valid[0].binding["n"] >= 5 and found.tries < 12
 
 
 def test_a_search_in_vain_is_short() -> None:
@@ -327,8 +327,10 @@ def test_a_search_in_vain_is_short() -> None:
         tried.append(tuple(value.shape for value in feeds.values()))
         return "onnxruntime failed: it never runs"
 
-    found = find_legal(Inputs(parse(text, **HEADER)), attempt)
-    assert not found.legal and found.tries == len(tried) == len(dict.fromkeys(tried)) < 150
+    found = find_valid_bindings(Inputs(parse(text, **HEADER)), attempt)
+    assert not found.valid and found.tries == len(tried) == len(dict.fromkeys(tried)) < 150
     seconds = iter(range(1000))
-    found = find_legal(Inputs(parse(text, **HEADER)), attempt, seconds=9, clock=lambda: float(next(seconds)))
+    found = find_valid_bindings(
+        Inputs(parse(text, **HEADER)), attempt, seconds=9, clock=lambda: float(next(seconds))
+    )
     assert found.tries <= 9

@@ -14,9 +14,9 @@ from graphopt.errors import ResourceLimit, RuntimeFailure, UnsupportedModel, Usa
 from graphopt.inputs.binding import Dimensions, describe
 from graphopt.inputs.feeds import InputOptions, Inputs, parse_file, parse_shape
 from graphopt.inputs.sampling import sample
-from graphopt.inputs.search import find_legal
-from graphopt.inputs.value_constraint_inference import domains
-from graphopt.inputs.value_constraints import Domain
+from graphopt.inputs.search import find_valid_bindings
+from graphopt.inputs.value_constraint_inference import value_ranges
+from graphopt.inputs.value_constraints import ValueRange
 from graphopt.ir.signature import Port
 from graphopt.ort import session
 from tests.ort.build import data, parse
@@ -204,7 +204,7 @@ def test_domains(text, low, high):
     text = text.replace("<float[10", f"<{constants}, float[10") if "<float[10" in text else text
     if "<int64 two" not in text:
         text = text.replace("=> (y) {", f"=> (y) <{constants}> {{")
-    found = next(iter(domains(parse(text)).values()))
+    found = next(iter(value_ranges(parse(text)).values()))
     assert (found.low, found.high, found.known) == (low, high, True)
 
 
@@ -213,7 +213,7 @@ def test_a_table_behind_quantization_counts():
         "g (int64[N] i) => (y) <uint8[7, 1] q = {1, 2, 3, 4, 5, 6, 7}, float s = {0.5}, uint8 z = {0}> "
         "{ table = DequantizeLinear(q, s, z) y = Gather(table, i) }"
     )
-    assert domains(model)["i"].high == 6
+    assert value_ranges(model)["i"].high == 6
 
 
 def test_uses_in_bodies_and_functions_count():
@@ -232,7 +232,7 @@ def test_uses_in_bodies_and_functions_count():
             z = Gather(table, j)
         }"""
     )
-    found = domains(model)
+    found = value_ranges(model)
     assert (found["i"].high, found["j"].high) == (3, 5)
 
 
@@ -258,16 +258,16 @@ def test_encoders_get_their_keys():
     assert set(Inputs(model).feeds({"N": 20})["s"]) == {"red", "blue"}
 
 
-FLAVOURS = ["normal", "zero", "negative", "large", "special", "overridden", "tiny", "huge"]
+DISTRIBUTIONS = ["normal", "zero", "negative", "large", "special", "overridden", "tiny", "huge"]
 FLOATS = ["float", "double", "float16", "bfloat16", "float8e4m3fn", "float8e5m2", "complex64"]
 INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "int4", "uint4"]
 
 
 @pytest.mark.parametrize("element", [*FLOATS, *INTEGERS, "bool", "string"])
-@pytest.mark.parametrize("flavour", FLAVOURS)
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("shape", [(), (0,), (3, 2)])
-def test_every_type_can_be_made(element, flavour, shape):
-    made = sample(f"tensor({element})", shape, Domain(), flavour, 0, np.random.default_rng(0))
+def test_every_type_can_be_made(element, distribution, shape):
+    made = sample(f"tensor({element})", shape, ValueRange(), distribution, 0, np.random.default_rng(0))
     assert isinstance(made, np.ndarray)
     assert made.shape == shape
     known = {"float": "float32", "double": "float64", "string": "object"}
@@ -275,8 +275,8 @@ def test_every_type_can_be_made(element, flavour, shape):
 
 
 def test_flavours_are_what_they_are_called():
-    def made(flavour, type_="tensor(float)", shape=(50,)):
-        return sample(type_, shape, Domain(), flavour, 0, np.random.default_rng(0))
+    def made(distribution, type_="tensor(float)", shape=(50,)):
+        return sample(type_, shape, ValueRange(), distribution, 0, np.random.default_rng(0))
 
     assert not made("zero").any()
     assert (made("negative") <= 0).all()
@@ -294,7 +294,9 @@ def test_flavours_are_what_they_are_called():
         ("float16", 6.2e-5),
         ("bfloat16", 1.2e-38),
     ):
-        tiny, huge = (made(flavour, f"tensor({element})").astype(np.float64) for flavour in ("tiny", "huge"))
+        tiny, huge = (
+            made(distribution, f"tensor({element})").astype(np.float64) for distribution in ("tiny", "huge")
+        )
         assert ((tiny != 0) & (np.abs(tiny) < least)).any() and (np.abs(tiny) > 0.1).any()
         with np.errstate(over="ignore"):
             doubled = (2 * made("huge", f"tensor({element})")).astype(np.float64)
@@ -302,37 +304,37 @@ def test_flavours_are_what_they_are_called():
     assert (made("negative", "tensor(int64)") < 0).all()
 
 
-@pytest.mark.parametrize("flavour", FLAVOURS)
-@pytest.mark.parametrize("caution", range(4))
-def test_domains_are_kept(flavour, caution):
-    domain = Domain(2, 5, known=True)
-    made = sample("tensor(int64)", (40,), domain, flavour, caution, np.random.default_rng(0))
+@pytest.mark.parametrize("distribution", DISTRIBUTIONS)
+@pytest.mark.parametrize("restriction", range(4))
+def test_domains_are_kept(distribution, restriction):
+    value_range = ValueRange(2, 5, known=True)
+    made = sample("tensor(int64)", (40,), value_range, distribution, restriction, np.random.default_rng(0))
     assert made.min() >= 2 and made.max() <= 5
 
 
 def test_bounds_beyond_64_bits_are_bounds_all_the_same():
-    domain = Domain(low=2**62, high=2.0**64, known=True)
-    made = sample("tensor(int64)", (5,), domain, "normal", 0, np.random.default_rng(0))
+    value_range = ValueRange(low=2**62, high=2.0**64, known=True)
+    made = sample("tensor(int64)", (5,), value_range, "normal", 0, np.random.default_rng(0))
     assert made.dtype == np.int64 and (made > 0).all()
 
 
 def test_negative_indices_count_from_the_end():
-    domain = Domain(0, 3, from_end=True, known=True)
-    made = sample("tensor(int64)", (40,), domain, "negative", 0, np.random.default_rng(0))
+    value_range = ValueRange(0, 3, from_end=True, known=True)
+    made = sample("tensor(int64)", (40,), value_range, "negative", 0, np.random.default_rng(0))
     assert set(made.tolist()) == {-4, -3, -2, -1}
 
 
 def test_other_kinds():
     generator = np.random.default_rng(0)
-    assert [a.shape for a in sample("seq(tensor(float))", (2,), Domain(), "normal", 0, generator)] == [
+    assert [a.shape for a in sample("seq(tensor(float))", (2,), ValueRange(), "normal", 0, generator)] == [
         (2,),
         (2,),
     ]
-    assert sample("optional(tensor(float))", (2,), Domain(), "normal", 0, generator).shape == (2,)
-    assert set(sample("map(string,tensor(float))", (), Domain(), "normal", 0, generator)) == {"a", "b"}
-    assert set(sample("map(int64,tensor(float))", (), Domain(), "normal", 0, generator)) == {0, 1}
+    assert sample("optional(tensor(float))", (2,), ValueRange(), "normal", 0, generator).shape == (2,)
+    assert set(sample("map(string,tensor(float))", (), ValueRange(), "normal", 0, generator)) == {"a", "b"}
+    assert set(sample("map(int64,tensor(float))", (), ValueRange(), "normal", 0, generator)) == {0, 1}
     with pytest.raises(UnsupportedModel):
-        sample("sparse_tensor(float)", (2,), Domain(), "normal", 0, generator)
+        sample("sparse_tensor(float)", (2,), ValueRange(), "normal", 0, generator)
 
 
 def test_overridable_initializers_get_other_values():
@@ -387,7 +389,7 @@ def search(text, options=None, **header):
             return str(failure)
         return None
 
-    return find_legal(Inputs(parse(text, **header), options), attempt)
+    return find_valid_bindings(Inputs(parse(text, **header), options), attempt)
 
 
 def test_a_sum_of_dims_is_found():
@@ -395,28 +397,28 @@ def test_a_sum_of_dims_is_found():
         "g (float[B, past] p, float[B, seq] s, float[B, total] m) => (y) "
         "{ c = Concat <axis = 1> (p, s) y = Add(c, m) }"
     )
-    assert len(found.legal) == 3
-    binding = found.legal[1].binding
+    assert len(found.valid) == 3
+    binding = found.valid[1].binding
     assert binding["total"] in (binding["past"] + binding["seq"], 1) or binding["past"] + binding["seq"] == 1
 
 
 def test_equal_dims_are_found():
     found = search("g (float[A, 3] x, float[B, 3] y) => (z) { z = Concat <axis = 1> (x, y) }")
-    assert len({tuple(legal.binding.values()) for legal in found.legal}) == 3
-    assert all(legal.binding["A"] == legal.binding["B"] for legal in found.legal)
+    assert len({tuple(valid.binding.values()) for valid in found.valid}) == 3
+    assert all(valid.binding["A"] == valid.binding["B"] for valid in found.valid)
 
 
 def test_granular_dims_are_found():
     found = search(
         "g (float[N, C] x) => (y) <int64[3] s = {0, 16, -1}> { y = Reshape(x, s) }",
     )
-    assert [legal.binding["C"] for legal in found.legal] == [16, 16, 16, 48]
+    assert [valid.binding["C"] for valid in found.valid] == [16, 16, 16, 48]
 
 
 def test_open_ranks_are_found():
     found = search("g (float[] x) => (y) { y = Transpose <perm = [2, 0, 1]> (x) }")
-    assert len(found.legal) == 3
-    assert all(len(legal.binding) == 3 for legal in found.legal)
+    assert len(found.valid) == 3
+    assert all(len(valid.binding) == 3 for valid in found.valid)
 
 
 def test_choosy_values_are_found():
@@ -424,12 +426,12 @@ def test_choosy_values_are_found():
         "g (int64[2] shape, float[1] x) => (y) <int64[1] one = {1}> "
         "{ clipped = Mul(shape, shape) z = Neg(clipped) w = Neg(z) y = Expand(x, w) }"
     )
-    assert found.legal
+    assert found.valid
 
 
 def test_what_never_runs_says_why():
     found = search("g (float[A, 2] x) => (y) <int64[2] s = {7, 11}> { y = Reshape(x, s) }")
-    assert not found.legal
+    assert not found.valid
     assert "cannot be reshaped" in found.refusal
 
 

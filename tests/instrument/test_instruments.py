@@ -215,11 +215,11 @@ def test_a_broken_structure_is_blamed_on_its_pass() -> None:
 
 
 def test_wrong_results_are_blamed_on_their_pass() -> None:
-    from graphopt.verification.verifier import Oracle
+    from graphopt.verification.verifier import Verifier
 
     run_checked(ReluToSigmoid(), ValidateEach())  # the structure is sound
-    with Oracle(parse(SMALL)) as oracle, pytest.raises(VerificationFailed) as caught:
-        run_checked(ReluToSigmoid(), ValidateEach(oracle))
+    with Verifier(parse(SMALL)) as verifier, pytest.raises(VerificationFailed) as caught:
+        run_checked(ReluToSigmoid(), ValidateEach(verifier))
     assert "pass 2 (relu-to-sigmoid) changed the results" in caught.value.message
     assert "relu-to-sigmoid ×1" in (caught.value.hint or "")
 

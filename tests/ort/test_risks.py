@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from graphopt.ort.risks import may_crash, may_not_end
+from graphopt.ort.risks import may_crash, may_diverge
 from tests.support import parse
 
 BODY = "<body = b (int64 i, bool c, float[2] v) => (bool d, float[2] u) { d = Identity(c) u = Sin(v) }>"
@@ -22,14 +22,14 @@ def test_loops_of_so_many_trips(trips: str, body: str, ends: bool) -> None:
     model = parse(
         f"g (float[2] x, bool t) => (float[2] y) <int64 n = {{{trips}}}> {{ y = Loop(n, t, x){body} }}"
     )
-    assert (may_not_end(model) is None) is ends
+    assert (may_diverge(model) is None) is ends
     assert may_crash(model) == "Loop(y) may pile up more than fits into memory"
 
 
 def test_nobody_knows_how_often_a_loop_runs_whose_trips_are_computed() -> None:
     model = parse(f"g (float[2] x, int64 n, bool t) => (float[2] y) {{ y = Loop(n, t, x){BODY} }}")
-    assert may_not_end(model) == "Loop(y) may run for ever"
-    assert may_not_end(parse("g (float[2] x) => (float[2] y) { y = Sin(x) }")) is None
+    assert may_diverge(model) == "Loop(y) may run for ever"
+    assert may_diverge(parse("g (float[2] x) => (float[2] y) { y = Sin(x) }")) is None
 
 
 def test_functions_that_blow_up() -> None:
@@ -40,7 +40,7 @@ def test_functions_that_blow_up() -> None:
     head = '<ir_version: 9, opset_import: ["" : 17, "l" : 1]>'
     for deepest, ends in ((10, True), (59, False)):
         model = parse(f"{head} g (float[2] x) => (float[2] y) {{ y = l.f{deepest}(x) }} {functions}")
-        assert (may_not_end(model) is None) is ends
+        assert (may_diverge(model) is None) is ends
 
 
 def test_a_scan_of_an_axis_without_elements_and_what_moves_into_bodies() -> None:

@@ -7,18 +7,18 @@ import sys
 import numpy as np
 import pytest
 
-from graphopt.process.resource_usage import Meter, peak_resident
+from graphopt.process.resource_usage import ResourceMeter, peak_resident
 
 
 def test_time():
-    with Meter() as meter:
+    with ResourceMeter() as meter:
         pass
     assert meter.seconds >= 0
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells")
 def test_memory():
-    with Meter() as meter:
+    with ResourceMeter() as meter:
         np.ones(64 << 20, np.uint8)
     assert 60 << 20 < meter.peak_bytes < 128 << 20
     assert peak_resident() >= meter.peak_bytes
@@ -27,6 +27,6 @@ def test_memory():
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells")
 def test_memory_held_before_does_not_count():
     held = np.ones(64 << 20, np.uint8)
-    with Meter() as meter:
+    with ResourceMeter() as meter:
         held += 1
     assert meter.peak_bytes < 32 << 20

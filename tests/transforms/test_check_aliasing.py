@@ -211,14 +211,12 @@ def test_what_fails_is_made_small_with_its_buffers() -> None:
     from graphopt.debug.checks import CheckOptions
     from graphopt.debug.reduce import StillFails, reduce
     from graphopt.debug.reproducer import helper
-    from graphopt.debug.trial import Attempt
+    from graphopt.debug.trial import Trial
     from graphopt.driver import make_pipeline
     from graphopt.rewrite.filter import RewriteLimit
 
     model = parse(CHOICE)
-    attempt = Attempt(
-        model, make_pipeline("O2,check-aliasing"), Options(share_buffers=(("past", "present"),))
-    )
+    attempt = Trial(model, make_pipeline("O2,check-aliasing"), Options(share_buffers=(("past", "present"),)))
     with helper() as child:
         small = reduce(model, StillFails(attempt, CheckOptions("valid"), RewriteLimit(), child)).model
     assert {"present", "y"} == {value.name for value in small.graph.outputs} and len(small.graph) == 3

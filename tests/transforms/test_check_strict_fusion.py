@@ -6,7 +6,7 @@ import pytest
 
 from graphopt import api, ir
 from graphopt.errors import ExitStatus, NotFused, UsageError
-from graphopt.verification.verifier import Oracle
+from graphopt.verification.verifier import Verifier
 from tests.fusion.backends.c.runtime.samples import compiled
 from tests.support import ops, parse, run_pipeline
 
@@ -57,7 +57,7 @@ def test_nodes_that_are_left_out_are_named_with_the_reason() -> None:
 
 
 def test_nothing_is_verified_for_a_scope_that_is_not_fused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Oracle, "verify", lambda *_, **__: pytest.fail("verified first"))
+    monkeypatch.setattr(Verifier, "verify", lambda *_, **__: pytest.fail("verified first"))
     with pytest.raises(NotFused):
         api.optimize(model("one"), pipeline="O3", strict_fusion=["/two"])
 

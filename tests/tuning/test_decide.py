@@ -11,9 +11,9 @@ import pytest
 
 from graphopt.ort.session_options import SessionChoice
 from graphopt.timing.ratios import Band, Comparison
-from graphopt.tuning.decide import Found, search
-from graphopt.tuning.measurements import Finding, Reading, Size
-from graphopt.tuning.result import Memory, Tuning
+from graphopt.tuning.decide import TuningDecision, search
+from graphopt.tuning.measurements import Finding, Measurement, Size
+from graphopt.tuning.result import StoredTuning, Tuning
 from graphopt.tuning.search_space import Group, Variant
 from graphopt.util.store import Store
 
@@ -24,7 +24,7 @@ Time = Callable[[frozenset[str], SessionChoice], float]
 
 @dataclass
 class Made:
-    """Races over a model whose time is a function of what is on.
+    """Measurer over a model whose time is a function of what is on.
 
     Attributes:
         owners: all rules of all groups.
@@ -49,8 +49,8 @@ class Made:
     asked: list[tuple[Variant, tuple[Variant, ...], bool]] = field(default_factory=list)
     gone: float = 0.0
 
-    def known(self, reference: Variant, other: Variant) -> Reading | None:
-        return Reading(same=True) if (reference, other) in self.alike else None
+    def known(self, reference: Variant, other: Variant) -> Measurement | None:
+        return Measurement(same=True) if (reference, other) in self.alike else None
 
     def size(self, variant: Variant) -> Size:
         """One node less for each rule that is on, unless it makes nothing smaller."""
@@ -62,19 +62,19 @@ class Made:
     def spent(self) -> float:
         return self.gone
 
-    def __call__(self, reference: Variant, others: list[Variant], *, thorough: bool) -> list[Reading]:
+    def __call__(self, reference: Variant, others: list[Variant], *, thorough: bool) -> list[Measurement]:
         self.asked.append((reference, tuple(others), thorough))
         self.gone += self.cost
         return [self._read(reference, other, thorough) for other in others]
 
-    def _read(self, reference: Variant, other: Variant, thorough: bool) -> Reading:
+    def _read(self, reference: Variant, other: Variant, thorough: bool) -> Measurement:
         if self.broken(other):
-            return Reading.failed("no such kernel")
+            return Measurement.failed("no such kernel")
         ratio = self._time(other) / self._time(reference) * self.noise(len(self.asked))
         conclusion = "no difference" if ratio in BAND else "faster" if ratio < 1 else "slower"
         if conclusion != "no difference" and not thorough:
             conclusion = "too few processes"
-        return Reading.of([(Comparison(ratio, Band(ratio, ratio), conclusion), BAND)])  # type: ignore[arg-type]
+        return Measurement.of([(Comparison(ratio, Band(ratio, ratio), conclusion), BAND)])  # type: ignore[arg-type]
 
     def _time(self, variant: Variant) -> float:
         if variant.original:
@@ -95,24 +95,24 @@ def made(groups: list[Group], time: Time, **more: object) -> Made:
     return Made(frozenset(owner for item in groups for owner in item.owners), time, **more)  # type: ignore[arg-type]
 
 
-def decide(groups: list[Group], time: Time, **more: object) -> tuple[Found, Made]:
-    races = made(groups, time, **more)
-    return search(groups, [], races), races
+def decide(groups: list[Group], time: Time, **more: object) -> tuple[TuningDecision, Made]:
+    measurer = made(groups, time, **more)
+    return search(groups, [], measurer), measurer
 
 
-def kept(found: Found) -> dict[str, bool]:
+def kept(found: TuningDecision) -> dict[str, bool]:
     return {finding.name: finding.kept for finding in found.groups}
 
 
 def test_winners_stay_losers_go_and_what_cleans_stays_if_it_is_not_slower() -> None:
     groups = [group("win", speed=True), group("neutral", speed=True), group("clean"), group("lose")]
-    found, races = decide(groups, factors(win=0.9, lose=1.1))
+    found, measurer = decide(groups, factors(win=0.9, lose=1.1))
     assert kept(found) == {"win": True, "neutral": False, "clean": True, "lose": False}
     assert found.variant.off == {"neutral", "lose"} and not found.variant.original
     assert [finding.reason for finding in found.groups] == ["faster", *["no difference"] * 2, "slower"]
-    assert [round(finding.reading.ratio, 2) for finding in found.groups] == [0.9, 1.0, 1.0, 1.1]  # type: ignore[union-attr]
+    assert [round(finding.measurement.ratio, 2) for finding in found.groups] == [0.9, 1.0, 1.0, 1.1]  # type: ignore[union-attr]
     assert found.final is not None and found.final.faster
-    thorough = [others for _, others, was_thorough in races.asked if was_thorough]
+    thorough = [others for _, others, was_thorough in measurer.asked if was_thorough]
     assert [len(others) for others in thorough] == [2, 1]  # what seemed to differ; the result
 
 
@@ -129,13 +129,13 @@ def test_what_makes_the_model_neither_faster_nor_smaller_goes() -> None:
     assert kept(found) == {"idle": False, "clean": True, "fast": True}
     assert found.groups[0].reason == "no difference, and nothing smaller"
     # also where onnxruntime makes the same of both
-    found, races = decide(
+    found, measurer = decide(
         [group("idle")],
         factors(),
         idle=frozenset({"idle"}),
         alike=((Variant(), Variant(frozenset({"idle"}))),),
     )
-    assert kept(found) == {"idle": False} and len(races.asked) == 1  # only the result was measured
+    assert kept(found) == {"idle": False} and len(measurer.asked) == 1  # only the result was measured
 
 
 def test_cleaning_that_two_groups_do_stays() -> None:
@@ -143,31 +143,31 @@ def test_cleaning_that_two_groups_do_stays() -> None:
         def size(self, variant: Variant) -> Size:
             return (0 if self.owners - variant.off else 1, 0, 0)
 
-    races = Twice(frozenset("ab"), factors())
-    assert kept(search([group("a"), group("b")], [], races)) == {"a": True, "b": True}
+    measurer = Twice(frozenset("ab"), factors())
+    assert kept(search([group("a"), group("b")], [], measurer)) == {"a": True, "b": True}
 
 
 def test_what_is_for_speed_is_looked_at_again_where_the_first_look_was_rough() -> None:
     class Busy(Made):
-        def _read(self, reference: Variant, other: Variant, thorough: bool) -> Reading:
-            reading = super()._read(reference, other, thorough)
-            return reading if thorough else Reading(reading.ratio, Band(0.8, 1.25))
+        def _read(self, reference: Variant, other: Variant, thorough: bool) -> Measurement:
+            measurement = super()._read(reference, other, thorough)
+            return measurement if thorough else Measurement(measurement.ratio, Band(0.8, 1.25))
 
     groups = [group("fast", speed=True), group("clean")]
-    races = Busy(frozenset({"fast", "clean"}), factors(fast=0.9))
-    found = search(groups, [], races)
+    measurer = Busy(frozenset({"fast", "clean"}), factors(fast=0.9))
+    found = search(groups, [], measurer)
     assert kept(found) == {"fast": True, "clean": True}
-    assert [len(others) for _, others, _ in races.asked] == [2, 1, 1]
+    assert [len(others) for _, others, _ in measurer.asked] == [2, 1, 1]
     told = "\n".join(Tuning(found, "CPU", ["x [1]"], 1.5, 3).lines())
     assert "the machine is busy: differences up to 25%" in told
 
 
 def test_one_lucky_measurement_is_no_win() -> None:
     # the screening sees 5 % where there is nothing, the second look does not
-    found, races = decide(
+    found, measurer = decide(
         [group("a", speed=True)], factors(), noise=lambda number: 1.05 if number == 1 else 1
     )
-    assert kept(found) == {"a": False} and races.asked[1][2]
+    assert kept(found) == {"a": False} and measurer.asked[1][2]
     # and two that contradict each other claim nothing
     flaky = {1: 1.05, 2: 0.95}
     found, _ = decide([group("b")], factors(), noise=lambda number: flaky.get(number, 1.0))
@@ -197,22 +197,22 @@ def test_what_there_is_no_time_for_stays_if_it_cleans_and_goes_if_it_is_for_spee
     found, _ = decide(fine, factors(a=0.5), cost=0.7)
     assert kept(found) == {"a": False, "b": True} and found.fallback is None
     groups = [group("b"), group("a", speed=True), group("c"), group("d"), group("more")]
-    found, races = decide(groups, factors(a=0.5, more=1.5), cost=0.7)
+    found, measurer = decide(groups, factors(a=0.5, more=1.5), cost=0.7)
     # all were screened, nothing was looked at again; the result was compared all the same
     assert kept(found) == {"a": False, "b": True, "c": True, "d": True, "more": False}
     assert all(
         finding.reason.startswith("not measured: no time was left")
         for finding in found.groups
-        if finding.reading is None
+        if finding.measurement is None
     )
-    assert races.asked[-1][0].original
+    assert measurer.asked[-1][0].original
     assert found.fallback is not None and "or not measured" in found.fallback
 
 
 def test_where_no_group_was_measured_a_budget_is_named_that_is_likely_to_do() -> None:
     def told(seconds: float, *names: str) -> str:
         findings = [Finding(name, 1, None, True, "not measured: no time was left") for name in names]
-        return "\n".join(Tuning(Found(Variant(), findings), "CPU", ["x [1]"], seconds, 1).lines())
+        return "\n".join(Tuning(TuningDecision(Variant(), findings), "CPU", ["x [1]"], seconds, 1).lines())
 
     hint = "no group was measured: --budget {} --fresh leaves time for that"
     assert hint.format("1m") in told(37, "a", "b")
@@ -238,12 +238,14 @@ def test_a_result_that_is_slower_loses_its_rewrites_for_speed_then_all() -> None
 
 def test_what_seems_slower_twice_is() -> None:
     class Doubtful(Made):
-        def _read(self, reference: Variant, other: Variant, thorough: bool) -> Reading:
-            return Reading(1.02, BAND) if reference.original else super()._read(reference, other, thorough)
+        def _read(self, reference: Variant, other: Variant, thorough: bool) -> Measurement:
+            return (
+                Measurement(1.02, BAND) if reference.original else super()._read(reference, other, thorough)
+            )
 
-    races = Doubtful(frozenset("a"), factors())
-    found = search([group("a")], [], races)
-    assert found.variant.original and [reference.original for reference, _, _ in races.asked] == [
+    measurer = Doubtful(frozenset("a"), factors())
+    found = search([group("a")], [], measurer)
+    assert found.variant.original and [reference.original for reference, _, _ in measurer.asked] == [
         False,
         True,
         True,
@@ -271,8 +273,8 @@ def test_session_options_stay_only_if_they_win() -> None:
             * (1.0 if choice.arena else 1.2)
         )
 
-    races = made([], time)
-    found = search([], [one, idle, arena], races)
+    measurer = made([], time)
+    found = search([], [one, idle, arena], measurer)
     assert found.variant.choice == SessionChoice(threads=1, spinning=False)
     assert [(finding.kept, finding.reason) for finding in found.choices] == [
         (True, "faster"), (True, "faster"), (False, "slower"),
@@ -313,12 +315,12 @@ def test_a_shape_in_which_it_is_slower_decides() -> None:
         conclusion = "faster" if ratio < 1 else "slower"
         return Comparison(ratio, Band(ratio, ratio), conclusion), BAND  # type: ignore[arg-type]
 
-    reading = Reading.of([told(0.5), told(1.1)])
-    assert reading.faster and reading.slower and reading.ratio == pytest.approx(0.55**0.5)
+    measurement = Measurement.of([told(0.5), told(1.1)])
+    assert measurement.faster and measurement.slower and measurement.ratio == pytest.approx(0.55**0.5)
 
     class Mixed(Made):
-        def _read(self, reference: Variant, other: Variant, thorough: bool) -> Reading:
-            return Reading(0.9, BAND, faster=True, slower=True)
+        def _read(self, reference: Variant, other: Variant, thorough: bool) -> Measurement:
+            return Measurement(0.9, BAND, faster=True, slower=True)
 
     found = search([group("a", speed=True)], [SessionChoice(threads=1)], Mixed(frozenset("a"), factors()))
     assert found.variant.original and found.variant.choice.plain
@@ -326,8 +328,8 @@ def test_a_shape_in_which_it_is_slower_decides() -> None:
 
 def test_the_search_is_economical() -> None:
     groups = [group(f"g{index}") for index in range(8)]
-    _, races = decide(groups, factors())
-    assert [len(others) for _, others, _ in races.asked] == [8, 1]
+    _, measurer = decide(groups, factors())
+    assert [len(others) for _, others, _ in measurer.asked] == [8, 1]
 
 
 def test_what_was_found_is_kept_in_the_store_and_read_again(tmp_path: object) -> None:
@@ -337,11 +339,11 @@ def test_what_was_found_is_kept_in_the_store_and_read_again(tmp_path: object) ->
         found.variant.off, choice=SessionChoice(threads=1, disabled=("SomeFusion",)), opset=23
     )
     tuning = Tuning(found, "CPU", ["x [1]"], 1.5, 3)
-    memory = Memory(Store(tmp_path), ("model", "pipeline"))  # type: ignore[arg-type]
+    memory = StoredTuning(Store(tmp_path), ("model", "pipeline"))  # type: ignore[arg-type]
     assert memory.recall() is None and memory.keep(tuning) is None
     again = memory.recall()
-    assert again is not None and again.stored and again.found == found
-    assert Memory(memory.store, ("model", "other")).recall() is None
+    assert again is not None and again.stored and again.decision == found
+    assert StoredTuning(memory.store, ("model", "other")).recall() is None
     json.dumps(tuning.to_dict(), allow_nan=False)
     lines = "\n".join(again.lines())
     assert "from the store (--fresh measures anew)" in lines
@@ -352,5 +354,5 @@ def test_what_there_was_no_time_for_is_measured_when_there_is_more() -> None:
     found, _ = decide([group("win", speed=True), group("late", speed=True)], factors(win=0.9))
     tuning = Tuning(found, "CPU", ["x [1]"], 40.0, 3)
     assert not tuning.is_hasty(300.0)
-    found.groups[-1] = replace(found.groups[-1], reading=None)
+    found.groups[-1] = replace(found.groups[-1], measurement=None)
     assert tuning.is_hasty(300.0) and not tuning.is_hasty(30.0)

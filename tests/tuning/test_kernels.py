@@ -19,11 +19,11 @@ from graphopt.rewrite.filter import Place
 from graphopt.timing.ratios import Band
 from graphopt.timing.stopwatch import Setup
 from graphopt.tuning import tuner
-from graphopt.tuning.decide import Found, search
-from graphopt.tuning.measurements import LATE, Finding, Reading
+from graphopt.tuning.decide import TuningDecision, search
+from graphopt.tuning.measurements import LATE, Finding, Measurement
 from graphopt.tuning.result import Tuning
-from graphopt.tuning.search_space import Group, Kernels, Variant, groups_of
-from graphopt.tuning.variant_builder import Workshop
+from graphopt.tuning.search_space import Group, KernelRecorder, Variant, rewrite_groups
+from graphopt.tuning.variant_builder import VariantBuilder
 from tests.fusion.backends.c.runtime.samples import compiled
 from tests.fusion.models import TWO
 from tests.support import parse
@@ -34,15 +34,15 @@ THREE = TWO.replace("y = Mul(t, b)", "u = Mul(t, b) q = MatMul(u, w) v = Sin(q) 
 FEEDS = {"x": np.ones((2, 64), np.float32), "w": np.eye(64, dtype=np.float32), "b": np.ones(64, np.float32)}
 
 
-def job_of(kernels: Kernels) -> Job:
+def job_of(kernels: KernelRecorder) -> Job:
     return Job(make_pipeline("native"), make_options(config.current()), watchers=[kernels])
 
 
-def seen() -> tuple[Kernels, list[Group]]:
-    kernels = Kernels()
+def seen() -> tuple[KernelRecorder, list[Group]]:
+    kernels = KernelRecorder()
     job = job_of(kernels)
     report = job.run(parse(THREE))
-    return kernels, groups_of(report.passes, job.pipeline.passes(), kernels.groups())
+    return kernels, rewrite_groups(report.passes, job.pipeline.passes(), kernels.groups())
 
 
 def test_each_function_is_a_group_of_its_own() -> None:
@@ -60,8 +60,8 @@ def test_a_group_that_does_not_pay_is_reverted_as_a_whole() -> None:
     _, groups = seen()
     slow, fast = groups
     factors = {slow.owners[0]: 1.1, slow.owners[1]: 1.1, fast.owners[0]: 0.8}
-    races = Made(frozenset(factors), lambda on, choice: prod(factors[owner] for owner in sorted(on)))
-    found = search(groups, [], races)
+    measurer = Made(frozenset(factors), lambda on, choice: prod(factors[owner] for owner in sorted(on)))
+    found = search(groups, [], measurer)
     assert found.variant.off == frozenset(slow.owners)
     kept = {finding.name: finding.kept for finding in found.groups}
     assert kept == {slow.name: False, fast.name: True}
@@ -78,19 +78,19 @@ def test_groups_that_come_with_what_went_are_judged_too(cost: float, factor: flo
         gone = new if "gelu" in on else old
         return prod(factors[owner] for owner in sorted(on) if owner != gone.owners[0])
 
-    races = Made(frozenset(factors), time, cost=cost, singles=lambda variant: [same, new])
-    found = search([rule, old, same], [], races)
+    measurer = Made(frozenset(factors), time, cost=cost, singles=lambda variant: [same, new])
+    found = search([rule, old, same], [], measurer)
     assert found.variant.off == {"gelu", same.owners[0], *(() if stays else new.owners)}
     kept = {finding.name: finding.kept for finding in found.groups}
     assert kept == {"gelu": False, "b": False, "c": stays}
-    assert (found.groups[-1].reading is None) is bool(cost)
+    assert (found.groups[-1].measurement is None) is bool(cost)
 
 
-def workshop(folder: Path, libraries: Libraries | None = None) -> Workshop:
+def workshop(folder: Path, libraries: Libraries | None = None) -> VariantBuilder:
     setup = Setup(FEEDS, None)
     settings = config.current()
-    return Workshop(
-        parse(THREE), job_of(Kernels()), (), folder, setup,
+    return VariantBuilder(
+        parse(THREE), job_of(KernelRecorder()), (), folder, setup,
         lambda model: libraries_for(model, settings) if libraries is None else libraries,
     )  # fmt: skip
 
@@ -121,11 +121,11 @@ def test_without_a_compiler_a_group_makes_no_difference(tmp_path: Path) -> None:
 def test_what_is_reverted_is_not_in_the_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def decided(groups: list[Group], choices: object, races: object, opset: object) -> Found:
+    def decided(groups: list[Group], choices: object, measurer: object, opset: object) -> TuningDecision:
         loser = next(group for group in groups if group.name.startswith("sin"))
-        reading = Reading(1.2, Band(0.99, 1.01), slower=True)
+        measurement = Measurement(1.2, Band(0.99, 1.01), slower=True)
         variant = Variant(frozenset(loser.owners), choice=SessionChoice(threads=1))
-        return Found(variant, final=reading.inverse())
+        return TuningDecision(variant, final=measurement.inverse())
 
     monkeypatch.setattr(tuner, "search", decided)
     path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"
@@ -143,10 +143,10 @@ def test_what_is_reverted_is_not_in_the_library(
 
 def test_kernels_that_there_was_no_time_for_are_told() -> None:
     late = [Finding(name, 1, None, False, LATE, (f"fuse-groups at {name}",)) for name in "abc"]
-    rule = Finding("norms", 1, Reading(0.9, Band(0.99, 1.01)), True, "faster")
-    told = list(Tuning(Found(Variant(), [rule, *late]), "here", [], 59.0, 2).lines())
+    rule = Finding("norms", 1, Measurement(0.9, Band(0.99, 1.01)), True, "faster")
+    told = list(Tuning(TuningDecision(Variant(), [rule, *late]), "here", [], 59.0, 2).lines())
     assert "3 native kernels were not measured, so left out: --budget 1m --fresh leaves time for that" in told
-    told = list(Tuning(Found(Variant(), [rule]), "here", [], 59.0, 2).lines())
+    told = list(Tuning(TuningDecision(Variant(), [rule]), "here", [], 59.0, 2).lines())
     assert not any("not measured" in line for line in told)
 
 
@@ -154,10 +154,10 @@ def test_kernels_that_there_was_no_time_for_are_told() -> None:
 def test_where_no_kernel_is_left_it_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def decided(groups: list[Group], choices: object, races: object, opset: object) -> Found:
+    def decided(groups: list[Group], choices: object, measurer: object, opset: object) -> TuningDecision:
         kernels = [group for group in groups if group.whole]
         findings = [Finding(one.name, one.rewrites, None, False, LATE, one.owners) for one in kernels]
-        return Found(Variant(frozenset(owner for one in kernels for owner in one.owners)), findings)
+        return TuningDecision(Variant(frozenset(owner for one in kernels for owner in one.owners)), findings)
 
     monkeypatch.setattr(tuner, "search", decided)
     path, out = tmp_path / "m.onnx", tmp_path / "out.onnx"

@@ -20,11 +20,11 @@ from graphopt.ort.devices import CPU, Device
 from graphopt.ort.session_options import KEY, SessionChoice, recommend, recommended
 from graphopt.timing.stopwatch import Setup
 from graphopt.tuning import tuner
-from graphopt.tuning.decide import Found
-from graphopt.tuning.measurements import Reading
-from graphopt.tuning.search_space import Variant, choices_for, groups_of, newer_opset
+from graphopt.tuning.decide import TuningDecision
+from graphopt.tuning.measurements import Measurement
+from graphopt.tuning.search_space import Variant, choices_for, newer_opset, rewrite_groups
 from graphopt.tuning.tuner import Tune
-from graphopt.tuning.variant_builder import Workshop, job_for
+from graphopt.tuning.variant_builder import VariantBuilder, variant_job
 from tests.support import parse
 from tests.tuning.harmful import Idle, Slow
 
@@ -99,7 +99,9 @@ def test_the_result_is_never_slower_than_the_input(optimize: Call) -> None:
 
 @pytest.mark.slow
 def test_the_same_model_wins_nothing_on_the_clock(optimize: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Workshop, "same", lambda self, one, other: False)  # else nothing would be measured
+    monkeypatch.setattr(
+        VariantBuilder, "same", lambda self, one, other: False
+    )  # else nothing would be measured
     for _ in range(3):
         tuning, _ = optimize("--post-pass", "tests.tuning.harmful:Idle", "--budget", "20s", "--fresh")
         (idle,) = (group for group in tuning["groups"] if group["name"] == "idle")
@@ -129,9 +131,11 @@ def test_session_options_are_recommended_applied_and_told(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     choice = SessionChoice(threads=1, spinning=False, disabled=("SkipLayerNormFusion",))
-    final = Reading(0.8, faster=True)
+    final = Measurement(0.8, faster=True)
     monkeypatch.setattr(
-        tuner, "search", lambda groups, choices, races, opset: Found(Variant(choice=choice), final=final)
+        tuner,
+        "search",
+        lambda groups, choices, measurer, opset: TuningDecision(Variant(choice=choice), final=final),
     )
     target = tmp_path / "out.onnx"
     store = ["--device", "cpu", "--set", f"cache-dir={tmp_path / 'store'}"]
@@ -187,7 +191,7 @@ def test_tuning_tries_what_is_not_expected_to_pay() -> None:
     job = Job(make_pipeline("O3").eager(), make_options(config.current()))
     report = job.run(model)
     assert [node.op_type for node in model.graph] == ["MatMul", "Split"]
-    (group,) = groups_of(report.passes, job.pipeline.passes())
+    (group,) = rewrite_groups(report.passes, job.pipeline.passes())
     assert (group.name, group.speed) == ("batch-mm", True)
 
 
@@ -195,13 +199,13 @@ def test_variants_leave_out_what_is_off_and_the_same_ones_are_told(model: Path, 
     job = Job(make_pipeline("O1", (), [Idle(), Slow(times=2)]), make_options(config.current()))
     candidate = api.load(model)
     report = job.run(candidate)
-    groups = groups_of(report.passes, job.pipeline.passes())
+    groups = rewrite_groups(report.passes, job.pipeline.passes())
     assert {group.name: (group.owners, group.rewrites, group.speed) for group in groups} == {
         "idle": (("idle",), 2, False),
         "slow": (("slow",), 2, False),
         "identities": (("drop-identity",), 1, False),
     }
-    with Workshop(api.load(model), job, [], tmp_path, Setup({}, threads=1)) as workshop:
+    with VariantBuilder(api.load(model), job, [], tmp_path, Setup({}, threads=1)) as workshop:
         everything = Variant()
         operators = {
             off: [node.op_type for node in ir.load(workshop.path(everything.without(off.split()))).graph]
@@ -224,7 +228,7 @@ def test_a_newer_opset_is_tried_where_more_can_be_fused_in_it(model: Path, tmp_p
     asked = make_pipeline("O3", ["convert-opset{target=18}"])
     assert newer_opset(old, asked.passes(), 24) is None
     job = Job(make_pipeline("O3"), make_options(config.current()))
-    with Workshop(old, job, [], tmp_path, Setup({})) as workshop:
+    with VariantBuilder(old, job, [], tmp_path, Setup({})) as workshop:
         raised = ir.load(workshop.path(Variant(opset=23)))
         assert raised.graph.opset_imports[""] == 23
         assert newer_opset(raised, job.pipeline.passes(), 24) is None
@@ -239,7 +243,7 @@ def test_what_tuning_reverted_is_told_as_that() -> None:
     """)
     job = Job(make_pipeline("O3"), make_options(config.Settings()))
     assert [one.rule for one in job.run(api.copy(model)).fused] == ["activation-into-conv"]
-    report = job_for(job, Variant(frozenset({"activation-into-conv"}))).run(model)
+    report = variant_job(job, Variant(frozenset({"activation-into-conv"}))).run(model)
     assert not report.fused
     assert [(place.rule, place.reason) for place in report.missed] == [
         ("activation-into-conv", "reverted by tuning")
@@ -251,7 +255,7 @@ def test_what_did_harm_stays_out_of_every_variant(model: Path, tmp_path: Path) -
     for drop, left in ((Dropped("slow", "Relu(c)", "slow", ""), 2), (Dropped("slow", "", "slow", ""), 0)):
         folder = tmp_path / str(left)
         folder.mkdir()
-        with Workshop(api.load(model), job, [drop], folder, Setup({})) as workshop:
+        with VariantBuilder(api.load(model), job, [drop], folder, Setup({})) as workshop:
             made = ir.load(workshop.path(Variant()))
             assert [node.op_type for node in made.graph].count("Max") == left
 
@@ -259,8 +263,10 @@ def test_what_did_harm_stays_out_of_every_variant(model: Path, tmp_path: Path) -
 def test_where_nothing_pays_the_input_is_written_with_what_was_asked_for(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    given_up = Found(Variant(original=True), fallback="the result was slower: all rewrites were reverted")
-    monkeypatch.setattr(tuner, "search", lambda groups, choices, races, opset: given_up)
+    given_up = TuningDecision(
+        Variant(original=True), fallback="the result was slower: all rewrites were reverted"
+    )
+    monkeypatch.setattr(tuner, "search", lambda groups, choices, measurer, opset: given_up)
     target = tmp_path / "out.onnx"
     store = ["--device", "cpu", "--set", f"cache-dir={tmp_path / 'store'}", "--target-opset", "18"]
     assert main(["optimize", str(model), "-o", str(target), "--tune", *store], {}) == 0

@@ -18,7 +18,7 @@ import graphopt
 from graphopt import ir
 from graphopt.ops import traits
 from graphopt.verification.judge import absolute_rounding
-from graphopt.verification.verifier import Oracle
+from graphopt.verification.verifier import Verifier
 from tests.support import parse
 
 CHANNELS = 4
@@ -92,9 +92,9 @@ def _weights() -> dict[str, Any]:
     ],
 )
 def test_wrong_rewrites_in_front_of_a_moved_sigmoid_are_found(fault: str, changes: dict[str, Any]) -> None:
-    with Oracle(detector().SerializeToString(), empty=False) as oracle:
-        assert oracle.verify(detector().SerializeToString()).ok
-        assert not oracle.verify(detector(**changes).SerializeToString()).ok, fault
+    with Verifier(detector().SerializeToString(), empty=False) as verifier:
+        assert verifier.verify(detector().SerializeToString()).ok
+        assert not verifier.verify(detector(**changes).SerializeToString()).ok, fault
 
 
 @pytest.mark.parametrize(

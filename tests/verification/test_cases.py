@@ -10,9 +10,9 @@ import pytest
 
 from graphopt.errors import ResourceLimit
 from graphopt.inputs.feeds import Inputs
-from graphopt.inputs.search import Legal
+from graphopt.inputs.search import ValidBinding
 from graphopt.process.child import ProcessCrashed
-from graphopt.verification.cases import FLAVOURS, empty_cases, gather
+from graphopt.verification.cases import DISTRIBUTIONS, empty_cases, gather
 from graphopt.verification.verifier import verify
 from tests.ort.build import data, parse
 
@@ -35,7 +35,7 @@ class Flaky:
 @pytest.mark.parametrize(("runs", "found"), [(0, 0), (2, 0), (100, 1)])
 def test_what_runs_now_and_then_is_no_case(runs: int, found: int) -> None:
     inputs = Inputs(parse("g (float[N] x) => (float[N] y) { y = Neg(x) }"))
-    cases = empty_cases(inputs, Flaky(runs), [Legal({"N": 2}, 0)], random=False)
+    cases = empty_cases(inputs, Flaky(runs), [ValidBinding({"N": 2}, 0)], random=False)
     assert len(cases.found) == found
     assert bool(cases.skipped) is not bool(found)
 
@@ -53,7 +53,7 @@ def test_empty_cases_stop_at_a_failure_and_give_its_reason(failure: Exception, c
             raise failure
 
     inputs = Inputs(parse("g (float[N] x) => (float[N] y) { y = Neg(x) }"))
-    last = empty_cases(inputs, Failing(0), [Legal({"N": 2}, 0)], random=False).skipped[-1]
+    last = empty_cases(inputs, Failing(0), [ValidBinding({"N": 2}, 0)], random=False).skipped[-1]
     assert (last.cause, last.detail) == (cause, str(failure))
 
 
@@ -82,9 +82,9 @@ def test_inputs_that_do_not_end_take_no_time_from_others() -> None:
     inputs = Inputs(parse("g (float[N] x) => (float[N] y) { y = Neg(x) }"))
     original = Endless()
     cases = gather(inputs, original, random=False, seconds=5, quick=1)
-    assert {case.flavour for case in cases.found} >= {"normal", "large"}
+    assert {case.distribution for case in cases.found} >= {"normal", "large"}
     assert not [skipped for skipped in cases.skipped if skipped.cause == "time"]
-    assert original.stopped < len(FLAVOURS), "inputs of one kind are stopped at one size"
+    assert original.stopped < len(DISTRIBUTIONS), "inputs of one kind are stopped at one size"
 
 
 class Slow:
@@ -107,8 +107,8 @@ class Slow:
 def test_each_kind_of_values_is_tried_before_further_sizes(seconds: int) -> None:
     inputs = Inputs(parse("g (float[N] x) => (float[N] y) { y = Neg(x) }"))
     cases = gather(inputs, Slow(), random=False, seconds=seconds)
-    kinds = [flavour for flavour in FLAVOURS[1:] if flavour != "overridden"]
-    sizes = [sum(case.flavour == kind for case in cases.found) for kind in kinds]
+    kinds = [distribution for distribution in DISTRIBUTIONS[1:] if distribution != "overridden"]
+    sizes = [sum(case.distribution == kind for case in cases.found) for kind in kinds]
     assert min(sizes) == 1 or max(sizes) <= 1, sizes
     assert {skipped.cause for skipped in cases.skipped} == (set() if seconds == 1000 else {"time"})
 

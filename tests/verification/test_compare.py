@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphopt.numerics import Numerics
-from graphopt.verification.compare import Tolerance, compare, identical, movement, nbytes, same_kind
+from graphopt.verification.compare import Tolerance, compare, identical, largest_deviations, nbytes, same_kind
 
 EXACT, REASSOCIATES, APPROXIMATES = (Tolerance.of(numerics) for numerics in Numerics)
 NAN, INF = np.nan, np.inf
@@ -158,11 +158,11 @@ def test_slack():
 
 
 def test_movement():
-    assert movement(floats(1, 2), floats(1, 2.5)) == [0.5]
-    assert movement(floats(NAN, 2), floats(NAN, 2)) == [0]
-    assert movement(floats(NAN, 2), floats(1, 2)) == [INF]
-    assert movement(floats(1), floats(1, 2)) == [INF]
-    assert movement([np.array([1, 2]), floats(1)], [np.array([1, 3]), floats(1)]) == [1, 0]
+    assert largest_deviations(floats(1, 2), floats(1, 2.5)) == [0.5]
+    assert largest_deviations(floats(NAN, 2), floats(NAN, 2)) == [0]
+    assert largest_deviations(floats(NAN, 2), floats(1, 2)) == [INF]
+    assert largest_deviations(floats(1), floats(1, 2)) == [INF]
+    assert largest_deviations([np.array([1, 2]), floats(1)], [np.array([1, 3]), floats(1)]) == [1, 0]
 
 
 def test_random_results_keep_their_kind():

@@ -12,10 +12,10 @@ from graphopt import ir
 from graphopt.numerics import Numerics
 from graphopt.ort.probe import Runs
 from graphopt.verification.cases import Case
-from graphopt.verification.empty_tensors import EmptyTensors, Wrong
+from graphopt.verification.empty_tensors import EmptyTensors, Unreliable
 from graphopt.verification.judge import Judge
-from graphopt.verification.numeric_traits import Nature
-from graphopt.verification.verifier import Oracle
+from graphopt.verification.numeric_traits import NumericTraits
+from graphopt.verification.verifier import Verifier
 from tests.ort.build import data, parse
 
 #: Outputs y [t, 1, 1, 3], h and c [1, 1, 3] of an LSTM over x [t, 1, 4].
@@ -30,9 +30,9 @@ RECURRENT = {
 }
 
 
-def wrong(text: str, feeds: Mapping[str, Any], **header: Any) -> Wrong:
+def unreliable(text: str, feeds: Mapping[str, Any], **header: Any) -> Unreliable:
     model: ir.Model = parse(text, **header)
-    return EmptyTensors(lambda: model, Runs).wrong(dict(feeds))
+    return EmptyTensors(lambda: model, Runs).unreliable(dict(feeds))
 
 
 def zeros(*shape: int) -> Any:
@@ -41,17 +41,21 @@ def zeros(*shape: int) -> Any:
 
 def test_final_states_of_a_recurrence_over_nothing() -> None:
     text = LSTM.format(more="float[D, 1, 3] c, int64[3] s", steps="s = Shape(c)")
-    assert wrong(text, RECURRENT) == Wrong(elements=frozenset([1, 2])), "not y, which is empty, nor the shape"
-    assert wrong(text, {**RECURRENT, "x": zeros(2, 1, 4)}) == Wrong()
+    assert unreliable(text, RECURRENT) == Unreliable(elements=frozenset([1, 2])), (
+        "not y, which is empty, nor the shape"
+    )
+    assert unreliable(text, {**RECURRENT, "x": zeros(2, 1, 4)}) == Unreliable()
 
 
 PRODUCT = "g (float[N, K] a, float[B, K, M] b) => (float[B, N, M] y, float[N, K] z) { p = MatMul(a, b) y = Neg(p) z = Neg(a) }"
 
 
 def test_products_over_nothing() -> None:
-    assert wrong(PRODUCT, {"a": zeros(2, 0), "b": zeros(5, 0, 3)}) == Wrong(elements=frozenset([0]))
-    assert wrong(PRODUCT, {"a": zeros(2, 4), "b": zeros(5, 4, 3)}) == Wrong()
-    assert wrong(PRODUCT, {"a": zeros(0, 4), "b": zeros(5, 4, 3)}) == Wrong(), "the product is empty, too"
+    assert unreliable(PRODUCT, {"a": zeros(2, 0), "b": zeros(5, 0, 3)}) == Unreliable(elements=frozenset([0]))
+    assert unreliable(PRODUCT, {"a": zeros(2, 4), "b": zeros(5, 4, 3)}) == Unreliable()
+    assert unreliable(PRODUCT, {"a": zeros(0, 4), "b": zeros(5, 4, 3)}) == Unreliable(), (
+        "the product is empty, too"
+    )
 
 
 def test_products_in_bodies_and_functions() -> None:
@@ -61,13 +65,13 @@ def test_products_in_bodies_and_functions() -> None:
         " else_branch = e () => (float[N, M] v) { w = MatMul(a, b) v = Neg(w) }> }"
     )
     feeds = {"c": np.array(True), "a": zeros(2, 0), "b": zeros(0, 3)}
-    assert wrong(body, feeds) == Wrong(elements=frozenset([0]))
+    assert unreliable(body, feeds) == Unreliable(elements=frozenset([0]))
     function = (
         '<ir_version: 8, opset_import: ["" : 17, "local" : 1]> g (float[N, K] a, float[K, M] b) => (float[N, M] y)'
         ' { y = local.product(a, b) } <domain: "local", opset_import: ["" : 17]>'
         " product (p, q) => (r) { r = MatMul(p, q) }"
     )
-    assert wrong(function, {"a": zeros(2, 0), "b": zeros(0, 3)}) == Wrong(elements=frozenset([0]))
+    assert unreliable(function, {"a": zeros(2, 0), "b": zeros(0, 3)}) == Unreliable(elements=frozenset([0]))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +86,7 @@ def test_products_in_bodies_and_functions() -> None:
 )
 def test_reductions_over_negative_axes_of_nothing(node: str, size: int, strays: bool) -> None:
     text = f"g (float[N, 2] x) => (y, int64[2] s) {{ y = {node}(x) s = Shape(y) }}"
-    found = wrong(text, {"x": zeros(size, 2)})
+    found = unreliable(text, {"x": zeros(size, 2)})
     assert found.shapes == (frozenset([0, 1]) if strays else frozenset())
 
 
@@ -108,17 +112,19 @@ class Gives:
 @pytest.mark.parametrize(
     ("found", "given", "ok"),
     [
-        (Wrong(), zeros(2, 2) + 7, False),
-        (Wrong(elements=frozenset([0])), zeros(2, 2) + 7, True),
-        (Wrong(elements=frozenset([0])), zeros(2, 1), False),
-        (Wrong(shapes=frozenset([0])), zeros(2, 1), True),
-        (Wrong(shapes=frozenset([0])), np.zeros((2, 2)), False),
-        (Wrong(elements=frozenset([1]), shapes=frozenset([1])), zeros(2, 2) + 7, False),
+        (Unreliable(), zeros(2, 2) + 7, False),
+        (Unreliable(elements=frozenset([0])), zeros(2, 2) + 7, True),
+        (Unreliable(elements=frozenset([0])), zeros(2, 1), False),
+        (Unreliable(shapes=frozenset([0])), zeros(2, 1), True),
+        (Unreliable(shapes=frozenset([0])), np.zeros((2, 2)), False),
+        (Unreliable(elements=frozenset([1]), shapes=frozenset([1])), zeros(2, 2) + 7, False),
     ],
 )
-def test_what_is_wrong_is_not_compared(found: Wrong, given: Any, ok: bool) -> None:
+def test_what_is_wrong_is_not_compared(found: Unreliable, given: Any, ok: bool) -> None:
     case = Case("N=0", "normal", {}, [zeros(2, 2)], None, [[0.0]], empty=True)
-    judge = Judge(["y"], Gives(given), Numerics.EXACT, [Nature()], [0.0], None, wrong=lambda case: found)
+    judge = Judge(
+        ["y"], Gives(given), Numerics.EXACT, [NumericTraits()], [0.0], None, unreliable=lambda case: found
+    )
     (row,) = judge.rows([case])
     assert row.ok is ok and not row.excused
 
@@ -128,7 +134,7 @@ def test_a_model_equals_itself_and_a_right_rewrite_over_nothing() -> None:
     twice = "g (float[N, 2] x) => (float[N, 1] y) { a = ReduceMean<axes = [-1]>(x) y = Identity(a) }"
     reshaped = "g (float[N, 2] x) => (float[N, 1] y) { a = ReduceMean<axes = [1]>(x) y = Identity(a) }"
     for before, after in ((recurrent, recurrent), (PRODUCT, PRODUCT), (twice, reshaped)):
-        with Oracle(data(before)) as oracle:
-            verdict = oracle.verify(data(after))
+        with Verifier(data(before)) as verifier:
+            verdict = verifier.verify(data(after))
             assert verdict.ok and verdict.unverifiable is None, verdict.summary()
             assert any("=0" in row.binding for row in verdict.rows)

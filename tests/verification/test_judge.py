@@ -14,9 +14,9 @@ import pytest
 from graphopt import ir
 from graphopt.numerics import Numerics
 from graphopt.verification.cases import Case
-from graphopt.verification.compare import Movement
+from graphopt.verification.compare import Deviation
 from graphopt.verification.judge import Judge
-from graphopt.verification.numeric_traits import Nature
+from graphopt.verification.numeric_traits import NumericTraits
 from graphopt.verification.reference import Reference
 from graphopt.verification.verdict import Row, Verdict
 from tests.ort.build import parse, parse_proto
@@ -49,7 +49,7 @@ def judged(candidate: str, value: Any, case: Case = CASE, numerics: Numerics = N
         ["y"],
         Gives(value),
         numerics,
-        [Nature()],
+        [NumericTraits()],
         [0.0],
         None,
         (original, rewritten),
@@ -82,23 +82,25 @@ def test_a_shape_that_is_wrong_already_says_nothing() -> None:
 
 def test_where_nan_lands_is_settled_by_the_specification_unless_bits_count() -> None:
     there = np.array([[0, np.nan], [0, 0]], np.float32)
-    special = replace(CASE, flavour="special", empty=False, off=[there])
+    special = replace(CASE, distribution="special", empty=False, off=[there])
     moved = np.array([[np.nan, 0], [0, 0]], np.float32)
     assert judged(PRODUCT, moved, special)
     assert not judged(SHIFTED, moved, special)
     assert not judged(PRODUCT, moved, special, Numerics.EXACT)
     assert not judged(PRODUCT, moved, replace(CASE, empty=False))
     assert not judged(
-        PRODUCT, moved, replace(CASE, flavour="special", empty=False)
+        PRODUCT, moved, replace(CASE, distribution="special", empty=False)
     )  # it does not stray itself
 
 
 @pytest.mark.parametrize("halves", [True, False])
 def test_only_half_precision_is_excused_where_every_bit_counts(halves: bool) -> None:
-    case = Case("", "normal", {}, [np.ones(2, np.float32)], None, [[0.0]], jitter=[[Movement(0.5, 1.0)]])
+    case = Case(
+        "", "normal", {}, [np.ones(2, np.float32)], None, [[0.0]], input_sensitivity=[[Deviation(0.5, 1.0)]]
+    )
     off = np.full(2, 1.5, np.float32)
-    nature = Nature("float16" if halves else "float32")
-    judge = Judge(["y"], Gives(off), Numerics.EXACT, [nature], [0.0], Gives(off))
+    numeric_traits = NumericTraits("float16" if halves else "float32")
+    judge = Judge(["y"], Gives(off), Numerics.EXACT, [numeric_traits], [0.0], Gives(off))
     (row,) = judge.rows([case])
     assert row.ok is halves
 
@@ -120,9 +122,9 @@ def test_no_excuse_is_sought_for_an_output_after_a_difference_without_one() -> N
     there, moved = np.zeros((2, 2), np.float32), np.zeros((2, 2), np.float32)
     there[0, 1] = moved[0, 0] = np.nan
     right, wrong = np.zeros(1, np.float32), np.ones(1, np.float32)
-    excusable = replace(CASE, flavour="special", empty=False, off=[right, there], noise=[[0.0], [0.0]])
-    without_excuse = replace(excusable, flavour="normal", off=[right, np.ones((2, 2), np.float32)])
-    other_output = replace(excusable, flavour="normal", off=[wrong, there])
+    excusable = replace(CASE, distribution="special", empty=False, off=[right, there], noise=[[0.0], [0.0]])
+    without_excuse = replace(excusable, distribution="normal", off=[right, np.ones((2, 2), np.float32)])
+    other_output = replace(excusable, distribution="normal", off=[wrong, there])
 
     class GivesBoth(Gives):
         def run(self, level: str, feeds: Mapping[str, Any]) -> list[Any]:
@@ -132,9 +134,15 @@ def test_no_excuse_is_sought_for_an_output_after_a_difference_without_one() -> N
         "}", "x = Constant<value = float[1] {0.0}>() }"
     )
     product = Reference(lambda: parse(text))
-    natures = [Nature(), Nature()]
+    output_traits = [NumericTraits(), NumericTraits()]
     judge = Judge(
-        ["x", "y"], GivesBoth(None), Numerics.REASSOCIATES, natures, [0.0, 0.0], None, (product, product)
+        ["x", "y"],
+        GivesBoth(None),
+        Numerics.REASSOCIATES,
+        output_traits,
+        [0.0, 0.0],
+        None,
+        (product, product),
     )
     for cases, allowed in (
         ([excusable, without_excuse], [True, False]),
@@ -147,6 +155,6 @@ def test_no_excuse_is_sought_for_an_output_after_a_difference_without_one() -> N
 def test_the_largest_difference_leaves_out_excused_ones_and_special_numbers() -> None:
     row = Row("N=1", "normal", "off", 0.25, "y", True)
     excused = replace(row, delta=2.0, reason="'y' is ill-conditioned")
-    special = replace(row, delta=3.0, flavour="special")
+    special = replace(row, delta=3.0, distribution="special")
     assert Verdict((row, excused, special)).delta == 0.25
     assert Verdict((row, excused, replace(row, delta=1.0, ok=False))).delta == 1.0

@@ -8,8 +8,8 @@ import pytest
 from graphopt import ir
 from graphopt.ort import artifact
 from graphopt.verification import verifier
-from graphopt.verification.memory_plan import Room
-from graphopt.verification.verifier import Oracle
+from graphopt.verification.memory_plan import MemoryPlan
+from graphopt.verification.verifier import Verifier
 from tests.ort.build import parse
 
 GIB = 1 << 30
@@ -35,7 +35,7 @@ def weighty(nbytes: int) -> ir.Model:
 def test_it_depends_on_the_weights_and_on_what_is_available(
     weights: int, available: int, single: bool, fits: bool
 ) -> None:
-    room = Room.of(weighty(weights), 2 * GIB, available)
+    room = MemoryPlan.of(weighty(weights), 2 * GIB, available)
     assert (room.single, room.refusal is None) == (single, fits)
     assert room.limit is not None and (not fits or room.limit <= available)
     if not fits:
@@ -44,18 +44,20 @@ def test_it_depends_on_the_weights_and_on_what_is_available(
 
 def test_a_model_that_does_not_fit_is_not_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     model = parse("g (float[2] x) => (float[2] y) { y = Neg(x) }")
-    with Oracle(model) as judge:
+    with Verifier(model) as judge:
         assert judge.verify(model).unverifiable is None
-    monkeypatch.setattr(verifier.Room, "of", lambda model, limit: Room(GIB, True, "running it needs more"))
+    monkeypatch.setattr(
+        verifier.MemoryPlan, "of", lambda model, limit: MemoryPlan(GIB, True, "running it needs more")
+    )
     monkeypatch.setattr(artifact.Artifact, "_write", None)  # and its weights are not written
-    with Oracle(model) as judge:
+    with Verifier(model) as judge:
         assert "running it needs more" in (judge.verify(model).unverifiable or "")
 
 
 def test_one_process_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     model = parse("g (float[N] x) => (float[N] y) { y = Neg(x) }")
     other = parse("g (float[N] x) => (float[N] y) { z = Abs(x) y = Neg(z) }")
-    monkeypatch.setattr(verifier.Room, "of", lambda model, limit: Room(GIB, True))
-    with Oracle(model) as judge:
+    monkeypatch.setattr(verifier.MemoryPlan, "of", lambda model, limit: MemoryPlan(GIB, True))
+    with Verifier(model) as judge:
         assert judge.verify(model).ok and not judge.verify(other).ok
         assert judge.feeds(judge.verify(model).rows[0])["x"].dtype == np.float32

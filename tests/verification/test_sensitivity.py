@@ -11,9 +11,9 @@ import onnx.numpy_helper
 import pytest
 
 from graphopt.ort.probe import Runs
-from graphopt.verification.compare import Movement, Tolerance, compare
+from graphopt.verification.compare import Deviation, Tolerance, compare
 from graphopt.verification.inner_rounding import round_inner_results
-from graphopt.verification.verifier import Oracle
+from graphopt.verification.verifier import Verifier
 from tests.ort.build import parse_proto
 
 WIDTH = 32
@@ -88,8 +88,8 @@ def test_steps_that_rounding_flips_are_allowed(output: str, options: Any) -> Non
     original, candidate = quantized(output=output), quantized(output=output, reordered=True)
     one, other = (Runs(model).run("off", FEEDS)[0] for model in (original, candidate))
     assert 0 < np.count_nonzero(one != other) < 40, "the case shows something: steps differ"
-    with Oracle(original, options=options) as oracle:
-        verdict = oracle.verify(candidate)
+    with Verifier(original, options=options) as verifier:
+        verdict = verifier.verify(candidate)
         assert verdict.ok, verdict.summary()
         assert any(row.excused and row.level == "off" for row in verdict.rows)
 
@@ -102,8 +102,8 @@ def test_models_with_external_data_are_judged_alike(options: Any, tmp_path: Path
         onnx.save(
             proto, paths[-1], save_as_external_data=True, size_threshold=0, location=f"{reordered}.data"
         )
-    with Oracle(paths[0], options=options) as oracle:
-        verdict = oracle.verify(paths[1])
+    with Verifier(paths[0], options=options) as verifier:
+        verdict = verifier.verify(paths[1])
         assert verdict.ok and any(row.excused for row in verdict.rows), verdict.summary()
 
 
@@ -127,8 +127,8 @@ FAULTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("tail", [(), ("Sigmoid", "Identity")], ids=["plain", "bounded"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_faults_behind_steps_are_found(fault: str, tail: tuple[str, ...], output: str, options: Any) -> None:
-    with Oracle(quantized(tail=tail, output=output), options=options) as oracle:
-        assert not oracle.verify(quantized(tail=tail, output=output, **FAULTS[fault])).ok, fault
+    with Verifier(quantized(tail=tail, output=output), options=options) as verifier:
+        assert not verifier.verify(quantized(tail=tail, output=output, **FAULTS[fault])).ok, fault
 
 
 def test_the_total_of_all_differences_is_bounded() -> None:
@@ -142,7 +142,7 @@ def test_the_total_of_all_differences_is_bounded() -> None:
     assert compare(steps, steps + np.uint8(1), tolerance, slack=[100.0], totals=[100.0]).reason is None
     indices = steps.astype(np.int64)
     assert compare(indices, indices + 50, tolerance, slack=[100.0], totals=[0.0]).reason is None
-    assert Movement(1, 2).merged(Movement(0, 3)) == Movement(1, 3)
+    assert Deviation(1, 2).merged(Deviation(0, 3)) == Deviation(1, 3)
 
 
 def test_inner_results_are_rounded_by_every_run_and_in_bodies() -> None:

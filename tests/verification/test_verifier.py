@@ -1,4 +1,4 @@
-"""The oracle: lets right models pass, finds wrong ones, and says what it could not judge."""
+"""The verifier: lets right models pass, finds wrong ones, and says what it could not judge."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from graphopt.inputs.feeds import InputOptions
 from graphopt.numerics import Numerics
 from graphopt.ort.risks import may_crash
 from graphopt.process.child import ProcessCrashed
-from graphopt.verification.cases import Case, spread_draws, spread_garbage
+from graphopt.verification.cases import Case, share_random_outputs, share_unreproducible_outputs
 from graphopt.verification.verdict import ORIGINAL_FAILS, Row, Skipped, Verdict
-from graphopt.verification.verifier import Oracle, verify
+from graphopt.verification.verifier import Verifier, verify
 from tests.ort.build import data, parse, parse_proto
 
 
@@ -68,10 +68,10 @@ def test_reassociation_is_rounding():
 
 def test_one_original_many_candidates():
     model = "g (float[B] x) => (float[B] y) <float two = {2}, float three = {3}> { y = Mul(x, two) }"
-    with Oracle(data(model), empty=False) as oracle:
-        assert oracle.verify(data(model)).ok
-        assert not oracle.verify(data(model.replace("x, two", "x, three"))).ok
-        assert oracle.verify(data(model.replace("Mul(x, two)", "Add(x, x)"))).ok
+    with Verifier(data(model), empty=False) as verifier:
+        assert verifier.verify(data(model)).ok
+        assert not verifier.verify(data(model.replace("x, two", "x, three"))).ok
+        assert verifier.verify(data(model.replace("Mul(x, two)", "Add(x, x)"))).ok
 
 
 # Wrong models ---------------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_an_empty_dimension_is_found():
         "{ first = Gather <axis = 0> (x, zero) z = Sub(first, first) y = Add(x, z) }"
     )
     verdict = judge(before, wrong, empty=True)
-    assert {row.binding for row in verdict.failures if row.flavour == "normal"} == {"B=0"}
+    assert {row.binding for row in verdict.failures if row.distribution == "normal"} == {"B=0"}
 
 
 def test_a_crash_on_empty_inputs_is_survived():
@@ -195,12 +195,12 @@ def test_an_original_that_divides_integers_runs_in_a_child():
 
 def test_each_model_has_one_process(monkeypatch):
     started = []
-    start = Oracle._start
-    monkeypatch.setattr(Oracle, "_start", lambda oracle: started.append(start(oracle)) or started[-1])
+    start = Verifier._start
+    monkeypatch.setattr(Verifier, "_start", lambda verifier: started.append(start(verifier)) or started[-1])
     right, wrong = both("{ z = Add(x, y) }", "{ z = Sub(x, y) }")
-    with Oracle(parse(right)) as oracle:
-        assert oracle.verify(parse(right)).ok
-        assert not oracle.verify(parse(wrong)).ok
+    with Verifier(parse(right)) as verifier:
+        assert verifier.verify(parse(right)).ok
+        assert not verifier.verify(parse(wrong)).ok
         # the original, two candidates, and the original with other roundings
         assert [child.alive for child in started] == [True, False, False, False]
     assert not started[0].alive
@@ -242,7 +242,7 @@ def test_a_choice_that_rounding_makes_is_no_fault():
 def test_noise_of_the_default_session_is_allowed():
     """The candidate may stray from the original's default session as far as that strays from itself."""
     from graphopt.verification.judge import Judge
-    from graphopt.verification.numeric_traits import Nature
+    from graphopt.verification.numeric_traits import NumericTraits
 
     class Fixed:
         def __init__(self, off, default):
@@ -255,7 +255,7 @@ def test_noise_of_the_default_session_is_allowed():
         off = np.zeros(3, np.float32)
         case = Case("", "normal", {}, [off], [off + np.float32(noise)], [[noise]])
         candidate = Fixed(off, off + np.float32(default))
-        return Judge(["y"], candidate, Numerics.EXACT, [Nature()], [0.0], None).rows([case])
+        return Judge(["y"], candidate, Numerics.EXACT, [NumericTraits()], [0.0], None).rows([case])
 
     assert [row.ok for row in rows(default=0.1, noise=0.05)] == [True, True]
     assert [row.ok for row in rows(default=0.1, noise=0.0)] == [True, False]
@@ -289,7 +289,7 @@ def test_what_nobody_wrote_is_distrusted_in_all_cases():
         return Case("fixed", "normal", {}, zero, None, [[0.0]] * 2, frozenset(places))
 
     cases = [case(), case(1), case()]
-    spread_garbage(cases)
+    share_unreproducible_outputs(cases)
     assert [case.random for case in cases] == [frozenset([1])] * 3
 
 
@@ -299,7 +299,7 @@ def test_small_random_outputs_are_random_in_all_cases():
         return Case("fixed", "normal", {}, zeros, None, [[0.0]] * 2, frozenset(places))
 
     cases = [case(1), case(1, 1), case(1000)]
-    spread_draws(cases)
+    share_random_outputs(cases)
     assert [case.random for case in cases] == [frozenset([1]), frozenset([1]), frozenset()]
 
 
@@ -399,7 +399,7 @@ def test_overridable_initializers_are_overridden():
     before = "g (float[2] x, float[2] w) => (y) <float[2] w = {1, 2}> { y = Add(x, w) }"
     folded = "g (float[2] x, float[2] w) => (y) <float[2] w = {1, 2}, float[2] v = {1, 2}> { y = Add(x, v) }"
     verdict = judge(before, folded)
-    assert {row.flavour for row in verdict.failures} == {"overridden"}
+    assert {row.distribution for row in verdict.failures} == {"overridden"}
 
 
 # What can't be judged ---------------------------------------------------------------------------
@@ -437,16 +437,16 @@ def test_flavours_that_the_original_refuses_are_told():
     verdict = judge(model, model)
     assert verdict.ok and verdict.unverifiable is None
     assert any(skipped.what.startswith("large inputs at N=") for skipped in verdict.skipped)
-    assert "large" not in {row.flavour for row in verdict.rows}
+    assert "large" not in {row.distribution for row in verdict.rows}
 
 
 def test_bits_are_demanded_where_optimizations_are_off():
     graph = "g (float[64] x) => (float[64] y) <float k = {0.1}, float r = {10.0}> "
     original, candidate = data(graph + "{ y = Div(x, r) }"), data(graph + "{ y = Mul(x, k) }")
-    with Oracle(original, empty=False) as oracle:
-        assert oracle.verify(candidate, numerics=Numerics.EXACT).ok
-        verdict = oracle.verify(candidate, numerics=Numerics.EXACT, bits=True)
-        assert oracle.verify(original, numerics=Numerics.EXACT, bits=True).ok
+    with Verifier(original, empty=False) as verifier:
+        assert verifier.verify(candidate, numerics=Numerics.EXACT).ok
+        verdict = verifier.verify(candidate, numerics=Numerics.EXACT, bits=True)
+        assert verifier.verify(original, numerics=Numerics.EXACT, bits=True).ok
     assert {(row.level, row.reason) for row in verdict.failures} == {("off", "not the same bits")}
 
 
@@ -471,7 +471,7 @@ def test_the_summary_tells_what_was_not_compared_and_what_was_excused():
 def test_time_runs_out_only_for_further_flavours():
     model = "g (float[B, 4] x) => (y) { y = Neg(x) }"
     verdict = judge(model, model, seconds=0)
-    assert {row.flavour for row in verdict.rows} == {"normal"}
+    assert {row.distribution for row in verdict.rows} == {"normal"}
     assert len(verdict.rows) == 6
     assert any(skipped.cause == "time" for skipped in verdict.skipped)
 
@@ -687,7 +687,7 @@ def test_the_sign_of_an_infinity_may_hang_on_that_of_a_zero() -> None:
     assert not judge(before, wrong).ok
 
 
-#: What a lax oracle would let pass: inputs and outputs, initializers, the original's steps, the wrong ones.
+#: What a lax verifier would let pass: inputs and outputs, initializers, the original's steps, the wrong ones.
 _WRONG = {
     "nan is not told": (
         "(float[B] x) => (bool[B] y)",
@@ -883,7 +883,7 @@ def test_what_becomes_of_infinities_in_another_order_is_judged_by_large_numbers(
     after = f"{_PRODUCTS} {{ {steps} }}"
     verdict = judge(before, after)
     assert verdict.ok is ok, verdict.summary()
-    assert not ok or [row for row in verdict.rows if row.excused and row.flavour == "special"]
+    assert not ok or [row for row in verdict.rows if row.excused and row.distribution == "special"]
 
 
 @pytest.mark.parametrize(
@@ -900,5 +900,5 @@ def test_denormals_and_the_largest_numbers(before, after, passes_from):
     for numerics in Numerics:
         verdict = judge(*both(before, after), numerics)
         assert verdict.ok == (numerics >= Numerics[passes_from]), (numerics, verdict.summary())
-        assert {row.flavour for row in verdict.rows} >= {"tiny"}
-        assert ("huge" in {row.flavour for row in verdict.rows}) is (numerics is Numerics.EXACT)
+        assert {row.distribution for row in verdict.rows} >= {"tiny"}
+        assert ("huge" in {row.distribution for row in verdict.rows}) is (numerics is Numerics.EXACT)

@@ -114,7 +114,7 @@ def _print(run: Run, verdict: Verdict) -> None:
             )
             level = f"{row.level}, library" if row.libraries else row.level
             delta = "–" if row.delta is None else f"{row.delta:.1e}"
-            table.add(mark, row.binding, row.flavour, level, delta, row.output, row.reason or "")
+            table.add(mark, row.binding, row.distribution, level, delta, row.output, row.reason or "")
         run.console.table(table)
     for skipped in verdict.skipped if run.verbose else ():
         show(f"  skipped: {skipped}")

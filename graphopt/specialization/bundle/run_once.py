@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from graphopt.inputs.feeds import InputOptions, Inputs
-from graphopt.inputs.run_once import Trial, named, try_with
+from graphopt.inputs.run_once import TimedRun, named, try_with
 from graphopt.ort.probe import Runner
 from graphopt.ort.risks import may_crash
 from graphopt.ort.session import Optimizations
@@ -17,7 +17,7 @@ from graphopt.specialization.bundle.load import Bundle
 from graphopt.specialization.bundle.plan import GENERAL_NAME
 
 
-def try_bundle(bundle: Bundle, inputs: InputOptions) -> Trial:
+def try_bundle(bundle: Bundle, inputs: InputOptions) -> TimedRun:
     """Run ``bundle`` in a child; on other devices than the CPU only if its model may crash.
 
     The time is that of a run whose session is there already.
@@ -33,7 +33,7 @@ def try_bundle(bundle: Bundle, inputs: InputOptions) -> Trial:
         begin = time.perf_counter()
         outputs = runs.run("default", trial.feeds)
         seconds = time.perf_counter() - begin
-    return Trial(trial.feeds, named(bundle.signature, outputs), seconds)
+    return TimedRun(trial.feeds, named(bundle.signature, outputs), seconds)
 
 
 class _Runs:

@@ -2,7 +2,7 @@
 
 Every value is known by its contents at two sets of sizes: those at which the model's symbols
 are small primes, and larger ones. A dim that is the same at both is static. The sizes are those
-that the oracle tries first, so what runs here will be judged there.
+that the verifier tries first, so what runs here will be judged there.
 """
 
 from __future__ import annotations

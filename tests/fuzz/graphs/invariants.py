@@ -12,7 +12,7 @@ from graphopt.config import Settings
 from graphopt.driver import Job, make_options, make_pipeline
 from graphopt.errors import GraphoptError
 from graphopt.process.child import Child
-from graphopt.verification.verifier import Oracle
+from graphopt.verification.verifier import Verifier
 
 
 @dataclass(frozen=True)
@@ -95,16 +95,16 @@ def examine(
     except GraphoptError as error:
         return [Finding("error", "load", str(error))]
     found: list[Finding] = []
-    with Oracle(original, threads=1, isolate=isolate) as oracle:
+    with Verifier(original, threads=1, isolate=isolate) as verifier:
         for plan in ways:
-            judged = _examine(data, plan, oracle, _is_valid(proto))
+            judged = _examine(data, plan, verifier, _is_valid(proto))
             if judged is None:
                 return None
             found += judged
     return found
 
 
-def _examine(data: bytes, plan: Plan, oracle: Oracle, valid: bool) -> list[Finding] | None:
+def _examine(data: bytes, plan: Plan, verifier: Verifier, valid: bool) -> list[Finding] | None:
     def finding(kind: str, detail: str) -> list[Finding]:
         return [Finding(kind, str(plan), detail)]
 
@@ -114,7 +114,7 @@ def _examine(data: bytes, plan: Plan, oracle: Oracle, valid: bool) -> list[Findi
         result = ir.to_bytes(after)
     except Exception as error:  # whatever a pass raises is what we look for
         return finding("error", f"{type(error).__name__}: {error} {getattr(error, '__notes__', '')}")
-    verdict = oracle.verify(_read(result), numerics=make_options(_settings(plan)).numerics)
+    verdict = verifier.verify(_read(result), numerics=make_options(_settings(plan)).numerics)
     if verdict.unverifiable is not None:
         return None
     if not verdict.ok:

@@ -1,4 +1,4 @@
-"""How libraries reach sessions: choices, children, the oracle, executors."""
+"""How libraries reach sessions: choices, children, the verifier, executors."""
 
 import json
 from collections.abc import Callable
