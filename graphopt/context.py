@@ -17,7 +17,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.errors import PassFailed
 from graphopt.numerics import Numerics
-from graphopt.ops import guards, traits
+from graphopt.ops import dialects, traits
 from graphopt.ort.devices import CPU, Device
 from graphopt.util.budget import Budget
 
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
     from graphopt.rewrite.rule import Rule
 
 T = TypeVar("T")
-Dim = Any  # graphopt.analysis.dims.Dim: an int, or an expression over symbols
+Dim = Any  # graphopt.analysis.symbolic.Dim: an int, or an expression over symbols
 
 
 class Facts(Protocol):
-    """What is known of values without running the model (``graphopt.analysis.shapes.ShapeFacts``)."""
+    """Facts about values (``graphopt.analysis.shape_inference.shape_facts.ShapeFacts``)."""
 
     def shape(self, value: ir.Value) -> tuple[Dim, ...] | None: ...
     def rank(self, value: ir.Value) -> int | None: ...
@@ -273,7 +273,7 @@ class Context:
 
     def has_to_run(self, node: ir.Node) -> bool:
         """Whether ``node`` stays though nothing reads it: guards are there to be checked."""
-        return guards.has_guards(node, self.model.functions)
+        return dialects.has_guards(node, self.model.functions)
 
     def get(self, analysis: type[Any], graph: ir.Graph) -> Any:
         """The result of ``analysis`` for ``graph``, computed again only after an edit."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graphopt import ir
-from graphopt.analysis.shapes import ShapeFacts
+from graphopt.analysis.shape_inference.shape_facts import ShapeFacts
 from graphopt.config import Settings
 from graphopt.context import Action, Context, Observer, Options
 from graphopt.errors import (
@@ -26,7 +26,7 @@ from graphopt.instrument.growth import new_constants
 from graphopt.instrument.report import Report
 from graphopt.instrument.stats import Stats
 from graphopt.instrument.summary import Interface, Summary
-from graphopt.ir.foreign import PassBase
+from graphopt.ir.io.interop import PassBase
 from graphopt.ir.signature import diff
 from graphopt.numerics import Numerics
 from graphopt.ort.devices import CPU, Device
@@ -253,7 +253,7 @@ def context_for(
 
 def is_heavy(model: ir.Model, limit: int) -> bool:
     """Whether a run of ``model`` may take more than ``limit`` bytes: a process with a limit is to run it."""
-    from graphopt.analysis.result_size import result_bytes
+    from graphopt.analysis.cost import result_bytes
     from graphopt.ort.risks import may_diverge
     from graphopt.transforms.functions.inline_functions import InlineFunctions
 

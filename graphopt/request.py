@@ -13,8 +13,8 @@ from graphopt import config, ir
 from graphopt.context import Options
 from graphopt.driver import context_for, is_own, make_options, make_pipeline
 from graphopt.errors import UsageError
-from graphopt.ir.foreign import PassBase
-from graphopt.ops import native
+from graphopt.ir.io.interop import PassBase
+from graphopt.ops import dialects
 from graphopt.own_rules import check_applied, checked_rules, rules_by_place
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import Pipeline
@@ -61,7 +61,7 @@ class Request:
             check = make_pipeline("check-aliasing")
             check.run(model, context_for(model, options))
             passes = Pipeline((*passes.steps, *check.steps))
-        if any(key[0] == native.DOMAIN for key in model.functions):
+        if any(key[0] == dialects.NATIVE_DOMAIN for key in model.functions):
             passes = Pipeline((*passes.steps, *make_pipeline("rename-groups").steps))
         return replace(self, passes=passes, options=options, inputs=inputs)
 

@@ -7,11 +7,16 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from graphopt import ir
-from graphopt.analysis.dims import Dim, product
+from graphopt.analysis.shape_inference.shape_facts import ShapeFacts
+from graphopt.analysis.symbolic import Dim, product, typical
 from graphopt.ops import traits
+from graphopt.util.budget import Budget
 
 if TYPE_CHECKING:
     from graphopt.context import Context
+
+#: Seconds after which the rest of a model is taken to be small.
+_PATIENCE = 5.0
 
 #: Operations an element of the output costs, where that is not one.
 _PER_ELEMENT = {
@@ -166,3 +171,20 @@ _FORMULAS: dict[str, Callable[[ir.Node, Context], Dim | None]] = {
     "Conv": _conv, "ConvInteger": _conv, "FusedConv": _conv, "QLinearConv": _conv,
     "ConvTranspose": _conv_transpose, "LSTM": _recurrent, "GRU": _recurrent, "RNN": _recurrent,
 }  # fmt: skip
+
+
+def result_bytes(model: ir.Model) -> int:
+    """Bytes of all results of one run together, dynamic dims taken as 16; what is unknown counts nothing."""
+    facts = ShapeFacts(
+        model, constant=ir.constant_of, version=ir.Scopes(model).version, budget=Budget(seconds=_PATIENCE)
+    )
+    facts.infer_all()
+    total = 0
+    for graph in ir.graphs_of(model):
+        for node in graph:
+            for output in node.outputs:
+                size = facts.nbytes(output)
+                if size is not None and not isinstance(size, int):
+                    size = typical(size)
+                total += max(0, size or 0)
+    return total

@@ -27,9 +27,9 @@ from graphopt.context import Options
 from graphopt.driver import Job, copy, is_heavy
 from graphopt.errors import NotFused, UsageError
 from graphopt.instrument.report import Report
-from graphopt.ir.foreign import PassBase
+from graphopt.ir.io.interop import PassBase
 from graphopt.ir.signature import Signature
-from graphopt.ops import native
+from graphopt.ops import dialects
 from graphopt.own_rules import left_out
 from graphopt.passes.base import Pass
 from graphopt.passes.instrumentation import PassInstrumentation
@@ -313,7 +313,7 @@ def _without_kernels(model: ir.Model, report: Report, passes: Pipeline) -> list[
     """That there are no kernels, though ``passes`` were to make groups, unless the reason was told."""
     names = {step.name for step in passes.passes()}.difference(report.skipped)
     told = any(note.startswith("no native groups") for note in report.notes())
-    if "fuse-groups" not in names or told or any(key[0] == native.DOMAIN for key in model.functions):
+    if "fuse-groups" not in names or told or any(key[0] == dialects.NATIVE_DOMAIN for key in model.functions):
         return []
     tuning = report.tuning
     if tuning is not None and (tuning.kernels_reverted or tuning.decision.variant.original):

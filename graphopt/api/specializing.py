@@ -20,7 +20,7 @@ from graphopt.assembly import (
 )
 from graphopt.driver import is_heavy, make_options, make_pipeline
 from graphopt.instrument.report import Report
-from graphopt.ir.foreign import PassBase
+from graphopt.ir.io.interop import PassBase
 from graphopt.passes.base import Pass
 from graphopt.util.arguments import checked
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from graphopt import ir
 from graphopt.analysis.cost import cost_of
-from graphopt.analysis.dims import TYPICAL, Dim, evaluate, symbols
+from graphopt.analysis.symbolic import TYPICAL, Dim, evaluate, symbols
 from graphopt.autodiff.running_statistics import is_training
 from graphopt.context import Context
 from graphopt.errors import unknown

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 from graphopt import ir
-from graphopt.analysis.dims import Dim, symbols
+from graphopt.analysis.symbolic import Dim, symbols
 from graphopt.context import Context
 
 #: Attributes of Scan with an entry for each scanned input, and for each output that gathers.

@@ -26,7 +26,7 @@ from typing import Any, Protocol
 
 from graphopt import config, ir, publish
 from graphopt.analysis.cost import Cost
-from graphopt.analysis.dims import typical
+from graphopt.analysis.symbolic import typical
 from graphopt.context import Context
 from graphopt.debug.commands import CommandNotRun, check_ran, shell_symbol
 from graphopt.driver import context_for, copy, is_heavy

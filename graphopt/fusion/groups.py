@@ -17,7 +17,7 @@ from graphopt.fusion.loops.ir import Kernel
 from graphopt.fusion.lower import lower
 from graphopt.fusion.operator_table import find
 from graphopt.fusion.signature import Signature
-from graphopt.ops import native
+from graphopt.ops import dialects
 
 #: Counts up when kernels of the same name would not do the same any more.
 _FORMAT = 1
@@ -59,9 +59,9 @@ def groups_of(model: ir.Model) -> list[Group]:
     calls: dict[str, int] = {}
     for graph in ir.graphs_of(model):
         for node in graph:
-            if node.domain == native.DOMAIN:
+            if node.domain == dialects.NATIVE_DOMAIN:
                 calls[node.op_type] = calls.get(node.op_type, 0) + 1
-    functions = [function for key, function in model.functions.items() if key[0] == native.DOMAIN]
+    functions = [function for key, function in model.functions.items() if key[0] == dialects.NATIVE_DOMAIN]
     return [
         _group(function, signatures.get(function.name), calls.get(function.name, 0))
         for function in sorted(functions, key=lambda function: function.name)
@@ -88,22 +88,22 @@ def kernels_of(model: ir.Model) -> list[Kernel]:
 
 def signatures_of(model: ir.Model) -> dict[str, Signature]:
     """The types that groups are for, by name; raises InvalidModel if they can't be read."""
-    text = model.metadata_props.get(native.SIGNATURES)
+    text = model.metadata_props.get(dialects.KERNEL_SIGNATURES)
     if text is None:
         return {}
     try:
         data = json.loads(text)
         items = list(data.items())
     except (ValueError, AttributeError, RecursionError) as error:
-        raise InvalidModel(f"the model's entry {native.SIGNATURES!r} can't be read") from error
+        raise InvalidModel(f"the model's entry {dialects.KERNEL_SIGNATURES!r} can't be read") from error
     return {name: Signature.parse(item) for name, item in items}
 
 
 def note_signatures(model: ir.Model, signatures: Mapping[str, Signature], cx: Context) -> None:
     """Note in ``model`` the types that groups are for; those of functions that are gone are forgotten."""
-    names = [key[1] for key in model.functions if key[0] == native.DOMAIN]
+    names = [key[1] for key in model.functions if key[0] == dialects.NATIVE_DOMAIN]
     told = {name: signatures[name].to_dict() for name in sorted(names) if name in signatures}
-    cx.edit.note(model, native.SIGNATURES, json.dumps(told, separators=(",", ":")) if told else None)
+    cx.edit.note(model, dialects.KERNEL_SIGNATURES, json.dumps(told, separators=(",", ":")) if told else None)
 
 
 def name_of(function: ir.Function, signature: Signature) -> str:

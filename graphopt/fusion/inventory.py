@@ -15,14 +15,14 @@ from graphopt.driver import context_for, copy
 from graphopt.errors import NoCompiler, UnsupportedModel, UsageError
 from graphopt.fusion.groups import Group, groups_of
 from graphopt.fusion.loops.ir import Kernel
-from graphopt.ops import native
+from graphopt.ops import dialects
 from graphopt.ort.session_options import SessionChoice
 from graphopt.request import prepare
 from graphopt.util.store import Store
 from graphopt.util.tables import counted
 
 if TYPE_CHECKING:
-    from graphopt.analysis.dims import Dim
+    from graphopt.analysis.symbolic import Dim
     from graphopt.fusion.backends.c.build import Advance
     from graphopt.fusion.signature import Tensor
 
@@ -55,7 +55,7 @@ class Inventory:
         Raises:
             InvalidModel: what it tells of its groups can't be read.
         """
-        proposed = not any(key[0] == native.DOMAIN for key in model.functions)
+        proposed = not any(key[0] == dialects.NATIVE_DOMAIN for key in model.functions)
         if proposed:
             model = copy(model)
             request = prepare(settings, pipeline="native").on(model)
@@ -161,7 +161,7 @@ def cpu_level(library: Path) -> int:
 
 def bytes_of(tensors: tuple[Tensor, ...]) -> Dim:
     """What tensors take together; an expression where they have symbols."""
-    from graphopt.analysis.dims import product
+    from graphopt.analysis.symbolic import product
 
     total: Any = 0
     for tensor in tensors:

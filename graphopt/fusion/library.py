@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from graphopt import ir
 from graphopt.config import Settings
 from graphopt.errors import GraphoptError, InvalidModel, NoCompiler
-from graphopt.ops import native
+from graphopt.ops import dialects
 from graphopt.ort.devices import CPU, Device
 from graphopt.ort.session_options import SessionChoice
 from graphopt.util.store import Store
@@ -62,7 +62,7 @@ def libraries_for(
         settings: where the store is, which compiler builds, and for which CPU level.
         progress: is told how much is done.
     """
-    if device.kind != "cpu" or not any(key[0] == native.DOMAIN for key in model.functions):
+    if device.kind != "cpu" or not any(key[0] == dialects.NATIVE_DOMAIN for key in model.functions):
         return Libraries()
     from graphopt.fusion.groups import groups_of
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from graphopt import ir
-from graphopt.analysis.dims import Dim, divide_exactly, product
+from graphopt.analysis.symbolic import Dim, divide_exactly, product
 from graphopt.context import Facts
 
 

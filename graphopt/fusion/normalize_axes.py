@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt import ir
-from graphopt.analysis.dims import known_nonzero
+from graphopt.analysis.symbolic import known_nonzero
 from graphopt.context import Context
 from graphopt.ops import traits
 from graphopt.partitioning.outlining import drop_if_unread

@@ -19,7 +19,7 @@ from functools import cache
 from typing import Any
 
 from graphopt import ir
-from graphopt.analysis.dims import Dim
+from graphopt.analysis.symbolic import Dim
 from graphopt.context import Context
 from graphopt.fusion.loop_nest import ONLY, CantFuse, Map, Nest
 from graphopt.fusion.loops.ir import Element

@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Any
 
 from graphopt import ir
-from graphopt.analysis.dims import Dim, typical
+from graphopt.analysis.symbolic import Dim, typical
 from graphopt.context import Context
 from graphopt.fusion.operator_table import find, spelt, unfit
 from graphopt.fusion.ort_overlap import is_builtin, is_widened, touches_convolution, why_left

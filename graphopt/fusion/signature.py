@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphopt import ir
-from graphopt.analysis.dims import Dim, SymDim, lone_atom, product, symbol
-from graphopt.analysis.facts import Fact
+from graphopt.analysis.shape_inference.facts import Fact
+from graphopt.analysis.symbolic import Dim, SymDim, lone_atom, product, symbol
 from graphopt.context import Context
 from graphopt.errors import InvalidModel
 from graphopt.fusion.loop_nest import CantFuse

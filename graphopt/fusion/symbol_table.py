@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from graphopt.analysis.dims import Atom, Dim, SymDim, lone_atom
+from graphopt.analysis.symbolic import Atom, Dim, SymDim, lone_atom
 from graphopt.fusion.loop_nest import CantFuse
 from graphopt.fusion.loops.ir import Size, Symbol
 

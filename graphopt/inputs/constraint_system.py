@@ -11,7 +11,8 @@ import math
 from collections.abc import Iterator, Mapping
 
 from graphopt import ir
-from graphopt.analysis.dims import (
+from graphopt.analysis.shape_inference.shape_facts import ShapeFacts
+from graphopt.analysis.symbolic import (
     Dim,
     Symbol,
     SymDim,
@@ -25,7 +26,6 @@ from graphopt.analysis.dims import (
     symbols,
     within,
 )
-from graphopt.analysis.shapes import ShapeFacts
 from graphopt.inputs.binding import Binding, Dimensions, expression
 from graphopt.inputs.size_constraints import SizeConstraint, least, size_constraints
 from graphopt.inputs.solver import LARGEST, Range, solve

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise
 
-from graphopt.analysis.dims import Dim, evaluate
+from graphopt.analysis.symbolic import Dim, evaluate
 from graphopt.inputs.binding import Binding
 from graphopt.inputs.constraint_system import ConstraintSystem
 from graphopt.inputs.size_constraints import SizeConstraint, equal, least

@@ -13,11 +13,11 @@ from itertools import pairwise
 from typing import Any, Literal, TypeAlias
 
 from graphopt import ir
-from graphopt.analysis.dims import Dim, floordiv, product
-from graphopt.analysis.facts import ShapeTuple
-from graphopt.analysis.shape_rules import shape_rules
-from graphopt.analysis.shape_rules.broadcast import elementwise, where
-from graphopt.analysis.shapes import ShapeFacts
+from graphopt.analysis.shape_inference.facts import ShapeTuple
+from graphopt.analysis.shape_inference.rules import shape_rules
+from graphopt.analysis.shape_inference.rules.broadcast import elementwise, where
+from graphopt.analysis.shape_inference.shape_facts import ShapeFacts
+from graphopt.analysis.symbolic import Dim, floordiv, product
 from graphopt.inputs.value_bounds import ValueBounds
 
 Kind: TypeAlias = Literal["equal", "broadcast", "least"]

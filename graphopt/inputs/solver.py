@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import permutations
 
-from graphopt.analysis.dims import number, symbols
+from graphopt.analysis.symbolic import number, symbols
 from graphopt.inputs.binding import Binding
 from graphopt.inputs.size_constraints import SizeConstraint
 

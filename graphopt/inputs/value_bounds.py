@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from graphopt import ir
-from graphopt.analysis.dims import Dim, dim_max, dim_min, floordiv
-from graphopt.analysis.dims import at_least as proven_at_least
-from graphopt.analysis.shapes import ShapeFacts
+from graphopt.analysis.shape_inference.shape_facts import ShapeFacts
+from graphopt.analysis.symbolic import Dim, dim_max, dim_min, floordiv
+from graphopt.analysis.symbolic import at_least as proven_at_least
 from graphopt.ops import traits
 
 #: Operators back from an index that are looked at.

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 from graphopt import ir
-from graphopt.ir.text import Types
+from graphopt.ir.printer import Types
 
 
 def to_dot(model: ir.Model, types: Types | None = None) -> str:

@@ -13,7 +13,7 @@ from graphopt.instrument.notebook import html_of
 from graphopt.instrument.stats import RefusalCount
 from graphopt.instrument.summary import Interface, Summary
 from graphopt.instrument.variants import VariantReport, variant_lines
-from graphopt.ops import native
+from graphopt.ops import dialects
 from graphopt.passes.instrumentation import PassRecord
 from graphopt.util.tables import (
     Block,
@@ -261,7 +261,9 @@ class Report:
         """Operators whose number changed: the largest changes by themselves, the others together."""
         groups: dict[str, list[str]] = {}
         for name in dict.fromkeys([*self.original.ops, *self.optimized.ops]):
-            groups.setdefault(_NATIVE if name.startswith(f"{native.DOMAIN}::") else name, []).append(name)
+            groups.setdefault(_NATIVE if name.startswith(f"{dialects.NATIVE_DOMAIN}::") else name, []).append(
+                name
+            )
         rows = []
         for name, ops in groups.items():
             old, new = (sum(side.ops.get(op, 0) for op in ops) for side in (self.original, self.optimized))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.ir.text import Types
+from graphopt.ir.printer import Types
 
 
 def known_types(cx: Context) -> Types:

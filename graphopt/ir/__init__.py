@@ -5,8 +5,8 @@
 onnx-ir's internals, and only :class:`Editor` changes a model.
 """
 
+from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.attributes import dtype_of_number, make_attributes, named_dtype
-from graphopt.ir.carrier import Carried
 from graphopt.ir.constants import (
     FUNCTIONS,
     LOADED_WITH,
@@ -28,16 +28,6 @@ from graphopt.ir.contents import (
     keep_record,
     track,
 )
-from graphopt.ir.copying import (
-    Copier,
-    captured,
-    captures,
-    clone,
-    clone_function,
-    clone_graph,
-    model_of,
-    reads,
-)
 from graphopt.ir.dims import (
     ANONYMOUS_DIMS,
     all_ints,
@@ -46,27 +36,33 @@ from graphopt.ir.dims import (
     fresh_dim,
     unnamed_dim,
 )
-from graphopt.ir.domains import MICROSOFT, RUNTIME_DOMAINS
-from graphopt.ir.edit import ConstantRefused, Editor
+from graphopt.ir.editor import ConstantRefused, Editor
 from graphopt.ir.fingerprint import attribute_key, fingerprint, function_fingerprints
-from graphopt.ir.forms import SUFFIXES, FileForm, form_of
-from graphopt.ir.inlining import inline_call, inline_obstacle
-from graphopt.ir.io import (
+from graphopt.ir.io.codecs import SUFFIXES, FileForm, form_of
+from graphopt.ir.io.interop import ModelLike, as_model, serialized
+from graphopt.ir.io.load import (
     check_form,
     data_files,
     from_proto,
     load,
     metadata_of,
     save,
+    save_together,
     saving,
     to_bytes,
     to_proto,
     to_whole_proto,
 )
+from graphopt.ir.io.opaque import Carried
+from graphopt.ir.io.recognize import folder_hint
 from graphopt.ir.json import from_json, schema, to_json
 from graphopt.ir.literals import constant_text, declared_type, type_text
-from graphopt.ir.onnxir import onnx_ir
-from graphopt.ir.order import feed_order, find_cycle, is_sorted, sort_model
+from graphopt.ir.printer import (
+    Names,
+    print_graph,
+    print_model,
+    print_node,
+)
 from graphopt.ir.provenance import (
     is_fused,
     is_within,
@@ -77,13 +73,30 @@ from graphopt.ir.provenance import (
     noted_scopes,
     origins,
 )
-from graphopt.ir.recognize import folder_hint
-from graphopt.ir.region import (
+from graphopt.ir.region.clone import (
+    Copier,
+    captured,
+    captures,
+    clone,
+    clone_function,
+    clone_graph,
+    model_of,
+    reads,
+)
+from graphopt.ir.region.extract import (
     extract,
     outline,
     outline_obstacle,
 )
-from graphopt.ir.schemas import find_misuse, find_unknown, is_beyond_standard, operator_schema
+from graphopt.ir.region.inline import inline_call, inline_obstacle
+from graphopt.ir.schemas import (
+    MICROSOFT,
+    RUNTIME_DOMAINS,
+    find_misuse,
+    find_unknown,
+    is_beyond_standard,
+    operator_schema,
+)
 from graphopt.ir.scopes import (
     Scopes,
     bodies,
@@ -96,17 +109,10 @@ from graphopt.ir.scopes import (
     walk_nodes,
     with_bodies,
 )
-from graphopt.ir.sources import ModelLike, as_model, serialized
 from graphopt.ir.standard_functions import TensorKind, standard_function
-from graphopt.ir.text import (
-    Names,
-    print_graph,
-    print_model,
-    print_node,
-)
-from graphopt.ir.together import save_together
+from graphopt.ir.topological_order import feed_order, find_cycle, is_sorted, sort_model
 from graphopt.ir.uses import is_read, only_reader, readers, use_count
-from graphopt.ir.verify import find_fault, verify
+from graphopt.ir.validation import find_fault, verify
 from graphopt.ir.weights import hash_of, initializer_bytes, slots, storage_of, tag_of, tied_storages
 
 Attr = onnx_ir.Attr

@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, NamedTuple
 
+from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.constants import CONTENTS, NAMESPACE, constant_of
-from graphopt.ir.onnxir import onnx_ir
 from graphopt.ir.scopes import with_bodies
 from graphopt.ir.weights import hash_of
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 
 from graphopt.ir import name_references
+from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.contents import contents_of
 from graphopt.ir.edit_graph import GraphEditor, graph_of
-from graphopt.ir.onnxir import onnx_ir
 from graphopt.ir.schemas import operator_schema
 from graphopt.ir.scopes import bodies, normal_imports, with_bodies
 from graphopt.ir.uses import replace_uses, replace_within
@@ -28,7 +28,7 @@ def _tensor(data: np.ndarray | np.generic | onnx_ir.TensorProtocol) -> onnx_ir.T
 
 
 class BodyEditor(GraphEditor):
-    """What :class:`graphopt.ir.edit.Editor` does to constants and bodies."""
+    """What :class:`graphopt.ir.editor.Editor` does to constants and bodies."""
 
     _named: tuple[int, frozenset[str]] = (-1, frozenset())
 

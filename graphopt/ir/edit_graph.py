@@ -7,12 +7,12 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from graphopt.ir import name_references
+from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.attributes import make_attributes
 from graphopt.ir.constants import IR_VERSION
-from graphopt.ir.onnxir import onnx_ir
+from graphopt.ir.names import TakenNames
 from graphopt.ir.provenance import label
 from graphopt.ir.scopes import Scopes, bodies
-from graphopt.ir.taken import TakenNames
 from graphopt.ir.uses import is_read, read_instead, read_nothing, readers, replace_uses
 
 
@@ -24,7 +24,7 @@ class Listener(Protocol):
 
 
 class GraphEditor:
-    """What :class:`graphopt.ir.edit.Editor` does to names, nodes and values; it tells of the attributes."""
+    """What :class:`graphopt.ir.editor.Editor` does to names, nodes and values; it tells of the attributes."""
 
     def __init__(self, model: onnx_ir.Model) -> None:
         self.model = model

@@ -13,11 +13,11 @@ import struct
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
-from graphopt.ir.carrier import carried_type
+from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.constants import is_overridable
-from graphopt.ir.onnxir import onnx_ir
-from graphopt.ir.order import feed_order
+from graphopt.ir.io.opaque import carried_type
 from graphopt.ir.scopes import bodies, normal_imports, walk_nodes, with_bodies
+from graphopt.ir.topological_order import feed_order
 from graphopt.ir.weights import hash_of
 
 _Key = tuple[str, str, str]

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import onnx
 
-from graphopt.ir.carrier import Carried, carried_type
+from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.constants import NAMESPACE
-from graphopt.ir.onnxir import onnx_ir
+from graphopt.ir.io.opaque import Carried, carried_type
 from graphopt.ir.weights import tag_of
 
 #: Constants of up to so many elements are shown where they are read.

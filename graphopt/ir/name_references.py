@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 
 import onnx
 
+from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.constants import NAMESPACE
-from graphopt.ir.onnxir import onnx_ir
 from graphopt.ir.scopes import graphs_of, values_of, with_bodies
 
 #: Key in ``Value.meta`` under which onnx-ir holds an annotation: names by role, such as ``SCALE_TENSOR``.

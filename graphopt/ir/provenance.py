@@ -9,8 +9,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Sequence
 
-from graphopt.ir.carrier import NAMESPACE
-from graphopt.ir.onnxir import onnx_ir
+from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir.io.opaque import NAMESPACE
 
 _ORIGIN = NAMESPACE + "origin"
 _BY = NAMESPACE + "by"

@@ -13,13 +13,18 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from graphopt.ir.onnxir import onnx_ir
+from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.provenance import label
 from graphopt.ir.scopes import Scopes, graphs_of
 from graphopt.util.tables import counted
 
 if TYPE_CHECKING:
     import onnx
+
+#: Domain of onnxruntime's contrib operators.
+MICROSOFT = "com.microsoft"
+#: Domains in which onnxruntime may prefer its own operator to a function of the same name in the model.
+RUNTIME_DOMAINS = frozenset({"", "ai.onnx.ml", MICROSOFT})
 
 #: Types of attributes that may travel packed, as strings.
 _CARRIED = frozenset({"SPARSE_TENSOR", "SPARSE_TENSORS", "TYPE_PROTO", "TYPE_PROTOS"})

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from graphopt.ir.text import Operand
+from graphopt.ir.printer import Operand
 from graphopt.modeldiff.snapshot import Ident, Key, Line, Path, Snapshot, owner_of
 
 Mark = Literal["-", "+", "~", " "]

@@ -18,7 +18,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from itertools import chain
 
 from graphopt import ir
-from graphopt.ir import text
+from graphopt.ir import printer
 from graphopt.modeldiff.changes import Matching
 from graphopt.modeldiff.snapshot import Ident, Key, Snapshot
 
@@ -93,7 +93,7 @@ class _Side:
         if known is None:
             attributes = [
                 (name, ir.attribute_key(node.attributes[name]))
-                for name, _ in (text.attributes(node) if node.attributes else ())
+                for name, _ in (printer.attributes(node) if node.attributes else ())
             ]
             number = self._numbers[("operator", self.name(node), tuple(attributes))]
             known = self._operators[node] = number
@@ -124,7 +124,7 @@ class _Side:
             elif step == "leave":
                 results[graph] = tuple(map(self.value, graph.outputs))
             elif step == "define" and node is not None:
-                bodies = tuple((name, results[body]) for name, body in text.named_bodies(node))
+                bodies = tuple((name, results[body]) for name, body in printer.named_bodies(node))
                 operands = tuple(map(self.value, node.inputs))
                 number = self._numbers[("node", self.operator(node), operands, bodies)]
                 for index, output in enumerate(node.outputs):
@@ -172,8 +172,10 @@ class _Matcher:
             for node in ours:
                 partner = self.nodes.get(node)
                 if partner is not None and node.attributes:
-                    bodies = dict(text.named_bodies(partner))
-                    pairs = [(body, bodies[name]) for name, body in text.named_bodies(node) if name in bodies]
+                    bodies = dict(printer.named_bodies(partner))
+                    pairs = [
+                        (body, bodies[name]) for name, body in printer.named_bodies(node) if name in bodies
+                    ]
                     self.graphs.update(pairs)
                     pending += pairs
 
@@ -301,7 +303,7 @@ def _name(node: ir.Node) -> str:
 
 
 def _is_inlined(node: ir.Node) -> bool:
-    return node.op_type == "Constant" and bool(node.outputs) and text.is_inlined(node.outputs[0])
+    return node.op_type == "Constant" and bool(node.outputs) and printer.is_inlined(node.outputs[0])
 
 
 def _lines(
@@ -329,7 +331,7 @@ def _lines(
         if line.node is None and key is not None and key in other.lines:
             lines[line.key] = key
     operators = {
-        text.operator_of(*ours): text.operator_of(*theirs)
+        printer.operator_of(*ours): printer.operator_of(*theirs)
         for ours, theirs in functions.items()
         if ours != theirs
     }
@@ -377,7 +379,7 @@ def _contents(value: ir.Value) -> str:
 
 
 def _has_line(value: ir.Value) -> bool:
-    return value.const_value is not None and not value.is_graph_input() and not text.is_inlined(value)
+    return value.const_value is not None and not value.is_graph_input() and not printer.is_inlined(value)
 
 
 def _strict(values: dict[Ident, Ident], one: Snapshot, other: Snapshot) -> dict[Ident, Ident]:

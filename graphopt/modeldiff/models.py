@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphopt import ir
-from graphopt.ir.text import Types
+from graphopt.ir.printer import Types
 from graphopt.modeldiff.changes import Change, difference
 from graphopt.modeldiff.match import match
 from graphopt.modeldiff.printing import Printed, change_dicts, heading, print_changes

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from graphopt import ir
 from graphopt.ir.literals import attribute_text
-from graphopt.ir.text import Operand, escaped, typed
+from graphopt.ir.printer import Operand, escaped, typed
 from graphopt.modeldiff.changes import Change
 from graphopt.modeldiff.snapshot import Line, Path
 from graphopt.util.tables import text_width

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from graphopt import ir
-from graphopt.ir import text
-from graphopt.ir.text import Operand, Types
+from graphopt.ir import printer
+from graphopt.ir.printer import Operand, Types
 
 #: What a line is about; ``begin`` and ``end`` enclose graphs, bodies and functions.
 Kind = Literal["format", "opset", "producer", "order", "begin", "end", "input", "constant", "node", "output"]
@@ -109,10 +109,10 @@ class Snapshot:
         self.shown: dict[Ident, Operand] = {}
         self.inlined: dict[Ident, str] = {}
         self._header(model)
-        self._graph(model.graph, "graph" if is_anonymous else text.graph_head(model.graph), ())
+        self._graph(model.graph, "graph" if is_anonymous else printer.graph_head(model.graph), ())
         for function in model.functions.values():
             key = ":".join(filter(None, function.identifier()))
-            self._graph(function.graph, text.function_head(function), (f"function {key}",))
+            self._graph(function.graph, printer.function_head(function), (f"function {key}",))
         if is_anonymous:
             self.lines.pop(((), "producer", ""), None)
 
@@ -155,13 +155,13 @@ class Snapshot:
                 self._constant(value, value.const_value, path, owner)
         for index, node in enumerate(graph):
             first = node.outputs[0] if node.outputs else None
-            if first is not None and node.op_type == "Constant" and text.is_inlined(first):
+            if first is not None and node.op_type == "Constant" and printer.is_inlined(first):
                 self._hide(first, owner)
                 continue
             results = [output.name for output in node.outputs if output.name]
             name = results[0] if results else f"{node.name}#{index}"
             self._node(node, (path, "node", name), owner)
-            for attribute, body in text.named_bodies(node):
+            for attribute, body in printer.named_bodies(node):
                 inner = (*path, f"{name} {attribute}")
                 self._add(Line((inner, "begin", ""), "begin", operator=f"{attribute} {{"))
                 yield self._items(body, inner, owner)
@@ -179,13 +179,13 @@ class Snapshot:
             "output",
             ((f"output {self._names(value)}", None),),
             operator="" if kind is None else f": {kind}",
-            operands=(text.operand(value, self._names),),
+            operands=(printer.operand(value, self._names),),
             names=(value.name or "",),
         )
         self._add(line)
 
     def _constant(self, value: ir.Value, tensor: ir.TensorProtocol, path: Path, owner: str) -> None:
-        if text.is_inlined(value):
+        if printer.is_inlined(value):
             self._hide(value, owner)
         else:
             self._value("constant", value, None, f": {ir.constant_text(tensor)}", path, owner)
@@ -196,7 +196,7 @@ class Snapshot:
 
     def _note(self, value: ir.Value, owner: str) -> Ident:
         ident = self.idents[value] = (owner, value.name or "")
-        self.shown[ident] = text.operand(value, self._names)
+        self.shown[ident] = printer.operand(value, self._names)
         return ident
 
     def _value(
@@ -215,11 +215,11 @@ class Snapshot:
             "node",
             tuple((self._names(output), self._types(output)) for output in node.outputs),
             idents,
-            text.operator(node),
-            tuple(text.operand(value, self._names) for value in node.inputs),
-            tuple(text.attributes(node)),
+            printer.operator(node),
+            tuple(printer.operand(value, self._names) for value in node.inputs),
+            tuple(printer.attributes(node)),
             (*(output.name or "" for output in node.outputs), node.name or ""),
-            text.node_comment(node),
+            printer.node_comment(node),
             node,
             scope_of(node),
         )

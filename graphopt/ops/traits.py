@@ -9,7 +9,7 @@ from typing import Any
 import onnx
 
 from graphopt import ir
-from graphopt.ops import vendor_attributes
+from graphopt.ops import contrib
 
 #: Draw random numbers: never folded, merged, duplicated or recomputed.
 RANDOM = frozenset(
@@ -311,11 +311,11 @@ def is_deterministic(node: ir.Node, functions: Mapping[Any, ir.Function]) -> boo
 def default_attribute(domain: str, op_type: str, version: int, name: str) -> Any:
     """The default of attribute ``name`` as a Python value; ``None`` if it has none.
 
-    Operators of onnxruntime's own have theirs in :mod:`graphopt.ops.vendor_attributes`.
+    Operators of onnxruntime's own have theirs in :mod:`graphopt.ops.contrib`.
     """
     definition = ir.operator_schema(domain, op_type, version)
     if definition is None:
-        return vendor_attributes.default(domain, op_type, name)
+        return contrib.default(domain, op_type, name)
     attribute = definition.attributes.get(name)
     if attribute is None or not attribute.default_value.name:
         return None

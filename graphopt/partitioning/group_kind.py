@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from graphopt import ir
-from graphopt.analysis.dims import Dim
+from graphopt.analysis.symbolic import Dim
 from graphopt.context import Context
 from graphopt.partitioning.propose import Partition, Proposal
 from graphopt.passes.base import Pass

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphopt import ir
-from graphopt.analysis.dims import Dim
+from graphopt.analysis.symbolic import Dim
 from graphopt.context import Context
 from graphopt.driver import context_for, copy, make_pipeline
 from graphopt.partitioning.group_kind import Grouping, GroupKind

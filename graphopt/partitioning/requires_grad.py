@@ -10,12 +10,12 @@ from graphopt.autodiff.registry import NonDifferentiable
 from graphopt.autodiff.reverse import is_real
 from graphopt.autodiff.wrt import wrt_names, wrt_values
 from graphopt.context import Context
-from graphopt.ops import autodiff
+from graphopt.ops import dialects
 
 
 def noted(value: ir.Value) -> bool | None:
     """Whether a gradient of ``value`` is noted to be wanted; ``None`` if nothing is noted."""
-    text = value.metadata_props.get(autodiff.REQUIRES_GRAD)
+    text = value.metadata_props.get(dialects.REQUIRES_GRAD)
     return None if text is None else text == "true"
 
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from graphopt import ir
 from graphopt.errors import InvalidModel
-from graphopt.ops import autodiff, guards
+from graphopt.ops import dialects
 from graphopt.profile.value_profile import Seen
 
 #: What runs have shown of a value, as :meth:`Seen.to_dict` tells it.
-_SEEN = f"{autodiff.PROFILE}seen"
+_SEEN = f"{dialects.PROFILE_NOTES}seen"
 
 
 def note(model: ir.Model, values: Mapping[str, Seen]) -> None:
@@ -37,7 +37,7 @@ def is_note(key: str) -> bool:
 
 def asserted(node: ir.Node) -> Seen | None:
     """What the guard ``node`` asserts of what it reads; ``None`` if it does not say so."""
-    attribute = node.attributes.get(guards.SEEN)
+    attribute = node.attributes.get(dialects.SEEN)
     if attribute is None or attribute.is_ref() or attribute.type is not ir.AttributeType.STRING:
         return None
     try:
@@ -48,4 +48,4 @@ def asserted(node: ir.Node) -> Seen | None:
 
 def assertion(seen: Seen) -> dict[str, str]:
     """The attributes of a guard that asserts ``seen``; it always has something to look at."""
-    return {guards.SEEN: json.dumps(replace(seen, always=True).to_dict())}
+    return {dialects.SEEN: json.dumps(replace(seen, always=True).to_dict())}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import zip_longest
 
 from graphopt import ir
-from graphopt.analysis.node_facts import UnknownAttribute
+from graphopt.analysis.shape_inference.node import UnknownAttribute
 from graphopt.context import Refusal
 from graphopt.rewrite.builder import Builder, UnrepresentableNumber
 from graphopt.rewrite.matcher import Bindings, Match

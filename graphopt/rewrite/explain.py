@@ -8,7 +8,7 @@ from typing import Any
 
 from graphopt import ir
 from graphopt.context import Context, Refusal
-from graphopt.ops import native
+from graphopt.ops import dialects
 from graphopt.rewrite.apply import try_rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.matcher import Bindings, Match
@@ -149,7 +149,7 @@ def native_calls(model: ir.Model) -> list[ir.Node]:
         node
         for graph in ir.graphs_of(model)
         for node in graph
-        if node.domain == native.DOMAIN and node.op_identifier() in model.functions
+        if node.domain == dialects.NATIVE_DOMAIN and node.op_identifier() in model.functions
     ]
 
 
@@ -237,7 +237,7 @@ def weighed_against(model: ir.Model, missed: Iterable[Missed], cx: Context) -> I
 
 def _searched(model: ir.Model) -> Iterator[ir.Graph]:
     """The graphs of ``model`` but those of groups that have kernels, whose nodes are fused."""
-    inside = {function.graph for key, function in model.functions.items() if key[0] == native.DOMAIN}
+    inside = {function.graph for key, function in model.functions.items() if key[0] == dialects.NATIVE_DOMAIN}
     return (graph for graph in ir.graphs_of(model) if graph not in inside)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.analysis.fills import is_number
+from graphopt.analysis.shape_inference.fills import is_number
 from graphopt.rewrite import Approximates, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules.support import ort_fusions as fusions

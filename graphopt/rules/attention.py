@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.analysis import dims
+from graphopt.analysis import symbolic
 from graphopt.context import Refusal
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
@@ -119,9 +119,9 @@ def _unfit_for_standard(m: Match, found: Attention) -> Refusal | None:
     if found.scale <= 0:
         return m.no("onnxruntime's Attention takes no scale but one above 0", found.q.as_given)
     sizes = dict.fromkeys((*found.score_shape, *found.v.shape[3:]))
-    empty = [dim for dim in sizes if not dims.known_nonzero(dim)]
+    empty = [dim for dim in sizes if not symbolic.known_nonzero(dim)]
     if empty:
-        names = [dims.declared_name(dim) for dim in empty]
+        names = [symbolic.declared_name(dim) for dim in empty]
         hint = " ".join(f"--dim-range {name}=1:" for name in names) if all(names) else None
         told = " and ".join(map(str, empty))
         return m.no(f"there may be nothing to attend to: {told} may be 0", found.q.as_given, hint=hint)
@@ -141,8 +141,8 @@ def _fits_grouped(m: Match, found: Attention) -> bool:
         and not found.terms
         and size == value_size
         and size % _GROUPED_SIZES == 0
-        and dims.known_nonzero(found.q.shape[2])
-        and dims.known_nonzero(found.q.shape[0])
+        and symbolic.known_nonzero(found.q.shape[2])
+        and symbolic.known_nonzero(found.q.shape[0])
         and k.shape[1] == v.shape[1]
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphopt import ir
-from graphopt.analysis import dims
+from graphopt.analysis import symbolic
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules.support.axes import axis_of
@@ -169,6 +169,6 @@ def split_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...], rest: objec
 
 
 def _same_size(m: Match, x: ir.Value, part: ir.Value, axis: int) -> bool:
-    shapes: Sequence[tuple[dims.Dim, ...] | None] = m.shape(x), m.shape(part)
+    shapes: Sequence[tuple[symbolic.Dim, ...] | None] = m.shape(x), m.shape(part)
     a, b = shapes
     return a is not None and b is not None and m.cx.facts.dim_equal(a[axis], b[axis])

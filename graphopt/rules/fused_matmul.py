@@ -11,7 +11,7 @@ from itertools import product, zip_longest
 from typing import Any
 
 from graphopt import ir
-from graphopt.analysis import dims
+from graphopt.analysis import symbolic
 from graphopt.context import Dim, Refusal
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
@@ -92,7 +92,7 @@ def _write(op: Builder, m: Match, found: Product) -> ir.Value | Refusal:
     """The FusedMatMul. Where it transposes, its sums must not be empty: the kernel leaves them undefined."""
     transposes = any(side.swapped for side in (found.a, found.b))
     shape = m.shape(found.a.value)
-    if transposes and (shape is None or not dims.known_nonzero(shape[found.a.perm(len(shape))[-1]])):
+    if transposes and (shape is None or not symbolic.known_nonzero(shape[found.a.perm(len(shape))[-1]])):
         hint = "tell the size: --dim, --dim-range"
         return m.no(
             "it sums over an axis that may be empty, which the kernel does not do", found.a.value, hint=hint
@@ -128,7 +128,7 @@ def _empty_batch(m: Match, found: Product) -> ir.Value | None:
         batches.append([shape[axis] for axis in side.perm(len(shape))[:-2]][::-1])
     for one, other in zip_longest(*batches):
         for value, dim, opposite in ((found.a.value, one, other), (found.b.value, other, one)):
-            if dim is None or dims.known_nonzero(dim) or (isinstance(opposite, int) and opposite != 1):
+            if dim is None or symbolic.known_nonzero(dim) or (isinstance(opposite, int) and opposite != 1):
                 continue
             if opposite is None or not m.cx.facts.dim_equal(dim, opposite):
                 return value
@@ -174,7 +174,7 @@ def transpose_into_fused_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value)
     side = None if perm is None else (found.a if is_a else found.b).behind(source, perm)
     if side is None:
         return m.no(f"the product can't permute its operand by {list(perm or ())}", source)
-    if side.rows_first and not all(map(dims.known_nonzero, (*_shape(m, x), *_shape(m, y)))):
+    if side.rows_first and not all(map(symbolic.known_nonzero, (*_shape(m, x), *_shape(m, y)))):
         hint = "tell their sizes: --dim, --dim-range"
         return m.no(
             "onnxruntime's kernel divides by the sizes of batches, and one may be 0", source, hint=hint

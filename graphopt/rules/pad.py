@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.analysis import dims
+from graphopt.analysis import symbolic
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules.support import quantized
@@ -161,7 +161,7 @@ def _into_pool(
     if m.attribute(m.root, "ceil_mode") or any(step != 1 for step in m.attribute(m.root, "dilations") or ()):
         return m.no("it rounds up, or its window has holes")
     shape = None if inputs[0] is None else m.shape(inputs[0])
-    if shape is None or not all(map(dims.known_nonzero, shape[2:])):
+    if shape is None or not all(map(symbolic.known_nonzero, shape[2:])):
         return m.no("a spatial dim may be 0, which pools refuse before they pad", inputs[0])
     return _into_spatial_pads(op, m, padding, inputs, window=m.attribute(m.root, "kernel_shape"), **changed)
 

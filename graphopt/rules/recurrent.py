@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphopt import ir
-from graphopt.analysis.fills import is_number
+from graphopt.analysis.shape_inference.fills import is_number
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 

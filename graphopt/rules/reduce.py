@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphopt import ir
-from graphopt.analysis import dims
+from graphopt.analysis import symbolic
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules.support import numeric_safety
@@ -25,7 +25,7 @@ def count_axes_from_front(op: Builder, m: Match, x: ir.Value, a: tuple[ir.Value,
     axes, written, shape = axes_of(m, m.root), ints_of(m, m.root, 1, "axes", ()), m.shape(x)
     if not axes or not written or shape is None:
         return m.no("axes or rank unknown", x)
-    if min(written) >= 0 or all(map(dims.known_nonzero, shape)):
+    if min(written) >= 0 or all(map(symbolic.known_nonzero, shape)):
         return m.no("onnxruntime reduces the shape", x)
     is_mean_of_last = m.root.op_type == "ReduceMean" and axes[-1] == len(shape) - 1
     if is_mean_of_last and any(node.op_type in _NORMALIZE for node in ir.readers(m.root.outputs[0])):

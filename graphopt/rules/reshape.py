@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt import ir
-from graphopt.analysis import dims
+from graphopt.analysis import symbolic
 from graphopt.context import Refusal
 from graphopt.ops import traits
 from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
@@ -50,12 +50,14 @@ def materialize_reshape_shape(op: Builder, m: Match, x: ir.Value, shape: ir.Valu
     return m.no("two dims or more are unknown", shape) if axis is None else op.Flatten(x, axis=axis)
 
 
-def _flatten_axis(m: Match, source: tuple[dims.Dim, ...] | None, result: tuple[dims.Dim, ...]) -> int | None:
+def _flatten_axis(
+    m: Match, source: tuple[symbolic.Dim, ...] | None, result: tuple[symbolic.Dim, ...]
+) -> int | None:
     """The axis of the Flatten that makes ``result`` of ``source``."""
     if source is None or len(result) != 2:
         return None
     for axis in range(len(source) + 1):
-        sides = dims.product(source[:axis]), dims.product(source[axis:])
+        sides = symbolic.product(source[:axis]), symbolic.product(source[axis:])
         if same_shape(m, sides, result):
             return axis
     return None
@@ -133,7 +135,7 @@ def _copies_nothing(m: Match, x: ir.Value, y: ir.Value, node: ir.Node) -> bool:
         return False
     shared = min(len(source), len(middle))
     return all(
-        dims.known_nonzero(dim) or (axis < shared and m.cx.facts.dim_equal(source[axis], middle[axis]))
+        symbolic.known_nonzero(dim) or (axis < shared and m.cx.facts.dim_equal(source[axis], middle[axis]))
         for axis, dim in enumerate(told)
     )
 
@@ -166,7 +168,7 @@ def _viewed(m: Match, value: ir.Value) -> ir.Value:
 def _transposed_and_maybe_empty(m: Match, value: ir.Value) -> bool:
     shape = m.shape(value)
     return producer_of(value, "Transpose") is not None and (
-        shape is None or not all(dims.known_nonzero(dim) for dim in shape)
+        shape is None or not all(symbolic.known_nonzero(dim) for dim in shape)
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.analysis import dims
+from graphopt.analysis import symbolic
 from graphopt.context import Dim, Refusal
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
@@ -213,12 +213,12 @@ def _domain(
     own = lacks is None
     standard = unavailable(m, _ROTARY, whole.source, domain="", since=_STANDARD_SINCE) is None
     alike = m.cx.facts.dim_equal(table[0], shape[0])
-    if own and (shared or (not standard and dims.known_nonzero(shape[0]) and m.version >= _ALLOWS_ZERO)):
+    if own and (shared or (not standard and symbolic.known_nonzero(shape[0]) and m.version >= _ALLOWS_ZERO)):
         return ir.MICROSOFT
     if standard and alike:
         return ""
     if lacks is None:
-        batch = dims.declared_name(shape[0])
+        batch = symbolic.declared_name(shape[0])
         hint = "give all of a batch the same positions; --dim fixes a batch that is always 1"
         if batch is not None:
             hint += f", --dim-range {batch}=1: says that it is never empty"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphopt import ir
-from graphopt.analysis import dims
+from graphopt.analysis import symbolic
 from graphopt.rewrite import Exact, Match, Outcome, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules.support.axes import axis_of
@@ -33,7 +33,7 @@ def collapse_slices(op: Builder, m: Match, x: ir.Value, a: object, b: object) ->
     return m.no("steps need opset 10") if result is None else result
 
 
-def _compose(first: Range, second: Range, size: dims.Dim) -> Range | None:
+def _compose(first: Range, second: Range, size: symbolic.Dim) -> Range | None:
     """The range that takes ``second`` of ``first`` of an axis of ``size``."""
     if isinstance(size, int):
         taken = first.of(size)
@@ -66,7 +66,7 @@ def slice_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...], rest: objec
     if len(ranges) != 1 or ranges[0].axis != axis or ranges[0].step != 1:
         return m.no("it takes something else than a range of the concatenated axis")
     start, end = _end(ranges[0].start, shape[axis]), _end(ranges[0].end, shape[axis])
-    at: dims.Dim = 0
+    at: symbolic.Dim = 0
     for x in xs:
         part = m.shape(x)
         if part is None:
@@ -77,8 +77,8 @@ def slice_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...], rest: objec
     return m.no("it does not take exactly one operand", concat)
 
 
-def _end(bound: int, size: dims.Dim) -> dims.Dim:
+def _end(bound: int, size: symbolic.Dim) -> symbolic.Dim:
     """Where ``bound`` stands on an axis of ``size``: clamped at the end, counted from there if negative."""
     if bound < 0:
         return size + bound
-    return dims.dim_min(bound, size)
+    return symbolic.dim_min(bound, size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphopt import ir
-from graphopt.analysis.dims import Dim, symbols
+from graphopt.analysis.symbolic import Dim, symbols
 from graphopt.context import Facts
 
 

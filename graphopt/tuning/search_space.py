@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from graphopt import ir
 from graphopt.context import Action, Context
-from graphopt.ops import native
+from graphopt.ops import dialects
 from graphopt.ort.devices import Device
 from graphopt.ort.session_options import SessionChoice
 from graphopt.passes.base import Pass
@@ -84,7 +84,7 @@ class KernelRecorder(PassInstrumentation):
     def rewrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
         """Note the calls."""
         for node in made:
-            if node.domain == native.DOMAIN:
+            if node.domain == dialects.NATIVE_DOMAIN:
                 self.places.setdefault(node.op_type, {})[RewriteSite(action.owner, action.node)] = None
 
     def groups(self) -> list[Group]:

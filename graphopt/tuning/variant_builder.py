@@ -13,7 +13,7 @@ from graphopt.errors import GraphoptError
 from graphopt.fusion.library import Libraries
 from graphopt.instrument.report import Dropped
 from graphopt.instrument.summary import Summary
-from graphopt.ops import native
+from graphopt.ops import dialects
 from graphopt.ort.session import Source
 from graphopt.ort.session_options import SessionChoice
 from graphopt.passes.pipeline import Pipeline
@@ -170,7 +170,7 @@ class VariantBuilder:
 
     def _library(self, model: ir.Model) -> SessionChoice:
         """The kernels of ``model``: a library that has all of them, as that of the model with all groups."""
-        names = {key[1] for key in model.functions if key[0] == native.DOMAIN}
+        names = {key[1] for key in model.functions if key[0] == dialects.NATIVE_DOMAIN}
         if not names:
             return SessionChoice()
         found = next((built for built in self._built if names.issubset(built.kernels)), None)

@@ -23,8 +23,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt import ir
-from graphopt.analysis.dims import Bound, Dim, bounds, evaluate, symbols
-from graphopt.analysis.shapes import ShapeFacts
+from graphopt.analysis.shape_inference.shape_facts import ShapeFacts
+from graphopt.analysis.symbolic import Bound, Dim, bounds, evaluate, symbols
 
 Feeds = dict[str, Any]
 Ranges = dict[str, tuple[Bound, Bound]]

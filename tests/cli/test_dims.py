@@ -178,7 +178,7 @@ def test_numbers_that_are_none_are_refused_before_any_work(
     def refuse(*arguments: object, **more: object) -> None:
         raise AssertionError("work began")
 
-    monkeypatch.setattr("graphopt.ir.sources.load", refuse)
+    monkeypatch.setattr("graphopt.ir.io.interop.load", refuse)
     for option in (
         *(
             f"--dim=N={number}",

@@ -12,7 +12,7 @@ from graphopt import ir
 from graphopt.errors import InvalidModel
 from graphopt.fusion.groups import digest, groups_of, name_of, signatures_of
 from graphopt.fusion.signature import Signature, Tensor
-from graphopt.ops import native
+from graphopt.ops import dialects
 from tests.support import parse
 from tests.transforms.test_fuse_groups import GROUPS, fused
 
@@ -72,13 +72,13 @@ def test_nodes_that_break_their_operators_have_no_kernel(node: str) -> None:
     proto = ir.to_proto(model)
     body = proto.graph
     function = onnx.helper.make_function(
-        native.DOMAIN, "f", ["x"], ["y"], list(body.node), [onnx.helper.make_opsetid("", 17)]
+        dialects.NATIVE_DOMAIN, "f", ["x"], ["y"], list(body.node), [onnx.helper.make_opsetid("", 17)]
     )
     signature = Signature((Tensor.parse("f32[d0]"),), (Tensor.parse("f32[d0]"),))
-    found = ir.from_proto(_calling(proto, function)).functions[native.DOMAIN, "f", ""]
+    found = ir.from_proto(_calling(proto, function)).functions[dialects.NATIVE_DOMAIN, "f", ""]
     name = function.name = name_of(found, signature)
     made = _calling(proto, function)
-    made.metadata_props.add(key=native.SIGNATURES, value=json.dumps({name: signature.to_dict()}))
+    made.metadata_props.add(key=dialects.KERNEL_SIGNATURES, value=json.dumps({name: signature.to_dict()}))
     (group,) = groups_of(ir.from_proto(made))
     assert group.kernel is None and group.reason != "it was changed after it was made"
 
@@ -88,9 +88,9 @@ def _calling(proto: onnx.ModelProto, function: onnx.FunctionProto) -> onnx.Model
     made = onnx.ModelProto()
     made.CopyFrom(proto)
     del made.graph.node[:]
-    made.graph.node.append(onnx.helper.make_node(function.name, ["x"], ["y"], domain=native.DOMAIN))
+    made.graph.node.append(onnx.helper.make_node(function.name, ["x"], ["y"], domain=dialects.NATIVE_DOMAIN))
     made.functions.append(function)
-    made.opset_import.add(domain=native.DOMAIN, version=1)
+    made.opset_import.add(domain=dialects.NATIVE_DOMAIN, version=1)
     return made
 
 

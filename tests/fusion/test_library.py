@@ -16,7 +16,7 @@ from graphopt.fusion.backends.c import build as building
 from graphopt.fusion.groups import groups_of
 from graphopt.fusion.inventory import writing_library
 from graphopt.fusion.library import Libraries, libraries_for
-from graphopt.ops import native
+from graphopt.ops import dialects
 from graphopt.ort.devices import Device
 from tests.fusion.backends.c.runtime.samples import compiled
 from tests.fusion.models import TWO, grouped, spoil
@@ -35,7 +35,7 @@ def _store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def calls(model: ir.Model) -> int:
-    return sum(node.domain == native.DOMAIN for node in model.graph)
+    return sum(node.domain == dialects.NATIVE_DOMAIN for node in model.graph)
 
 
 def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ def test_what_can_not_be_built_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     (function, *_) = model.functions.values()
     next(node for node in function if node.op_type == "Mul").op_type = "Sub"
     assert "it was changed after it was made" in libraries_for(model, settings).remarks[0]
-    model.metadata_props[native.SIGNATURES] = "{"
+    model.metadata_props[dialects.KERNEL_SIGNATURES] = "{"
     assert "can't be read" in libraries_for(model, settings).remarks[0]
 
 
@@ -212,14 +212,14 @@ def test_executors_run_kernels_in_all_plans(compile: str, monkeypatch: pytest.Mo
     executor.run(FEEDS)
     assert executor.last_plan == "static-1"
     static = graphopt.last_executed_optimized_graph()
-    assert static.metadata_props[native.SIGNATURES].count("f32[2,64]") > 0
+    assert static.metadata_props[dialects.KERNEL_SIGNATURES].count("f32[2,64]") > 0
     wide = {**FEEDS, "x": np.ones((5, 64), np.float32)}
     for _ in range(2):
         executor.run(wide)
         executor.wait()
     executor.run(wide)
     assert executor.last_plan == "dynamic-1"
-    assert "d0" in executor.graph_for(wide).metadata_props[native.SIGNATURES]
+    assert "d0" in executor.graph_for(wide).metadata_props[dialects.KERNEL_SIGNATURES]
     state = executor.debug_state()
     assert not state.remarks and all(len(plan.kernels) == 2 for plan in state.plans if plan.hits)
     assert "nodes, 2 native kernels" in str(state)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graphopt import ir
-from graphopt.analysis.dims import symbol
+from graphopt.analysis.symbolic import symbol
 from graphopt.driver import context_for
 from graphopt.fusion import lower
 from graphopt.fusion.loop_nest import CantFuse

@@ -9,7 +9,7 @@ from onnx import TensorProto, helper, inliner
 from graphopt import ir
 from graphopt.context import Options
 from graphopt.driver import Job, make_pipeline
-from graphopt.ops import native
+from graphopt.ops import dialects
 from tests.support import parse
 
 ATTENTION = """g (float[B, 6, 8] q, float[B, 6, 8] k, float[B, 6, 8] v, float[B, 6, 6] mask) => (float[B, 6, 8] y, float[B, 6, 8] z)
@@ -137,7 +137,7 @@ def test_groups_of_operators_whose_domain_is_not_imported_are_the_same_again() -
 
 def test_groups_are_numbered_in_the_order_of_their_calls() -> None:
     model = onnx.ModelProto.FromString(optimized(ir.to_bytes(parse(NAMES, ir_version=10))))
-    names = [node.name for node in model.graph.node if node.domain == native.DOMAIN]
+    names = [node.name for node in model.graph.node if node.domain == dialects.NATIVE_DOMAIN]
     assert names == [f"group_{number}" for number in range(len(names))] and len(names) > 2
 
 

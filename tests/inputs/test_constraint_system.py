@@ -208,7 +208,7 @@ def test_contradictions_are_left_out() -> None:
 
 
 def dims(*names: str):
-    from graphopt.analysis.dims import symbol
+    from graphopt.analysis.symbolic import symbol
 
     return [symbol(name) for name in names]
 

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from graphopt import ir
 from graphopt.errors import ResourceLimit, UsageError
-from graphopt.ir import io as ir_io
+from graphopt.ir.io import load as ir_io
 from tests.ir.models import chain, external, floats, model, run, weight
 from tests.support import parse
 

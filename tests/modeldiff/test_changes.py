@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from graphopt.ir.text import Operand
+from graphopt.ir.printer import Operand
 from graphopt.modeldiff.causes import attribute
 from graphopt.modeldiff.changes import Change, by_key, difference
 from graphopt.modeldiff.printing import WIDTH, print_changes

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphopt.ir.order import cycle_of
+from graphopt.ir.topological_order import cycle_of
 from graphopt.partitioning.convex import convex_groups, trimmed
 
 Feeds = list[list[int]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import graphopt
 from graphopt import ir
-from graphopt.analysis.dims import symbol
+from graphopt.analysis.symbolic import symbol
 from graphopt.context import Options
 from graphopt.driver import context_for
 from graphopt.passes.onnx_ir import OnnxIrPass

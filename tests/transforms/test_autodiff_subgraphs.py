@@ -11,7 +11,7 @@ from onnx import helper
 
 from graphopt import ir
 from graphopt.driver import context_for
-from graphopt.ops import autodiff
+from graphopt.ops import dialects
 from graphopt.partitioning.requires_grad import noted
 from tests.support import agree, ops, parse, run_pipeline
 
@@ -30,7 +30,7 @@ def created(model: ir.Model | str, options: str = "") -> ir.Model:
 
 def groups(model: ir.Model) -> list[list[str]]:
     """Operators of the groups, without constants."""
-    assert all(key[0] == autodiff.GROUPS for key in model.functions)
+    assert all(key[0] == dialects.AUTODIFF_GROUPS for key in model.functions)
     return [
         [node.op_type for node in function.graph if node.op_type != "Constant"]
         for function in model.functions.values()
@@ -38,7 +38,7 @@ def groups(model: ir.Model) -> list[list[str]]:
 
 
 def call(model: ir.Model) -> ir.Node:
-    (found,) = [node for node in ir.walk_nodes(model.graph) if node.domain == autodiff.GROUPS]
+    (found,) = [node for node in ir.walk_nodes(model.graph) if node.domain == dialects.AUTODIFF_GROUPS]
     return found
 
 

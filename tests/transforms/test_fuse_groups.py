@@ -8,7 +8,7 @@ import graphopt
 from graphopt import ir
 from graphopt.driver import context_for, make_pipeline
 from graphopt.fusion.groups import Group, groups_of
-from graphopt.ops import native
+from graphopt.ops import dialects
 from tests.support import ATTENTION_STEPS, parse
 
 
@@ -149,7 +149,7 @@ def test_it_is_left_alone(name: str) -> None:
     text, op = LEFT[name]
     model, groups = fused(text)
     assert not groups and op in ops(model.graph)
-    assert native.SIGNATURES not in model.metadata_props
+    assert dialects.KERNEL_SIGNATURES not in model.metadata_props
 
 
 @pytest.mark.parametrize("policy", ["fusion", "autodiff"])

@@ -10,7 +10,7 @@ import pytest
 from graphopt import ir
 from graphopt.api import context_for
 from graphopt.context import Observer, Refusal
-from graphopt.ops import guards
+from graphopt.ops import dialects
 from graphopt.profile import Seen
 from graphopt.profile.annotations import asserted, is_note, note
 from tests.support import agree, ops, parse, run_pipeline
@@ -62,7 +62,7 @@ def _said(text: str, **seen: Seen) -> _Heard:
 
 def _assertions(model: ir.Model) -> dict[str, str]:
     found = {}
-    for node in guards.guards_of(model):
+    for node in dialects.guards_of(model):
         value = node.inputs[0]
         assert value is not None and value.name is not None
         found[value.name] = str(asserted(node))

@@ -6,7 +6,7 @@ import pytest
 
 from graphopt import api, ir
 from graphopt.fusion.groups import groups_of
-from graphopt.ops import native
+from graphopt.ops import dialects
 from tests.fusion.models import TWO, grouped
 
 #: A product with one, which passes remove.
@@ -33,7 +33,9 @@ def test_a_changed_group_has_another_name_and_a_kernel(pipeline: str) -> None:
     found, report = api.optimize(model, pipeline=pipeline)
     assert len(names(found)) == 2 and same in names(found) and changed not in names(found)
     assert all(group.kernel is not None for group in groups_of(found))
-    assert sorted(node.op_type for node in found.graph if node.domain == native.DOMAIN) == names(found)
+    assert sorted(node.op_type for node in found.graph if node.domain == dialects.NATIVE_DOMAIN) == names(
+        found
+    )
     assert pipeline == "native" or "1 native group changed, so called otherwise" in list(report.notes())
     again, report = api.optimize(found, pipeline=pipeline)
     assert names(again) == names(found) and not any("called otherwise" in note for note in report.notes())
@@ -57,7 +59,7 @@ def test_groups_that_become_the_same_become_one() -> None:
     assert len(names(model)) == 2
     found, _ = api.optimize(model, pipeline="peephole")
     assert len(names(found)) == 1
-    assert sum(node.domain == native.DOMAIN for node in found.graph) == 2
+    assert sum(node.domain == dialects.NATIVE_DOMAIN for node in found.graph) == 2
 
 
 def test_another_opset_leaves_groups_their_kernels() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 import graphopt
 from graphopt import ir
-from graphopt.ops import autodiff
+from graphopt.ops import dialects
 from tests.support import ops, parse, run_pipeline
 
 DOMAINS = ', "graphopt.ad" : 1'
@@ -86,7 +86,7 @@ def test_noted_zeros_and_near_misses() -> None:
     for note, expected in (("true", ["Identity"]), ("false", ["Add"]), (None, ["Add"])):
         model = parse(text, domains=DOMAINS)
         if note is not None:
-            model.graph.inputs[1].metadata_props[autodiff.UNDEFINED] = note
+            model.graph.inputs[1].metadata_props[dialects.UNDEFINED] = note
         run_pipeline(model, "lower-grad-of")
         assert ops(model) == expected
     # another domain, and a region with inputs of its own, are none of ours
@@ -125,7 +125,7 @@ def test_regions_in_regions_bodies_and_functions() -> None:
     ir.verify(model)
     assert ops(model) == ["Back", "Mul", "If"]
     names = {
-        node.op_type for graph in ir.graphs_of(model) for node in graph if node.domain == autodiff.DOMAIN
+        node.op_type for graph in ir.graphs_of(model) for node in graph if node.domain == dialects.AD_DOMAIN
     }
     assert not names
     plain = parse(
@@ -149,10 +149,10 @@ def test_notes_are_forgotten_everywhere() -> None:
     values = [value for graph in ir.graphs_of(model) for value in ir.values_of(graph)]
     assert len(values) == 9
     for value in values:
-        notes = {f"{autodiff.PROFILE}shape": "2", autodiff.UNDEFINED: "true", "own": "stays"}
+        notes = {f"{dialects.PROFILE_NOTES}shape": "2", dialects.UNDEFINED: "true", "own": "stays"}
         value.metadata_props.update(notes)
     run_pipeline(model, "clear-profile")
-    assert all(set(value.metadata_props) == {autodiff.UNDEFINED, "own"} for value in values)
+    assert all(set(value.metadata_props) == {dialects.UNDEFINED, "own"} for value in values)
     _, cx = run_pipeline(model, "clear-undefinedness")
     assert all(set(value.metadata_props) == {"own"} for value in values)
     assert cx.edit.counts == {"forget": len(values)}

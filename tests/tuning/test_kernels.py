@@ -13,7 +13,7 @@ from graphopt import api, config, ir
 from graphopt.cli.main import main
 from graphopt.driver import Job, copy, make_options, make_pipeline
 from graphopt.fusion.library import Libraries, libraries_for
-from graphopt.ops import native
+from graphopt.ops import dialects
 from graphopt.ort.session_options import SessionChoice
 from graphopt.rewrite.filter import Place
 from graphopt.timing.ratios import Band
@@ -96,7 +96,7 @@ def workshop(folder: Path, libraries: Libraries | None = None) -> VariantBuilder
 
 
 def calls(model: ir.Model) -> int:
-    return sum(node.domain == native.DOMAIN for node in model.graph)
+    return sum(node.domain == dialects.NATIVE_DOMAIN for node in model.graph)
 
 
 @compiled

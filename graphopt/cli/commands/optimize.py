@@ -333,10 +333,10 @@ def _write_to_stdout(model: ir.Model) -> int:
 
 def _check_guards(model: ir.Model, report: Report) -> None:
     """No runtime knows guards; where there are some that the original did not have, nothing is written."""
-    from graphopt.ops.guards import DOMAIN, GUARD, guards_of
+    from graphopt.ops.dialects import GUARD, GUARD_DOMAIN, guards_of
 
     count = len(guards_of(model))
-    if count > report.original.ops.get(f"{DOMAIN}::{GUARD}", 0):
+    if count > report.original.ops.get(f"{GUARD_DOMAIN}::{GUARD}", 0):
         raise UsageError(
             f"the optimized model has {counted(count, 'guard')} left, and no runtime knows them",
             hint="graphopt dump --pass-by-pass shows such models; leave out insert-guards to write one",

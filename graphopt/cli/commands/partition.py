@@ -15,7 +15,7 @@ from graphopt.cli.parameters import Count, reads_data, split_some, writes
 from graphopt.util.tables import Table, counted, human_bytes
 
 if TYPE_CHECKING:
-    from graphopt.analysis.dims import Dim
+    from graphopt.analysis.symbolic import Dim
     from graphopt.partitioning.partitioned import Group, Partitioned, Port
 
 EXAMPLE = """

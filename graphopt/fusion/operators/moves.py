@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphopt import ir
-from graphopt.analysis.dims import Dim, product
+from graphopt.analysis.symbolic import Dim, product
 from graphopt.context import Context
 from graphopt.fusion.loop_nest import ONLY, CantFuse, Index, Map
 from graphopt.fusion.loops.builder import Body, Term

@@ -19,8 +19,8 @@ from typing import Any
 
 import onnx
 
+from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.json.faults import Fault, nearest, quoted
-from graphopt.ir.onnxir import onnx_ir
 
 #: Element types whose short names in onnx-ir tell too little.
 _NAMES = {onnx_ir.DataType.BOOL: "bool", onnx_ir.DataType.STRING: "str"}

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.analysis import dims
-from graphopt.analysis.dims import Dim
+from graphopt.analysis import symbolic
+from graphopt.analysis.symbolic import Dim
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.matcher import Match
 from graphopt.rules.support.operands import int_of, ints_of, operand
@@ -82,7 +82,7 @@ def _size_one_axes(m: Match, data: ir.Value) -> tuple[int, ...] | None:
 
 
 def _may_be_one(dim: Dim) -> bool:
-    low, high = dims.bounds(dim)
+    low, high = symbolic.bounds(dim)
     return low <= 1 <= high
 
 

@@ -6,7 +6,7 @@ from collections.abc import Container, Sequence
 from typing import Any
 
 from graphopt import ir
-from graphopt.analysis.dims import Dim
+from graphopt.analysis.symbolic import Dim
 from graphopt.context import Refusal
 from graphopt.rewrite.matcher import Match
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from graphopt import ir
-from graphopt.analysis import dims
+from graphopt.analysis import symbolic
 from graphopt.ops import traits
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.matcher import Match
@@ -192,8 +192,8 @@ def axis_behind(m: Match, view: ir.Node, axis: int) -> int | None:
     source, result = m.shape(view.inputs[0]), m.shape(view.outputs[0])
     if source is None or result is None:
         return None
-    wanted = dims.product(source[:axis]), source[axis]
+    wanted = symbolic.product(source[:axis]), source[axis]
     for place, dim in enumerate(result):
-        if same_shape(m, (dims.product(result[:place]), dim), wanted):
+        if same_shape(m, (symbolic.product(result[:place]), dim), wanted):
             return place
     return None

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from graphopt import ir
-from graphopt.analysis import dims
-from graphopt.analysis.dims import Dim
+from graphopt.analysis import symbolic
+from graphopt.analysis.symbolic import Dim
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.matcher import Match
 
@@ -48,7 +48,7 @@ def reshape_target(
         return None
     if -1 in target:
         others = [dim for dim, told in zip(result, target, strict=True) if told != -1]
-        if not all(dims.known_nonzero(dim) or dim in nonzero for dim in others):
+        if not all(symbolic.known_nonzero(dim) or dim in nonzero for dim in others):
             return None
     return tuple(target)
 

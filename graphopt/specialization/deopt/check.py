@@ -10,7 +10,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.ops import guards
+from graphopt.ops import dialects
 from graphopt.profile import Guard, Seen
 from graphopt.profile.annotations import assertion
 from graphopt.profile.value_profile import ANY, is_symbol
@@ -96,7 +96,7 @@ def _asserted(seen: Seen, value: ir.Value, writer: Writer) -> ir.Value:
         data = np.array(ints, dtype.numpy()).reshape(sizes)
         return writer.edit.constant(writer.edit.model.graph, data, f"{value.name}_seen")
     node = writer.edit.make_node(
-        guards.GUARD, [value], assertion(seen), domain=guards.DOMAIN, name=f"{value.name}_guard"
+        dialects.GUARD, [value], assertion(seen), domain=dialects.GUARD_DOMAIN, name=f"{value.name}_guard"
     )
     writer.edit.append(writer.graph, node)
     writer.edit.import_domain(node)

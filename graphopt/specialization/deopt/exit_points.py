@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from graphopt import ir
 from graphopt.driver import context_for, copy
 from graphopt.errors import UnsupportedModel, UsageError, unknown
-from graphopt.ops import guards
+from graphopt.ops import dialects
 from graphopt.profile import Profile, Seen, check_profile
 from graphopt.profile.annotations import asserted, note
 from graphopt.specialization.data_dependent import unforeseen
@@ -58,7 +58,7 @@ def places_of_guards(model: ir.Model) -> tuple[ir.Model, list[Place]]:
     unguarded: dict[ir.Value, ir.Value] = {}
     last: dict[ir.Graph, ir.Node | None] = {}
     for graph, node in _steps(general):
-        value = node.inputs[0] if node is not None and guards.is_guard(node) and node.inputs else None
+        value = node.inputs[0] if node is not None and dialects.is_guard(node) and node.inputs else None
         if node is None or value is None:
             last[graph] = node
             continue

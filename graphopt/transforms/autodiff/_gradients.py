@@ -6,20 +6,20 @@ from collections import deque
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.ops import autodiff
+from graphopt.ops import dialects
 
 
 def is_gradient_node(node: ir.Node, op_type: str) -> bool:
     """Whether ``node`` is the operator ``op_type`` of gradients."""
-    return node.domain == autodiff.DOMAIN and node.op_type == op_type
+    return node.domain == dialects.AD_DOMAIN and node.op_type == op_type
 
 
 def is_zero(value: ir.Value | None) -> bool:
     """Whether ``value`` is known to be a zero gradient; one that is left out is."""
-    if value is None or value.metadata_props.get(autodiff.UNDEFINED) == "true":
+    if value is None or value.metadata_props.get(dialects.UNDEFINED) == "true":
         return True
     node = value.producer()
-    return node is not None and is_gradient_node(node, autodiff.ZERO)
+    return node is not None and is_gradient_node(node, dialects.ZERO)
 
 
 def walk_gradients(model: ir.Model, cx: Context, owner: str, *, lower: bool) -> None:
@@ -31,9 +31,9 @@ def walk_gradients(model: ir.Model, cx: Context, owner: str, *, lower: bool) -> 
         pending = deque(graph)
         while pending:
             node = pending.popleft()
-            if is_gradient_node(node, autodiff.GRAD_OF):
+            if is_gradient_node(node, dialects.GRAD_OF):
                 pending.extendleft(reversed(_region(node, cx, owner, lower)))
-            elif is_gradient_node(node, autodiff.ADD) and 0 < len(node.inputs) < 3:
+            elif is_gradient_node(node, dialects.AUTOGRAD_ADD) and 0 < len(node.inputs) < 3:
                 _sum(node, cx, owner, lower)
 
 
@@ -55,7 +55,7 @@ def _region(node: ir.Node, cx: Context, owner: str, lower: bool) -> list[ir.Node
         return []
     if zero:
         made = [
-            cx.edit.make_node(autodiff.ZERO, [like], domain=autodiff.DOMAIN, name=ir.label(node))
+            cx.edit.make_node(dialects.ZERO, [like], domain=dialects.AD_DOMAIN, name=ir.label(node))
             for like in likes
         ]
         cx.edit.insert_before(node, made)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.ops import autodiff
+from graphopt.ops import dialects
 from graphopt.passes.base import Pass
 
 
@@ -25,4 +25,4 @@ class ClearUndefinedness(Pass):
         """Forget the facts of all values."""
         for graph in ir.graphs_of(model):
             for value in ir.values_of(graph):
-                cx.edit.forget(value, lambda key: key == autodiff.UNDEFINED)
+                cx.edit.forget(value, lambda key: key == dialects.UNDEFINED)

@@ -8,7 +8,7 @@ from typing import ClassVar
 from graphopt import ir
 from graphopt.autodiff.wrt import ALL
 from graphopt.context import Context, Refusal
-from graphopt.ops import autodiff
+from graphopt.ops import dialects
 from graphopt.partitioning.autodiff import AutodiffPolicy
 from graphopt.partitioning.outlining import FUNCTIONS_SINCE, outline_groups
 from graphopt.partitioning.propose import Partition, propose_all
@@ -69,7 +69,7 @@ def make_functions(cx: Context, groups: list[Partition], policy: AutodiffPolicy)
     if not groups:
         return []
     wanted = policy.wanted
-    made = outline_groups(cx, groups, autodiff.GROUPS, policy, variables=wanted)
+    made = outline_groups(cx, groups, dialects.AUTODIFF_GROUPS, policy, variables=wanted)
     for function, call in made.values():
         for value, inner in zip(call.outputs, function.outputs, strict=True):
             if inner in wanted:
@@ -82,4 +82,4 @@ def make_functions(cx: Context, groups: list[Partition], policy: AutodiffPolicy)
 
 
 def _note(cx: Context, value: ir.Value, wanted: bool) -> None:
-    cx.edit.note(value, autodiff.REQUIRES_GRAD, str(wanted).lower())
+    cx.edit.note(value, dialects.REQUIRES_GRAD, str(wanted).lower())

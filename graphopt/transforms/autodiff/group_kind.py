@@ -11,7 +11,7 @@ from graphopt import ir
 from graphopt.autodiff.wrt import ALL
 from graphopt.context import Context
 from graphopt.errors import unknown
-from graphopt.ops import autodiff
+from graphopt.ops import dialects
 from graphopt.partitioning.autodiff import AutodiffPolicy
 from graphopt.partitioning.outlining import FUNCTIONS_SINCE
 from graphopt.partitioning.propose import Partition, Proposal, propose_all
@@ -36,7 +36,7 @@ class AutodiffGroups:
     profile: Profile | None = None
 
     name: ClassVar[str] = "autodiff"
-    domain: ClassVar[str] = autodiff.GROUPS
+    domain: ClassVar[str] = dialects.AUTODIFF_GROUPS
 
     @property
     def outlining_pass(self) -> CreateAutodiffSubgraphs:
@@ -105,4 +105,4 @@ def _note(profile: Profile, model: ir.Model, cx: Context) -> None:
     for value in model.graph.inputs:
         wanted = profile.requires_grad.get(value.name or "")
         if wanted is not None:
-            cx.edit.note(value, autodiff.REQUIRES_GRAD, str(wanted).lower())
+            cx.edit.note(value, dialects.REQUIRES_GRAD, str(wanted).lower())

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context, Refusal
-from graphopt.ops import autodiff
+from graphopt.ops import dialects
 from graphopt.partitioning.duplicates import executed
 from graphopt.passes.base import Pass
 
@@ -34,7 +34,7 @@ class InlineAutodiffSubgraphs(Pass):
         small = {
             key: function
             for key, function in model.functions.items()
-            if key[0] == autodiff.GROUPS and executed(function.graph, self.minimum) < self.minimum
+            if key[0] == dialects.AUTODIFF_GROUPS and executed(function.graph, self.minimum) < self.minimum
         }
         if not small:
             return

@@ -13,7 +13,7 @@ from typing import ClassVar
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.errors import NotFused
-from graphopt.ops import native
+from graphopt.ops import dialects
 from graphopt.passes.base import Pass
 from graphopt.rewrite.explain import Missed, groups_in, is_fused, main_node, missed_in, native_calls
 from graphopt.rewrite.partial_match import display_name
@@ -63,7 +63,10 @@ class _Scope:
 
 def _check(scope: _Scope, model: ir.Model, rules: Sequence[Rule], cx: Context) -> None:
     inside = {
-        node for key, function in model.functions.items() if key[0] == native.DOMAIN for node in function
+        node
+        for key, function in model.functions.items()
+        if key[0] == dialects.NATIVE_DOMAIN
+        for node in function
     }
     everywhere = [group for group in groups_in(model, rules) if not inside.issuperset(group)]
     everywhere += [[call] for call in native_calls(model)]

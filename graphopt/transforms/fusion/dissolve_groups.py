@@ -9,7 +9,7 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.fusion.groups import note_signatures, signatures_of
 from graphopt.numerics import Numerics
-from graphopt.ops import native
+from graphopt.ops import dialects
 from graphopt.partitioning.outlining import COPIED_BYTES
 from graphopt.passes.base import Pass
 
@@ -48,7 +48,7 @@ def why_no_groups(model: ir.Model, cx: Context) -> str | None:
 
 def dissolve(model: ir.Model, cx: Context) -> None:
     """Put the nodes of all groups back where they are called."""
-    groups = [key for key in model.functions if key[0] == native.DOMAIN]
+    groups = [key for key in model.functions if key[0] == dialects.NATIVE_DOMAIN]
     if not groups:
         return
     for key in groups:

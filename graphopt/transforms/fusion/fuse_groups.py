@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
-from graphopt.analysis.dims import declared_name
+from graphopt.analysis.symbolic import declared_name
 from graphopt.context import Context, Refusal
 from graphopt.fusion.groups import name_of, note_signatures, signatures_of
 from graphopt.fusion.normalize_axes import count_axes_from_front
 from graphopt.fusion.policy import FusionPolicy, Shapes
 from graphopt.fusion.propose import is_inside, propose_kernels
 from graphopt.fusion.signature import Signature
-from graphopt.ops import native
+from graphopt.ops import dialects
 from graphopt.partitioning.outlining import FUNCTIONS_SINCE, outline_groups
 from graphopt.partitioning.propose import Partition
 from graphopt.passes.base import Pass
@@ -96,12 +96,12 @@ def make_groups(
         if ir.constant_of(value) is not None and not is_inside(value, group)
     }
     calls = {}
-    made = outline_groups(cx, groups, native.DOMAIN, policy, variables=variables)
+    made = outline_groups(cx, groups, dialects.NATIVE_DOMAIN, policy, variables=variables)
     for group, (function, call) in made.items():
         inputs = [value for value in call.inputs if value is not None]
         signature = Signature.of(inputs, function.outputs, cx)
         name = name_of(function, signature)
-        known = cx.model.functions.get((native.DOMAIN, name, ""))
+        known = cx.model.functions.get((dialects.NATIVE_DOMAIN, name, ""))
         if known is None:
             cx.edit.rename_function(function, [call], name)
         else:
@@ -128,6 +128,6 @@ def _declare(value: ir.Value, cx: Context) -> None:
 def _forget_declarations(model: ir.Model) -> None:
     """Declare no types inside of groups: signatures have those of the interface, and the rest follows."""
     for key, function in model.functions.items():
-        if key[0] == native.DOMAIN:
+        if key[0] == dialects.NATIVE_DOMAIN:
             for value in (*function.inputs, *(output for node in function for output in node.outputs)):
                 value.type = value.shape = None

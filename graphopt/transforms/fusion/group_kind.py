@@ -7,11 +7,11 @@ from functools import cached_property
 from typing import ClassVar
 
 from graphopt import ir
-from graphopt.analysis.dims import Dim
+from graphopt.analysis.symbolic import Dim
 from graphopt.context import Context
 from graphopt.fusion.policy import FusionPolicy, Shapes
 from graphopt.fusion.propose import kernel_inputs, propose_kernels
-from graphopt.ops import native
+from graphopt.ops import dialects
 from graphopt.partitioning.propose import Partition, Proposal
 from graphopt.transforms.fusion.dissolve_groups import dissolve
 from graphopt.transforms.fusion.fuse_groups import FuseGroups
@@ -30,7 +30,7 @@ class FusionGroups:
     shapes: Shapes = Shapes.ANY
 
     name: ClassVar[str] = "fusion"
-    domain: ClassVar[str] = native.DOMAIN
+    domain: ClassVar[str] = dialects.NATIVE_DOMAIN
 
     @property
     def outlining_pass(self) -> FuseGroups:

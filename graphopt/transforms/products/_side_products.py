@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.analysis.dims import product
+from graphopt.analysis.symbolic import product
 from graphopt.context import Context, Dim
 from graphopt.rewrite.builder import Builder
 from graphopt.rules.support.quantized import is_quantizer

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.ops import autodiff
+from graphopt.ops import dialects
 from graphopt.passes.base import Pass
 
 
@@ -24,4 +24,4 @@ class ClearProfile(Pass):
         """Forget the notes of all values."""
         for graph in ir.graphs_of(model):
             for value in ir.values_of(graph):
-                cx.edit.forget(value, lambda key: key.startswith(autodiff.PROFILE))
+                cx.edit.forget(value, lambda key: key.startswith(dialects.PROFILE_NOTES))

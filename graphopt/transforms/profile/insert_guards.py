@@ -11,7 +11,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Context, Refusal
-from graphopt.ops import guards
+from graphopt.ops import dialects
 from graphopt.passes.base import Pass
 from graphopt.profile import Seen
 from graphopt.profile.annotations import asserted, assertion, is_note, noted
@@ -87,7 +87,7 @@ class InsertGuards(Pass):
         """Put a guard behind ``value``; tells whether that was permitted."""
         name = value.name or "value"
         node = cx.edit.make_node(
-            guards.GUARD, [value], assertion(seen), domain=guards.DOMAIN, name=f"{name}_guard"
+            dialects.GUARD, [value], assertion(seen), domain=dialects.GUARD_DOMAIN, name=f"{name}_guard"
         )
         action = cx.begin_rewrite(self.name, node)
         if action is None:
@@ -162,6 +162,6 @@ def _names(model: ir.Model) -> Iterator[str]:
     """What dims of inputs, and of guards, are called."""
     for value in model.graph.inputs:
         yield from (str(dim) for dim in value.shape or ())
-    for node in guards.guards_of(model):
+    for node in dialects.guards_of(model):
         seen = asserted(node)
         yield from map(str, (seen and seen.shape) or ())

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.ops import guards
+from graphopt.ops import dialects
 from graphopt.passes.base import Pass
 from graphopt.transforms.profile.clear_profile import ClearProfile
 
@@ -31,7 +31,7 @@ class RemoveProfileNodes(Pass):
         ClearProfile().run(model, cx)
         for graph in ir.graphs_of(model):
             for node in list(graph):
-                if guards.is_guard(node) and node.inputs and node.inputs[0] is not None:
+                if dialects.is_guard(node) and node.inputs and node.inputs[0] is not None:
                     removed += self._remove(node, node.inputs[0], cx)
         if removed:
             cx.look_afresh("guard")

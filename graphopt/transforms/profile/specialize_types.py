@@ -11,13 +11,13 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.ops import autodiff
+from graphopt.ops import dialects
 from graphopt.passes.base import Pass
 from graphopt.profile.annotations import is_note, noted
 from graphopt.profile.value_profile import Dim, Seen, is_symbol
 
 #: Metadata of an input that was specialized: the dims that it declared before, as JSON.
-DECLARED = f"{autodiff.PROFILE}declared"
+DECLARED = f"{dialects.PROFILE_NOTES}declared"
 
 
 @dataclass(frozen=True)

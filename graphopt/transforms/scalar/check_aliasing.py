@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
-from graphopt.analysis.bounds import at_least
+from graphopt.analysis.symbolic import at_least
 from graphopt.context import Context
 from graphopt.errors import UsageError, VerificationFailed, unknown
 from graphopt.passes.base import Pass

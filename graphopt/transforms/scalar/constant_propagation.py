@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from graphopt import ir
-from graphopt.analysis.dims import Dim
+from graphopt.analysis.symbolic import Dim
 from graphopt.context import Context
 from graphopt.control_flow.loops import loop_form, trips_of
 from graphopt.passes.base import Pass

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from graphopt import ir
-from graphopt.analysis import dims
+from graphopt.analysis import symbolic
 from graphopt.context import Dim
 from graphopt.rewrite import Match
 from graphopt.rules.support.operands import int_of, ints_of, producer_of, same_shape
@@ -220,7 +220,7 @@ class Reader:
             return None
         for axis, first in zip(axes, firsts, strict=True):
             place = (axis % rank) - rank
-            if dims.bounds(first)[0] < 0:
+            if symbolic.bounds(first)[0] < 0:
                 return None
             if isinstance(known, Positions):
                 known = replace(known, first=known.first + first) if place == known.axis else known

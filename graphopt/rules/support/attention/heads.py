@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from graphopt import ir
-from graphopt.analysis import dims
-from graphopt.analysis.polynomial import OrElse
+from graphopt.analysis import symbolic
+from graphopt.analysis.symbolic import OrElse
 from graphopt.context import Dim
 from graphopt.rewrite import Match
 from graphopt.rewrite.builder import Builder
@@ -248,5 +248,5 @@ def same(m: Match, a: Dim, b: Dim) -> bool:
 
 
 def _told(dim: Dim) -> Dim:
-    atom = dims.lone_atom(dim)
+    atom = symbolic.lone_atom(dim)
     return _told(atom.first) if isinstance(atom, OrElse) else dim

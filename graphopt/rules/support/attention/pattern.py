@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from graphopt import ir
-from graphopt.analysis import dims
-from graphopt.analysis.polynomial import Extremum
+from graphopt.analysis import symbolic
+from graphopt.analysis.symbolic import Extremum
 from graphopt.context import Dim, Refusal
 from graphopt.rewrite import Match
 from graphopt.rules.support.attention.causal import step_of
@@ -140,7 +140,7 @@ def _unfit(m: Match, mask: ir.Value, wanted: tuple[Dim, ...]) -> Refusal | None:
         return m.no("the mask has more axes than the scores", mask)
     for dim, size in zip(shape[::-1], wanted[::-1], strict=False):
         if dim != 1 and not is_along(m, dim, size):
-            named = dims.declared_name(dim) and dims.declared_name(size)
+            named = symbolic.declared_name(dim) and symbolic.declared_name(size)
             hint = f"let inputs whose dims {dim} and {size} are the same say so" if named else None
             return m.no("the mask does not broadcast to batches, heads, queries and keys", mask, hint=hint)
     return None
@@ -183,7 +183,7 @@ def is_along(m: Match, dim: Dim, size: Dim) -> bool:
     """
     if m.cx.facts.dim_equal(dim, size):
         return True
-    atom = dims.lone_atom(dim)
+    atom = symbolic.lone_atom(dim)
     if not isinstance(atom, Extremum) or atom.sign != -1:
         return False
     others = [arg for arg in atom.args if not m.cx.facts.dim_equal(arg, size)]

@@ -1,0 +1,1 @@
+"""Shape inference: facts about the values of a model, over symbolic dims."""

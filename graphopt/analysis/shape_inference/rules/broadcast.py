@@ -1,0 +1,171 @@
+"""Elementwise operators of several inputs, with numpy-style broadcasting."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.analysis.shape_inference.facts import (
+    Contents,
+    Fact,
+    ShapeTuple,
+    element_count,
+    representable,
+    tracks_contents,
+)
+from graphopt.analysis.shape_inference.node import NodeFacts, shape_rule
+from graphopt.analysis.symbolic import Dim, at_least, bounds, dim_max, dim_min, equal, floordiv, known_nonzero
+
+_NUMPY_STYLE_SINCE = {"Sum": 8, "Max": 8, "Min": 8, "Mean": 8}  # all others: 7
+_BOOLEAN = frozenset({"And", "Or", "Xor", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
+
+
+@shape_rule(
+    *("Add", "And", "BitShift", "BitwiseAnd", "BitwiseOr", "BitwiseXor", "Div", "Equal", "Greater"),
+    *("GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "PRelu"),
+    *("Pow", "Sub", "Sum", "Xor"),
+)
+def elementwise(given: NodeFacts) -> Fact:
+    """All inputs broadcast together; the dtype is theirs (of the base in Pow), or bool."""
+    op_type = given.node.op_type
+    dtype = ir.DataType.BOOL if op_type in _BOOLEAN else given.dtype(0)
+    if dtype is None and op_type != "Pow":  # the inputs are alike, but for the exponent
+        dtype = next((fact.dtype for fact in given.facts if fact.dtype is not None), None)
+    shapes = [fact.shape for fact in given.facts]
+    if given.version < 8 and given.version < _NUMPY_STYLE_SINCE.get(op_type, 7):
+        # The second input is stretched to the first, or all have one shape.
+        known = shapes[0] if "broadcast" in given.node.attributes else next(filter(None, shapes), None)
+        return Fact(dtype, known)
+    shape = shapes[0] if len(shapes) == 1 else given.broadcast(shapes)
+    return Fact(dtype, shape, _contents(given, op_type, dtype, shape))
+
+
+def _contents(
+    given: NodeFacts, op_type: str, dtype: ir.DataType | None, shape: ShapeTuple | None
+) -> Contents | None:
+    for fact in given.facts:
+        if fact.contents is None:
+            return None
+    function = _FUNCTIONS.get(op_type)
+    if function is None or shape is None or not tracks_contents(dtype, shape):
+        return None
+    if op_type == "Mod" and given.attr_int("fmod", 0):
+        function = _fmod
+    inputs = [stretch(fact, shape) for fact in given.facts]
+    result: list[Dim] = []
+    for dims in zip(*inputs, strict=True):
+        value: Dim | None = dims[0]
+        for other in dims[1:]:
+            value = function(value, other) if value is not None else None
+        if value is None:
+            return None
+        result.append(value)
+    assert dtype is not None
+    if not all(representable(value, dtype) for value in result):
+        return None
+    return tuple(result)
+
+
+def stretch(fact: Fact, shape: ShapeTuple) -> Contents:
+    """The contents of ``fact`` broadcast to the static ``shape``. Raises ValueError if they do not fit."""
+    contents = fact.contents
+    assert contents is not None
+    if fact.shape == shape:
+        return contents
+    count = element_count(shape) or 0
+    if len(contents) == 1:
+        return contents * count
+    array = np.empty(len(contents), dtype=object)
+    array[:] = contents
+    static = ir.all_ints(fact.shape)
+    target = ir.all_ints(shape)
+    assert static is not None and target is not None
+    return tuple(np.broadcast_to(array.reshape(static), target).reshape(-1).tolist())
+
+
+def _div(a: Dim, b: Dim) -> Dim | None:
+    """Integer division rounds towards zero (ONNX: Div)."""
+    if isinstance(a, int) and isinstance(b, int):
+        return None if b == 0 else abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1)
+    return floordiv(a, b) if at_least(a, 0) and at_least(b, 1) else None
+
+
+def _mod(a: Dim, b: Dim) -> Dim | None:
+    """The sign of the divisor (ONNX: Mod with fmod=0)."""
+    return a - floordiv(a, b) * b if known_nonzero(b) else None
+
+
+def _fmod(a: Dim, b: Dim) -> Dim | None:
+    return _mod(a, b) if at_least(a, 0) and at_least(b, 1) else None
+
+
+def _pow(a: Dim, b: Dim) -> Dim | None:
+    if isinstance(a, int) and isinstance(b, int) and 0 <= b < 64:
+        return a**b
+    return None
+
+
+def _known(holds: Callable[[Dim], bool], fails: Callable[[Dim], bool]) -> Callable[[Dim, Dim], Dim | None]:
+    """A comparison of ``a`` and ``b`` as a test of ``a - b``."""
+
+    def compare(a: Dim, b: Dim) -> Dim | None:
+        difference = a - b
+        if holds(difference):
+            return 1
+        return 0 if fails(difference) else None
+
+    return compare
+
+
+def _and(a: Dim, b: Dim) -> Dim | None:
+    return a * b
+
+
+def _or(a: Dim, b: Dim) -> Dim | None:
+    return a + b - a * b
+
+
+def _xor(a: Dim, b: Dim) -> Dim | None:
+    return a + b - 2 * a * b
+
+
+_FUNCTIONS: dict[str, Callable[[Dim, Dim], Dim | None]] = {
+    "Add": lambda a, b: a + b,
+    "Sum": lambda a, b: a + b,
+    "Sub": lambda a, b: a - b,
+    "Mul": lambda a, b: a * b,
+    "Div": _div,
+    "Mod": _mod,
+    "Pow": _pow,
+    "Max": dim_max,
+    "Min": dim_min,
+    "Equal": _known(lambda d: equal(d, 0), known_nonzero),
+    "Greater": _known(lambda d: at_least(d, 1), lambda d: bounds(d)[1] <= 0),
+    "GreaterOrEqual": _known(lambda d: at_least(d, 0), lambda d: bounds(d)[1] < 0),
+    "Less": _known(lambda d: bounds(d)[1] < 0, lambda d: at_least(d, 0)),
+    "LessOrEqual": _known(lambda d: bounds(d)[1] <= 0, lambda d: at_least(d, 1)),
+    "And": _and,
+    "Or": _or,
+    "Xor": _xor,
+}
+
+
+@shape_rule("Where")
+def where(given: NodeFacts) -> Fact:
+    """Condition, X and Y broadcast together."""
+    shape = given.broadcast([given.shape(0), given.shape(1), given.shape(2)])
+    dtype = given.dtype(1) or given.dtype(2)
+    result = Fact(dtype, shape)
+    condition = given.contents(0)
+    if condition is not None and shape is not None and tracks_contents(dtype, shape):
+        sides = [given.named_contents(1), given.named_contents(2)]
+        if None not in sides:
+            chosen = [
+                (x if c == 1 else y) if isinstance(c, int) else (x if x == y else None)
+                for c, x, y in zip(*(stretch(given.fact(i), shape) for i in range(3)), strict=True)
+            ]
+            if None not in chosen:
+                result.contents = tuple(dim for dim in chosen if dim is not None)
+    return result

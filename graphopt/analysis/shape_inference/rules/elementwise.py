@@ -1,0 +1,161 @@
+"""Operators whose output has the shape of their first input."""
+
+from __future__ import annotations
+
+from graphopt import ir
+from graphopt.analysis.shape_inference.facts import (
+    ABSENT,
+    INTEGER_RANGES,
+    UNKNOWN,
+    Contents,
+    Fact,
+    representable,
+)
+from graphopt.analysis.shape_inference.node import NodeFacts, shape_rule
+from graphopt.analysis.symbolic import Dim, bounds, dim_max
+
+
+@shape_rule(
+    *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Ceil", "Celu", "Clip"),
+    *("Cos", "Cosh", "CumSum", "CumProd", "Elu", "Erf", "Exp", "Floor", "Gelu", "GroupNormalization"),
+    *("HardSigmoid", "HardSwish", "Hardmax", "InstanceNormalization", "LRN", "LeakyRelu", "Log"),
+    *("LogSoftmax", "LpNormalization", "MeanVarianceNormalization", "Mish", "Neg", "Reciprocal", "Relu"),
+    *("Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softmax", "Softplus", "Softsign"),
+    *("Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Trilu"),
+)
+def unary(given: NodeFacts) -> Fact:
+    """Shape and dtype of the first input."""
+    result = given.like(0)
+    contents = given.contents(0)
+    if contents is not None and result.dtype is not None:
+        computed = _unary_contents(given.node.op_type, contents)
+        # the least integer has no negative
+        if computed is not None and all(representable(dim, result.dtype) for dim in computed):
+            result.contents = computed
+    return result
+
+
+def _unary_contents(op_type: str, contents: Contents) -> Contents | None:
+    if op_type == "Neg":
+        return tuple(-dim for dim in contents)
+    if op_type == "Abs":
+        return tuple(dim_max(dim, -dim) for dim in contents)
+    if op_type == "Relu":
+        return tuple(dim_max(dim, 0) for dim in contents)
+    return None
+
+
+@shape_rule("IsInf", "IsNaN")
+def predicate(given: NodeFacts) -> Fact:
+    return given.like(0, ir.DataType.BOOL)
+
+
+@shape_rule("Not")
+def logical_not(given: NodeFacts) -> Fact:
+    result = given.like(0, ir.DataType.BOOL)
+    contents = given.contents(0)
+    if contents is not None:
+        result.contents = tuple(1 - dim for dim in contents)
+    return result
+
+
+@shape_rule("Identity")
+def identity(given: NodeFacts) -> Fact:
+    fact = given.fact(0)
+    return UNKNOWN if fact is ABSENT else fact
+
+
+@shape_rule("Cast")
+def cast(given: NodeFacts) -> Fact:
+    return _cast(given, ir.DataType(given.attr_int("to", 0)))
+
+
+@shape_rule("CastLike")
+def cast_like(given: NodeFacts) -> Fact:
+    return _cast(given, given.dtype(1))
+
+
+def _cast(given: NodeFacts, dtype: ir.DataType | None) -> Fact:
+    result = Fact(dtype, given.shape(0))
+    if dtype not in INTEGER_RANGES:
+        return result
+    contents = given.contents(0)
+    source = given.dtype(0)
+    if contents is None and source in _EXACT_FLOATS:
+        contents = _whole_numbers(given)
+    if contents is None:
+        return result
+    if dtype == ir.DataType.BOOL:
+        cast = [_is_nonzero(dim) for dim in contents]
+    else:
+        cast = [dim if dtype == source or representable(dim, dtype) else None for dim in contents]
+    known = tuple(dim for dim in cast if dim is not None)
+    if len(known) == len(contents):
+        result.contents = known
+    return result
+
+
+_EXACT_FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16})
+
+
+def _whole_numbers(given: NodeFacts) -> Contents | None:
+    """The elements of a small floating-point constant, if they are whole numbers."""
+    array = given.constant_array(0, limit=16)
+    if array is None:
+        return None
+    numbers = array.reshape(-1).tolist()
+    if all(number == number and abs(number) < 1 << 53 and number == int(number) for number in numbers):
+        return tuple(int(number) for number in numbers)
+    return None
+
+
+def _is_nonzero(dim: Dim) -> Dim | None:
+    lo, hi = bounds(dim)
+    if lo > 0 or hi < 0:
+        return 1
+    if lo == hi == 0:
+        return 0
+    return dim if lo == 0 and hi == 1 else None
+
+
+@shape_rule("Dropout")
+def dropout(given: NodeFacts) -> list[Fact]:
+    """The mask is boolean since opset 10."""
+    mask = given.like(0, ir.DataType.BOOL if given.version >= 10 else None)
+    return [given.like(0), mask]
+
+
+@shape_rule("BatchNormalization")
+def batch_normalization(given: NodeFacts) -> list[Fact]:
+    """Y, and in training the statistics: one number a channel."""
+    statistics = [given.like(index) for index in (3, 4, 3, 4)]
+    return [given.like(0), *statistics]
+
+
+@shape_rule("LayerNormalization", "SimplifiedLayerNormalization")
+def layer_normalization(given: NodeFacts) -> list[Fact]:
+    """Y; mean and inverse deviation, in ``stash_type``, have size 1 from ``axis`` on.
+
+    onnxruntime lets input and scale differ in dtype: Y is like the scale. Its own operator in the standard
+    domain, SimplifiedLayerNormalization, tells the inverse deviation alone.
+    """
+    shape, dtype = given.shape(0), given.dtype(1)
+    stash = ir.DataType(given.attr_int("stash_type", 1))
+    if shape is None:
+        return [Fact(dtype), Fact(stash), Fact(stash)]
+    axis = given.axis(len(shape), -1)
+    reduced = shape[:axis] + (1,) * (len(shape) - axis)
+    return [Fact(dtype, shape), Fact(stash, reduced), Fact(stash, reduced)]
+
+
+@shape_rule("RMSNormalization")
+def rms_normalization(given: NodeFacts) -> Fact:
+    """The dtype is that of the scale."""
+    return given.like(0, given.dtype(1))
+
+
+@shape_rule("Bernoulli", "RandomNormalLike", "RandomUniformLike", "EyeLike")
+def like_with_dtype(given: NodeFacts) -> Fact:
+    """The shape of the input, in the dtype of an attribute."""
+    dtype = given.attr("dtype")
+    return given.like(0, None if dtype is None else ir.DataType(dtype.value))

@@ -1,0 +1,219 @@
+"""Operators that rearrange dims and keep the elements in order: Reshape and its kin, Transpose."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.analysis.shape_inference.facts import Contents, Fact, ShapeTuple
+from graphopt.analysis.shape_inference.node import (
+    NodeFacts,
+    known_length,
+    never_one,
+    normalize_axis,
+    shape_rule,
+)
+from graphopt.analysis.symbolic import (
+    Dim,
+    at_least,
+    divide_exactly,
+    floordiv,
+    known_nonzero,
+    or_else,
+    product,
+    zero_with,
+)
+
+
+@shape_rule("Reshape")
+def reshape(given: NodeFacts) -> Fact:
+    """0 copies a dim, unless ``allowzero``; -1 takes what is left (ONNX: Reshape)."""
+    target: Contents | None
+    if given.version < 5:
+        target = given.attr_ints("shape")
+    else:
+        target = given.named_contents(1)
+        if target is None:
+            length = known_length(given.shape(1))
+            return Fact(given.dtype(0), None if length is None else given.fresh_shape(length))
+    if target is None:
+        return Fact(given.dtype(0))
+    shape = reshaped(given, given.shape(0), target, allow_zero=bool(given.attr_int("allowzero", 0)))
+    return Fact(given.dtype(0), shape, _kept(given, shape))
+
+
+def _kept(given: NodeFacts, shape: ShapeTuple) -> Contents | None:
+    return given.contents(0) if ir.all_ints(shape) is not None else None
+
+
+def reshaped(
+    given: NodeFacts, source: ShapeTuple | None, target: Sequence[Dim], *, allow_zero: bool
+) -> ShapeTuple:
+    """The shape that Reshape makes of ``source``."""
+    dims: list[Dim | None] = []
+    for index, entry in enumerate(target):
+        if isinstance(entry, int):
+            if entry > 0 or (entry == 0 and allow_zero):
+                dims.append(entry)
+            else:
+                dims.append(source[index] if entry == 0 and source is not None else None)
+        elif not at_least(entry, 0):
+            dims.append(None)  # it may be a -1
+        elif allow_zero or not _may_copy_other(index, source, target):
+            dims.append(entry)
+        else:
+            dims.append(None if source is None else or_else(entry, source[index]))
+    unknown = [index for index, dim in enumerate(dims) if dim is None]
+    if len(unknown) == 1 and source is not None:
+        # The sizes must match, so the one dim follows from the others if none of them is 0; beside
+        # a -1 they can't be.
+        known = [dim for dim in dims if dim is not None]
+        if target[unknown[0]] == -1 or all(known_nonzero(dim) for dim in known):
+            dims[unknown[0]] = _quotient(source, known)
+    return tuple(given.fresh() if dim is None else dim for dim in dims)
+
+
+def _may_copy_other(index: int, source: ShapeTuple | None, target: Sequence[Dim]) -> bool:
+    """Whether the symbolic entry at ``index`` may be 0 and so copy a size that is not 0."""
+    entry = target[index]
+    if known_nonzero(entry):
+        return False
+    if source is None:
+        return True
+    if index >= len(source) or zero_with(source[index], entry):
+        return False  # there is nothing to copy and the run fails, or what is copied is a 0
+    if not any(zero_with(dim, entry) for dim in source):
+        return True
+    # The input is empty then, so the run is legal only if another dim of the result is 0.
+    return any(
+        place != index and _result_may_be_zero(other, place, source) for place, other in enumerate(target)
+    )
+
+
+def _result_may_be_zero(entry: Dim, place: int, source: ShapeTuple) -> bool:
+    """Whether the dim that comes of ``entry`` can be 0: by a -1, or by copying a 0."""
+    if entry == -1:
+        return True
+    if known_nonzero(entry):
+        return False
+    return place < len(source) and not known_nonzero(source[place])
+
+
+def _quotient(source: ShapeTuple, known: Sequence[Dim]) -> Dim | None:
+    """The elements of ``source`` over ``known``, which can't be 0."""
+    left = list(source)
+    divisors: list[Dim] = []
+    for dim in known:
+        if dim in left:
+            left.remove(dim)
+        else:
+            divisors.append(dim)
+    total, divisor = product(left), product(divisors)
+    if divisor == 0:
+        return None
+    exact = divide_exactly(total, divisor)
+    return floordiv(total, divisor) if exact is None else exact
+
+
+@shape_rule("Flatten")
+def flatten(given: NodeFacts) -> Fact:
+    """Two dims: the product before ``axis`` and the one from it on."""
+    shape = given.shape(0)
+    if shape is None:
+        return Fact(given.dtype(0), given.fresh_shape(2))
+    axis = given.attr_int("axis", 1)
+    if axis < 0:
+        axis += len(shape)
+    result = (product(shape[:axis]), product(shape[axis:]))
+    return Fact(given.dtype(0), result, _kept(given, result))
+
+
+def _axes(given: NodeFacts, since: int) -> tuple[bool, tuple[int, ...] | None]:
+    """Whether axes are given, and which: an attribute, or an input from opset ``since`` on."""
+    if given.version < since:
+        axes = given.attr_ints("axes")
+        return axes is not None, axes
+    return given.has(1), given.static_contents(1)
+
+
+@shape_rule("Squeeze")
+def squeeze(given: NodeFacts) -> Fact:
+    """Without axes, all dims of size 1 go: the rank is known only if each dim is 1 or is not."""
+    shape = given.shape(0)
+    given_axes, axes = _axes(given, 13)
+    if shape is None:
+        return Fact(given.dtype(0))
+    if given_axes and axes is None:
+        count = known_length(given.shape(1))
+        rank = None if count is None else len(shape) - count
+        return Fact(given.dtype(0), None if rank is None else given.fresh_shape(rank))
+    if axes:
+        gone = {normalize_axis(axis, len(shape)) for axis in axes}
+    elif all(dim == 1 or never_one(dim) for dim in shape):
+        gone = {index for index, dim in enumerate(shape) if dim == 1}
+    else:
+        return Fact(given.dtype(0))
+    result = tuple(dim for index, dim in enumerate(shape) if index not in gone)
+    return Fact(given.dtype(0), result, _kept(given, result))
+
+
+@shape_rule("Unsqueeze")
+def unsqueeze(given: NodeFacts) -> Fact:
+    """The axes count in the result."""
+    shape = given.shape(0)
+    _, axes = _axes(given, 13)
+    if shape is None:
+        return Fact(given.dtype(0))
+    if axes is None:
+        count = known_length(given.shape(1))
+        return Fact(given.dtype(0), None if count is None else given.fresh_shape(len(shape) + count))
+    rank = len(shape) + len(axes)
+    new = {normalize_axis(axis, rank) for axis in axes}
+    rest = iter(shape)
+    result = tuple(1 if index in new else next(rest) for index in range(len(shape) + len(new)))
+    return Fact(given.dtype(0), result, _kept(given, result))
+
+
+@shape_rule("Transpose")
+def transpose(given: NodeFacts) -> Fact:
+    """By default the dims are reversed."""
+    shape = given.shape(0)
+    perm = given.attr_ints("perm")
+    if shape is None:
+        return Fact(given.dtype(0), None if perm is None else given.fresh_shape(len(perm)))
+    if perm is None:
+        perm = tuple(range(len(shape) - 1, -1, -1))
+    result = Fact(given.dtype(0), tuple(shape[axis] for axis in perm))
+    contents = given.contents(0)
+    if contents is not None:
+        result.contents = tuple(as_array(contents, shape).transpose(perm).reshape(-1).tolist())
+    return result
+
+
+def as_array(contents: Contents, shape: ShapeTuple) -> np.ndarray:
+    """Contents as an array of objects, to be moved around by numpy."""
+    array = np.empty(len(contents), dtype=object)
+    array[:] = contents
+    return array.reshape(ir.all_ints(shape) or ())
+
+
+@shape_rule("DepthToSpace")
+def depth_to_space(given: NodeFacts) -> Fact:
+    """N C/b² H·b W·b."""
+    return _blocks(given, lambda n, c, h, w, b: (n, floordiv(c, b * b), h * b, w * b))
+
+
+@shape_rule("SpaceToDepth")
+def space_to_depth(given: NodeFacts) -> Fact:
+    """N C·b² H/b W/b."""
+    return _blocks(given, lambda n, c, h, w, b: (n, c * (b * b), floordiv(h, b), floordiv(w, b)))
+
+
+def _blocks(given: NodeFacts, moved: Callable[[Dim, Dim, Dim, Dim, int], ShapeTuple]) -> Fact:
+    """The result of ``moved(n, c, h, w, b)``, where blocks of b × b pixels become channels or the reverse."""
+    shape = given.shape(0)
+    if shape is None or len(shape) != 4:
+        return Fact(given.dtype(0), given.fresh_shape(4))
+    return Fact(given.dtype(0), moved(*shape, given.attr_int("blocksize", 1)))

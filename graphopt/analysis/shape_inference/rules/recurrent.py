@@ -1,0 +1,42 @@
+"""RNN, GRU and LSTM."""
+
+from __future__ import annotations
+
+from graphopt.analysis.shape_inference.facts import Fact
+from graphopt.analysis.shape_inference.node import NodeFacts, shape_rule
+from graphopt.analysis.symbolic import Dim
+
+
+@shape_rule("GRU", "LSTM", "RNN")
+def recurrent(given: NodeFacts) -> list[Fact]:
+    """Y, Y_h and, for LSTM, Y_c; R is directions, gates · hidden, hidden."""
+    recurrence = given.shape(2)
+    return recurrent_facts(given, None if recurrence is None else recurrence[2])
+
+
+def recurrent_facts(given: NodeFacts, width: Dim | None) -> list[Fact]:
+    """The facts of a recurrent operator's outputs.
+
+    Y is sequence, directions, batch, hidden; with ``layout`` 1 batch comes first. The states have
+    no sequence dim.
+
+    Args:
+        width: the hidden size that the weights tell, if an attribute does not.
+    """
+    dtype = given.dtype(0)
+    directions = 2 if given.attr_str("direction", "forward") == "bidirectional" else 1
+    hidden: Dim = given.attr_int("hidden_size", 0)
+    if not hidden:
+        hidden = given.fresh("hidden") if width is None else width
+    x = given.shape(0) or given.fresh_shape(3)
+    if given.attr_int("layout", 0):
+        batch, sequence = x[:2]
+        return [
+            Fact(dtype, (batch, sequence, directions, hidden)),
+            *(Fact(dtype, (batch, directions, hidden)) for _ in range(2)),
+        ]
+    sequence, batch = x[:2]
+    return [
+        Fact(dtype, (sequence, directions, batch, hidden)),
+        *(Fact(dtype, (directions, batch, hidden)) for _ in range(2)),
+    ]

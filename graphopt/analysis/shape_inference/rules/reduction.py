@@ -1,0 +1,86 @@
+"""Operators that reduce along axes.
+
+onnxruntime (1.31, CPU) gives back an empty input as it is, without reducing it: a known defect that
+is not followed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import reduce
+
+from graphopt import ir
+from graphopt.analysis.shape_inference.facts import Contents, Fact, representable
+from graphopt.analysis.shape_inference.node import NodeFacts, known_length, normalize_axis, shape_rule
+from graphopt.analysis.symbolic import Dim, bounds, dim_max, dim_min, product
+
+_AXES_INPUT_SINCE = {"ReduceSum": 13}  # all others: 18
+
+
+@shape_rule(
+    *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin"),
+    *("ReduceProd", "ReduceSum", "ReduceSumSquare"),
+)
+def reduce_(given: NodeFacts) -> Fact:
+    """Axes are an attribute or, later, an input; without axes all, or none by ``noop_with_empty_axes``."""
+    dtype, shape = given.dtype(0), given.shape(0)
+    keep = given.attr_int("keepdims", 1) == 1
+    as_input = given.version >= _AXES_INPUT_SINCE.get(given.node.op_type, 18)
+    axes: tuple[int, ...] | None
+    if not as_input:
+        axes = given.attr_ints("axes") or ()
+    else:
+        axes = given.static_contents(1) if given.has(1) else ()
+    if axes is None:
+        return Fact(dtype, _some_axes(given, keep))
+    if not axes and as_input and given.attr_int("noop_with_empty_axes", 0):
+        return given.like(0)
+    if shape is None:
+        return Fact(dtype, () if not axes and not keep else None)
+    gone = {normalize_axis(axis, len(shape)) for axis in axes} if axes else set(range(len(shape)))
+    if keep:
+        result = tuple(1 if index in gone else dim for index, dim in enumerate(shape))
+    else:
+        result = tuple(dim for index, dim in enumerate(shape) if index not in gone)
+    fact = Fact(dtype, result)
+    contents = given.contents(0)
+    if contents and len(gone) == len(shape):
+        fact.contents = _contents(given.node.op_type, contents, dtype)
+    return fact
+
+
+def _some_axes(given: NodeFacts, keep: bool) -> tuple[Dim, ...] | None:
+    """The shape when it is not known which axes are reduced."""
+    shape = given.shape(0)
+    if shape is None:
+        return None
+    if keep:
+        return tuple(1 if dim == 1 else given.fresh(hi=max(bounds(dim)[1], 1)) for dim in shape)
+    return given.fresh_shape(len(shape) - 1) if known_length(given.shape(1)) == 1 else None
+
+
+_FOLDS: dict[str, Callable[[Contents], Dim]] = {
+    "ReduceProd": product,
+    "ReduceSum": lambda contents: reduce(lambda a, b: a + b, contents),
+    "ReduceMax": lambda contents: dim_max(*contents),
+    "ReduceMin": lambda contents: dim_min(*contents),
+}
+
+
+def _contents(op_type: str, contents: Contents, dtype: ir.DataType | None) -> Contents | None:
+    fold = _FOLDS.get(op_type)
+    if fold is None or dtype is None:
+        return None
+    result = fold(contents)
+    return (result,) if representable(result, dtype) else None
+
+
+@shape_rule("ArgMax", "ArgMin")
+def arg_reduce(given: NodeFacts) -> Fact:
+    """One axis is reduced to the index of an element."""
+    shape = given.shape(0)
+    if shape is None:
+        return Fact(ir.DataType.INT64)
+    axis = given.axis(len(shape), 0)
+    kept = (1,) if given.attr_int("keepdims", 1) else ()
+    return Fact(ir.DataType.INT64, shape[:axis] + kept + shape[axis + 1 :])

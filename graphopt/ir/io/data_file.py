@@ -1,0 +1,173 @@
+"""The file beside a model that holds its large tensors: its name, and the removal of an old one.
+
+A model and its data are two files, which no file system replaces at once. So new data never takes the name
+of other data: it gets a name with a hash of its contents, unless it is the first. The old model stays whole
+until the new one takes its place, and only then is data removed that nothing reads any more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import mmap
+import os
+import re
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+
+import onnx
+
+from graphopt import publish
+from graphopt.ir.io.external_data import external_protos
+
+#: Hex digits of the hash of its contents in the name of a data file: 64 bits.
+_DIGITS = 16
+
+
+class DataFile:
+    """New data of the model ``path``, in a temporary file, that gets its name in the folder of the model.
+
+    The name is chosen first, since the model mentions it, and claimed later, under the lock of the folder. If
+    another process was faster, claiming fails, and another name is chosen.
+
+    Args:
+        path: of the model.
+        suffix: what the name of the data ends in.
+        content: the temporary file.
+        first: whether there is no older model with data, so that the plain name is to be had.
+
+    Attributes:
+        path: the name chosen, ``<path><suffix>`` or with a hash between them.
+    """
+
+    def __init__(self, path: Path, suffix: str, content: Path, *, first: bool) -> None:
+        self._model, self._suffix, self._content = path, suffix, content
+        plain = self._plain = path.with_name(path.name + suffix)
+        self._shared = _if_equal(plain, content)
+        is_free = first and not os.path.lexists(plain)
+        self.path = plain if self._shared or is_free else self._hashed
+
+    def claim(self, locked: bool) -> bool:
+        """Give the data its name; ``False`` if that is taken, and :attr:`path` is another one now.
+
+        Args:
+            locked: whether the lock of the folder is held. Without it, no name is shared with another writer,
+                which may remove the file.
+
+        Raises:
+            OSError: it can't be renamed.
+        """
+        if not locked and self.path == self._hashed:
+            self.path = self._named(os.urandom(_DIGITS // 2).hex())
+            return False
+        if self.path != self._plain:
+            os.replace(self._content, self.path)  # over nothing, or the same contents
+            return True
+        with contextlib.suppress(FileExistsError):
+            if self._shared is None and publish.rename_to_new(self._content, self._plain):
+                return True
+            if self._shared is None and locked and not os.path.lexists(self._plain):
+                os.replace(self._content, self._plain)
+                return True
+        if self._shared is not None and locked and _is_unchanged(self._plain, self._shared):
+            return True
+        self.path = self._hashed
+        return False
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the file is of this writer alone, once it is claimed."""
+        return self._shared is None or self.path != self._plain
+
+    @cached_property
+    def _hashed(self) -> Path:
+        with open(self._content, "rb") as file:
+            digest = hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=_DIGITS // 2))
+        return self._named(digest.hexdigest())
+
+    def _named(self, middle: str) -> Path:
+        return self._model.with_name(f"{self._model.name}.{middle}{self._suffix}")
+
+
+def _if_equal(file: Path, content: Path) -> os.stat_result | None:
+    """The status of ``file`` if it holds the same as ``content``; ``None`` if not, or if it can't be read."""
+    import filecmp
+
+    try:
+        found = file.stat()
+        return found if filecmp.cmp(file, content, shallow=False) else None
+    except OSError:  # another process may remove it at any time
+        return None
+
+
+def _is_unchanged(file: Path, before: os.stat_result) -> bool:
+    try:
+        now = file.stat()
+    except OSError:
+        return False
+    return os.path.samestat(now, before) and (now.st_size, now.st_mtime_ns) == (
+        before.st_size,
+        before.st_mtime_ns,
+    )
+
+
+def is_own(file: Path, model: Path, suffix: str) -> bool:
+    """Whether a data file lies beside ``model``, with one of the names that :class:`DataFile` gives."""
+    pattern = rf"{re.escape(model.name)}(\.[0-9a-f]+)?{re.escape(suffix)}"
+    return file.parent == model.parent and re.fullmatch(pattern, file.name) is not None
+
+
+def locations(proto: onnx.ModelProto, folder: Path) -> list[Path]:
+    """The files that hold the external data of a model of ``folder``, if their names are paths at all."""
+    found = [
+        entry.value
+        for tensor in external_protos(proto)
+        for entry in tensor.external_data
+        if entry.key == "location" and entry.value and "\0" not in entry.value
+    ]
+    return [folder / location for location in dict.fromkeys(found)]
+
+
+def mentions(model: Path, name: str) -> bool:
+    """Whether the file of a model may hold ``name``, as it must where a file of that name holds its data.
+
+    JSON may spell some characters otherwise: of names with them, every file is taken to mention them.
+    """
+    plain = name.isascii() and name.isprintable() and not any(mark in name for mark in '"\\/')
+    with open(model, "rb") as file:
+        if not os.fstat(file.fileno()).st_size:
+            return False
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
+            return not plain or view.find(name.encode()) >= 0
+
+
+def remove_unread(old: Iterable[Path], path: Path, suffix: str, new: Path) -> None:
+    """Remove those ``old`` data files of the model ``path`` that nothing reads now that it has ``new``.
+
+    The lock of the folder is held. Only files with a name after the model are removed, and only if no other
+    file of the folder mentions them: a model may have any suffix.
+    """
+    for file in old:
+        if not is_own(file, path, suffix) or file == new:
+            continue
+        with contextlib.suppress(OSError):  # a file that can't be read or removed stays
+            others = [item for item in path.parent.iterdir() if item not in (path, new, *old)]
+            others = [item for item in others if not item.name.endswith(publish.SUFFIX)]
+            if not any(mentions(item, file.name) for item in others if item.is_file()):
+                file.unlink()
+
+
+def remove_orphans(folder: Path, names: Iterable[str]) -> None:
+    """Remove data files that killed processes left in ``folder``, unless another file mentions them.
+
+    Args:
+        folder: its lock is held.
+        names: of files that graphopt wrote, or was about to remove.
+    """
+    for name in dict.fromkeys(names):
+        with contextlib.suppress(OSError):
+            others = [item for item in folder.iterdir() if item.name not in (name, *names)]
+            others = [item for item in others if not item.name.endswith(publish.SUFFIX)]
+            if not any(mentions(item, name) for item in others if item.is_file()):
+                (folder / name).unlink()

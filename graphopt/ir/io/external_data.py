@@ -1,0 +1,220 @@
+"""External data: which files a model may read its weights from, and writing weights beside a model."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import onnx
+
+from graphopt.errors import InvalidModel
+from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir.constants import DATA_FILES
+from graphopt.ir.weights import MappedFile, MappedTensor, Slot, slots, storage_of
+
+#: Tensors in a data file start at multiples of this, so that they can be mapped.
+_ALIGNMENT = 64
+
+
+class Folders:
+    """Where external data may lie: the model's own folder, and what the user allows besides."""
+
+    def __init__(self, folder: Path | None, allowed: Sequence[Path] = ()) -> None:
+        self._folder = folder
+        allowed = [] if folder is None else [folder, *allowed]
+        self._allowed = [Path(os.path.realpath(path)) for path in allowed]  # links may lead round in circles
+        self._files: dict[Path, MappedFile] = {}
+
+    @property
+    def files(self) -> tuple[Path, ...]:
+        """Those that were found."""
+        return tuple(self._files)
+
+    def find(self, location: str, tensor: str) -> MappedFile:
+        """Map the file that ``location`` of tensor ``tensor`` names, once.
+
+        Raises:
+            InvalidModel: it lies elsewhere (by ``..``, an absolute path or a symbolic link), or is missing.
+        """
+        if self._folder is None:
+            raise InvalidModel(
+                f"the data of {tensor!r} lies in another file, {location!r}",
+                hint="give its path instead, or its folder: load_model(model, base_dir=...)",
+            )
+        if not location:
+            raise InvalidModel(f"the external tensor {tensor!r} names no file")
+        try:
+            file = (self._folder / location).resolve()
+        except (OSError, ValueError, RuntimeError) as error:  # a NUL, a loop of links
+            is_unnameable = isinstance(error, UnicodeEncodeError)  # in the encoding of the locale
+            raise InvalidModel(
+                f"the external data of {tensor!r} has no possible path: {location!r}",
+                hint="PYTHONUTF8=1 names files in UTF-8" if is_unnameable else None,
+            ) from error
+        if file in self._files:
+            return self._files[file]
+        if not any(file.is_relative_to(folder) for folder in self._allowed):
+            raise InvalidModel(
+                f"the external data of {tensor!r} lies outside the model's folder: {location}",
+                hint=f"if you trust the model: --allow-external {file.parent}",
+            )
+        if not file.is_file():
+            raise InvalidModel(f"the external data of {tensor!r} is missing: {file}")
+        try:
+            mapped = self._files[file] = MappedFile(file)
+        except OSError as error:
+            raise InvalidModel(
+                f"the external data of {tensor!r} can't be read: {error.strerror or error}"
+            ) from error
+        return mapped
+
+
+def external_protos(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
+    """Every external tensor of ``proto``, in attributes, bodies and functions too."""
+    graphs = [proto.graph]
+    node_lists = [function.node for function in proto.functions]
+    while graphs or node_lists:
+        if graphs:
+            graph = graphs.pop()
+            yield from (tensor for tensor in graph.initializer if tensor.data_location)
+            node_lists.append(graph.node)
+        for node in node_lists.pop():
+            for attribute in node.attribute:
+                match attribute.type:
+                    case onnx.AttributeProto.TENSOR:
+                        if attribute.t.data_location:
+                            yield attribute.t
+                    case onnx.AttributeProto.TENSORS:
+                        yield from (tensor for tensor in attribute.tensors if tensor.data_location)
+                    case onnx.AttributeProto.GRAPH:
+                        graphs.append(attribute.g)
+                    case onnx.AttributeProto.GRAPHS:
+                        graphs.extend(attribute.graphs)
+
+
+def map_external_data(model: onnx_ir.Model, folders: Folders) -> None:
+    """Let external tensors read from mapped files.
+
+    Raises:
+        InvalidModel: a file is missing, out of bounds, or ends before the tensor does.
+    """
+    for slot in list(slots(model)):
+        if isinstance(slot.tensor, onnx_ir.ExternalTensor):
+            slot.put(_mapped(slot.tensor, folders))
+    model.graph.meta[DATA_FILES] = folders.files
+
+
+def _mapped(tensor: onnx_ir.ExternalTensor, folders: Folders) -> MappedTensor:
+    name = tensor.name or ""
+    file = folders.find(str(tensor.location), name)
+    offset, nbytes = tensor.offset or 0, tensor.nbytes
+    if any(dim < 0 for dim in tensor.shape.numpy()) or offset < 0:
+        raise InvalidModel(f"the external tensor {name!r} has a negative dim or offset")
+    if tensor.length is not None and tensor.length != nbytes:
+        raise InvalidModel(
+            f"the external data of {name!r} has {tensor.length} bytes; its shape and type ask for {nbytes}"
+        )
+    if offset + nbytes > file.size:
+        raise InvalidModel(
+            f"the external data of {name!r} ends at byte {offset + nbytes}, {file.path} at byte {file.size}"
+        )
+    return MappedTensor(file, offset, tensor)
+
+
+Change = tuple[Slot, onnx_ir.TensorProtocol]
+#: Where in a file tensors lie, by :func:`storage_of`.
+Written = dict[tuple[object, ...], int]
+
+
+def write_external_data(
+    model: onnx_ir.Model,
+    file: BinaryIO,
+    threshold: int,
+    *,
+    attributes: bool = False,
+    written: Written | None = None,
+) -> Callable[[str], list[Change]]:
+    """Append the large tensors of ``model`` to ``file``; tensors with the same storage are written once.
+
+    Initializers of at least ``threshold`` bytes go there, and such attributes as came from external data,
+    or with ``attributes`` all such attributes.
+
+    Args:
+        written: what ``file`` holds already, of other models; added to.
+
+    Returns:
+        a function of the file's final name: the new contents of each of these slots, which are places in the
+        file, or for external tensors that are too small, the tensors in memory.
+    """
+    end = file.tell()
+    offsets: Written = {} if written is None else written
+    inlined: list[Change] = []
+    placed: list[tuple[Slot, int]] = []
+    for slot in slots(model):
+        tensor = slot.tensor
+        is_external = isinstance(tensor, onnx_ir.ExternalTensor)
+        if tensor.dtype == onnx_ir.DataType.STRING or tensor.nbytes < max(threshold, 1):
+            if is_external:
+                inlined.append((slot, _in_memory(tensor)))
+            continue
+        if not (slot.is_initializer or is_external or attributes):
+            continue
+        storage = storage_of(tensor)
+        if storage not in offsets:
+            file.write(bytes(-end % _ALIGNMENT))
+            offsets[storage] = end = end + -end % _ALIGNMENT
+            tensor.tofile(file)  # type: ignore[attr-defined]
+            end += tensor.nbytes
+        placed.append((slot, offsets[storage]))
+    file.flush()
+
+    def changes(name: str) -> list[Change]:
+        return inlined + [(slot, _at(slot.tensor, name, offset)) for slot, offset in placed]
+
+    return changes
+
+
+def read_external_data(model: onnx_ir.Model) -> list[Change]:
+    """What slots with external tensors are to hold so that ``model`` stands alone."""
+    return [
+        (slot, _in_memory(slot.tensor))
+        for slot in slots(model)
+        if isinstance(slot.tensor, onnx_ir.ExternalTensor)
+    ]
+
+
+@contextlib.contextmanager
+def changed(changes: Sequence[Change]) -> Iterator[None]:
+    """Carry out ``changes`` for a while."""
+    try:
+        for slot, tensor in changes:
+            slot.put(tensor)
+        yield
+    finally:
+        for slot, _ in changes:
+            slot.put(slot.tensor)
+
+
+def _at(tensor: onnx_ir.TensorProtocol, name: str, offset: int) -> onnx_ir.ExternalTensor:
+    return onnx_ir.ExternalTensor(
+        name, offset, tensor.nbytes, tensor.dtype, shape=_shape(tensor), **_notes(tensor)
+    )
+
+
+def _in_memory(tensor: onnx_ir.TensorProtocol) -> onnx_ir.Tensor[Any]:
+    return onnx_ir.Tensor(tensor.numpy(), dtype=tensor.dtype, shape=_shape(tensor), **_notes(tensor))
+
+
+def _shape(tensor: onnx_ir.TensorProtocol) -> onnx_ir.Shape:
+    return onnx_ir.Shape(tensor.shape.numpy())
+
+
+def _notes(tensor: onnx_ir.TensorProtocol) -> dict[str, Any]:
+    return {
+        "name": tensor.name or "",
+        "doc_string": tensor.doc_string,
+        "metadata_props": dict(tensor.metadata_props),
+    }

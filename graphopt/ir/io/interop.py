@@ -1,0 +1,134 @@
+"""Models in the forms in which callers hold them: graphopt's, onnx's, serialized, or in a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import onnx
+from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
+
+from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir.constants import IR_VERSION
+from graphopt.ir.io.external_data import Change, changed, external_protos
+from graphopt.ir.io.load import check_header, from_proto, load, parse_bytes
+from graphopt.ir.weights import slots
+
+#: Every form of a model that the Python interface accepts. Only ``.onnx`` files have a serialized form.
+ModelLike = onnx_ir.Model | onnx.ModelProto | bytes | str | os.PathLike[str]
+
+_FORMS = "a model is an onnx.ModelProto, its serialized bytes, a path, or a graphopt.Model"
+#: Bytes up to which a serialized model is kept in memory beside the model itself.
+_SMALL = 1 << 28
+
+
+def as_model(
+    source: ModelLike,
+    *,
+    allow_external: Sequence[str | os.PathLike[str]] = (),
+    base_dir: str | os.PathLike[str] | None = None,
+) -> onnx_ir.Model:
+    """The model that ``source`` holds. One that graphopt made is returned as it is, not copied.
+
+    A ModelProto, and a model that onnx-ir loaded, are copied, so that neither changes with the other.
+
+    Args:
+        source: a model in any form.
+        allow_external: further folders that external data may lie in.
+        base_dir: the folder of external data of a ModelProto or of bytes, which have no folder of their own.
+
+    Raises:
+        TypeError: ``source`` is none of these.
+        UsageError: there is no such file.
+        InvalidModel: it is no valid model, or its external data is missing or has no folder.
+    """
+    match source:
+        case onnx_ir.Model():
+            return source if IR_VERSION in source.graph.meta else _adopted(source)
+        case onnx.ModelProto():
+            check_header(source, "the ModelProto")
+            proto = onnx.ModelProto()
+            proto.CopyFrom(source)
+            for tensor in external_protos(proto):
+                if tensor.raw_data:  # marked for external storage, and not yet saved there
+                    tensor.data_location = onnx.TensorProto.DEFAULT
+                    del tensor.external_data[:]
+            return from_proto(proto, base_dir=base_dir, allow_external=allow_external)
+        case bytes():
+            return from_proto(parse_bytes(source), base_dir=base_dir, allow_external=allow_external)
+        case str() | os.PathLike():
+            return load(source, allow_external=allow_external)
+    raise _unsupported(source)
+
+
+def _adopted(model: onnx_ir.Model) -> onnx_ir.Model:
+    """A copy of a model that was not loaded by graphopt, normalized as loading does."""
+    changes: list[Change] = []
+    folders: list[str] = []
+    for slot in slots(model):
+        if isinstance(slot.tensor, onnx_ir.ExternalTensor):
+            path = os.path.abspath(os.path.join(slot.tensor.base_dir, slot.tensor.location))
+            changes.append((slot, _moved(slot.tensor, path)))
+            folders.append(os.path.dirname(path))
+    with changed(changes):
+        proto = onnx_ir.to_proto(model)
+    return from_proto(
+        proto, base_dir=folders[0] if folders else None, allow_external=list(dict.fromkeys(folders))
+    )
+
+
+def _moved(tensor: onnx_ir.ExternalTensor, path: str) -> onnx_ir.ExternalTensor:
+    """``tensor``, read from the file ``path``."""
+    return onnx_ir.ExternalTensor(
+        path,
+        tensor.offset,
+        tensor.length,
+        tensor.dtype,
+        shape=tensor.shape,
+        name=tensor.name or "",
+        doc_string=tensor.doc_string,
+        metadata_props=tensor.metadata_props,
+    )
+
+
+def serialized(source: onnx.ModelProto | bytes) -> bytes | None:
+    """``source`` as bytes that onnxruntime loads without files; ``None`` for large and external weights."""
+    if isinstance(source, onnx.ModelProto):
+        try:
+            data = source.SerializeToString()
+        except EncodeError:  # above 2 GB
+            return None
+    else:
+        data, source = source, parse_bytes(source)
+    return None if len(data) > _SMALL or any(True for _ in external_protos(source)) else data
+
+
+def _unsupported(source: object) -> TypeError:
+    """The error for an object that is no model, with the way to a model that it holds."""
+    kind = type(source).__name__
+    if isinstance(getattr(source, "model", None), onnx_ir.Model):
+        return TypeError(f"{_FORMS}, not {kind}; pass its attribute 'model'")
+    if isinstance(source, onnx.GraphProto):
+        return TypeError(f"{_FORMS}, not {kind}; onnx.helper.make_model(graph) makes a ModelProto of it")
+    if isinstance(source, (bytearray, memoryview)):
+        return TypeError(f"{_FORMS}, not {kind}; pass bytes({kind.lower()})")
+    return TypeError(f"{_FORMS}, not {kind}")
+
+
+# Passes of onnx-ir
+
+#: What passes written for onnx-ir derive from.
+PassBase = onnx_ir.passes.PassBase
+
+
+def take_over(model: onnx_ir.Model, other: onnx_ir.Model) -> None:
+    """Let ``model`` hold what ``other`` holds; ``other`` is not to be used afterwards."""
+    notes = {**model.graph.meta, **other.graph.meta}
+    functions, metadata = dict(other.functions), dict(other.metadata_props)
+    model.graph = other.graph
+    model.graph.meta.update(notes)
+    model.functions.clear()
+    model.functions.update(functions)
+    model.metadata_props.clear()
+    model.metadata_props.update(metadata)
+    model.ir_version = other.ir_version

@@ -1,0 +1,316 @@
+"""Take in what onnxruntime takes, though ONNX or onnx-ir do not.
+
+Before onnx-ir reads a proto: initializers without a name go (nothing can read them); of several constants
+with one name, and of several imports of a domain, the last is kept; a body that returns a value of an outer
+graph directly gets an Identity for it. Afterwards: a function declares every attribute that its nodes refer
+to, and a value of a body does not bear the name of an outer value that the body could read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Sequence
+from typing import Any
+
+import onnx
+import onnx.numpy_helper
+
+from graphopt.errors import InvalidModel
+from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir.constants import LOOSE_REFERENCES
+from graphopt.ir.name_references import rename
+from graphopt.ir.scopes import bodies, graphs_of, in_order, walk_nodes, with_bodies
+
+_Attribute = onnx.AttributeProto
+#: Names in one remark.
+_LISTED = 3
+
+
+def admit(proto: onnx.ModelProto) -> list[str]:
+    """Rewrite the parts of ``proto`` that onnx-ir refuses or misreads, in place.
+
+    Returns remarks on definitions that were dropped: of several constants of one name, and of several imports
+    of a domain, the last is kept, as by onnxruntime.
+
+    Raises:
+        InvalidModel: the model defines something twice, or has a name that is not UTF-8.
+    """
+    for holder in (proto, *proto.functions):
+        if not _are_utf8([entry.domain for entry in holder.opset_import]):
+            raise InvalidModel("the domain of an opset import is not UTF-8")
+    remarks = _import_once(proto, "the model")
+    for function in proto.functions:
+        remarks += _import_once(function, f"function {function.name!r}")
+    _check_functions(proto.functions)
+    remarks += _name_once(proto.graph)
+    _mend_text(proto.graph)
+    _check_attributes(proto.graph.node)
+    pending = _bodies(proto.graph.node)
+    for function in proto.functions:
+        _mend_text(function)
+        _check_attributes(function.node)
+        pending += _bodies(function.node)
+    while pending:
+        body = pending.pop()
+        remarks += _name_once(body)
+        _mend_text(body)
+        _check_attributes(body.node)
+        _return_own_values(body)
+        pending += _bodies(body.node)
+    return remarks
+
+
+def _bodies(nodes: Iterable[onnx.NodeProto]) -> list[onnx.GraphProto]:
+    found: list[onnx.GraphProto] = []
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.type == _Attribute.GRAPH:
+                found.append(attribute.g)
+            elif attribute.type == _Attribute.GRAPHS:
+                found += attribute.graphs
+    return found
+
+
+def _mend_text(holder: onnx.GraphProto | onnx.FunctionProto) -> None:
+    """Replace bytes that are not UTF-8 in what only people read, which onnx-ir could not write again.
+
+    Raises:
+        InvalidModel: they are in what has a meaning.
+    """
+    texts = [holder.name, holder.doc_string]
+    for node in holder.node:
+        texts += (node.op_type, node.domain, node.name, node.doc_string)
+    if _are_utf8(texts):
+        return
+    for item in (holder, *holder.node):
+        item.name, item.doc_string = _mended(item.name), _mended(item.doc_string)
+    for node in holder.node:
+        if not _are_utf8([node.op_type, node.domain]):
+            raise InvalidModel(f"the operator of node {node.name!r} is not UTF-8: {node.op_type!a}")
+
+
+def _are_utf8(texts: list[str]) -> bool:
+    try:
+        "".join(texts)
+    except TypeError:  # protobuf gives bytes for what is not
+        return False
+    return True
+
+
+def _mended(text: str | bytes) -> str:
+    return text if isinstance(text, str) else text.decode("utf-8", "replace")
+
+
+def _name_once(graph: onnx.GraphProto) -> list[str]:
+    """Keep one definition of each name; returns remarks on constants that had several.
+
+    Raises:
+        InvalidModel: a name has several definitions that are not all constants.
+    """
+    listed = [info.name for info in graph.input]
+    defaults = frozenset(listed)
+    initializers = [tensor.name for tensor in graph.initializer]
+    constants, others = list(initializers), list(listed)
+    for node in graph.node:
+        (constants if _is_constant(node) else others).extend(node.output)
+    if not _are_utf8(others) or not _are_utf8(constants):
+        raise InvalidModel(f"a name in graph {graph.name!r} is not UTF-8")
+    names = Counter([name for name in initializers if name not in defaults])
+    names.update(constants[len(initializers) :])
+    names.update(others)
+    optional = names.pop("", 0)
+    own = len(names) + len({name for name in initializers if name in defaults})
+    if own + optional != len(others) + len(constants) or not all(initializers):
+        several = [name for name, count in Counter(constants).items() if name and count > 1]
+        different = _different(graph, frozenset(several))
+        last = Counter(constants)
+        _keep_last(graph.initializer, last, lambda tensor: tensor.name)
+        _keep_last(graph.node, last, lambda node: node.output[0] if _is_constant(node) else None)
+        once = [name for name in dict.fromkeys(constants) if name not in defaults]
+        made = [node.output[0] for node in graph.node if _is_constant(node) and node.output[0] in defaults]
+        for name, count in Counter([*others, *once, *made]).items():
+            if count > 1 and name:
+                raise InvalidModel(f"{name!r} is defined {count} times in graph {graph.name!r}")
+        equal = [name for name in several if name not in different]
+        unequal = [name for name in several if name in different]
+        kinds = [(equal, "with the same contents"), (unequal, "with different contents: the last counts")]
+        return [f"the model defines {_listed(names)} more than once, {how}" for names, how in kinds if names]
+    return []
+
+
+def _listed(names: Sequence[str]) -> str:
+    """The first names, and the number of others."""
+    text = ", ".join(map(repr, names[:_LISTED]))
+    return text if len(names) <= _LISTED else f"{text} and {len(names) - _LISTED} other constants"
+
+
+def _different(graph: onnx.GraphProto, names: Container[str]) -> frozenset[str]:
+    """The names of constants that are defined with different contents."""
+    held: dict[str, tuple[object, ...]] = {}
+    found_different: list[str] = []
+    found = [(tensor.name, tensor) for tensor in graph.initializer if tensor.name in names]
+    nodes = [(node.output[0], node) for node in graph.node if _is_constant(node) and node.output[0] in names]
+    for name, item in (*found, *nodes):
+        contents = _contents(item)
+        if held.setdefault(name, contents) != contents:
+            found_different.append(name)
+    return frozenset(found_different)
+
+
+def _contents(item: onnx.TensorProto | onnx.NodeProto) -> tuple[object, ...]:
+    """What tells a constant from others, whichever field of its tensor holds the numbers."""
+    if isinstance(item, onnx.NodeProto):
+        if len(item.attribute) != 1 or item.attribute[0].type != _Attribute.TENSOR:
+            return tuple(attribute.SerializeToString() for attribute in item.attribute)
+        item = item.attribute[0].t
+    if item.data_location == onnx.TensorProto.EXTERNAL:
+        return tuple((entry.key, entry.value) for entry in item.external_data)
+    try:
+        array = onnx.numpy_helper.to_array(item)
+    except Exception:  # malformed; reported by the check that follows
+        return (item.SerializeToString(),)
+    return item.data_type, array.shape, array.tolist() if array.dtype.kind == "O" else array.tobytes()
+
+
+def _is_constant(node: onnx.NodeProto) -> bool:
+    return node.op_type == "Constant" and len(node.output) == 1
+
+
+def _keep_last(items: Any, counts: Counter[str], name_of: Callable[[Any], str | None]) -> None:
+    """Drop constants whose name another constant has later, and those without a name."""
+    kept = []
+    for item in items:
+        name = name_of(item)
+        if name is not None:
+            counts[name] -= 1
+            if not name or counts[name] > 0:
+                continue
+        kept.append(item)
+    if len(kept) != len(items):
+        del items[:]
+        items.extend(kept)
+
+
+def _import_once(holder: onnx.ModelProto | onnx.FunctionProto, owner: str) -> list[str]:
+    """Keep the last import of each domain; returns remarks on those that had several versions."""
+    entries: dict[str, list[onnx.OperatorSetIdProto]] = {}
+    for entry in holder.opset_import:
+        entries.setdefault(entry.domain or "ai.onnx", []).append(entry)
+    remarks = []
+    for domain, found in entries.items():
+        versions = dict.fromkeys(entry.version for entry in found)
+        if len(versions) > 1:
+            listed = ", ".join(map(str, versions))
+            remarks.append(f"{owner} imports {domain} in versions {listed}: {found[-1].version} counts")
+    if len(entries) != len(holder.opset_import):
+        kept = [found[-1] for found in entries.values()]
+        del holder.opset_import[:]
+        holder.opset_import.extend(kept)
+    return remarks
+
+
+def _check_functions(functions: Sequence[onnx.FunctionProto]) -> None:
+    """Check that no two functions have one name, and that none defines a value twice."""
+    keys = Counter((function.domain, function.name, function.overload) for function in functions)
+    for (domain, name, overload), count in keys.items():
+        if count > 1:
+            suffix = f", overload {overload!r}" if overload else ""
+            raise InvalidModel(f"{count} functions are called {domain}::{name}{suffix}")
+    for function in functions:
+        names = Counter(function.input)
+        names.update(output for node in function.node for output in node.output if output)
+        for value, count in names.items():
+            if count > 1:
+                raise InvalidModel(f"{value!r} is defined {count} times in function {function.name!r}")
+
+
+def _check_attributes(nodes: Iterable[onnx.NodeProto]) -> None:
+    """Check that no node gives an attribute twice."""
+    for node in nodes:
+        if len(node.attribute) > 1:
+            for name, count in Counter(attribute.name for attribute in node.attribute).items():
+                if count > 1:
+                    raise InvalidModel(f"{node.op_type} {node.name!r} has attribute {name!r} {count} times")
+
+
+def _return_own_values(body: onnx.GraphProto) -> None:
+    own = {info.name for info in body.input}
+    own.update(tensor.name for tensor in body.initializer)
+    for node in body.node:
+        own.update(node.output)
+    for info in body.output:
+        if info.name not in own:
+            name = f"{info.name}_returned"
+            while name in own:
+                name += "_"
+            own.add(name)
+            body.node.add(op_type="Identity", input=[info.name], output=[name])
+            info.name = name
+
+
+def declare_references(model: onnx_ir.Model) -> None:
+    """Let functions declare the attributes that their nodes refer to; note references outside functions."""
+    for node in walk_nodes(model.graph):
+        if node.attributes and any(attribute.is_ref() for attribute in node.attributes.values()):
+            model.graph.meta[LOOSE_REFERENCES] = True
+    for function in model.functions.values():
+        for graph in with_bodies(function.graph):
+            for node in graph:
+                for attribute in node.attributes.values() if node.attributes else ():
+                    name = attribute.ref_attr_name
+                    if name and name not in function.attributes:
+                        function.attributes.add(onnx_ir.Attr(name, onnx_ir.AttributeType.UNDEFINED, None))
+
+
+def unshadow(model: onnx_ir.Model) -> None:
+    """Rename values of bodies that bear the name of a value that the body could read.
+
+    onnxruntime lets the initializers of a body shadow outer names. Once passes move values
+    between graphs, a shadowed name would be read by mistake. Bodies of vendor operators keep
+    their names, which may mean something to the operator. Graphs must be sorted.
+    """
+    taken: set[str] = set()
+    for root in (model.graph, *(function.graph for function in model.functions.values())):
+        if not any(node.attributes and bodies(node) for node in root):
+            continue
+        visible: set[str] = set()
+        own: list[list[str]] = []  # the names of each open graph
+        for step, graph, node in in_order(root):
+            values: Iterable[onnx_ir.Value] = ()
+            if step == "enter":
+                own.append([])
+                values = [
+                    *graph.inputs,
+                    *(value for value in graph.initializers.values() if not value.is_graph_input()),
+                ]
+                for value in values if node is not None and node.domain == "" else ():
+                    if value.name in visible:
+                        taken, before = taken or _all_names(model), value.name or ""
+                        _rename(value, taken)
+                        rename(model, before, value.name or "", within=graph)
+            elif step == "leave":
+                visible.difference_update(own.pop())
+            elif step == "define" and node is not None:
+                values = node.outputs
+            for value in values:
+                if value.name and value.name not in visible:
+                    visible.add(value.name)
+                    own[-1].append(value.name)
+
+
+def _rename(value: onnx_ir.Value, taken: set[str]) -> None:
+    number, name = 1, f"{value.name}_1"
+    while name in taken:
+        number, name = number + 1, f"{value.name}_{number + 1}"
+    taken.add(name)
+    value.name = name
+
+
+def _all_names(model: onnx_ir.Model) -> set[str]:
+    names: set[str] = set()
+    for graph in graphs_of(model):
+        names.update(value.name for value in graph.inputs if value.name)
+        names.update(graph.initializers)
+        for node in graph:
+            names.update(output.name for output in node.outputs if output.name)
+    return names

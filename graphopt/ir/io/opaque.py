@@ -1,0 +1,369 @@
+"""Carry through onnx-ir what it refuses or drops.
+
+onnx-ir has no map types, no sparse tensors and no training info, decodes every string
+attribute as UTF-8, forgets the declared types of function inputs and the order of ``value_info``,
+and writes a ``value_info`` for each initializer. Before a proto is handed to onnx-ir,
+:func:`stow` packs such parts into forms that onnx-ir passes on untouched (metadata properties
+of values, nodes and graphs, byte strings as attributes); :func:`attach` keeps beside the model
+what has no such place. :func:`unpack` puts everything back into the proto that onnx-ir writes,
+and strips what is left of graphopt's private namespace.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable
+from typing import Any
+
+import onnx
+
+from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir.constants import NAMESPACE, UPDATED_OUTSIDE
+from graphopt.ir.contents import FOLDED, load_record, written_record
+from graphopt.ir.io import roundtrip
+from graphopt.ir.name_references import note_names, tidy
+
+_TYPE = NAMESPACE + "type"
+_DECLARED = NAMESPACE + "declared"
+_SPARSE_INITIALIZER = NAMESPACE + "sparse_initializer"
+_SPARSE_DEFAULT = NAMESPACE + "sparse_default"
+_HEADER = NAMESPACE + "header"
+_TRAINING_INFO = NAMESPACE + "training_info"
+
+#: Attributes that onnx-ir can't hold travel as byte strings behind this prefix, which is not valid UTF-8.
+_PACKED = b"\xff\x00graphopt\x00"
+
+_Attribute = onnx.AttributeProto
+_KNOWN_TYPES = frozenset(int(dtype) for dtype in onnx_ir.DataType)
+
+
+class Carried:
+    """Tells carried attributes from ordinary ones."""
+
+    @staticmethod
+    def attribute(attribute: onnx_ir.Attr) -> onnx.AttributeProto | None:
+        """The original of an attribute that travels packed, or ``None`` for an ordinary one."""
+        value = attribute.value
+        if isinstance(value, bytes) and value.startswith(_PACKED):
+            return onnx.AttributeProto.FromString(value[len(_PACKED) :])
+        return None
+
+    @staticmethod
+    def type(value: onnx_ir.Value) -> onnx.TypeProto | None:
+        """The type of ``value`` if it is one that onnx-ir can't hold, such as a map."""
+        packed = value.metadata_props.get(_TYPE)
+        return None if packed is None else onnx.TypeProto.FromString(base64.b64decode(packed))
+
+    @staticmethod
+    def training_info(model: onnx_ir.Model) -> bool:
+        """Whether ``model`` has training info, which nothing here looks into."""
+        return bool(model.graph.meta.get(_TRAINING_INFO))
+
+
+def carried_type(value: onnx_ir.Value) -> onnx.TypeProto | None:
+    """The type that ``value`` is declared with, if onnx-ir can't hold it, such as a map."""
+    packed = value.metadata_props.get(_TYPE)
+    return None if packed is None else onnx.TypeProto.FromString(base64.b64decode(packed))
+
+
+def stow(proto: onnx.ModelProto) -> None:
+    """Pack what onnx-ir can't hold, in place.
+
+    Entries in graphopt's private namespace are dropped first: files have none, and passes believe them.
+    """
+    _strip(proto.metadata_props)
+    _stow_graph(proto.graph)
+    for function in proto.functions:
+        _strip(function.metadata_props)
+        for info in function.value_info:
+            _strip(info.metadata_props)
+        roundtrip.note_order(function)
+        _stow_infos(function.value_info, frozenset())
+        _stow_nodes(function.node)
+        for attribute in function.attribute_proto:
+            _stow_attribute(attribute)
+
+
+def attach(proto: onnx.ModelProto, model: onnx_ir.Model) -> None:
+    """Keep what ``model`` lacks of the stowed ``proto`` that it was made of.
+
+    It is kept with the main graph, so that it follows a clone of the model. Initializers that
+    training info updates are not constant.
+    """
+    meta = model.graph.meta
+    meta[_HEADER] = roundtrip.header_of(proto)
+    if proto.training_info:
+        meta[_TRAINING_INFO] = [info.SerializeToString() for info in proto.training_info]
+        meta[UPDATED_OUTSIDE] = frozenset(
+            binding.key
+            for info in proto.training_info
+            for binding in (*info.initialization_binding, *info.update_binding)
+        )
+    load_record(model)
+    note_names(proto, model)
+    for function, held in zip(proto.functions, model.functions.values(), strict=True):
+        infos = {info.name: info for info in function.value_info}
+        for value in held.inputs if infos else ():
+            if value.name in infos:
+                onnx_ir.serde.deserialize_value_info_proto(infos[value.name], value)
+
+
+def unpack(proto: onnx.ModelProto, model: onnx_ir.Model) -> None:
+    """Undo :func:`stow` in the proto that onnx-ir wrote, in place."""
+    for data in model.graph.meta.get(_TRAINING_INFO, ()):
+        proto.training_info.add().ParseFromString(data)
+    _strip(proto.metadata_props)
+    record = written_record(model)
+    if record is not None:
+        proto.metadata_props.add(key=FOLDED, value=record)
+    roundtrip.restore_header(proto, model.graph.meta.get(_HEADER))
+    _drop_infos_of_functions(proto)
+    _unpack_graph(proto.graph)
+    for function in proto.functions:
+        roundtrip.restore_order(function)
+        function.domain = function.domain  # the checker wants the field even if it is empty
+        _strip(function.metadata_props)
+        _unpack_infos(function.value_info)
+        _drop_bare_infos(function)
+        _unpack_nodes(function.node)
+        for attribute in function.attribute_proto:
+            _unpack_attribute(attribute)
+
+
+def _stow_graph(graph: onnx.GraphProto) -> None:
+    names = frozenset(tensor.name for tensor in graph.initializer)
+    _strip(graph.metadata_props)
+    for tensor in graph.initializer:
+        _strip(tensor.metadata_props)
+    for info in (*graph.input, *graph.output, *graph.value_info):
+        _strip(info.metadata_props)
+    roundtrip.note_order(graph)
+    roundtrip.note_outputs(graph)
+    _stow_infos(graph.input, frozenset())
+    _stow_infos(graph.output, frozenset())
+    _stow_infos(graph.value_info, names)
+    _stow_nodes(graph.node)
+    if graph.sparse_initializer:
+        _stow_sparse_initializers(graph)
+
+
+def _stow_sparse_initializers(graph: onnx.GraphProto) -> None:
+    """A sparse initializer travels as a Constant node at the head of its graph; a default, with its input."""
+    constants = []
+    inputs = {info.name: info for info in graph.input}
+    for sparse in graph.sparse_initializer:
+        if sparse.values.name in inputs:
+            packed = base64.b64encode(sparse.SerializeToString()).decode()
+            inputs[sparse.values.name].metadata_props.add(key=_SPARSE_DEFAULT, value=packed)
+            continue
+        node = onnx.NodeProto(op_type="Constant", output=[sparse.values.name])
+        node.attribute.add(name="sparse_value", type=_Attribute.SPARSE_TENSOR).sparse_tensor.CopyFrom(sparse)
+        node.metadata_props.add(key=_SPARSE_INITIALIZER, value="1")
+        _stow_attribute(node.attribute[0])
+        constants.append(node)
+    rest = list(graph.node)
+    del graph.node[:], graph.sparse_initializer[:]
+    graph.node.extend([*constants, *rest])
+
+
+def _stow_infos(infos: Iterable[onnx.ValueInfoProto], initializers: frozenset[str]) -> None:
+    for info in infos:
+        if info.name in initializers:
+            info.metadata_props.add(key=_DECLARED, value="1")
+        if info.HasField("type") and not _is_held(info.type):
+            packed = base64.b64encode(info.type.SerializeToString()).decode()
+            info.metadata_props.add(key=_TYPE, value=packed)
+            info.ClearField("type")
+
+
+def _is_held(type_: onnx.TypeProto) -> bool:
+    """Whether onnx-ir can represent ``type_`` exactly."""
+    while True:
+        match type_.WhichOneof("value"):
+            case "tensor_type":
+                return type_.tensor_type.elem_type in _KNOWN_TYPES
+            case "sparse_tensor_type":
+                return type_.sparse_tensor_type.elem_type in _KNOWN_TYPES
+            case "sequence_type" | "optional_type" as kind:
+                inner = getattr(type_, kind)
+                if not inner.HasField("elem_type"):
+                    return False
+                type_ = inner.elem_type
+            case _:
+                return False
+
+
+def _stow_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
+    for node in nodes:
+        _strip(node.metadata_props)
+        for attribute in node.attribute:
+            _stow_attribute(attribute)
+
+
+def _stow_attribute(attribute: onnx.AttributeProto) -> None:
+    if attribute.ref_attr_name:
+        return
+    match attribute.type:
+        case _Attribute.GRAPH:
+            _stow_graph(attribute.g)
+            return
+        case _Attribute.GRAPHS:
+            for graph in attribute.graphs:
+                _stow_graph(graph)
+            return
+        case _Attribute.SPARSE_TENSOR | _Attribute.SPARSE_TENSORS:
+            pass
+        case _Attribute.TENSOR:
+            _strip(attribute.t.metadata_props)
+            return
+        case _Attribute.TYPE_PROTO:
+            if _is_held(attribute.tp):
+                return
+        case _Attribute.TYPE_PROTOS:
+            if all(_is_held(type_) for type_ in attribute.type_protos):
+                return
+        case _Attribute.STRING:
+            if not attribute.s.startswith(_PACKED):
+                return
+        case _Attribute.STRINGS:
+            if all(map(_is_utf8, attribute.strings)):
+                return
+        case _:
+            return
+    name, packed = attribute.name, _PACKED + attribute.SerializeToString()
+    attribute.Clear()
+    attribute.name, attribute.type, attribute.s = name, _Attribute.STRING, packed
+
+
+def _is_utf8(text: bytes) -> bool:
+    try:
+        text.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _unpack_graph(graph: onnx.GraphProto, outer: tuple[onnx.GraphProto, ...] = ()) -> None:
+    for info in graph.input:
+        default = roundtrip.entry(info.metadata_props, _SPARSE_DEFAULT)
+        if default is not None:
+            graph.sparse_initializer.add().ParseFromString(base64.b64decode(default))
+            graph.sparse_initializer[-1].values.name = info.name
+    _unpack_infos(graph.input)
+    _unpack_infos(graph.output)
+    roundtrip.restore_outputs(graph)
+    _drop_infos_of_initializers(graph)
+    roundtrip.restore_order(graph)
+    _unpack_infos(graph.value_info)
+    _strip(graph.metadata_props)
+    for tensor in graph.initializer:
+        _unpack_tensor(tensor)
+    tidy(graph, outer)
+    for node in _unpack_nodes(graph.node, (*outer, graph)):
+        graph.sparse_initializer.add().CopyFrom(node.attribute[0].sparse_tensor)
+        graph.sparse_initializer[-1].values.name = node.output[0]
+        graph.node.remove(node)
+
+
+def _is_sparse_initializer(node: onnx.NodeProto) -> bool:
+    return any(entry.key == _SPARSE_INITIALIZER for entry in node.metadata_props)
+
+
+def _drop_infos_of_initializers(graph: onnx.GraphProto) -> None:
+    names = frozenset(tensor.name for tensor in graph.initializer)
+    kept = [
+        info
+        for info in graph.value_info
+        if info.name not in names or any(entry.key == _DECLARED for entry in info.metadata_props)
+    ]
+    if len(kept) != len(graph.value_info):
+        del graph.value_info[:]
+        graph.value_info.extend(kept)
+
+
+def _drop_infos_of_functions(proto: onnx.ModelProto) -> None:
+    """Drop what onnx-ir says of functions' values in the main graph, where the file did not.
+
+    Below IR version 10 functions have no ``value_info``; onnx-ir calls theirs ``domain::function/value``
+    then, which nothing but onnx-ir understands.
+    """
+    if proto.ir_version >= 10 or not proto.functions:
+        return
+    before = roundtrip.noted_order(proto.graph)
+    functions = tuple(f"{function.domain}::{function.name}/" for function in proto.functions)
+    own = frozenset(name for node in proto.graph.node for name in node.output)
+    kept = [
+        info
+        for info in proto.graph.value_info
+        if info.name in before or info.name in own or not info.name.startswith(functions)
+    ]
+    if len(kept) != len(proto.graph.value_info):
+        del proto.graph.value_info[:]
+        proto.graph.value_info.extend(kept)
+
+
+def _unpack_infos(infos: Iterable[onnx.ValueInfoProto]) -> None:
+    for info in infos:
+        if not info.metadata_props:
+            continue
+        for entry in info.metadata_props:
+            if entry.key == _TYPE:
+                info.type.ParseFromString(base64.b64decode(entry.value))
+        _strip(info.metadata_props)
+
+
+def _drop_bare_infos(function: onnx.FunctionProto) -> None:
+    """Drop entries with nothing but a name, which onnx-ir writes of values whose type it does not know."""
+    kept = [info for info in function.value_info if info.HasField("type") or info.doc_string]
+    if len(kept) != len(function.value_info):
+        del function.value_info[:]
+        function.value_info.extend(kept)
+
+
+def _unpack_nodes(
+    nodes: Iterable[onnx.NodeProto], outer: tuple[onnx.GraphProto, ...] = ()
+) -> list[onnx.NodeProto]:
+    """Unpack the attributes of ``nodes``; returns those that stand for sparse initializers.
+
+    Args:
+        outer: the graphs whose names bodies may mention.
+    """
+    sparse = []
+    for node in nodes:
+        for attribute in node.attribute:
+            _unpack_attribute(attribute, outer)
+        if node.metadata_props:
+            if _is_sparse_initializer(node):
+                sparse.append(node)
+            _strip(node.metadata_props)
+    return sparse
+
+
+def _unpack_attribute(attribute: onnx.AttributeProto, outer: tuple[onnx.GraphProto, ...] = ()) -> None:
+    if attribute.type == _Attribute.GRAPH:
+        _unpack_graph(attribute.g, outer)
+    elif attribute.type == _Attribute.GRAPHS:
+        for graph in attribute.graphs:
+            _unpack_graph(graph, outer)
+    elif attribute.type == _Attribute.TENSOR:
+        _unpack_tensor(attribute.t)
+    elif attribute.type == _Attribute.STRING and attribute.s.startswith(_PACKED):
+        packed = attribute.s[len(_PACKED) :]
+        attribute.Clear()
+        attribute.ParseFromString(packed)
+
+
+def _unpack_tensor(tensor: onnx.TensorProto) -> None:
+    """onnx-ir copies the metadata of a tensor twice."""
+    if len(tensor.metadata_props) > 1:
+        entries = {entry.key: entry.value for entry in tensor.metadata_props}
+        del tensor.metadata_props[:]
+        for key, value in entries.items():
+            tensor.metadata_props.add(key=key, value=value)
+
+
+def _strip(entries: Any) -> None:
+    """Remove graphopt's own entries from a repeated field of metadata properties."""
+    private = [entry for entry in entries if str(entry.key).startswith(NAMESPACE)] if entries else []
+    for entry in private:
+        entries.remove(entry)

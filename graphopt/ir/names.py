@@ -1,0 +1,77 @@
+"""Which names a model has taken."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir.scopes import graphs_of
+
+
+class TakenNames:
+    """Names of the values and nodes of a model, over all its bodies and functions.
+
+    ONNX wants the name of a value unique in its graph and the graphs around it; here it is
+    unique in the model, so that bodies can be moved and inlined.
+    """
+
+    def __init__(self, model: onnx_ir.Model) -> None:
+        self._values: Counter[str] = Counter()
+        self._nodes: Counter[str] = Counter()
+        self._suffixes: Counter[str] = Counter()
+        self._stems: dict[str, str] = {}
+        for graph in graphs_of(model):
+            inputs = dict.fromkeys(_names(graph.inputs))
+            self._values.update(inputs.keys())
+            self._values.update(name for name in graph.initializers if name not in inputs)
+            for node in graph:
+                self._nodes[node.name or ""] += 1
+                self._values.update(_names(node.outputs))
+
+    def take_value(self, hint: str) -> str:
+        """A name that no value has, from now on taken: ``hint``, or ``hint_1`` and so on."""
+        return self._take(hint, self._values)
+
+    def take_node(self, hint: str) -> str:
+        """A name that no node has, from now on taken."""
+        return self._take(hint, self._nodes)
+
+    def free_values(self, values: Iterable[onnx_ir.Value]) -> None:
+        """The names of ``values`` may be taken again."""
+        for name in _names(values):
+            self._free(name, self._values)
+
+    def free_node(self, node: onnx_ir.Node) -> None:
+        """The names of ``node`` and of its outputs may be taken again."""
+        self._free(node.name or "", self._nodes)
+        self.free_values(node.outputs)
+
+    def is_shared(self, value: onnx_ir.Value) -> bool:
+        """Whether another value somewhere in the model has the name of ``value``."""
+        return self._values[value.name or ""] > 1
+
+    def _take(self, hint: str, taken: Counter[str]) -> str:
+        """``hint`` if it is free, else its stem, without a number that was given here, and another number."""
+        name = hint
+        if taken[name]:
+            stem = self._stems.get(hint, hint)
+            while taken[name]:
+                self._suffixes[stem] += 1
+                name = f"{stem}_{self._suffixes[stem]}"
+            self._stems[name] = stem
+        taken[name] += 1
+        return name
+
+    def _free(self, name: str, taken: Counter[str]) -> None:
+        count = taken.get(name, 0) - 1
+        if count > 0:
+            taken[name] = count
+            return
+        taken.pop(name, None)
+        if name in self._stems and name not in self._values and name not in self._nodes:
+            del self._stems[name]
+
+
+def _names(values: Iterable[onnx_ir.Value]) -> list[str]:
+    return [value.name for value in values if value.name]

@@ -1,0 +1,1 @@
+"""Regions of graphs: clone, extract, outline, inline."""

@@ -1,0 +1,103 @@
+"""Topological order of graphs."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from typing import TypeVar
+
+from graphopt.errors import InvalidModel
+from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir.provenance import label
+from graphopt.ir.scopes import bodies, in_order, with_bodies
+
+T = TypeVar("T", bound=Hashable)
+
+#: Of a long cycle only so many nodes are named.
+_NAMED = 6
+
+
+def sort_model(model: onnx_ir.Model) -> None:
+    """Sort every graph that is not in topological order; a sorted one is left as it is.
+
+    Exporters write unsorted graphs, and onnxruntime loads them.
+
+    Raises:
+        InvalidModel: a graph has a cycle; the message names its nodes.
+    """
+    for graph in (model.graph, *(function.graph for function in model.functions.values())):
+        if is_sorted(graph):
+            continue
+        cycle = find_cycle(graph)
+        if cycle:
+            names = [label(node) for node in cycle[:_NAMED]]
+            names.append(names[0] if len(cycle) <= _NAMED else "…")
+            raise InvalidModel(f"graph {graph.name or '(unnamed)'!r} has a cycle: {' → '.join(names)}")
+        graph.sort()
+
+
+def is_sorted(graph: onnx_ir.Graph) -> bool:
+    """Whether in ``graph`` and its bodies each value is produced before it is read.
+
+    A body reads outer values at the place of the node that holds it.
+    """
+    done: set[onnx_ir.Node] = set()
+    for step, _, node in in_order(graph):
+        if node is None:
+            continue
+        if step == "define":
+            done.add(node)
+        elif step == "read":
+            for value in node.inputs:
+                producer = value.producer() if value is not None else None
+                if producer is not None and producer not in done and producer.graph is not None:
+                    return False
+    return True
+
+
+def find_cycle(graph: onnx_ir.Graph) -> list[onnx_ir.Node]:
+    """Nodes of one graph each of which feeds the next, and the last the first; empty if there are none."""
+    for nested in with_bodies(graph):
+        cycle = cycle_of({node: _producers(node) for node in nested})
+        if cycle:
+            return cycle[::-1]
+    return []
+
+
+def feed_order(needs: Mapping[T, Sequence[T]]) -> list[T]:
+    """The items, each after all that it ``needs``; items in or behind a cycle are left out."""
+    waits = {item: sum(1 for need in found if need in needs) for item, found in needs.items()}
+    served: dict[T, list[T]] = {item: [] for item in needs}
+    for item, found in needs.items():
+        for need in found:
+            if need in needs:
+                served[need].append(item)
+    ordered = [item for item, count in waits.items() if not count]
+    for need in ordered:  # grows
+        for item in served[need]:
+            waits[item] -= 1
+            if not waits[item]:
+                ordered.append(item)
+    return ordered
+
+
+def cycle_of(edges: Mapping[T, Sequence[T]]) -> list[T]:
+    """Items each of which leads to the next, and the last to the first; empty if there are none."""
+    done = frozenset(feed_order(edges))
+    # whatever still waits leads to something that still waits: following it must come back
+    at = next((item for item in edges if item not in done), None)
+    path: dict[T, None] = {}
+    while at is not None and at not in path:
+        path[at] = None
+        at = next(target for target in edges[at] if target in edges and target not in done)
+    cycle = list(path)
+    return cycle[cycle.index(at) :] if at is not None else []
+
+
+def _producers(node: onnx_ir.Node) -> list[onnx_ir.Node]:
+    """The nodes whose outputs ``node`` or a body of it reads."""
+    readers = [node]
+    for body in bodies(node):
+        for nested in with_bodies(body):
+            readers += nested
+    values = [value for reader in readers for value in reader.inputs if value is not None]
+    return list(dict.fromkeys(producer for value in values if (producer := value.producer()) is not None))

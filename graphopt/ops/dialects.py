@@ -1,0 +1,90 @@
+"""graphopt's own operators and metadata, by domain.
+
+``graphopt.ad``: gradients, some of which are known to be zero, until they are lowered to plain operators.
+
+- ``GradOf(dy…, x…)`` with an attribute ``body``, a graph without inputs that captures outer values. Output
+  ``i`` is the gradient of ``x_i``, with the shape and dtype of ``x_i``. If all ``dy`` are zero, so are all
+  outputs.
+- ``AutogradAdd(a, b)``: the sum of two gradients of one value.
+- ``Zero(x)``: a gradient of ``x`` that is known to be zero.
+
+PyTorch's JIT executor has the same as ``prim::GradOf``, ``prim::AutogradAdd``, ``prim::AutogradZero``, and
+as the undefinedness and the profiled types of values.
+
+``graphopt.profile``: ``y = Guard(x)`` with an attribute ``seen``, an assumption about ``x`` as JSON
+(``graphopt.profile.Seen.to_dict``): its type (none if empty), sizes and contents.
+
+- If the assumption holds, ``y`` is ``x``. Otherwise the run deoptimizes: its results are those of the model
+  without the rewrites that rely on guards, whatever else was computed, or would have failed.
+- A size given as text is a symbol. It stands for one number in each run: all guards that name it, in bodies
+  and functions too, must observe that number every time they run. It is distinct from the model's own dims,
+  even from one of the same name. An anonymous dim (``?``, see :data:`graphopt.ir.ANONYMOUS_DIMS`) is
+  unconstrained.
+- Code that relies on ``y`` need not read it: the sizes of ``y`` may have become constants. Therefore an
+  unread guard is not dead code, nor are the nodes that contain or call one.
+
+No runtime implements Guard. Shape inference derives facts about ``y`` from it; before a model is written,
+guards are eliminated, or become a choice between the specialized and the general model. PyTorch's JIT
+executor has the same as ``prim::Guard``, ``prim::BailOut`` and ``prim::TypeCheck``.
+
+``graphopt.native``: groups of nodes with a native kernel, as functions, and the operators that replace them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from graphopt import ir
+
+AD_DOMAIN = "graphopt.ad"
+GRAD_OF = "GradOf"
+AUTOGRAD_ADD = "AutogradAdd"
+ZERO = "Zero"
+#: Domain of functions that are groups of nodes differentiated as one.
+AUTODIFF_GROUPS = "graphopt.autodiff"
+#: Metadata of a value, stripped on saving: ``true`` for a gradient known to be zero, ``false`` for one known
+#: not to be.
+UNDEFINED = "graphopt.undefined"
+#: Prefix of the metadata keys of profile annotations on values; stripped on saving.
+PROFILE_NOTES = "graphopt.profile."
+#: Metadata of a value, stripped on saving: ``true`` if its gradient is needed, ``false`` if not.
+REQUIRES_GRAD = "graphopt.requires_grad"
+
+GUARD_DOMAIN = "graphopt.profile"
+GUARD = "Guard"
+#: Attribute of a guard: its assumption, as JSON.
+SEEN = "seen"
+
+#: Domain of functions that are groups of nodes with a native kernel, and of the operators of these kernels.
+NATIVE_DOMAIN = "graphopt.native"
+#: Metadata of the model: types that its kernels are built for, by function name. Outside the private
+#: namespace ``graphopt.``, which saving strips, because kernels are built from it later.
+KERNEL_SIGNATURES = "graphopt:kernels"
+
+
+def is_guard(node: ir.Node | None) -> bool:
+    """Whether ``node`` is a guard."""
+    return node is not None and node.domain == GUARD_DOMAIN and node.op_type == GUARD
+
+
+def guards_of(model: ir.Model) -> list[ir.Node]:
+    """All guards of ``model``, including those in bodies and functions."""
+    return [node for graph in ir.graphs_of(model) for node in graph if is_guard(node)]
+
+
+def has_guards(node: ir.Node, functions: Mapping[Any, ir.Function]) -> bool:
+    """Whether ``node`` is a guard, or its bodies or called functions contain one."""
+    pending = [node]
+    called: dict[Any, None] = {}
+    while pending:
+        current = pending.pop()
+        if is_guard(current):
+            return True
+        if current.attributes:
+            pending.extend(inner for body in ir.bodies(current) for inner in body)
+        key = current.op_identifier() if functions else None
+        if key in functions and key not in called:
+            called[key] = None
+            pending.extend(functions[key])
+    return False
