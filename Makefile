@@ -9,7 +9,7 @@ MODELS ?=
 ORT    ?= $(or $(shell cut -d' ' -f1 $(VENV)/.installed 2>/dev/null),gpu)
 INSTALL = @.ci/install "$(VENV)" "$(PYTHON)" $(ORT)
 
-TARGETS := help demo test test-full test-all lint docs dist bench bench-specialize gpu-check lock clean installed installed-dev \
+TARGETS := help demo test test-full test-all coverage lint docs dist bench bench-specialize gpu-check lock clean installed installed-dev \
            installed-docs installed-peers
 .PHONY: $(TARGETS)
 
@@ -24,6 +24,7 @@ help:
 	@echo "make test       a part of the test suite that covers every area, about 3 minutes on 2 cores"
 	@echo "make test-full  the rest of it, about 8 minutes"
 	@echo "make test-all   both, and the long sweeps: hours"
+	@echo "make coverage   run the tests of make test, and print which lines they miss (not those of child processes)"
 	@echo "make lint       ruff (rules and format) and mypy"
 	@echo "make docs       render the documentation, with an API reference, to build/site"
 	@echo "make dist       build the sdist and the wheel, and try each in a fresh environment"
@@ -62,6 +63,9 @@ test-full: installed-dev
 test-all: installed-dev
 	$(BIN)/python -m pytest -q -n $(JOBS) -m ""
 
+coverage: installed-dev
+	$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow and not full" --cov --cov-report=term --cov-report=xml:build/coverage.xml
+
 lint: installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -95,7 +99,7 @@ lock: installed-dev
 	  --no-emit-find-links --extra dev --extra docs --extra peers -o requirements-dev.lock pyproject.toml
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) build dist .coverage .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 endif
