@@ -54,14 +54,15 @@ def _cell(text: str) -> str:
 
 
 def rules_page() -> str:
-    """Every rewrite rule by family, with what other optimizers call it."""
+    """Every rewrite rule by family, with its names in other optimizers."""
 
     lines = [
         "# Rewrite rules",
         "",
-        "Made from the code by `python docs/generate.py`; the pass `peephole` applies them, and",
-        "`fuse-builtin` those that write fused operators.",
-        "*Numerics* tells what a rule does to the numbers (see [architecture](architecture.md)).",
+        "Generated from the code by `python docs/generate.py`. Each rule replaces the left of its formula",
+        "by the right. The pass `peephole` applies most rules, `fuse-builtin` those that write fused",
+        "operators.",
+        "*Numerics* is the [effect on numerical results](write-a-rule.md#numerics).",
         "",
     ]
     families: dict[str, list[str]] = {}
@@ -74,7 +75,7 @@ def rules_page() -> str:
         lines += [
             f"## {family}",
             "",
-            "| rule | what | numerics | pass | elsewhere |",
+            "| rule | rewrite | numerics | pass | elsewhere |",
             "|---|---|---|---|---|",
             *rows,
             "",

@@ -21,7 +21,7 @@ def try_rule(rule: Rule, match: Match, bindings: Bindings, builder: Builder) -> 
         Exception: whatever the rule's function raises.
     """
     if rule.exclusive and (value := match.read_by_others()) is not None:
-        return match.no("another node, or the caller, reads a value inside", value, shared=True)
+        return match.no("a value inside is a graph output, or has other readers", value, shared=True)
     try:
         outcome: Outcome = rule.replace(
             builder, match, **{name: bindings.get(name) for name in rule.variables}
@@ -29,7 +29,7 @@ def try_rule(rule: Rule, match: Match, bindings: Bindings, builder: Builder) -> 
     except UnrepresentableNumber as error:
         return match.no(str(error), hint=error.hint)
     except OverflowError:
-        return match.no("a number in it is beyond its type")
+        return match.no("a number exceeds the range of its type")
     except ir.ConstantRefused as error:
         return match.no(str(error))
     except UnknownAttribute as error:
@@ -57,5 +57,5 @@ def _whole(match: Match, outcome: ir.Value | tuple[ir.Value | None, ...]) -> Out
     values = outcome if isinstance(outcome, tuple) else (outcome,)
     for output, value in zip_longest(match.root.outputs, values):
         if value is None and ir.is_read(output):
-            return match.no("another output of it is read", output)
+            return match.no("another output of the node has readers", output)
     return outcome

@@ -32,7 +32,7 @@ def _twice(op_type: str) -> Callable[..., Any]:
     ),
 )
 def drop_repeated(op: Builder, m: Match, x: ir.Value) -> Outcome:
-    """f(f(x)) = f(x) for Abs, Ceil, Floor, Relu, Round and Sign."""
+    """f(f(x)) → f(x), for Abs, Ceil, Floor, Relu, Round and Sign."""
     return m.node("inner").outputs[0]
 
 
@@ -42,7 +42,7 @@ def drop_repeated(op: Builder, m: Match, x: ir.Value) -> Outcome:
     tags=("onnxoptimizer:eliminate_consecutive_idempotent_ops",),
 )
 def drop_repeated_log_softmax(op: Builder, m: Match, x: ir.Value, p: int, q: int) -> Outcome:
-    """The exponentials of a LogSoftmax sum to 1, so another one subtracts log 1."""
+    """LogSoftmax(LogSoftmax(x)) → LogSoftmax(x)."""
     rank = m.rank(x)
     if p != q and (rank is None or p % rank != q % rank):
         return m.no("not the same axis", x)
@@ -56,7 +56,7 @@ def drop_repeated_log_softmax(op: Builder, m: Match, x: ir.Value, p: int, q: int
     tags=("onnxoptimizer:fuse_consecutive_log_softmax",),
 )
 def log_of_softmax(op: Builder, m: Match, x: ir.Value, p: int) -> Outcome:
-    """log softmax(x) = logsoftmax(x), which stays finite where the softmax vanishes."""
+    """Log(Softmax(x)) → LogSoftmax(x), which stays finite where the softmax underflows."""
     if m.dtype(x) in (None, _DOUBLE):
         return m.no("onnxruntime's LogSoftmax of doubles drops a NaN", x)
     return op.LogSoftmax(x, axis=p)
@@ -69,7 +69,7 @@ def log_of_softmax(op: Builder, m: Match, x: ir.Value, p: int) -> Outcome:
     tags=("onnxoptimizer:eliminate_nop_monotone_argmax",),
 )
 def argmax_of_softmax(op: Builder, m: Match, x: ir.Value, p: int, q: int) -> Outcome:
-    """The largest element has the largest softmax, if all are finite: integers, or with --fast-math."""
+    """ArgMax(Softmax(x)) → ArgMax(x), if x is finite: made of integers, or with --fast-math."""
     rank = m.rank(x)
     if p != q and (rank is None or p % rank != q % rank):
         return m.no("the softmax is taken along another axis", x)
@@ -103,7 +103,7 @@ def _squashes(m: Match, x: ir.Value, axis: int) -> bool:
     tags=("onnxoptimizer:eliminate_nop_monotone_argmax",),
 )
 def argmax_of_exp(op: Builder, m: Match, x: ir.Value) -> Outcome:
-    """The largest element is the one with the largest exponential, even where that overflows."""
+    """ArgMax(Exp(x)) → ArgMax(x), even where Exp overflows."""
     return op.like(m.root, [x])
 
 
@@ -119,7 +119,7 @@ def argmax_of_exp(op: Builder, m: Match, x: ir.Value) -> Outcome:
     tags=("onnxscript:fuse-hardsigmoid",),
 )
 def hard_sigmoid(op: Builder, m: Match, x: ir.Value, c: ir.Value, h: ir.Value, k: ir.Value) -> Outcome:
-    """clip(x + c, 0, h) / h = clip(x / h + c / h, 0, 1)."""
+    """Clip(x + c, 0, h) / h → HardSigmoid(x, alpha=1/h, beta=c/h)."""
     slope = _slope(m, x, c, h, k)
     if slope is None:
         return m.no("not numbers, or of another ratio", x)
@@ -135,7 +135,7 @@ def hard_sigmoid(op: Builder, m: Match, x: ir.Value, c: ir.Value, h: ir.Value, k
     tags=("onnxscript:fuse-hardswish",),
 )
 def hard_swish(op: Builder, m: Match, x: ir.Value, c: ir.Value, h: ir.Value, k: ir.Value) -> Outcome:
-    """x * clip(x + c, 0, h) / h = x * clip(x / h + c / h, 0, 1)."""
+    """x * Clip(x + c, 0, h) / h → x * HardSigmoid(x, alpha=1/h, beta=c/h)."""
     slope = _slope(m, x, c, h, k)
     if slope is None:
         return m.no("not numbers, or of another ratio", x)

@@ -44,7 +44,7 @@ def _neutral(m: Match, x: ir.Value) -> Any:
     ),
 )
 def drop_unit(op: Builder, m: Match, x: ir.Value) -> Outcome:
-    """x * 1 = x / 1 = x ** 1 = x."""
+    """Mul(x, 1), Div(x, 1), Pow(x, 1) → x."""
     if m.root.op_type == "Pow" and m.dtype(x) not in FLOATS:
         return m.no("an integer is raised to a power in floating point", x)
     if fusions.is_normalized(x):
@@ -66,7 +66,7 @@ def drop_unit(op: Builder, m: Match, x: ir.Value) -> Outcome:
     ),
 )
 def drop_zero(op: Builder, m: Match, x: ir.Value) -> Outcome:
-    """x - 0 = x; x + 0 = x for integers, x + -0.0 = x for floats."""
+    """Sub(x, 0), Add(x, -0.0) → x; Add(x, 0) → x for integers."""
     is_float_sum = m.root.op_type == "Add" and m.dtype(x) not in INTEGERS
     if is_float_sum and not is_number(m.fill(other_operand(m.root, x)), -0.0):
         return m.no("adding 0.0 turns -0.0 into 0.0", x)
@@ -80,7 +80,7 @@ def drop_zero(op: Builder, m: Match, x: ir.Value) -> Outcome:
     tags=("onnxslim:add-0", "onnxoptimizer:eliminate_nop_with_unit", "onnxscript:add-0"),
 )
 def drop_positive_zero(op: Builder, m: Match, x: ir.Value) -> Outcome:
-    """x + 0.0 = x, but for the sign of a zero."""
+    """Add(x, 0.0), Sub(x, -0.0) → x, except for the sign of a zero."""
     return m.no(fusions.NORMALIZATION, x) if fusions.is_scaled_norm(x) else _neutral(m, x)
 
 
@@ -89,13 +89,13 @@ def drop_positive_zero(op: Builder, m: Match, x: ir.Value) -> Outcome:
     numerics=Exact,
 )
 def drop_equal_operands(op: Builder, m: Match, x: ir.Value) -> Outcome:
-    """max(x, x) = min(x, x) = (x and x) = (x or x) = x."""
+    """Max(x, x), Min(x, x), And(x, x), Or(x, x) → x."""
     return x
 
 
 @rule(lambda op, x, y: op.Sum(x, y), numerics=Exact)
 def sum_to_add(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
-    """A Sum of two is an Add, which other rules and the runtime's fusions know."""
+    """Sum(x, y) → Add(x, y), which more rules and fusions of onnxruntime recognize."""
     if m.version < 8:
         return m.no("operators broadcast differently at this opset")
     if fusions.is_before_norm(m.root.outputs[0]):
@@ -113,7 +113,7 @@ def sum_to_add(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
     numerics=Exact,
 )
 def cancel_negations(op: Builder, m: Match, x: ir.Value) -> Outcome:
-    """--x = x, and not not x = x."""
+    """Neg(Neg(x)), Not(Not(x)) → x."""
     return x
 
 
@@ -126,7 +126,7 @@ def cancel_negations(op: Builder, m: Match, x: ir.Value) -> Outcome:
     numerics=Exact,
 )
 def absorb_negation(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
-    """x + -y = x - y, x - -y = x + y, -x * -y = x * y, -x / -y = x / y, |-x| = |x|."""
+    """x + -y → x - y; x - -y → x + y; -x * -y → x * y; -x / -y → x / y; |-x| → |x|."""
     if not aligns_right(m):
         return m.no(OLD_BROADCASTING)
     match m.root.op_type:
@@ -139,13 +139,13 @@ def absorb_negation(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
         case "Abs":
             return op.Abs(x)
     if m.dtype(x) not in FLOATS:
-        return m.no("integers have a smallest number that its negation equals", x)
+        return m.no("the smallest integer is its own negation", x)
     return op.Div(x, y)
 
 
 @rule(lambda op, x, y: op.Neg(op.Sub(x, y)), numerics=Reassociates, exclusive=True)
 def swap_difference(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
-    """-(x - y) = y - x, but for the sign of a zero."""
+    """-(x - y) → y - x, except for the sign of a zero."""
     if not aligns_right(m):
         return m.no(OLD_BROADCASTING)
     return op.Sub(y, x)
@@ -158,16 +158,16 @@ def swap_difference(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
     exclusive=True,
 )
 def negate_constant(op: Builder, m: Match, x: ir.Value, c: ir.Value) -> Outcome:
-    """-(x * c) = x * -c, and the same for a quotient."""
+    """-(x * c) → x * -c; -(x / c) → x / -c."""
     if not aligns_right(m):
         return m.no(OLD_BROADCASTING)
     number = m.constant(c)
     if m.dtype(x) not in FLOATS or number is None:
-        return m.no("integers have a smallest number that its negation equals", x)
+        return m.no("the smallest integer is its own negation", x)
     if m.dtype(x) == ir.DataType.DOUBLE:
         return m.no("onnxruntime fuses a scaled MatMul with a scale of float", x)
     if not affordable(m, number.nbytes, c):
-        return m.no("others read the constant, and a copy is large", c, shared=True)
+        return m.no("the constant has other readers, and a copy is large", c, shared=True)
     return op.node(m.node("product").op_type, [x, np.asarray(-number)])
 
 
@@ -183,7 +183,7 @@ def negate_constant(op: Builder, m: Match, x: ir.Value, c: ir.Value) -> Outcome:
     tags=("onnxruntime:DivMulFusion",),
 )
 def join_reciprocal(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
-    """1 / x * y = y / x where x is never denormal, and y / (1 / x) = y * x."""
+    """1 / x * y → y / x, if x is never denormal; y / (1 / x) → y * x."""
     if m.root.op_type == "Mul" and not never_denormal(m, x):
         return m.no("1 / x is infinite where x is denormal; --fast-math allows that it becomes finite", x)
     return _joined(op, m, x, y)
@@ -197,7 +197,7 @@ def join_reciprocal(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
     tags=("onnxruntime:DivMulFusion",),
 )
 def join_any_reciprocal(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
-    """1 / x * y = y / x, which is finite where x is denormal and its reciprocal infinite."""
+    """1 / x * y → y / x, which is finite where x is denormal and its reciprocal infinite."""
     return _joined(op, m, x, y)
 
 

@@ -45,9 +45,12 @@ def _guarded(op: Any, s: Any, v: Any, zero: Any) -> Any:
 def multi_head_attention(
     op: Builder, m: Match, s: ir.Value, v: ir.Value, zero: ir.Value | None, upcast: object
 ) -> Outcome:
-    """Softmax of products of queries and keys, times values, is one operator, the fastest for its sizes."""
+    """Softmax(scale * q @ k.T + mask) @ v → MultiHeadAttention, GroupQueryAttention or Attention.
+
+    The operator predicted to be the fastest for the sizes is chosen.
+    """
     if zero is not None and ir.scalar_of(zero) != 0:
-        return m.no("what stands for NaN is not 0", zero)
+        return m.no("the replacement for NaN is not 0", zero)
     return _fused(op, m, s, v, guarded=zero is not None)
 
 
@@ -59,7 +62,7 @@ def multi_head_attention(
     anchors=(),
 )
 def merged_multi_head_attention(op: Builder, m: Match, s: ir.Value, v: ir.Value, shape: object) -> Outcome:
-    """Attention whose batches and heads are merged for the products, and parted after, is that of heads."""
+    """Reshape(Softmax([B * N, S, T]) @ v) → attention by heads [B, N, S, T]."""
     return _fused(op, m, s, v, guarded=False)
 
 
@@ -68,14 +71,12 @@ def _fused(op: Builder, m: Match, s: ir.Value, v: ir.Value, *, guarded: bool) ->
     within, given = m.dtype(m.node("softmax").outputs[0]), m.dtype(v)
     upcast = within == ir.DataType.FLOAT and given in _HALVES
     if m.dtype(s) != given or (within != given and not upcast):
-        return m.no(
-            "scores, values and the softmax are not of one type, and not just the softmax of float", s
-        )
+        return m.no("scores, values and softmax differ in type, beyond a softmax computed in float", s)
     found = attention_of(m, s, v, guarded=guarded, upcast=upcast)
     if isinstance(found, Refusal):
         return found
     if found.guarded and found.masks and takes_floats(m):
-        return m.no("scores that a mask hides may be NaN, which would hide all others", found.q.as_given)
+        return m.no("masked scores may be NaN, which an added mask does not hide", found.q.as_given)
     possible = _possible(m, found)
     if isinstance(possible, Refusal):
         return possible
@@ -93,7 +94,7 @@ def _fused(op: Builder, m: Match, s: ir.Value, v: ir.Value, *, guarded: bool) ->
     result = _MAKERS[chosen.op or ""](op, m, found)
     if isinstance(result, Refusal) or saved_by(m, op.made) >= 0:
         return result
-    return m.no("bringing its tensors into form takes more operators than it saves", found.q.as_given)
+    return m.no("converting the operands takes more operators than the fusion saves", found.q.as_given)
 
 
 def _possible(m: Match, found: Attention) -> list[str] | Refusal:
@@ -117,18 +118,24 @@ def _unfit_for_standard(m: Match, found: Attention) -> Refusal | None:
     all keys of a query, even by numbers that are finite.
     """
     if found.scale <= 0:
-        return m.no("onnxruntime's Attention takes no scale but one above 0", found.q.as_given)
+        return m.no("onnxruntime's Attention requires a scale above 0", found.q.as_given)
     sizes = dict.fromkeys((*found.score_shape, *found.v.shape[3:]))
     empty = [dim for dim in sizes if not symbolic.known_nonzero(dim)]
     if empty:
         names = [symbolic.declared_name(dim) for dim in empty]
         hint = " ".join(f"--dim-range {name}=1:" for name in names) if all(names) else None
-        told = " and ".join(map(str, empty))
-        return m.no(f"there may be nothing to attend to: {told} may be 0", found.q.as_given, hint=hint)
+        named = ", ".join(map(str, empty))
+        return m.no(f"an attention dim may be 0: {named}", found.q.as_given, hint=hint)
     if found.masks or not all(m.constant(bias) is not None for bias in found.biases):
-        return m.no("a mask may hide all keys, of which onnxruntime's Attention makes 0", found.q.as_given)
+        return m.no(
+            "a mask may hide all keys of a query, for which onnxruntime's Attention returns 0",
+            found.q.as_given,
+        )
     if any(float(np.min(array)) < -1e30 for bias in found.biases if (array := m.constant(bias)) is not None):
-        return m.no("a mask may hide all keys, of which onnxruntime's Attention makes 0", found.q.as_given)
+        return m.no(
+            "a mask may hide all keys of a query, for which onnxruntime's Attention returns 0",
+            found.q.as_given,
+        )
     return None
 
 
@@ -156,7 +163,7 @@ def _multi_head(op: Builder, m: Match, found: Attention) -> Outcome:
     if found.k.has_rows and found.v.has_rows and (found.k.shared or found.v.shared) is None:
         inputs = [rows, found.k.as_rows(op, m), found.v.as_rows(op, m)]
     elif not m.cx.facts.dim_equal(found.k.shape[3], found.v.shape[3]):
-        return m.no("keys and values by heads must have one size of head", found.v.as_given)
+        return m.no("keys and values by heads differ in the size of heads", found.v.as_given)
     else:
         inputs = [rows, found.k.as_split(op, m), found.v.as_split(op, m)]
     if bias is not None:

@@ -30,7 +30,7 @@ Values = Sequence[ir.Value | None]
 def scale_into_attention(
     op: Builder, m: Match, a: ir.Value, b: ir.Value, k: ir.Value, more: Values
 ) -> Outcome:
-    """A number that queries are multiplied by becomes part of the scale."""
+    """MultiHeadAttention(c * q, k, v, scale=s) → MultiHeadAttention(q, k, v, scale=c * s)."""
     factor = times_number(m.node("scaled"))
     if factor is None:
         return m.no("queries are not scaled by one number", m.root.inputs[0])
@@ -39,9 +39,9 @@ def scale_into_attention(
     if shape is None or not same_shape(m, shape, m.shape(m.node("scaled").outputs[0])):
         return m.no(WIDENED, query)
     if len(shape) != 3 or not isinstance(shape[2], int) or heads is None or heads.is_ref() or number <= 0:
-        return m.no("queries are not [batch, length, heads * size], or turned round", query)
+        return m.no("queries are not [batch, length, heads * size], or the scale is not positive", query)
     if len(more) > 1 and more[1] is not None:
-        return m.no("a bias is added to what is scaled", more[1])
+        return m.no("a bias is added after the scale", more[1])
     given = m.attribute(m.root, "scale")
     scale = float(given) if given else 1 / math.sqrt(shape[2] // int(heads.value))
     return op.fused(op.like(m.root, [query, k, *more], scale=scale * number))
@@ -57,9 +57,12 @@ def scale_into_attention(
 def bias_into_attention(
     op: Builder, m: Match, q: ir.Value, k: ir.Value, v: ir.Value, more: Values
 ) -> Outcome:
-    """Biases of queries, keys and values that no product comes before are an input of MultiHeadAttention."""
+    """MultiHeadAttention(q + a, k + b, v + c) → MultiHeadAttention(q, k, v, Concat(a, b, c)).
+
+    Only for biases that are not added to a product, which onnxruntime fuses with the bias itself.
+    """
     if more and more[0] is not None:
-        return m.no("there is a bias", more[0])
+        return m.no("it already has a bias", more[0])
     shapes = [m.shape(value) for value in (q, k, v)]
     if any(shape is None or len(shape) != 3 for shape in shapes):
         return m.no("queries, keys or values are not [batch, length, heads * size]", q)
@@ -73,13 +76,13 @@ def bias_into_attention(
         biases.append(np.zeros(width, dtype.numpy()) if bias is None else bias)
     added = [bias for bias in biases if isinstance(bias, ir.Value)]
     if not added:
-        return m.no("no bias is added to queries, keys or values but to products", q)
+        return m.no("queries, keys and values have no bias, or one that is added to a product", q)
     arrays = [m.constant(bias) if isinstance(bias, ir.Value) else bias for bias in biases]
     known = [array for array in arrays if array is not None]
     if len(known) == len(biases):
         return op.fused(op.like(m.root, [*found, np.concatenate(known), *more[1:]]))
     if len(added) == 1:
-        return m.no("one bias, which is not constant, would have to be joined with zeros", added[0])
+        return m.no("a single computed bias would have to be concatenated with zeros", added[0])
     parts = [bias if isinstance(bias, ir.Value) else op.constant(bias) for bias in biases]
     return op.fused(op.like(m.root, [*found, op.Concat(*parts, axis=0), *more[1:]]))
 
@@ -110,16 +113,16 @@ def _biased(m: Match, value: ir.Value, width: int) -> tuple[ir.Value, ir.Value] 
     tags=("onnxscript:packed-qkv",),
 )
 def packed_projections(op: Builder, m: Match, x: ir.Value, sizes: object, more: Values) -> Outcome:
-    """GroupQueryAttention parts queries, keys and values that lie side by side itself."""
+    """GroupQueryAttention(*Split(qkv)) → GroupQueryAttention(qkv)."""
     parts = m.node("parts")
     rank = m.rank(x)
     if rank != 3 or axis_of(m, parts, rank) != 2:
-        return m.no("what is split is not [batch, length, all heads * size]", x)
+        return m.no("the input of the Split is not [batch, length, all heads * size]", x)
     widths = [(m.shape(value) or (None,) * 3)[2] for value in parts.outputs]
     heads = [m.attribute(m.root, name) for name in ("num_heads", "kv_num_heads")]
     known = all(isinstance(number, int) for number in (*widths, *heads))
     if not known or widths[1] != widths[2] or widths[0] * heads[1] != widths[1] * heads[0]:
-        return m.no("the heads, or their sizes, are unknown, or not the same", x)
+        return m.no("the numbers of heads or their sizes are unknown or differ", x)
     inputs = [x, None, None, *more]
     return op.fused(
         op.node(

@@ -36,7 +36,7 @@ def _attributes(m: Match, **changed: Any) -> dict[str, Any]:
 def attention_of_shared_keys(
     op: Builder, m: Match, q: ir.Value, k: ir.Value, v: ir.Value, more: tuple[ir.Value | None, ...]
 ) -> Outcome:
-    """Attention shares keys and values among heads: they need not be repeated for each."""
+    """Attention(q, repeat(k), repeat(v)) → Attention(q, k, v), which broadcasts heads of k and v."""
     found = _by_heads(m, q, k, v)
     if found is None:
         return m.no("queries, keys or values are not [batch, heads, length, size]", q)
@@ -46,7 +46,7 @@ def attention_of_shared_keys(
     if not m.cx.facts.dim_equal(keys.shape[1], values.shape[1]):
         return m.no("keys and values are repeated for other heads", k)
     if any(value is not None for value in more[1:]):
-        return m.no("it takes a past", k)
+        return m.no("it has a past", k)
     inputs = [q, keys.as_split(op, m), values.as_split(op, m), *more[:1]]
     return op.fused(op.node("Attention", inputs, _attributes(m), outputs=1))
 
@@ -60,15 +60,15 @@ def attention_of_shared_keys(
 def attention_of_rows(
     op: Builder, m: Match, q: ir.Value, k: ir.Value, v: ir.Value, more: tuple[ir.Value | None, ...]
 ) -> Outcome:
-    """Attention of heads that are split off rows is that of the rows."""
+    """Attention(split(q), split(k), split(v)) → split(Attention(q, k, v)), on rows [B, S, N * D]."""
     found = _by_heads(m, q, k, v)
     if found is None:
         return m.no("queries, keys or values are not [batch, heads, length, size]", q)
     for heads in found:
         if not heads.has_rows or not all(isinstance(heads.shape[axis], int) for axis in (1, 3)):
-            return m.no("queries, keys or values are not split off rows of all heads", heads.as_given)
+            return m.no("queries, keys or values are not split from rows of all heads", heads.as_given)
     if any(value is not None for value in more[1:]):
-        return m.no("it takes a past", k)
+        return m.no("it has a past", k)
     rows = [heads.as_rows(op, m) for heads in found]
     attributes = _attributes(m, q_num_heads=found[0].shape[1], kv_num_heads=found[1].shape[1])
     result = op.fused(op.node("Attention", [*rows, *more[:1]], attributes))
@@ -94,16 +94,16 @@ def past_into_attention(
     v: ir.Value,
     more: tuple[ir.Value | None, ...],
 ) -> Outcome:
-    """Keys and values of the past, put in front of the new ones, are inputs of Attention."""
+    """Attention(q, Concat(pk, k), Concat(pv, v)) → Attention(q, k, v, mask, pk, pv)."""
     if any(value is not None for value in more[1:]):
-        return m.no("it takes a past already", k)
+        return m.no("it already has a past", k)
     if m.attribute(m.root, "is_causal"):
-        return m.no("it hides keys counted from the first, which the past would move", k)
+        return m.no("its causal mask counts keys from the first one, which the past would shift", k)
     for node in (m.node("keys"), m.node("values")):
         if m.rank(node.outputs[0]) != 4 or axis_of(m, node, 4) != 2:
-            return m.no("keys or values are joined along another axis", node.outputs[0])
+            return m.no("keys or values are concatenated along another axis", node.outputs[0])
     if not m.cx.facts.dim_equal((m.shape(pk) or (0,) * 4)[2], (m.shape(pv) or (1,) * 4)[2]):
-        return m.no("the keys and values of the past are not as many", pk)
+        return m.no("the past has different numbers of keys and values", pk)
     mask = more[0] if more else None
     # onnxruntime's kernel wants to give the present ones, too
     return op.fused(op.node("Attention", [q, k, v, mask, pk, pv], dict(m.root.attributes), outputs=3))[0]

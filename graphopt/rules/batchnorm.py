@@ -48,7 +48,7 @@ def _normalization(m: Match, node: ir.Node) -> _Normalization | None:
     return _Normalization(scale, shift) if np.all(np.isfinite(scale) & np.isfinite(shift)) else None
 
 
-_UNKNOWN = "it trains, or its parameters are not constants that give finite numbers"
+_UNKNOWN = "it is in training mode, or its parameters are not constants with finite results"
 
 
 @rule(
@@ -66,7 +66,7 @@ _UNKNOWN = "it trains, or its parameters are not constants that give finite numb
     ),
 )
 def batchnorm_into_layer(op: Builder, m: Match, x: Any, p: Any) -> Outcome:
-    """A Conv, ConvTranspose or Gemm takes over the BatchNormalization of its result."""
+    """BatchNormalization(layer(x, w, b)) → layer(x, w', b'), for Conv, ConvTranspose and Gemm."""
     layer, norm = m.node("layer"), _normalization(m, m.root)
     if norm is None:
         return m.no(_UNKNOWN)
@@ -82,7 +82,7 @@ def batchnorm_into_layer(op: Builder, m: Match, x: Any, p: Any) -> Outcome:
     tags=("onnxruntime:MatmulBNFusion",),
 )
 def batchnorm_into_matmul(op: Builder, m: Match, x: ir.Value, w: ir.Value, p: Any) -> Outcome:
-    """MatMul of two matrices and the BatchNormalization of its result are a Gemm."""
+    """BatchNormalization(x @ w) → Gemm(x, w', b'), for matrices."""
     norm, weight = _normalization(m, m.root), m.constant(w)
     if norm is None or weight is None:
         return m.no(_UNKNOWN)
@@ -93,7 +93,7 @@ def batchnorm_into_matmul(op: Builder, m: Match, x: ir.Value, w: ir.Value, p: An
     if scaled is None or bias is None:
         return m.no("the scaled weight loses digits", w)
     if not affordable(m, scaled.nbytes, w) or not affordable(m, bias.nbytes, *_parameters(m.root)):
-        return m.no("others read the weight, and a second one is large", w, shared=True)
+        return m.no("the weight has other readers, and a copy is large", w, shared=True)
     return op.Gemm(x, op.constant(scaled, folded_name(w)), bias)
 
 
@@ -105,7 +105,7 @@ def batchnorm_into_matmul(op: Builder, m: Match, x: ir.Value, w: ir.Value, p: An
     exclusive=True,
 )
 def affine_into_batchnorm(op: Builder, m: Match, x: ir.Value, p: Any, c: ir.Value) -> Outcome:
-    """What scales or shifts each channel after a BatchNormalization changes its scale and bias."""
+    """c * BatchNormalization(x) + d → BatchNormalization(x) with another scale and bias."""
     if not aligns_right(m):
         return m.no(OLD_BROADCASTING)
     node, number, rank = m.node("norm"), m.constant(c), m.rank(x)
@@ -137,7 +137,7 @@ def affine_into_batchnorm(op: Builder, m: Match, x: ir.Value, p: Any, c: ir.Valu
     exclusive=True,
 )
 def join_batchnorms(op: Builder, m: Match, x: ir.Value, p: Any, q: Any) -> Outcome:
-    """Two BatchNormalizations in a row are one."""
+    """BatchNormalization(BatchNormalization(x)) → BatchNormalization(x)."""
     node = m.node("first")
     first, second = _normalization(m, node), _normalization(m, m.root)
     if first is None or second is None or first.scale.size != second.scale.size:
@@ -159,7 +159,7 @@ def _with_scale_and_bias(
         if folded is None:
             return m.no("the new parameters are too large", value)
         if not affordable(m, folded.nbytes, value):
-            return m.no("others read the parameters, and new ones are large", value, shared=True)
+            return m.no("the parameters have other readers, and copies are large", value, shared=True)
         constants.append(op.constant(folded, folded_name(value)))
     return op.like(node, [node.inputs[0], *constants, *node.inputs[3:5]])
 

@@ -144,7 +144,7 @@ _CLIPPED = frozenset(
     ),
 )
 def join_clips(op: Builder, m: Match, a: Any, b: Any) -> Outcome:
-    """Clips and Relus, one after the other, are one Clip."""
+    """Clip(Clip(x, a, b), c, d) → Clip(x, max(a, c), min(b, d)); Relu is a Clip from 0."""
     return _joined(op, m)
 
 
@@ -164,16 +164,16 @@ _BOUNDS = ("Relu", "Clip", "Min", "Max")
     ),
 )
 def join_bounds(op: Builder, m: Match, a: Any, b: Any) -> Outcome:
-    """Min and Max by numbers, next to each other, a Clip or a Relu, are one node (zeros may change sign)."""
+    """Min(Max(x, a), b) → Clip(x, a, b); Min, Max, Clip and Relu by numbers merge (zeros may change sign)."""
     return _joined(op, m)
 
 
 @rule(lambda op, x: op.Max(x, 0), numerics=Reassociates)
 def max_to_relu(op: Builder, m: Match, x: ir.Value) -> Outcome:
-    """max(x, 0) is a Relu, which runtimes fuse into what comes before (zeros may change sign)."""
+    """Max(x, 0) → Relu(x), which runtimes fuse with its producer (zeros may change sign)."""
     zero = other_operand(m.root, x)
     if m.dtype(x) not in (_FLOAT, _DOUBLE):
-        return m.no("Relu is not made for this type", x)
+        return m.no("not float or double", x)
     if not keeps_shape(m, x, zero):
         return m.no("the constant may widen the shape", x)
     return op.Relu(x)
@@ -185,13 +185,16 @@ def max_to_relu(op: Builder, m: Match, x: ir.Value) -> Outcome:
     tags=("onnxscript:min-min", "onnxscript:max-max"),
 )
 def flatten_extrema(op: Builder, m: Match, xs: tuple[ir.Value | None, ...]) -> Outcome:
-    """max(max(x, a), b) = max(x, max(a, b)), from the last one on: one rewrite a chain."""
+    """Max(Max(x, a), b) → Max(x, max(a, b)); likewise Min.
+
+    It starts at the last node of a chain, so that a chain is one rewrite.
+    """
     if m.version < 8:
         return m.no("operators broadcast differently at this opset")
     result = m.root.outputs[0]
     reader = ir.only_reader(result)
     if reader is not None and _same_extremum(m.root, reader) and m.only_use(result):
-        return m.no("the one that reads it takes its operands", result)
+        return m.no("its reader takes over its operands", result)
     operands: list[ir.Value] = []
     nested = False
     pending = list(reversed(xs))
@@ -206,12 +209,12 @@ def flatten_extrema(op: Builder, m: Match, xs: tuple[ir.Value | None, ...]) -> O
             operands.append(value)
     constants = [value for value in operands if m.constant(value) is not None]
     if len(constants) < 2 and not nested:
-        return m.no("no two constants, nor an operand of the same kind that only this node reads")
+        return m.no("no two constants, and no nested node of the same operator without other readers")
     kept: list[Any] = [value for value in operands if m.constant(value) is None]
     if len(constants) >= 2:
         joined = _joined_constants(m, constants)
         if joined is None:
-            return m.no("the joint constant is larger than the single ones")
+            return m.no("the combined constant is larger than the operands")
         kept.append(joined)
     else:
         kept = operands

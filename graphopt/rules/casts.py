@@ -66,7 +66,7 @@ def _composes(first: ir.DataType, middle: ir.DataType, last: ir.DataType) -> boo
     ),
 )
 def drop_cast(op: Builder, m: Match, x: ir.Value, to: int) -> Outcome:
-    """A Cast to the type that x already has is x."""
+    """Cast(x, to=T) → x, if x is of type T."""
     return x if m.dtype(x) == to else m.no("the type changes, or is unknown", x)
 
 
@@ -76,15 +76,15 @@ def drop_cast(op: Builder, m: Match, x: ir.Value, to: int) -> Outcome:
     tags=("onnxscript:cast-cast",),
 )
 def collapse_casts(op: Builder, m: Match, x: ir.Value, to: int, middle: int) -> Outcome:
-    """Cast to b of Cast to a is Cast to b, where a holds every value of x, or only low bits count."""
+    """Cast(Cast(x, to=A), to=B) → Cast(x, to=B), if A holds every value of x, or only low bits count."""
     first = m.dtype(x)
     if first is None:
         return m.no("the type is unknown", x)
     between, last = ir.dtype_of_number(middle), ir.dtype_of_number(to)
     if between is None or last is None:
-        return m.no("there is no such type")
+        return m.no("unknown element type")
     if not _composes(first, between, last):
-        return m.no("the first Cast may lose something", x)
+        return m.no("the first Cast may lose digits", x)
     return x if first == to else op.Cast(x, to=to)
 
 
@@ -94,7 +94,7 @@ def collapse_casts(op: Builder, m: Match, x: ir.Value, to: int, middle: int) -> 
     tags=("onnxscript:fold-cast-like",),
 )
 def cast_like_to_cast(op: Builder, m: Match, x: ir.Value, target: ir.Value) -> Outcome:
-    """CastLike of a known type is Cast."""
+    """CastLike(x, y) → Cast(x, to=T), for y of known type T."""
     to = m.dtype(target)
     if to is None:
         return m.no("the type is unknown", target)
@@ -108,11 +108,11 @@ def cast_like_to_cast(op: Builder, m: Match, x: ir.Value, target: ir.Value) -> O
     tags=("onnxscript:cast-constant-of-shape",),
 )
 def cast_of_constant_of_shape(op: Builder, m: Match, shape: ir.Value, to: int) -> Outcome:
-    """Cast of a ConstantOfShape is a ConstantOfShape of the cast number."""
+    """Cast(ConstantOfShape(s, c), to=T) → ConstantOfShape(s, T(c))."""
     dtype = ir.dtype_of_number(to)
     makes = (*_INTEGERS, _T.FLOAT16, _T.FLOAT, _T.DOUBLE, _T.BOOL)
     if dtype is None or (dtype not in makes and not (dtype == _T.BFLOAT16 and m.version >= 20)):
-        return m.no("ConstantOfShape does not make this type")
+        return m.no("ConstantOfShape does not support this type")
     value = m.attribute(m.node("fill"), "value")
     number = np.zeros(1, np.float32) if value is None else value.numpy().reshape(1)
     if dtype in _INTEGERS and number.dtype.kind not in "biu":
@@ -125,5 +125,5 @@ def cast_of_constant_of_shape(op: Builder, m: Match, shape: ir.Value, to: int) -
         with np.errstate(over="ignore"):
             twice = number.astype(np.float32).astype(np.float16)
         if twice.tobytes() != cast.tobytes():
-            return m.no("the number is rounded otherwise on its way through float")
+            return m.no("onnxruntime rounds the number twice, by way of float")
     return op.ConstantOfShape(shape, value=cast)

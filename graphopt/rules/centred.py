@@ -25,11 +25,11 @@ _FAR = 12
 def scale_difference(
     op: Builder, m: Match, x: ir.Value, mean: ir.Value, s: ir.Value, b: ir.Value | None
 ) -> Outcome:
-    """x * s + (b - mean * s) = (x - mean) * s + b, where x - mean is computed for s anyway."""
+    """x * s + (b - mean * s) → (x - mean) * s + b, if s depends on x - mean."""
     if not aligns_right(m):
         return m.no(OLD_BROADCASTING)
     if m.dtype(x) not in FLOATS:
-        return m.no("integers, or of unknown type", x)
+        return m.no("not a floating-point type, or an unknown one", x)
     difference = _difference(m, x, mean, s)
     if difference is None:
         return m.no("x - mean is not computed for the scale", x)

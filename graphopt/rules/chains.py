@@ -62,7 +62,7 @@ def _joined_offset(op: Builder, sign: int, x: ir.Value, c: np.ndarray) -> Outcom
 
 @rule(*_OFFSETS, numerics=Exact, exclusive=True)
 def join_integer_offsets(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Value) -> Outcome:
-    """(x + a) + b = x + (a + b), with differences too: integers wrap around in any order."""
+    """(x + a) + b → x + (a + b), also for Sub; integers wrap around in any order."""
     numbers = _numbers(m, x, a, b, INTEGERS, "not integers")
     if isinstance(numbers, Refusal):
         return numbers
@@ -72,7 +72,7 @@ def join_integer_offsets(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.
         s2, c2 = _offset(m.root, b, second)
         c = np.asarray(c1 + c2 if s2 > 0 else c2 - c1)
     if not affordable(m, c.nbytes, a, b):
-        return m.no("the joint constant is larger than both", x)
+        return m.no("the combined constant is larger than both", x)
     return _joined_offset(op, s1 * s2, x, c)
 
 
@@ -82,7 +82,7 @@ _LOST = 0.01
 
 @rule(*_OFFSETS, numerics=Reassociates, exclusive=True)
 def join_offsets(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Value) -> Outcome:
-    """(x + a) + b = x + (a + b), with differences too, unless a and b cancel each other."""
+    """(x + a) + b → x + (a + b), also for Sub, unless a and b cancel each other."""
     numbers = _numbers(m, x, a, b, FLOATS, "not floats")
     if isinstance(numbers, Refusal):
         return numbers
@@ -97,12 +97,12 @@ def join_offsets(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Value) -
         lost = np.abs(exact(total.astype(first.dtype)) - total)
     if np.any(lost > _LOST * np.abs(np.where(c2 == 0, total, c2))):
         # x - 1.185 + 6e-5 is 6e-5 where x is 1.185, and 0 where the sum of the constants is rounded
-        return m.no("the sum of the constants loses what the second one adds", x)
+        return m.no("the sum of the constants rounds away the second one", x)
     c = rounded(total, first.dtype)
     if c is None:
         return m.no("the sum of the constants overflows", x)
     if not affordable(m, c.nbytes, a, b):
-        return m.no("the joint constant is larger than both", x)
+        return m.no("the combined constant is larger than both", x)
     return _joined_offset(op, s1 * s2, x, c)
 
 
@@ -123,7 +123,7 @@ _SCALES = (
     exclusive=True,
 )
 def join_integer_scales(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Value) -> Outcome:
-    """(x * a) * b = x * (a * b), wrapping around; x / a / b = x / (a * b) for positive a and b."""
+    """(x * a) * b → x * (a * b); x / a / b → x / (a * b) for positive a and b."""
     numbers = _numbers(m, x, a, b, INTEGERS, "not integers")
     if isinstance(numbers, Refusal):
         return numbers
@@ -135,33 +135,33 @@ def join_integer_scales(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.V
         if np.any(first <= 0) or np.any(second <= 0) or np.any(first > limit // second):
             return m.no("the product of the divisors is not a positive number", x)
     if not affordable(m, c.nbytes, a, b):
-        return m.no("the joint constant is larger than both", x)
+        return m.no("the combined constant is larger than both", x)
     return op.node(m.root.op_type, [x, c])
 
 
 @rule(*_SCALES, numerics=Reassociates, exclusive=True)
 def join_scales(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Value) -> Outcome:
-    """(x * a) * b = x * (a * b), with quotients too, where nothing can overflow in between."""
+    """(x * a) * b → x * (a * b), also for Div, if no intermediate value can overflow."""
     numbers = _numbers(m, x, a, b, FLOATS, "not floats")
     if isinstance(numbers, Refusal):
         return numbers
     first, second = numbers
     if not first.size or not second.size:
-        return m.no("there are no numbers", x)
+        return m.no("a constant is empty", x)
     if not (np.all(np.isfinite(first) & (first != 0)) and np.all(np.isfinite(second) & (second != 0))):
         return m.no("a factor is 0 or not finite", x)
     inner = m.node("inner")
     p1, f1 = _scale(inner, a, exact(first))
     p2, f2 = _scale(m.root, b, exact(second))
     if not _harmless_between(f1, f2, p2, m.dtype(x)):
-        return m.no("what is between may overflow where the result does not", x)
+        return m.no("the intermediate value may overflow where the result does not", x)
     factor = np.asarray((f1 if p2 > 0 else 1 / f1) * f2)
     both_divide = inner.op_type == m.root.op_type == "Div" and p1 == p2 == 1
     c = rounded(1 / factor if both_divide else factor, first.dtype)
     if c is None:
         return m.no("the product of the constants overflows or vanishes", x)
     if not affordable(m, c.nbytes, a, b):
-        return m.no("the joint constant is larger than both", x)
+        return m.no("the combined constant is larger than both", x)
     if p1 * p2 < 0:
         return op.Div(c, x)
     return op.Div(x, c) if both_divide else op.Mul(x, c)

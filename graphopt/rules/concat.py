@@ -20,14 +20,17 @@ from graphopt.rules.support.slice_pad import INT32_MAX, Range, slice_, slice_ran
     tags=("onnxoptimizer:fuse_consecutive_concats",),
 )
 def flatten_concats(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
-    """Concats of Concats along the same axis are one Concat, from the last one on: one rewrite a chain."""
+    """Concat(Concat(x, y), z) → Concat(x, y, z), along one axis.
+
+    It starts at the last node of a chain, so that a chain is one rewrite.
+    """
     result = m.root.outputs[0]
     axis = axis_of(m, m.root, m.rank(result))
     if axis is None:
         return m.no("rank unknown", result)
     reader = ir.only_reader(result)
     if reader is not None and _is_part(m, result, reader, axis):
-        return m.no("the Concat that reads it takes its operands", result)
+        return m.no("its reader, a Concat, takes over its operands", result)
     flat: list[ir.Value] = []
     pending = list(reversed(xs))
     while pending:
@@ -37,7 +40,11 @@ def flatten_concats(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
             pending.extend(value for value in reversed(inner.inputs) if value is not None)
         else:
             flat.append(x)
-    return m.no("no operand is such a Concat of its own") if len(flat) == len(xs) else op.like(m.root, flat)
+    return (
+        m.no("no operand is a Concat along this axis without other readers")
+        if len(flat) == len(xs)
+        else op.like(m.root, flat)
+    )
 
 
 def _is_part(m: Match, part: ir.Value, whole: ir.Node, axis: int) -> bool:
@@ -59,14 +66,14 @@ def _is_part(m: Match, part: ir.Value, whole: ir.Node, axis: int) -> bool:
     numerics=Exact,
 )
 def concat_of_split(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
-    """A Concat of all parts of a Split, in order and along its axis, is what was split."""
+    """Concat(*Split(x)) → x, with all parts in order and the same axis."""
     split = producer_of(xs[0], "Split", graph=m.graph)
     if split is None:
-        return m.no("the first operand is no part of a Split", xs[0])
+        return m.no("the first operand is not an output of a Split", xs[0])
     whole, parts = split.inputs[0], split.outputs
     assert whole is not None
     if len(parts) > len(xs) or any(part is not x for part, x in zip(parts, xs, strict=False)):
-        return m.no("the operands are not all its parts in order", xs[0])
+        return m.no("the operands are not all its outputs in order", xs[0])
     axis = axis_of(m, m.root, m.rank(m.root.outputs[0]))
     if axis is None or axis_of(m, split, m.rank(whole)) != axis:
         return m.no("it splits along another axis", xs[0])
@@ -79,7 +86,7 @@ def concat_of_split(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     numerics=Exact,
 )
 def join_slices(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
-    """Neighbours in a Concat that are adjacent Slices of one tensor are one Slice of it, or all of it."""
+    """Concat(x[a:b], x[b:c]) → x[a:c], or x if that is all of it."""
     axis = axis_of(m, m.root, m.rank(m.root.outputs[0]))
     if axis is None:
         return m.no("rank unknown", m.root.outputs[0])
@@ -154,13 +161,13 @@ def _slice_along(m: Match, x: ir.Value, axis: int) -> tuple[ir.Value, Range] | N
     numerics=Exact,
 )
 def split_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...], rest: object) -> Outcome:
-    """A Split that cuts where a Concat joined gives the operands of the Concat."""
+    """Split(Concat(*xs)) → xs, if both have the same axis and sizes."""
     concat = m.node("concat").outputs[0]
     axis, rank = axis_of(m, m.root, m.rank(concat)), m.rank(concat)
     if axis is None or axis_of(m, m.node("concat"), rank) != axis or len(xs) != len(m.root.outputs):
-        return m.no("it cuts along another axis, or into other parts", concat)
+        return m.no("it splits along another axis, or into another number of parts", concat)
     if not all(_same_size(m, x, part, axis) for x, part in zip(xs, m.root.outputs, strict=True)):
-        return m.no("it cuts at other places", concat)
+        return m.no("it splits at other positions", concat)
     named = [(part, x) for part, x in zip(m.root.outputs, xs, strict=True) if part.is_graph_output()]
     bearing = {x for part, x in named if m.cx.edit.can_stand_for(part, x)}
     if len(named) - len(bearing) > 1:  # one may take the place of the Split

@@ -38,7 +38,7 @@ _CONVS = ("Conv", "ConvTranspose")
     ),
 )
 def add_into_conv(op: Builder, m: Match, x: Any, c: ir.Value) -> Outcome:
-    """conv(x) + c, with one number for each channel, is a conv with another bias."""
+    """Conv(x, w, b) + c → Conv(x, w, b + c), for one number per channel."""
     added = m.constant(c)
     shift = by_channel(m, m.node("conv"), None if added is None else exact(added))
     if shift is None:
@@ -59,7 +59,7 @@ def add_into_conv(op: Builder, m: Match, x: Any, c: ir.Value) -> Outcome:
     ),
 )
 def mul_into_conv(op: Builder, m: Match, x: Any, c: ir.Value | None) -> Outcome:
-    """conv(x) * c, with one number for each channel, is a conv with another weight and bias."""
+    """Conv(x, w, b) * c → Conv(x, w * c, b * c), for one number per channel."""
     scale = by_channel(m, m.node("conv"), factor_of(m, m.root, c))
     if scale is None:
         return m.no("the constant differs within a channel, is divided, or is 0", c)
@@ -74,7 +74,7 @@ def mul_into_conv(op: Builder, m: Match, x: Any, c: ir.Value | None) -> Outcome:
     exclusive=True,
 )
 def affine_after_squeeze_into_conv(op: Builder, m: Match, x: Any, a: Any, c: ir.Value) -> Outcome:
-    """What scales or shifts each channel after the Squeeze of a conv's result changes its weight and bias."""
+    """c * Squeeze(Conv(x, w, b)) + d → Squeeze(Conv(x, w', b')), for one number per channel."""
     if not aligns_right(m):
         return m.no(OLD_BROADCASTING)
     conv, squeeze, number = m.node("conv"), m.node("squeeze"), m.constant(c)
@@ -105,7 +105,7 @@ def affine_after_squeeze_into_conv(op: Builder, m: Match, x: Any, a: Any, c: ir.
     tags=("onnxscript:affine-conv-fusion",),
 )
 def scale_before_conv(op: Builder, m: Match, x: ir.Value, c: ir.Value, w: ir.Value, rest: Any) -> Outcome:
-    """conv(x * c), with one number for each channel, is a conv with another weight: padding stays 0."""
+    """Conv(x * c, w, b) → Conv(x, w * c, b), for one number per channel; padding stays 0."""
     if fusions.is_gelu_factor(x):
         return m.no(fusions.GELU, x)
     weight, factor, group = m.constant(w), factor_of(m, m.node("scale"), c), int_of(m, m.root, "group", 1)
@@ -121,7 +121,7 @@ def scale_before_conv(op: Builder, m: Match, x: ir.Value, c: ir.Value, w: ir.Val
     if folded is None:
         return m.no("the scaled weight loses digits", w)
     if not affordable(m, folded.nbytes, w):
-        return m.no("others read the weight, and a second one is large", w, shared=True)
+        return m.no("the weight has other readers, and a copy is large", w, shared=True)
     return op.like(m.root, [x, op.constant(folded.reshape(weight.shape), folded_name(w)), *rest])
 
 
@@ -140,7 +140,7 @@ _LARGEST_SHIFT = 256
 def shift_before_conv(
     op: Builder, m: Match, x: ir.Value, c: ir.Value, w: ir.Value, b: ir.Value | None
 ) -> Outcome:
-    """conv(x + c), with one number for each channel and no padding, is a conv with another bias."""
+    """Conv(x + c, w, b) → Conv(x, w, b'), for one number per channel and without padding."""
     if not aligns_right(m):
         return m.no(OLD_BROADCASTING)
     conv, shift_node = m.root, m.node("shift")
@@ -152,7 +152,7 @@ def shift_before_conv(
         return m.no("x is subtracted", x)
     pads, auto_pad = m.attribute(conv, "pads"), m.attribute(conv, "auto_pad")
     if any(pads or ()) or auto_pad not in ("NOTSET", "VALID"):
-        return m.no("what is padded is not shifted", x)
+        return m.no("the padding would have to be shifted", x)
     shift = along_axis(exact(number), 1, weight.ndim, weight.shape[1] * group)
     if shift is None or m.rank(x) != weight.ndim or weight.dtype not in (np.float32, np.float64):
         return m.no("the constant differs within a channel, or widens the tensor", c)
@@ -179,7 +179,7 @@ def shift_before_conv(
     ),
 )
 def drop_zero_bias(op: Builder, m: Match, x: ir.Value, w: ir.Value) -> Outcome:
-    """A bias of zeros adds nothing (but may turn -0.0 into 0.0)."""
+    """Conv(x, w, 0) → Conv(x, w), also ConvTranspose and Gemm (zeros may change sign)."""
     if m.root.op_type == "Gemm" and m.version < 11:
         return m.no("Gemm needs a bias at this opset")
     return op.like(m.root, [x, w])
@@ -191,5 +191,5 @@ def drop_zero_bias(op: Builder, m: Match, x: ir.Value, w: ir.Value) -> Outcome:
     tags=("onnxscript:remove-optional-bias-from-qlinear-conv",),
 )
 def drop_zero_bias_of_qlinear_conv(op: Builder, m: Match, **_: ir.Value) -> Outcome:
-    """A QLinearConv's bias of zeros adds nothing."""
+    """QLinearConv(…, 0) → QLinearConv(…): a bias of zeros."""
     return op.like(m.root, m.root.inputs[:8])

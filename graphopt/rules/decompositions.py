@@ -18,14 +18,14 @@ _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16)
 
 @rule(lambda op, x: op.Softsign(x), numerics=Reassociates, pass_="decompose")
 def decompose_softsign(op: Builder, m: Match, x: ir.Value) -> Outcome:
-    """x / (1 + |x|)."""
+    """Softsign(x) → x / (1 + |x|)."""
     one = _number(op, m, x, 1)
     return m.no("the dtype is unknown", x) if one is None else op.Div(x, op.Add(op.Abs(x), one))
 
 
 @rule(lambda op, x: op.ThresholdedRelu(x), numerics=Exact, pass_="decompose")
 def decompose_thresholded_relu(op: Builder, m: Match, x: ir.Value) -> Outcome:
-    """x where it is greater than alpha, 0 elsewhere."""
+    """ThresholdedRelu(x) → Where(x > alpha, x, 0)."""
     alpha, zero = _number(op, m, x, m.attribute(m.root, "alpha")), _number(op, m, x, 0)
     if alpha is None or zero is None:
         return m.no("the dtype or alpha is unknown", x)
@@ -34,7 +34,7 @@ def decompose_thresholded_relu(op: Builder, m: Match, x: ir.Value) -> Outcome:
 
 @rule(lambda op, x: op.Celu(x), numerics=Reassociates, pass_="decompose")
 def decompose_celu(op: Builder, m: Match, x: ir.Value) -> Outcome:
-    """alpha · Elu(x / alpha), for alpha > 0."""
+    """Celu(x) → alpha * Elu(x / alpha), for alpha > 0."""
     told = m.attribute(m.root, "alpha")
     alpha = _number(op, m, x, told)
     if alpha is None or told <= 0:
@@ -44,14 +44,14 @@ def decompose_celu(op: Builder, m: Match, x: ir.Value) -> Outcome:
 
 @rule(lambda op, x: op.HardSigmoid(x), numerics=Reassociates, pass_="decompose")
 def decompose_hard_sigmoid(op: Builder, m: Match, x: ir.Value) -> Outcome:
-    """max(0, min(1, alpha · x + beta))."""
+    """HardSigmoid(x) → Max(Min(alpha * x + beta, 1), 0)."""
     ramp = _ramp(op, m, x, m.attribute(m.root, "alpha"), m.attribute(m.root, "beta"))
     return m.no("the dtype, alpha or beta is unknown", x) if ramp is None else ramp
 
 
 @rule(lambda op, x: op.HardSwish(x), numerics=Reassociates, pass_="decompose")
 def decompose_hard_swish(op: Builder, m: Match, x: ir.Value) -> Outcome:
-    """x · max(0, min(1, x / 6 + 1/2))."""
+    """HardSwish(x) → x * Max(Min(x / 6 + 1/2, 1), 0)."""
     ramp = _ramp(op, m, x, 1 / 6, 0.5)
     return m.no("the dtype is unknown", x) if ramp is None else op.Mul(x, ramp)
 
@@ -64,7 +64,7 @@ def decompose_hard_swish(op: Builder, m: Match, x: ir.Value) -> Outcome:
 def decompose_layer_normalization(
     op: Builder, m: Match, x: ir.Value, scale: ir.Value, bias: ir.Value | None
 ) -> Outcome:
-    """Mean, variance, scale and bias over the axes from ``axis`` on; float only."""
+    """LayerNormalization(x) → (x - mean) / Sqrt(variance + epsilon) * scale + bias; float only."""
     axis = axis_of(m, m.root, m.rank(x), -1)
     if axis is None:
         return m.no("the rank is unknown", x)
@@ -81,7 +81,7 @@ def decompose_layer_normalization(
 def decompose_group_normalization(
     op: Builder, m: Match, x: ir.Value, scale: ir.Value, bias: ir.Value
 ) -> Outcome:
-    """Mean and variance of each group, scale and bias of each channel (opset 21); float only."""
+    """GroupNormalization(x) → the same over each group, scale and bias per channel (opset 21); float only."""
     shape, groups = m.shape(x), int_of(m, m.root, "num_groups", 0)
     inner = ir.all_ints(None if shape is None else shape[1:])
     if m.version < 21 or not inner or not groups or 0 in inner or inner[0] % groups:

@@ -22,7 +22,7 @@ _BROADCASTING = (*sorted(traits.BINARY_ELEMENTWISE - {"PRelu"}), "Where", "Min",
     tags=("onnxscript:expand-before-binary-op",),
 )
 def expand_before_broadcast(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
-    """An operand of an elementwise operator need not be expanded if the operator broadcasts it as far."""
+    """f(Expand(x), y) → f(x, y), if f broadcasts x to the same shape."""
     dtype = m.dtype(m.root.outputs[0])
     if m.root.op_type == "Where" and (dtype is None or dtype.is_floating_point()):
         return m.no("onnxruntime's Where may change the sign of zeros", m.root.outputs[0])
@@ -31,9 +31,9 @@ def expand_before_broadcast(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> 
 
 @rule(lambda op, xs: op.Where(xs.rest()), numerics=Reassociates)
 def expand_before_where(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
-    """An operand of Where need not be expanded if Where broadcasts it as far; zeros may change their sign.
+    """Where(c, Expand(x), y) → Where(c, x, y), if Where broadcasts x to the same shape.
 
-    Which shapes meet decides whether onnxruntime (1.31) gives 0.0 for -0.0.
+    Not exact: the shapes decide whether onnxruntime (1.31) returns 0.0 for -0.0.
     """
     return _without_expands(op, m, xs)
 
@@ -51,7 +51,7 @@ def _without_expands(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome
             if _reach(m, tried, result):
                 operands = tried
     if all(a is b for a, b in zip(operands, xs, strict=True)):
-        return m.no("no operand is expanded in vain")
+        return m.no("no Expand is redundant")
     return op.like(m.root, operands)
 
 
@@ -78,7 +78,7 @@ def _reach(m: Match, operands: Sequence[ir.Value], result: Sequence[Dim]) -> boo
     numerics=Exact,
 )
 def materialize_expand_shape(op: Builder, m: Match, x: ir.Value, shape: ir.Value) -> Outcome:
-    """An Expand to a computed shape is one to a constant if each dim is a number or stays as it is in x."""
+    """Expand(x, computed shape) → Expand(x, constant), if each dim is a number or a dim of x."""
     if ir.constant_of(shape) is not None:
         return m.no("the shape is constant already", shape)
     source, result = m.shape(x), m.shape(m.root.outputs[0])
@@ -99,14 +99,14 @@ def materialize_expand_shape(op: Builder, m: Match, x: ir.Value, shape: ir.Value
     numerics=Exact,
 )
 def collapse_expands(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Value) -> Outcome:
-    """An Expand of an Expand is one, where the second shape or x tells every dim."""
+    """Expand(Expand(x, a), b) → Expand(x, b), if x or b determines every dim."""
     source, told, result = m.shape(x), m.cx.known_ints(b), m.shape(m.root.outputs[0])
     if source is None or told is None or result is None:
         return m.no("shapes unknown", x)
     if len(result) > max(len(source), len(told)):
-        return m.no("only the first shape tells the rank", a)
+        return m.no("only the first shape determines the rank", a)
     for place, dim in zip(range(len(result), 0, -1), result, strict=True):
         own = (shape[-place] for shape in (source, told) if place <= len(shape))
         if dim != 1 and not any(m.cx.facts.dim_equal(dim, other) for other in own):
-            return m.no(f"only the first shape tells dim {len(result) - place}", a)
+            return m.no(f"only the first shape determines dim {len(result) - place}", a)
     return op.Expand(x, b)

@@ -27,7 +27,7 @@ def _quantized(m: Match, node: ir.Node) -> Refusal | None:
     operands = [quantized.dequantized(m, value) for value in node.inputs]
     ends = [user for user in ir.readers(m.root.outputs[0]) if quantized.is_quantizer(user, "QuantizeLinear")]
     if any(operands) or ends:
-        return m.no("onnxruntime computes it on integers in this form", node.inputs[0])
+        return m.no("onnxruntime runs this form on integers", node.inputs[0])
     return None
 
 
@@ -46,7 +46,7 @@ def _quantized(m: Match, node: ir.Node) -> Refusal | None:
     tags=("onnxscript:bias-gelu", "onnxruntime:BiasGeluFusion"),
 )
 def bias_into_gelu(op: Builder, m: Match, x: ir.Value, b: ir.Value) -> Outcome:
-    """A GELU of something plus one number for each element of the last axis takes that as its bias."""
+    """Gelu(x + b) → BiasGelu(x, b) or FastGelu(x, b), for one number per element of the last axis."""
     by_tanh = m.root.op_type == "FastGelu" or (
         m.root.domain == "" and m.attribute(m.root, "approximate") == "tanh"
     )
@@ -60,7 +60,7 @@ def bias_into_gelu(op: Builder, m: Match, x: ir.Value, b: ir.Value) -> Outcome:
             continue
         if same_shape(m, shape, wanted[-1:]):
             return op.fused(op.node(name, [data, bias], domain=ir.MICROSOFT))
-    return m.no("no side of the sum is one number for each element of the last axis", b)
+    return m.no("neither summand is one number per element of the last axis", b)
 
 
 # Convolutions and products --------------------------------------------------------------------
@@ -91,13 +91,13 @@ def _bound(m: Match, index: int, name: str) -> float | int | bool | None:
     tags=("onnxruntime:ConvActivationFusion",),
 )
 def activation_into_conv(op: Builder, m: Match, x: ir.Value, w: Any, r: Any) -> Outcome:
-    """A convolution and the activation of it."""
+    """f(Conv(x, w, b)) → FusedConv(x, w, b, activation=f)."""
     conv, activation = m.node("conv"), m.root.op_type
     refusal = unavailable(m, "FusedConv", x) or _quantized(m, conv)
     if refusal is not None:
         return refusal
     if m.cx.target.device.kind == "cuda" and activation not in _OF_CONV_ON_CUDA:
-        return m.no(f"on CUDA a convolution can't end in {activation}", m.root.inputs[0])
+        return m.no(f"FusedConv does not support {activation} on CUDA", m.root.inputs[0])
     if activation == "Clip":
         bounds = [_bound(m, index, name) for index, name in ((1, "min"), (2, "max"))]
         parameters = [float(bound) for bound in bounds if bound is not None]
@@ -122,7 +122,7 @@ def activation_into_conv(op: Builder, m: Match, x: ir.Value, w: Any, r: Any) -> 
     tags=("onnxruntime:GemmActivationFusion",),
 )
 def activation_into_gemm(op: Builder, m: Match, a: ir.Value, b: Any) -> Outcome:
-    """A Gemm and the activation of it."""
+    """f(Gemm(a, b, c)) → FusedGemm(a, b, c, activation=f)."""
     gemm, activation = m.node("gemm"), m.root.op_type
     if m.cx.target.device.kind != "cpu":
         return m.no(f"only the CPU has a kernel for it, not {m.cx.target.device}", a)

@@ -72,11 +72,11 @@ def _read(m: Match, node: ir.Node) -> Product | Refusal:
     if (refusal := unavailable(m, _NAME, a)) is not None:
         return refusal
     if any(quantized.dequantized(m, side) is not None for side in (a, b)):
-        return m.no("onnxruntime multiplies what is dequantized as integers", a)
+        return m.no("onnxruntime multiplies dequantized operands as integers", a)
     if node.op_type == "MatMul" and fusions.is_in_attention(node):
         return m.no(fusions.ATTENTION, node.outputs[0])
     if any((m.rank(side) or 0) < 2 for side in (a, b)):
-        return m.no("an operand is no matrix, or its rank is unknown", a)
+        return m.no("an operand has fewer than two axes, or an unknown rank", a)
     flags = {
         name: bool(int_of(m, node, name, 0)) for name in ("transBatchA", "transA", "transBatchB", "transB")
     }
@@ -93,12 +93,12 @@ def _write(op: Builder, m: Match, found: Product) -> ir.Value | Refusal:
     transposes = any(side.swapped for side in (found.a, found.b))
     shape = m.shape(found.a.value)
     if transposes and (shape is None or not symbolic.known_nonzero(shape[found.a.perm(len(shape))[-1]])):
-        hint = "tell the size: --dim, --dim-range"
+        hint = "give the size: --dim, --dim-range"
         return m.no(
-            "it sums over an axis that may be empty, which the kernel does not do", found.a.value, hint=hint
+            "the axis of the sum may be empty, which the kernel does not support", found.a.value, hint=hint
         )
     if any(side.rows_first for side in (found.a, found.b)) and m.rank(found.a.value) != m.rank(found.b.value):
-        return m.no("the kernel moves axes between batches only of operands of one rank", found.a.value)
+        return m.no("the kernel permutes batch axes only for operands of equal rank", found.a.value)
     if (found.a.swapped or found.a.rows_first) and (value := _empty_batch(m, found)) is not None:
         hint = "give the size: --dim, --dim-range"
         return m.no("a batch axis that is broadcast may be empty, which the kernel refuses", value, hint=hint)
@@ -163,7 +163,7 @@ def _of_transposed(op: Any, x: Any, y: Any) -> Iterator[Any]:
     tags=("onnxscript:fused-matmul", "onnxruntime:MatmulTransposeFusion"),
 )
 def transpose_into_fused_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
-    """A product of what is transposed transposes it itself."""
+    """Transpose(a) @ b → FusedMatMul(a, b, transA=1); likewise for b."""
     found, move = _read(m, m.root), m.node("move")
     if isinstance(found, Refusal):
         return found
@@ -175,7 +175,7 @@ def transpose_into_fused_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value)
     if side is None:
         return m.no(f"the product can't permute its operand by {list(perm or ())}", source)
     if side.rows_first and not all(map(symbolic.known_nonzero, (*_shape(m, x), *_shape(m, y)))):
-        hint = "tell their sizes: --dim, --dim-range"
+        hint = "give their sizes: --dim, --dim-range"
         return m.no(
             "onnxruntime's kernel divides by the sizes of batches, and one may be 0", source, hint=hint
         )
@@ -195,7 +195,7 @@ def transpose_into_fused_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value)
     tags=("onnxscript:fused-matmul",),
 )
 def transpose_of_fused_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
-    """(a @ b).T is b.T @ a.T, in each batch."""
+    """Transpose(a @ b) → FusedMatMul(b, a, transA=1, transB=1), in each batch."""
     found, perm = _read(m, m.node("product")), perm_of(m, m.root)
     if isinstance(found, Refusal):
         return found
@@ -225,7 +225,7 @@ def _scaled(op: Any, x: Any, y: Any, c: Any) -> Iterator[Any]:
     tags=("onnxscript:fused-matmul", "onnxruntime:MatMulScaleFusion"),
 )
 def scale_into_fused_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value, c: ir.Value) -> Outcome:
-    """A product times a number, or of something times a number."""
+    """c * (a @ b), (c * a) @ b → FusedMatMul(a, b, alpha=c)."""
     at_root = m.root.op_type in ("Mul", "Div")
     node, scale = (m.node("product"), m.root) if at_root else (m.root, m.node("scale"))
     found, scaled = _read(m, node), times_number(scale)

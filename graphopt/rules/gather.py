@@ -15,7 +15,7 @@ from graphopt.rules.support.axes import axes_of, axis_of, squeeze, unsqueeze
     numerics=Exact,
 )
 def collapse_gathers(op: Builder, m: Match, x: ir.Value, i: ir.Value, j: ir.Value) -> Outcome:
-    """A Gather of a Gather along the same axis, both by constants, is one Gather."""
+    """Gather(Gather(x, i), j) → Gather(x, i[j]), for constant indices along one axis."""
     inner, rank = m.node("inner"), m.rank(x)
     first, second = m.constant(i), m.constant(j)
     if rank is None or first is None or second is None or first.ndim != 1:
@@ -34,7 +34,7 @@ def collapse_gathers(op: Builder, m: Match, x: ir.Value, i: ir.Value, j: ir.Valu
     tags=("onnxscript:fold-gather",),
 )
 def gather_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...], i: ir.Value) -> Outcome:
-    """A Gather of one index from a Concat reads the operand that the index falls into."""
+    """Gather(Concat(*xs), i) → Gather(xs[k], i - offset), for one index, which falls into xs[k]."""
     concat, index = m.node("concat").outputs[0], m.constant(i)
     rank = m.rank(concat)
     axis = axis_of(m, m.root, rank)
@@ -72,7 +72,7 @@ def _pick(op: Builder, m: Match, x: ir.Value, axis: int, size: int, place: int, 
     exclusive=True,
 )
 def gather_keeping_axis(op: Builder, m: Match, x: ir.Value, i: ir.Value, a: object) -> Outcome:
-    """A Gather of one index whose axis is put back as 1 keeps it in the first place."""
+    """Unsqueeze(Gather(x, i)) → Gather(x, [i]), for one index."""
     return _regathered(op, m, x, i, rank=0)
 
 
@@ -82,7 +82,7 @@ def gather_keeping_axis(op: Builder, m: Match, x: ir.Value, i: ir.Value, a: obje
     exclusive=True,
 )
 def gather_dropping_axis(op: Builder, m: Match, x: ir.Value, i: ir.Value, a: object) -> Outcome:
-    """A Gather of one index whose axis is squeezed away drops it in the first place."""
+    """Squeeze(Gather(x, [i])) → Gather(x, i), for one index."""
     return _regathered(op, m, x, i, rank=1)
 
 
@@ -100,7 +100,10 @@ def _regathered(op: Builder, m: Match, x: ir.Value, i: ir.Value, rank: int) -> O
     numerics=Exact,
 )
 def gather_instead_of_split(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
-    """Parts of size 1 of a Split, each squeezed, are Gathers of one index each, unsqueezed until then."""
+    """Squeeze(Split(x)[i]) → Gather(x, i), if every part has size 1 and is squeezed.
+
+    Each Gather is followed by an Unsqueeze, which ``collapse-views`` removes.
+    """
     axis = axis_of(m, m.root, m.rank(x))
     if axis is None or not all(_is_squeezed(m, part, axis) for part in m.root.outputs):
         return m.no("not every part of the Split is squeezed along its axis", x)

@@ -22,7 +22,7 @@ _CLOSE, _CLOSE_IN_HALVES = 1e-5, 2e-3
 _SINCE = 20
 #: Values that are looked at before a sum or product.
 _LIMIT = 16
-_MEND = "if a GELU is meant, mend its constants"
+_MEND = "if a GELU is intended, correct its constants"
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ _SIGMOID = {powers: 2 * factor for powers, factor in _TANH.argument.items()}
     tags=("onnxscript:erf-gelu", "onnxruntime:GeluFusion"),
 )
 def gelu(op: Builder, m: Match, a: ir.Value, b: ir.Value) -> Outcome:
-    """x / 2 * (1 + erf(x / sqrt 2)) is a Gelu, however it is multiplied out."""
+    """x / 2 * (1 + Erf(x / sqrt(2))) → Gelu(x), in any order of products and sums."""
     return _gelu(op, m, _ERF)
 
 
@@ -76,7 +76,7 @@ def gelu(op: Builder, m: Match, a: ir.Value, b: ir.Value) -> Outcome:
     tags=("onnxscript:gelu", "onnxruntime:FastGeluFusion"),
 )
 def tanh_gelu(op: Builder, m: Match, a: ir.Value, b: ir.Value) -> Outcome:
-    """x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))) is a FastGelu, however it is multiplied out."""
+    """x / 2 * (1 + Tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) → FastGelu(x), in any order."""
     return _gelu(op, m, _TANH)
 
 
@@ -86,7 +86,7 @@ def _gelu(op: Builder, m: Match, form: Form) -> Outcome:
     function = next((value for value in inside if producer_of(value, form.function)), None)
     node = producer_of(function)
     if function is None or node is None or (argument := node.inputs[0]) is None:
-        return m.no(f"no {form.function} is part of it")
+        return m.no(f"{form.function} is not part of it")
     error = _CLOSE if m.dtype(result) in (ir.DataType.FLOAT, ir.DataType.DOUBLE) else _CLOSE_IN_HALVES
     refusal = m.no(f"it is not x + x {form.function}(…) times a number", function)
     for x in inside:
@@ -100,11 +100,11 @@ def _gelu(op: Builder, m: Match, form: Form) -> Outcome:
                 return _alone(op, m, x, form)
             if any(reader.op_type == "QuantizeLinear" for reader in ir.readers(result)):
                 return m.no("the product is rounded by QuantizeLinear before it is halved", function)
-            reason = f"the product is taken {factor:g} times, in a GELU 0.5 times"
+            reason = f"the product is scaled by {factor:g}, in a GELU by 0.5"
             return m.no(reason, function, hint=_MEND)
         if halved:  # unless it is only x that is halved
             is_not, should = polynomials.written_out(found), polynomials.written_out(form.argument)
-            reason = f"{form.function} is taken of {is_not}, in a GELU it is of {should}"
+            reason = f"the argument of {form.function} is {is_not}, in a GELU it is {should}"
             refusal = m.no(reason, argument, hint=_MEND)
     return refusal
 
@@ -113,7 +113,7 @@ def _alone(op: Builder, m: Match, x: ir.Value, form: Form) -> ir.Value | Refusal
     """The fused operator, if nobody reads what lies between ``x`` and the root."""
     outside = _read_outside(m, x)
     if outside is not None:
-        return m.no("another node, or the caller, reads a value inside", outside, shared=True)
+        return m.no("a value inside is a graph output, or has other readers", outside, shared=True)
     return _written(op, m, x, form)
 
 
@@ -140,7 +140,7 @@ def _written(op: Builder, m: Match, x: ir.Value, form: Form) -> ir.Value | Refus
     if not keeps_shape_of(m, x):
         return m.no(WIDENED, x)
     if m.rank(x) == 0:
-        return m.no("the kernel takes no single number", x)
+        return m.no("the kernel does not support scalars", x)
     if (standard := unavailable(m, "Gelu", x, domain="", since=_SINCE)) is None:
         result = op.fused(op.Gelu(x, approximate=form.approximate))
     elif unavailable(m, form.vendor, x) is None:
@@ -161,10 +161,10 @@ def _written(op: Builder, m: Match, x: ir.Value, form: Form) -> ir.Value | Refus
     tags=("onnxruntime:QuickGeluFusion",),
 )
 def quick_gelu(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
-    """x * sigmoid(a x) is a QuickGelu; with a = 1 it is also called SiLU or Swish."""
+    """x * Sigmoid(a * x) → QuickGelu(x, alpha=a); SiLU (Swish) has a = 1."""
     factor = polynomials.polynomial_of(y, x)
     if factor is None or list(factor) != [(1,)]:
-        return m.no("the sigmoid is not of a multiple of the other factor", x)
+        return m.no("the argument of the sigmoid is not a multiple of the other factor", x)
     if (refusal := unavailable(m, "QuickGelu", x)) is not None:
         return refusal
     if not keeps_shape_of(m, x):
@@ -180,8 +180,8 @@ def quick_gelu(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
     pattern="GELU by tanh",
 )
 def sigmoid_gelu(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
-    """x * sigmoid(2 p(x)) is x / 2 * (1 + tanh(p(x))), a FastGelu."""
+    """x * Sigmoid(2 * p(x)) → FastGelu(x), where x / 2 * (1 + Tanh(p(x))) is a GELU."""
     error = _CLOSE if m.dtype(x) in (ir.DataType.FLOAT, ir.DataType.DOUBLE) else _CLOSE_IN_HALVES
     if not polynomials.is_close(polynomials.polynomial_of(y, x), _SIGMOID, error):
-        return m.no(f"the sigmoid is not of {polynomials.written_out(_SIGMOID)}", y)
+        return m.no(f"the argument of the sigmoid is not {polynomials.written_out(_SIGMOID)}", y)
     return _alone(op, m, x, _TANH)

@@ -31,7 +31,7 @@ _TYPES = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16})
     ),
 )
 def matmul_add_to_gemm(op: Builder, m: Match, a: ir.Value, b: ir.Value, c: ir.Value) -> Outcome:
-    """a @ b + c is a Gemm where a and b are matrices and c does not widen their product."""
+    """a @ b + c → Gemm(a, b, c), if a and b are matrices and c does not widen the product."""
     product = m.node("product").outputs[0]
     if m.version < 7 or m.dtype(product) not in _TYPES:
         return m.no("Gemm has no kernel for this type, or does not broadcast at this opset", product)
@@ -52,7 +52,7 @@ def matmul_add_to_gemm(op: Builder, m: Match, a: ir.Value, b: ir.Value, c: ir.Va
     tags=("onnxslim:gemm-add", "onnxruntime:GemmSumFusion"),
 )
 def add_into_gemm(op: Builder, m: Match, x: Any, c: ir.Value) -> Outcome:
-    """Gemm(a, b, d) + c = Gemm(a, b, d + c), for constants c and d, or without d."""
+    """Gemm(a, b, d) + c → Gemm(a, b, d + c), for constants c and d, or without d."""
     gemm = m.node("gemm")
     result, old = gemm.outputs[0], operand(gemm, 2)
     if m.version < 7 or m.dtype(result) not in _TYPES or not keeps_shape(m, result, c):
@@ -62,7 +62,7 @@ def add_into_gemm(op: Builder, m: Match, x: Any, c: ir.Value) -> Outcome:
         return op.like(gemm, [*gemm.inputs[:2], c], beta=None)
     bias, beta = m.constant(old), m.attribute(gemm, "beta")
     if added is None or (old is not None and (bias is None or not isinstance(beta, float))):
-        return m.no("what is added is not constant", c)
+        return m.no("the summand is not constant", c)
     total = -exact(added) if m.root.op_type == "Sub" else exact(added)
     if bias is not None:
         total = np.asarray(total + beta * exact(bias))
@@ -82,7 +82,7 @@ def add_into_gemm(op: Builder, m: Match, x: Any, c: ir.Value) -> Outcome:
     tags=("onnxslim:gemm-mul",),
 )
 def mul_into_gemm(op: Builder, m: Match, x: Any, c: ir.Value | None) -> Outcome:
-    """Gemm(…) * c is a Gemm with other alpha and beta, or with another weight and bias."""
+    """Gemm(a, b, d) * c → Gemm with alpha and beta times c, or weight and bias times c."""
     gemm, factor = m.node("gemm"), factor_of(m, m.root, c)
     if factor is None:
         return m.no("the constant is divided, or is 0", c)
@@ -105,7 +105,7 @@ def mul_into_gemm(op: Builder, m: Match, x: Any, c: ir.Value | None) -> Outcome:
     exclusive=True,
 )
 def scale_before_gemm(op: Builder, m: Match, x: ir.Value, c: ir.Value | None, rest: Any) -> Outcome:
-    """Gemm(a * c, …) for one number c is a Gemm with another alpha."""
+    """Gemm(c * a, b, d) → Gemm(a, b, d, alpha=c), for one number c."""
     if fusions.is_gelu_factor(x):
         return m.no(fusions.GELU, x)
     factor = factor_of(m, m.node("scale"), c)

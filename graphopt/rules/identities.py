@@ -24,7 +24,7 @@ from graphopt.rules.support.operands import ints_of, operand, producer_of
     ),
 )
 def drop_identity(op: Builder, m: Match, x: ir.Value) -> Outcome:
-    """Identity(x) = x."""
+    """Identity(x) → x."""
     return x
 
 
@@ -41,7 +41,7 @@ def drop_identity(op: Builder, m: Match, x: ir.Value) -> Outcome:
     ),
 )
 def drop_dropout(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
-    """Dropout(x) = x in inference, and where the ratio is 0."""
+    """Dropout(x) → x, in inference mode or with ratio 0."""
     ratio = m.constant(m.root.inputs[1]) if len(m.root.inputs) > 1 else None
     if traits.is_random(m.root) and (ratio is None or ratio.any()):
         return m.no("it may run in training mode")
@@ -70,7 +70,7 @@ def drop_dropout(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
     ),
 )
 def drop_view_of_same_shape(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
-    """A Reshape, Flatten, Squeeze, Unsqueeze, Expand or Tile whose result has the shape of x is x."""
+    """Reshape(x), Expand(x), Tile(x) and other views → x, if the shape is the same."""
     if not m.cx.facts.shape_equal(x, m.root.outputs[0]):
         return m.no("the shapes are not provably the same", x)
     return x
@@ -86,7 +86,7 @@ def drop_view_of_same_shape(op: Builder, m: Match, x: ir.Value, rest: object) ->
     ),
 )
 def drop_transpose(op: Builder, m: Match, x: ir.Value, p: object) -> Outcome:
-    """A Transpose that leaves every axis in place is its input."""
+    """Transpose(x, perm=[0, 1, …]) → x."""
     perm = perm_of(m, m.root)
     if perm is None:
         return m.no("rank unknown", x)
@@ -103,7 +103,7 @@ def drop_transpose(op: Builder, m: Match, x: ir.Value, p: object) -> Outcome:
     ),
 )
 def drop_full_slice(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
-    """A forward Slice whose result has the shape of x takes all of x."""
+    """Slice(x) → x, if it runs forward and the shape is the same."""
     steps = ints_of(m, m.root, 4, "steps", ())
     if steps is None or any(step < 0 for step in steps):
         return m.no("it may run backwards")
@@ -118,7 +118,7 @@ def drop_full_slice(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome
     tags=("onnxslim:pad-noop", "onnxoptimizer:eliminate_nop_pad"),
 )
 def drop_empty_pad(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
-    """A Pad by nothing is its input."""
+    """Pad(x, 0) → x."""
     pads = ints_of(m, m.root, 1, "pads")
     if pads is None:
         return m.no("the amounts are unknown")
@@ -131,7 +131,7 @@ def drop_empty_pad(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
     tags=("onnxslim:concat-noop", "onnxoptimizer:eliminate_nop_concat", "onnxscript:fold-concat"),
 )
 def drop_empty_operands_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
-    """Concat of one tensor is that tensor; operands of size 0 along the axis add nothing."""
+    """Concat(x) → x; Concat(x, empty, y) → Concat(x, y)."""
     axis = axis_of(m, m.root, m.rank(m.root.outputs[0]))
     kept = [x for x in xs if not _is_empty(m, x, axis)] or list(xs[:1])
     if len(kept) == len(xs) and len(xs) > 1:
@@ -150,7 +150,7 @@ def _is_empty(m: Match, x: ir.Value, axis: int | None) -> bool:
     tags=("onnxslim:split-noop", "onnxoptimizer:eliminate_nop_split"),
 )
 def drop_split_into_one(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
-    """Split into one part is its input: the sizes must add up to the whole (ONNX, Split)."""
+    """Split(x), with one output → x."""
     return x
 
 
@@ -160,7 +160,7 @@ def drop_split_into_one(op: Builder, m: Match, x: ir.Value, rest: object) -> Out
     tags=("onnxoptimizer:eliminate_nop_with_unit",),
 )
 def drop_variadic_of_one(op: Builder, m: Match, x: ir.Value) -> Outcome:
-    """Sum, Min, Max or Mean of one tensor is that tensor."""
+    """Sum(x), Min(x), Max(x), Mean(x) → x."""
     return x
 
 
@@ -169,7 +169,7 @@ def drop_variadic_of_one(op: Builder, m: Match, x: ir.Value) -> Outcome:
     numerics=Exact,
 )
 def drop_extremum_over_size_one(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
-    """The largest or smallest of one element is that element."""
+    """ReduceMax(x), ReduceMin(x) → x, over axes of size 1."""
     return _unless_it_reduces(m, x)
 
 
@@ -178,7 +178,7 @@ def drop_extremum_over_size_one(op: Builder, m: Match, x: ir.Value, rest: object
     numerics=Reassociates,
 )
 def drop_reduction_over_size_one(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
-    """The sum, mean or product of one element is that element (-0.0 may become 0.0 in the sum)."""
+    """ReduceSum(x), ReduceMean(x), ReduceProd(x) → x, over axes of size 1 (a sum may turn -0.0 into 0.0)."""
     return _unless_it_reduces(m, x)
 
 
@@ -195,7 +195,7 @@ def _unless_it_reduces(m: Match, x: ir.Value) -> Outcome:
     tags=("onnxslim:resize-noop",),
 )
 def drop_resize(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
-    """A Resize to the same size is its input: onnxruntime copies when nothing is scaled."""
+    """Resize(x) → x, if the size is the same: onnxruntime copies then."""
     if m.attribute(m.root, "coordinate_transformation_mode") == "tf_crop_and_resize":
         return m.no("it crops")
     scales = _scales(m)
@@ -228,9 +228,9 @@ def _scales(m: Match) -> list[float] | None:
 def drop_overwritten_scatter_target(
     op: Builder, m: Match, data: ir.Value, indices: ir.Value, updates: ir.Value
 ) -> Outcome:
-    """ScatterND that writes every row, in order, gives its updates."""
+    """ScatterND(x, [[0], [1], …], updates) → updates, if it writes every row in order."""
     if m.attribute(m.root, "reduction") not in (None, "none"):
-        return m.no("it adds to what is there")
+        return m.no("it accumulates into the data")
     rows = m.shape(data)
     if not rows or not _tells_all_rows(m, indices, rows[0]):
         return m.no("it is not known to write each row once, in order", indices)

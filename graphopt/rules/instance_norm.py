@@ -37,14 +37,14 @@ def instance_norm(
     eps: ir.Value | None,
     scale: ir.Value | None,
 ) -> Outcome:
-    """(x - mean) / sqrt(mean of squares + eps) of each channel is an InstanceNormalization of scale 1."""
+    """(x - mean) / Sqrt(variance + eps) → InstanceNormalization(x), per channel, of scale 1."""
     shape, dtype, little = m.shape(x), m.dtype(x), 0.0 if eps is None else ir.scalar_of(eps)
     if shape is None or dtype is None or little is None or not 0 <= little < math.inf:
         return m.no("the rank, the type or epsilon is unknown", x)
     if not keeps_shape_of(m, x):
         return m.no(WIDENED, x)
     if norms.first_axis(m, len(shape)) != 2 or not norms.is_spatial(m, x, 2, scale):
-        return m.no("it is not taken of each channel over the axes behind it", x)
+        return m.no("it does not reduce exactly the axes after the channel", x)
     if (refusal := unavailable(m, _NAME, x, domain="")) is not None:
         return refusal
     channels = int(shape[1])
@@ -66,15 +66,15 @@ def instance_norm(
 def constant_into_instance_norm(
     op: Builder, m: Match, x: ir.Value, s: ir.Value, b: ir.Value, c: ir.Value
 ) -> Outcome:
-    """An InstanceNormalization times, or plus, one number for each channel."""
+    """InstanceNormalization(x, s, b) * c → InstanceNormalization(x, s * c, b * c); likewise for + c."""
     scale, bias, constant, rank = m.constant(s), m.constant(b), m.constant(c), m.rank(x)
     if scale is None or bias is None or constant is None or rank is None:
         return m.no("the rank is unknown", x)
     if not keeps_shape(m, x, c) or constant.size not in (1, scale.size):
-        return m.no("it is not one number for each channel", c)
+        return m.no("it is not one number per channel", c)
     dims = (1,) * (rank - constant.ndim) + constant.shape
     if constant.size > 1 and dims[1] != constant.size:
-        return m.no("it is not one number for each channel", c)
+        return m.no("it is not one number per channel", c)
     each = exact(np.broadcast_to(constant.reshape(-1), scale.shape))
     added = m.root.op_type == "Add"
     with np.errstate(all="ignore"):

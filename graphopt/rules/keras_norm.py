@@ -38,7 +38,7 @@ def layer_norm_by_batch_norm(
     c: object,
     n: ir.Value,
 ) -> Outcome:
-    """A BatchNormalization of rows by their own mean and variance is a LayerNormalization of scale 1."""
+    """BatchNormalization(rows as channels, by their own moments) → LayerNormalization(x) of scale 1."""
     found = _rows_of(m, x, n)
     if isinstance(found, Refusal):
         return found
@@ -65,14 +65,16 @@ def layer_norm_spelling_by_batch_norm(
     c: object,
     n: ir.Value,
 ) -> Outcome:
-    """The same where the opset has no LayerNormalization: (x - mean) / sqrt(mean of squares + eps)."""
+    """The same before opset 17 → (x - mean) / Sqrt(variance + eps), which onnxruntime fuses."""
     if m.version >= norms.LAYER.since or m.cx.options.portable:
-        return m.no("it becomes an operator, or is to stay as it is", x)
+        return m.no("the opset has an operator for it, or --portable is set", x)
     found = _rows_of(m, x, n)
     if isinstance(found, Refusal):
         return found
     if found.dtype != ir.DataType.FLOAT or not _is_scaled_and_shifted(m, found.dims[found.first :]):
-        return m.no("not of type float, or no constants scale and shift it, which onnxruntime demands", x)
+        return m.no(
+            "not of type float, or not followed by the constant scale and bias that onnxruntime requires", x
+        )
     return norms.spell(op, m, _in_shape(op, m, x, found), found.first, len(found.dims), found.epsilon)
 
 
@@ -101,11 +103,11 @@ def _rows_of(m: Match, x: ir.Value, n: ir.Value) -> _Rows | Refusal:
     if rows is None or dims is None or dtype is None or len(rows) != 4 or rows[0] != 1 or rows[3] != 1:
         return m.no("its channels are not known to be rows of the input", x)
     if any(axes_of(m, m.node(tag)) != (0, 2, 3) for tag in ("mean", "squares")):
-        return m.no("mean and variance are not taken over all axes but the channel's", x)
+        return m.no("mean and variance are not taken over all axes except the channel", x)
     if not isinstance(rows[2], int) or ir.scalar_of(n) != rows[2]:
-        return m.no("the sum of squares is not divided by their number", n)
+        return m.no("the sum of squares is not divided by the number of elements", n)
     if m.attribute(norm, "training_mode"):
-        return m.no("it normalizes by other statistics in training", x)
+        return m.no("it is in training mode", x)
     first, target = _axis_of_size(dims, rows[2]), reshape_target(m, m.shape(x), dims)
     if first is None or target is None:
         return m.no("its rows are not the last axes of the result, or the shape of the result is unknown", x)

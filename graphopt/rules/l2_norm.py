@@ -53,7 +53,7 @@ def _unit_vectors_by_square(op: Any, x: Any, a: Any, low: Any, r: Any) -> Iterat
     anchors=("ReduceL2",),
 )
 def unit_vector(op: Builder, m: Match, x: ir.Value, a: object, low: ir.Value, r: Any) -> Outcome:
-    """x over its length, unless that is next to nothing, is an LpNormalization."""
+    """x / Max(ReduceL2(x), tiny) → LpNormalization(x)."""
     return _normalized(op, m, x, low, r, _NOTHING)
 
 
@@ -66,7 +66,7 @@ def unit_vector(op: Builder, m: Match, x: ir.Value, a: object, low: ir.Value, r:
     anchors=("ReduceSumSquare",),
 )
 def unit_vector_by_square(op: Builder, m: Match, x: ir.Value, a: object, low: ir.Value, r: Any) -> Outcome:
-    """x over the root of its sum of squares, unless that is next to nothing, is an LpNormalization."""
+    """x / Sqrt(Max(ReduceSumSquare(x), tiny)) → LpNormalization(x)."""
     return _normalized(op, m, x, low, r, _NOTHING**2)
 
 
@@ -74,9 +74,9 @@ def _normalized(op: Builder, m: Match, x: ir.Value, low: ir.Value, rest: Any, no
     node, bound = m.node("sum"), ir.scalar_of(low)
     axes = axes_of(m, node)
     if not axes or len(axes) != 1 or m.attribute(node, "keepdims") != 1:
-        return m.no("it is not the length along one axis, which stays as 1", x)
+        return m.no("the norm is not taken along one axis with keepdims", x)
     if bound is None or not 0 < bound <= nothing or any(value is not None for value in rest or ()):
-        return m.no("what the length is at least is not next to nothing", low)
+        return m.no("the lower bound of the norm is not negligible", low)
     if not keeps_shape_of(m, x):
         return m.no(WIDENED, x)
     if (refusal := unavailable(m, "LpNormalization", x, domain="")) is not None:

@@ -17,7 +17,7 @@ _BOOL = ir.DataType.BOOL
     tags=("onnxoptimizer:rewrite_where", "onnxruntime:NotWhereFusion"),
 )
 def where_not(op: Builder, m: Match, c: ir.Value, a: ir.Value, b: ir.Value) -> Outcome:
-    """Where not c, a, else b = where c, b, else a (onnxruntime's Where may change the sign of zeros)."""
+    """Where(Not(c), a, b) → Where(c, b, a) (onnxruntime's Where may change the sign of zeros)."""
     return op.Where(c, b, a)
 
 
@@ -27,14 +27,14 @@ def where_not(op: Builder, m: Match, c: ir.Value, a: ir.Value, b: ir.Value) -> O
     numerics=Reassociates,
 )
 def where_constant(op: Builder, m: Match, c: ir.Value, a: ir.Value, b: ir.Value | None) -> Outcome:
-    """A Where whose condition never changes, or whose branches are the same, is one of them.
+    """Where(True, a, b), Where(c, a, a) → a; Where(False, a, b) → b.
 
     Not exact, because onnxruntime's Where may change the sign of zeros.
     """
     condition, chosen = m.fill(c), a
     if b is not None:
         if condition is None:
-            return m.no("the condition varies", c)
+            return m.no("the condition is not constant", c)
         chosen = a if condition else b
     others = [value for value in m.root.inputs if value is not None and value is not chosen]
     if not keeps_shape(m, chosen, *others):
@@ -50,7 +50,7 @@ def where_constant(op: Builder, m: Match, c: ir.Value, a: ir.Value, b: ir.Value 
     numerics=Exact,
 )
 def drop_neutral_condition(op: Builder, m: Match, x: ir.Value) -> Outcome:
-    """x and true = x or false = (x == true) = x; (x == false) = (x xor true) = not x."""
+    """And(x, True), Or(x, False), Equal(x, True) → x; Equal(x, False), Xor(x, True) → Not(x)."""
     constant = other_operand(m.root, x)
     if m.dtype(x) != _BOOL or not keeps_shape(m, x, constant):
         return m.no("not booleans, or the constant may widen the shape", x)
@@ -72,7 +72,7 @@ _OPPOSITE = {
     exclusive=True,
 )
 def negate_comparison(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
-    """Not x < y = x >= y, and so on, for integers: a float may be NaN."""
+    """Not(x < y) → x >= y, and so on, for integers: floats may be NaN."""
     if m.dtype(x) not in (ir.DataType.INT32, ir.DataType.INT64):
         return m.no("both comparisons are false for NaN", x)
     if m.version < 12:

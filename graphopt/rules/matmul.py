@@ -26,7 +26,7 @@ from graphopt.rules.support.constants import FLOATS, affordable, exact, factor_o
     tags=("onnxruntime:MatMulScaleFusion",),
 )
 def scale_into_matmul(op: Builder, m: Match, x: ir.Value, w: ir.Value, c: ir.Value | None) -> Outcome:
-    """(x @ w) * c = x @ (w * c) for a number c, or one for each column; (x * c) @ w likewise for a number."""
+    """(x @ w) * c → x @ (w * c), for one number or one per column; (x * c) @ w → x @ (w * c)."""
     at_root = m.root.op_type != "MatMul"
     scale, product = (m.root, m.node("product")) if at_root else (m.node("scale"), m.root)
     if not at_root and fusions.is_gelu_factor(x):
@@ -43,7 +43,7 @@ def scale_into_matmul(op: Builder, m: Match, x: ir.Value, w: ir.Value, c: ir.Val
     if scaled is None:
         return m.no("the scaled weight loses digits", w)
     if not affordable(m, scaled.nbytes, w):
-        return m.no("others read the weight, and a second one is large", w, shared=True)
+        return m.no("the weight has other readers, and a copy is large", w, shared=True)
     folded = op.constant(scaled, folded_name(w))
     return op.MatMul(x, folded) if product.inputs[1] is w else op.MatMul(folded, x)
 
@@ -54,7 +54,7 @@ def scale_into_matmul(op: Builder, m: Match, x: ir.Value, w: ir.Value, c: ir.Val
     exclusive=True,
 )
 def join_matmuls(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Value) -> Outcome:
-    """(x @ a) @ b = x @ (a @ b), where a @ b is no larger than a and b."""
+    """(x @ a) @ b → x @ (a @ b), if a @ b is no larger than a and b."""
     first, second = m.constant(a), m.constant(b)
     if first is None or second is None or m.dtype(a) not in FLOATS or first.ndim != 2 or second.ndim != 2:
         return m.no("not two constant matrices of floats", a)
@@ -64,7 +64,7 @@ def join_matmuls(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Value) -
     if joined is None:
         return m.no("the product of the matrices loses digits", a)
     if not affordable(m, joined.nbytes, a, b):
-        return m.no("others read the matrices, and another one is large", a, shared=True)
+        return m.no("the matrices have other readers, and their product is large", a, shared=True)
     return op.MatMul(x, op.constant(joined, folded_name(a)))
 
 
@@ -87,7 +87,7 @@ def _labels(equation: str | bytes) -> tuple[str, str | None, str] | None:
     numerics=Exact,
 )
 def einsum_to_transpose(op: Builder, m: Match, x: ir.Value, e: str) -> Outcome:
-    """An Einsum of one operand that only reorders its axes is a Transpose."""
+    """Einsum(x, "ij->ji") → Transpose(x)."""
     labels = _labels(e)
     if labels is None or labels[1] is not None or sorted(labels[0]) != sorted(labels[2]):
         return m.no("it does more than reorder axes")
@@ -99,7 +99,7 @@ def einsum_to_transpose(op: Builder, m: Match, x: ir.Value, e: str) -> Outcome:
     numerics=Reassociates,
 )
 def einsum_to_reduce_sum(op: Builder, m: Match, x: ir.Value, e: str) -> Outcome:
-    """An Einsum of one operand that only leaves out axes is a ReduceSum."""
+    """Einsum(x, "ij->i") → ReduceSum(x)."""
     labels = _labels(e)
     if labels is None or labels[1] is not None:
         return m.no("it does more than sum over axes")
@@ -115,7 +115,7 @@ def einsum_to_reduce_sum(op: Builder, m: Match, x: ir.Value, e: str) -> Outcome:
     tags=("onnxoptimizer:replace_einsum_with_matmul",),
 )
 def einsum_to_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value, e: str) -> Outcome:
-    """An Einsum such as ``bij,bjk->bik`` or ``bij,jk->bik`` is a MatMul, and ``bij,bij->bij`` a Mul."""
+    """Einsum(x, y, "bij,bjk->bik") → MatMul(x, y); Einsum(x, y, "ij,ij->ij") → Mul(x, y)."""
     labels = _labels(e)
     if labels is None or labels[1] is None:
         return m.no("labels are repeated or left out")

@@ -21,12 +21,15 @@ from graphopt.rules.support.reshape import reshape, reshape_target
 def transpose_between_reshapes(
     op: Builder, m: Match, x: ir.Value, s: ir.Value, p: Sequence[int], t: ir.Value
 ) -> Outcome:
-    """A Transpose between Reshapes that merge axes, or part them, moves the axes as they are on one side."""
+    """Reshape(Transpose(Reshape(x))) → Reshape(Transpose(x)), Transpose(Reshape(x)) or Transpose(x).
+
+    One of the Reshapes must merge or split axes that the Transpose moves as a whole.
+    """
     perm = perm_of(m, m.node("T"))
     source, result = m.shape(x), m.shape(m.root.outputs[0])
     middle = _told(m, m.node("first"), source)
     if perm is None or source is None or result is None or middle is None or len(perm) != len(middle):
-        return m.no("the rank, or what the shapes say, is unknown", x)
+        return m.no("the rank or a shape is unknown", x)
     if (groups := _groups(m, middle, source)) is not None:
         moved = op.Transpose(x, perm=[axis for place in perm for axis in groups[place]])
         given = [source[axis] for place in perm for axis in groups[place]]
@@ -42,7 +45,7 @@ def transpose_between_reshapes(
         if target is not None:
             back = [parted.index(axis) for axis in range(len(parted))]
             return op.Transpose(reshape(op, m, x, target), perm=back)
-    return m.no("it moves parts of axes", x)
+    return m.no("it moves parts of merged axes", x)
 
 
 def _told(m: Match, node: ir.Node, source: Sequence[Dim] | None) -> list[Dim | None] | None:

@@ -39,7 +39,7 @@ def layer_norm(
     eps: ir.Value | None,
     scale: ir.Value | None,
 ) -> Outcome:
-    """(x - mean) / sqrt(mean of squares + eps) is a LayerNormalization of scale 1."""
+    """(x - mean) / Sqrt(variance + eps) → LayerNormalization(x) of scale 1."""
     return _core(op, m, norms.LAYER, x, eps, scale)
 
 
@@ -55,7 +55,7 @@ def layer_norm(
 def rms_norm(
     op: Builder, m: Match, x: ir.Value, b: object, eps: ir.Value | None, scale: ir.Value | None
 ) -> Outcome:
-    """x / sqrt(mean of squares + eps) is an RMSNormalization of scale 1."""
+    """x / Sqrt(mean(x^2) + eps) → RMSNormalization(x) of scale 1."""
     return _core(op, m, norms.RMS, x, eps, scale)
 
 
@@ -71,14 +71,17 @@ def rms_norm(
 def rms_norm_spelling(
     op: Builder, m: Match, x: ir.Value, b: object, eps: ir.Value, scale: ir.Value
 ) -> Outcome:
-    """Where the opset has no RMSNormalization, x / sqrt(mean(x ** 2) + eps) * scale, spelt out like this."""
+    """x / Sqrt(mean(x^2) + eps) * scale, in other forms → in this form, which onnxruntime fuses.
+
+    Before opset 23, which introduced RMSNormalization.
+    """
     rank, dtype = m.rank(x), m.dtype(x)
     if m.version >= norms.RMS.since or m.cx.options.portable:
-        return m.no("it becomes an operator, or is to stay as it is", x)
+        return m.no("the opset has an operator for it, or --portable is set", x)
     if dtype != ir.DataType.FLOAT or rank is None or m.rank(scale) != 1:
-        return m.no("not of type float, or the rank is unknown, or the scale is no vector", x)
+        return m.no("not of type float, of unknown rank, or the scale is not a vector", x)
     if norms.first_axis(m, rank) != rank - 1 or ir.scalar_of(eps) is None or not keeps_shape_of(m, x):
-        return m.no("it is not taken over the last axis, or constants widen it", x)
+        return m.no("it is not taken over the last axis, or constants broadcast it", x)
     square = op.Pow(x, np.array(2, np.float32))
     mean = reduce(op, m, "ReduceMean", square, (rank - 1,), keepdims=True)
     return op.Mul(op.Div(x, op.Sqrt(op.Add(mean, eps))), scale)
@@ -97,7 +100,7 @@ def _core(
     if first is None:
         return m.no("it is not taken over the last axes", x)
     if kind is norms.LAYER and norms.is_spatial(m, x, first, scale):
-        return m.no("each channel is normalized: InstanceNormalization does that", x)
+        return m.no("it normalizes each channel: InstanceNormalization applies", x)
     result = norms.write_unscaled(op, m, kind, x, shape, first, dtype, float(little))
     return result if scale is None or isinstance(result, Refusal) else op.Mul(result, scale)
 
@@ -121,21 +124,24 @@ def layer_norm_spelling(
     scale: ir.Value,
     bias: ir.Value,
 ) -> Outcome:
-    """Where the opset has no LayerNormalization: (x - mean) / sqrt(mean of squares + eps) * scale + bias."""
+    """(x - mean) / Sqrt(variance + eps) * scale + bias, in other forms → in this form.
+
+    onnxruntime fuses this form. Before opset 17, which introduced LayerNormalization.
+    """
     shape, little = m.shape(x), ir.scalar_of(eps)
     if m.version >= norms.LAYER.since or m.cx.options.portable:
-        return m.no("it becomes an operator, or is to stay as it is", x)
+        return m.no("the opset has an operator for it, or --portable is set", x)
     if m.dtype(x) != ir.DataType.FLOAT or shape is None or little is None:
         return m.no("not of type float, or the rank or epsilon is unknown", x)
     first = norms.first_axis(m, len(shape))
     if first is None or not keeps_shape_of(m, x):
-        return m.no("it is not taken over the last axes, or constants widen it", x)
+        return m.no("it is not taken over the last axes, or constants broadcast it", x)
     parameters = [_for_each(op, m, value, shape[first:], x) for value in (scale, bias)]
     factor, summand = parameters
     if factor is None or summand is None:
-        return m.no("the scale or bias is not one number for each element", x)
+        return m.no("the scale or bias is not one number per element", x)
     if parameters == [scale, bias] and norms.is_spelled(m):
-        return m.no("onnxruntime fuses it as it is", x)
+        return m.no("onnxruntime already fuses this form", x)
     return op.Add(op.Mul(norms.spell(op, m, x, first, len(shape), float(little)), factor), summand)
 
 
@@ -151,13 +157,13 @@ def layer_norm_spelling(
     anchors=(),
 )
 def scale_into_norm(op: Builder, m: Match, x: ir.Value, one: ir.Value, g: ir.Value) -> Outcome:
-    """A normalization times one number for each of its elements takes that as its scale."""
+    """LayerNormalization(x) * g → LayerNormalization(x, g); likewise RMSNormalization."""
     norm, scale = m.node("norm"), m.constant(one)
     if scale is None or not np.all(scale == 1) or len(norm.inputs) > 2:
-        return m.no("it is scaled already", one)
+        return m.no("it already has a scale", one)
     factor = _for_each(op, m, g, m.shape(one), m.node("norm").outputs[0])
     if factor is None:
-        return m.no("the factor is not one number for each element", g)
+        return m.no("the factor is not one number per element", g)
     return op.fused(op.like(norm, [x, factor]))
 
 
@@ -170,10 +176,10 @@ def scale_into_norm(op: Builder, m: Match, x: ir.Value, one: ir.Value, g: ir.Val
     anchors=(),
 )
 def bias_into_norm(op: Builder, m: Match, x: ir.Value, g: ir.Value, b: ir.Value) -> Outcome:
-    """A LayerNormalization plus one number for each of its elements takes that as its bias."""
+    """LayerNormalization(x, g) + b → LayerNormalization(x, g, b)."""
     summand = _for_each(op, m, b, m.shape(g), m.node("norm").outputs[0])
     if summand is None:
-        return m.no("the summand is not one number for each element", b)
+        return m.no("the summand is not one number per element", b)
     return op.fused(op.like(m.node("norm"), [x, g, summand]))
 
 
@@ -213,10 +219,10 @@ def _for_each(
     tags=("onnxscript:rms-normalization",),
 )
 def casts_into_norm(op: Builder, m: Match, x: ir.Value, s: tuple[ir.Value, ...], t: int) -> Outcome:
-    """A normalization in float of float16 that is rounded to float16 again computes in float anyway."""
+    """Cast(norm(Cast(x, to=float)), to=float16) → norm(x), which computes in float anyway."""
     norm, dtype = m.node("norm"), m.dtype(x)
     if dtype not in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16) or int(dtype) != t:
-        return m.no("it does not end in the type in which it begins", x)
+        return m.no("the types before and after differ", x)
     if (refusal := unavailable(m, norm.op_type, x, domain="")) is not None:
         return refusal
     parameters = [_narrowed(op, m, value, dtype) for value in s]

@@ -15,7 +15,7 @@ from graphopt.rewrite.builder import Builder
     numerics=Exact,
 )
 def element_of_made_optional(op: Builder, m: Match, x: ir.Value) -> Outcome:
-    """The element of an optional made of a value, or of a tensor, is that value."""
+    """OptionalGetElement(Optional(x)), OptionalGetElement(x) → x."""
     if _is_made_of(m, x) or m.dtype(x) is not None:
         return x
     return m.no("it may have no element", x)
@@ -27,7 +27,7 @@ def element_of_made_optional(op: Builder, m: Match, x: ir.Value) -> Outcome:
     numerics=Exact,
 )
 def made_optional_has_element(op: Builder, m: Match, x: ir.Value | None) -> Outcome:
-    """An optional made of a value, or a tensor, has an element; one made of nothing has none."""
+    """OptionalHasElement(Optional(x)) → True; OptionalHasElement(Optional()) → False."""
     if x is None or _is_made_of(m, x) or m.dtype(x) is not None:
         return op.constant(np.array(x is not None))
     return m.no("it may have no element", x)

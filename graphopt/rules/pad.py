@@ -20,7 +20,7 @@ from graphopt.rules.support.slice_pad import Padding, pad, pad_number, padding_o
     numerics=Exact,
 )
 def collapse_pads(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> Outcome:
-    """Two Pads by the same constant are one."""
+    """Pad(Pad(x, a), b) → Pad(x, a + b), by one constant."""
     inner, outer = padding_of(m, m.node("inner")), padding_of(m, m.root)
     if inner is None or outer is None:
         return m.no("amounts unknown", x)
@@ -47,7 +47,7 @@ def collapse_pads(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> O
 def pad_into_conv(
     op: Builder, m: Match, x: ir.Value, a: object, w: ir.Value, rest: tuple[ir.Value, ...]
 ) -> Outcome:
-    """A Pad of the spatial axes by 0 before a Conv becomes part of its own pads."""
+    """Conv(Pad(x, a), w) → Conv(x, w, pads=a), for zeros on spatial axes."""
     padding = padding_of(m, m.node("pad"))
     if padding is None or pad_number(padding) != 0:
         return m.no("it does not pad by a known amount of zeros", x)
@@ -65,7 +65,7 @@ def pad_into_conv(
 def pad_into_conv_integer(
     op: Builder, m: Match, x: ir.Value, a: object, w: ir.Value, z: ir.Value | None, rest: tuple[ir.Value, ...]
 ) -> Outcome:
-    """A Pad of the spatial axes by the zero point before a ConvInteger becomes part of its own pads."""
+    """ConvInteger(Pad(x, a), w) → ConvInteger(x, w, pads=a), for the zero point on spatial axes."""
     padding = padding_of(m, m.node("pad"))
     zero = 0 if z is None else ir.scalar_of(z)
     if padding is None or zero is None or pad_number(padding) != zero:
@@ -84,7 +84,10 @@ def pad_into_conv_integer(
 def pad_into_dequantized_conv(
     op: Builder, m: Match, x: ir.Value, a: object, q: Any, w: ir.Value, rest: tuple[ir.Value, ...]
 ) -> Outcome:
-    """A Pad by the zero point before a Conv of what is dequantized becomes part of the Conv's own pads."""
+    """Conv(DequantizeLinear(Pad(x, a)), w) → Conv(DequantizeLinear(x), w, pads=a).
+
+    Only for padding by the zero point on spatial axes.
+    """
     dequantize, padding = m.node("dequantize"), padding_of(m, m.node("pad"))
     parameters = quantized.parameters(m, dequantize)
     if parameters is None or not quantized.is_per_tensor(m, dequantize):
@@ -110,7 +113,10 @@ def pad_into_dequantized_conv(
 def pad_into_quantized_conv(
     op: Builder, m: Match, x: ir.Value, a: object, b: Any, q: Any, w: ir.Value, rest: tuple[ir.Value, ...]
 ) -> Outcome:
-    """A Pad by 0 before a Conv of what is quantized becomes part of the Conv's own pads."""
+    """Conv(DequantizeLinear(QuantizeLinear(Pad(x, a))), w) → the same without Pad, with pads=a.
+
+    Only for padding by 0 on spatial axes.
+    """
     quantize, dequantize = m.node("quantize"), m.node("dequantize")
     padding = padding_of(m, m.node("pad"))
     points = []
@@ -120,7 +126,7 @@ def pad_into_quantized_conv(
             return m.no("the scale and zero point are not known, or not of the whole tensor", x)
         points.append(parameters[1].item())
     if points[0] != points[1] or padding is None or pad_number(padding) != 0:
-        return m.no("it does not pad by a known amount of what is dequantized to 0", x)
+        return m.no("it does not pad by a known amount of zeros, or the zero points differ", x)
     return _into_spatial_pads(
         op, m, padding, [op.like(dequantize, [op.like(quantize, [x, *b]), *q]), w, *rest]
     )
@@ -132,13 +138,13 @@ def pad_into_quantized_conv(
     tags=("onnxoptimizer:fuse_pad_into_pool",),
 )
 def pad_into_average_pool(op: Builder, m: Match, x: ir.Value, a: object) -> Outcome:
-    """A Pad by 0 before an AveragePool becomes pads of its own that count."""
+    """AveragePool(Pad(x, a)) → AveragePool(x, pads=a, count_include_pad=1), for zeros."""
     padding = padding_of(m, m.node("pad"))
     if padding is None or pad_number(padding) != 0:
         return m.no("it does not pad by a known amount of zeros", x)
     own = m.attribute(m.root, "pads")
     if own is not None and any(own) and m.attribute(m.root, "count_include_pad") != 1:
-        return m.no("its own pads do not count")
+        return m.no("its own pads are excluded from the average")
     return _into_pool(op, m, padding, [x], count_include_pad=1)
 
 
@@ -148,7 +154,7 @@ def pad_into_average_pool(op: Builder, m: Match, x: ir.Value, a: object) -> Outc
     tags=("onnxoptimizer:fuse_pad_into_pool",),
 )
 def pad_into_max_pool(op: Builder, m: Match, x: ir.Value, a: object) -> Outcome:
-    """A Pad by minus infinity before a MaxPool becomes pads of its own (another zero may win)."""
+    """MaxPool(Pad(x, a)) → MaxPool(x, pads=a), for minus infinity (zeros may change sign)."""
     padding = padding_of(m, m.node("pad"))
     if padding is None or pad_number(padding) != -np.inf:
         return m.no("it does not pad by a known amount of minus infinity", x)
@@ -159,10 +165,10 @@ def _into_pool(
     op: Builder, m: Match, padding: Padding, inputs: list[ir.Value | None], **changed: int
 ) -> Outcome:
     if m.attribute(m.root, "ceil_mode") or any(step != 1 for step in m.attribute(m.root, "dilations") or ()):
-        return m.no("it rounds up, or its window has holes")
+        return m.no("it has ceil_mode or dilations")
     shape = None if inputs[0] is None else m.shape(inputs[0])
     if shape is None or not all(map(symbolic.known_nonzero, shape[2:])):
-        return m.no("a spatial dim may be 0, which pools refuse before they pad", inputs[0])
+        return m.no("a spatial dim may be 0, which pools reject before padding", inputs[0])
     return _into_spatial_pads(op, m, padding, inputs, window=m.attribute(m.root, "kernel_shape"), **changed)
 
 
@@ -184,7 +190,7 @@ def _into_spatial_pads(
         return m.no("its own pads depend on the size of the input")
     pads = [one + other for one, other in zip(before + after, own, strict=True)]
     if window is not None and any(amount >= window[i % rank] for i, amount in enumerate(pads)):
-        return m.no("onnxruntime wants pads smaller than the window")
+        return m.no("onnxruntime requires pads smaller than the window")
     return op.like(m.root, inputs, pads=pads, auto_pad=None, **changed)
 
 

@@ -27,7 +27,7 @@ from graphopt.rules.support.quantized import BYTES, WORDS
     tags=("onnxruntime:DoubleQDQPairsRemover",),
 )
 def drop_round_trip(op: Builder, m: Match, x: ir.Value, a: Any, b: Any) -> Outcome:
-    """Dequantizing integers and quantizing them again, by the same constants, changes nothing."""
+    """QuantizeLinear(DequantizeLinear(x)) → x, with the same scale and zero point."""
     fault = quantized.gives_back(m, m.node("dequantize"), m.root)
     return x if fault is None else m.no(fault, x)
 
@@ -42,7 +42,7 @@ def drop_round_trip(op: Builder, m: Match, x: ir.Value, a: Any, b: Any) -> Outco
 def drop_relu_before_quantizing(
     op: Builder, m: Match, x: ir.Value, s: ir.Value, z: ir.Value | None
 ) -> Outcome:
-    """Where zero is the least quantized number, negative numbers are quantized to it anyway."""
+    """QuantizeLinear(Relu(x)) → QuantizeLinear(x), if the zero point is the least integer."""
     scale, dtype = m.constant(s), m.dtype(m.root.outputs[0])
     point = quantized.zero_point(m, m.root)
     if scale is None or not np.all(np.isfinite(scale) & (scale > 0)):
@@ -50,7 +50,7 @@ def drop_relu_before_quantizing(
     if dtype not in (*BYTES, *WORDS) or point is None:
         return m.no("not the type of integers, or the zero point is not constant", z)
     if np.any(point != np.iinfo(dtype.numpy()).min):
-        return m.no("negative numbers have quantized ones of their own", z)
+        return m.no("negative numbers have quantized values", z)
     return op.like(m.root, [x, *m.root.inputs[1:]])
 
 
@@ -64,7 +64,7 @@ def drop_relu_before_quantizing(
     tags=("onnxruntime:ClipQuantFusion",),
 )
 def drop_clip_before_quantizing(op: Builder, m: Match, x: ir.Value, bounds: Any, q: Any) -> Outcome:
-    """Where the bounds are quantized to the least and the largest integer, so is what they cut off."""
+    """QuantizeLinear(Clip(x, a, b)) → QuantizeLinear(x), if it saturates within a and b."""
     parameters, dtype = quantized.parameters(m, m.root), m.dtype(m.root.outputs[0])
     if parameters is None or dtype not in (*BYTES, *WORDS) or m.dtype(x) != ir.DataType.FLOAT:
         return m.no("not 8 or 16 bits, or the scale is no positive number in float32", x)

@@ -37,13 +37,13 @@ def _products(op: Any, a: Any, b: Any, points: Any, s: Any, t: Any) -> Iterator[
 def matmul_integer_to_float(
     op: Builder, m: Match, a: ir.Value, b: ir.Value, points: Any, s: ir.Value, t: ir.Value
 ) -> Outcome:
-    """float(a @ b) times the scales of a and b is a MatMulIntegerToFloat."""
+    """Cast(MatMulInteger(a, b)) * (s * t) → MatMulIntegerToFloat(a, b, s, t)."""
     if m.cx.target.device.kind != "cpu":
         return m.no(f"only the CPU has a kernel for it, not {m.cx.target.device}", a)
     if (refusal := unavailable(m, _TO_FLOAT, a)) is not None:
         return refusal
     if m.dtype(a) == ir.DataType.INT8 and m.dtype(b) != ir.DataType.INT8:
-        return m.no("the kernel takes int8 only times int8", b)
+        return m.no("the kernel supports int8 only with int8", b)
     if (m.rank(a) or 0) < 2 or m.rank(b) != 2:
         return m.no("it is not a product with a matrix, or its rank is unknown", b)
     source = producer_of(a, "DynamicQuantizeLinear")
@@ -51,13 +51,13 @@ def matmul_integer_to_float(
     swapped = t is scale if scale is not None else not has_one_element(m, s)
     first, second = (t, s) if swapped else (s, t)
     if scale is not None and first is not scale:
-        return m.no("no scale is that of the quantized operand", first)
+        return m.no("neither scale is that of the quantized operand", first)
     if not has_one_element(m, first):
         return m.no("the scale of the first operand is not known to be one number", first)
     shape, wanted = m.shape(second), m.shape(b)
     by_column = wanted is not None and same_shape(m, shape, wanted[1:])
     if not has_one_element(m, second) and not by_column:
-        return m.no("the scale of the second operand is not one number, nor one for each column", second)
+        return m.no("the scale of the second operand is neither one number nor one per column", second)
     if len(m.shape(first) or ()) > 1 or len(shape or ()) > 1:
         return m.no("a scale has more than one axis", second)
     points = (*points, None, None)[:2]
@@ -76,14 +76,14 @@ def matmul_integer_to_float(
     anchors=(),
 )
 def bias_into_quantized_matmul(op: Builder, m: Match, x: ir.Value, r: Any, c: ir.Value) -> Outcome:
-    """What is added to each column of a quantized product becomes its bias."""
+    """MatMulIntegerToFloat(…) + c → MatMulIntegerToFloat(…, c); likewise DynamicQuantizeMatMul."""
     product = m.node("product")
     place = 6 if product.op_type == _TO_FLOAT else 4
     shape, bias = m.shape(product.outputs[0]), m.shape(c)
     if operand(product, place) is not None:
-        return m.no("it has a bias already", product.outputs[0])
+        return m.no("it already has a bias", product.outputs[0])
     if shape is None or bias is None or not same_shape(m, bias, shape[-1:]):
-        return m.no("the summand is not one number for each column", c)
+        return m.no("the summand is not one number per column", c)
     scales = [value for value in product.inputs[2 : place // 2 + 1] if value is not None]
     if any(m.shape(scale) is None or len(m.shape(scale) or ()) > 1 for scale in scales):
         return m.no("the kernel would scale the bias, too: a scale has more than one axis", c)
@@ -113,7 +113,7 @@ def _quantized_here(op: Any, x: Any, b: Any, s: Any, r: Any) -> Any:
 def dynamic_quantize_matmul(
     op: Builder, m: Match, x: ir.Value, b: ir.Value, s: ir.Value, r: tuple[ir.Value | None, ...]
 ) -> Outcome:
-    """A product of what is quantized for it alone quantizes that itself."""
+    """MatMulIntegerToFloat(DynamicQuantizeLinear(x), b) → DynamicQuantizeMatMul(x, b)."""
     if (refusal := unavailable(m, _DYNAMIC, x)) is not None:
         return refusal
     return op.fused(op.node(_DYNAMIC, [x, b, s, *r], domain=ir.MICROSOFT))

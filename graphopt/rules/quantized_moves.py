@@ -19,7 +19,7 @@ from graphopt.rules.support import quantized
 from graphopt.rules.support.operands import operand, producer_of
 from graphopt.rules.support.quantized import BYTES, WORDS, is_quantizer
 
-_COMPLETES = "onnxruntime would then run an operator on integers, and round otherwise"
+_COMPLETES = "onnxruntime would run an operator on integers, with different rounding"
 _PAIRED = "onnxruntime needs int8 in pairs of QuantizeLinear and DequantizeLinear"
 #: Move elements without looking at them.
 _MOVES = (
@@ -56,17 +56,17 @@ def _takes_integers(m: Match, node: ir.Node, dtype: ir.DataType | None) -> bool:
     tags=("onnxruntime:DropQDQ",),
 )
 def move_quantized(op: Builder, m: Match, x: Any, b: Any) -> Outcome:
-    """What moves or picks elements between DequantizeLinear and QuantizeLinear does so to quantized ones."""
+    """QuantizeLinear(move(DequantizeLinear(x))) → move(x), for operators that move or select elements."""
     moves: list[ir.Node] = []
     value, dtype = m.root.inputs[0], m.dtype(m.root.outputs[0])
     while value is not None and (node := value.producer()) is not None and _takes_integers(m, node, dtype):
         if not m.only_use(value):
-            return m.no("others read the moved elements", value, shared=True)
+            return m.no("the moved value has other readers", value, shared=True)
         moves.append(node)
         value = node.inputs[0]
     dequantize = quantized.dequantized(m, value)
     if dequantize is None:
-        return m.no("what is moved has not been dequantized here", value)
+        return m.no("the moved value is not the result of a DequantizeLinear", value)
     moves.reverse()
     fault = quantized.gives_back(m, dequantize, m.root, moves)
     if fault is not None:
@@ -77,7 +77,7 @@ def move_quantized(op: Builder, m: Match, x: Any, b: Any) -> Outcome:
         return m.no(_PAIRED, data)
     paddings = {node: _quantized_padding(m, node) for node in moves if node.op_type == "Pad"}
     if None in paddings.values():
-        return m.no("what a Pad writes is not known", data)
+        return m.no("the padding value is unknown", data)
     for node in moves:
         rest = node.inputs[1:] if node not in paddings else (node.inputs[1], paddings[node], *node.inputs[3:])
         data = op.like(node, [data, *rest])
@@ -117,14 +117,14 @@ def _moved_behind(op: Any, x: Any, d: Any, r: Any) -> Iterator[Any]:
 
 @rule(_moved_behind, numerics=Exact, workaround=True)
 def move_before_dequantize(op: Builder, m: Match, x: ir.Value, d: Any, r: Any) -> Outcome:
-    """Integers are moved where onnxruntime fails to load a model that moves them behind DequantizeLinear."""
+    """move(DequantizeLinear(x)) → DequantizeLinear(move(x)), where onnxruntime fails to load the former."""
     dequantize = m.node("dequantize")
     if not qdq_propagation.fails_to_load(m.cx, m.root):
         return m.no("onnxruntime loads it", x)
     if not _takes_integers(m, m.root, m.dtype(x)):
-        return m.no("runtimes may not have it for these integers", x)
+        return m.no("runtimes may not support it for these integers", x)
     if m.root.op_type == "MaxPool" and quantized.parameters(m, dequantize) is None:
-        return m.no("the scale is not one positive number, so that the largest integer may be another", x)
+        return m.no("the scale is not one positive number, so the largest integer may differ", x)
     return op.like(dequantize, [op.like(m.root, [x, *r]), *d])
 
 
@@ -137,15 +137,18 @@ def move_before_dequantize(op: Builder, m: Match, x: ir.Value, d: Any, r: Any) -
     workaround=True,
 )
 def quantize_before_moves(op: Builder, m: Match, x: Any, b: Any) -> Outcome:
-    """Integers are moved where onnxruntime would quantize a moved value for all that read it."""
+    """QuantizeLinear(move(x)) → move(QuantizeLinear(x)).
+
+    Where onnxruntime would quantize a moved value for all its readers.
+    """
     moves: list[ir.Node] = []
     value, dtype = m.root.inputs[0], m.dtype(m.root.outputs[0])
     while not (moves and qdq_propagation.quantizes_other_readers(moves[-1])):
         move = producer_of(value, *qdq_propagation.MOVERS, graph=m.graph)
         if move is None:
-            return m.no("onnxruntime quantizes nothing else", value)
+            return m.no("onnxruntime quantizes it for no other reader", value)
         if not _takes_integers(m, move, dtype):
-            return m.no("runtimes may not have it for these integers", value)
+            return m.no("runtimes may not support it for these integers", value)
         moves.append(move)
         value = move.inputs[0]
     if not quantized.is_per_tensor(m, m.root) or quantized.parameters(m, m.root) is None:
@@ -163,17 +166,17 @@ def quantize_before_moves(op: Builder, m: Match, x: Any, b: Any) -> Outcome:
     tags=("onnxruntime:DropSplitQDQ",),
 )
 def split_quantized(op: Builder, m: Match, part: ir.Value, b: Any) -> Outcome:
-    """Where all parts of a Split of dequantized elements are quantized again, the integers are split."""
+    """QuantizeLinear(Split(DequantizeLinear(x))[i]) → Split(x)[i], if all parts are quantized again."""
     split = producer_of(part, "Split", graph=m.graph)
     if split is None:
         return m.no("it quantizes no part of a Split", part)
     if len(split.outputs) > _MAX_PARTS:
-        return m.no("there are many parts", part)
+        return m.no("there are too many parts", part)
     dequantize = quantized.dequantized(m, split.inputs[0])
     if dequantize is None:
-        return m.no("what is split has not been dequantized here", split.inputs[0])
+        return m.no("the split value is not the result of a DequantizeLinear", split.inputs[0])
     if not quantized.is_per_tensor(m, dequantize) or m.dtype(m.root.outputs[0]) not in (*BYTES, *WORDS):
-        return m.no("each channel has a scale of its own, or not 8 or 16 bits", part)
+        return m.no("it has one scale per channel, or not 8 or 16 bits", part)
     data = dequantize.inputs[0]
     assert data is not None
     for other in split.outputs:
@@ -183,7 +186,7 @@ def split_quantized(op: Builder, m: Match, part: ir.Value, b: Any) -> Outcome:
             if quantized.stays_paired(m, data, user.outputs[0]):
                 return m.no(_PAIRED, data)
         if other.is_graph_output():
-            return m.no("a part is returned as it is", other)
+            return m.no("a part is a graph output", other)
     return op.like(split, [data, *split.inputs[1:]])[split.outputs.index(part)]
 
 
@@ -205,7 +208,7 @@ _LOOK_UPS = ("Gather", "GatherElements", "GatherND")
     tags=("onnxruntime:QDQPropagationTransformer",),
 )
 def dequantize_later(op: Builder, m: Match, x: ir.Value, a: Any, b: Any) -> Outcome:
-    """Parts, and views that meet views or constants, are taken of integers before they are dequantized."""
+    """move(DequantizeLinear(x)) → DequantizeLinear(move(x)), for slices, constants, and views of views."""
     dequantize, move, dtype = m.node("dequantize"), m.root, m.dtype(x)
     if ir.constant_of(x) is not None:
         fits = dtype in (*BYTES, *WORDS, ir.DataType.INT32)
@@ -213,11 +216,11 @@ def dequantize_later(op: Builder, m: Match, x: ir.Value, a: Any, b: Any) -> Outc
         fits = dtype in (*BYTES, *WORDS)
         joins_views = move.op_type in traits.RESHAPES and producer_of(x, *traits.RESHAPES) is not None
         if move.op_type != "Slice" and not joins_views:
-            return m.no("nothing is gained by it, or more elements may be taken than there are", x)
+            return m.no("it gains nothing, or may select more elements than there are", x)
         if quantized.stays_paired(m, x):
             return m.no(_PAIRED, x)
     if not fits:
-        return m.no("runtimes may not have it for this type", x)
+        return m.no("runtimes may not support it for this type", x)
     changed: dict[str, Any] = {}
     per_tensor = quantized.is_per_tensor(m, dequantize)
     done_anyway = (
@@ -229,7 +232,7 @@ def dequantize_later(op: Builder, m: Match, x: ir.Value, a: Any, b: Any) -> Outc
         axis = None if m.attribute(dequantize, "block_size") else quantized.quantized_axis(m, dequantize)
         place = None if axis is None else quantized.axis_behind(m, move, axis)
         if place is None:
-            return m.no("the scales lie along axes that it changes", dequantize.inputs[1])
+            return m.no("it changes the axis of the scales", dequantize.inputs[1])
         changed = {"axis": place}
     return op.like(dequantize, [op.like(move, [x, *b]), *a], **changed)
 
@@ -243,10 +246,10 @@ def dequantize_later(op: Builder, m: Match, x: ir.Value, a: Any, b: Any) -> Outc
     exclusive=True,
 )
 def quantize_later(op: Builder, m: Match, x: ir.Value, a: Any, q: Any, b: Any) -> Outcome:
-    """Two views with QuantizeLinear between them are brought together."""
+    """Reshape(QuantizeLinear(Reshape(x))) → QuantizeLinear(Reshape(Reshape(x)))."""
     quantize = m.node("quantize")
     if not quantized.is_per_tensor(m, quantize):
-        return m.no("each channel has a scale of its own", quantize.inputs[1])
+        return m.no("it has one scale per channel", quantize.inputs[1])
     return op.like(quantize, [op.like(m.root, [m.node("inner").outputs[0], *b]), *q])
 
 
@@ -255,20 +258,20 @@ def quantize_later(op: Builder, m: Match, x: ir.Value, a: Any, q: Any, b: Any) -
     numerics=Exact,
 )
 def concat_then_dequantize(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
-    """Operands that are dequantized in the same way are joined first."""
+    """Concat(DequantizeLinear(x), DequantizeLinear(y)) → DequantizeLinear(Concat(x, y))."""
     nodes = [quantized.dequantized(m, x) for x in xs]
     first = nodes[0]
     if first is None or len(xs) < 2 or not quantized.is_per_tensor(m, first):
-        return m.no("its operands are not dequantized, or each channel in its own way", xs[0])
+        return m.no("its operands are not dequantized, or with one scale per channel", xs[0])
     dtype = m.dtype(first.inputs[0]) if first.inputs[0] is not None else None
     if dtype not in (*BYTES, *WORDS):
         return m.no("not 8 or 16 bits", xs[0])
     data: list[ir.Value] = []
     for x, node in zip(xs, nodes, strict=True):
         if node is None or m.dtype(x) != m.dtype(xs[0]) or not quantized.same_parameters(m, node, first):
-            return m.no("an operand is not dequantized in the same way", x)
+            return m.no("the operands are dequantized with different parameters", x)
         if not m.only_use(x):
-            return m.no("others read it", x, shared=True)
+            return m.no("it has other readers", x, shared=True)
         integers = node.inputs[0]
         assert integers is not None
         if quantized.stays_paired(m, integers):
@@ -276,7 +279,9 @@ def concat_then_dequantize(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> O
         data.append(integers)
     for user in ir.readers(m.root.outputs[0]):
         if is_quantizer(user, "QuantizeLinear") and quantized.gives_back(m, first, user):
-            return m.no("it is quantized otherwise, for which runtimes have a kernel", m.root.outputs[0])
+            return m.no(
+                "it is quantized with other parameters, for which runtimes have a kernel", m.root.outputs[0]
+            )
     if quantized.completes_unit(m, m.root.outputs[0]):
         return m.no(_COMPLETES, m.root.outputs[0])
     return op.like(first, [op.like(m.root, data), *first.inputs[1:]])
@@ -288,10 +293,10 @@ def concat_then_dequantize(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> O
     numerics=Exact,
 )
 def shape_of_dequantized(op: Builder, m: Match, x: ir.Value, rest: Any) -> Outcome:
-    """Dequantized elements have the shape of the integers."""
+    """Shape(DequantizeLinear(x)) → Shape(x); likewise Size."""
     dtype = m.dtype(x)
     if dtype not in (*BYTES, *WORDS, ir.DataType.INT32):
-        return m.no("runtimes may not have it for this type", x)
+        return m.no("runtimes may not support it for this type", x)
     if quantized.stays_paired(m, x):
         return m.no(_PAIRED, x)
     return op.like(m.root, [x])
@@ -304,7 +309,7 @@ def shape_of_dequantized(op: Builder, m: Match, x: ir.Value, rest: Any) -> Outco
     tags=("onnxruntime:DropDQ",),
 )
 def arg_of_quantized(op: Builder, m: Match, x: ir.Value, a: Any) -> Outcome:
-    """The largest number is dequantized from the largest integer."""
+    """ArgMax(DequantizeLinear(x)) → ArgMax(x); likewise ArgMin."""
     dequantize = m.node("dequantize")
     if m.dtype(x) not in BYTES:
         return m.no("not 8 bits", x)

@@ -19,13 +19,13 @@ _BIAS, _LENGTHS, _INITIAL_H, _INITIAL_C, _PEEPHOLES = 3, 4, 5, 6, 7
     numerics=Exact,
 )
 def drop_initial_zeros(op: Builder, m: Match, rest: Any) -> Outcome:
-    """A recurrent layer starts from zeros by itself (ONNX, LSTM: initial_h)."""
+    """LSTM(x, …, initial_h=0) → LSTM(x, …); likewise initial_c, GRU and RNN."""
     return _without(op, m, [i for i in (_INITIAL_H, _INITIAL_C) if is_number(m.fill(_input(m, i)), 0.0)])
 
 
 @rule(lambda op, rest: op.one_of(*_LAYERS)(rest.rest()), numerics=Exact)
 def drop_full_lengths(op: Builder, m: Match, rest: Any) -> Outcome:
-    """A recurrent layer runs over all steps of each sequence by itself (ONNX, LSTM: sequence_lens)."""
+    """LSTM(x, …, sequence_lens=all steps) → LSTM(x, …); likewise GRU and RNN."""
     x = m.root.inputs[0]
     shape, layout = None if x is None else m.shape(x), m.attribute(m.root, "layout")
     length, steps = m.fill(_input(m, _LENGTHS)), None if not shape else shape[1 if layout else 0]
@@ -34,7 +34,7 @@ def drop_full_lengths(op: Builder, m: Match, rest: Any) -> Outcome:
 
 @rule(lambda op, rest: op.one_of(*_LAYERS)(rest.rest()), numerics=Reassociates)
 def drop_recurrent_zeros(op: Builder, m: Match, rest: Any) -> Outcome:
-    """A bias and peepholes of zeros add nothing (but may turn -0.0 into 0.0)."""
+    """LSTM(x, …, B=0, P=0) → LSTM(x, …); likewise GRU and RNN (zeros may change sign)."""
     return _without(op, m, [i for i in (_BIAS, _PEEPHOLES) if m.fill(_input(m, i)) == 0])
 
 
@@ -45,7 +45,7 @@ def _input(m: Match, index: int) -> ir.Value | None:
 def _without(op: Builder, m: Match, places: list[int]) -> Outcome:
     """The layer without its inputs at ``places``."""
     if not places:
-        return m.no("no input says the same as none")
+        return m.no("no input equals its default")
     inputs = [None if index in places else value for index, value in enumerate(m.root.inputs)]
     while inputs[-1] is None:
         inputs.pop()

@@ -21,12 +21,15 @@ _NORMALIZE = ("Sub", "Add")
     numerics=Exact,
 )
 def count_axes_from_front(op: Builder, m: Match, x: ir.Value, a: tuple[ir.Value, ...]) -> Outcome:
-    """onnxruntime does not reduce the shape of an empty tensor over axes that count from the end."""
+    """ReduceSum(x, axes=[-1]) → ReduceSum(x, axes=[rank - 1]), if x may be empty.
+
+    onnxruntime does not reduce the shape of an empty tensor over negative axes.
+    """
     axes, written, shape = axes_of(m, m.root), ints_of(m, m.root, 1, "axes", ()), m.shape(x)
     if not axes or not written or shape is None:
         return m.no("axes or rank unknown", x)
     if min(written) >= 0 or all(map(symbolic.known_nonzero, shape)):
-        return m.no("onnxruntime reduces the shape", x)
+        return m.no("onnxruntime infers the shape", x)
     is_mean_of_last = m.root.op_type == "ReduceMean" and axes[-1] == len(shape) - 1
     if is_mean_of_last and any(node.op_type in _NORMALIZE for node in ir.readers(m.root.outputs[0])):
         return m.no(fusions.NORMALIZATION_AXIS, x)
@@ -39,7 +42,7 @@ def count_axes_from_front(op: Builder, m: Match, x: ir.Value, a: tuple[ir.Value,
     tags=("onnxslim:reduce-unsqueeze", "onnxoptimizer:fuse_consecutive_reduce_unsqueeze"),
 )
 def reduce_keeping_dims(op: Builder, m: Match, x: ir.Value, a: tuple[ir.Value, ...], b: object) -> Outcome:
-    """A reduction whose axes are put back as 1 keeps them in the first place."""
+    """Unsqueeze(ReduceSum(x, keepdims=0)) → ReduceSum(x, keepdims=1), for the same axes."""
     return _with_keepdims(op, m, x, a, 1)
 
 
@@ -48,14 +51,14 @@ def reduce_keeping_dims(op: Builder, m: Match, x: ir.Value, a: tuple[ir.Value, .
     numerics=Exact,
 )
 def reduce_dropping_dims(op: Builder, m: Match, x: ir.Value, a: tuple[ir.Value, ...], b: object) -> Outcome:
-    """A reduction whose axes are squeezed away drops them in the first place."""
+    """Squeeze(ReduceSum(x, keepdims=1)) → ReduceSum(x, keepdims=0), for the same axes."""
     return _with_keepdims(op, m, x, a, 0)
 
 
 def _with_keepdims(op: Builder, m: Match, x: ir.Value, a: tuple[ir.Value, ...], keepdims: int) -> Outcome:
     node = m.node("reduce")
     if not m.only_use(node.outputs[0]):
-        return m.no("others read the reduction", node.outputs[0], shared=True)
+        return m.no("the reduction has other readers", node.outputs[0], shared=True)
     axes = axes_of(m, node) if node.op_type in REDUCTIONS else _arg_axes(m, node, x)
     view = axes_of(m, m.root)
     if axes is None or view is None:
@@ -74,9 +77,9 @@ def _merged(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """One reduction of the root's kind over the axes of both."""
     inner, outer = m.node("inner"), m.root
     if inner.op_type != outer.op_type:
-        return m.no("they reduce differently")
+        return m.no("the reductions differ")
     if not m.only_use(inner.outputs[0]):
-        return m.no("others read the inner reduction", inner.outputs[0], shared=True)
+        return m.no("the inner reduction has other readers", inner.outputs[0], shared=True)
     keeps = m.attribute(inner, "keepdims"), m.attribute(outer, "keepdims")
     first, second, rank = axes_of(m, inner), axes_of(m, outer), m.rank(x)
     if first is None or second is None or rank is None:
@@ -99,7 +102,7 @@ def _merged(op: Builder, m: Match, x: ir.Value) -> Outcome:
     numerics=Reassociates,
 )
 def collapse_extrema(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> Outcome:
-    """ReduceMax of ReduceMax is one over the axes of both; likewise ReduceMin (zeros may differ in sign)."""
+    """ReduceMax(ReduceMax(x, a), b) → ReduceMax(x, a + b); likewise ReduceMin (zeros may change sign)."""
     return _merged(op, m, x)
 
 
@@ -110,7 +113,7 @@ def collapse_extrema(op: Builder, m: Match, x: ir.Value, a: object, b: object) -
     numerics=Reassociates,
 )
 def collapse_reductions(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> Outcome:
-    """A sum of sums, product of products or mean of means is one over the axes of both."""
+    """ReduceSum(ReduceSum(x, a), b) → ReduceSum(x, a + b); likewise ReduceProd, ReduceMean and ReduceL1."""
     dtype = m.dtype(x)
     if m.root.op_type == "ReduceMean" and (dtype is None or not dtype.is_floating_point()):
         return m.no("integer means are rounded", x)
@@ -127,7 +130,7 @@ def collapse_reductions(op: Builder, m: Match, x: ir.Value, a: object, b: object
     numerics=Reassociates,
 )
 def reduce_of_squeeze(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> Outcome:
-    """A reduction of a squeezed tensor is one of the tensor itself, where keepdims can make its shape."""
+    """ReduceSum(Squeeze(x)) → ReduceSum(x), if keepdims can produce the shape."""
     gone, axes, source = axes_of(m, m.node("squeeze")), axes_of(m, m.root), m.shape(x)
     if gone is None or not axes or source is None:
         return m.no("axes or shape unknown", x)

@@ -37,7 +37,7 @@ _ELEMENTWISE = tuple(sorted((traits.UNARY_ELEMENTWISE | traits.BINARY_ELEMENTWIS
     ),
 )
 def materialize_reshape_shape(op: Builder, m: Match, x: ir.Value, shape: ir.Value) -> Outcome:
-    """A Reshape to a computed shape is one to a constant if all dims but one are numbers or dims of x."""
+    """Reshape(x, computed shape) → Reshape(x, constant), if all dims but one are numbers or dims of x."""
     if ir.constant_of(shape) is not None:
         return m.no("the shape is constant already", shape)
     source, result = m.shape(x), m.shape(m.root.outputs[0])
@@ -82,7 +82,7 @@ def _flatten_axis(
 def collapse_views(
     op: Builder, m: Match, x: ir.Value, a: tuple[ir.Value, ...], b: tuple[ir.Value, ...]
 ) -> Outcome:
-    """A view of a view of x is one view of x."""
+    """view(view(x)) → view(x), for Reshape, Flatten, Squeeze and Unsqueeze."""
     inner, outer = m.node("inner"), m.root
     source, result = m.shape(x), m.shape(outer.outputs[0])
     if same_shape(m, source, result):
@@ -98,7 +98,7 @@ def collapse_views(
         return reshape(op, m, x, target)
     if outer.op_type == "Reshape" and _copies_nothing(m, x, inner.outputs[0], outer):
         return op.like(outer, [x, b[0]])
-    return m.no("the shape can't be told as a constant", outer.outputs[0])
+    return m.no("the shape is not expressible as a constant", outer.outputs[0])
 
 
 def _merge_axes(op: Builder, m: Match, x: ir.Value, inner: ir.Node, outer: ir.Node) -> ir.Value | None:
@@ -147,7 +147,7 @@ def _copies_nothing(m: Match, x: ir.Value, y: ir.Value, node: ir.Node) -> bool:
     tags=("onnxscript:one-reshape-matmul-reshape", "onnxscript:two-reshapes-matmul-reshape"),
 )
 def matmul_without_reshapes(op: Builder, m: Match, a: ir.Value, b: ir.Value, s: object) -> Outcome:
-    """A MatMul of reshaped operands, reshaped itself, is one of the operands as they were."""
+    """Reshape(Reshape(a) @ Reshape(b)) → a @ b."""
     x, y = _viewed(m, a), _viewed(m, b)
     if x is a and y is b:
         return m.no("no operand is reshaped", a)
@@ -156,7 +156,7 @@ def matmul_without_reshapes(op: Builder, m: Match, a: ir.Value, b: ir.Value, s: 
     for left, right in ((x, y), (x, b), (a, y)):
         if (left, right) != (a, b) and _same_product(m, (a, left), (b, right)):
             return op.MatMul(left, right)
-    return m.no("the rows or batches are cut differently", a)
+    return m.no("the rows or batches are split differently", a)
 
 
 def _viewed(m: Match, value: ir.Value) -> ir.Value:
@@ -205,10 +205,10 @@ def _same_product(m: Match, left: tuple[ir.Value, ir.Value], right: tuple[ir.Val
 def gemm_without_reshapes(
     op: Builder, m: Match, x: ir.Value, a: object, w: ir.Value, c: ir.Value | None, b: object
 ) -> Outcome:
-    """Gemm of the flattened rows of x, given the shape of x again, is MatMul and Add on x."""
+    """Reshape(Gemm(Reshape(x), w, c)) → x @ w + c."""
     gemm = m.node("gemm")
     if not m.only_use(gemm.outputs[0]):
-        return m.no("the product is read by others", gemm.outputs[0], shared=True)
+        return m.no("the product has other readers", gemm.outputs[0], shared=True)
     if _transposed_and_maybe_empty(m, x):
         return m.no(_EMPTY_BATCHES, x)
     transposed = bool(m.attribute(gemm, "transB"))
@@ -221,7 +221,7 @@ def gemm_without_reshapes(
     if transposed:
         array = m.constant(w)
         if array is None or not m.only_use(w):
-            return m.no("the weight would have to be transposed, and others read it", w, shared=True)
+            return m.no("the weight would have to be transposed, and has other readers", w, shared=True)
         weight = np.ascontiguousarray(array.T)
     result = op.MatMul(x, weight)
     return result if c is None else op.Add(result, c)
@@ -236,12 +236,12 @@ def _changes_rows(
     if not source or weight is None or not flat or result is None:
         return m.no("a shape is unknown", x)
     if len(weight) != 2 or len(source) < 2:
-        return m.no("the weight is no matrix, or x is no batch of rows", w)
+        return m.no("the weight is not a matrix, or x has fewer than two axes", w)
     inner, outer = weight[axes[0]], weight[axes[1]]
     if not (m.cx.facts.dim_equal(source[-1], inner) and m.cx.facts.dim_equal(flat[-1], inner)):
-        return m.no("the rows of x are cut differently", x)
+        return m.no("the rows of x are split differently", x)
     if not same_shape(m, (*source[:-1], outer), result):
-        return m.no("the result does not get the shape of x back", m.root.outputs[0])
+        return m.no("the result does not have the leading axes of x", m.root.outputs[0])
     return None
 
 
@@ -264,14 +264,14 @@ def _is_row(m: Match, c: ir.Value) -> bool:
 def elementwise_between_views(
     op: Builder, m: Match, x: ir.Value, a: object, c: tuple[ir.Value | None, ...], b: object
 ) -> Outcome:
-    """An elementwise operator between two views works on x, and at most one view is left."""
+    """view(f(view(x))) → view(f(x)), for elementwise f."""
     source, result = m.shape(x), m.shape(m.root.outputs[0])
     if source is None or any(other is not None and not _adds_no_axis(m, other, len(source)) for other in c):
         return m.no("another operand has more than one element", x)
     known = nonzero_dims(m, m.node("inner")) + nonzero_dims(m, m.root)
     target = None if same_shape(m, source, result) else reshape_target(m, source, result, known)
     if target is None and not same_shape(m, source, result):
-        return m.no("the shape can't be told as a constant", m.root.outputs[0])
+        return m.no("the shape is not expressible as a constant", m.root.outputs[0])
     value = op.like(m.node("between"), [x, *c])
     return value if target is None else reshape(op, m, value, target)
 

@@ -87,7 +87,7 @@ def rotary_embedding(
     more: object,
     shape: object,
 ) -> Outcome:
-    """Pairs of elements, turned by angles of which cos and sin are given, are a RotaryEmbedding."""
+    """x * cos + rotate_half(x) * sin → RotaryEmbedding(x, cos, sin), for halves or pairs."""
     paired = any(node.op_type == "Unsqueeze" for node in m.nodes)
     whole = _whole(m, a, b, x, pairs=paired)
     if isinstance(whole, Refusal):
@@ -95,15 +95,15 @@ def rotary_embedding(
     joined = m.node("paired" if paired else "joined")
     rank = m.rank(joined.outputs[0])
     if rank is None or axis_of(m, joined, rank) != rank - 1:
-        return m.no("it turns another axis", joined.outputs[0])
+        return m.no("it rotates another axis", joined.outputs[0])
     if paired and not _pairs_up(m, joined, whole):
-        return m.no("it turns another axis", joined.outputs[0])
+        return m.no("it rotates another axis", joined.outputs[0])
     doubled = None if x is None else "pairs" if paired else "halves"
     if not same_shape(m, m.shape(m.root.outputs[0]), _shape(m, whole)):
         return m.no(WIDENED, whole.source)
     for table in (c, s):
         if doubled is not None and not comes_twice(m, table, pairs=paired):
-            return m.no("cos and sin are not known to hold each number twice", table)
+            return m.no("cos and sin do not provably hold each number twice", table)
     return _embedded(op, m, whole, c, s, doubled=doubled, pairs=paired)
 
 
@@ -111,19 +111,19 @@ def _whole(m: Match, a: ir.Value, b: ir.Value, x: ir.Value | None, *, pairs: boo
     """What is turned, of which ``a`` and ``b`` are the first and second elements of each pair."""
     first, second = _part(m, a), _part(m, b)
     if first is None or second is None or first.source is not second.source:
-        return m.no("its parts are no halves", b)
+        return m.no("its parts are not halves", b)
     size = len(first.taken)
     if size == 0 or len(second.taken) != size:
-        return m.no("its parts are no halves", b)
+        return m.no("its parts are not halves", b)
     start = first.taken[0]
     step, apart = (2, 1) if pairs else (1, size)
     if first.taken != range(start, start + step * size, step) or second.taken[0] - start != apart:
-        return m.no("its parts are no halves", b)
+        return m.no("its parts are not halves", b)
     if first.taken.step != second.taken.step:
-        return m.no("its parts are no halves", b)
+        return m.no("its parts are not halves", b)
     whole = Part(first.source, range(start, start + 2 * size))
     if x is not None and not _is(m, x, whole):
-        return m.no("its parts are of something else", x)
+        return m.no("its parts belong to another tensor", x)
     return whole
 
 
@@ -177,12 +177,12 @@ def _embedded(
         return m.no("it is not [batch, heads, length, an even size]", whole.source)
     told, same = m.shape(c), m.shape(s)
     if told is None or not same_shape(m, told, same):
-        return m.no("cos and sin have other shapes than each other, or unknown ones", c)
+        return m.no("the shapes of cos and sin differ, or are unknown", c)
     full = (1,) * (4 - len(told)) + told
     width = len(whole.taken) // (1 if doubled else 2)
     axis = next((axis for axis in (2, 1) if _fits(m, full, shape, axis, width)), None)
     if axis is None:
-        return m.no("cos and sin are not those of the positions, the same for all heads", c)
+        return m.no("cos and sin do not have one row per position, shared by all heads", c)
     domain = _domain(m, whole, c, full, shape)
     if isinstance(domain, Refusal):
         return domain
@@ -219,10 +219,10 @@ def _domain(
         return ""
     if lacks is None:
         batch = symbolic.declared_name(shape[0])
-        hint = "give all of a batch the same positions; --dim fixes a batch that is always 1"
+        hint = "use the same positions for the whole batch; --dim fixes a batch size of 1"
         if batch is not None:
-            hint += f", --dim-range {batch}=1: says that it is never empty"
-        return m.no("the angles are not those of the positions of one row", c, hint=hint)
+            hint += f", --dim-range {batch}=1: declares it nonempty"
+        return m.no("the angles differ within the batch", c, hint=hint)
     return lacks
 
 
@@ -279,11 +279,11 @@ def _data(
 def partial_rotary_embedding(
     op: Builder, m: Match, x: ir.Value, rest: ir.Value, at: ir.Value | None, c: ir.Value, s: ir.Value
 ) -> Outcome:
-    """A RotaryEmbedding of the first elements of heads, joined with the others, is one of both."""
+    """Concat(RotaryEmbedding(x[:k]), x[k:]) → RotaryEmbedding(x, rotary_embedding_dim=k)."""
     node = m.node("rotary")
     turned, other = _part(m, x), _part(m, rest)
     if turned is None or other is None or turned.source is not other.source:
-        return m.no("what it is joined with are not the other elements", rest)
+        return m.no("it is not concatenated with the remaining elements", rest)
     shape = m.shape(turned.source)
     if shape is None or len(shape) != 4 or not isinstance(shape[1], int) or not isinstance(shape[3], int):
         return m.no("it is not [batch, heads, length, size]", turned.source)
@@ -292,9 +292,9 @@ def partial_rotary_embedding(
         range(size),
         range(size, shape[3]),
     ):
-        return m.no("what it is joined with are not the other elements", rest)
+        return m.no("it is not concatenated with the remaining elements", rest)
     if any(node.attributes.get(name) is not None for name in _ELSEWHERE):
-        return m.no("it is partial already, or scales", x)
+        return m.no("it is already partial, or scales", x)
     attributes = {"num_heads": shape[1], "rotary_embedding_dim": size}
     if (kept := node.attributes.get("interleaved")) is not None:
         attributes["interleaved"] = kept.value
@@ -318,10 +318,10 @@ def rotary_embedding_of_rows(
     s: ir.Value,
     more: tuple[ir.Value | None, ...] | None,
 ) -> Outcome:
-    """A RotaryEmbedding of heads that are split off rows is that of the rows, which attention reads."""
+    """RotaryEmbedding(split(x)) → split(RotaryEmbedding(x)), on rows [B, S, N * D], as attention reads it."""
     heads = heads_of(m, x) if m.rank(x) == 4 else None
     if heads is None or heads.rows is None or not isinstance(heads.shape[1], int):
-        return m.no("it is not split off rows of all heads", x)
+        return m.no("it is not split from rows of all heads", x)
     before = [] if at is None else [at]
     inputs = [heads.rows.built(op, m), *before, c, s, *(more or ())]
     attributes = {**m.root.attributes, "num_heads": heads.shape[1]}

@@ -24,10 +24,10 @@ _MOST_PARTS = 64
     tags=("onnxscript:fold-concat-from-sequence",),
 )
 def concat_of_constructed_sequence(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
-    """The Concat of a sequence of tensors that are at hand is a Concat of these tensors."""
+    """ConcatFromSequence([x, y]) → Concat(x, y)."""
     axis = axis_of(m, m.root, m.rank(xs[0]))
     if any(_differ(m.shape(xs[0]), m.shape(x), axis) for x in xs):
-        return m.no("their shapes differ: tensors without elements may, but not in a Concat", xs[0])
+        return m.no("their shapes differ, which Concat rejects even for empty tensors", xs[0])
     return op.Concat(*xs, axis=m.attribute(m.root, "axis"))
 
 
@@ -48,7 +48,7 @@ def _differ(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None, axis: int | No
     tags=("onnxscript:fold-sequence-at",),
 )
 def element_of_constructed_sequence(op: Builder, m: Match, xs: tuple[ir.Value, ...], i: ir.Value) -> Outcome:
-    """An element of a sequence of tensors that are at hand is that tensor."""
+    """SequenceAt([x, y], 1) → y."""
     index = ir.scalar_of(i)
     if index is None or not -len(xs) <= index < len(xs):
         return m.no("the index is unknown or out of range", i)
@@ -61,7 +61,7 @@ def element_of_constructed_sequence(op: Builder, m: Match, xs: tuple[ir.Value, .
     numerics=Exact,
 )
 def length_of_constructed_sequence(op: Builder, m: Match, xs: tuple[ir.Value, ...] | None) -> Outcome:
-    """The length of a sequence of tensors that are at hand is a number."""
+    """SequenceLength([x, y]) → 2."""
     return op.constant(np.array(len(xs or ()), np.int64))
 
 
@@ -71,7 +71,7 @@ def length_of_constructed_sequence(op: Builder, m: Match, xs: tuple[ir.Value, ..
     tags=("onnxscript:fold-split-to-sequence",),
 )
 def element_of_split_sequence(op: Builder, m: Match, x: ir.Value, s: ir.Value | None, i: ir.Value) -> Outcome:
-    """An element of a tensor split into a sequence is a Slice of it, or a Gather without the axis."""
+    """SequenceAt(SplitToSequence(x), i) → Slice(x), or Gather(x) without the axis."""
     split, index = m.node("split"), ir.scalar_of(i)
     axis, sizes = split_of(m, split)
     if axis is None or sizes is None:
@@ -91,19 +91,19 @@ def element_of_split_sequence(op: Builder, m: Match, x: ir.Value, s: ir.Value | 
     tags=("onnxscript:fold-split-to-sequence",),
 )
 def element_of_computed_split(op: Builder, m: Match, x: ir.Value, s: ir.Value, i: ir.Value) -> Outcome:
-    """Where only elements at known places are read, parts of computed sizes are outputs of one Split."""
+    """SequenceAt(SplitToSequence(x, sizes), i) → Split(x, sizes)[i], if only constant positions are read."""
     split, index = m.node("split"), ir.scalar_of(i)
     lengths, axis = m.shape(s), m.attribute(split, "axis")
     count = lengths[0] if lengths is not None and len(lengths) == 1 else None
     if m.version < 13 or not isinstance(count, int) or not 0 < count <= _MOST_PARTS or m.ints(s) is not None:
-        return m.no("the number of parts is unknown, or all is known, or Split takes no sizes", s)
+        return m.no("the number of parts is unknown, all sizes are known, or Split has no input for sizes", s)
     for reader in ir.readers(split.outputs[0]):
         place = (
             ir.scalar_of(reader.inputs[1]) if reader.op_type == "SequenceAt" and not reader.domain else None
         )
         if place is None or not -count <= place < count or reader.graph is not split.graph:
             return m.no(
-                "others read the sequence, or an index is unknown or out of range",
+                "the sequence has other readers, or an index is unknown or out of range",
                 split.outputs[0],
                 shared=True,
             )
@@ -117,7 +117,7 @@ def element_of_computed_split(op: Builder, m: Match, x: ir.Value, s: ir.Value, i
     numerics=Exact,
 )
 def length_of_split_sequence(op: Builder, m: Match, x: ir.Value, s: ir.Value | None) -> Outcome:
-    """The number of parts that a tensor is split into is a number."""
+    """SequenceLength(SplitToSequence(x)) → the number of parts."""
     _, sizes = split_of(m, m.node("split"))
     return m.no("the parts are unknown", s) if sizes is None else op.constant(np.array(len(sizes), np.int64))
 

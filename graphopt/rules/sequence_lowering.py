@@ -20,7 +20,7 @@ _LOWERED = ("SequenceAt", "SequenceLength", "ConcatFromSequence", "SequenceInser
     pass_="lower-sequences",
 )
 def stack_constructed_sequence(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
-    """A sequence of tensors at hand, stacked, is the Concat of these tensors with a new axis each."""
+    """ConcatFromSequence([x, y], new_axis=1) → Concat(Unsqueeze(x), Unsqueeze(y))."""
     rank = m.rank(xs[0])
     axis = None if rank is None else axis_of(m, m.root, rank + 1)
     if axis is None:
@@ -30,15 +30,15 @@ def stack_constructed_sequence(op: Builder, m: Match, xs: tuple[ir.Value, ...]) 
 
 @rule(lambda op, x, s: op.SplitToSequence(x, s.optional()), numerics=Exact, pass_="lower-sequences")
 def construct_split_sequence(op: Builder, m: Match, x: ir.Value, s: ir.Value | None) -> Outcome:
-    """A tensor split into a sequence of parts of known sizes is a Split, and a sequence made of its outputs.
+    """SplitToSequence(x) → SequenceConstruct(*Split(x)), for parts of known sizes.
 
-    Only where all that reads the sequence can be lowered then, and something needs all parts.
+    Only if all readers of the sequence can be lowered then, and one of them needs all parts.
     """
     readers = list(ir.readers(m.root.outputs[0]))
     if m.root.outputs[0].is_graph_output() or any(not _lowers(m, reader) for reader in readers):
         return m.no("the sequence itself is needed")
     if all(reader.op_type in _LOWERED[:2] for reader in readers):
-        return m.no("single parts are taken by a Slice each")
+        return m.no("each part is read by its own Slice")
     axis, sizes = split_of(m, m.root)
     if axis is None or not sizes:
         return m.no("the size of the axis or of the parts is unknown", x)

@@ -16,18 +16,18 @@ _MUTATIONS = ("SequenceInsert", "SequenceErase")
     tags=("onnxscript:fold-sequence-construct",),
 )
 def construct_mutated_sequence(op: Builder, m: Match, s: ir.Value, rest: object) -> Outcome:
-    """Inserts into, and erasures from, a sequence of tensors at hand make another such sequence."""
+    """SequenceInsert([x], y) → [x, y]; SequenceErase([x, y], 0) → [y]; chains of both."""
     if _step_after(m) is not None:
-        return m.no("the next step takes this one along", m.root.outputs[0])
+        return m.no("the next mutation includes this one", m.root.outputs[0])
     steps, start = _steps(m)
     if start is None:
-        return m.no("the sequence comes from elsewhere, or is read on the way", s)
+        return m.no("the sequence is not constructed here, or has other readers", s)
     elements: list[ir.Value | None] = [] if start.op_type == "SequenceEmpty" else list(start.inputs)
     for step in reversed(steps):
         fault = _take(m, step, elements)
         if fault is not None:
             return fault
-    return op.SequenceConstruct(*elements) if elements else m.no("nothing is left")
+    return op.SequenceConstruct(*elements) if elements else m.no("the sequence becomes empty")
 
 
 def _step_after(m: Match) -> ir.Node | None:

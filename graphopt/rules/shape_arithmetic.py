@@ -90,12 +90,12 @@ def _bounds(axes: Sequence[int], rank: int | None) -> dict[str, int]:
     tags=("onnxoptimizer:eliminate_shape_gather", "onnxoptimizer:eliminate_slice_after_shape"),
 )
 def part_of_shape(op: Builder, m: Match, x: ir.Value, a: object) -> Outcome:
-    """Adjacent dims of a shape are a Shape with bounds (opset 15)."""
+    """Gather(Shape(x), [a, a + 1]) → Shape(x, start=a, end=a + 2); likewise Slice (opset 15)."""
     wanted = dims_of(m, m.root.outputs[0])
     if wanted is None:
         return m.no("rank or indices unknown", x)
     if not wanted.axes:
-        return m.no("it takes nothing", x)
+        return m.no("it selects nothing", x)
     written = write_dims(op, m, wanted)
     return m.no("the dims are not adjacent, or the opset is below 15", x) if written is None else written
 
@@ -106,7 +106,7 @@ def part_of_shape(op: Builder, m: Match, x: ir.Value, a: object) -> Outcome:
     tags=("onnxslim:concat-shape",),
 )
 def join_dims(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
-    """Neighbouring operands of a Concat that are dims of one tensor are one piece of its shape."""
+    """Concat(Shape(x)[a:b], Shape(x)[b:c]) → Shape(x)[a:c]."""
     pieces = [dims_of(m, x) for x in xs]
     joined: list[ir.Value] = []
     at = 0
@@ -122,7 +122,7 @@ def join_dims(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
         joined.extend(xs[at:end] if written is None else [written])
         at = end
     if len(joined) == len(xs):
-        return m.no("no neighbours are dims of one tensor")
+        return m.no("no adjacent operands are dims of one tensor")
     return joined[0] if len(joined) == 1 else op.like(m.root, joined)
 
 
@@ -153,13 +153,13 @@ _MAX_DEPTH = 4
     exclusive=True,
 )
 def vector_arithmetic(op: Builder, m: Match, a: ir.Value, b: ir.Value, rest: object) -> Outcome:
-    """A number that is computed of dims and made a vector is computed as a vector, of Shapes."""
+    """Unsqueeze(Shape(x)[0] * c) → Shape(x)[0:1] * [c]: arithmetic on vectors in place of scalars."""
     vector, number = m.root.outputs[0], m.root.inputs[0]
     assert number is not None
     if ir.all_ints(m.shape(vector)) != (1,) or ir.all_ints(m.shape(number)) != ():
-        return m.no("it makes no vector of a number", vector)
+        return m.no("it does not turn a scalar into a vector", vector)
     if not (_is_of_dims(m, a, _MAX_DEPTH) and _is_of_dims(m, b, _MAX_DEPTH)):
-        return m.no("it is not computed of dims alone", number)
+        return m.no("it is not computed from dims alone", number)
     return _as_vector(op, m, number)
 
 
@@ -205,13 +205,13 @@ _MAX_LENGTH, _MAX_STEPS = 64, 8
     numerics=Exact,
 )
 def rearranged_concat(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
-    """A small integer vector that only cuts and reorders a Concat is a Concat in that order.
+    """Slice(Concat(a, b, c)) → Concat(b, c), for operators that select and reorder small integer vectors.
 
     Exporters reverse the pads of ``pad`` this way.
     """
     vector = m.root.outputs[0]
     if m.rank(vector) != 1 or m.dtype(vector) not in (ir.DataType.INT64, ir.DataType.INT32):
-        return m.no("no vector of integers", vector)
+        return m.no("not a vector of integers", vector)
     steps = [m.root]
     while len(steps) < _MAX_STEPS and (node := steps[-1].inputs[0].producer()) is not None:  # type: ignore[union-attr]
         if node.domain or node.graph is not m.root.graph or not m.only_use(node.outputs[0]):
@@ -226,7 +226,7 @@ def rearranged_concat(op: Builder, m: Match, x: ir.Value, rest: object) -> Outco
         if node.op_type not in _REARRANGES:
             break
         steps.append(node)
-    return m.no("it does not cut and reorder a Concat of its own into whole operands", x)
+    return m.no("it does not reorder whole operands of a Concat without other readers", x)
 
 
 def _order(m: Match, parts: Sequence[ir.Value], steps: Sequence[ir.Node]) -> list[tuple[int, int]] | None:

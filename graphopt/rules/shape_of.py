@@ -13,11 +13,11 @@ from graphopt.rewrite.builder import Builder
     tags=("onnxruntime:PreShapeNodeElimination",),
 )
 def shape_of_operand(op: Builder, m: Match, x: ir.Value) -> Outcome:
-    """Shape(Relu(x)) = Shape(x), where nothing else reads the Relu: an operand of the same shape will do."""
+    """Shape(f(x)) → Shape(x), if f keeps the shape and has no other readers; likewise Size."""
     producer = x.producer()
     if producer is None or not m.only_use(x) or not m.cx.is_deterministic(producer):
-        return m.no("it is not computed for the shape alone", x)
+        return m.no("it is not read for its shape alone", x)
     for operand in producer.inputs:
         if operand is not None and m.cx.facts.shape_equal(operand, x):
             return op.like(m.root, [operand])
-    return m.no("it has the shape of no operand", x)
+    return m.no("no operand has the same shape", x)

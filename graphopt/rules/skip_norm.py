@@ -50,14 +50,14 @@ def _skip(m: Match, norm: ir.Node, sum_of: ir.Node) -> Skip | Refusal:
     rows = math.prod(shape[:-1]) if shape else None
     decision = m.cx.weigh(name, by=norms.SKIP_RULE, at=[sum_], dtype=dtype, rows=rows)
     if not decision:
-        return m.no(decision.reason, sum_, hint="--device cuda, if it is to run there")
+        return m.no(decision.reason, sum_, hint="--device cuda, if the model runs there")
     if shape is None or len(shape) != 3:
         return m.no("the sum is not known to have three axes", sum_)
     if axis_of(m, norm, 3, -1) != 2 or not same_shape(m, m.shape(scale), shape[2:]):
         return m.no("it is not normalized over the last axis alone", scale)
     summands = _summands(m, sum_of, shape)
     if summands is None:
-        return m.no("the summands are not two tensors of one shape, and a bias at most", sum_)
+        return m.no("the summands are not two tensors of one shape and at most one bias", sum_)
     whole, rest = summands
     parameters = list(norm.inputs[1:])
     if layer and len(parameters) == 1 and rest:
@@ -104,7 +104,7 @@ def _parted(
     ),
 )
 def skip_norm(op: Builder, m: Match, x: ir.Value, y: ir.Value, p: object) -> Outcome:
-    """norm(x + skip), perhaps with a bias in the sum, is a SkipLayerNormalization."""
+    """norm(x + y) → SkipLayerNormalization(x, y), also with a bias in the sum."""
     found = _skip(m, m.root, m.node("sum"))
     return found if isinstance(found, Refusal) else found.written(op)
 
@@ -121,16 +121,16 @@ def skip_norm(op: Builder, m: Match, x: ir.Value, y: ir.Value, p: object) -> Out
     anchors=(),
 )
 def sum_of_skip_norm(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
-    """A sum that is normalized, and read by others too, is the last output of a SkipLayerNormalization.
+    """x + y → SkipLayerNormalization(x, y)[3], if one normalization and other nodes read the sum.
 
-    What is normalized stays until ``norm-of-skip-norm`` reads it from there.
+    The normalization stays until ``norm-of-skip-norm`` replaces it.
     """
     sum_ = m.root.outputs[0]
     found = [node for node in dict.fromkeys(ir.readers(sum_)) if _normalizes(m, node, sum_)]
     if len(found) != 1 or m.only_use(sum_):
-        return m.no("it is not a sum that one normalization reads, and others", sum_)
+        return m.no("the sum is not read by one normalization and other nodes", sum_)
     if any(ir.constant_of(value) is None for value in found[0].inputs[1:] if value is not None):
-        return m.no("the scale or bias is computed, perhaps later", sum_)
+        return m.no("the scale or bias is not constant", sum_)
     skip = _skip(m, found[0], m.root)
     return skip if isinstance(skip, Refusal) else skip.written(op, _OUTPUTS)[_SUM]
 
@@ -158,14 +158,14 @@ def _normalized_skips(op: Any, x: Any, p: Any, g: Any, b: Any) -> Iterator[Any]:
 def norm_of_skip_norm(
     op: Builder, m: Match, x: ir.Value, p: tuple[ir.Value | None, ...], g: ir.Value, b: ir.Value | None
 ) -> Outcome:
-    """The normalization of the sum that a SkipLayerNormalization gives, too, is its result."""
+    """norm(SkipLayerNormalization(x, y)[3]) → SkipLayerNormalization(x, y)[0]."""
     skip, norm, place = m.node("skip"), m.root, 2
     layer = norm.op_type == norms.LAYER.name
     if (skip.op_type == _LAYER) != layer or operand(skip, place) is not g:
-        return m.no("it is another normalization", g)
+        return m.no("the normalizations differ", g)
     if layer and operand(skip, place + 1) is not b:
-        return m.no("the bias is another one", b)
+        return m.no("the biases differ", b)
     epsilon = m.attribute(norm, "epsilon")
     if epsilon != m.attribute(skip, "epsilon") or axis_of(m, norm, 3, -1) != 2:
-        return m.no("epsilon or the axis is another one", norm.inputs[0])
+        return m.no("epsilon or the axis differs", norm.inputs[0])
     return skip.outputs[0]

@@ -16,7 +16,7 @@ from graphopt.rules.support.slice_pad import INT64_MAX, Range, range_from, slice
     tags=("onnxslim:slice-chain", "onnxoptimizer:fuse_consecutive_slices", "onnxscript:collapse-slice"),
 )
 def collapse_slices(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> Outcome:
-    """A Slice of a Slice of x is one Slice of x."""
+    """Slice(Slice(x)) → Slice(x)."""
     inner, outer = slice_ranges(m, m.node("inner")), slice_ranges(m, m.root)
     if inner is None or outer is None:
         return m.no("the bounds are not constant")
@@ -27,7 +27,7 @@ def collapse_slices(op: Builder, m: Match, x: ir.Value, a: object, b: object) ->
         first = ranges.get(taken.axis)
         both = taken if first is None else _compose(first, taken, shape[taken.axis])
         if both is None:
-            return m.no(f"the two ranges along axis {taken.axis} can't be told as one", x)
+            return m.no(f"the ranges along axis {taken.axis} do not combine into one", x)
         ranges[taken.axis] = both
     result = slice_(op, m, x, [ranges[axis] for axis in sorted(ranges)])
     return m.no("steps need opset 10") if result is None else result
@@ -54,7 +54,7 @@ def _compose(first: Range, second: Range, size: symbolic.Dim) -> Range | None:
     numerics=Exact,
 )
 def slice_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...], rest: object) -> Outcome:
-    """A Slice that takes exactly one operand of a Concat is that operand."""
+    """Slice(Concat(*xs)) → xs[k], if it selects exactly one operand."""
     concat = m.root.inputs[0]
     assert concat is not None
     producer = concat.producer()
@@ -64,7 +64,7 @@ def slice_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...], rest: objec
     if axis is None or ranges is None or shape is None:
         return m.no("axis or bounds unknown", concat)
     if len(ranges) != 1 or ranges[0].axis != axis or ranges[0].step != 1:
-        return m.no("it takes something else than a range of the concatenated axis")
+        return m.no("it does not select a range of the concatenated axis")
     start, end = _end(ranges[0].start, shape[axis]), _end(ranges[0].end, shape[axis])
     at: symbolic.Dim = 0
     for x in xs:
@@ -74,7 +74,7 @@ def slice_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...], rest: objec
         if m.cx.facts.dim_equal(at, start) and m.cx.facts.dim_equal(at + part[axis], end):
             return x
         at = at + part[axis]
-    return m.no("it does not take exactly one operand", concat)
+    return m.no("it does not select exactly one operand", concat)
 
 
 def _end(bound: int, size: symbolic.Dim) -> symbolic.Dim:

@@ -28,11 +28,11 @@ _SINCE = 13
     tags=("onnxscript:softmax-upcast-removal",),
 )
 def casts_into_softmax(op: Builder, m: Match, x: ir.Value) -> Outcome:
-    """A Softmax in float of float16 that is rounded to float16: onnxruntime computes in float anyway."""
+    """Cast(Softmax(Cast(x, to=float)), to=float16) → Softmax(x), which onnxruntime computes in float."""
     if m.dtype(x) != _HALF:
-        return m.no("it does not begin in float16", x)
+        return m.no("the input is not float16", x)
     if m.cx.options.portable:
-        return m.no("others may compute in float16 then", x, hint="leave out --portable")
+        return m.no("other runtimes may compute in float16", x, hint="leave out --portable")
     return op.fused(op.like(m.node("softmax"), [x]))
 
 
@@ -62,7 +62,7 @@ def _written(op: Builder, m: Match, x: ir.Value, op_type: str) -> Outcome:
     }
     (found,) = axes if len(axes) == 1 else (None,)
     if found is None or len(found) != 1:
-        return m.no("the largest and the sum are not taken over one axis, which stays as 1", x)
+        return m.no("maximum and sum are not taken over one axis with keepdims", x)
     return op.fused(op.node(op_type, [x], {"axis": found[0]}))
 
 
@@ -75,7 +75,7 @@ def _written(op: Builder, m: Match, x: ir.Value, op_type: str) -> Outcome:
     anchors=("ReduceMax",),
 )
 def softmax(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> Outcome:
-    """exp(x - max) over the sum of all is a Softmax."""
+    """Exp(x - max) / ReduceSum(Exp(x - max)) → Softmax(x)."""
     return _written(op, m, x, "Softmax")
 
 
@@ -88,7 +88,7 @@ def softmax(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> Outcome
     anchors=("ReduceMax", "ReduceLogSumExp"),
 )
 def log_softmax(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> Outcome:
-    """(x - max) - log(sum of exp(x - max)) is a LogSoftmax."""
+    """(x - max) - Log(ReduceSum(Exp(x - max))) → LogSoftmax(x)."""
     if m.dtype(x) in (None, ir.DataType.DOUBLE):
         return m.no("onnxruntime's LogSoftmax of doubles drops a NaN", x)
     return _written(op, m, x, "LogSoftmax")

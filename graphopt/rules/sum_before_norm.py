@@ -12,18 +12,18 @@ from graphopt.rules.support.operands import same_shape
 
 @rule(lambda op, x, y: op.Add(x, y), numerics=Exact, pass_="fuse-builtin", phase=2)
 def sum_before_norm(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
-    """x + y before a LayerNormalization is a Sum, where SkipLayerNormalization would be slower.
+    """Add(x, y) → Sum(x, y) before LayerNormalization, where SkipLayerNormalization would be slower.
 
-    onnxruntime makes that of an Add of two tensors of one shape and three axes, and its kernel takes several
-    times as long on CPUs. Of a Sum it does not.
+    onnxruntime fuses an Add of two tensors of one shape and three axes into SkipLayerNormalization, whose
+    kernel is several times slower on CPUs. It does not fuse a Sum.
     """
     dtype, shape, made = m.dtype(x), m.shape(x), m.root.outputs[0]
     if not fusions.is_before_norm(made):
         return m.no("no LayerNormalization reads it", made)
     if m.version < 8 or dtype != ir.DataType.FLOAT or shape is None or len(shape) != 3:
-        return m.no("it is not of type float, or has not three axes", x)
+        return m.no("it is not of type float, or does not have three axes", x)
     if not same_shape(m, shape, m.shape(y)):
-        return m.no("the summands are not of one shape", y)
+        return m.no("the summands differ in shape", y)
     rows = shape[0] * shape[1]
     if m.cx.weigh("SkipLayerNormalization", by=norms.SKIP_RULE, at=[made], dtype=dtype, rows=rows):
         return m.no("SkipLayerNormalization is fast on the device", made)

@@ -26,11 +26,11 @@ _HARD_SWISH_SINCE, _MISH_SINCE = 14, 18
     tags=("onnxscript:fuse-hardswish",),
 )
 def hard_sigmoid_to_hard_swish(op: Builder, m: Match, x: ir.Value, a: float, b: float) -> Outcome:
-    """x * hardsigmoid(x) with a slope of 1/6 is a HardSwish."""
+    """x * HardSigmoid(x, alpha=1/6, beta=1/2) → HardSwish(x)."""
     if (refusal := too_old(m, "HardSwish", x, _HARD_SWISH_SINCE)) is not None:
         return refusal
     if not math.isclose(a, 1 / 6, rel_tol=1e-6) or b != 0.5:
-        return m.no(f"it is taken of {a:g} x + {b:g}, in a HardSwish of x / 6 + 1 / 2", x)
+        return m.no(f"its argument is {a:g} x + {b:g}, in a HardSwish it is x / 6 + 1 / 2", x)
     return op.fused(op.HardSwish(x))
 
 
@@ -44,9 +44,9 @@ def hard_sigmoid_to_hard_swish(op: Builder, m: Match, x: ir.Value, a: float, b: 
     anchors=("Softplus",),
 )
 def mish(op: Builder, m: Match, x: ir.Value) -> Outcome:
-    """x * tanh(softplus(x)) is a Mish.
+    """x * Tanh(Softplus(x)) → Mish(x).
 
-    Not where softplus is spelt out: onnxruntime computes Exp and Log faster than the Softplus of a Mish.
+    Not for a decomposed Softplus: onnxruntime computes Exp and Log faster than the Softplus of a Mish.
     """
     if (refusal := too_old(m, "Mish", x, _MISH_SINCE)) is not None:
         return refusal

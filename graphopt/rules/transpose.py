@@ -29,7 +29,7 @@ _JOINS = (*sorted(traits.BINARY_ELEMENTWISE), "Where", "Min", "Max", "Sum", "Mea
     ),
 )
 def compose_transposes(op: Builder, m: Match, x: ir.Value, p: object, q: object) -> Outcome:
-    """T_q ∘ T_p = T_{p[q]}."""
+    """Transpose(Transpose(x, p), q) → Transpose(x, p[q])."""
     inner, outer = perm_of(m, m.node("inner")), perm_of(m, m.root)
     if inner is None or outer is None:
         return m.no("rank unknown", x)
@@ -43,7 +43,7 @@ def compose_transposes(op: Builder, m: Match, x: ir.Value, p: object, q: object)
     tags=("onnxslim:transpose-view-transpose", "onnxruntime:TransposeOptimizer"),
 )
 def hoist_transpose(op: Builder, m: Match, y: ir.Value, q: object) -> Outcome:
-    """A Transpose moves up through elementwise operators, Concat, Pad and Slice, if fewer are left."""
+    """Transpose(f(x)) → f(Transpose(x)), for elementwise f, Concat, Pad and Slice, if that saves some."""
     return _hoisted(op, m, y, reduces=False)
 
 
@@ -53,7 +53,7 @@ def hoist_transpose(op: Builder, m: Match, y: ir.Value, q: object) -> Outcome:
     tags=("onnxruntime:TransposeOptimizer",),
 )
 def hoist_transpose_through_reductions(op: Builder, m: Match, y: ir.Value, q: object) -> Outcome:
-    """A Transpose moves up through reductions and Softmax too, if fewer are left."""
+    """Transpose(f(x)) → f(Transpose(x)), for reductions and Softmax too, if that saves some."""
     return _hoisted(op, m, y, reduces=True)
 
 
@@ -63,9 +63,9 @@ def _hoisted(op: Builder, m: Match, y: ir.Value, *, reduces: bool) -> Outcome:
         return m.no("rank unknown", y)
     region = Region.above(m, y, perm, reduces=reduces)
     if not region.nodes:
-        return m.no("nothing above lets it pass", y)
+        return m.no("the producer does not commute with a Transpose", y)
     if region.transposes_saved() <= 0:
-        return m.no("no fewer Transposes would be left", y)
+        return m.no("it would not save a Transpose", y)
     if any(_moves_norm(m, node, perm) for node in region.nodes):
         return m.no(fusions.NORMALIZATION_AXIS, y)
     return region.rebuild(op)
@@ -89,13 +89,13 @@ def _moves_norm(m: Match, node: ir.Node, perm: Perm) -> bool:
     tags=("onnxruntime:TransposeOptimizer",),
 )
 def join_transposes(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
-    """Operands that are all transposed in the same way are joined first, and the result transposed once."""
+    """f(Transpose(x, p), Transpose(y, p)) → Transpose(f(x, y), p), for elementwise f and Concat."""
     sources = [_transposed(m, x) for x in xs]
     first = sources[0]
     if first is None or any(source is None or source[1] != first[1] for source in sources):
-        return m.no("the operands are not all transposed in the same way", xs[0])
+        return m.no("the operands are not all transposed by the same permutation", xs[0])
     if sum(m.only_use(x) for x in dict.fromkeys(xs)) < 2:
-        return m.no("others read the transposed operands", xs[0], shared=True)
+        return m.no("the transposed operands have other readers", xs[0], shared=True)
     perm, operands = first[1], [source[0] for source in sources if source is not None]
     if m.root.op_type == "Concat":
         axis = axis_of(m, m.root, len(perm))
@@ -122,7 +122,7 @@ def _transposed(m: Match, x: ir.Value) -> tuple[ir.Value, Perm] | None:
 def split_before_transpose(
     op: Builder, m: Match, x: ir.Value, p: object, rest: tuple[ir.Value, ...]
 ) -> Outcome:
-    """Where each part of a Split of a transposed tensor is transposed back, the tensor itself is split."""
+    """Transpose(Split(Transpose(x))[i]) → Split(x)[i], if every part is transposed back."""
     perm = perm_of(m, m.node("T"))
     axis = None if perm is None else axis_of(m, m.root, len(perm))
     if perm is None or axis is None:
@@ -132,7 +132,7 @@ def split_before_transpose(
         if part.is_graph_output() or any(
             back is None or [perm[a] for a in back[1]] != sorted(perm) for back in backs
         ):
-            return m.no("not each part is transposed back", part)
+            return m.no("not every part is transposed back", part)
     parts = op.like(m.root, [x, *rest], axis=perm[axis])
     parts = parts if isinstance(parts, tuple) else (parts,)
     return tuple(
@@ -150,7 +150,7 @@ def split_before_transpose(
 def transpose_into_gemm(
     op: Builder, m: Match, a: ir.Value, b: ir.Value, c: ir.Value | None, p: object
 ) -> Outcome:
-    """Gemm reads a transposed matrix as it is, with transA or transB flipped."""
+    """Gemm(Transpose(a), b) → Gemm(a, b, transA=1); likewise for b."""
     perm = perm_of(m, m.node("T"))
     if perm != (1, 0):
         return m.no("rank unknown, or it transposes nothing")
@@ -165,16 +165,16 @@ def transpose_into_gemm(
     tags=("onnxscript:transpose-matmul-add-to-gemm",),
 )
 def transpose_and_matmul_to_gemm(op: Builder, m: Match, a: ir.Value, b: ir.Value, p: object) -> Outcome:
-    """MatMul of two matrices of which one is transposed is a Gemm."""
+    """Transpose(a) @ b → Gemm(a, b, transA=1), for matrices; likewise for b."""
     transposed = m.node("T").outputs[0]
     if m.version < 11:
         return m.no("Gemm needs a bias below opset 11")
     if m.rank(a) != 2 or m.rank(b) != 2 or perm_of(m, m.node("T")) != (1, 0):
         return m.no("they are not both matrices", a)
     if not m.only_use(transposed):
-        return m.no("others read the transposed matrix", transposed, shared=True)
+        return m.no("the transposed matrix has other readers", transposed, shared=True)
     if m.dtype(a) not in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
-        return m.no("no float or double", a)
+        return m.no("not float or double", a)
     for factor in (a, b):
         if quantized.is_quantizer(factor.producer(), "DequantizeLinear"):
             return m.no("runtimes compute a product of dequantized matrices in integers", factor)
@@ -186,12 +186,12 @@ def transpose_and_matmul_to_gemm(op: Builder, m: Match, a: ir.Value, b: ir.Value
     numerics=Reassociates,
 )
 def reduce_of_transpose(op: Builder, m: Match, x: ir.Value, p: object, a: object) -> Outcome:
-    """A reduction that leaves the other axes in their order can read what was transposed."""
+    """ReduceSum(Transpose(x)) → ReduceSum(x), if the remaining axes keep their order."""
     perm, axes = perm_of(m, m.node("T")), axes_of(m, m.root)
     if perm is None or not axes:
         return m.no("axes unknown", x)
     if not _in_order([perm[axis] for axis in range(len(perm)) if axis not in axes]):
-        return m.no("the axes that are left change their order", x)
+        return m.no("the remaining axes change their order", x)
     return reduce(op, m, m.root.op_type, x, sorted(perm[axis] for axis in axes), keepdims=False)
 
 
@@ -200,12 +200,12 @@ def reduce_of_transpose(op: Builder, m: Match, x: ir.Value, p: object, a: object
     numerics=Exact,
 )
 def squeeze_of_transpose(op: Builder, m: Match, x: ir.Value, p: object, a: object) -> Outcome:
-    """A Squeeze that leaves the other axes in their order can read what was transposed."""
+    """Squeeze(Transpose(x)) → Squeeze(x), if the remaining axes keep their order."""
     perm, axes = perm_of(m, m.node("T")), axes_of(m, m.root)
     if perm is None or axes is None:
         return m.no("axes unknown", x)
     if not _in_order([perm[axis] for axis in range(len(perm)) if axis not in axes]):
-        return m.no("the axes that are left change their order", x)
+        return m.no("the remaining axes change their order", x)
     return squeeze(op, m, x, sorted(perm[axis] for axis in axes))
 
 
@@ -214,7 +214,7 @@ def squeeze_of_transpose(op: Builder, m: Match, x: ir.Value, p: object, a: objec
     numerics=Exact,
 )
 def transpose_of_unsqueeze(op: Builder, m: Match, x: ir.Value, a: object, q: object) -> Outcome:
-    """A Transpose that moves only new axes of size 1 is an Unsqueeze at other places."""
+    """Transpose(Unsqueeze(x)) → Unsqueeze(x), if only new axes move."""
     perm, axes = perm_of(m, m.root), axes_of(m, m.node("view"))
     if perm is None or axes is None:
         return m.no("axes unknown", x)
@@ -230,7 +230,7 @@ def transpose_of_unsqueeze(op: Builder, m: Match, x: ir.Value, a: object, q: obj
     tags=("onnxslim:transpose-as-reshape",),
 )
 def transpose_as_reshape(op: Builder, m: Match, x: ir.Value, p: object, a: object) -> Outcome:
-    """A Transpose that moves only axes of size 1 is a Reshape, and one with the view beside it."""
+    """Transpose(x) → Reshape(x), if only axes of size 1 move; merged with the view beside it."""
     node = m.node("T")
     perm, before = perm_of(m, node), None if node.inputs[0] is None else m.shape(node.inputs[0])
     if perm is None or before is None:
@@ -242,7 +242,9 @@ def transpose_as_reshape(op: Builder, m: Match, x: ir.Value, p: object, a: objec
         return x
     view = node.inputs[0].producer() if node is m.root and node.inputs[0] is not None else m.root
     target = reshape_target(m, source, result, () if view is None else nonzero_dims(m, view))
-    return m.no("the shape can't be told as a constant", x) if target is None else reshape(op, m, x, target)
+    return (
+        m.no("the shape is not expressible as a constant", x) if target is None else reshape(op, m, x, target)
+    )
 
 
 @rule(
@@ -251,7 +253,7 @@ def transpose_as_reshape(op: Builder, m: Match, x: ir.Value, p: object, a: objec
     numerics=Exact,
 )
 def reshape_as_transpose(op: Builder, m: Match, x: ir.Value, p: object, s: ir.Value) -> Outcome:
-    """A Reshape that only moves axes of size 1 becomes part of the Transpose beside it."""
+    """Reshape(Transpose(x)) → Transpose(x), if the Reshape only moves axes of size 1."""
     node, source, result = m.node("T"), m.shape(x), m.shape(m.root.outputs[0])
     perm = perm_of(m, node)
     middle = m.shape(node.outputs[0] if node is not m.root else m.root.inputs[0])  # type: ignore[arg-type]
@@ -284,7 +286,7 @@ def _moved_ones(m: Match, source: tuple[Dim, ...], result: tuple[Dim, ...]) -> l
 def transpose_of_gemm(
     op: Builder, m: Match, a: ir.Value, b: ir.Value, c: ir.Value | None, p: object
 ) -> Outcome:
-    """The transposed product of two matrices is the product of their transposes in the other order."""
+    """Transpose(Gemm(a, b)) → Gemm(b, a, transA=1, transB=1)."""
     gemm = m.node("gemm")
     if perm_of(m, m.root) != (1, 0):
         return m.no("it transposes nothing")

@@ -17,7 +17,7 @@ _SHAPE_INPUT = 5
     lambda op, x, rest: op.one_of(*traits.RESHAPES)(x, rest.rest()), numerics=Exact, pass_="views-to-reshape"
 )
 def views_to_reshape(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
-    """A view, or a view of a view, whose shape is known but for one dim is one Reshape to a constant."""
+    """view(view(x)), view(x) → Reshape(x, constant), if all dims but one are known."""
     if m.version < _SHAPE_INPUT:
         return m.no("Reshape has no shape input at this opset")
     inner = x.producer()
@@ -33,7 +33,7 @@ def views_to_reshape(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcom
     if target is None:
         return m.no("two dims or more are unknown", m.root.outputs[0])
     if base is x and _says(m.root, target):
-        return m.no("it is one already")
+        return m.no("it is already in this form")
     return reshape(op, m, base, target)
 
 

@@ -142,7 +142,7 @@ def test_recognition_tells_what_is_fused_in_which_models_and_why_not_the_rest(tm
     outcomes = {model["name"]: model["outcome"] for model in json.loads(results.read_text())["models"]}
     assert outcomes == {"gelu_format2_1": "fused", "gelu_format2_2": "left"}
     assert "| gelu | 2 | 1 | 0 | 1 | Gelu × 1 |" in page.read_text()
-    assert "| gelu: Erf is taken of 0.5 x, in a GELU it is of 0.707107 x | 1 |" in page.read_text()
+    assert "| gelu: the argument of Erf is 0.5 x, in a GELU it is 0.707107 x | 1 |" in page.read_text()
 
 
 def test_sums_at_indices_are_right_in_all_runs() -> None:

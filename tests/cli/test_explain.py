@@ -49,10 +49,10 @@ def test_fused_and_unfused_nodes(invoke: Invoke, gelus: Path) -> None:
     assert outcome.out.splitlines() == [
         "fused 1 × gelu: com.microsoft.Gelu",
         "  /first/Mul_y_Gelu for /first/Mul_y, /first/Mul_d, /first/Add_c, … 2 more",
-        "not fused 1 × gelu: Erf is taken of 2 x, in a GELU it is of 0.707107 x",
+        "not fused 1 × gelu: the argument of Erf is 2 x, in a GELU it is 0.707107 x",
         "  at     Erf /second/Erf_f",
         "  value  e: f32[N, 4], made by Div /second/Div_e",
-        "  do     if a GELU is meant, mend its constants",
+        "  do     if a GELU is intended, correct its constants",
     ]
 
 
@@ -64,7 +64,7 @@ def test_the_same_in_json(invoke: Invoke, gelus: Path) -> None:
     assert (missed["rule"], missed["value"], missed["hint"]) == (
         "gelu",
         "e",
-        "if a GELU is meant, mend its constants",
+        "if a GELU is intended, correct its constants",
     )
     assert "/second/Mul_z" in missed["origins"]
 
@@ -113,7 +113,7 @@ def test_strict_fusion_writes_only_fused_models(invoke: Invoke, gelus: Path, tmp
     target = tmp_path / "out.onnx"
     outcome = invoke("optimize", gelus, "-o", target, "-O3", "--strict-fusion", "/second", "--no-verify")
     assert outcome.status == 1 and not target.exists()
-    assert "gelu: Erf is taken of 2 x" in outcome.err and "    Erf /second/Erf_f" in outcome.err
+    assert "gelu: the argument of Erf is 2 x" in outcome.err and "    Erf /second/Erf_f" in outcome.err
     outcome = invoke("optimize", gelus, "-o", target, "-O3", "--strict-fusion", "/second", "--json")
     assert json.loads(outcome.out)["error"]["details"][1] == "  Div /second/Div_e"
     outcome = invoke("optimize", gelus, "-o", target, "-O3", "--strict-fusion", "/first", "--no-verify")
@@ -123,7 +123,7 @@ def test_strict_fusion_writes_only_fused_models(invoke: Invoke, gelus: Path, tmp
 def test_optimize_points_to_it(invoke: Invoke, gelus: Path, tmp_path: Path) -> None:
     arguments = ("optimize", gelus, "-o", tmp_path / "out.onnx", "--no-verify")
     out = invoke(*arguments, "-O3").out
-    assert "  not fused 1 × gelu: Erf is taken of 2 x, in a GELU it is of 0.707107 x\n" in out
+    assert "  not fused 1 × gelu: the argument of Erf is 2 x, in a GELU it is 0.707107 x\n" in out
     assert "  (graphopt explain shows where, and remedies)\n" in out
     assert "  fused     1 Gelu\n" in out
     assert "not fused" not in invoke(*arguments).out

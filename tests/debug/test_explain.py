@@ -114,7 +114,7 @@ CASES = {
         ATTENTION,
         {**PLAIN, "MASK": ("float[B, 1, S, 1]", "float[B, 1, S, T]")},
         "multi-head-attention",
-        "the mask is the same for all keys",
+        "the mask is broadcast over keys",
         "mask",
         "expand its last axis to T",
     ),
@@ -122,7 +122,7 @@ CASES = {
         ATTENTION,
         {**PLAIN, "RESULTS": ("float[B, S, 8] y, float[B, 2, S, T] i", "float[B, S, 8] y")},
         "multi-head-attention",
-        "another node, or the caller, reads a value inside",
+        "a value inside is a graph output, or has other readers",
         "i",
         "the graph returns 'i': return it no more",
     ),
@@ -158,35 +158,35 @@ CASES = {
         GELU,
         {"ROOT": ("2.0", "1.4142135"), "HALF": ("0.5", "0.5")},
         "gelu",
-        "Erf is taken of 0.5 x, in a GELU it is of 0.707107 x",
+        "the argument of Erf is 0.5 x, in a GELU it is 0.707107 x",
         "a",
-        "if a GELU is meant, mend its constants",
+        "if a GELU is intended, correct its constants",
     ),
     "GELU with another factor": Case(
         GELU,
         {"ROOT": ("1.4142135", "1.4142135"), "HALF": ("0.25", "0.5")},
         "gelu",
-        "the product is taken 0.25 times, in a GELU 0.5 times",
+        "the product is scaled by 0.25, in a GELU by 0.5",
         "b",
-        "if a GELU is meant, mend its constants",
+        "if a GELU is intended, correct its constants",
     ),
     "rotary embedding with positions for each row": Case(
         ROTARY,
         {"ROWS": ("B", "1")},
         "rotary-embedding",
-        "the angles are not those of the positions of one row",
+        "the angles differ within the batch",
         "d",
-        "give all of a batch the same positions; --dim fixes a batch that is always 1, --dim-range B=1: says that"
-        " it is never empty",
+        "use the same positions for the whole batch; --dim fixes a batch size of 1,"
+        " --dim-range B=1: declares it nonempty",
     ),
     "rotary embedding of one row": Case(
         ROTARY,
         {"ROWS": ("B", "B")},
         "rotary-embedding",
-        "the angles are not those of the positions of one row",
+        "the angles differ within the batch",
         "d",
-        "give all of a batch the same positions; --dim fixes a batch that is always 1, --dim-range B=1: says that"
-        " it is never empty",
+        "use the same positions for the whole batch; --dim fixes a batch size of 1,"
+        " --dim-range B=1: declares it nonempty",
         {"dims": {"B": 1}},
     ),
 }
@@ -371,7 +371,7 @@ def test_all_dims_that_may_be_empty_are_told_at_once() -> None:
     )
     model = parse(text.replace("FIRST", "batch").replace("SECOND", "batch"), opset=23)
     (missed,) = api.explain(model, ["attention"], portable=True).missed
-    assert missed.reason == "there may be nothing to attend to: batch and seq may be 0"
+    assert missed.reason == "an attention dim may be 0: batch, seq"
     assert missed.hint == "--dim-range batch=1: --dim-range seq=1:"
     ranges = {"batch": (1, None), "seq": (1, None)}
     assert not api.explain(model, ["attention"], portable=True, dim_ranges=ranges).missed

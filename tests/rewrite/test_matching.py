@@ -262,7 +262,7 @@ def test_a_place_stays_where_something_reads_an_output_without_a_value() -> None
     watch = Watch()
     assert apply_rules([first_alone], read, context_for(read, observers=[watch])) == 0
     assert [(refusal.reason, refusal.value) for refusal in watch.refusals] == [
-        ("another output of it is read", "m")
+        ("another output of the node has readers", "m")
     ]
     unread = parse(text.format(more=""), opset=18)
     assert apply_rules([first_alone], unread, context_for(unread)) == 1

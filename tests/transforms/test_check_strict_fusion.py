@@ -50,7 +50,7 @@ def test_nodes_that_are_left_out_are_named_with_the_reason() -> None:
     assert raised.value.status == ExitStatus.VERIFICATION_FAILED
     reason, *nodes = raised.value.details
     assert reason == (
-        "gelu: the product is taken 1 times, in a GELU 0.5 times (if a GELU is meant, mend its constants)"
+        "gelu: the product is scaled by 1, in a GELU by 0.5 (if a GELU is intended, correct its constants)"
     )
     assert raised.value.hint is None
     assert [node.split("/")[-1] for node in nodes] == ["Div_f", "Erf_h", "Add_i", "Mul_j"]

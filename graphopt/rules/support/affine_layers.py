@@ -79,7 +79,7 @@ def with_affine(
         if folded is None:
             return m.no("the weight is not constant, or the scaled one loses digits", weight)
         if not affordable(m, folded.nbytes, weight):
-            return m.no("others read the weight, and a second one is large", weight, shared=True)
+            return m.no("the weight has other readers, and a copy is large", weight, shared=True)
         new_weight = op.constant(folded, folded_name(weight))
     changed: dict[str, Any] = {}
     new_bias: Any = bias

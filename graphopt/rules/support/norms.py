@@ -71,7 +71,9 @@ def write_unscaled(
     """A normalization of ``x``, of shape ``dims``, with scale 1 over the axes from ``first`` on."""
     size = ir.all_ints(dims[first:])
     if size is None:
-        return m.no("the size of the last axes is unknown", x, hint="fix it, if it is an input's: --dim")
+        return m.no(
+            "the size of the last axes is unknown", x, hint="fix it with --dim, if it is that of an input"
+        )
     ones = np.ones(size, dtype.numpy())
     return write(op, m, kind, [x, ones], dtype, first - len(dims), epsilon)
 
@@ -96,7 +98,7 @@ def _reduced(m: Match, node: ir.Node, rank: int) -> int | None:
 
 
 def spell(op: Builder, m: Match, x: ir.Value, first: int, rank: int, epsilon: float) -> ir.Value:
-    """(x - mean) / sqrt(mean of squares + epsilon) over the axes from ``first`` on, in float32.
+    """(x - mean) / Sqrt(variance + epsilon) over the axes from ``first`` on, in float32.
 
     onnxruntime fuses this spelling with the scale and the bias behind it, whatever the opset.
     """
@@ -191,7 +193,7 @@ def _variance(op: Any, square: Any, axes: Any, eps: Any) -> Any:
 
 
 def layer_norms(op: Any, x: Any, a: Any, b: Any, eps: Any, scale: Any) -> Iterator[Any]:
-    """(x - mean) / sqrt(mean of squares + eps), and the same times ``scale``."""
+    """(x - mean) / Sqrt(variance + eps), and the same times ``scale``."""
     deviation = op.Sub(x, _mean(op, x, a))
     for square in _squares(op, deviation):
         variance = _variance(op, square, b, eps)
@@ -201,7 +203,7 @@ def layer_norms(op: Any, x: Any, a: Any, b: Any, eps: Any, scale: Any) -> Iterat
 
 
 def layer_norms_with_bias(op: Any, x: Any, a: Any, b: Any, eps: Any, scale: Any, bias: Any) -> Iterator[Any]:
-    """(x - mean) / sqrt(mean of squares + eps) * scale + bias, where scale and bias are constant."""
+    """(x - mean) / Sqrt(variance + eps) * scale + bias, where scale and bias are constant."""
     deviation = op.Sub(x, _mean(op, x, a))
     for square in _squares(op, deviation):
         variance = _variance(op, square, b, eps)
@@ -212,7 +214,7 @@ def layer_norms_with_bias(op: Any, x: Any, a: Any, b: Any, eps: Any, scale: Any,
 
 
 def rms_norms(op: Any, x: Any, b: Any, eps: Any, scale: Any) -> Iterator[Any]:
-    """x / sqrt(mean of squares + eps), and the same times ``scale``."""
+    """x / Sqrt(variance + eps), and the same times ``scale``."""
     for square in _squares(op, x):
         variance = _variance(op, square, b, eps)
         yield from _quotients(op, x, variance)
@@ -221,7 +223,7 @@ def rms_norms(op: Any, x: Any, b: Any, eps: Any, scale: Any) -> Iterator[Any]:
 
 
 def scaled_rms_norms(op: Any, x: Any, b: Any, eps: Any, scale: Any) -> Iterator[Any]:
-    """x / sqrt(mean of squares + eps) * scale, but for the form that onnxruntime fuses by itself."""
+    """x / Sqrt(variance + eps) * scale, but for the form that onnxruntime fuses by itself."""
     for square in _squares(op, x):
         variance = _variance(op, square, b, eps)
         for core in _quotients(op, x, variance):

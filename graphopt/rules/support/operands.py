@@ -51,7 +51,7 @@ def unavailable(
         since: the standard's opset that brought it.
     """
     if domain and m.cx.options.portable:
-        return m.no(f"{op_type} is no operator of the ONNX standard", x, hint="leave out --portable")
+        return m.no(f"{op_type} is not an operator of the ONNX standard", x, hint="leave out --portable")
     dtype, version = m.dtype(x), 1 if domain else max(m.version, since)
     if not m.cx.target.has_kernel(op_type, domain, version, dtype):
         told = "unknown type" if dtype is None else dtype.name.lower()
@@ -88,7 +88,7 @@ def same_shape(m: Match, a: Sequence[Dim] | None, b: Sequence[Dim] | None) -> bo
 
 
 #: Why a fused operator, whose result has the shape of its operand, can't stand for a pattern.
-WIDENED = "the result has another shape, or its shape is unknown: a constant may have more dims"
+WIDENED = "the result has another shape, or an unknown one: a constant may broadcast it"
 
 
 def keeps_shape_of(m: Match, x: ir.Value) -> bool:

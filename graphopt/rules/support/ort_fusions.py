@@ -10,10 +10,10 @@ from graphopt.rules.support.operands import producer_of
 
 NORMALIZATION = "onnxruntime fuses it with the normalization before it"
 NORMALIZATION_AXIS = "onnxruntime fuses the normalization as long as it is over the last axis"
-SKIP_NORM = "onnxruntime would fuse an Add with the normalization behind it, which may be slower"
+SKIP_NORM = "onnxruntime would fuse an Add with the normalization after it, which may be slower"
 GELU = "onnxruntime fuses it with the GELU before it"
-ATTENTION = "it is part of attention, which onnxruntime looks for in this form"
-MASK = "onnxruntime looks for this form of an attention mask"
+ATTENTION = "it is part of attention, which onnxruntime recognizes in this form"
+MASK = "onnxruntime recognizes this form of an attention mask"
 
 
 def is_normalized(value: ir.Value) -> bool:

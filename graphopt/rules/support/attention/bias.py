@@ -27,7 +27,7 @@ def bias_of(op: Builder, m: Match, found: Attention) -> ir.Value | Refusal | Non
     told = told_of(found.terms[0])
     queries, keys = found.score_shape[2:]
     if not is_along(m, places[1], keys):
-        return m.no("the mask is the same for all keys", told, hint=f"expand its last axis to {keys}")
+        return m.no("the mask is broadcast over keys", told, hint=f"expand its last axis to {keys}")
     rank = max(m.rank(told_of(term)) or 0 for term in found.terms)
     missing = [1] if found.merged and rank == 3 else list(range(4 - rank))
     whole = unsqueeze(op, m, total, missing)

@@ -90,7 +90,7 @@ def attention_of(m: Match, s: ir.Value, v: ir.Value, *, guarded: bool, upcast: b
     if parts:
         whole = parted(m, v)
         if whole is None:
-            return m.no("values are not batches and heads that were merged", v)
+            return m.no("values are not merged batches and heads", v)
         v = whole
     q = heads_of(m, scores.q)
     k = heads_of(m, scores.k, transposed=scores.k_turned)
@@ -104,14 +104,14 @@ def attention_of(m: Match, s: ir.Value, v: ir.Value, *, guarded: bool, upcast: b
     softmax = m.node("softmax")
     last = m.rank(softmax.outputs[0])
     if last is None or axis_of(m, softmax, last, -1) != last - 1:
-        return m.no("it is not taken over keys", s)
+        return m.no("the softmax is not taken over keys", s)
     (batch, heads, _, size), (_, _, keys, value_size) = q.shape, values.shape
     if not isinstance(heads, int) or not isinstance(size, int) or not isinstance(value_size, int):
-        return m.no("how many heads there are, or their sizes, are unknown", v)
+        return m.no("the number of heads or their size is unknown", v)
     if not same_shape(m, k.shape, (batch, heads, keys, size)) or not same_shape(
         m, values.shape[:2], (batch, heads)
     ):
-        return m.no("keys and values have other batches, heads or lengths than queries", v)
+        return m.no("keys and values differ from queries in batch, heads or length", v)
     found = Attention(
         q, k, values, scores.scale * of_q * of_k, guarded=guarded, upcast=upcast, merged=rank == 3
     )
@@ -141,7 +141,11 @@ def _unfit(m: Match, mask: ir.Value, wanted: tuple[Dim, ...]) -> Refusal | None:
     for dim, size in zip(shape[::-1], wanted[::-1], strict=False):
         if dim != 1 and not is_along(m, dim, size):
             named = symbolic.declared_name(dim) and symbolic.declared_name(size)
-            hint = f"let inputs whose dims {dim} and {size} are the same say so" if named else None
+            hint = (
+                f"declare dims {dim} and {size} of the inputs by one name, if they are equal"
+                if named
+                else None
+            )
             return m.no("the mask does not broadcast to batches, heads, queries and keys", mask, hint=hint)
     return None
 

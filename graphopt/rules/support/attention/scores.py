@@ -87,7 +87,7 @@ def scores_of(m: Match, value: ir.Value, *, parts: bool = False) -> Scores | Ref
             or not m.only_use(value)
         ):
             return m.no(
-                "the scores are not a product of queries and keys that only the softmax reads",
+                "the scores are not a product of queries and keys, or have other readers",
                 value,
                 shared=True,
             )
@@ -100,24 +100,24 @@ def scores_of(m: Match, value: ir.Value, *, parts: bool = False) -> Scores | Ref
             if parts:
                 queries, keys = parted(m, q), parted_keys(m, k)
                 if queries is None or keys is None:
-                    return m.no("queries or keys are not batches and heads that were merged", q)
+                    return m.no("queries or keys are not merged batches and heads", q)
                 q, (k, turned) = queries, keys if turned else (keys[0], not keys[1])
             return Scores(q, k, turned, scale * alpha * of_q * of_k, tuple(terms))
         if node.op_type in ("Mul", "Div") and (factor := times_number(node)) is not None:
             scale, value = scale * factor[1], factor[0]
         elif node.op_type in ("Add", "Where") and scale != 1.0:
-            return m.no("what is added to the scores, or hides some, is scaled with them", value)
+            return m.no("the bias or mask is scaled with the scores", value)
         elif node.op_type == "Add":
             sides = [side for side in node.inputs if side is not None]
             inner = next((side for side in sides if _is_product(m, side)), None)
             if inner is None:
-                return m.no("no side of the sum is a product of queries and keys", value)
+                return m.no("neither summand is a product of queries and keys", value)
             terms.append(sides[1] if inner is sides[0] else sides[0])
             value = inner
         elif node.op_type == "Where":
             mask = _mask_of(m, node)
             if mask is None:
-                return m.no("what is masked does not vanish", value, hint=_how_to_mask(m, node))
+                return m.no("masked scores do not vanish", value, hint=_how_to_mask(m, node))
             terms.append(mask)
             value = mask.kept
         elif parts and (source := parted(m, value)) is not None:
