@@ -1,5 +1,6 @@
-"""Reverse mode: a model that also returns gradients, made of ordinary operators.
+"""Reverse-mode automatic differentiation: a model that also returns gradients, made of ordinary operators.
 
-``rules/`` has the operators' gradients, one file a family (:mod:`graphopt.autodiff.registry` finds
-them); :mod:`graphopt.autodiff.reverse` walks a graph, and :mod:`graphopt.autodiff.joint` makes the model.
+``rules/`` has the gradient rules of operators, one file a family; :mod:`graphopt.autodiff.registry` declares
+and finds them, :mod:`graphopt.autodiff.reverse` applies them to a graph, :mod:`graphopt.autodiff.joint`
+builds the model, and :mod:`graphopt.autodiff.split` splits it into a forward and a backward model.
 """

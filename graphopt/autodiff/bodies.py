@@ -1,8 +1,8 @@
-"""The gradient of a body, in a body of its own.
+"""The gradient of a body, as a body of its own.
 
-It is written at the end of the forward body first, where all values are at hand and facts about them hold.
-Then it moves out, with copies of the forward nodes that compute what it reads: a body runs again for its
-gradient, but for what the caller saves.
+It is first appended to the primal body, where all values are in scope and facts about them hold. It then
+moves to a new body together with copies of the primal nodes that it depends on: a body is recomputed for its
+gradient, except for values that the caller saves.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from graphopt.autodiff.reverse import backward
 
 
 class BodyGradient:
-    """The gradient of ``body``, which ``node`` holds.
+    """The gradient of ``body``, a body of ``node``.
 
     Attributes:
-        op: writes nodes of the gradient.
-        body: the forward body.
-        forward: the nodes of the body without those of the gradient.
-        gradients: what :meth:`walk` found, by value.
+        op: writes the nodes of the gradient.
+        body: the primal body.
+        primal: the nodes of the primal body, without those of the gradient.
+        gradients: the gradient of each value, as found by :meth:`differentiate`.
     """
 
     def __init__(self, outer: GraphBuilder, node: PrimalNode, body: ir.Graph) -> None:
@@ -32,31 +32,31 @@ class BodyGradient:
         self.gradients: dict[ir.Value, ir.Value] = {}
         self._outer = outer
         self._node = node
-        self.forward = list(body)
-        self._open: dict[ir.Value, None] = {}
+        self.primal = list(body)
+        self._placeholders: dict[ir.Value, None] = {}
 
-    def like(self, value: ir.Value, suffix: str = "grad") -> ir.Value:
-        """A value of the type and shape of ``value``, which becomes an input or is told by ``leaf``."""
+    def placeholder(self, like: ir.Value, suffix: str = "grad") -> ir.Value:
+        """A value of the type and shape of ``like``, to become an input or to be replaced by ``resolve``."""
         cx = self.op.cx
-        type_ = cx.facts.type(value) or value.type
+        type_ = cx.facts.type(like) or like.type
         if type_ is None or isinstance(type_, ir.OptionalType):
-            raise self._node.refusal(f"the type of {value.name!r} in its body is unknown, or an optional one")
-        new = ir.Value(name=cx.edit.fresh_name(f"{value.name}_{suffix}"), type=type_)
-        cx.facts.presume(new, like=value)
-        self._open[new] = None
+            raise self._node.refusal(f"the type of {like.name!r} in its body is unknown or optional")
+        new = ir.Value(name=cx.edit.fresh_name(f"{like.name}_{suffix}"), type=type_)
+        cx.facts.presume(new, like=like)
+        self._placeholders[new] = None
         return new
 
-    def walk(self, given: Iterable[tuple[ir.Value, ir.Value]], wrt: Iterable[ir.Value]) -> None:
-        """Find the gradients of ``wrt``, for those ``given`` of outputs, which the body may return twice."""
+    def differentiate(self, cotangents: Iterable[tuple[ir.Value, ir.Value]], wrt: Iterable[ir.Value]) -> None:
+        """Find the gradients of ``wrt``, given cotangents of outputs; an output may occur several times."""
         sums: dict[ir.Value, ir.Value] = {}
-        for value, dy in given:
-            sums[value] = self.op.added(sums[value], dy) if value in sums else dy
+        for value, dy in cotangents:
+            sums[value] = self.op.sum_gradients(sums[value], dy) if value in sums else dy
         found = backward(self.op, self.body, sums, wrt)
         self.gradients = found.gradients
         self._outer.stopped += found.stopped
 
     def discard(self) -> None:
-        """Remove what was written."""
+        """Remove all nodes of the gradient."""
         self.op.drop_unread(0, [])
         self.op.drop_constants()
 
@@ -64,27 +64,27 @@ class BodyGradient:
         self,
         inputs: list[ir.Value],
         results: Sequence[ir.Value],
-        leaf: Callable[[ir.Value], ir.Value],
-        saves: Callable[[ir.Node], bool],
+        resolve: Callable[[ir.Value], ir.Value],
+        is_saved: Callable[[ir.Node], bool],
     ) -> ir.Graph:
-        """The body of the gradient.
+        """The finished body of the gradient.
 
         Args:
-            inputs: its inputs, to which ``leaf`` may add.
+            inputs: its inputs; ``resolve`` may append to them.
             results: its outputs.
-            leaf: what stands in the new body for an input of the forward body, an output of a node that
-                is not to run again, or a value of :meth:`like`; nodes that it makes come first.
-            saves: whether a node of the forward body is not to run again.
+            resolve: returns the value, in the scope of the new body, for an input of the primal body, an
+                output of a saved node, or a placeholder. Nodes that it creates come first.
+            is_saved: whether the outputs of a primal node are saved rather than recomputed.
         """
         op, edit = self.op, self.op.cx.edit
         outputs = self._as_outputs(results)
         made = op.made_since(0)
-        needed, copied = self._needed(made, inputs, saves)
+        needed, copied = self._dependencies(made, inputs, is_saved)
         values: dict[ir.Value, ir.Value] = {}
         mark = op.mark()
         for value in needed:
             if ir.constant_of(value) is None and value.producer() not in copied:
-                values[value] = leaf(value)
+                values[value] = resolve(value)
         first = op.made_since(mark)
         self._lift_constants([*first, *copied, *made])
         copier = ir.Copier(
@@ -97,7 +97,7 @@ class BodyGradient:
         for copy in copies:
             edit.append(self.body, copy)
             for output in copy.outputs:
-                output.shape = None  # what a body declares of its outputs need not hold for each run
+                output.shape = None  # shapes declared in a body need not hold in every run
         for value in needed:
             copy_of = copier.values.get(value)
             if copy_of is not None:
@@ -108,7 +108,7 @@ class BodyGradient:
         return graph
 
     def _lift_constants(self, nodes: Iterable[ir.Node]) -> None:
-        """Move constants that ``nodes`` read to the graph around the body, where both bodies see them."""
+        """Move constants that ``nodes`` read to the enclosing graph, in the scope of both bodies."""
         edit = self.op.cx.edit
         for value in [value for node in nodes for value in ir.reads(node) if value.graph is self.body]:
             tensor = ir.constant_of(value)
@@ -120,44 +120,44 @@ class BodyGradient:
                 edit.remove_initializer(value)
 
     def _as_outputs(self, results: Iterable[ir.Value]) -> list[ir.Value]:
-        """``results``, where an Identity bears those that are no node's here, or there twice."""
+        """``results`` as distinct outputs of nodes created here, copied by an Identity where needed."""
         own: dict[ir.Value, None] = {}
         for result in results:
             if result in own or not self.op.has_made(result):
                 if is_sequence(result, self.op.cx):
-                    self.op.needs(14)
+                    self.op.require_opset(14)
                 result = self.op.Identity(result)
             own[result] = None
         return list(own)
 
-    def _needed(
-        self, made: Sequence[ir.Node], inputs: Sequence[ir.Value], saves: Callable[[ir.Node], bool]
+    def _dependencies(
+        self, made: Sequence[ir.Node], inputs: Sequence[ir.Value], is_saved: Callable[[ir.Node], bool]
     ) -> tuple[list[ir.Value], dict[ir.Node, None]]:
-        """What ``made`` reads of the body, all that this is computed of, and the nodes to copy for it."""
+        """The values of the body that ``made`` depends on, and the primal nodes to copy for them."""
         own, given = set(made), set(inputs)
         needed: dict[ir.Value, None] = {}
 
         def need(nodes: Iterable[ir.Node]) -> None:
             for node in nodes:
                 for value in ir.reads(node):
-                    here = value.graph is self.body or (value in self._open and value not in given)
+                    here = value.graph is self.body or (value in self._placeholders and value not in given)
                     if here and value.producer() not in own:
                         needed[value] = None
 
         need(made)
         copied = []
-        for node in reversed(self.forward):
+        for node in reversed(self.primal):
             read = any(output in needed and ir.constant_of(output) is None for output in node.outputs)
-            if read and not saves(node):
+            if read and not is_saved(node):
                 copied.append(node)
                 need([node])
         return list(needed), dict.fromkeys(reversed(copied))
 
 
 def as_output(op: GraphBuilder, value: ir.Value, body: ir.Graph) -> ir.Value:
-    """``value`` of ``body`` as a further output of it, which the caller adds."""
-    maker, output = value.producer(), value
-    if maker is None or maker.graph is not body or value.is_graph_output():
+    """A value equal to ``value`` of ``body`` that may become a further output, which the caller adds."""
+    producer, output = value.producer(), value
+    if producer is None or producer.graph is not body or value.is_graph_output():
         copy = op.cx.edit.make_node("Identity", [value], name=f"{value.name}_saved")
         op.cx.edit.append(body, copy)
         output = copy.outputs[0]
@@ -166,9 +166,9 @@ def as_output(op: GraphBuilder, value: ir.Value, body: ir.Graph) -> ir.Value:
 
 
 def declare(op: GraphBuilder, output: ir.Value, like: ir.Value) -> None:
-    """Declare what is known of ``output`` of a body, which is shaped as ``like``.
+    """Declare the type and shape of ``output`` of a body, which has the shape of ``like``.
 
-    A Loop that never runs gathers tensors without elements of that rank; Scan does not run without.
+    The rank is required: a Loop without iterations gathers empty tensors of it, and Scan fails without it.
     """
     dtype, shape = op.dtype(like), op.cx.shape(like)
     if shape is not None:
@@ -178,7 +178,7 @@ def declare(op: GraphBuilder, output: ir.Value, like: ir.Value) -> None:
 
 
 def sizes_outside(op: GraphBuilder, node: PrimalNode, value: ir.Value) -> list[Size] | None:
-    """The sizes of ``value`` of a body of ``node`` as ``op`` can tell them outside; ``None`` if it can't."""
+    """The sizes of ``value``, of a body of ``node``, in terms of values outside; ``None`` if unknown."""
     cx, shape = op.cx, op.cx.shape(value)
     if shape is None:
         return None

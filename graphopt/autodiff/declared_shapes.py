@@ -1,7 +1,7 @@
 """Declared shapes that gradients must not rely on.
 
-onnxruntime warns of a declared shape that contradicts a computation, plans with it, and fails, or gives other
-numbers, once something reads the shape. Models whose own nodes never do so run.
+onnxruntime warns about a declared shape that contradicts the computed one and plans memory with it, and then
+fails or computes other numbers once something reads the shape. The model's own nodes may never do so.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from graphopt.context import Context
 
 
 def drop_unproven_shapes(cx: Context) -> dict[ir.Value, ir.Value]:
-    """Drop the declared shapes of computed values of the main graph that are not known to be right.
+    """Drop the declared shapes of computed values of the main graph that inference does not confirm.
 
-    An output keeps its declaration: an Identity bears it, and the value behind it is without.
+    A graph output keeps its declaration: it becomes an Identity of a value without one.
 
     Returns:
-        By such an output, the value that it is a copy of.
+        By copied value, the graph output.
     """
     graph, edit = cx.model.graph, cx.edit
     returned = dict.fromkeys(graph.outputs)
@@ -26,6 +26,6 @@ def drop_unproven_shapes(cx: Context) -> dict[ir.Value, ir.Value]:
             if value.shape is None or edit.declared_truly(value):
                 continue
             if value in returned:
-                copied[edit.copy_output(value)] = value
+                copied[value] = edit.copy_output(value)
             value.shape = None
     return copied

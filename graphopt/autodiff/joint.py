@@ -1,4 +1,4 @@
-"""The joint graph: a model that returns what it returned, and gradients."""
+"""The joint graph: a model that returns its outputs and gradients."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from graphopt.context import Context
 from graphopt.driver import context_for, copy, make_pipeline
 from graphopt.errors import UsageError, unknown
 
-#: The oldest opset that gradients are written for; older models are converted to it.
+#: The oldest opset that gradient rules support; older models are converted to it.
 OLDEST = 13
-#: Names of outputs that are gradients begin so; gradients of gradients with ``grad2.``, and so on.
+#: Prefix of the names of gradient outputs; ``grad2.`` for gradients of gradients, and so on.
 PREFIX = "grad"
-#: Names of inputs that are gradients of outputs begin so.
+#: Prefix of the names of inputs that take cotangents.
 COTANGENT = "cotangent."
 _HINT = "name a value with one element, such as a mean or sum, or a loss function"
-#: What is done before differentiating: branches that are never taken go, and tensors are made of sequences.
+#: Pipeline run before differentiation; it removes dead branches and replaces sequences by tensors.
 _PRIMAL = "fixpoint(constant-propagation,fold-if),pre-autodiff,lower-sequences"
 
 
@@ -37,17 +37,17 @@ class Joint:
     """A model with gradients.
 
     Attributes:
-        model: it returns the original's outputs, the loss, and the gradients.
-        loss: the name of the loss; ``None`` if gradients are given from outside.
-        target: the name of the input that the loss compares with, if it was added.
-        gradients: by the name of what was differentiated by, the name of its gradient.
-        cotangents: where gradients are given from outside, that of a loss included if it is scaled, by the
-            name of a value, the input that takes its gradient: ``cotangent.y`` for y, or a name like it.
-        unrelated: what the loss does not depend on; those asked for by name have a gradient of zeros.
-        stopped: nodes on the way that let no gradient through, or only a part of it, and why.
-        state: by the name of a running statistic of BatchNormalization in training, the name of the output
-            that returns its new contents.
-        opset: the opset that the model was written for, if it had to be converted.
+        model: the model, which returns the original's outputs, the loss and the gradients.
+        loss: the name of the loss; ``None`` if cotangents are inputs.
+        target: the name of the input with the target of the loss, if it was added.
+        gradients: by name of a differentiated value, the name of its gradient.
+        cotangents: by name of a value, the input with its cotangent: ``cotangent.y`` for y, or a similar
+            name. Contains the loss if it is scaled.
+        unrelated: names that the loss does not depend on; those given explicitly have a gradient of zeros.
+        stopped: active nodes through which no gradient flows, or only part of one, with reasons.
+        state: by name of a running statistic of BatchNormalization in training mode, the name of the output
+            with its next value.
+        opset: the opset that the model was converted to, if it was.
     """
 
     model: ir.Model = field(repr=False)
@@ -70,25 +70,26 @@ def differentiate(
     optimize: bool = True,
     scaled: bool = False,
 ) -> Joint:
-    """The joint graph of ``model``, which is left as it is.
+    """The joint graph of ``model``, which is not modified.
 
     Args:
-        loss: the name of the loss, an output or inner value with one element, or a loss function. For a
-            list of names there is no loss: the gradients of these values become inputs ``cotangent.<name>``.
-        wrt: names of inputs, initializers or inner values; ``params``, the initializers and Constant nodes
-            that look like parameters; ``inputs``, those of floating-point numbers. Of these two, what the
-            loss does not depend on is left out.
-        outputs: ``all`` for the original's outputs besides the loss, ``loss`` for the loss alone.
+        loss: the name of the loss, an output or intermediate value with one element, or a loss function.
+            For a list of names there is no loss: their cotangents become inputs ``cotangent.<name>``, of the
+            shape and type of the values.
+        wrt: names of inputs, initializers or intermediate values; ``params``, the initializers and Constant
+            nodes that look like parameters; ``inputs``, the floating-point inputs; ``all``, both. Members of
+            these groups that the loss does not depend on are omitted.
+        outputs: ``all`` for the original's outputs and the loss, ``loss`` for the loss alone.
         optimize: run the pipeline ``joint`` over the result.
-        scaled: the gradient of the loss is an input, too, ``cotangent.<loss>``, which is 1 unless it is fed.
+        scaled: the cotangent of the loss is an input ``cotangent.<loss>``, with default 1.
 
     Warns:
-        IncompleteGradient: gradients flow through a part of what an operator does alone; see ``stopped``.
+        IncompleteGradient: only part of an operator's gradient flows; see ``stopped``.
 
     Raises:
         UsageError: a name is unknown, or the loss may have several elements.
-        NoGradient: a gradient that is asked for leads through an operator without one.
-        UnsupportedModel: the model can't be converted to an opset that gradients are written for.
+        NoGradient: a requested gradient depends on an operator without a gradient.
+        UnsupportedModel: the model can't be converted to an opset that gradient rules support.
     """
     if outputs not in ("all", "loss"):
         raise UsageError(f"outputs are 'all' or 'loss', not {outputs!r}")
@@ -97,7 +98,7 @@ def differentiate(
     needed = OLDEST
     while True:
         joint = Joint(copy(model))
-        # whoever asks for gradients of parameters is going to change them, and training updates statistics
+        # differentiated parameters and running statistics are going to change
         with ir.as_variables(joint.model.graph, [*names, *statistics(joint.model.graph)]):
             _prepare(joint, needed)
             if optimize:
@@ -116,7 +117,7 @@ def differentiate(
 
 
 def _warn(joint: Joint) -> None:
-    """Warn of gradients that flow through a part of an operator alone."""
+    """Warn about incomplete gradients, once for each operator and reason."""
     by_reason: dict[tuple[str, str], list[str]] = {}
     for item in joint.stopped:
         if item.partly:
@@ -134,13 +135,13 @@ def _run(pipeline: str, model: ir.Model) -> None:
 
 
 def _prepare(joint: Joint, opset: int) -> None:
-    """Inline functions, and write the model for ``opset`` at least."""
+    """Inline functions, and convert the model to ``opset`` if it is older."""
     model = joint.model
     imports = model.graph.opset_imports
     version = imports.get("", imports.get("ai.onnx"))
     if model.functions:
         _run("inline-functions", model)
-    if version is None:  # all of its operators are of other domains
+    if version is None:  # all operators are of other domains
         imports[""] = opset
     elif version < opset:
         _run(f"convert-opset{{target={opset}}}", model)
@@ -148,7 +149,7 @@ def _prepare(joint: Joint, opset: int) -> None:
 
 
 def _simplify(model: ir.Model, loss: str | Loss | Sequence[str], wrt: Iterable[str]) -> None:
-    """Simplify the model, but for the values that are named."""
+    """Simplify the model, except for the named values."""
     graph = model.graph
     values = _values(graph)
     if isinstance(loss, Loss):
@@ -160,7 +161,7 @@ def _simplify(model: ir.Model, loss: str | Loss | Sequence[str], wrt: Iterable[s
         for name in dict.fromkeys([*names, *wrt]):
             value = values.get(name)
             if value is not None and not (value.is_graph_input() or value.is_graph_output()):
-                cx.edit.add_output(graph, value)  # which keeps it, and its name
+                cx.edit.add_output(graph, value)  # preserves the value and its name
         make_pipeline(_PRIMAL).run(model, cx)
         cx.edit.set_outputs(graph, list(graph.outputs)[:count])
 
@@ -181,11 +182,11 @@ def _write_gradients(
     scaled: bool,
 ) -> None:
     graph = cx.model.graph
-    shown = {value: output for output, value in drop_unproven_shapes(cx).items()}
+    shown = drop_unproven_shapes(cx)
     op = GraphBuilder(cx, graph)
     values = _values(graph, shown)
     before = list(graph.inputs)
-    given: dict[ir.Value, ir.Value] = {}
+    cotangents: dict[ir.Value, ir.Value] = {}
     op.prefix = "loss"
     if isinstance(loss, (str, Loss)):
         value = loss.write(op, values) if isinstance(loss, Loss) else _named(loss, values)
@@ -195,35 +196,36 @@ def _write_gradients(
         _check_loss(value, shown.get(value, value), cx)
         joint.loss = shown.get(value, value).name or ""
         joint.target = next((value.name for value in graph.inputs if value not in before), None)
-        given[value] = _scale(joint, value, values, op) if scaled else op.ones_like(value)
+        cotangents[value] = _scale(joint, value, values, op) if scaled else op.ones_like(value)
         _return(shown.get(value, value), outputs, cx)
     else:
         for name in loss:
             value = _named(name, values)
             if is_sequence(value, cx):
-                raise UsageError(f"{name!r} is a sequence; gradients are taken in for tensors alone")
+                raise UsageError(f"{name!r} is a sequence; only tensors can have cotangent inputs")
             taker = _cotangent(name, values)
-            given[value] = cx.edit.add_input(taker, op.dtype(value), declared_dims(cx, value))
+            cotangents[value] = cx.edit.add_input(taker, op.dtype(value), declared_dims(cx, value))
             joint.cotangents[name] = taker
-    by = wrt_values(wrt, values, cx)
-    walk = backward(op, graph, given, by)
-    joint.stopped = walk.stopped
+    targets = wrt_values(wrt, values, cx)
+    found = backward(op, graph, cotangents, targets)
+    joint.stopped = found.stopped
     order = _order(cx.model.graph)
-    for value in by:
-        own = shown.get(value, value).name
-        assert own is not None
-        found = walk.gradients.get(value)
-        if found is None:
+    for value in targets:
+        own = shown.get(value, value).name or ""
+        gradient = found.gradients.get(value)
+        if gradient is None:
             joint.unrelated.append(own)
             if not wrt[own]:
                 continue
             op.prefix = f"{own}_grad"
-            found = op.zeros_like(value)
+            gradient = op.zeros_like(value)
         name = f"{PREFIX}{order}.{own}"
         joint.gradients[own] = name
-        cx.edit.add_output(graph, _as_output(op, found, name, value))
+        cx.edit.add_output(graph, _as_output(op, gradient, name, value))
     if not joint.gradients:
-        raise UsageError("the loss depends on nothing that is asked for", hint=_why_nothing(joint))
+        raise UsageError(
+            "the loss depends on none of the values to differentiate by", hint=_why_nothing(joint)
+        )
     joint.state = return_state(cx)
     op.drop_constants()
 
@@ -231,15 +233,15 @@ def _write_gradients(
 def _why_nothing(joint: Joint) -> str:
     if joint.stopped:
         item = joint.stopped[-1]
-        return f"no gradient goes through {item.op} {item.node}: {item.reason}"
-    return "--wrt says what: params, inputs (which parameters of a lifted model are), or names of values"
+        return f"no gradient flows through {item.op} {item.node}: {item.reason}"
+    return "--wrt accepts params, inputs (including the parameters of a lifted model) and names of values"
 
 
 def _values(graph: ir.Graph, shown: Mapping[ir.Value, ir.Value] | None = None) -> dict[str, ir.Value]:
     """The values of the main graph by name.
 
     Args:
-        shown: values that a graph output copies; they are reported under the name of that output.
+        shown: by value, the graph output that copies it, whose name it is listed under.
     """
     own = [*graph.inputs, *graph.initializers.values(), *(out for node in graph for out in node.outputs)]
     found = {value.name: value for value in own if value.name}
@@ -247,7 +249,7 @@ def _values(graph: ir.Graph, shown: Mapping[ir.Value, ir.Value] | None = None) -
 
 
 def _scale(joint: Joint, loss: ir.Value, values: Mapping[str, ir.Value], op: GraphBuilder) -> ir.Value:
-    """An input that takes the gradient of ``loss``; 1 unless it is fed, where the IR version allows."""
+    """An input for the cotangent of ``loss``, with default 1 if the IR version allows defaults."""
     name, dtype, rank = joint.loss or "", op.dtype(loss), op.cx.rank(loss) or 0
     taker = joint.cotangents[name] = _cotangent(name, values)
     scale = op.cx.edit.add_input(taker, dtype, [1] * rank)
@@ -263,25 +265,25 @@ def _named(name: str, values: Mapping[str, ir.Value]) -> ir.Value:
 
 
 def _check_loss(value: ir.Value, declared: ir.Value, cx: Context) -> None:
-    """Check that ``value``, which is declared as ``declared`` is, can be a loss."""
+    """Check that ``value``, with the declaration of ``declared``, can be a loss."""
     name = declared.name
     if not is_real(value, cx):
-        raise UsageError(f"{name!r} holds no floating-point numbers, and can't be a loss")
+        raise UsageError(f"{name!r} holds no floating-point numbers and can't be a loss")
     shape = cx.shape(value)
-    if shape is None and declared.shape is not None:  # what nobody knows better is believed
+    if shape is None and declared.shape is not None:  # nothing better is known
         shape = tuple(dim if isinstance(dim, int) else str(dim) for dim in declared.shape)
     if shape is None:
-        raise UsageError(f"it is not known whether {name!r} has one element, as losses do", hint=_HINT)
+        raise UsageError(f"{name!r} is of unknown shape, and a loss has one element", hint=_HINT)
     if any(dim != 1 for dim in shape):
-        sure = any(isinstance(dim, int) and dim != 1 for dim in shape)
+        certain = any(isinstance(dim, int) and dim != 1 for dim in shape)
         dims = "x".join(map(str, shape))
         raise UsageError(
-            f"{name!r} is no loss: it {'has' if sure else 'may have'} {dims} elements", hint=_HINT
+            f"{name!r} is no loss: it {'has' if certain else 'may have'} {dims} elements", hint=_HINT
         )
 
 
 def _return(loss: ir.Value, outputs: str, cx: Context) -> None:
-    """Let the graph return ``loss``, and nothing else if ``outputs`` says so."""
+    """Let the graph return ``loss``, and nothing else if ``outputs`` is ``loss``."""
     graph = cx.model.graph
     if outputs == "loss":
         cx.edit.set_outputs(graph, [loss])
@@ -293,7 +295,7 @@ def _return(loss: ir.Value, outputs: str, cx: Context) -> None:
 
 
 def _cotangent(name: str, taken: Container[str]) -> str:
-    """The input that takes the gradient of a value: ``cotangent.y``, or ``cotangent2.y`` and so on."""
+    """An unused name for the cotangent of a value: ``cotangent.y``, or ``cotangent2.y`` and so on."""
     found, order = f"{COTANGENT}{name}", 1
     while found in taken:
         order += 1
@@ -302,7 +304,7 @@ def _cotangent(name: str, taken: Container[str]) -> str:
 
 
 def _order(graph: ir.Graph) -> str:
-    """What tells gradients of gradients from those that the model returns: nothing, or ``2`` and so on."""
+    """The order of the gradients, if the model already returns gradients: ``2`` and so on, or empty."""
     names = [output.name or "" for output in graph.outputs]
     order = 1
     while any(name.startswith(f"{PREFIX}{order if order > 1 else ''}.") for name in names):
@@ -311,14 +313,14 @@ def _order(graph: ir.Graph) -> str:
 
 
 def _as_output(op: GraphBuilder, gradient: ir.Value, name: str, like: ir.Value) -> ir.Value:
-    """``gradient`` under ``name``, declared as what it is the gradient of."""
+    """``gradient`` renamed to ``name``, with the declared type of ``like``."""
     edit = op.cx.edit
     if gradient.producer() is None or gradient.is_graph_output() or not op.has_made(gradient):
         op.prefix = name
         gradient = op.Identity(gradient)
     edit.rename(gradient, name)
     if gradient.name != name:
-        raise UsageError(f"the model has a value {name!r} already, and the gradient is to be called so")
+        raise UsageError(f"the model already has a value {name!r}, the name of the gradient")
     if is_sequence(like, op.cx):
         gradient.type = op.cx.facts.type(like)
         return gradient

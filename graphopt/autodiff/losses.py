@@ -1,4 +1,4 @@
-"""Loss functions that are written into a model: ``cross_entropy:logits,labels`` and ``mse:a,b``."""
+"""Loss functions to add to a model: ``cross_entropy:logits,labels`` and ``mse:prediction,target``."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from graphopt.errors import UnsupportedModel, UsageError, unknown
 
 @dataclass(frozen=True)
 class Loss:
-    """A loss function of two values, as ``cross_entropy:logits,labels`` or ``mse:a,b``.
-
-    What ``target`` names becomes an input if the model has no such value.
+    """A loss function of two values, such as ``cross_entropy:logits,labels`` or ``mse:prediction,target``.
 
     Attributes:
-        function: ``cross_entropy``, the mean over all places of -log softmax(prediction)[target], where
-            target is whole numbers; or ``mse``, the mean of (prediction - target)².
-        prediction, target: names of values.
-        axis: of cross_entropy, the axis of classes. It has to be told where there are more than two.
-        ignore_index: of cross_entropy, a label that does not count.
+        function: ``cross_entropy``, the mean over all positions of -log softmax(prediction)[target], with
+            int32 or int64 labels [d0, …] without the class axis; or ``mse``, the mean of
+            (prediction - target)².
+        prediction: the name of a value.
+        target: the name of a value, or of an input to add if the model has no such value.
+        axis: the class axis of cross_entropy, required for more than two axes.
+        ignore_index: a label that cross_entropy excludes from the mean.
     """
 
     function: str
@@ -37,16 +37,16 @@ class Loss:
 
     @classmethod
     def is_meant(cls, text: str, model: ir.Model) -> bool:
-        """Whether ``text`` tells a loss function, rather than a value of ``model`` with such a name."""
+        """Whether ``text`` describes a loss function, rather than naming a value of ``model``."""
         own = [*model.graph.inputs, *(output for node in model.graph for output in node.outputs)]
         return text.partition(":")[0] in _LOSSES and ":" in text and all(value.name != text for value in own)
 
     @classmethod
     def parse(cls, text: str) -> Loss:
-        """The loss that ``text`` tells, as ``cross_entropy:logits,labels,axis=-1``.
+        """Parse text such as ``cross_entropy:logits,labels,axis=-1``.
 
         Raises:
-            UsageError: it tells none.
+            UsageError: the text describes no loss function.
         """
         function, _, rest = text.partition(":")
         if function not in _LOSSES:
@@ -60,7 +60,7 @@ class Loss:
             if key not in known:
                 raise unknown(f"setting of {function}", key, known, f"such as {example}")
             if not number.removeprefix("-").isdecimal():
-                raise UsageError(f"{key} is a whole number, not {number!r}", hint=f"such as {example}")
+                raise UsageError(f"{key} must be an integer, not {number!r}", hint=f"such as {example}")
             settings[key] = int(number)
         if len(names) != 2 or not all(names):
             raise UsageError(
@@ -69,18 +69,18 @@ class Loss:
         return cls(function, names[0], names[1], **settings)
 
     def __str__(self) -> str:
-        told = {"axis": self.axis, "ignore_index": self.ignore_index}
-        settings = "".join(f",{key}={number}" for key, number in told.items() if number is not None)
+        own = {"axis": self.axis, "ignore_index": self.ignore_index}
+        settings = "".join(f",{key}={number}" for key, number in own.items() if number is not None)
         return f"{self.function}:{self.prediction},{self.target}{settings}"
 
     def write(self, op: GraphBuilder, values: dict[str, ir.Value]) -> ir.Value:
-        """Write the loss at the end of the graph of ``op``; the value ``loss``, or a name like it.
+        """Append the loss to the graph of ``op``; returns it, a scalar.
 
         Args:
             values: the values of the graph by name.
 
         Raises:
-            UsageError: the prediction is no value of the graph.
+            UsageError: the prediction is no value of the graph, or the two values don't fit together.
             UnsupportedModel: its type or rank is unknown.
         """
         if self.prediction not in values:
@@ -101,7 +101,7 @@ def _mse(op: GraphBuilder, loss: Loss, a: ir.Value, b: ir.Value | None) -> ir.Va
             isinstance(d, int) and isinstance(e, int) and d != e for d, e in pairs
         ):
             dims = ["x".join(map(str, shape)) or "1" for shape in (one, other)]
-            raise UsageError(f"{a.name!r} has {dims[0]} elements and {b.name!r} {dims[1]}: no mse of these")
+            raise UsageError(f"mse needs equal shapes: {a.name!r} is {dims[0]} and {b.name!r} is {dims[1]}")
     difference = op.Sub(a, b)
     return op.ReduceMean(op.Mul(difference, difference), keepdims=0)
 
@@ -109,9 +109,7 @@ def _mse(op: GraphBuilder, loss: Loss, a: ir.Value, b: ir.Value | None) -> ir.Va
 def _cross_entropy(op: GraphBuilder, loss: Loss, logits: ir.Value, labels: ir.Value | None) -> ir.Value:
     shape = op.cx.shape(logits)
     if shape is None:
-        raise UnsupportedModel(
-            f"the rank of {logits.name!r} is unknown, of which cross_entropy is to be taken"
-        )
+        raise UnsupportedModel(f"cross_entropy needs the rank of {logits.name!r}, which is unknown")
     axis = _axis_of_classes(loss, len(shape))
     if labels is None:
         dims = declared_dims(op.cx, logits)
@@ -120,10 +118,10 @@ def _cross_entropy(op: GraphBuilder, loss: Loss, logits: ir.Value, labels: ir.Va
     dtype = op.cx.dtype(labels) or labels.dtype
     if dtype is not None and dtype not in (ir.DataType.INT64, ir.DataType.INT32):
         raise UsageError(
-            f"{loss.target!r} is {dtype.name.lower()}, and labels are whole numbers of 32 or 64 bits",
+            f"{loss.target!r} is {dtype.name.lower()}, and labels must be int32 or int64",
             hint="the prediction comes first, then the labels: cross_entropy:logits,labels",
         )
-    if axis == len(shape) - 1 and len(shape) != 2:  # no copy: all places are rows
+    if axis == len(shape) - 1 and len(shape) != 2:  # flattening all other axes takes no copy
         logits, labels = op.Flatten(logits, axis=axis), op.Reshape(labels, [-1])
     elif axis != 1:
         others = [place for place in range(len(shape)) if place != axis]
@@ -136,17 +134,17 @@ def _axis_of_classes(loss: Loss, rank: int) -> int:
     if axis is None:
         if rank > 2:
             raise UsageError(
-                f"{loss.prediction!r} has {rank} axes; along which are classes?",
+                f"{loss.prediction!r} has {rank} axes, and the class axis is not given",
                 hint=f"{loss},axis=-1 for the last, as in language models, axis=1 for channels of images",
             )
         axis = rank - 1
     if not -rank <= axis < rank:
-        raise UsageError(f"{loss.prediction!r} has {rank} axes, and classes are to be along axis {axis}")
+        raise UsageError(f"{loss.prediction!r} has {rank} axes: class axis {axis} is out of range")
     return axis % rank
 
 
 def declared_dims(cx: Context, value: ir.Value) -> list[int | str | None] | None:
-    """The dims of ``value`` as others may declare them: with the symbols of the model's own inputs."""
+    """The dims of ``value`` for a declaration: ints, symbols of the model's inputs, and ``None``."""
     if value.producer() is None and value.shape is not None:
         return [dim if isinstance(dim, int) else dim.value for dim in value.shape]
     shape = cx.shape(value)

@@ -1,9 +1,9 @@
-"""Minimum cuts of networks with whole capacities, exactly.
+"""Minimum cuts of networks with integer capacities, by the push-relabel algorithm.
 
-A. V. Goldberg and R. E. Tarjan, "A new approach to the maximum-flow problem" (1988): what has flowed into a
-node flows on towards the sink, from the highest nodes first, and nodes rise where it finds no way down. What
-comes from many nodes of a long chain flows on as one, where algorithms that look for ways one by one, such as
-Dinic's, take quadratic time. Python's ints hold any capacity, so that nothing is rounded.
+A. V. Goldberg and R. E. Tarjan, "A new approach to the maximum-flow problem" (1988), with highest-label
+selection, the gap heuristic and global relabelling. Flow from many nodes of a long chain is pushed on
+together; augmenting-path algorithms such as Dinic's take quadratic time there. Python's ints represent
+capacities exactly.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from array import array
 
 
 class Unbounded(Exception):
-    """Each way to cut the network cuts an edge that may not be cut."""
+    """Every cut contains an edge of unlimited capacity."""
 
 
 class Network:
-    """A network that grows by nodes and edges.
+    """A directed network, built node by node and edge by edge.
 
     >>> network = Network()
     >>> a, b, c = (network.node() for _ in range(3))
@@ -27,93 +27,94 @@ class Network:
     """
 
     def __init__(self) -> None:
-        self._onward: list[list[int]] = []  # by node, edges that leave it; edge ^ 1 is the way back
-        self._back: list[list[int]] = []  # by node, the ways back
+        self._onward: list[list[int]] = []  # by node, outgoing edges; edge ^ 1 is the residual edge
+        self._back: list[list[int]] = []  # by node, outgoing residual edges
         self._heads = array("q")
         self._capacities: list[int | None] = []
 
     def node(self) -> int:
-        """A new node; they are numbered from 0."""
+        """Add a node; returns its number, from 0."""
         self._onward.append([])
         self._back.append([])
         return len(self._onward) - 1
 
     def edge(self, tail: int, head: int, capacity: int | None = None) -> None:
-        """A new edge; without a capacity it may not be cut."""
+        """Add an edge; ``None`` is unlimited capacity."""
         self._onward[tail].append(len(self._heads))
         self._back[head].append(len(self._heads) + 1)
         self._heads.extend((head, tail))
         self._capacities += (capacity, 0)
 
     def cut(self, source: int, sink: int) -> tuple[int, list[bool]]:
-        """The least capacity that parts two nodes, and by node whether it is on the sink's side.
+        """The capacity of a minimum cut, and by node whether it is on the sink's side.
 
-        Of several least cuts it is the one next to the sink, which is unique: the order of nodes and edges
-        does not matter.
+        Of several minimum cuts, the one nearest to the sink; it is unique, so that the order of nodes and
+        edges does not matter.
 
         Raises:
-            Unbounded: edges that may not be cut lead all the way.
+            Unbounded: a path of edges with unlimited capacity leads from source to sink.
         """
-        endless = 1 + sum(capacity for capacity in self._capacities if capacity is not None)
-        left = [endless if capacity is None else capacity for capacity in self._capacities]
-        # flow rather goes on than back, or it would be handed to and fro
+        unlimited = 1 + sum(capacity for capacity in self._capacities if capacity is not None)
+        residual = [unlimited if capacity is None else capacity for capacity in self._capacities]
+        # forward edges first: otherwise flow would be pushed back and forth
         edges = [onward + back for onward, back in zip(self._onward, self._back, strict=True)]
-        flow = _Preflow(edges, self._heads, left, source, sink)
+        flow = _Preflow(edges, self._heads, residual, source, sink)
         flow.run()
         total = flow.excess[sink]
-        if total >= endless:
+        if total >= unlimited:
             raise Unbounded
-        # only what can't get on is left, so that what reaches the sink is the sink's side of the cut
+        # the sink's side: the nodes from which the sink can still be reached
         return total, [height < flow.top for height in flow.distances()]
 
 
 class _Preflow:
-    """Flow of which nodes may have got more than they gave.
+    """A preflow: nodes may receive more flow than they send.
 
     Attributes:
-        left: by edge, what more can flow there.
-        excess: by node, what it got and did not give.
-        heights: by node, at most its distance to the sink, in edges that are not full; flow falls by 1.
-        top: the height of nodes from where nothing reaches the sink.
+        residual: by edge, the residual capacity.
+        excess: by node, flow received minus flow sent.
+        heights: by node, a lower bound of its distance to the sink in the residual network, in edges; flow
+            is pushed to nodes one lower.
+        top: the height of nodes that can't reach the sink.
     """
 
     def __init__(
-        self, edges: list[list[int]], heads: array[int], left: list[int], source: int, sink: int
+        self, edges: list[list[int]], heads: array[int], residual: list[int], source: int, sink: int
     ) -> None:
-        self._edges, self._heads, self.left, self._sink = edges, heads, left, sink
+        self._edges, self._heads, self.residual, self._sink = edges, heads, residual, sink
         self.top = len(edges)
         self.excess = [0] * self.top
         for edge in edges[source]:
-            amount, left[edge] = left[edge], 0
-            left[edge ^ 1] += amount
+            amount, residual[edge] = residual[edge], 0
+            residual[edge ^ 1] += amount
             self.excess[heads[edge]] += amount
         self._source = source
         self._relabelled = 0
-        self._level()
+        self._relabel_all()
 
     def distances(self) -> list[int]:
-        """By node, the distance to the sink."""
+        """By node, the distance to the sink in the residual network, by breadth-first search."""
         found = [self.top] * self.top
         found[self._sink] = 0
-        rim = [self._sink]
-        while rim:
+        frontier = [self._sink]
+        while frontier:
             after = []
-            for node in rim:
+            for node in frontier:
                 distance = found[node] + 1
                 for edge in self._edges[node]:
                     tail = self._heads[edge]
-                    if self.left[edge ^ 1] and found[tail] == self.top and tail != self._source:
+                    if self.residual[edge ^ 1] and found[tail] == self.top and tail != self._source:
                         found[tail] = distance
                         after.append(tail)
-            rim = after
+            frontier = after
         return found
 
-    def _level(self) -> None:
-        """Let heights be true distances again."""
+    def _relabel_all(self) -> None:
+        """Global relabelling: set heights to the exact distances."""
         self.heights = heights = self.distances()
-        self._current = [0] * self.top  # by node, edges that lead down come no earlier
+        self._current = [0] * self.top  # by node, the first edge that may be admissible
         self._active: list[list[int]] = [[] for _ in range(self.top)]  # by height, nodes with excess
-        self._levels: list[list[int]] = [[] for _ in range(self.top)]  # by height, nodes that came there
+        self._levels: list[list[int]] = [[] for _ in range(self.top)]  # by height, nodes that had it
         self._count = [0] * (self.top + 1)
         for node, height in enumerate(heights):
             self._count[height] += 1
@@ -124,7 +125,7 @@ class _Preflow:
         self._highest = self.top - 1
 
     def run(self) -> None:
-        """Let all flow on that can."""
+        """Push flow until no node that can reach the sink has excess."""
         while self._highest > 0:
             active = self._active[self._highest]
             if not active:
@@ -135,11 +136,11 @@ class _Preflow:
                 self._discharge(node)
                 if self._relabelled > self.top:
                     self._relabelled = 0
-                    self._level()
+                    self._relabel_all()
 
     def _discharge(self, node: int) -> None:
-        """Let all that ``node`` has too much flow down, raising it if need be."""
-        edges, heads, left = self._edges[node], self._heads, self.left
+        """Push all excess of ``node`` to lower nodes, relabelling it if necessary."""
+        edges, heads, residual = self._edges[node], self._heads, self.residual
         excess, heights = self.excess, self.heights
         while excess[node]:
             below = heights[node] - 1
@@ -147,10 +148,10 @@ class _Preflow:
             while place < len(edges):
                 edge = edges[place]
                 head = heads[edge]
-                if left[edge] and heights[head] == below:
-                    amount = min(left[edge], excess[node])
-                    left[edge] -= amount
-                    left[edge ^ 1] += amount
+                if residual[edge] and heights[head] == below:
+                    amount = min(residual[edge], excess[node])
+                    residual[edge] -= amount
+                    residual[edge ^ 1] += amount
                     excess[node] -= amount
                     if not excess[head] and head != self._sink:
                         self._active[below].append(head)
@@ -161,20 +162,20 @@ class _Preflow:
                     place += 1
             self._current[node] = place
             if excess[node]:
-                self._raise(node)
+                self._relabel(node)
                 if heights[node] >= self.top:
                     return
 
-    def _raise(self, node: int) -> None:
-        """Raise ``node`` above the lowest node that flow can get to."""
+    def _relabel(self, node: int) -> None:
+        """Raise ``node`` to one above its lowest neighbour in the residual network."""
         heights, old = self.heights, self.heights[node]
         self._relabelled += 1
         self._count[old] -= 1
         found = min(
-            (heights[self._heads[edge]] + 1 for edge in self._edges[node] if self.left[edge]),
+            (heights[self._heads[edge]] + 1 for edge in self._edges[node] if self.residual[edge]),
             default=self.top,
         )
-        if not self._count[old]:  # nobody is there any more through whom those above could reach the sink
+        if not self._count[old]:  # a gap: nodes above it can't reach the sink
             found = self.top
             for height in range(old + 1, self.top):
                 if not self._count[height]:

@@ -1,4 +1,4 @@
-"""``node`` in a gradient function: the node that is differentiated, and what is known of it."""
+"""``node`` in a gradient rule: the primal node and what is known about it."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.registry import NoGradient, spelt
+from graphopt.autodiff.registry import NoGradient, qualified
 from graphopt.context import Context, Dim
 from graphopt.ops import traits
 
 
 class PrimalNode:
-    """A node of the forward graph, as gradient functions see it.
+    """A node of the primal graph, as gradient rules see it.
 
     Attributes:
         raw: the node itself.
-        cx: facts about values (``node.cx.shape(x)``), for those that need more than the shortcuts here.
-        inputs: what it reads; ``None`` for inputs that are left out.
-        outputs: what it computes.
-        captured: what its bodies read of the graphs around them.
+        cx: analyses (``node.cx.shape(x)``), for rules that need more than the shortcuts here.
+        inputs: the inputs; ``None`` for omitted ones.
+        outputs: the outputs.
+        captured: values of enclosing graphs that its bodies read.
     """
 
     def __init__(
         self,
         raw: ir.Node,
         cx: Context,
-        reached: Container[ir.Value],
-        needed: Container[ir.Value],
+        varied: Container[ir.Value],
+        useful: Container[ir.Value],
     ) -> None:
         self.raw = raw
         self.cx = cx
         self.inputs: tuple[ir.Value | None, ...] = tuple(raw.inputs)
         self.captured: tuple[ir.Value, ...] = tuple(ir.captured(raw)) if raw.attributes else ()
-        self._reached = reached
-        self._needed = needed
+        self._varied = varied
+        self._useful = useful
 
     @property
     def outputs(self) -> tuple[ir.Value, ...]:
-        """What the node computes, with outputs that were added on the way."""
+        """The outputs, including those added by :meth:`output`."""
         return tuple(self.raw.outputs)
 
     @property
@@ -60,7 +60,7 @@ class PrimalNode:
 
     @property
     def label(self) -> str:
-        """How the node is called in messages, and what names of nodes made for it begin with."""
+        """The node's name in messages, and the prefix of the names of nodes created for it."""
         return ir.label(self.raw)
 
     @property
@@ -69,41 +69,41 @@ class PrimalNode:
         return self.cx.version(self.raw)
 
     def input(self, index: int) -> ir.Value:
-        """An input that can't be left out.
+        """A required input.
 
         Raises:
-            NoGradient: it is left out.
+            NoGradient: it is omitted.
         """
         value = self.optional(index)
         if value is None:
-            raise self.refusal(f"input {index} is left out")
+            raise self.refusal(f"input {index} is omitted")
         return value
 
     def optional(self, index: int) -> ir.Value | None:
-        """An input, or ``None`` if it is left out."""
+        """An input, or ``None`` if it is omitted."""
         return self.inputs[index] if index < len(self.inputs) else None
 
     def output(self, index: int) -> ir.Value:
-        """An output, which the node gets if it lacks it, so that the gradient may read it."""
+        """An output, which is added to the node if it is missing."""
         if index >= len(self.raw.outputs) or not self.raw.outputs[index].name:
             self.cx.edit.give_output(self.raw, index)
         return self.raw.outputs[index]
 
     def needs_grad(self, index: int) -> bool:
-        """Whether the gradient of an input is asked for; work for others is thrown away."""
+        """Whether the gradient of an input is needed; rules skip expensive work for others."""
         value = self.optional(index)
-        return value is not None and value in self._reached
+        return value is not None and value in self._varied
 
     def needs_grad_of(self, value: ir.Value) -> bool:
-        """Whether the gradient of ``value``, such as one that a body captures, is asked for."""
-        return value in self._reached
+        """Whether the gradient of ``value``, such as a captured one, is needed."""
+        return value in self._varied
 
     def is_useful(self, value: ir.Value) -> bool:
-        """Whether what is differentiated depends on ``value``, whether or not it has a gradient."""
-        return value in self._needed
+        """Whether the differentiated outputs depend on ``value``, differentiably or not."""
+        return value in self._useful
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """An attribute as a Python value; else the standard's default; else ``default``."""
+        """An attribute as a Python value; by default the standard's default, otherwise ``default``."""
         found = self.raw.attributes.get(name)
         if found is not None and not found.is_ref():
             return tuple(found.value) if isinstance(found.value, list) else found.value
@@ -111,11 +111,11 @@ class PrimalNode:
         return default if standard is None else standard
 
     def constant(self, index: int) -> np.ndarray | None:
-        """The contents of an input that is constant; ``None`` if it is not, or left out."""
+        """The contents of a constant input; ``None`` if it is not constant, or omitted."""
         return self.cx.constant(self.optional(index))
 
     def ints(self, index: int) -> tuple[int, ...] | None:
-        """The contents of an input that is a small integer tensor and known; ``None`` if they are not."""
+        """The contents of a small integer input; ``None`` if they are unknown."""
         return self.cx.static_ints(self.optional(index))
 
     def shape(self, value: ir.Value) -> tuple[Dim, ...] | None:
@@ -123,7 +123,7 @@ class PrimalNode:
         return self.cx.shape(value)
 
     def rank(self, value: ir.Value) -> int:
-        """The number of dims of ``value``.
+        """The number of axes of ``value``.
 
         Raises:
             NoGradient: it is unknown.
@@ -144,21 +144,21 @@ class PrimalNode:
             raise self.unknown("element type", value, self.cx.dtype)
         return dtype
 
-    def unknown(self, what: str, value: ir.Value, known: Callable[[ir.Value], object]) -> NoGradient:
-        """The refusal for want of the rank or element type of ``value``, which names where it is lost.
+    def unknown(self, what: str, value: ir.Value, lookup: Callable[[ir.Value], object]) -> NoGradient:
+        """The refusal for a value of unknown rank or element type, naming the first operator to lose it.
 
         Args:
-            known: tells it of any value, or ``None``.
+            lookup: returns the rank or element type of a value, or ``None``.
         """
-        maker = value.producer()
-        while maker is not None:
-            before = next((x for x in maker.inputs if x is not None and known(x) is None), None)
+        producer = value.producer()
+        while producer is not None:
+            before = next((x for x in producer.inputs if x is not None and lookup(x) is None), None)
             if before is None:
                 break
-            value, maker = before, before.producer()
-        of = "" if maker is None else f", which {spelt(maker.domain, maker.op_type)} computes,"
+            value, producer = before, before.producer()
+        of = "" if producer is None else f", the result of {qualified(producer.domain, producer.op_type)},"
         return self.refusal(f"the {what} of {value.name!r}{of} is unknown")
 
     def refusal(self, reason: str, *, hint: str | None = None) -> NoGradient:
-        """To be raised where the gradient is asked for and can't be told: ``raise node.refusal("…")``."""
-        return NoGradient(spelt(self.raw.domain, self.raw.op_type), self.label, reason, hint=hint)
+        """An exception for a gradient that can't be computed: ``raise node.refusal("…")``."""
+        return NoGradient(qualified(self.raw.domain, self.raw.op_type), self.label, reason, hint=hint)

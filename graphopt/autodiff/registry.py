@@ -1,4 +1,4 @@
-"""``@gradient``: what an operator's gradient is, and which operators have none.
+"""Declare and find gradient rules.
 
 >>> @gradient("Mul", broadcasts=True)                                  # doctest: +SKIP
 ... def mul(op, node, dy):
@@ -13,18 +13,19 @@ import pkgutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
+from types import ModuleType
 from typing import Any
 
 from graphopt import ir
 from graphopt.errors import UnsupportedModel
 from graphopt.util.extensions import extensions
 
-#: The package that is walked.
+#: The package whose modules declare gradient rules.
 _PACKAGE = "graphopt.autodiff.rules"
 
 
 class NeedsOpset(Exception):
-    """A gradient is written with operators of a newer opset, to which the model is converted first."""
+    """A gradient uses operators of a newer opset, to which the model has to be converted first."""
 
     def __init__(self, version: int) -> None:
         super().__init__(f"opset {version} is needed")
@@ -32,16 +33,16 @@ class NeedsOpset(Exception):
 
 
 class IncompleteGradient(UserWarning):
-    """Gradients leave out what an operator on the way does to numbers, and may differ from true slopes."""
+    """A gradient ignores part of an operator's dependence on its inputs and may be wrong."""
 
 
 class NoGradient(UnsupportedModel):
-    """A gradient that was asked for leads through an operator that has none.
+    """A requested gradient depends on an operator without a gradient.
 
     Attributes:
-        op: the operator, with its domain if that is not the standard's.
+        op: the operator, with its domain unless that is the standard's.
         node: the name of the node.
-        reason: why, in a few words.
+        reason: a short reason.
     """
 
     def __init__(self, op: str, node: str, reason: str, *, hint: str | None = None) -> None:
@@ -52,7 +53,7 @@ class NoGradient(UnsupportedModel):
 
 
 class UnknownType(UnsupportedModel):
-    """An element type that a gradient needs is unknown."""
+    """A gradient requires an element type that is unknown."""
 
     def __init__(self, value: ir.Value) -> None:
         super().__init__(f"no gradient: the element type of {value.name!r} is unknown")
@@ -61,13 +62,13 @@ class UnknownType(UnsupportedModel):
 
 @dataclass(frozen=True)
 class StoppedGradient:
-    """A node on the way that lets no gradient through, or only a part of it.
+    """An active node through which no gradient flows, or only part of one.
 
     Attributes:
         op: the operator.
-        node: the node.
-        reason: why, in a few words.
-        partly: whether a part flows through it, so that gradients are incomplete.
+        node: the name of the node.
+        reason: a short reason.
+        partly: whether part of the gradient flows, so that gradients are incomplete.
     """
 
     op: str
@@ -78,16 +79,17 @@ class StoppedGradient:
 
 @dataclass(frozen=True)
 class Gradient:
-    """The gradient of some operators.
+    """The gradient rule of one or more operators: a vector-Jacobian product.
 
     Attributes:
-        ops: the operators, as ``Mul`` or ``com.microsoft::Gelu``.
-        function: takes ``op``, which writes nodes, the forward ``node`` and the gradients of its outputs
-            (``None`` for those that are zero). Returns the gradients of its inputs in their order (those
-            left out, and ``None``, are zero), or of any values that it or its bodies read, as a mapping.
-        since, before: the opset versions of the operator's domain for which it holds.
-        broadcasts: the function's results are of the output's shape, and the inputs broadcast to that:
-            what was broadcast is summed up again.
+        ops: the operators, such as ``Mul`` or ``com.microsoft::Gelu``.
+        function: called with ``op``, a :class:`graphopt.autodiff.builder.GraphBuilder`, the primal ``node``
+            and the cotangent of each of its outputs (``None`` for zero). Returns the cotangents of the
+            inputs in order (``None`` and omitted ones are zero), or a mapping from values that the node or
+            its bodies read to their cotangents.
+        since, before: the range of opset versions of the operator's domain, ``before`` excluded.
+        broadcasts: the inputs broadcast to the shape of the output and the results have that shape; they are
+            then summed over the broadcast axes.
     """
 
     ops: tuple[str, ...]
@@ -108,12 +110,12 @@ class Gradient:
 
 @dataclass(frozen=True)
 class NonDifferentiable:
-    """Operators through which no gradient flows: it is zero, or nobody asks for it.
+    """Operators whose gradient is zero or undefined.
 
     Attributes:
         ops: the operators.
-        because: why, in a few words.
-        quiet: nobody would expect a gradient, so that it is not worth a remark.
+        reason: a short reason.
+        quiet: no gradient is expected, so that none is reported as stopped.
     """
 
     ops: tuple[str, ...]
@@ -121,14 +123,14 @@ class NonDifferentiable:
     quiet: bool = False
 
     def holds_for(self, version: int) -> bool:
-        """Whether this holds at opset ``version``."""
+        """Whether this holds at opset ``version``: always."""
         return True
 
 
 def gradient(
     *ops: str, since: int = 1, before: int | None = None, broadcasts: bool = False
 ) -> Callable[[Callable[..., Any]], Gradient]:
-    """Declare a function to be the gradient of ``ops``; see :class:`Gradient`."""
+    """Declare a function as the gradient rule of ``ops``; see :class:`Gradient`."""
 
     def declare(function: Callable[..., Any]) -> Gradient:
         return Gradient(ops, function, since, before, broadcasts)
@@ -137,15 +139,15 @@ def gradient(
 
 
 def non_differentiable(*ops: str, reason: str, quiet: bool = False) -> NonDifferentiable:
-    """Declare that no gradient flows through ``ops``; the result has to be a name of the module."""
+    """Declare that no gradient flows through ``ops``; assign the result to a name of the module."""
     return NonDifferentiable(ops, reason, quiet)
 
 
 @cache
 def all_gradients() -> dict[str, tuple[Gradient | NonDifferentiable, ...]]:
-    """By family, what is known of operators; what other packages add comes last.
+    """All declarations by family (module name), those of other packages last.
 
-    They name modules as entry points of the group ``graphopt.gradients``.
+    Other packages register modules as entry points of the group ``graphopt.gradients``.
     """
     package = importlib.import_module(_PACKAGE)
     found: dict[str, tuple[Gradient | NonDifferentiable, ...]] = {}
@@ -157,7 +159,7 @@ def all_gradients() -> dict[str, tuple[Gradient | NonDifferentiable, ...]]:
     return found
 
 
-def _declared(module: Any) -> Iterator[Gradient | NonDifferentiable]:
+def _declared(module: ModuleType) -> Iterator[Gradient | NonDifferentiable]:
     for item in vars(module).values():
         own = isinstance(item, Gradient) and item.function.__module__ == module.__name__
         if own or isinstance(item, NonDifferentiable):
@@ -165,15 +167,15 @@ def _declared(module: Any) -> Iterator[Gradient | NonDifferentiable]:
 
 
 def find(domain: str, op_type: str, version: int) -> Gradient | NonDifferentiable | None:
-    """What is known of an operator's gradient at opset ``version`` of its domain."""
-    for item in _by_operator().get(spelt(domain, op_type), ()):
+    """The declaration for an operator at opset ``version`` of its domain, if there is one."""
+    for item in _by_operator().get(qualified(domain, op_type), ()):
         if item.holds_for(version):
             return item
     return None
 
 
-def spelt(domain: str, op_type: str) -> str:
-    """An operator as gradients name it."""
+def qualified(domain: str, op_type: str) -> str:
+    """The operator as rules name it: ``Mul``, or ``com.microsoft::Gelu`` outside the standard domain."""
     return f"{domain}::{op_type}" if domain else op_type
 
 

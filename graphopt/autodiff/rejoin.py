@@ -1,4 +1,4 @@
-"""Both models of a split as one again, for those who compare it with the joint graph."""
+"""Join the two models of a split again, to compare them with the joint graph."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from graphopt.autodiff.split import Split
 
 
 def rejoin(found: Split) -> ir.Model:
-    """What runs the forward model, and then the backward model; called like the joint graph."""
+    """A model that runs the forward and then the backward model, with the signature of the joint graph."""
     model = ir.clone(found.forward)
     edit, graph = ir.Editor(model), model.graph
     forward = {value.name: value for value in (*graph.outputs, *graph.inputs)}
     copier = ir.Copier(value_name=edit.fresh_name, node_name=edit.fresh_node_name)
     for value in found.backward.graph.inputs:
         known = forward.get(value.name)
-        if known is None:  # a gradient of an output
+        if known is None:  # a cotangent
             assert value.name is not None and value.dtype is not None
             dims = None if value.shape is None else list(value.shape)
             known = edit.add_input(value.name, value.dtype, dims)

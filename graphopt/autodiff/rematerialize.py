@@ -1,4 +1,4 @@
-"""What a backward pass may compute again, and what that takes."""
+"""Rematerialization: which nodes the backward pass may recompute, and at what cost."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ from graphopt.context import Context
 from graphopt.errors import unknown
 from graphopt.ops import traits
 
-#: Bytes of a value of which nothing is known.
+#: Assumed size of a value of unknown type and shape, in bytes.
 _UNKNOWN = 4 * TYPICAL * TYPICAL
-#: What starting a node takes, as bytes that could be moved meanwhile.
-_START = 4096
+#: Overhead of a node, in bytes of memory traffic that take as long.
+_OVERHEAD = 4096
 _CONTROL_FLOW = ("If", "Loop", "Scan", "SequenceMap")
-#: Parts of the names of other vendors' operators that do most of a model's arithmetic.
-_HEAVY_WORDS = ("Attention", "Conv", "Gemm", "LSTM", "MatMul", "MoE")
+#: Parts of the names of compute-bound operators outside the standard domain.
+_COMPUTE_BOUND_WORDS = ("Attention", "Conv", "Gemm", "LSTM", "MatMul", "MoE")
 
 
 def recompute_obstacle(node: ir.Node, cx: Context) -> str | None:
-    """Why ``node`` is computed once and never again; ``None`` if it may be.
+    """The reason why ``node`` can't be recomputed; ``None`` if it can.
 
-    BatchNormalization in training gives the same result for the same batch; its copy gets running
-    statistics of its own, which nobody reads.
+    BatchNormalization in training mode gives the same result for the same batch; the recomputed node updates
+    unused running statistics of its own.
     """
     if is_training(node):
         scale, mean = node.inputs[1], node.inputs[3]
         same = scale is not None and mean is not None and cx.dtype(scale) == cx.dtype(mean) is not None
-        return None if same else "its running statistics are of another type than its scale"
+        return None if same else "its running statistics have another type than its scale"
     if node.domain == "" and node.op_type in _CONTROL_FLOW:
         return "it is control flow"
     if not cx.is_deterministic(node):
-        return "it may not give the same again"
+        return "it is not deterministic"
     return None
 
 
 def is_compute_bound(node: ir.Node) -> bool:
-    """Whether ``node`` does so much arithmetic that its result is rather saved."""
+    """Whether arithmetic dominates the run time of ``node``, so that its results are preferably saved."""
     if node.domain == "":
         return node.op_type in traits.COMPUTE_BOUND
-    return any(word in node.op_type for word in _HEAVY_WORDS)
+    return any(word in node.op_type for word in _COMPUTE_BOUND_WORDS)
 
 
 class Estimates:
-    """Sizes of values and costs of nodes, where dynamic dims have a size that is given or assumed.
+    """Estimated sizes of values and costs of nodes, for given or assumed sizes of dynamic dims.
 
     Args:
-        dims: sizes of dims, by the names that the model gives them.
+        dims: sizes of dynamic dims by name.
 
     Attributes:
-        assumed: the sizes of all other dims that were met and have a name in the model.
+        assumed: the assumed sizes of the other named dims that estimates depended on.
 
     Raises:
         UsageError: no input of the model has a dim of that name.
@@ -74,25 +74,25 @@ class Estimates:
                 raise unknown("dynamic dim", name, known)
 
     def bytes(self, value: ir.Value) -> int:
-        """The size of ``value``."""
-        told = self._cx.facts.nbytes(value)
-        size = self._number(told)
-        # sizes that are assumed one by one may come to nothing together, as the end and start of a slice do
-        return _UNKNOWN if size is None or (size == 0 and not isinstance(told, int)) else size
+        """The size of ``value``, in bytes."""
+        symbolic = self._cx.facts.nbytes(value)
+        size = self._number(symbolic)
+        # independently assumed sizes may cancel, such as the start and end of a slice
+        return _UNKNOWN if size is None or (size == 0 and not isinstance(symbolic, int)) else size
 
     def flops(self, node: ir.Node) -> int:
-        """Operations of a run of ``node``; 0 where they are not known."""
+        """The floating-point operations of ``node``; 0 if unknown."""
         cost = cost_of(node, self._cx)
         return 0 if cost is None else self._number(cost.flops) or 0
 
     def cost(self, node: ir.Node) -> int:
-        """What a run of ``node`` takes, as bytes that are moved in that time."""
+        """The cost of ``node``, in bytes of memory traffic; an operation counts as one byte."""
         cost = cost_of(node, self._cx)
         if cost is None:
-            return _START + sum(self.bytes(value) for value in node.outputs)
+            return _OVERHEAD + sum(self.bytes(value) for value in node.outputs)
         views = node.domain == "" and node.op_type in (*traits.RESHAPES, "Identity", "Shape", "Size")
         moved = 0 if views else self._number(cost.bytes) or 0
-        return _START + moved + (self._number(cost.flops) or 0)
+        return _OVERHEAD + moved + (self._number(cost.flops) or 0)
 
     def _number(self, dim: Dim | None) -> int | None:
         if dim is None or isinstance(dim, int):

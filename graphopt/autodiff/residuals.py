@@ -1,11 +1,11 @@
-"""Which values the forward pass saves for the backward pass: a minimum cut.
+"""Select the residuals, the values that the forward pass saves for the backward pass, by a minimum cut.
 
-As in PyTorch's min_cut_rematerialization_partition, the network has an edge for each forward value, whose
-capacity is the value's bytes; an edge that may not be cut from each operand of a node to what the node
-computes; and such edges to the sink from what the backward pass reads. Where PyTorch weighs bytes by their
-distance from the backward pass and bars what takes long, here a node costs what it costs: the source leads to
-it by an edge of the weighed cost of computing it again, which may not be cut where that is not allowed. So
-the least cut is the least sum of bytes saved and work done twice.
+As in PyTorch's ``min_cut_rematerialization_partition``, the network has an edge for each forward value, with
+its bytes as capacity, and edges of unlimited capacity from the operands of a node to its results and from the
+values that the backward pass reads to the sink. PyTorch weighs bytes by their distance from the backward pass
+and forbids recomputing expensive operators. Here an edge leads from the source to each node, with the
+weighted cost of recomputing it as capacity, or an unlimited one if it can't be recomputed. A minimum cut thus
+minimizes the sum of saved bytes and recomputed work.
 """
 
 from __future__ import annotations
@@ -18,23 +18,24 @@ from graphopt.autodiff.rematerialize import Estimates, is_compute_bound, recompu
 from graphopt.context import Context
 from graphopt.errors import UnsupportedModel
 
-#: Work counts 2 ** -halvings as much as bytes that are saved, by default ...
-HALVINGS = 4
-#: ... and at least.
-_MOST_HALVINGS = 40
-#: Of what is read of these, only the sizes are handed over.
+#: Default discount: recomputed work is weighted by 2**-DISCOUNT relative to saved bytes.
+DISCOUNT = 4
+#: Largest discount.
+_MAX_DISCOUNT = 40
+#: Operators that read only the shape of a value.
 _SIZES = ("Shape", "Size")
 
 
 class JointPartition:
-    """The nodes of a joint graph, by where they have to run.
+    """The nodes of a joint graph, by the pass that has to run them.
 
     Attributes:
-        nodes: all of them, in order.
-        reads: what each reads, its bodies included.
-        backward: those that depend on gradients that are given, or make an output that is a gradient.
-        forward: those that the other outputs depend on. What is neither may run in either pass.
-        wanted: what backward nodes read that others make, but for constants.
+        nodes: all nodes, in order.
+        reads: the values that each node and its bodies read.
+        backward: nodes that depend on cotangents or compute a gradient output.
+        forward: nodes that the other outputs depend on. Nodes in neither may run in either pass.
+        outputs: the outputs that are not gradients.
+        crossing: non-constant values that backward nodes read from other nodes.
     """
 
     def __init__(self, graph: ir.Graph, cotangents: Iterable[str], gradients: Iterable[str]) -> None:
@@ -47,31 +48,31 @@ class JointPartition:
         carried = {value: None for node in self.backward for value in node.outputs}
         self.outputs = [value for value in graph.outputs if value.name not in names]
         self.forward = self.needed(self.outputs)
-        self.wanted = dict.fromkeys(
+        self.crossing = dict.fromkeys(
             value
             for node in self.backward
             for value in self.reads[node]
-            if value not in carried and not is_at_hand(value)
+            if value not in carried and not is_available(value)
         )
 
     def needed(
         self, values: Iterable[ir.Value], given: dict[ir.Value, None] | None = None
     ) -> dict[ir.Node, None]:
-        """The nodes that ``values`` depend on, where those in ``given`` are at hand."""
+        """The nodes that ``values`` depend on, if the values in ``given`` are available."""
         given = given or {}
         found: dict[ir.Node, None] = {}
         pending = list(values)
         while pending:
             value = pending.pop()
             node = value.producer()
-            if node is not None and node not in found and value not in given and not is_at_hand(value):
+            if node is not None and node not in found and value not in given and not is_available(value):
                 found[node] = None
                 pending.extend(self.reads[node])
         return found
 
 
 def dependents(graph: ir.Graph, names: Iterable[str]) -> dict[ir.Node, None]:
-    """The nodes that depend on the inputs called ``names``."""
+    """The nodes that depend on the inputs ``names``."""
     given = frozenset(names)
     carried = {value: None for value in graph.inputs if value.name in given}
     found: dict[ir.Node, None] = {}
@@ -82,106 +83,106 @@ def dependents(graph: ir.Graph, names: Iterable[str]) -> dict[ir.Node, None]:
     return found
 
 
-def is_at_hand(value: ir.Value) -> bool:
-    """Whether both passes have ``value`` anyway: it is an input of the model, or constant."""
+def is_available(value: ir.Value) -> bool:
+    """Whether both passes have ``value`` without saving it: it is an input of the model, or constant."""
     return value.producer() is None or ir.constant_of(value) is not None
 
 
-def all_residuals(sides: JointPartition) -> list[ir.Value]:
-    """All forward values that are read in the backward pass, if that computes nothing again.
+def all_residuals(joint: JointPartition) -> list[ir.Value]:
+    """The residuals if the backward pass recomputes nothing.
 
-    Of what is read for its sizes alone, only these count.
+    A value of which only the shape is read counts as its shape.
     """
-    early = dict(sides.forward)
-    for node in sides.nodes:
-        if node.op_type in _SIZES and not node.domain and node not in sides.backward:
-            early |= sides.needed(node.outputs)
-    late = sides.needed(sides.wanted, {value: None for node in early for value in node.outputs})
-    read = [value for node in (*late, *sides.backward) for value in sides.reads[node]]
-    found = {value: None for value in read if value.producer() in early and not is_at_hand(value)}
-    return [value for node in sides.nodes for value in node.outputs if value in found]
+    early = dict(joint.forward)
+    for node in joint.nodes:
+        if node.op_type in _SIZES and not node.domain and node not in joint.backward:
+            early |= joint.needed(node.outputs)
+    late = joint.needed(joint.crossing, {value: None for node in early for value in node.outputs})
+    read = [value for node in (*late, *joint.backward) for value in joint.reads[node]]
+    found = {value: None for value in read if value.producer() in early and not is_available(value)}
+    return [value for node in joint.nodes for value in node.outputs if value in found]
 
 
 class ResidualSelection:
-    """Chooses what to save.
+    """Selects residuals.
 
     Args:
-        banned: values that are never handed over.
+        banned: values that can't be residuals.
     """
 
     def __init__(
-        self, sides: JointPartition, estimates: Estimates, cx: Context, banned: Iterable[ir.Value]
+        self, joint: JointPartition, estimates: Estimates, cx: Context, banned: Iterable[ir.Value]
     ) -> None:
-        self._sides = sides
+        self._joint = joint
         self._banned = dict.fromkeys(banned)
-        needed = sides.needed(sides.wanted)
-        self._nodes = [node for node in sides.nodes if node in needed]
-        self._free = frozenset(sides.outputs)
+        needed = joint.needed(joint.crossing)
+        self._nodes = [node for node in joint.nodes if node in needed]
+        self._free = frozenset(joint.outputs)
         self._bytes = {out: self.size(out, estimates) for node in self._nodes for out in node.outputs}
-        self._once = {node: None for node in self._nodes if self._is_bound(node, cx)}
+        self._once = {node: None for node in self._nodes if self._runs_once(node, cx)}
         self._costs = {
-            node: max(estimates.cost(node), 1) if node in sides.forward else 0 for node in self._nodes
+            node: max(estimates.cost(node), 1) if node in joint.forward else 0 for node in self._nodes
         }
 
-    def _is_bound(self, node: ir.Node, cx: Context) -> bool:
-        """Whether ``node`` may run once only, and does so in the forward pass."""
-        return (
-            recompute_obstacle(node, cx) is not None
-            if node in self._sides.forward
-            else not cx.is_deterministic(node)
-        )
+    def _runs_once(self, node: ir.Node, cx: Context) -> bool:
+        """Whether ``node`` has to run exactly once, in the forward pass."""
+        if node in self._joint.forward:
+            return recompute_obstacle(node, cx) is not None
+        return not cx.is_deterministic(node)
 
     def size(self, value: ir.Value, estimates: Estimates) -> int:
-        """The bytes of ``value``; nothing for what the model returns, which is there anyway."""
+        """The bytes that saving ``value`` takes: none for outputs of the model."""
         return 0 if value in self._free else max(estimates.bytes(value), 1)
 
-    def least(self, halvings: int = HALVINGS, *, heavy: bool = False) -> list[ir.Value]:
-        """What to save where work counts 2 ** -halvings as much as bytes.
+    def minimum(self, discount: int = DISCOUNT, *, compute_bound: bool = False) -> list[ir.Value]:
+        """The residuals of a minimum cut, with recomputed work weighted by 2**-discount.
 
         Args:
-            heavy: let operators that do much arithmetic be computed again, too.
+            compute_bound: whether compute-bound operators may be recomputed.
 
         Raises:
-            UnsupportedModel: something can neither be handed over nor be computed again.
+            UnsupportedModel: some value can neither be saved nor recomputed.
         """
         network = Network()
         source, sink = network.node(), network.node()
         ends: dict[ir.Value, tuple[int, int]] = {}
         for node in self._nodes:
             place = network.node()
-            once = node in self._once or (not heavy and self._costs[node] > 0 and is_compute_bound(node))
-            cost = self._costs[node] << (_MOST_HALVINGS - halvings)
+            once = node in self._once or (
+                not compute_bound and self._costs[node] > 0 and is_compute_bound(node)
+            )
+            cost = self._costs[node] << (_MAX_DISCOUNT - discount)
             if once or cost:
                 network.edge(source, place, None if once else cost)
-            for value in self._sides.reads[node]:
+            for value in self._joint.reads[node]:
                 if value in ends:
                     network.edge(ends[value][1], place)
             for value in node.outputs:
-                made, handed = ends[value] = network.node(), network.node()
-                network.edge(place, made)
-                size = None if value in self._banned else self._bytes[value] << _MOST_HALVINGS
-                network.edge(made, handed, size)
-                if value in self._sides.wanted:
-                    network.edge(handed, sink)
+                computed, saved = ends[value] = network.node(), network.node()
+                network.edge(place, computed)
+                size = None if value in self._banned else self._bytes[value] << _MAX_DISCOUNT
+                network.edge(computed, saved, size)
+                if value in self._joint.crossing:
+                    network.edge(saved, sink)
         try:
             _, late = network.cut(source, sink)
         except Unbounded:
             raise UnsupportedModel(
-                "the model can't be split: a value of unknown type can't be handed to the backward pass"
+                "the model can't be split: a value of unknown type can't be passed to the backward pass"
             ) from None
-        return [value for value, (made, handed) in ends.items() if late[handed] and not late[made]]
+        return [value for value, (computed, saved) in ends.items() if late[saved] and not late[computed]]
 
-    def within(self, most: float) -> list[ir.Value]:
-        """What to save where that may take ``most`` bytes, with little work; the least if all is more."""
-        for heavy, low in ((False, HALVINGS), (True, 0)):
-            high = _MOST_HALVINGS
-            found = self.least(high, heavy=heavy)
-            if self.total(found) > most:
+    def within(self, budget: float) -> list[ir.Value]:
+        """Residuals of at most ``budget`` bytes, with little recomputed work; otherwise the smallest."""
+        for compute_bound, low in ((False, DISCOUNT), (True, 0)):
+            high = _MAX_DISCOUNT
+            found = self.minimum(high, compute_bound=compute_bound)
+            if self.total(found) > budget:
                 continue
-            while low < high:  # bytes fall as work counts less
+            while low < high:  # bytes fall as the discount grows
                 middle = (low + high) // 2
-                tried = self.least(middle, heavy=heavy)
-                if self.total(tried) > most:
+                tried = self.minimum(middle, compute_bound=compute_bound)
+                if self.total(tried) > budget:
                     low = middle + 1
                 else:
                     high, found = middle, tried

@@ -1,10 +1,10 @@
-"""Reverse mode: from gradients of what a graph computes to gradients of what it is computed from.
+"""Reverse mode: propagate cotangents from the outputs of a graph to the values it depends on.
 
-The graph is walked three times, without recursion: up from the outputs for what they need, down from
-what gradients are asked of for what depends on it, and up again through the nodes that are both, which
-writes nodes at the end of the graph. A gradient that is zero is the absence of one: no tensor and no
-node stands for it. Nothing of the forward graph is computed again, and nothing in it changes, but that
-a node may give a further output.
+Three linear walks without recursion: backwards for the *useful* values, which outputs depend on; forwards for
+the *varied* values, which depend on the differentiated inputs; and backwards through the *active* nodes,
+which are both, applying their gradient rules. New nodes are appended to the graph. A zero cotangent is
+represented by ``None``, without a tensor or node. The primal nodes are neither recomputed nor changed, except
+that one may gain an output.
 """
 
 from __future__ import annotations
@@ -14,22 +14,28 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from graphopt import ir
-from graphopt.autodiff import registry as known
+from graphopt.autodiff import registry
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import Gradient, NoGradient, NonDifferentiable, StoppedGradient, UnknownType
+from graphopt.autodiff.registry import (
+    Gradient,
+    NoGradient,
+    NonDifferentiable,
+    StoppedGradient,
+    UnknownType,
+)
 from graphopt.context import Context
 from graphopt.opset import convert
 from graphopt.parameters.selection import FLOATS
 
 
 @dataclass
-class Walk:
-    """What :func:`backward` found.
+class Backward:
+    """The result of :func:`backward`.
 
     Attributes:
-        gradients: by value, its gradient; those that are zero are absent.
-        stopped: nodes on the way that let no gradient through, or only a part of it.
+        gradients: the gradient of each value, zero ones omitted.
+        stopped: active nodes through which no gradient flows, or only part of one.
     """
 
     gradients: dict[ir.Value, ir.Value] = field(default_factory=dict)
@@ -37,7 +43,7 @@ class Walk:
 
 
 def is_real(value: ir.Value, cx: Context) -> bool:
-    """Whether ``value`` may have a gradient: a tensor of floating-point numbers, or of unknown type."""
+    """Whether ``value`` may have a gradient: a floating-point tensor, or one of unknown type."""
     dtype = cx.dtype(value)
     if dtype is not None:
         return dtype in FLOATS
@@ -46,112 +52,115 @@ def is_real(value: ir.Value, cx: Context) -> bool:
 
 
 def backward(
-    op: GraphBuilder, graph: ir.Graph, given: Mapping[ir.Value, ir.Value], wrt: Iterable[ir.Value]
-) -> Walk:
-    """The gradients of ``wrt``, for gradients ``given`` of some values of ``graph``.
+    op: GraphBuilder, graph: ir.Graph, cotangents: Mapping[ir.Value, ir.Value], wrt: Iterable[ir.Value]
+) -> Backward:
+    """The gradients of ``wrt``, given the cotangents of some values of ``graph``.
 
     Args:
-        op: writes the nodes, at the end of ``graph`` or in a graph that sees all of its values.
-        graph: the main graph or a body. Its nodes as they are when this is called are walked.
-        given: by value of ``graph``, its gradient, of the same shape and element type.
-        wrt: inputs, initializers or inner values of ``graph``, or outer values that it reads.
+        op: appends nodes to ``graph``, or to a graph in whose scope it is.
+        graph: the main graph or a body; nodes added during the walk are not visited.
+        cotangents: by value of ``graph``, its cotangent, of the same shape and element type.
+        wrt: inputs, initializers or intermediate values of ``graph``, or values that it captures.
 
     Raises:
-        NoGradient: a gradient leads through an operator without one.
-        NeedsOpset: it takes a newer opset.
+        NoGradient: an active node has no gradient.
+        NeedsOpset: a gradient rule requires a newer opset.
     """
-    walk = _walk(op, list(graph), given, wrt)
-    walk.stopped += op.stopped
+    found = _backward(op, list(graph), cotangents, wrt)
+    found.stopped += op.stopped
     op.prefix = "grad"
-    return walk
+    return found
 
 
-def _walk(
-    op: GraphBuilder, nodes: Sequence[ir.Node], given: Mapping[ir.Value, ir.Value], wrt: Iterable[ir.Value]
-) -> Walk:
+def _backward(
+    op: GraphBuilder,
+    nodes: Sequence[ir.Node],
+    cotangents: Mapping[ir.Value, ir.Value],
+    wrt: Iterable[ir.Value],
+) -> Backward:
     cx = op.cx
     wrt = list(dict.fromkeys(wrt))
-    walk = Walk()
-    reached = dict.fromkeys(wrt)
-    needed = dict.fromkeys(given)
-    way = _between(nodes, needed, reached, walk, cx)
-    sums = _Sums(op, given)
-    for node, rule in reversed(way):
-        cotangents = [sums.total(output) for output in node.outputs]
-        if all(dy is None for dy in cotangents):
+    found = Backward()
+    varied, useful = dict.fromkeys(wrt), dict.fromkeys(cotangents)
+    active = _active_nodes(nodes, useful, varied, found, cx)
+    accumulated = _Cotangents(op, cotangents)
+    for node, rule in reversed(active):
+        own = [accumulated.total(output) for output in node.outputs]
+        if all(dy is None for dy in own):
             continue
-        forward = PrimalNode(node, cx, reached, needed)
-        op.prefix = f"{forward.label}_grad"
-        for value, dx in _gradients(op, forward, rule, cotangents):
-            sums.add(value, dx)
+        primal = PrimalNode(node, cx, varied, useful)
+        op.prefix = f"{primal.label}_grad"
+        for value, dx in _apply_rule(op, primal, rule, own):
+            accumulated.add(value, dx)
     for value in wrt:
-        total = sums.total(value)
+        total = accumulated.total(value)
         if total is not None:
-            walk.gradients[value] = total
-    return walk
+            found.gradients[value] = total
+    return found
 
 
-def _between(
+def _active_nodes(
     nodes: Sequence[ir.Node],
-    needed: dict[ir.Value, None],
-    reached: dict[ir.Value, None],
-    walk: Walk,
+    useful: dict[ir.Value, None],
+    varied: dict[ir.Value, None],
+    found: Backward,
     cx: Context,
 ) -> list[tuple[ir.Node, Gradient | None]]:
-    """The nodes from ``reached`` to ``needed``, with their gradients.
+    """The nodes between ``varied`` and ``useful`` values, with their rules.
 
-    ``reached`` grows by what they compute, ``needed`` by what they read.
+    Adds the inputs of useful nodes to ``useful`` and the outputs of active nodes to ``varied``.
     """
-    needing = []
+    useful_nodes = []
     for node in reversed(nodes):
-        if any(output in needed for output in node.outputs):
-            needing.append(node)
-            needed.update(dict.fromkeys(ir.reads(node)))
-    way: list[tuple[ir.Node, Gradient | None]] = []
-    for node in reversed(needing):
-        if not any(value in reached for value in ir.reads(node)):
+        if any(output in useful for output in node.outputs):
+            useful_nodes.append(node)
+            useful.update(dict.fromkeys(ir.reads(node)))
+    active: list[tuple[ir.Node, Gradient | None]] = []
+    for node in reversed(useful_nodes):
+        if not any(value in varied for value in ir.reads(node)):
             continue
         real = [output for output in node.outputs if output.name and is_real(output, cx)]
-        rule = known.find(node.domain, node.op_type, cx.version(node))
-        if isinstance(rule, NonDifferentiable) or not real:
-            if not isinstance(rule, NonDifferentiable) or not rule.quiet:
-                reason = (
-                    rule.reason if isinstance(rule, NonDifferentiable) else "its results are no real numbers"
-                )
-                walk.stopped.append(StoppedGradient(node.op_type, ir.label(node), reason))
-            continue
-        way.append((node, rule))
-        reached.update(dict.fromkeys(real))
-    return way
+        rule = registry.find(node.domain, node.op_type, cx.version(node))
+        if isinstance(rule, NonDifferentiable):
+            if not rule.quiet:
+                found.stopped.append(StoppedGradient(node.op_type, ir.label(node), rule.reason))
+        elif not real:
+            reason = "its results are not floating-point numbers"
+            found.stopped.append(StoppedGradient(node.op_type, ir.label(node), reason))
+        else:
+            active.append((node, rule))
+            varied.update(dict.fromkeys(real))
+    return active
 
 
 def active_carries(
     graph: ir.Graph,
-    given: Iterable[ir.Value],
+    outputs: Iterable[ir.Value],
     wrt: Iterable[ir.Value],
     carried: Sequence[tuple[ir.Value, ir.Value]],
     cx: Context,
 ) -> list[int]:
-    """Through which carried values gradients flow back from one iteration of a body to the one before.
+    """The indices of the carried values through which cotangents flow to the previous iteration.
 
     Args:
-        graph: the body.
-        given: outputs of it that have gradients at first.
-        wrt: values of which gradients are asked at first.
-        carried: for each carried value, the input of the body, and the output that is its next value.
+        graph: the body of a loop.
+        outputs: outputs of the body with cotangents from outside the loop.
+        wrt: values of the body whose gradients are needed outside the loop.
+        carried: for each carried value, the input of the body and the output that is its next value.
     """
     nodes = list(graph)
     everything = [value for node in nodes for value in (*ir.reads(node), *node.outputs)]
-    ends, starts = dict.fromkeys(given), dict.fromkeys(wrt)
+    ends, starts = dict.fromkeys(outputs), dict.fromkeys(wrt)
     while True:
-        # what a gradient of the one leads to need not lie, within one iteration, on a way to the other
-        reached = dict(starts)
-        _between(nodes, dict.fromkeys(everything), reached, Walk(), cx)
-        way = _between(nodes, dict(ends), dict.fromkeys(everything), Walk(), cx)
-        read = {**ends, **dict.fromkeys(value for node, _ in way for value in ir.reads(node))}
+        # each walk takes all values as its other end: a value that depends on the carried state need not
+        # influence that state again within the same iteration
+        varied = dict(starts)
+        _active_nodes(nodes, dict.fromkeys(everything), varied, Backward(), cx)
+        active = _active_nodes(nodes, dict(ends), dict.fromkeys(everything), Backward(), cx)
+        read = {**ends, **dict.fromkeys(value for node, _ in active for value in ir.reads(node))}
         size = len(ends) + len(starts)
         for start, end in carried:
-            if end in reached and is_real(start, cx):
+            if end in varied and is_real(start, cx):
                 starts[start] = None
             if start in read:
                 ends[end] = None
@@ -159,57 +168,58 @@ def active_carries(
             return [k for k, (start, end) in enumerate(carried) if start in starts and end in ends]
 
 
-class _Sums:
-    """What flows back into each value from all that read it."""
+class _Cotangents:
+    """The cotangents of values, accumulated over their readers."""
 
-    def __init__(self, op: GraphBuilder, given: Mapping[ir.Value, ir.Value]) -> None:
+    def __init__(self, op: GraphBuilder, initial: Mapping[ir.Value, ir.Value]) -> None:
         self._op = op
-        self._terms = {value: [dy] for value, dy in given.items()}
+        self._terms = {value: [dy] for value, dy in initial.items()}
 
     def add(self, value: ir.Value, dx: ir.Value) -> None:
-        """Add ``dx`` to the gradient of ``value``."""
+        """Add ``dx`` to the cotangent of ``value``."""
         self._terms.setdefault(value, []).append(dx)
 
     def total(self, value: ir.Value) -> ir.Value | None:
-        """The gradient of ``value``, once all that read it are done; ``None`` for zero."""
+        """The cotangent of ``value`` once all of its readers are processed; ``None`` for zero."""
         terms = self._terms.get(value)
         if terms is None:
             return None
         while len(terms) > 1:
             last = terms.pop()
             self._op.prefix = f"{value.name}_grad"
-            terms[-1] = self._op.added(terms[-1], last)
+            terms[-1] = self._op.sum_gradients(terms[-1], last)
         return terms[0]
 
 
-def _gradients(
+def _apply_rule(
     op: GraphBuilder, node: PrimalNode, rule: Gradient | None, cotangents: Sequence[ir.Value | None]
 ) -> list[tuple[ir.Value, ir.Value]]:
-    """The gradients of what ``node`` reads, as far as they are asked for and not zero."""
+    """The nonzero cotangents of the values that ``node`` reads, as far as they are needed."""
     mark, before = op.mark(), len(op.stopped)
     try:
-        told: Any = (
-            vjp_of_standard_function(op, node, cotangents)
-            if rule is None
-            else rule.function(op, node, *cotangents)
-        )
+        if rule is None:
+            returned: Any = vjp_of_standard_function(op, node, cotangents)
+        else:
+            returned = rule.function(op, node, *cotangents)
     except UnknownType as error:
         raise node.unknown("element type", error.value, node.cx.dtype) from error
     except NoGradient as error:
         if any(made.name == error.node for made in op.made_since(mark)):
             raise node.refusal(f"{error.op} in it: {error.reason}", hint=error.hint) from error
         raise
-    spelt = {made.name for made in op.made_since(mark)} if len(op.stopped) > before else set()
+    made_names = {made.name for made in op.made_since(mark)} if len(op.stopped) > before else set()
     for index, item in enumerate(op.stopped[before:], before):
-        if item.node in spelt:  # of what the gradient goes through in place of ``node``
+        if item.node in made_names:  # a node of the decomposition of ``node``
             op.stopped[index] = replace(item, op=node.op_type, node=node.label)
     pairs: list[tuple[ir.Value | None, ir.Value | None]]
-    if isinstance(told, Mapping):
-        pairs = list(told.items())
+    if isinstance(returned, Mapping):
+        pairs = list(returned.items())
     else:
-        results = told if isinstance(told, (tuple, list)) else (told,)
+        results = returned if isinstance(returned, (tuple, list)) else (returned,)
         if len(results) > len(node.inputs) and any(dx is not None for dx in results[len(node.inputs) :]):
-            raise ValueError(f"the gradient of {node.op_type} tells of more inputs than {node.label} has")
+            raise ValueError(
+                f"the gradient rule of {node.op_type} returns more results than {node.label} has inputs"
+            )
         pairs = list(zip(node.inputs, results, strict=False))
     found = [(x, dx) for x, dx in pairs if x is not None and dx is not None and node.needs_grad_of(x)]
     if rule is not None and rule.broadcasts:
@@ -222,22 +232,23 @@ def vjp_of_decomposition(
     op: GraphBuilder,
     node: PrimalNode,
     cotangents: Sequence[ir.Value | None],
-    write: Callable[[], ir.Value | Sequence[ir.Value | None]],
+    decompose: Callable[[], ir.Value | Sequence[ir.Value | None]],
 ) -> dict[ir.Value, ir.Value]:
-    """The gradient of ``node`` by that of simpler operators, which compute again what it computes.
+    """The cotangents of what ``node`` reads, through simpler operators that compute the same.
 
-    Only what the node keeps for itself is left of them: gradients read its outputs in place of theirs.
+    Gradient rules read the outputs of ``node`` in place of those of the decomposition, so that only its
+    intermediate values are recomputed.
 
     Args:
-        outer: the gradients of its outputs.
-        write: writes operators that read the node's inputs, and returns what its outputs are; ``None`` for
-            those that it does not tell.
+        cotangents: those of the outputs of ``node``.
+        decompose: writes operators that read the node's inputs, and returns equivalents of its outputs,
+            ``None`` for those that it does not compute.
     """
     mark = op.mark()
-    told = write()
-    results = [told] if isinstance(told, ir.Value) else told
-    given = [(result, dy) for result, dy in zip(results, cotangents, strict=False) if result is not None]
-    found = vjp_to_inputs(op, node, mark, given)
+    returned = decompose()
+    results = [returned] if isinstance(returned, ir.Value) else returned
+    pairs = [(result, dy) for result, dy in zip(results, cotangents, strict=False) if result is not None]
+    found = vjp_to_inputs(op, node, mark, pairs)
     for result, output in zip(results, node.outputs, strict=False):
         if result is not None and op.has_made(result) and output.name and result not in found.values():
             op.cx.edit.replace(result, output)
@@ -245,53 +256,52 @@ def vjp_of_decomposition(
 
 
 def vjp_to_inputs(
-    op: GraphBuilder, node: PrimalNode, mark: int, given: Iterable[tuple[ir.Value, ir.Value | None]]
+    op: GraphBuilder, node: PrimalNode, mark: int, cotangents: Iterable[tuple[ir.Value, ir.Value | None]]
 ) -> dict[ir.Value, ir.Value]:
-    """The gradients of what ``node`` reads, through the nodes made since ``mark``.
+    """The cotangents of the values that ``node`` reads, through the nodes created since ``mark``.
 
     Args:
-        given: what those nodes compute, or inputs of ``node``, and gradients; ``None`` for zero.
+        cotangents: values of those nodes, or inputs of ``node``, with their cotangents; ``None`` for zero.
     """
     summed: dict[ir.Value, ir.Value] = {}
-    for value, dy in given:
+    for value, dy in cotangents:
         if dy is not None:
-            summed[value] = op.added(summed[value], dy) if value in summed else dy
+            summed[value] = op.sum_gradients(summed[value], dy) if value in summed else dy
     wrt = [x for x in (*node.inputs, *node.captured) if x is not None and node.needs_grad_of(x)]
     return vjp_since(op, mark, summed, wrt)
 
 
 def vjp_since(
-    op: GraphBuilder, mark: int, given: Mapping[ir.Value, ir.Value], wrt: Iterable[ir.Value]
+    op: GraphBuilder, mark: int, cotangents: Mapping[ir.Value, ir.Value], wrt: Iterable[ir.Value]
 ) -> dict[ir.Value, ir.Value]:
-    """The gradients of ``wrt``, for gradients ``given`` of values that nodes made since ``mark`` compute."""
-    return _walk(op, op.made_since(mark), given, wrt).gradients
+    """The cotangents of ``wrt``, through the nodes created since ``mark``."""
+    return _backward(op, op.made_since(mark), cotangents, wrt).gradients
 
 
 def vjp_of_standard_function(
     op: GraphBuilder, node: PrimalNode, cotangents: Sequence[ir.Value | None]
 ) -> dict[ir.Value, ir.Value]:
-    """The gradient of ``node`` through the operators of its standard definition.
+    """The cotangents of what ``node`` reads, through the function that the ONNX standard defines for it.
 
     Raises:
-        NoGradient: it has none, or not one that means the same here.
+        NoGradient: there is none, or its operators have another meaning at the graph's opset.
     """
-    spelt = ir.standard_function(node.raw, node.version, [_kind(node, x) for x in node.inputs])
-    if spelt is None or not _is_of_here(op, spelt.function):
-        raise _unknown(node)
+    standard = ir.standard_function(node.raw, node.version, [_kind(node, x) for x in node.inputs])
+    if standard is None or not _means_the_same(op, standard.function):
+        raise _no_rule(node)
 
-    def write() -> list[ir.Value | None]:
-        results: list[ir.Value | None] = [None] * (max(spelt.outputs, default=0) + 1)
-        for index, result in zip(
-            spelt.outputs, op.call(spelt.function, node.inputs, node.raw.attributes), strict=True
-        ):
+    def decompose() -> list[ir.Value | None]:
+        results: list[ir.Value | None] = [None] * (max(standard.outputs, default=0) + 1)
+        inlined = op.inline_function(standard.function, node.inputs, node.raw.attributes)
+        for index, result in zip(standard.outputs, inlined, strict=True):
             results[index] = result
         return results
 
-    return vjp_of_decomposition(op, node, cotangents, write)
+    return vjp_of_decomposition(op, node, cotangents, decompose)
 
 
-def _is_of_here(op: GraphBuilder, function: ir.Function) -> bool:
-    """Whether the operators of ``function``, all of the standard, mean the same in the graph."""
+def _means_the_same(op: GraphBuilder, function: ir.Function) -> bool:
+    """Whether the operators of ``function``, all standard ones, mean the same at the graph's opset."""
     there = ir.standard_version(function.opset_imports)
     return all(convert.still_means_the_same(node.op_type, there, op.version) for node in function.graph)
 
@@ -306,11 +316,11 @@ def _kind(node: PrimalNode, x: ir.Value | None) -> ir.TensorKind | None:
     )
 
 
-def _unknown(node: PrimalNode) -> NoGradient:
-    """Why there is no gradient through ``node``, of which nothing is known."""
+def _no_rule(node: PrimalNode) -> NoGradient:
+    """The refusal for an operator without a rule."""
     key = node.raw.op_identifier()
     if key in node.cx.model.functions:
-        return node.refusal("the function's call can't be replaced by its body")
+        return node.refusal("the function can't be inlined")
     if node.raw.domain not in ("", "ai.onnx.ml"):
-        return node.refusal(f"its domain {node.raw.domain} is not the standard's")
+        return node.refusal(f"its domain {node.raw.domain} is not a standard one")
     return node.refusal("no gradient is declared for it")

@@ -1,4 +1,4 @@
-"""A joint graph in two: a forward model, and a backward model that takes what the first one saved."""
+"""Split a joint graph into a forward model and a backward model that takes its residuals."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from graphopt.context import Context
 from graphopt.driver import context_for, make_pipeline
 from graphopt.errors import UsageError
 
-#: Names of values that the forward model returns for the backward model begin so.
+#: Prefix of the names of residuals.
 SAVED = "saved."
 
 
 @dataclass(frozen=True)
 class Residual:
-    """A value that the forward model returns for the backward model alone.
+    """A value that the forward model returns only for the backward model.
 
     Attributes:
-        name: as it is called in both.
-        value: as it is called in the joint graph.
-        op: what computes it.
-        type: its type, with dims.
-        bytes: its size, where dynamic dims are as :attr:`Report.dims` and :attr:`Report.assumed` say.
+        name: its name in both models.
+        value: its name in the joint graph.
+        op: the operator that computes it.
+        type: its type with dims, such as ``f32[N, 4]``.
+        bytes: its size, for the dims of :attr:`SplitReport.dims` and :attr:`SplitReport.assumed`.
     """
 
     name: str
@@ -42,19 +42,18 @@ class Residual:
 
 @dataclass(frozen=True)
 class SplitReport:
-    """What a split saves, and what that takes.
+    """Sizes and costs of a split.
 
     Attributes:
-        everything: bytes of all forward values that the backward pass would read if it computed nothing
-            again.
-        saved: bytes of what is saved. Inputs and outputs of the model, which whoever runs it has anyway,
-            count in neither.
-        budget: the part of ``everything`` that was allowed.
-        flops: operations of the joint graph.
-        recomputed_flops: those that are done twice.
-        recomputed: by operator, how many nodes run twice.
-        dims: sizes that were given for dynamic dims.
-        assumed: sizes that were assumed for the others.
+        everything: bytes of the residuals if nothing were recomputed.
+        saved: bytes of the residuals. Inputs and outputs of the model count in neither, since the caller
+            holds them anyway.
+        budget: the allowed fraction of ``everything``.
+        flops: floating-point operations of the joint graph.
+        recomputed_flops: operations that both models perform.
+        recomputed: by operator, the number of recomputed nodes.
+        dims: given sizes of dynamic dims.
+        assumed: assumed sizes of other dynamic dims.
     """
 
     everything: int
@@ -68,21 +67,21 @@ class SplitReport:
 
     @property
     def ratio(self) -> float:
-        """The part of ``everything`` that is saved."""
+        """The fraction of ``everything`` that is saved."""
         return self.saved / self.everything if self.everything else 1.0
 
 
 @dataclass(frozen=True)
 class Split:
-    """A model that computes and saves, and one that makes gradients of what was saved.
+    """A forward model and a backward model.
 
     Attributes:
         joint: the joint graph, which both compute together.
-        forward: takes what the model takes; returns what it returns (the loss, running statistics), then what
-            is saved.
-        backward: takes what is saved; then those outputs of the model that it reads; then gradients of
-            outputs; then those inputs of the model that it reads. Returns gradients.
-        saved: what is handed over besides, in order.
+        forward: takes the inputs of the model; returns its outputs, the loss and running statistics, then
+            the residuals.
+        backward: takes the residuals; then the outputs of the model that it reads; then cotangents; then the
+            inputs of the model that it reads. Returns gradients.
+        saved: the residuals, in order.
         report: sizes and costs.
     """
 
@@ -94,7 +93,7 @@ class Split:
 
     @property
     def handed(self) -> list[str]:
-        """The outputs of the forward model that the backward model takes, in its order."""
+        """The outputs of the forward model that the backward model takes, in the order of its inputs."""
         returned = frozenset(value.name for value in self.forward.graph.outputs)
         return [value.name or "" for value in self.backward.graph.inputs if value.name in returned]
 
@@ -109,45 +108,45 @@ def split(
     save_all: bool = False,
     dims: Mapping[str, int] | None = None,
 ) -> Split:
-    """Differentiate ``model``, which is left as it is, and split the joint graph.
+    """Differentiate ``model``, which is not modified, and split the joint graph.
 
     Args:
-        loss, wrt, outputs: as for :func:`graphopt.autodiff.joint.differentiate`. The gradient of a loss is an
-            input of the backward model, too, which is 1 unless it is fed.
-        memory_budget: the part of what saving everything takes that may be saved. At 1, the least sum of
-            bytes saved and work done twice, as it is weighed by default; below, work counts less and less,
-            and what is mostly arithmetic may be done twice, too, until the bytes fit; at 0, as little is
-            saved as can be.
-        save_all: compute nothing again.
-        dims: sizes of dynamic dims for estimates; others are taken as 16.
+        loss, wrt, outputs: as for :func:`graphopt.autodiff.joint.differentiate`. The cotangent of a loss is
+            an input of the backward model, with default 1.
+        memory_budget: the fraction of the bytes of all residuals that may be saved. 1 minimizes the sum of
+            saved bytes and recomputed work at the default weight. Smaller values lower the weight of work,
+            and finally recompute compute-bound operators, until the bytes fit. 0 saves as few bytes as
+            possible.
+        save_all: recompute nothing.
+        dims: sizes of dynamic dims for estimates; 16 for others.
 
     Raises:
-        UsageError: the budget lies outside of 0 to 1, or a dim is unknown; or see there.
-        NoGradient, UnsupportedModel: see there.
+        UsageError: the budget is not between 0 and 1, or a dim is unknown; or as for ``differentiate``.
+        NoGradient, UnsupportedModel: as for ``differentiate``.
     """
     if not 0 <= memory_budget <= 1:
-        raise UsageError(f"a memory budget is from 0 to 1, not {memory_budget:g}")
+        raise UsageError(f"the memory budget must be between 0 and 1, not {memory_budget:g}")
     joint = differentiate(model, loss, wrt, outputs=outputs, scaled=True)
     with context_for(joint.model) as cx:
-        _keep_gradients_apart(joint, cx)
-        sides = JointPartition(joint.model.graph, joint.cotangents.values(), joint.gradients.values())
-        parts = flatten_unranked([node for node in sides.nodes if node not in sides.backward], cx)
+        _separate_constant_gradients(joint, cx)
+        partition = JointPartition(joint.model.graph, joint.cotangents.values(), joint.gradients.values())
+        parts = flatten_unranked([node for node in partition.nodes if node not in partition.backward], cx)
         if parts:
-            sides = JointPartition(joint.model.graph, joint.cotangents.values(), joint.gradients.values())
+            partition = JointPartition(joint.model.graph, joint.cotangents.values(), joint.gradients.values())
         estimates = Estimates(cx, dims or {})
-        choice = ResidualSelection(sides, estimates, cx, [*_unknown(sides, cx), *parts])
-        kept = all_residuals(sides)
+        selection = ResidualSelection(partition, estimates, cx, [*_untyped(partition, cx), *parts])
+        kept = all_residuals(partition)
         everything = list(dict.fromkeys(part for value in kept for part in parts.get(value, (value,))))
-        size = sum(choice.size(value, estimates) for value in everything)
+        size = sum(selection.size(value, estimates) for value in everything)
         if save_all:
             chosen = everything
         else:
-            chosen = choice.least() if memory_budget == 1 else choice.within(memory_budget * size)
-        return _Writer(joint, sides, chosen, estimates, cx).write(size, memory_budget, dims or {})
+            chosen = selection.minimum() if memory_budget == 1 else selection.within(memory_budget * size)
+        return _Writer(joint, partition, chosen, estimates, cx).write(size, memory_budget, dims or {})
 
 
-def _keep_gradients_apart(joint: Joint, cx: Context) -> None:
-    """Let gradients that depend on none that is given be made by nodes of their own."""
+def _separate_constant_gradients(joint: Joint, cx: Context) -> None:
+    """Compute gradients that depend on no cotangent by Identity nodes of their own, in the backward model."""
     names = frozenset(joint.gradients.values())
     graph = joint.model.graph
     dependent = dependents(graph, joint.cotangents.values())
@@ -166,47 +165,48 @@ class _Writer:
     """Writes both models.
 
     Args:
-        chosen: what is saved; where other outputs of its producers have to be computed again, so is it.
+        chosen: the residuals. One is recomputed nevertheless if another output of its node is.
     """
 
     def __init__(
         self,
         joint: Joint,
-        sides: JointPartition,
+        partition: JointPartition,
         chosen: Sequence[ir.Value],
         estimates: Estimates,
         cx: Context,
     ) -> None:
-        self._joint, self._sides, self._estimates, self._cx = joint, sides, estimates, cx
-        self._late = sides.needed(sides.wanted, dict.fromkeys(chosen))
-        self._late |= sides.backward
+        self._joint, self._partition, self._estimates, self._cx = joint, partition, estimates, cx
+        self._late = partition.needed(partition.crossing, dict.fromkeys(chosen))
+        self._late |= partition.backward
         kept = {value: None for value in chosen if value.producer() not in self._late}
         self._read = dict.fromkeys(
-            value for node in sides.nodes if node in self._late for value in sides.reads[node]
+            value for node in partition.nodes if node in self._late for value in partition.reads[node]
         )
-        returned = frozenset(sides.outputs)
-        self._handed = [value for value in sides.outputs if value in kept and value in self._read]
+        returned = frozenset(partition.outputs)
+        self._shared = [value for value in partition.outputs if value in kept and value in self._read]
         self._saved = [value for value in kept if value not in returned and value in self._read]
-        self._early = sides.forward | sides.needed(self._saved)
+        self._early = partition.forward | partition.needed(self._saved)
 
     def write(self, everything: int, budget: float, dims: Mapping[str, int]) -> Split:
-        """The split; ``everything`` is what could be saved."""
-        sides, joint = self._sides, self._joint
-        cotangents = frozenset(joint.cotangents.values())
+        """The split; ``everything`` is the bytes of all residuals if nothing were recomputed."""
+        partition, joint = self._partition, self._joint
+        cotangent_names = frozenset(joint.cotangents.values())
         inputs = list(joint.model.graph.inputs)
-        given = [value for value in inputs if value.name in cotangents]
-        plain = [value for value in inputs if value.name not in cotangents]
-        gradients = [value for value in joint.model.graph.outputs if value not in frozenset(sides.outputs)]
+        cotangents = [value for value in inputs if value.name in cotangent_names]
+        plain = [value for value in inputs if value.name not in cotangent_names]
+        returned = frozenset(partition.outputs)
+        gradients = [value for value in joint.model.graph.outputs if value not in returned]
         names = {value: self._name(value) for value in self._saved}
-        forward = self._model(self._early, plain, [*sides.outputs, *self._saved])
-        taken = [*self._saved, *self._handed, *given, *(value for value in plain if value in self._read)]
-        backward = self._model(self._late, taken, gradients)
-        for model, places in (
-            (forward, forward.graph.outputs[len(sides.outputs) :]),
+        forward = self._model(self._early, plain, [*partition.outputs, *self._saved])
+        read = [value for value in plain if value in self._read]
+        backward = self._model(self._late, [*self._saved, *self._shared, *cotangents, *read], gradients)
+        for model, residuals in (
+            (forward, forward.graph.outputs[len(partition.outputs) :]),
             (backward, backward.graph.inputs),
         ):
             with context_for(model) as cx:
-                for value, copy in zip(self._saved, places, strict=False):
+                for value, copy in zip(self._saved, residuals, strict=False):
                     cx.edit.rename(copy, names[value])
                 if model is backward:
                     _detach_statistics(cx)
@@ -214,16 +214,16 @@ class _Writer:
             fault = ir.find_fault(model)
             if fault is not None:
                 raise AssertionError(f"half of the joint graph is broken: {fault.sentence}")
-        saved = tuple(self._told(value, names[value]) for value in self._saved)
-        again = [node for node in sides.nodes if node in self._early and node in self._late]
+        saved = tuple(self._residual(value, names[value]) for value in self._saved)
+        recomputed = [node for node in partition.nodes if node in self._early and node in self._late]
         estimates = self._estimates
         report = SplitReport(
             everything,
             sum(item.bytes for item in saved),
             budget,
-            sum(map(estimates.flops, sides.nodes)),
-            sum(map(estimates.flops, again)),
-            dict(sorted(Counter(node.op_type for node in again).items())),
+            sum(map(estimates.flops, partition.nodes)),
+            sum(map(estimates.flops, recomputed)),
+            dict(sorted(Counter(node.op_type for node in recomputed).items())),
             dict(dims),
             dict(sorted(estimates.assumed.items())),
         )
@@ -232,7 +232,7 @@ class _Writer:
     def _name(self, value: ir.Value) -> str:
         return self._cx.edit.fresh_name(SAVED + (value.name or ""))
 
-    def _told(self, value: ir.Value, name: str) -> Residual:
+    def _residual(self, value: ir.Value, name: str) -> Residual:
         node = value.producer()
         assert node is not None
         kind, shape = self._declared(value)
@@ -244,13 +244,13 @@ class _Writer:
     def _model(
         self, chosen: Mapping[ir.Node, None], inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]
     ) -> ir.Model:
-        nodes = [node for node in self._sides.nodes if node in chosen]
+        nodes = [node for node in self._partition.nodes if node in chosen]
         graph = ir.extract(nodes, outputs, inputs, declare=self._declared)
         graph.name = self._joint.model.graph.name
         return ir.model_of(graph, self._joint.model)
 
     def _declared(self, value: ir.Value) -> tuple[ir.TypeProtocol | None, ir.Shape | None]:
-        """As the joint graph declares its inputs and outputs, and as facts tell the rest."""
+        """The declared type and shape of an input or output of the joint graph, or the inferred ones."""
         if value.is_graph_input() or value.is_graph_output() or value.is_initializer():
             return value.type, value.shape
         dims = declared_dims(self._cx, value)
@@ -258,7 +258,7 @@ class _Writer:
 
 
 def _detach_statistics(cx: Context) -> None:
-    """Let BatchNormalization in training, which is there for its result, update statistics of no use."""
+    """Make BatchNormalization in training mode update unused statistics in place of the model's."""
     for node in list(cx.model.graph):
         if is_training(node):
             spare = cx.edit.make_node("Sub", [node.inputs[1], node.inputs[1]], name="no_statistics")
@@ -267,7 +267,7 @@ def _detach_statistics(cx: Context) -> None:
                 cx.edit.set_input(node, index, spare.outputs[0])
 
 
-def _unknown(sides: JointPartition, cx: Context) -> list[ir.Value]:
+def _untyped(partition: JointPartition, cx: Context) -> list[ir.Value]:
     """Values of unknown type, which no model can return."""
-    made = [value for node in sides.needed(sides.wanted) for value in node.outputs]
+    made = [value for node in partition.needed(partition.crossing) for value in node.outputs]
     return [value for value in made if value.name and (cx.facts.type(value) or value.type) is None]

@@ -1,4 +1,4 @@
-"""A split on disk: a folder of both models, one file of their weights, and a plan that tells what to feed."""
+"""A split on disk: a folder with both models, a file with their weights, and a plan in JSON."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from graphopt.autodiff.split import Split
 from graphopt.errors import UsageError, unwritable
 
 FORWARD, BACKWARD, WEIGHTS, PLAN = "forward.onnx", "backward.onnx", "weights.bin", "plan.json"
-#: Of the plan: who reads it checks this.
+#: Version of the format of the plan.
 FORMAT = "graphopt.split/1"
 
 
 def plan_of(found: Split) -> dict[str, Any]:
-    """What a training loop has to know, for JSON: names, their order, and sizes in bytes."""
+    """The plan of a training loop, for JSON: names and order of inputs and outputs, and sizes in bytes."""
     joint, report = found.joint, found.report
 
     def names(values: Any) -> list[str]:
@@ -49,11 +49,11 @@ def plan_of(found: Split) -> dict[str, Any]:
 def save_split(found: Split, folder: str | os.PathLike[str]) -> list[Path]:
     """Write ``found`` to ``folder``, a new or empty one; returns the files, the plan first.
 
-    Large weights that both models have are written once. All is written beside and then moved, so that a
-    failure leaves nothing behind.
+    Large weights of both models are written once. The folder is published as a whole, so that a failure
+    leaves nothing behind.
 
     Raises:
-        UsageError: there is something in the folder, or it can't be written.
+        UsageError: the folder is not empty, or it can't be written.
         ResourceLimit: the disk is full.
     """
     folder = Path(folder)
@@ -70,5 +70,5 @@ def save_split(found: Split, folder: str | os.PathLike[str]) -> list[Path]:
 
 def _check_empty(folder: Path) -> None:
     if os.path.lexists(folder) and (not folder.is_dir() or any(folder.iterdir())):
-        why = "it is not empty" if folder.is_dir() else "it is no folder"
-        raise UsageError(f"can't write {folder}: {why}", hint="a split takes a new folder, or an empty one")
+        why = "it is not empty" if folder.is_dir() else "it is not a folder"
+        raise UsageError(f"can't write {folder}: {why}", hint="name a new or an empty folder")

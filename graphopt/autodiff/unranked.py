@@ -1,7 +1,7 @@
-"""Forward values whose rank depends on data, so that halves of a joint graph can hand them over.
+"""Residuals with a data-dependent rank.
 
-ONNX demands a rank of each tensor that a model takes or returns. Such values are taken apart, into the vector
-of their elements and their shape, and restored for all that reads them.
+Inputs and outputs of an ONNX model have a rank. A value without one is passed from the forward to the
+backward model as a vector of its elements and its shape, and restored by a Reshape for its readers.
 """
 
 from __future__ import annotations
@@ -13,17 +13,17 @@ import numpy as np
 from graphopt import ir
 from graphopt.context import Context
 
-#: Since this opset, Reshape can be asked for sizes of 0.
+#: First opset with ``allowzero`` of Reshape.
 _ALLOWS_ZERO = 14
 
 
 def flatten_unranked(nodes: Iterable[ir.Node], cx: Context) -> dict[ir.Value, tuple[ir.Value, ir.Value]]:
-    """Let readers of what ``nodes`` of the main graph compute restore it, where its rank is unknown.
+    """Flatten and restore the outputs of ``nodes``, of the main graph, whose rank is unknown.
 
-    Below opset 14, values stay as they are.
+    Below opset 14, nothing is changed.
 
     Returns:
-        By such a value, and by the restored one, its elements and its shape.
+        By such a value, and by the restored one, its elements, a vector, and its shape, an int64 vector.
     """
     edit = cx.edit
     found: dict[ir.Value, tuple[ir.Value, ir.Value]] = {}

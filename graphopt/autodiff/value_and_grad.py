@@ -1,4 +1,4 @@
-"""A loss and its gradients as a function of numpy arrays."""
+"""The loss of a model and its gradients as a function of numpy arrays."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.autodiff.joint import Joint
-from graphopt.errors import unknown
+from graphopt.errors import UsageError, unknown
 from graphopt.inputs.run_once import check_dtypes, check_feeds
 from graphopt.ir.signature import Signature
 from graphopt.ort import preflight, session
@@ -20,7 +20,9 @@ from graphopt.util.element_types import native_feeds
 
 
 class ValueAndGrad:
-    """The loss of a model and its gradients; made by :func:`graphopt.value_and_grad`.
+    """The loss of a model and its gradients, the result of :func:`graphopt.value_and_grad`.
+
+    Not thread-safe: calls update ``state`` and ``outputs``.
 
     >>> f = graphopt.value_and_grad("model.onnx", "cross_entropy:logits,labels")     # doctest: +SKIP
     >>> loss, gradients = f({"x": x, "labels": labels})                              # doctest: +SKIP
@@ -29,9 +31,9 @@ class ValueAndGrad:
 
     Attributes:
         joint: the joint graph, whose parameters are inputs.
-        parameters: by name, what the parameters that are differentiated by hold; each call feeds them.
-        state: by name, the running statistics of BatchNormalization in training, which each call updates.
-        outputs: by name, the outputs of the last call that were asked for.
+        parameters: by name, the contents of the differentiated parameters; each call feeds them.
+        state: by name, the running statistics of BatchNormalization in training mode; each call updates them.
+        outputs: by name, the requested outputs of the last call.
     """
 
     def __init__(
@@ -46,44 +48,45 @@ class ValueAndGrad:
         for name in self._kept:
             if name not in known:
                 raise unknown("output", name, known)
-        self.joint = joint
+        if joint.loss is None:
+            raise UsageError("a model with cotangent inputs has no loss")
+        self.joint, self._loss = joint, joint.loss
         self.parameters = _lifted(joint.model, joint.gradients)
         self.state = _lifted(joint.model, joint.state)
         self._signature = Signature.of(joint.model)
-        self._artifact = Artifact(joint.model)  # holds the file that a large model is read from
+        self._artifact = Artifact(joint.model)  # keeps the file of a large model alive
         self._session = preflight.create(self._artifact.source, device=device, threads=threads)
         wanted = [
-            joint.loss,
+            self._loss,
             *joint.gradients.values(),
             *(joint.state[name] for name in self.state),
             *self._kept,
         ]
-        self._names = list(dict.fromkeys(name for name in wanted if name))
+        self._names = list(dict.fromkeys(wanted))
         self.outputs: dict[str, np.ndarray] = {}
 
     def __call__(self, feeds: Mapping[str, Any]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """The loss, and by name the gradients.
+        """The loss, and the gradients by name, each of the shape and type of what it is the gradient of.
 
         Args:
-            feeds: a numpy array for each input; one called like a parameter takes its place.
+            feeds: a numpy array for each input; one with the name of a parameter replaces it.
 
         Raises:
-            UsageError: an input is missing, or there is none of that name.
-            RuntimeFailure: onnxruntime can't run it.
+            UsageError: an input is missing or unknown.
+            RuntimeFailure: onnxruntime can't run the model.
         """
         joint = self.joint
-        assert joint.loss is not None
         fed = native_feeds({**self.parameters, **self.state, **feeds})
         check_feeds(fed, self._signature)
         check_dtypes(fed, self._signature)
         found = dict(zip(self._names, session.run(self._session, fed, self._names), strict=True))
         self.state = {name: found[joint.state[name]] for name in self.state}
         self.outputs = {name: found[name] for name in self._kept}
-        return found[joint.loss], {name: found[output] for name, output in joint.gradients.items()}
+        return found[self._loss], {name: found[output] for name, output in joint.gradients.items()}
 
 
 def _lifted(model: ir.Model, names: Iterable[str]) -> dict[str, np.ndarray]:
-    """Let those of ``names`` that are initializers be inputs; what they hold."""
+    """Make the initializers among ``names`` inputs; returns their contents."""
     own = [name for name in names if name in model.graph.initializers]
     if not own:
         return {}

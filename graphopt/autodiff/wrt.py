@@ -1,4 +1,4 @@
-"""What to differentiate by."""
+"""Resolve ``wrt``: the values to differentiate with respect to."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from graphopt.parameters.constant_nodes import expose
 from graphopt.parameters.selection import FLOATS, PARAMS, parameters
 from graphopt.util.coerce import split_names
 
-#: All inputs of floating-point numbers, where names may be given; and these with all parameters.
+#: Groups accepted beside names: all floating-point inputs; and those with all parameters.
 INPUTS, ALL = "inputs", "all"
 
 
 def expose_parameters(model: ir.Model, wrt: str | Iterable[str]) -> ir.Model:
-    """A copy of ``model`` where the constants that ``wrt`` includes are initializers, as parameters are."""
+    """A copy of ``model`` in which Constant nodes that ``wrt`` includes are initializers."""
     result, names = copy(model), split_names(wrt)
     expose(result, names, weights=PARAMS in names or ALL in names)
     return result
 
 
 def wrt_names(model: ir.Model, wrt: str | Iterable[str]) -> dict[str, bool]:
-    """The names that ``wrt`` comes to, and whether they were named, rather than as a group.
+    """The names that ``wrt`` selects, each with whether it was given explicitly rather than by a group.
 
     Args:
-        model: of :func:`with_parameters`: constants that become of it later are no parameters.
-        wrt: ``params``, ``inputs``, ``all`` for both, and names of values; also several with commas between.
+        model: the result of :func:`expose_parameters`: constants created later are not parameters.
+        wrt: ``params``, ``inputs``, ``all`` for both, and names of values, or several separated by commas.
 
     Raises:
-        UsageError: nothing is named.
+        UsageError: ``wrt`` is empty.
     """
     graph = model.graph
     inner = (output for node in graph for output in node.outputs)
     values = {value.name for value in (*graph.inputs, *graph.initializers.values(), *inner)}
     names = split_names(wrt, values)
     if not names:
-        raise UsageError("no value is named to differentiate by", hint="--wrt inputs, --wrt params, or names")
+        raise UsageError("nothing to differentiate by", hint="--wrt inputs, --wrt params, or names of values")
     real = [value for value in graph.inputs if value.dtype in FLOATS and not value.is_initializer()]
     groups = {PARAMS: parameters(model), INPUTS: real}
     groups[ALL] = [*real, *groups[PARAMS]]
@@ -53,20 +53,22 @@ def wrt_names(model: ir.Model, wrt: str | Iterable[str]) -> dict[str, bool]:
 
 
 def wrt_values(names: Mapping[str, bool], values: Mapping[str, ir.Value], cx: Context) -> list[ir.Value]:
-    """The values of ``names``, as :func:`asked` tells them. What was part of a group may have gone since.
+    """The values of ``names``, the result of :func:`wrt_names`.
+
+    Members of groups that no longer exist, or hold no real numbers, are omitted.
 
     Raises:
-        UsageError: no value bears a name that was named, or it holds no real numbers.
+        UsageError: an explicit name is unknown, or its value holds no floating-point numbers.
     """
     found = []
-    for name, named in names.items():
+    for name, explicit in names.items():
         if name not in values:
-            if named:
+            if explicit:
                 raise unknown("value", name, [*values, PARAMS, INPUTS, ALL], "graphopt dump shows all")
             continue
         value = values[name]
         if not is_real(value, cx):
-            if named:
+            if explicit:
                 raise UsageError(f"{name!r} holds no floating-point numbers: it has no gradient")
             continue
         found.append(value)

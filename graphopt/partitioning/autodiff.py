@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from graphopt import ir
-from graphopt.autodiff import registry as known
+from graphopt.autodiff import registry
 from graphopt.autodiff.lib.sequences import is_sequence
 from graphopt.autodiff.registry import Gradient, NonDifferentiable
 from graphopt.autodiff.reverse import is_real
@@ -67,7 +67,7 @@ class AutodiffPolicy:
             return Decision(Role.BOUNDARY, barred)
         if not any(output.name and is_real(output, self.cx) for output in node.outputs):
             return Decision(Role.PASSTHROUGH, "its results are no real numbers")
-        gradient = known.find(node.domain, node.op_type, self.cx.version(node))
+        gradient = registry.find(node.domain, node.op_type, self.cx.version(node))
         if isinstance(gradient, NonDifferentiable):
             return Decision(Role.PASSTHROUGH, f"no gradient flows through it: {gradient.reason}")
         depends = any(output in self.wanted for output in node.outputs)
@@ -76,7 +76,7 @@ class AutodiffPolicy:
             return Decision(Role.PASSTHROUGH, "no gradient is wanted of what it reads")
         if gradient is None and not self._is_spelt_out(node):
             return Decision(
-                Role.BOUNDARY, f"no gradient is known for {known.spelt(node.domain, node.op_type)}"
+                Role.BOUNDARY, f"no gradient is known for {registry.qualified(node.domain, node.op_type)}"
             )
         if not self.views and node.domain == "" and node.op_type in VIEWS:
             return Decision(Role.BOUNDARY, "views are kept out")
@@ -112,9 +112,9 @@ class AutodiffPolicy:
         for body in ir.bodies(node) if node.attributes else ():
             for inner in ir.walk_nodes(body):
                 why = self._barred(inner)
-                found = known.find(inner.domain, inner.op_type, self.cx.version(inner))
+                found = registry.find(inner.domain, inner.op_type, self.cx.version(inner))
                 if why is None and found is None and not self._is_spelt_out(inner):
-                    why = f"no gradient is known for {known.spelt(inner.domain, inner.op_type)}"
+                    why = f"no gradient is known for {registry.qualified(inner.domain, inner.op_type)}"
                 if why is not None and not (inner.op_type == "Constant" and inner.domain == ""):
                     return Decision(Role.BOUNDARY, f"{ir.label(inner)} in its body bars it: {why}")
         return Decision(Role.MEMBER)
@@ -148,7 +148,7 @@ class AutodiffPolicy:
         spelt = ir.standard_function(node, version, kinds)
         if spelt is None:
             return False
-        found = [known.find(inner.domain, inner.op_type, version) for inner in spelt.function.graph]
+        found = [registry.find(inner.domain, inner.op_type, version) for inner in spelt.function.graph]
         return any(isinstance(item, Gradient) for item in found)
 
 
@@ -158,4 +158,4 @@ def _state(node: ir.Node) -> str:
         return "it trains, and keeps its turn" if trains else "it draws random numbers, and keeps its turn"
     if node.attributes and ir.bodies(node):
         return "its body holds a node that keeps its turn"
-    return f"nothing is known of {known.spelt(node.domain, node.op_type)}"
+    return f"nothing is known of {registry.qualified(node.domain, node.op_type)}"

@@ -129,7 +129,7 @@ class Update:
             name: _branch(op.begin_body(f"accumulate_{name}"), write, like)
             for name, write in (("then_branch", update), ("else_branch", add))
         }
-        made = op.node("If", [full], bodies, outputs=len(like))
+        made = op.multi_output_node("If", [full], bodies, outputs=len(like))
         new = dict(zip(like, made, strict=True))  # a parameter and its sum at least
         new[self.count] = op.Where(full, np.int64(0), count)
         return new

@@ -201,7 +201,7 @@ def test_a_rotation_is_turned_back_by_the_operator_itself(own: bool) -> None:
         (
             "float[1,2,8] q, float[8,24] w, float[24] b) => (float y) "
             "{ y = com.microsoft.Attention<num_heads=2, do_rotary=1>(q, w, b)",
-            "turns queries and keys",
+            "applies a rotary embedding",
         ),
     ],
 )

@@ -62,9 +62,9 @@ def test_a_wrong_declared_shape_of_an_output_is_not_relied_on(declared: str) -> 
     [
         (
             "u = MatMul(v, w) e = Elu(u) y = Neg(e)",
-            "the element type of 'a', which d::Foo computes, is unknown",
+            "the element type of 'a', the result of d::Foo, is unknown",
         ),
-        ("y = MatMul(w, v)", "the rank of 'a', which d::Foo computes, is unknown"),
+        ("y = MatMul(w, v)", "the rank of 'a', the result of d::Foo, is unknown"),
     ],
 )
 def test_refusals_name_the_operator_of_which_nothing_is_known(body: str, reason: str) -> None:

@@ -1,7 +1,7 @@
-"""Attention in plain operators: its weights, and its gradients.
+"""Gradients of attention, in terms of standard operators.
 
-Sizes: B batches, N heads of queries, M of keys and values, each for N / M heads of queries in a row,
-S queries, T keys, D and E numbers in a head.
+Sizes: B batches, N query heads, M key/value heads, each shared by N / M consecutive query heads, S queries,
+T keys, and head sizes D (queries, keys) and E (values).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from graphopt.autodiff.builder import GraphBuilder, Size
 
 
 class AttentionGradients(NamedTuple):
-    """What flows back into queries, keys and values, shaped as they are, scores, [B, N, S, T], and sinks."""
+    """Cotangents of queries, keys and values, of their shapes, scores [B, N, S, T], and sinks [N]."""
 
     q: ir.Value
     k: ir.Value
@@ -31,14 +31,14 @@ class Attention:
     """softmax(c tanh(scale q kᵀ / c) + bias) v, as Vaswani et al. (2017) and the standard define it.
 
     Attributes:
-        q, k, v: [B, N, S, D], [B, M, T, D] and [B, M, T, E], of one type.
-        heads: N and M, which are known where they differ.
-        scale: of the scores.
+        q, k, v: [B, N, S, D], [B, M, T, D] and [B, M, T, E], of one element type.
+        heads: N and M, ints if they differ.
+        scale: factor of the scores.
         softcap: c; 0 for none.
-        bias: what is added to scores, and broadcasts against [B, N, S, T].
-        may_hide_all: the bias may hide all keys of a query, of which the result is then 0.
-        sinks: [N]: a score for each head that takes part in the softmax, and nothing else.
-        within: the type of the softmax; ``None`` for that of the operands.
+        bias: summands of the scores, which broadcast against [B, N, S, T].
+        may_hide_all: the bias may mask all keys of a query, whose result is then 0.
+        sinks: [N], an additional score for each head, without a value.
+        within: the element type of the softmax; ``None`` for that of the operands.
     """
 
     q: ir.Value
@@ -53,31 +53,31 @@ class Attention:
     within: ir.DataType | None = None
 
     def gradients(self, op: GraphBuilder, dy: ir.Value) -> AttentionGradients:
-        """The gradients for ``dy`` [B, N, S, E] of the result."""
+        """The cotangents of the operands, given ``dy`` [B, N, S, E]."""
         q, dy = op.Mul(self.q, self.scale), self._grouped(op, dy)
         q = self._grouped(op, q)
         scores = self._by_heads(op, op.MatMul(q, transposed(op, self.k)))
-        bent = None
+        capped = None
         if self.softcap:
-            bent = op.Tanh(op.Mul(scores, 1 / self.softcap))
-            scores = op.Mul(bent, self.softcap)
-        weights, sunk = self._weights(op, scores)
+            capped = op.Tanh(op.Mul(scores, 1 / self.softcap))
+            scores = op.Mul(capped, self.softcap)
+        weights, sink_weights = self._weights(op, scores)
         grouped = self._grouped(op, weights)
         dv = op.MatMul(transposed(op, grouped), dy)
         dweights = op.Mul(self._by_heads(op, op.MatMul(dy, transposed(op, self.v))), weights)
         mean = op.ReduceSum(dweights, [-1], keepdims=1)
-        dadded = op.Sub(dweights, op.Mul(weights, mean))
+        dbiased = op.Sub(dweights, op.Mul(weights, mean))
         dsinks = None
-        if sunk is not None:
-            dsinks = op.Neg(op.ReduceSum(op.Mul(sunk, mean), [0, 2, 3], keepdims=0))
-        dscores = dadded if bent is None else op.Mul(dadded, op.Sub(1.0, op.Mul(bent, bent)))
+        if sink_weights is not None:
+            dsinks = op.Neg(op.ReduceSum(op.Mul(sink_weights, mean), [0, 2, 3], keepdims=0))
+        dscores = dbiased if capped is None else op.Mul(dbiased, op.Sub(1.0, op.Mul(capped, capped)))
         dscores = self._grouped(op, dscores)
         dq = op.Mul(op.MatMul(dscores, self.k), self.scale)
         dk = op.MatMul(transposed(op, dscores), q)
-        return AttentionGradients(self._by_heads(op, dq), dk, dv, dadded, dsinks)
+        return AttentionGradients(self._by_heads(op, dq), dk, dv, dbiased, dsinks)
 
     def _weights(self, op: GraphBuilder, scores: ir.Value) -> tuple[ir.Value, ir.Value | None]:
-        """The weights of keys, [B, N, S, T], and those of sinks, [B, N, S, 1]."""
+        """The softmax weights of keys [B, N, S, T] and of sinks [B, N, S, 1]."""
         dtype, dead = op.dtype(scores), None
         if self.bias:
             bias = self.bias[0]
@@ -90,20 +90,20 @@ class Attention:
             scores = op.Add(scores, bias)
         if self.within is not None:
             scores = op.cast(scores, self.within)
-        sunk = None
+        sink_weights = None
         if self.sinks is not None:
             first = op.Slice(scores, [0], [1], [-1])
             column = op.expand_like(op.cast_like(op.Reshape(self.sinks, [1, -1, 1, 1]), scores), first)
             all_weights = op.Softmax(op.Concat(scores, column, axis=-1), axis=-1)
-            weights, sunk = op.Slice(all_weights, [0], [-1], [-1]), op.Slice(all_weights, [-1], [_END], [-1])
-            sunk = op.cast(sunk, dtype)
+            weights = op.Slice(all_weights, [0], [-1], [-1])
+            sink_weights = op.cast(op.Slice(all_weights, [-1], [_END], [-1]), dtype)
         else:
             weights = op.Softmax(scores, axis=-1)
         weights = op.cast(weights, dtype)
-        return weights if dead is None else op.Where(dead, op.number(0.0, weights), weights), sunk
+        return weights if dead is None else op.Where(dead, op.number(0.0, weights), weights), sink_weights
 
     def _grouped(self, op: GraphBuilder, x: ir.Value) -> ir.Value:
-        """[B, N, S, …] as [B, M, N / M * S, …]: queries that share keys side by side."""
+        """[B, N, S, …] as [B, M, N / M * S, …]: queries that share keys are merged."""
         many, few = self.heads
         if many == few or not isinstance(many, int) or not isinstance(few, int):
             return x
@@ -143,18 +143,18 @@ def merged_heads(op: GraphBuilder, x: ir.Value) -> ir.Value:
 
 
 def lowest(dtype: ir.DataType) -> float:
-    """What to add to scores that are hidden: so low that no weight is left, and finite when summed up."""
+    """The score of masked keys: low enough for a weight of 0, and finite when several are added."""
     return float(dtype.min) / 4
 
 
 def hidden_where_not(op: GraphBuilder, condition: ir.Value, like: ir.Value) -> ir.Value:
-    """What to add to scores, of the type of ``like``, that are hidden where ``condition`` does not hold."""
+    """The additive mask of the scores where ``condition`` does not hold, in the element type of ``like``."""
     return op.Where(condition, op.number(0.0, like), op.number(lowest(op.dtype(like)), like))
 
 
 def causal_bias(op: GraphBuilder, like: ir.Value, queries: Size, keys: Size, offset: Size = 0) -> ir.Value:
-    """[S, T], of the type of ``like``, to add to scores: query i sees no key after i + ``offset``."""
-    op.needs(14)
+    """The additive mask [S, T], in the type of ``like``, of keys after i + ``offset`` for query i."""
+    op.require_opset(14)
     after = offset + 1 if isinstance(offset, int) else op.Add(offset, [1])
     dtype = op.dtype(like)
     low = np.array([lowest(dtype)]).astype(dtype.numpy())
@@ -164,7 +164,7 @@ def causal_bias(op: GraphBuilder, like: ir.Value, queries: Size, keys: Size, off
 
 
 def counted(op: GraphBuilder, size: Size) -> ir.Value:
-    """0, 1, … up to ``size``, int64."""
+    """0, 1, … below ``size``, int64."""
     if isinstance(size, int):
         return op.constant(np.arange(size))
     zero, one = op.constant(np.int64(0)), op.constant(np.int64(1))
@@ -172,11 +172,11 @@ def counted(op: GraphBuilder, size: Size) -> ir.Value:
 
 
 def _greatest(op: GraphBuilder, x: ir.Value) -> ir.Value:
-    """The greatest numbers along the last axis, which is kept."""
+    """The maximum along the last axis, which is kept with size 1."""
     if op.version >= 18:
         return op.ReduceMax(x, [-1], keepdims=1)
     return op.ReduceMax(x, axes=[-1], keepdims=1)
 
 
-#: A place after all others.
+#: The end of an axis, for Slice.
 _END = np.iinfo(np.int64).max

@@ -1,7 +1,7 @@
-"""How the kernel of a Conv or ConvTranspose moves, and the three maps that follow from it.
+"""The geometry of a Conv or ConvTranspose, and the three linear maps that follow from it.
 
-Places and margins are those of the ONNX specification of the two operators. Where it leaves open which end
-gets the larger half of the margins, it is as in onnxruntime.
+Positions and pads are those of the ONNX specification. Where it does not define which end gets the larger
+half of the pads, onnxruntime's choice is used.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder, Size
 from graphopt.autodiff.primal import PrimalNode
 
-#: Kernels of at most so many places are correlated by products of matrices. On one core that takes, against
-#: a Conv that has the narrow array as its kernels, 1/14 to 1/7 of the time for 1x1 and 1/2 to 4/5 for 3x3.
-#: From 4x4 on it is 4/5 to 7/5, with many more nodes; and as much, where kernels have one channel.
+#: Kernels with at most this many positions are correlated by matrix products. Relative to a Conv with the
+#: narrow array as kernels, on one core, that takes 1/14 to 1/7 of the time for 1x1 and 1/2 to 4/5 for 3x3;
+#: from 4x4 on 4/5 to 7/5, with many more nodes, and as much for kernels with one channel.
 _FEW = 9
 #: The end of an axis, for Slice.
 _END = int(np.iinfo(np.int64).max)
@@ -27,13 +27,13 @@ _END = int(np.iinfo(np.int64).max)
 
 @dataclass
 class Axis:
-    """The moves along an axis: at step o the kernel's place j is at ``stride * o + dilation * j - before``.
+    """An axis: in window o, kernel element j is at position ``stride * o + dilation * j - before``.
 
     Attributes:
-        kernel: the size of the kernel; ``None`` if it is unknown.
-        before, after: the margins; ``None`` if they depend on sizes that are unknown.
-        left: how many places at the end, fewer than a stride, the last step does not reach; ``None`` if
-            that is unknown.
+        kernel: the kernel size; ``None`` if it is unknown.
+        before, after: the pads; ``None`` if they depend on unknown sizes.
+        left: the number of positions at the end, less than a stride, that no window covers; ``None`` if it is
+            unknown.
     """
 
     stride: int
@@ -45,16 +45,16 @@ class Axis:
 
     @property
     def extent(self) -> int | None:
-        """How many places the kernel spans."""
+        """The number of positions that the kernel spans."""
         return None if self.kernel is None else (self.kernel - 1) * self.dilation + 1
 
     @property
     def most_left(self) -> int:
-        """The most places that the last step may leave."""
+        """The largest possible value of ``left``."""
         return self.stride - 1 if self.left is None else self.left
 
     def halve(self, margins: int | None, *, upper: bool) -> None:
-        """Divide ``margins`` among the ends; ``upper``: the larger half comes after."""
+        """Divide ``margins`` between both ends; the larger half comes after if ``upper``."""
         if margins is None:
             self.before = self.after = None
         else:
@@ -65,13 +65,14 @@ class Axis:
 
 @dataclass
 class Moves:
-    """The moves of a kernel over a wide array, one for each place of a narrow one.
+    """The windows of a wide array, one for each position of a narrow array.
 
-    Conv is :meth:`gather`, ConvTranspose :meth:`scatter`; :meth:`correlate` is what flows back to kernels.
+    :meth:`gather` is Conv, :meth:`scatter` is ConvTranspose, and :meth:`correlate` is the gradient of
+    kernels.
 
     Attributes:
-        w: the kernels, of shape [channels of the narrow array, channels of the wide one / group, *kernel].
-        before: the margins before the axes, as a vector, if those of any are unknown.
+        w: the kernels, [channels of the narrow array, channels of the wide array / group, *kernel].
+        before: the pads before the spatial axes, an int64 vector, if any are unknown.
     """
 
     op: GraphBuilder
@@ -84,7 +85,7 @@ class Moves:
 
     @classmethod
     def of_conv(cls, op: GraphBuilder, node: PrimalNode, y: ir.Value) -> Moves:
-        """Those of a Conv to ``y``, or something of its shape."""
+        """The windows of a Conv whose output has the shape of ``y``."""
         moves, auto = cls._of(op, node), node.attribute("auto_pad", "NOTSET")
         for axis, size in zip(moves.axes, _known_sizes(node, node.x, moves.rank), strict=True):
             stride, extent = axis.stride, axis.extent
@@ -105,7 +106,7 @@ class Moves:
 
     @classmethod
     def of_conv_transpose(cls, op: GraphBuilder, node: PrimalNode) -> Moves:
-        """Those of a ConvTranspose."""
+        """The windows of a ConvTranspose."""
         moves, auto = cls._of(op, node), node.attribute("auto_pad", "NOTSET")
         further = node.attribute("output_padding") or (0,) * moves.rank
         shape = (node.attribute("output_shape") or ())[-moves.rank :]
@@ -143,16 +144,16 @@ class Moves:
     # The maps ------------------------------------------------------------------------------
 
     def gather(self, wide: ir.Value, narrow: ir.Value) -> ir.Value:
-        """Conv of ``wide`` to the places of ``narrow``."""
+        """Conv of ``wide`` to the shape of ``narrow``."""
         pads = self._pads
         if pads is None:
             wide = self._padded(wide, narrow)
         return self._conv(wide, self.w, self._strides, self._dilations, pads)
 
     def scatter(self, narrow: ir.Value, wide: ir.Value) -> ir.Value:
-        """ConvTranspose of ``narrow`` to the places of ``wide``."""
+        """ConvTranspose of ``narrow`` to the shape of ``wide``."""
         op, pads = self.op, self._pads
-        if self._is_pointwise:  # onnxruntime takes up to 1.5 times as long for a ConvTranspose
+        if self._is_pointwise:  # up to 1.5 times as fast as ConvTranspose in onnxruntime
             return op.Conv(narrow, self._swapped(self.w))
         known = pads is not None and all(axis.left is not None for axis in self.axes)
         full = op.ConvTranspose(
@@ -161,7 +162,7 @@ class Moves:
             strides=_unless(self._strides, 1),
             dilations=_unless(self._dilations, 1),
             pads=_unless(pads, 0),
-            # room for all that may be left: never output_shape, beside which onnxruntime ignores pads
+            # room for all uncovered positions; not output_shape, with which onnxruntime ignores pads
             output_padding=_unless([axis.most_left if known else axis.stride - 1 for axis in self.axes], 0),
             group=self.group if self.group > 1 else None,
         )
@@ -172,18 +173,14 @@ class Moves:
         return op.Slice(full, self.before, op.Add(self.before, self._sizes(wide)), self._spatial)
 
     def correlate(self, wide: ir.Value, narrow: ir.Value) -> ir.Value:
-        """For each place of the kernels, the products of ``narrow`` and what of ``wide`` it met, summed.
-
-        Returns:
-            An array of the shape of the kernels.
-        """
+        """For each kernel element, Σ ``narrow`` times the elements of ``wide`` that it meets."""
         shape = self.op.cx.static_shape(self.w)
         if shape is None or shape[1] == 1 or math.prod(shape[2:]) > _FEW:
             return self._by_conv(wide, narrow)
         return self._by_products(wide, narrow, shape)
 
     def _by_conv(self, wide: ir.Value, narrow: ir.Value) -> ir.Value:
-        """A Conv that has ``narrow`` as its kernels; samples are its channels, and channels its samples."""
+        """By a Conv with ``narrow`` as kernels, with batch and channel axes exchanged."""
         op, pads = self.op, self._pads
         if pads is None:
             wide = self._padded(wide, narrow)
@@ -198,16 +195,15 @@ class Moves:
         if pads is not None and any(axis.most_left >= axis.dilation for axis in self.axes):
             found = op.Slice(found, [0] * self.rank, self._sizes(self.w), self._spatial)
         samples = op.dim(narrow, 0)
-        if not isinstance(samples, int):  # onnxruntime's sums over no channels are whatever is in memory
+        if not isinstance(samples, int):  # onnxruntime leaves sums over no channels uninitialized
             found = op.only_where(op.Cast(samples, to=ir.DataType.BOOL), found)
         return self._swapped(found)
 
     def _by_products(self, wide: ir.Value, narrow: ir.Value, shape: Sequence[int]) -> ir.Value:
-        """Products of matrices: ``narrow`` times what of ``wide`` the places of the kernel meet.
+        """By matrix products: ``narrow`` times the elements of ``wide`` that kernel elements meet.
 
-        What the places along the last axis meet stands in one matrix; the others have a product each. Samples
-        are summed up within the products, for which channels are put first, or afterwards, if there is less
-        to sum up than to move.
+        Kernel elements along the last axis share a matrix; the others have a product each. Samples are summed
+        within the products, which requires channels first, or afterwards, if that moves fewer elements.
         """
         op, (channels, own) = self.op, shape[:2]
         apart = self.group > 1 or self._is_less_than_a_sample(wide)
@@ -264,21 +260,21 @@ class Moves:
         )
 
     def _met(self, wide: ir.Value, places: dict[int, int]) -> ir.Value:
-        """What of ``wide``, with its margins, a place of the kernel meets along some axes."""
+        """The elements of the padded ``wide`` that a kernel element meets along some axes."""
         slices = []
         for index, place in places.items():
             axis = self.axes[index - 2]
             assert axis.kernel is not None
             after = (axis.kernel - 1 - place) * axis.dilation
             if axis.kernel > 1 or axis.stride > 1:
-                # counted from the end, which the last step misses by less than a stride
+                # counted from the end: the last window ends less than a stride before it
                 slices.append((place * axis.dilation, -after if after else _END, index, axis.stride))
         if not slices:
             return wide
         return self.op.Slice(wide, *(list(column) for column in zip(*slices, strict=True)))
 
     def _padded(self, wide: ir.Value, narrow: ir.Value) -> ir.Value:
-        """``wide`` with its margins."""
+        """``wide`` with its pads."""
         op, pads = self.op, self._pads
         if pads is not None:
             spread = [0, 0, *pads[: self.rank], 0, 0, *pads[self.rank :]]
@@ -287,13 +283,13 @@ class Moves:
         return op.Pad(wide, op.Concat([0, 0], self.before, [0, 0], after, axis=0))
 
     def _halve(self, margins: ir.Value, *, upper: bool) -> None:
-        """:meth:`Axis.halve` for a vector of margins."""
+        """:meth:`Axis.halve` for a vector of margins: sets ``before``."""
         op = self.op
         margins = op.Max(margins, 0)
         self.before = op.Div(margins if upper else op.Add(margins, 1), 2)
 
     def _reach(self, narrow: ir.Value | None) -> ir.Value:
-        """How many places the moves span, less what the first stride spans if there is no ``narrow``."""
+        """The number of positions that the windows span; without ``narrow``, of one window less a stride."""
         op, strides, dilations = self.op, np.array(self._strides), np.array(self._dilations)
         extents = [axis.extent for axis in self.axes]
         if None in extents:
@@ -303,7 +299,7 @@ class Moves:
         return beyond if narrow is None else op.Add(op.Mul(self._sizes(narrow), strides), beyond)
 
     def _sizes(self, x: ir.Value) -> ir.Value:
-        """The spatial sizes of ``x``, as a vector."""
+        """The spatial sizes of ``x``, an int64 vector."""
         op = self.op
         known = ir.all_ints((op.cx.shape(x) or (None,))[2:]) if op.cx.rank(x) else None
         if known is not None:
@@ -311,7 +307,7 @@ class Moves:
         return op.Shape(x, start=2) if op.version >= 15 else op.Slice(op.Shape(x), [2], [_END])
 
     def _places(self, x: ir.Value) -> Size:
-        """The number of places of ``x``."""
+        """The number of spatial positions of ``x``."""
         known = self.op.cx.static_ints(sizes := self._sizes(x))
         return self.op.ReduceProd(sizes, keepdims=1) if known is None else math.prod(known)
 
@@ -320,7 +316,7 @@ class Moves:
         return self.op.Transpose(x, perm=[1, 0, *self._spatial])
 
     def _is_less_than_a_sample(self, wide: ir.Value) -> bool:
-        """Whether the kernels are known to have no more elements than a sample of ``wide``."""
+        """Whether the kernels have at most as many elements as a sample of ``wide``; False if unknown."""
         w, shape = self.op.cx.static_shape(self.w), self.op.cx.shape(wide)
         sample = None if shape is None else ir.all_ints(shape[1:])
         return w is not None and sample is not None and math.prod(w) <= math.prod(sample)
@@ -344,27 +340,27 @@ class Moves:
 
     @property
     def _pads(self) -> tuple[int, ...] | None:
-        """All margins in the standard's order; ``None`` if any are unknown."""
+        """All pads, those before first; ``None`` if any are unknown."""
         return ir.all_ints([*(axis.before for axis in self.axes), *(axis.after for axis in self.axes)])
 
     @property
     def _is_pointwise(self) -> bool:
-        """Whether each place meets one place, and all channels."""
+        """Whether windows are single positions, over all channels."""
         alone = all(axis.kernel == axis.stride == 1 for axis in self.axes)
         return alone and self.group == 1 and self._pads is not None and not any(self._pads)
 
 
 def rank_of(node: PrimalNode) -> int:
-    """The number of axes of x, which is that of W."""
+    """The number of axes of x and W."""
     return node.rank(node.x if node.cx.rank(node.x) is not None else node.input(1))
 
 
 def _known_sizes(node: PrimalNode, x: ir.Value, rank: int) -> tuple[int | None, ...]:
-    """The spatial sizes of ``x``, as far as they are known."""
+    """The spatial sizes of ``x``; ``None`` for unknown ones."""
     dims = (node.shape(x) or (None,) * (rank + 2))[2:]
     return tuple(int(dim) if isinstance(dim, int) else None for dim in dims)
 
 
 def _unless(values: Sequence[int] | None, default: int) -> list[int] | None:
-    """An attribute, left out where it says nothing."""
+    """An attribute, omitted if all values are ``default``."""
     return None if values is None or set(values) == {default} else list(values)

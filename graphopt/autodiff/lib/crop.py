@@ -1,4 +1,4 @@
-"""A linear Resize that cuts a region out, in plain operators."""
+"""A linear Resize of a region, in terms of standard operators."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from graphopt.autodiff.primal import PrimalNode
 
 
 def cropped(
-    op: GraphBuilder, node: PrimalNode, roi: ir.Value, places: Sequence[tuple[int, int]], told: int
+    op: GraphBuilder, node: PrimalNode, roi: ir.Value, places: Sequence[tuple[int, int]], count: int
 ) -> ir.Value:
-    """What a Resize with ``tf_crop_and_resize`` makes of x, but that numbers from outside are 0.
+    """A Resize of x with ``tf_crop_and_resize``, with 0 for positions outside of x.
 
-    Along an axis of size L a row is Σ max(0, 1 - ``|c - j|``) x[j], where c goes from start (L - 1) to
+    Along an axis of size L an element is Σ max(0, 1 - ``|c - j|``) x[j], where c ranges from start (L - 1) to
     end (L - 1) (ONNX Operators, Resize).
 
     Args:
-        roi: starts, then ends, of ``told`` axes.
-        places: the axes that are cut, and where their numbers stand in ``roi``.
+        roi: starts, then ends, of ``count`` axes.
+        places: the cropped axes of x, each with its index in ``roi``.
     """
     rank = node.rank(node.x)
     letters = "abcdefghijklmnopqrstuvwxy"[:rank]
     y = node.x
     for axis, place in places:
-        start, end = op.Gather(roi, [place]), op.Gather(roi, [told + place])
+        start, end = op.Gather(roi, [place]), op.Gather(roi, [count + place])
         last = op.Sub(op.cast_like(op.shape(op.dim(node.x, axis)), roi), 1.0)
-        count = op.dim(node.y, axis)
-        steps = op.Max(op.Sub(op.cast_like(op.shape(count), roi), 1.0), op.number(1.0, roi))
-        share = op.Div(op.cast_like(_up_to(op, count), roi), steps)
-        if count == 1:
+        size = op.dim(node.y, axis)
+        steps = op.Max(op.Sub(op.cast_like(op.shape(size), roi), 1.0), op.number(1.0, roi))
+        share = op.Div(op.cast_like(_up_to(op, size), roi), steps)
+        if size == 1:
             share = op.number(0.5, roi)
         at = op.Mul(op.Add(start, op.Mul(share, op.Sub(end, start))), last)
         inside = op.And(op.GreaterOrEqual(at, 0.0), op.LessOrEqual(at, last))

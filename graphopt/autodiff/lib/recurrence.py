@@ -1,4 +1,4 @@
-"""What the gradients of LSTM, GRU and RNN share: the parts of one direction, and going through its steps."""
+"""Shared parts of the gradients of LSTM, GRU and RNN: one direction, its slices and its steps."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from graphopt.autodiff.builder import GraphBuilder, Size
 from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.reverse import vjp_since
 
-#: An activation function: writes the nodes of it.
+#: An activation function: appends its nodes.
 Function = Callable[[GraphBuilder, ir.Value], ir.Value]
 
-#: The activation functions of runtimes, with the defaults of their numbers: none where they do not agree.
+#: The activation functions of runtimes, with default parameters; ``None`` where runtimes disagree.
 _FUNCTIONS: dict[str, dict[str, float | None]] = {
     "Relu": {},
     "Tanh": {},
@@ -33,19 +33,19 @@ _FUNCTIONS: dict[str, dict[str, float | None]] = {
 
 
 class Direction:
-    """One direction of an LSTM, GRU or RNN, with its own parts of what is stacked by direction.
+    """One direction of an LSTM, GRU or RNN, with its slices of tensors that are stacked by direction.
 
-    Sizes are ``[steps, batch, …]``; *rows* have both as one axis.
+    Tensors are ``[steps, batch, …]``; *rows* are ``[steps · batch, …]``.
 
     Attributes:
-        op: writes nodes.
+        op: appends nodes.
         node: the operator.
-        backwards: whether it goes from the last step to the first.
-        functions: its activation functions, which clip what they are told.
-        x: rows of X.
+        backwards: whether it runs from the last step to the first.
+        functions: its activation functions, which clip their operands.
+        x: X as rows.
         y: the states after the steps.
-        dy: what flows back into them; ``None`` for zero.
-        valid: whether a step is within its sequence, ``[steps, batch, 1]``; ``None`` if all are.
+        dy: their cotangents; ``None`` for zero.
+        valid: whether a step is within its sequence, bool ``[steps, batch, 1]``; ``None`` if all are.
     """
 
     def __init__(self, op: GraphBuilder, node: PrimalNode, index: int, dy: ir.Value | None) -> None:
@@ -67,13 +67,13 @@ class Direction:
     # Parts ---------------------------------------------------------------------------------
 
     def part(self, value: ir.Value, axis: int = 0) -> ir.Value:
-        """This direction's part of ``value``, without the axis of directions."""
+        """This direction's slice of ``value``, without the axis of directions."""
         if self._directions == 1:
             return self.op.Squeeze(value, [axis])
         return self.op.Gather(value, self.op.constant(np.array(self._index, np.int64)), axis=axis)
 
     def split(self, value: ir.Value, *counts: int, axis: int = -1) -> tuple[ir.Value, ...]:
-        """Parts of ``value``, so many times the hidden size each."""
+        """``value`` split along ``axis`` into parts of ``counts`` times the hidden size."""
         if len(counts) == 1:
             return (value,)
         sizes = self.op.shape(*(self._times(count) for count in counts))
@@ -93,17 +93,17 @@ class Direction:
         return self.part(self.node.input(2))
 
     def biases(self, gates: int) -> tuple[ir.Value | None, ...]:
-        """Those that are added to products with W and with R."""
+        """The biases of the products with W and with R."""
         given = self.node.optional(3)
         return (None, None) if given is None else self.split(self.part(given), gates, gates)
 
     def bias(self, gates: int) -> ir.Value | None:
-        """The sum of both."""
+        """The sum of both biases."""
         w, r = self.biases(gates)
         return None if w is None else self.op.Add(w, r)
 
     def peepholes(self) -> tuple[ir.Value, ...] | None:
-        """Those of the input, output and forget gates, ``[hidden]`` each."""
+        """The peephole weights of the input, output and forget gates, ``[hidden]`` each."""
         given = self.node.optional(7)
         return None if given is None else self.split(self.part(given), 1, 1, 1)
 
@@ -117,12 +117,12 @@ class Direction:
         return self.op.shape(self._batch, self._hidden)
 
     def first(self, index: int) -> ir.Value:
-        """The state before the first step that input ``index`` gives."""
+        """The initial state ``[batch, hidden]`` of input ``index``."""
         given = self.node.optional(index)
         return self.zeros if given is None else self.op.Reshape(self.part(given), self._state_shape)
 
     def last(self, given: ir.Value | None) -> ir.Value:
-        """What flows back into the last state; that of an empty sequence is zero."""
+        """The cotangent of the last state; zero for an empty sequence."""
         if given is None:
             return self.zeros
         op, own, lengths = self.op, self.part(given), self.node.optional(4)
@@ -145,12 +145,12 @@ class Direction:
 
     @cached_property
     def h(self) -> ir.Value:
-        """Rows of the states before the steps."""
+        """The states before the steps, as rows."""
         op, y = self.op, self.y
         first = op.Unsqueeze(self.first(5), [0])
         if not self.backwards:
             return op.Flatten(op.Concat(first, op.Slice(y, [0], [-1], [0]), axis=0), axis=2)
-        if self.valid is not None:  # the first step is the last that is valid
+        if self.valid is not None:  # the first step is the last valid one
             y = op.Where(self.valid, y, first)
         return op.Flatten(op.Concat(op.Slice(y, [1], [np.iinfo(np.int64).max], [0]), first, axis=0), axis=2)
 
@@ -159,24 +159,23 @@ class Direction:
         return self.op.Reshape(rows, self.op.shape(self._steps, self._batch, self._times(gates)))
 
     def gates(self, rows: ir.Value, *counts: int) -> tuple[ir.Value, ...]:
-        """``rows`` by gates, so many in each part, as ``[steps, batch, gates · hidden]``."""
+        """``rows`` split by gates, ``counts`` in each part, as ``[steps, batch, count · hidden]``."""
         return self.split(self.stepwise(rows, sum(counts)), *counts)
 
     def slopes(self, function: Callable[..., ir.Value], *inputs: ir.Value) -> tuple[ir.Value, list[Any]]:
-        """An element-wise ``function`` of ``inputs``, which have the same dims, and its derivative by each.
+        """An element-wise ``function`` of ``inputs`` of one shape, and its derivatives (``None`` for zero).
 
-        Those that are zero are ``None``. Gradients of element-wise operators broadcast what they are given,
-        so that a single 1 does.
+        The cotangent is a scalar 1: gradient rules of element-wise operators broadcast it.
         """
         op = _SameDims(self.op)
         mark = op.mark()
-        cut = [op.Identity(value) for value in inputs]  # they may be computed from each other
-        result = function(op, *cut)
-        found = vjp_since(op, mark, {result: op.number(1.0, result)}, cut)
-        return result, [found.get(value) for value in cut]
+        copies = [op.Identity(value) for value in inputs]  # inputs may depend on each other
+        result = function(op, *copies)
+        found = vjp_since(op, mark, {result: op.number(1.0, result)}, copies)
+        return result, [found.get(value) for value in copies]
 
     def beside(self, like: ir.Value, *slopes: ir.Value | None) -> ir.Value:
-        """The derivatives by several gates, each of the dims of ``like``, side by side."""
+        """The derivatives by several gates, each of the shape of ``like``, concatenated."""
         op = self.op
         full = [op.expand_like(op.number(0.0, like) if slope is None else slope, like) for slope in slopes]
         return full[0] if len(full) == 1 else op.Concat(*full, axis=-1)
@@ -190,12 +189,13 @@ class Direction:
         rows: int,
         against: bool = False,
     ) -> tuple[ir.Value, ...]:
-        """The last states, and all rows, of a Scan through the steps, in the direction's order or against it.
+        """The last states and the stacked results of a Scan over the steps.
 
         Args:
-            step: writes the body. It gets what writes nodes there, the states, and a slice of each of
-                ``slices`` (``None`` of ``None``) by name; returns new states and what is to be stacked.
-            rows: how much that is.
+            step: writes the body, given its builder, the states, and by name a slice of each of ``slices``
+                (``None`` for ``None``); returns the next states and the results to stack.
+            rows: the number of results to stack.
+            against: run against the direction.
         """
         op, edit = self.op, self.op.cx.edit
         given = {name: value for name, value in slices.items() if value is not None}
@@ -220,12 +220,13 @@ class Direction:
 
 
 class _SameDims(GraphBuilder):
-    """Where no axis is summed up again: operands have the dims of results, even if facts do not tell.
+    """A builder that never sums over axes: operands have the shape of results, even if it is unknown.
 
-    Nodes are recorded by ``op``, too, which knows what it is to drop, or to move to another body.
+    It shares the records of ``op``, which can therefore drop or move its nodes.
     """
 
     def __init__(self, op: GraphBuilder) -> None:
+        super().__init__(op.cx, op.graph)
         vars(self).update(vars(op))
 
     def reduce_to(self, x: ir.Value, like: ir.Value, shaped_as: ir.Value | None = None) -> ir.Value:
@@ -233,7 +234,7 @@ class _SameDims(GraphBuilder):
 
 
 def _formal(op: GraphBuilder, value: ir.Value, *, sliced: bool = False) -> ir.Value:
-    """An input of a body that takes what ``value`` is at first, or slices of it."""
+    """An input of a body, with the type and shape of ``value`` or of a slice of it."""
     formal = ir.Value(name=op.cx.edit.fresh_name(f"{op.prefix}_in"), type=ir.TensorType(op.dtype(value)))
     op.cx.facts.presume(formal, like=value, sliced=sliced)
     return formal
@@ -249,11 +250,11 @@ def by_direction(
     direction: Callable[[Direction], Sequence[ir.Value | None]],
     dy: ir.Value | None,
 ) -> list[ir.Value | None]:
-    """The gradients of all inputs from those that each direction tells of its parts of them."""
+    """The gradients of all inputs, stacked from those of each direction."""
     if node.attribute("layout", 0):
         raise node.refusal("onnxruntime runs it with layout=0 only")
-    told = [direction(Direction(op, node, index, dy)) for index in range(_directions(node))]
-    dx, *parts = zip(*told, strict=True)
+    found = [direction(Direction(op, node, index, dy)) for index in range(_directions(node))]
+    dx, *parts = zip(*found, strict=True)
     results: list[ir.Value | None] = [op.reshape_like(dx[0] if len(dx) == 1 else op.Add(*dx), node.x)]
     for index, pieces in enumerate(parts, start=1):
         if pieces[0] is None or node.optional(index) is None:
@@ -265,9 +266,9 @@ def by_direction(
 
 
 def _functions(node: PrimalNode, index: int) -> list[Function]:
-    """The activation functions of one direction, in the order of the standard.
+    """The activation functions of one direction, in the standard's order.
 
-    alpha and beta are lists of what the functions that have one take, one after the other.
+    The attributes alpha and beta list the parameters of those functions that have one.
     """
     usual = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}[node.op_type]
     names = list(node.attribute("activations", None) or usual * _directions(node))
@@ -282,7 +283,7 @@ def _functions(node: PrimalNode, index: int) -> list[Function]:
         missing = [key for key, number in settings.items() if number is None]
         if missing:
             raise node.refusal(f"its {name} has no {missing[0]}")
-        clips = place % len(usual) < 2  # the third is told c, which onnxruntime does not clip
+        clips = place % len(usual) < 2  # onnxruntime does not clip c, the operand of the third function
         functions.append(_function(name, settings, node.attribute("clip") if clips else None))
     return functions[index * len(usual) : (index + 1) * len(usual)]
 

@@ -1,20 +1,24 @@
-"""Sequences of tensors as gradients of sequences: as long, each tensor the gradient of its counterpart."""
+"""Loops over sequences of tensors.
+
+The gradient of a sequence is a sequence of the same length: the gradients of its elements.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import TypeVar
 
 from graphopt import ir
+from graphopt.autodiff.nodes import NodeBuilder
 from graphopt.context import Context
 
-if TYPE_CHECKING:
-    from graphopt.autodiff.builder import GraphBuilder
+B = TypeVar("B", bound=NodeBuilder)
 
-#: Writes what comes of an element, given its number.
-Write = Callable[["GraphBuilder", ir.Value, ir.Value], ir.Value]
-#: Writes what an iteration carries on and gathers, given its number and what it carries.
-Iterate = Callable[["GraphBuilder", ir.Value, Sequence[ir.Value]], Sequence[ir.Value]]
+#: Writes the result for one element, given a builder for the body, the element's index and the element.
+WriteElement = Callable[[B, ir.Value, ir.Value], ir.Value]
+#: Writes an iteration, given a builder, its index and the carried sequences; returns their next values,
+#: then the values to gather.
+WriteIteration = Callable[[B, ir.Value, Sequence[ir.Value]], Sequence[ir.Value]]
 
 
 def is_sequence(value: ir.Value, cx: Context) -> bool:
@@ -22,55 +26,45 @@ def is_sequence(value: ir.Value, cx: Context) -> bool:
     return isinstance(cx.facts.type(value) or value.type, ir.SequenceType)
 
 
-def zeros(op: GraphBuilder, sequence: ir.Value) -> ir.Value:
-    """A sequence of zeros."""
-    return mapped(op, sequence, lambda inner, number, element: inner.zeros_like(element))
+def mapped(op: B, sequence: ir.Value, write: WriteElement[B]) -> ir.Value:
+    """The sequence of the results of ``write`` for each element of ``sequence``, of the same element type."""
 
-
-def added(op: GraphBuilder, a: ir.Value, b: ir.Value) -> ir.Value:
-    """The sums of the elements of two sequences."""
-    return mapped(op, a, lambda inner, number, element: inner.Add(element, inner.SequenceAt(b, number)))
-
-
-def mapped(op: GraphBuilder, sequence: ir.Value, write: Write) -> ir.Value:
-    """The sequence of what is written for each element of ``sequence``, of the same element type."""
-
-    def iterate(inner: GraphBuilder, number: ir.Value, lists: Sequence[ir.Value]) -> list[ir.Value]:
-        return [inner.SequenceInsert(lists[0], write(inner, number, inner.SequenceAt(sequence, number)))]
+    def iterate(inner: B, index: ir.Value, carried: Sequence[ir.Value]) -> list[ir.Value]:
+        return [inner.SequenceInsert(carried[0], write(inner, index, inner.SequenceAt(sequence, index)))]
 
     type_ = op.cx.facts.type(sequence) or sequence.type
     assert type_ is not None
     return repeated(op, op.SequenceLength(sequence), [type_.dtype], iterate)[0]
 
 
-def gathered(op: GraphBuilder, sequence: ir.Value, write: Write) -> ir.Value:
-    """What is written for each element of ``sequence``, of the same shape each, along a new first axis."""
+def gathered(op: B, sequence: ir.Value, write: WriteElement[B]) -> ir.Value:
+    """The results of ``write`` for each element, of one shape, stacked along a new first axis."""
 
-    def iterate(inner: GraphBuilder, number: ir.Value, lists: Sequence[ir.Value]) -> list[ir.Value]:
-        return [write(inner, number, inner.SequenceAt(sequence, number))]
+    def iterate(inner: B, index: ir.Value, carried: Sequence[ir.Value]) -> list[ir.Value]:
+        return [write(inner, index, inner.SequenceAt(sequence, index))]
 
     return repeated(op, op.SequenceLength(sequence), [], iterate)[0]
 
 
 def repeated(
-    op: GraphBuilder, count: ir.Value, dtypes: Sequence[ir.DataType], write: Iterate
-) -> Sequence[ir.Value]:
+    op: B, count: ir.Value, dtypes: Sequence[ir.DataType], write: WriteIteration[B]
+) -> tuple[ir.Value, ...]:
     """The outputs of a new Loop of ``count`` iterations.
 
     Args:
-        dtypes: of the elements of the sequences that it carries, which are empty at first.
-        write: writes an iteration; returns those sequences, and what is gathered.
+        count: an int64 scalar.
+        dtypes: element types of the carried sequences, which are empty at first.
+        write: writes an iteration.
     """
 
-    def given(name: str, type_: ir.TypeProtocol, shape: ir.Shape | None) -> ir.Value:
+    def formal(name: str, type_: ir.TypeProtocol, shape: ir.Shape | None) -> ir.Value:
         return ir.Value(name=op.cx.edit.fresh_name(name), type=type_, shape=shape)
 
-    number = given("number", ir.TensorType(ir.DataType.INT64), ir.Shape([]))
-    running = given("running", ir.TensorType(ir.DataType.BOOL), ir.Shape([]))
-    lists = [given("list", ir.SequenceType(ir.TensorType(dtype)), None) for dtype in dtypes]
-    inner = op.begin_body("each", [number, running, *lists])
-    results = write(inner, number, lists)
+    index = formal("number", ir.TensorType(ir.DataType.INT64), ir.Shape([]))
+    running = formal("running", ir.TensorType(ir.DataType.BOOL), ir.Shape([]))
+    carried = [formal("list", ir.SequenceType(ir.TensorType(dtype)), None) for dtype in dtypes]
+    inner = op.begin_body("each", [index, running, *carried])
+    results = write(inner, index, carried)
     body = inner.end_body([inner.Identity(running), *results])
     starts = [op.SequenceEmpty(dtype=int(dtype)) for dtype in dtypes]
-    made = op.node("Loop", [count, None, *starts], {"body": body}, outputs=len(results))
-    return [made] if len(results) == 1 else made
+    return op.multi_output_node("Loop", [count, None, *starts], {"body": body}, outputs=len(results))

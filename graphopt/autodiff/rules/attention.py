@@ -33,7 +33,7 @@ def attention(
     dv: ir.Value | None = None,
     dscores: ir.Value | None = None,
 ) -> Any:
-    """Pᵀ dy to the values; by dS through the softmax, scale dS K to the queries, scale dSᵀ Q to the keys."""
+    """scale dS K; scale dSᵀ Q; Pᵀ dy, where P = softmax(S) and dS is the cotangent of the scores S."""
     heads = _heads(node)
     if dscores is not None or heads is None:
         return vjp_of_standard_function(op, node, (dy, dk, dv, dscores))
@@ -57,7 +57,7 @@ def attention(
 
 
 def _heads(node: PrimalNode) -> tuple[int, int] | None:
-    """Numbers of heads of queries, and of keys and values; (1, 1) for the same ones."""
+    """The numbers of query heads and of key/value heads; (1, 1) if they are equal but unknown."""
     if node.rank(node.x) == 3:
         return node.attribute("q_num_heads"), node.attribute("kv_num_heads")
     shapes = [node.shape(node.x), node.shape(node.input(1))]
@@ -78,7 +78,7 @@ def _found(
     heads: tuple[int, int],
     past: Size,
 ) -> Attention:
-    """What ``node`` computes, of operands by heads, of which the first ``past`` keys are of the past."""
+    """The attention that ``node`` computes, for operands [B, N, S, D] with ``past`` cached keys."""
     queries, keys = op.dim(q, 2), op.dim(k, 2)
     counts, mask = node.optional(_COUNTS), node.optional(_MASK)
     within = node.attribute("softmax_precision")
@@ -86,7 +86,7 @@ def _found(
     bias = []
     if mask is not None:
         bias.append(hidden_where_not(op, mask, q) if op.dtype(mask) == ir.DataType.BOOL else mask)
-    if counts is not None:  # of keys in each batch; what comes after is no key
+    if counts is not None:  # the number of valid keys in each batch
         counts = op.Reshape(counts, [-1, 1, 1, 1])
         places = counted(op, keys)
         bias.append(hidden_where_not(op, op.Less(places, counts), q))
@@ -107,7 +107,7 @@ def _found(
 
 
 def _may_hide_all(op: GraphBuilder, node: PrimalNode, causal: bool) -> bool:
-    """Whether the mask may hide all keys of a query."""
+    """Whether the mask may exclude all keys of a query."""
     mask = node.constant(_MASK)
     if mask is None:
         return True

@@ -1,6 +1,6 @@
-"""BatchNormalization, by given statistics or, in training, by those of the batch.
+"""BatchNormalization, with running statistics or, in training mode, those of the batch.
 
-In training, onnxruntime does not tell the statistics of the batch, which are computed again.
+onnxruntime does not return the statistics of the batch, which are recomputed.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ _Maybe = ir.Value | None
 
 @gradient("BatchNormalization")
 def batch_normalization(op: GraphBuilder, node: PrimalNode, dy: _Maybe, *running: _Maybe) -> Any:
-    """scale dy / σ; Σ x̂ dy; Σ dy; in training, scale (dy - mean dy - x̂ mean(x̂ dy)) / σ to x."""
+    """scale dy / σ; Σ x̂ dy; Σ dy; in training mode, dx = scale (dy - mean dy - x̂ mean(x̂ dy)) / σ."""
     batch = _Batch(op, node)
     if node.attribute("training_mode", 0):
         found = _in_training(batch, dy, *running)
     elif dy is not None and not any(output.name for output in node.outputs[1:]):
         found = _by_given_statistics(batch, dy)
     else:
-        raise node.refusal("its statistics run, which is well defined since opset 14 only")
+        raise node.refusal("it updates running statistics, which is well defined only since opset 14")
     return [
         None if dx is None or x is None else op.cast_like(dx, x)
         for x, dx in zip(node.inputs, found, strict=True)
@@ -35,7 +35,7 @@ def batch_normalization(op: GraphBuilder, node: PrimalNode, dy: _Maybe, *running
 
 
 class _Batch:
-    """The operands, in single precision at least; channels are along axis 1."""
+    """The operands, in float32 or float64; the channel axis is 1."""
 
     def __init__(self, op: GraphBuilder, node: PrimalNode) -> None:
         self.op = op
@@ -44,27 +44,27 @@ class _Batch:
         self.dtype = wide(op, node.x)
         self.x, self.scale, _, self.mean, self.variance = (self.wide(node.input(i)) for i in range(5))
         self.epsilon = float(np.float32(node.attribute("epsilon", 1e-5)))
-        #: All axes but that of channels, of which there is one if there is no such axis.
-        self.places = [axis for axis in range(self.rank) if axis != 1]
+        #: All axes except the channel axis; there is one channel if x has a single axis.
+        self.reduced = [axis for axis in range(self.rank) if axis != 1]
 
     def wide(self, value: ir.Value) -> ir.Value:
-        """``value`` in the type in which all is computed."""
+        """``value`` in the type of computation."""
         return self.op.cast(value, self.dtype)
 
     def along(self, value: ir.Value) -> ir.Value:
-        """``value``, one number a channel, as it broadcasts against x."""
+        """``value`` [C], with trailing axes of size 1 so that it broadcasts against x."""
         return self.op.Unsqueeze(value, list(range(1, self.rank - 1))) if self.rank > 2 else value
 
     def total(self, value: ir.Value) -> ir.Value:
-        """The sum of ``value`` in each channel."""
-        return self.op.ReduceSum(value, self.places, keepdims=int(self.rank == 1))
+        """The sum of ``value`` over each channel."""
+        return self.op.ReduceSum(value, self.reduced, keepdims=int(self.rank == 1))
 
     def count(self) -> ir.Value:
-        """How many elements each channel has."""
+        """The number of elements of a channel, a scalar."""
         op = self.op
         shape = self.node.cx.static_shape(self.x)
         if shape is not None:
-            return op.number(float(np.prod([shape[axis] for axis in self.places])), self.x)
+            return op.number(float(np.prod([shape[axis] for axis in self.reduced])), self.x)
         return op.cast_like(op.Div(op.Size(self.x), op.Size(self.scale)), self.x)
 
 
@@ -84,18 +84,18 @@ def _in_training(
     batch: _Batch, dy: _Maybe, drunning_mean: _Maybe = None, drunning_variance: _Maybe = None
 ) -> list[_Maybe]:
     op, node = batch.op, batch.node
-    for index in (1, 2):  # onnxruntime asks for all outputs
+    for index in (1, 2):  # onnxruntime requires all outputs
         node.output(index)
     momentum = float(np.float32(node.attribute("momentum", 0.9)))
-    deviation, inverse = deviations(op, batch.x, batch.places, batch.epsilon)
+    deviation, inverse = deviations(op, batch.x, batch.reduced, batch.epsilon)
     dx = dscale = dbias = dmean = dvariance = None
     if dy is not None:
         dy = batch.wide(dy)
         hat = op.Mul(deviation, inverse)
         product = op.Mul(dy, hat)
         dscale, dbias = batch.total(product), batch.total(dy)
-        left = op.Sub(dy, op.Mul(hat, op.mean(product, batch.places)))
-        left = op.Sub(left, op.mean(dy, batch.places))
+        left = op.Sub(dy, op.Mul(hat, op.mean(product, batch.reduced)))
+        left = op.Sub(left, op.mean(dy, batch.reduced))
         dx = op.Mul(left, op.Mul(batch.along(batch.scale), inverse))
     if drunning_mean is not None:
         drunning_mean = batch.wide(drunning_mean)

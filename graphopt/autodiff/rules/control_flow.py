@@ -19,49 +19,49 @@ from graphopt.control_flow.loops import entries_of
 
 @gradient("If")
 def if_(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> Any:
-    """The gradient of the branch that is taken, in an If of the same condition."""
+    """An If of the same condition whose branches are the gradients of the branches."""
     branches = branches_of(node.raw)
     if branches is None:
-        raise node.refusal("its branches take inputs, or return other values than it does")
+        raise node.refusal("its branches have inputs, or outputs that do not match its own")
     wanted = [value for value in node.captured if node.needs_grad_of(value)]
-    drafts = [BodyGradient(op, node, branch) for branch in branches]
-    given: dict[ir.Value, ir.Value] = {}
-    for draft in drafts:
+    body_grads = [BodyGradient(op, node, branch) for branch in branches]
+    outside: dict[ir.Value, ir.Value] = {}
+    for body_grad in body_grads:
         pairs = []
-        for end, dy in zip(draft.body.outputs, cotangents, strict=True):
+        for end, dy in zip(body_grad.body.outputs, cotangents, strict=True):
             if dy is not None:
-                pairs.append((end, draft.like(end)))
-                given[pairs[-1][1]] = dy
-        draft.walk(pairs, wanted)
-    found = [value for value in wanted if any(value in draft.gradients for draft in drafts)]
+                pairs.append((end, body_grad.placeholder(end)))
+                outside[pairs[-1][1]] = dy
+        body_grad.differentiate(pairs, wanted)
+    found = [value for value in wanted if any(value in body_grad.gradients for body_grad in body_grads)]
     if not found:
-        for draft in drafts:
-            draft.discard()
+        for body_grad in body_grads:
+            body_grad.discard()
         return {}
     bodies = []
-    for draft, other in zip(drafts, branches[::-1], strict=True):
-        results = [draft.gradients[x] if x in draft.gradients else draft.op.zeros_like(x) for x in found]
+    for body_grad, other in zip(body_grads, branches[::-1], strict=True):
+        results = [
+            body_grad.gradients[x] if x in body_grad.gradients else body_grad.op.zeros_like(x) for x in found
+        ]
 
-        def saved(value: ir.Value, draft: BodyGradient = draft, other: ir.Graph = other) -> ir.Value:
-            return given[value] if value in given else _returned(op, node, value, draft.body, other)
+        def resolve(
+            value: ir.Value, body_grad: BodyGradient = body_grad, other: ir.Graph = other
+        ) -> ir.Value:
+            return (
+                outside[value] if value in outside else _as_if_output(op, node, value, body_grad.body, other)
+            )
 
-        bodies.append(draft.move_out([], results, saved, lambda inner: not op.cx.is_deterministic(inner)))
+        bodies.append(
+            body_grad.move_out([], results, resolve, lambda inner: not op.cx.is_deterministic(inner))
+        )
     attributes = {"then_branch": bodies[0], "else_branch": bodies[1]}
-    return dict(zip(found, _made(op, "If", [node.x], attributes, len(found)), strict=True))
+    return dict(zip(found, op.multi_output_node("If", [node.x], attributes, outputs=len(found)), strict=True))
 
 
-def _made(
-    op: GraphBuilder, op_type: str, inputs: Sequence[ir.Value | None], attributes: Any, count: int
-) -> Sequence[ir.Value]:
-    """The outputs of a new node, however many."""
-    made = op.node(op_type, inputs, attributes, outputs=count)
-    return (made,) if count == 1 else made
-
-
-def _returned(
+def _as_if_output(
     op: GraphBuilder, node: PrimalNode, value: ir.Value, branch: ir.Graph, other: ir.Graph
 ) -> ir.Value:
-    """``value`` of ``branch`` as a further output of an If, whose other branch returns zeros."""
+    """``value`` of ``branch`` as a further output of the If ``node``, whose other branch returns zeros."""
     edit, inner = op.cx.edit, op.within(other)
     sizes = sizes_outside(inner, node, value) or [0] * (op.cx.rank(value) or 1)
     zeros = inner.ConstantOfShape(inner.shape(*sizes), value=np.zeros(1, op.dtype(value).numpy()))
@@ -72,53 +72,53 @@ def _returned(
 
 @gradient("Loop")
 def loop(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> Any:
-    """The gradient of the body, in a Loop from the last iteration to the first; what is carried is saved."""
+    """A Loop over the gradient of the body, last iteration first; carried values are saved."""
     iteration = IterationGradient(op, node, cotangents)
-    draft, form = iteration.draft, iteration.form
-    if iteration.is_void:
-        draft.discard()
+    body_grad, form = iteration.body_grad, iteration.form
+    if iteration.is_zero:
+        body_grad.discard()
         return {}
     number, condition = form.body.inputs[:2]
     back, running = _scalar(op, "back", ir.DataType.INT64), _scalar(op, "running", ir.DataType.BOOL)
     ran = [output for output in form.gathered if output.name]
-    trips = op.dim(ran[0] if ran else iteration.gathered(number), 0)
+    trips = op.dim(ran[0] if ran else iteration.gather(number), 0)
     count = op.constant(np.array(trips)) if isinstance(trips, int) else op.Squeeze(trips, [0])
     last = op.Sub(count, 1)
     initial = iteration.initial()
     carried = iteration.carried()
     gathered = {
-        x: dy for k, x in iteration.rows.items() if (dy := iteration.dy(form.carried + k)) is not None
+        x: dy for k, x in iteration.rows.items() if (dy := iteration.cotangent(form.carried + k)) is not None
     }
     known: dict[ir.Value, ir.Value] = {}
 
-    def saved(value: ir.Value) -> ir.Value:
+    def resolve(value: ir.Value) -> ir.Value:
         if value is number or value is condition:
-            told = draft.op.Sub(last, back) if value is number else op.constant(np.array(True))
-            return draft.op.Reshape(told, [1]) if op.cx.rank(value) == 1 else told
+            scalar = body_grad.op.Sub(last, back) if value is number else op.constant(np.array(True))
+            return body_grad.op.Reshape(scalar, [1]) if op.cx.rank(value) == 1 else scalar
         if value in form.formals and not iteration.is_steady(value):
             if value not in known:
-                states = _again(iteration, draft.op.Sub(last, back))
+                states = _recomputed_states(iteration, body_grad.op.Sub(last, back))
                 known.update(zip(form.formals, states, strict=True))
             return known[value]
         if value in iteration.origins:
             rows = op.Slice(iteration.origins[value], [0], op.shape(trips), [0])
         else:
-            rows = gathered[value] if value in gathered else iteration.gathered(value)
+            rows = gathered[value] if value in gathered else iteration.gather(value)
             rows = _sized(op, node, value, rows, trips)
-        return draft.op.Gather(_reversed(op, rows), back, axis=0)
+        return body_grad.op.Gather(_reversed(op, rows), back, axis=0)
 
     inputs = [back, running, *iteration.states.values(), *iteration.sums]
     results = [running, *carried, *iteration.picked.values()]
-    body = draft.move_out(inputs, results, saved, iteration.saves)
+    body = body_grad.move_out(inputs, results, resolve, iteration.is_saved)
     for output, x in zip(body.outputs[len(carried) + 1 :], iteration.picked, strict=True):
         declare(op, output, iteration.picks[x][0])
-    made = _made(op, "Loop", [count, None, *initial], {"body": body}, len(results) - 1)
+    made = op.multi_output_node("Loop", [count, None, *initial], {"body": body}, outputs=len(results) - 1)
     rows = zip(iteration.picked, made[len(initial) :], strict=True)
-    return iteration.found([*made[: len(initial)], *(_placed(op, x, dx, trips) for x, dx in rows)])
+    return iteration.gradients([*made[: len(initial)], *(_placed(op, x, dx, trips) for x, dx in rows)])
 
 
 def _sized(op: GraphBuilder, node: PrimalNode, value: ir.Value, rows: ir.Value, trips: Size) -> ir.Value:
-    """``rows``, which gather ``value`` of a body, with its dims: a Loop that did not run knows none."""
+    """``rows``, the stacked ``value`` of a body, with its sizes, unknown without iterations."""
     sizes = sizes_outside(op, node, value)
     if sizes is None or all(isinstance(size, int) for size in sizes):
         return rows
@@ -126,13 +126,12 @@ def _sized(op: GraphBuilder, node: PrimalNode, value: ir.Value, rows: ir.Value, 
 
 
 def _reversed(op: GraphBuilder, rows: ir.Value) -> ir.Value:
-    """``rows``, the last first."""
-    flipped: ir.Value = op.Slice(rows, [-1], [-np.iinfo(np.int64).max], [0], [-1])
-    return flipped
+    """``rows`` in reverse order along axis 0."""
+    return op.Slice(rows, [-1], [-np.iinfo(np.int64).max], [0], [-1])
 
 
 def _placed(op: GraphBuilder, x: ir.Value, rows: ir.Value, trips: Size) -> ir.Value:
-    """The gradient of ``x``, of which a Loop picks slice after slice: theirs are ``rows``, the last first."""
+    """The gradient of ``x``, read slice by slice: the slices' gradients are ``rows``, the last one first."""
     shape = op.shape_of(x)
     rest = op.Slice(shape, [1], [np.iinfo(np.int64).max])
     rows = op.reshape(rows, op.Concat(op.shape(trips), rest, axis=0))  # see _sized
@@ -142,21 +141,20 @@ def _placed(op: GraphBuilder, x: ir.Value, rows: ir.Value, trips: Size) -> ir.Va
         return dx
     left = op.Sub(op.Slice(shape, [0], [1]), op.shape(trips))
     zeros = op.ConstantOfShape(op.Concat(left, rest, axis=0), value=np.zeros(1, op.dtype(x).numpy()))
-    joined: ir.Value = op.Concat(dx, zeros, axis=0)
-    return joined
+    return op.Concat(dx, zeros, axis=0)
 
 
 def _scalar(op: GraphBuilder, name: str, dtype: ir.DataType) -> ir.Value:
-    """A scalar that a body takes."""
+    """A scalar input of a body."""
     return ir.Value(name=op.cx.edit.fresh_name(name), type=ir.TensorType(dtype), shape=ir.Shape([]))
 
 
-def _again(iteration: IterationGradient, trips: ir.Value) -> Sequence[ir.Value]:
-    """What a Loop carries after so many trips, computed again; shapes that change can't be gathered."""
-    form, inner, edit = iteration.form, iteration.draft.op, iteration.op.cx.edit
+def _recomputed_states(iteration: IterationGradient, trips: ir.Value) -> Sequence[ir.Value]:
+    """The carried values after ``trips`` iterations, recomputed: changing shapes can't be gathered."""
+    form, inner, edit = iteration.form, iteration.body_grad.op, iteration.op.cx.edit
     if not iteration.op.cx.is_deterministic(form.node):
         raise iteration.node.refusal(
-            "what it carries may change its shape between iterations, and its body draws random numbers"
+            "a carried value may change its shape between iterations, and its body draws random numbers"
         )
     inputs = [
         ir.Value(
@@ -174,7 +172,7 @@ def _again(iteration: IterationGradient, trips: ir.Value) -> Sequence[ir.Value]:
     )
     for value in form.body.initializers.values():
         copier.values[value] = iteration.op.constant(ir.constant_of(value))
-    nodes = copier.nodes(iteration.draft.forward)
+    nodes = copier.nodes(iteration.body_grad.primal)
     own = dict.fromkeys(output for node in nodes for output in node.outputs)
     outputs: dict[ir.Value, None] = {}
     for end in [form.body.outputs[0], *form.ends]:
@@ -184,16 +182,18 @@ def _again(iteration: IterationGradient, trips: ir.Value) -> Sequence[ir.Value]:
             copy = nodes[-1].outputs[0]
         outputs[copy] = None
     body = ir.Graph(inputs, list(outputs), nodes=nodes, name=f"{form.body.name}_again")
-    return _made(inner, "Loop", [trips, None, *form.starts], {"body": body}, len(form.formals))
+    return inner.multi_output_node(
+        "Loop", [trips, None, *form.starts], {"body": body}, outputs=len(form.formals)
+    )
 
 
 @gradient("Scan", since=9)
 def scan(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> Any:
-    """The gradient of the body, in a Scan from the last iteration to the first; what is carried is saved."""
+    """A Scan over the gradient of the body, last iteration first; carried values are saved."""
     iteration = IterationGradient(op, node, cotangents)
-    draft, form = iteration.draft, iteration.form
-    if iteration.is_void:
-        draft.discard()
+    body_grad, form = iteration.body_grad, iteration.form
+    if iteration.is_zero:
+        body_grad.discard()
         return {}
     initial = iteration.initial()
     carried = iteration.carried()
@@ -212,23 +212,23 @@ def scan(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> An
 
     known: dict[ir.Value, ir.Value] = {}
 
-    def saved(value: ir.Value) -> ir.Value:
+    def resolve(value: ir.Value) -> ir.Value:
         if value in known:
             return known[value]
-        copy = known[value] = draft.like(value, "saved")
+        copy = known[value] = body_grad.placeholder(value, "saved")
         if value in scanned:
             feed(copy, sources[scanned[value]], axes[scanned[value]], directions[scanned[value]])
         else:
-            feed(copy, iteration.gathered(value), 0, 0)
+            feed(copy, iteration.gather(value), 0, 0)
         return copy
 
     for k, value in iteration.rows.items():
-        feed(value, iteration.dy(form.carried + k), out_axes[k], out_directions[k])
-    if not fed:  # something has to tell how often it runs
-        saved(form.scanned[0])
+        feed(value, iteration.cotangent(form.carried + k), out_axes[k], out_directions[k])
+    if not fed:  # a Scan needs an input that determines the number of iterations
+        resolve(form.scanned[0])
 
     results = [*carried, *iteration.slices.values()]
-    body = draft.move_out(inputs, results, saved, iteration.saves)
+    body = body_grad.move_out(inputs, results, resolve, iteration.is_saved)
     likes = [*(form.formals[k] for k in iteration.states), *iteration.captured]
     likes += [form.scanned[k] for k in iteration.slices]
     for output, like in zip(body.outputs, likes, strict=True):
@@ -243,4 +243,4 @@ def scan(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> An
         "scan_output_directions": [1 - directions[k] for k in iteration.slices] or None,
     }
     operands = [*initial, *(source for source, *_ in fed)]
-    return iteration.found(_made(op, "Scan", operands, attributes, len(results)))
+    return iteration.gradients(op.multi_output_node("Scan", operands, attributes, outputs=len(results)))

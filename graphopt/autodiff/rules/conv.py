@@ -1,4 +1,4 @@
-"""Conv and ConvTranspose, and Col2Im."""
+"""Conv, ConvTranspose and Col2Im."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graphopt.autodiff.registry import gradient
 
 @gradient("Conv")
 def conv(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """To x, ConvTranspose of dy; to W, the products of dy and what of x it meets; to B, dy summed."""
+    """dx: ConvTranspose of dy; dW: correlation of x and dy; dB: Σ dy."""
     moves = Moves.of_conv(op, node, dy)
     dx = moves.scatter(dy, node.x) if node.needs_grad(0) else None
     dw = moves.correlate(node.x, dy) if node.needs_grad(1) else None
@@ -25,7 +25,7 @@ def conv(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 @gradient("ConvTranspose")
 def conv_transpose(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """To x, Conv of dy; to W, the products of x and what of dy it meets; to B, dy summed."""
+    """dx: Conv of dy; dW: correlation of dy and x; dB: Σ dy."""
     moves = Moves.of_conv_transpose(op, node)
     dx = moves.gather(dy, node.x) if node.needs_grad(0) else None
     dw = moves.correlate(dy, node.x) if node.needs_grad(1) else None
@@ -40,16 +40,16 @@ def _by_bias(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> ir.Value | Non
 
 @gradient("Col2Im")
 def col2im(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """The columns of dy, by a Conv with a kernel for each place of the block, which takes that place."""
+    """The columns of dy, by a Conv with a one-hot kernel for each position of the block."""
     block, rank = node.ints(2), node.rank(node.y)
     moves = {name: node.attribute(name) for name in ("dilations", "pads", "strides")}
     if block is None:
         count = op.ReduceProd(node.input(2), keepdims=1)
-        eye = op.EyeLike(op.ConstantOfShape(op.Concat(count, count, axis=0)), dtype=op.dtype(dy))
-        kernels = op.Reshape(eye, op.Concat([-1, 1], node.input(2), axis=0))
+        identity = op.EyeLike(op.ConstantOfShape(op.Concat(count, count, axis=0)), dtype=op.dtype(dy))
+        kernels = op.Reshape(identity, op.Concat([-1, 1], node.input(2), axis=0))
     else:
-        places = math.prod(block)
-        eye = np.eye(places).reshape(places, 1, *block)
+        positions = math.prod(block)
+        eye = np.eye(positions).reshape(positions, 1, *block)
         kernels = op.constant(eye.astype(op.dtype(dy).numpy()))
     planes = op.reshape(dy, op.shape(-1, 1, *(op.dim(dy, axis) for axis in range(2, rank))))
     return op.reshape_like(op.Conv(planes, kernels, **moves), node.x)

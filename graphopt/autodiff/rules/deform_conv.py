@@ -1,4 +1,4 @@
-"""DeformConv: a Conv that reads x between its elements."""
+"""DeformConv: a convolution that samples x at offset positions."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from graphopt.autodiff.reverse import vjp_of_decomposition
 
 @gradient("DeformConv")
 def deform_conv(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """That of GridSample, which reads x, and of the product of what it read and the kernels."""
-    op.needs(20)  # before, GridSample takes two axes, in single precision
+    """By decomposition into GridSample and MatMul."""
+    op.require_opset(20)  # before, GridSample takes two spatial axes, in float32
     return vjp_of_decomposition(op, node, [dy], lambda: _plain(op, node))
 
 
 def _plain(op: GraphBuilder, node: PrimalNode) -> ir.Value:
-    """What the node computes, after the ONNX specification of DeformConv.
+    """The operator in terms of GridSample and MatMul (ONNX Operators, DeformConv).
 
-    The elements of a kernel are one axis: what they read has the shape [batch * groups of offsets, channels
-    of such a group, elements, points of y].
+    Kernel elements form one axis: the samples are [batch * offset groups, channels of an offset group, kernel
+    elements, points of y].
     """
     x, w, offset, bias, mask = node.x, node.input(1), node.input(2), node.optional(3), node.optional(4)
     rank, group, offset_group = node.rank(x) - 2, node.attribute("group"), node.attribute("offset_group")
@@ -41,7 +41,7 @@ def _plain(op: GraphBuilder, node: PrimalNode) -> ir.Value:
         places = op.Add(
             op.Gather(moved, np.int64(axis), axis=2), _places(op, node, axis, elements, y_sizes[axis])
         )
-        # GridSample counts from -1 to 1
+        # coordinates of GridSample range from -1 to 1
         scaled = op.Sub(op.Div(places, _half(op, x_sizes[axis], moved)), 1.0)
         along.append(op.Unsqueeze(scaled, [-1]))
     grid = op.Concat(*reversed(along), axis=-1)
@@ -62,14 +62,14 @@ def _plain(op: GraphBuilder, node: PrimalNode) -> ir.Value:
 
 
 def _places(op: GraphBuilder, node: PrimalNode, axis: int, elements: np.ndarray, size: Size) -> ir.Value:
-    """Where along an axis the elements of the kernel read x without offsets, from its outer edge.
+    """The positions along an axis at which kernel elements sample x without offsets, from its outer edge.
 
     Args:
-        elements: which they are along the axis.
-        size: that of the axis of y.
+        elements: indices of the kernel elements along the axis.
+        size: size of the axis of y.
 
     Returns:
-        Of shape [elements, *spatial axes of y], but for axes that it broadcasts to.
+        A tensor that broadcasts to [elements, *spatial axes of y].
     """
     rank, dtype = node.rank(node.x) - 2, op.dtype(node.input(2))
     stride, dilation = ((node.attribute(name) or (1,) * rank)[axis] for name in ("strides", "dilations"))
@@ -87,5 +87,5 @@ def _places(op: GraphBuilder, node: PrimalNode, axis: int, elements: np.ndarray,
 
 
 def _half(op: GraphBuilder, size: Size, like: ir.Value) -> ir.Value:
-    """Half a size in the element type of ``like``."""
+    """``size`` / 2, in the element type of ``like``."""
     return op.number(size / 2, like) if isinstance(size, int) else op.Mul(op.cast_like(size, like), 0.5)

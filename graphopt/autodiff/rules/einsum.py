@@ -1,4 +1,4 @@
-"""Einsum: for each operand, one Einsum of dy and the other operands."""
+"""Einsum: the gradient of each operand is an Einsum of dy and the other operands."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from graphopt.autodiff.registry import gradient
 
 @dataclass
 class _Equation:
-    """An equation with a letter for each dim, also for those that an ellipsis stands for.
+    """An equation without ellipses: a letter for each axis.
 
     Attributes:
         terms: the letters of each operand.
         result: the letters of the output.
-        even: letters whose dims are known to be the same wherever they stand.
+        consistent: letters whose sizes are known to be equal in all operands; others may broadcast.
     """
 
     terms: list[str]
     result: str
-    even: set[str]
+    consistent: set[str]
 
 
 @gradient("Einsum")
 def einsum(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """Einsum of dy and the other operands, spread along what was summed over in one operand alone."""
+    """Einsum of dy and the other operands, broadcast along indices that only this operand has."""
     equation = _parsed(node)
     operands = [node.input(index) for index in range(len(node.inputs))]
     return [
@@ -54,10 +54,10 @@ def _by_operand(
     wanted = ""
     used = present | set(term)
     for place, letter in enumerate(term):
-        if letter in term[:place]:  # a diagonal: ones where its indices are the same
+        if letter in term[:place]:  # a diagonal: the identity matrix spreads it
             second = next(each for each in string.ascii_letters if each not in used)
             used.add(second)
-            inputs.append(op.unit_vectors(op.dim(x, place), x))
+            inputs.append(op.identity_matrix(op.dim(x, place), x))
             terms.append(letter + second)
             present |= {letter, second}
             wanted += second
@@ -69,10 +69,10 @@ def _by_operand(
     lone = [place for place, letter in enumerate(wanted) if letter not in present]
     if lone:
         dx = op.Unsqueeze(dx, lone)
-    uneven = set(term) & present - equation.even
-    if uneven:
+    broadcast = set(term) & present - equation.consistent
+    if broadcast:
         dx = op.reduce_to(dx, x)
-    return op.Expand(dx, op.shape_of(x)) if uneven or lone else dx
+    return op.Expand(dx, op.shape_of(x)) if broadcast or lone else dx
 
 
 def _parsed(node: PrimalNode) -> _Equation:
@@ -90,13 +90,15 @@ def _parsed(node: PrimalNode) -> _Equation:
             sorted(letter for letter in set(named) if named.count(letter) == 1)
         )
     result = right.replace("...", behind)
-    spelt = [term.replace("...", behind[most - count :]) for term, count in zip(terms, hidden, strict=True)]
+    explicit = [
+        term.replace("...", behind[most - count :]) for term, count in zip(terms, hidden, strict=True)
+    ]
     if len(set(result)) < len(result):
         raise node.refusal("an index is repeated in the result")
-    return _Equation(spelt, result, _even(node, spelt))
+    return _Equation(explicit, result, _consistent(node, explicit))
 
 
-def _even(node: PrimalNode, terms: list[str]) -> set[str]:
+def _consistent(node: PrimalNode, terms: list[str]) -> set[str]:
     dims: dict[str, list[Any]] = {}
     for index, term in enumerate(terms):
         shape = node.shape(node.input(index))

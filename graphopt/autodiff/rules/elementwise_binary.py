@@ -1,4 +1,4 @@
-"""Element-wise operators of two and more operands; what they broadcast, the walk sums up again."""
+"""Element-wise operators of two and more operands; ``broadcasts`` sums over broadcast axes."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ from graphopt.autodiff.registry import gradient
 
 @gradient("Add", broadcasts=True)
 def add(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy to both."""
+    """dy; dy."""
     return dy, dy
 
 
 @gradient("Sub", broadcasts=True)
 def sub(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy, and -dy."""
+    """dy; -dy."""
     return dy, op.Neg(dy)
 
 
 @gradient("Mul", broadcasts=True)
 def mul(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy times the other operand."""
+    """dy b; dy a."""
     return op.Mul(dy, node.input(1)), op.Mul(dy, node.x)
 
 
 @gradient("Div", broadcasts=True)
 def div(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy / b, and -y dy / b."""
+    """dy / b; -y dy / b."""
     da = op.Div(dy, node.input(1))
     return da, op.Neg(op.Mul(da, node.y))
 
 
 @gradient("Pow", broadcasts=True)
 def pow_(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """b a^(b-1) dy, which is 0 for b = 0, and y ln(a) dy, which is 0 where y is."""
+    """b a^(b-1) dy, 0 where b = 0; y ln(a) dy, 0 where y = 0."""
     a, b = node.x, node.input(1)
     return op.Mul(dy, _by_base(op, node, a, b)), _by_exponent(op, node, dy, a, b)
 
@@ -72,27 +72,27 @@ def _by_exponent(
 
 @gradient("Mod", broadcasts=True)
 def mod(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy, and -dy times the whole quotient, (a - y) / b."""
+    """dy; -dy (a - y) / b."""
     quotient = op.Round(op.Div(op.Sub(node.x, node.y), node.input(1)))
     return dy, op.Neg(op.Mul(dy, quotient))
 
 
 @gradient("Sum", broadcasts=True)
 def sum_(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy to all."""
+    """dy for each operand."""
     return [dy] * len(node.inputs)
 
 
 @gradient("Mean", broadcasts=True)
 def mean(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy / n to all."""
+    """dy / n for each of n operands."""
     share = op.Div(dy, float(len(node.inputs)))
     return [share] * len(node.inputs)
 
 
 @gradient("Max", "Min", broadcasts=True)
 def extremum(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy to the operands that are the result, in equal shares."""
+    """dy, in equal shares, for the operands that equal y."""
     operands = [x for x in node.inputs if x is not None]
     if len(operands) == 1:
         return dy
@@ -106,7 +106,7 @@ def extremum(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 @gradient("PRelu", broadcasts=True)
 def prelu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """Below 0, slope dy and x dy; above, dy and 0."""
+    """slope dy if x < 0 else dy; x dy if x < 0 else 0."""
     x, slope = node.x, node.input(1)
     below = op.Less(x, 0.0)
     return op.Where(below, op.Mul(dy, slope), dy), op.only_where(below, op.Mul(dy, x))
@@ -114,7 +114,7 @@ def prelu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 @gradient("Where", broadcasts=True)
 def where(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy where it was chosen."""
+    """dy where the condition selects the operand, otherwise 0."""
     condition = node.x
     zero = op.number(np.float64(0.0), dy)
     return None, op.Where(condition, dy, zero), op.Where(condition, zero, dy)

@@ -1,7 +1,7 @@
-"""Element-wise operators of one operand, told by the operand x or by the result y, whichever is shorter.
+"""Element-wise operators of one operand, in terms of the operand x or the result y, whichever is shorter.
 
-Where a branch that is not chosen could overflow, its operand is kept in bounds, so that second
-derivatives stay finite, too.
+Operands of a branch of Where that could overflow where it is not selected are clamped, so that second
+derivatives stay finite.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient, non_differentiable
 
 constant_pieces = non_differentiable(
-    "Ceil", "Floor", "Round", "Sign", "Hardmax", reason="it is constant between its jumps"
+    "Ceil", "Floor", "Round", "Sign", "Hardmax", reason="it is piecewise constant"
 )
 
-bits = non_differentiable("BitCast", reason="it reads bits as other numbers")
+bits = non_differentiable("BitCast", reason="it reinterprets bits")
 
 
 @gradient("Identity")
@@ -109,13 +109,13 @@ def atan(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 @gradient("Sinh")
 def sinh(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """cosh(x) dy, as (eˣ + e⁻ˣ)/2: onnxruntime has Cosh in single precision only."""
+    """(eˣ + e⁻ˣ)/2 dy: onnxruntime implements Cosh only in float32."""
     return op.Mul(dy, op.Mul(op.Add(op.Exp(node.x), op.Exp(op.Neg(node.x))), 0.5))
 
 
 @gradient("Cosh")
 def cosh(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """sinh(x) dy, as (eˣ - e⁻ˣ)/2: onnxruntime has Sinh in single precision only."""
+    """(eˣ - e⁻ˣ)/2 dy: onnxruntime implements Sinh only in float32."""
     return op.Mul(dy, op.Mul(op.Sub(op.Exp(node.x), op.Exp(op.Neg(node.x))), 0.5))
 
 
@@ -146,13 +146,13 @@ def atanh(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 @gradient("Erf")
 def erf(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """2/√π exp(-x²) dy."""
-    # the constant comes last, to meet that of x = u / √2 in GELUs
+    # the constant is last, so that it folds with that of x = u / √2 in GELUs
     return op.Mul(op.Mul(dy, op.Exp(op.Neg(op.Mul(node.x, node.x)))), 2 / math.sqrt(math.pi))
 
 
 @gradient("Gelu")
 def gelu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """(Φ(x) + x φ(x)) dy, or that of its approximation by tanh."""
+    """(Φ(x) + x φ(x)) dy, or the derivative of the tanh approximation."""
     x = node.x
     if node.attribute("approximate", "none") == "tanh":
         # t = tanh(u), u = c (x + 0.044715 x³); y' = (1 + t)/2 + x (1 - t²) u' / 2
@@ -160,8 +160,8 @@ def gelu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
         square = op.Mul(x, x)
         t = op.Tanh(op.Mul(x, op.Add(op.Mul(square, 0.044715 * c), c)))
         slope = op.Add(op.Mul(square, 3 * 0.044715 * c), c)
-        bent = op.Mul(op.Mul(x, _one_minus_square(op, t)), slope)
-        return op.Mul(dy, op.Mul(op.Add(op.Add(t, 1.0), bent), 0.5))
+        curved = op.Mul(op.Mul(x, _one_minus_square(op, t)), slope)
+        return op.Mul(dy, op.Mul(op.Add(op.Add(t, 1.0), curved), 0.5))
     cdf = op.Mul(op.Add(op.Erf(op.Mul(x, math.sqrt(0.5))), 1.0), 0.5)
     density = op.Mul(op.Exp(op.Mul(op.Mul(x, x), -0.5)), 1 / math.sqrt(2 * math.pi))
     return op.Mul(dy, op.Add(cdf, op.Mul(x, density)))
@@ -182,7 +182,7 @@ def hard_sigmoid(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 @gradient("HardSwish")
 def hard_swish(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """0 below -3, dy above 3, (x/3 + 1/2) dy between."""
+    """0 for x ≤ -3, dy for x ≥ 3, otherwise (x/3 + 1/2) dy."""
     x = node.x
     slope = op.Where(op.Less(x, 3.0), op.Add(op.Mul(x, 1 / 3), 0.5), op.number(1.0, x))
     return op.only_where(op.Greater(x, -3.0), op.Mul(dy, slope))
@@ -202,8 +202,8 @@ def mish(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """(t + x (1 - t²) sigmoid(x)) dy with t = tanh(softplus(x))."""
     x = node.x
     t = op.Tanh(op.Softplus(x))
-    bent = op.Mul(op.Mul(x, _one_minus_square(op, t)), op.Sigmoid(x))
-    return op.Mul(dy, op.Add(t, bent))
+    curved = op.Mul(op.Mul(x, _one_minus_square(op, t)), op.Sigmoid(x))
+    return op.Mul(dy, op.Add(t, curved))
 
 
 @gradient("Softplus")
@@ -234,21 +234,21 @@ def thresholded_relu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 @gradient("LeakyRelu")
 def leaky_relu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """alpha dy below 0, dy above."""
+    """alpha dy for x < 0, otherwise dy."""
     alpha = _number(node, "alpha")
     return op.Where(op.Less(_signed(node, alpha), 0.0), op.Mul(dy, alpha), dy)
 
 
 @gradient("Elu")
 def elu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """(y + alpha) dy below 0, dy above."""
+    """(y + alpha) dy for x < 0, otherwise dy."""
     alpha = _number(node, "alpha")
     return op.Where(op.Less(_signed(node, alpha), 0.0), op.Mul(dy, op.Add(node.y, alpha)), dy)
 
 
 @gradient("Selu")
 def selu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """(y + gamma alpha) dy below 0, gamma dy above."""
+    """(y + gamma alpha) dy for x < 0, otherwise gamma dy."""
     alpha, gamma = _number(node, "alpha"), _number(node, "gamma")
     slope = op.Where(op.Less(node.x, 0.0), op.Add(node.y, gamma * alpha), op.number(gamma, node.x))
     return op.Mul(dy, slope)
@@ -256,7 +256,7 @@ def selu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 @gradient("Celu")
 def celu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """exp(x / alpha) dy below 0, which is (y / alpha + 1) dy; dy above."""
+    """exp(x / alpha) dy = (y / alpha + 1) dy for x < 0, otherwise dy."""
     slope = op.Add(op.Mul(node.y, 1 / _number(node, "alpha")), 1.0)
     return op.Where(op.Less(node.x, 0.0), op.Mul(dy, slope), dy)
 
@@ -269,7 +269,7 @@ def shrink(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 @gradient("Clip")
 def clip(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy within the bounds, ends included; the rest to the bound that took its place."""
+    """dy where low ≤ x ≤ high; Σ dy where x < low; Σ dy where x > high."""
     x, low, high = node.x, node.optional(1), node.optional(2)
     within = [op.GreaterOrEqual(x, low)] if low is not None else []
     within += [op.LessOrEqual(x, high)] if high is not None else []
@@ -284,7 +284,7 @@ def _to_low(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> ir.Value | None
         return None
     low, high = node.input(1), node.optional(2)
     hit = op.Less(node.x, low)
-    if high is not None:  # a low bound above the high one counts for nothing
+    if high is not None:  # the high bound wins if low > high
         hit = op.And(hit, op.LessOrEqual(low, high))
     return op.reduce_to(op.only_where(hit, dy), low, node.y)
 
@@ -301,7 +301,7 @@ def _to_high(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> ir.Value | Non
 
 @gradient("Dropout")
 def dropout(op: GraphBuilder, node: PrimalNode, dy: ir.Value, dmask: ir.Value | None = None) -> Any:
-    """dy, in training where the mask has left x, over 1 - ratio."""
+    """dy; in training mode, dy / (1 - ratio) where the mask keeps x."""
     mode = node.optional(2)
     if mode is None:
         return dy
@@ -310,9 +310,9 @@ def dropout(op: GraphBuilder, node: PrimalNode, dy: ir.Value, dmask: ir.Value | 
         return dy
     ratio = node.optional(1)
     if node.needs_grad(1):
-        raise node.refusal("what it drops depends on the ratio by chance")
-    left = op.Sub(1.0, op.cast_like(ratio, dy)) if ratio is not None else op.number(0.5, dy)
-    kept = op.only_where(node.output(1), op.Div(dy, left))
+        raise node.refusal("its random mask depends on the ratio")
+    rate = op.Sub(1.0, op.cast_like(ratio, dy)) if ratio is not None else op.number(0.5, dy)
+    kept = op.only_where(node.output(1), op.Div(dy, rate))
     return kept if training is not None else op.Where(mode, kept, dy)
 
 
@@ -321,10 +321,10 @@ def _one_minus_square(op: GraphBuilder, value: ir.Value) -> ir.Value:
 
 
 def _number(node: PrimalNode, name: str) -> float:
-    """An attribute, which is of single precision in the forward graph, too."""
+    """An attribute, rounded to float32 as in the primal graph."""
     return float(np.float32(node.attribute(name, 0.0)))
 
 
 def _signed(node: PrimalNode, alpha: float) -> ir.Value:
-    """What has the sign of x: y, which readers keep anyway, if its slope ``alpha`` below 0 is positive."""
+    """A value with the sign of x: y, which is more likely to be saved, if the slope ``alpha`` is positive."""
     return node.y if alpha > 0 else node.x

@@ -1,4 +1,4 @@
-"""onnxruntime's activations, and what it computes with the sum, convolution or product before them."""
+"""onnxruntime's activations, also fused with a bias, a Conv or a Gemm."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
 from graphopt.autodiff.reverse import vjp_of_decomposition
 
-#: The activations that FusedConv and FusedGemm know, with their attributes.
+#: The activations of FusedConv and FusedGemm, with their attributes.
 _ACTIVATIONS: dict[str, tuple[str, ...]] = {
     "Relu": (),
     "Sigmoid": (),
@@ -26,13 +26,13 @@ _ACTIVATIONS: dict[str, tuple[str, ...]] = {
 
 @gradient("com.microsoft::Gelu", "com.microsoft::BiasGelu")
 def gelu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """That of Gelu(x + b)."""
+    """By decomposition: Gelu(x + b)."""
     return vjp_of_decomposition(op, node, [dy], lambda: op.Gelu(_plus_bias(op, node)))
 
 
 @gradient("com.microsoft::FastGelu")
 def fast_gelu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """That of Gelu(x + b) approximated by tanh."""
+    """By decomposition: Gelu(x + b) with the tanh approximation."""
     return vjp_of_decomposition(op, node, [dy], lambda: op.Gelu(_plus_bias(op, node), approximate="tanh"))
 
 
@@ -43,40 +43,40 @@ def _plus_bias(op: GraphBuilder, node: PrimalNode) -> ir.Value:
 
 @gradient("com.microsoft::QuickGelu")
 def quick_gelu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """That of Swish."""
+    """By decomposition: Swish(x)."""
     alpha = float(node.attribute("alpha", 1.702))
     return vjp_of_decomposition(op, node, [dy], lambda: op.Swish(node.x, alpha=alpha))
 
 
 @gradient("com.microsoft::FusedConv")
 def fused_conv(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """That of the activation, and of Conv."""
+    """By decomposition: activation(Conv(x, W, b) + z)."""
     activation, numbers = node.attribute("activation", ""), node.attribute("activation_params", ())
     if activation == "Clip":
         low, high = numbers
         dy = op.only_where(op.And(op.Greater(node.y, low), op.Less(node.y, high)), dy)
         activation = ""
 
-    def write() -> ir.Value:
+    def decompose() -> ir.Value:
         y = op.node("Conv", node.inputs[:3], _without_activation(node))
         if node.optional(3) is not None:
             y = op.Add(y, node.input(3))
         return _activated(op, node, y, activation, numbers)
 
-    return vjp_of_decomposition(op, node, [dy], write)
+    return vjp_of_decomposition(op, node, [dy], decompose)
 
 
 @gradient("com.microsoft::FusedGemm")
 def fused_gemm(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """That of the activation, and of Gemm."""
+    """By decomposition: activation(Gemm(A, B, C))."""
     activation = node.attribute("activation", "")
     numbers = [node.attribute(f"activation_{name}") for name in _ACTIVATIONS.get(activation, ())]
 
-    def write() -> ir.Value:
+    def decompose() -> ir.Value:
         y = op.node("Gemm", node.inputs, _without_activation(node))
         return _activated(op, node, y, activation, numbers)
 
-    return vjp_of_decomposition(op, node, [dy], write)
+    return vjp_of_decomposition(op, node, [dy], decompose)
 
 
 def _without_activation(node: PrimalNode) -> dict[str, ir.Attr]:
@@ -84,11 +84,10 @@ def _without_activation(node: PrimalNode) -> dict[str, ir.Attr]:
 
 
 def _activated(op: GraphBuilder, node: PrimalNode, x: ir.Value, activation: str, numbers: Any) -> ir.Value:
-    """The activation of ``x``, ``numbers`` being its attributes."""
+    """The activation of ``x``, with the attribute values ``numbers``."""
     if not activation:
         return x
     if activation not in _ACTIVATIONS:
         raise node.refusal(f"its activation {activation} is unknown")
     names = _ACTIVATIONS[activation]
-    y: ir.Value = op.node(activation, [x], dict(zip(names, numbers, strict=False)))
-    return y
+    return op.node(activation, [x], dict(zip(names, numbers, strict=False)))

@@ -29,10 +29,10 @@ def multi_head_attention(
     dv: ir.Value | None = None,
     dscores: ir.Value | None = None,
 ) -> Any:
-    """That of Attention of what is split into heads, and of the projections' bias."""
+    """By Attention on operands split into heads, after adding the bias of the projections."""
     if dscores is not None:
-        raise node.refusal("a gradient of its scores is asked for")
-    _refuse_inputs(node, {8: "its past lies in a buffer", 9: "beams share its past"})
+        raise node.refusal("a gradient of its scores is needed")
+    _refuse_inputs(node, {8: "its key/value cache is a buffer", 9: "its cache is shared by beams"})
     mark, heads = op.mark(), int(node.attribute("num_heads"))
     q, k, v = node.x, node.input(1), node.input(2)
     if node.rank(q) != 3 or node.rank(k) == 5:
@@ -53,7 +53,7 @@ def multi_head_attention(
 def _biased(
     op: GraphBuilder, node: PrimalNode, q: ir.Value, k: ir.Value, v: ir.Value
 ) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """Queries, keys and values plus their parts of one bias; keys and values by heads have them already."""
+    """Queries, keys and values with their parts of the bias; keys and values of rank 4 already include it."""
     bias, width = node.input(3), op.dim(q, 2)
     if node.rank(k) == 4:
         return op.Add(q, op.Slice(bias, [0], op.shape(width), [0])), k, v
@@ -66,10 +66,10 @@ def _biased(
 def attention_of_projections(
     op: GraphBuilder, node: PrimalNode, dy: ir.Value | None, dpresent: ir.Value | None = None
 ) -> Any:
-    """That of Attention, and of the projections x W + b before it."""
-    _refuse_inputs(node, {6: "its past lies in a buffer"})
+    """By decomposition: Attention of the projections x W + b."""
+    _refuse_inputs(node, {6: "its key/value cache is a buffer"})
     if node.attribute("do_rotary", 0):
-        raise node.refusal("it turns queries and keys")
+        raise node.refusal("it applies a rotary embedding")
     mark, heads = op.mark(), int(node.attribute("num_heads"))
     weights, bias = node.input(1), node.optional(2)
     joined = op.MatMul(node.x, weights)
@@ -79,7 +79,7 @@ def attention_of_projections(
     width = op.dim(weights, 1)
     if not sizes:
         if not isinstance(width, int):
-            raise node.refusal("the size of heads is unknown")
+            raise node.refusal("the head size is unknown")
         sizes = [width // 3] * 3
     q, k, v = (split_heads(op, x, heads) for x in op.Split(joined, list(sizes), axis=2, outputs=3))
     past: Size = 0
@@ -106,7 +106,11 @@ def _attended(
     bias: int,
     dy: ir.Value,
 ) -> Given:
-    """The gradients of operands by heads, and of what is added to scores: of inputs ``mask`` and ``bias``."""
+    """The cotangents of operands [B, N, S, D], and of the input ``bias``.
+
+    Args:
+        mask, bias: indices of the inputs that are added to the scores.
+    """
     q, k, v = operands
     terms = []
     if node.optional(mask) is not None:
@@ -125,36 +129,35 @@ def _attended(
 
 
 def _causal(op: GraphBuilder, node: PrimalNode, q: ir.Value, k: ir.Value, past: Size) -> ir.Value:
-    """What hides the keys after each query's own, of new keys as many as there are queries."""
+    """The additive causal mask, for as many new keys as queries."""
     queries, keys = op.dim(q, 2), op.dim(k, 2)
     if isinstance(queries, int) and isinstance(keys, int) and isinstance(past, int) and keys > past + queries:
-        raise node.refusal("it is unidirectional, with more keys than queries")
+        raise node.refusal("it is unidirectional with more keys than queries")
     return causal_bias(op, q, queries, keys, past)
 
 
 def _key_mask(op: GraphBuilder, node: PrimalNode, index: int, k: ir.Value) -> ir.Value:
-    """What a mask of keys, or numbers of them, adds to the scores."""
+    """The additive mask of a key mask, [B, T] or [B, S, T], or of numbers of keys, [B] or [2 B]."""
     mask, rank = node.input(index), node.rank(node.input(index))
     low = op.number(float(node.attribute("mask_filter_value", -10000.0)), k)
     zero = op.number(0.0, k)
-    if rank in (2, 3):  # [B, T] or [B, S, T]
+    if rank in (2, 3):
         return op.Where(op.Greater(op.Unsqueeze(mask, [1, 2] if rank == 2 else [1]), 0), zero, low)
     if rank != 1:
-        raise node.refusal("its mask is of another kind")
+        raise node.refusal(f"its mask has {rank} axes")
     places = op.cast_like(counted(op, op.dim(k, 2)), mask)
     shape, batch = node.shape(mask), (node.shape(node.x) or (None,))[0]
     if node.op_type == "Attention" and shape is not None and not node.cx.facts.dim_equal(shape[0], batch):
         if not isinstance(shape[0], int) or not isinstance(batch, int):
-            raise node.refusal("whether its mask tells ends or ends and starts is unknown")
+            raise node.refusal("it is unknown whether its mask holds ends, or ends and starts")
         if shape[0] == 2 * batch:
             ends, starts = op.Split(mask, [batch, batch], axis=0, outputs=2)
             within = op.And(
                 op.Less(places, _by_batch(op, ends)), op.GreaterOrEqual(places, _by_batch(op, starts))
             )
             return op.Where(within, zero, low)
-    counts = op.Slice(
-        mask, [0], op.shape(op.dim(node.x, 0)), [0]
-    )  # and more, which the CPU's kernels do not read
+    # the mask may be longer; CPU kernels read only its first part
+    counts = op.Slice(mask, [0], op.shape(op.dim(node.x, 0)), [0])
     return op.Where(op.Less(places, _by_batch(op, counts)), zero, low)
 
 

@@ -1,4 +1,4 @@
-"""GroupQueryAttention of onnxruntime, as its CPU kernel computes it."""
+"""onnxruntime's GroupQueryAttention, as its CPU kernel computes it."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from graphopt.autodiff.registry import gradient
 from graphopt.autodiff.reverse import vjp_to_inputs
 
 _PAST_K, _PAST_V, _ENDS, _COS, _SIN, _PLACES, _BIAS, _SINKS = 3, 4, 5, 7, 8, 9, 10, 11
-#: Inputs of which the CPU's kernel knows nothing, or whole numbers stand for keys and values.
-_OTHERS = {
+#: Inputs that the CPU kernel does not support, or that imply quantized keys and values.
+_UNSUPPORTED = {
     12: "its keys are quantized",
     13: "its values are quantized",
     14: "it normalizes queries",
@@ -40,14 +40,14 @@ def group_query_attention(
     dv: ir.Value | None = None,
     dscores: ir.Value | None = None,
 ) -> Any:
-    """That of Attention whose keys and values serve several heads, and of the rotation before it."""
-    for index, reason in _OTHERS.items():
+    """By Attention with shared key/value heads, after the rotary embedding."""
+    for index, reason in _UNSUPPORTED.items():
         if node.optional(index) is not None:
             raise node.refusal(reason)
     if dscores is not None:
-        raise node.refusal("a gradient of its scores is asked for")
+        raise node.refusal("a gradient of its scores is needed")
     if node.attribute("sliding_window_cache", 0):
-        raise node.refusal("its past is a window")
+        raise node.refusal("its cache is a sliding window")
     mark, heads = op.mark(), (int(node.attribute("num_heads")), int(node.attribute("kv_num_heads")))
     q, k, v = _operands(op, node, *heads)
     at = _Places.of(op, node, q)
@@ -65,12 +65,12 @@ def group_query_attention(
 
 
 def _operands(op: GraphBuilder, node: PrimalNode, many: int, few: int) -> list[ir.Value]:
-    """Queries, keys and values by heads, which may lie side by side."""
+    """Queries, keys and values [B, N, S, D], from separate or packed inputs."""
     parts = [node.x, node.optional(1), node.optional(2)]
     if parts[1] is None:
         width = op.dim(node.x, 2)
         if not isinstance(width, int):
-            raise node.refusal("the size of heads is unknown")
+            raise node.refusal("the head size is unknown")
         size = width // (many + 2 * few)
         parts = list(op.Split(node.x, [many * size, few * size, few * size], axis=2, outputs=3))
     counts = (many, few, few)
@@ -79,15 +79,15 @@ def _operands(op: GraphBuilder, node: PrimalNode, many: int, few: int) -> list[i
 
 @dataclass
 class _Places:
-    """Where queries and keys stand, int64. Keys are those of the past, then the new ones.
+    """Positions of queries and keys in their sequences, int64. Cached keys precede new ones.
 
     Attributes:
         queries: [S, 1] or [B, 1, S, 1].
-        keys: [S] or [B, 1, 1, P + S]; keys of the past that do not count are far behind all.
-        last: [B, 1, 1, 1]: the last key of each batch.
-        first: [B, 1, 1, 1]: the first new one; ``None`` for 0 without a past.
-        past: P.
-        full: nothing is known to come after the last keys.
+        keys: [S] or [B, 1, 1, P + S]; unused cached keys have a position after all others.
+        last: [B, 1, 1, 1], the position of the last key of each batch.
+        first: [B, 1, 1, 1], the position of the first new key; ``None`` for 0 without a cache.
+        past: P, the number of cached keys.
+        full: whether all sequences are known to have length S.
     """
 
     queries: ir.Value
@@ -117,7 +117,7 @@ class _Places:
         )
 
     def in_order(self, op: GraphBuilder, x: ir.Value, like: ir.Value) -> ir.Value:
-        """Keys or values [B, M, P + S, D] by place, as the operator returns them."""
+        """Keys or values [B, M, P + S, D] ordered by position, as the operator returns them."""
         assert self.first is not None
         at = op.Unsqueeze(counted(op, op.dim(like, 2)), [1])
         new = op.Add(op.Sub(at, self.first), [self.past] if isinstance(self.past, int) else self.past)
@@ -127,17 +127,17 @@ class _Places:
 
 
 def _turned(op: GraphBuilder, node: PrimalNode, at: _Places, x: ir.Value) -> ir.Value:
-    """Queries or keys by heads, turned by the angles of their places."""
+    """Queries or keys [B, N, S, D] after the rotary embedding of their positions."""
     cos, sin, places = node.input(_COS), node.input(_SIN), node.optional(_PLACES)
     if at.first is not None:
         places = op.Reshape(at.queries, op.shape(-1, op.dim(x, 2))) if places is None else places
     elif places is None:
         places = op.constant(np.zeros(1, np.int64))
-    else:  # of which the kernel reads the first one, where there is no past
+    else:  # without a cache, the kernel reads only the first position
         places = op.Slice(op.Reshape(places, [-1]), [0], [1], [0])
     size, half, heads = op.dim(x, 3), op.dim(cos, 1), op.dim(x, 1)
     if not isinstance(size, int) or not isinstance(half, int):
-        raise node.refusal("the size of heads is unknown")
+        raise node.refusal("the head size is unknown")
     attributes: dict[str, Any] = {"interleaved": int(node.attribute("rotary_interleaved", 0))}
     if 2 * half < size:
         attributes |= {"rotary_embedding_dim": 2 * half, "num_heads": heads}
@@ -152,7 +152,7 @@ def _attended(
     at: _Places,
     dy: ir.Value,
 ) -> list[tuple[ir.Value, ir.Value | None]]:
-    """The gradients of operands by heads, of what is added to scores, and of sinks."""
+    """The cotangents of operands [B, N, S, D], of the bias, and of sinks."""
     q, k, v = operands
     bias, sinks = node.optional(_BIAS), node.optional(_SINKS)
     if sinks is None and node.attribute("smooth_softmax", 0) == 1:
@@ -180,7 +180,7 @@ def _attended(
 
 
 def _hidden(op: GraphBuilder, node: PrimalNode, q: ir.Value, at: _Places) -> ir.Value:
-    """What to add to scores that are hidden: of keys that do not count, come later, or are too long ago."""
+    """The additive mask of unused keys, later keys, and keys outside of the local window."""
     causal, window = bool(node.attribute("causal", 1)), int(node.attribute("local_window_size", -1))
     if causal and at.full and window < 0:
         return causal_bias(op, q, op.dim(q, 2), op.dim(q, 2))

@@ -1,4 +1,4 @@
-"""onnxruntime's products that transpose their operands, scale the result, or have weights in few bits."""
+"""onnxruntime's matrix product with transposed operands and a scaled result."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from graphopt.autodiff.reverse import vjp_of_decomposition
 
 @gradient("com.microsoft::FusedMatMul", "com.microsoft::TransposeMatMul")
 def fused_matmul(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """That of MatMul, of what is transposed and scaled."""
+    """By decomposition: alpha MatMul(Aᵀ, Bᵀ), with the transposes of the attributes."""
 
-    def write() -> ir.Value:
+    def decompose() -> ir.Value:
         y = op.MatMul(_side(op, node, 0, "A"), _side(op, node, 1, "B"))
         alpha = float(node.attribute("alpha", 1.0))
         return y if alpha == 1 else op.Mul(y, alpha)
 
-    return vjp_of_decomposition(op, node, [dy], write)
+    return vjp_of_decomposition(op, node, [dy], decompose)
 
 
 def _side(op: GraphBuilder, node: PrimalNode, index: int, side: str) -> ir.Value:
-    """An operand as it is multiplied: its first axis moved behind the batches, then the last two swapped."""
+    """An operand of the product: its first axis moved behind the batch axes, then the last two swapped."""
     x = node.input(index)
     rank = node.rank(x)
     axes = list(range(rank))

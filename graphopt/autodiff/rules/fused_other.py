@@ -1,4 +1,4 @@
-"""Other operators of onnxruntime: those that the standard has, too, and a few that exporters write."""
+"""Other operators of onnxruntime: equivalents of standard ones, and a few that exporters write."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
 from graphopt.autodiff.reverse import vjp_of_decomposition
 
-#: What modes of GridSample are called from opset 20 on.
+#: Names of the modes of GridSample since opset 20.
 _MODES = {"bilinear": "linear", "bicubic": "cubic"}
 
 
 @gradient("com.microsoft::Trilu", "com.microsoft::Pad", "com.microsoft::GatherND")
 def alike(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """That of the standard's operator."""
-    op.needs(14)
+    """By the standard's operator."""
+    op.require_opset(14)
     return vjp_of_decomposition(
         op, node, [dy], lambda: op.node(node.op_type, node.inputs, node.raw.attributes)
     )
@@ -26,8 +26,8 @@ def alike(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 @gradient("com.microsoft::GridSample")
 def grid_sample(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """That of the standard's operator."""
-    op.needs(16)
+    """By the standard's operator."""
+    op.require_opset(16)
     mode = node.attribute("mode", "bilinear")
     changed = {"mode": _MODES.get(mode, mode)} if op.version >= 20 else {}
     attributes = {**node.raw.attributes, **changed}
@@ -36,7 +36,7 @@ def grid_sample(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 @gradient("com.microsoft::ExpandDims")
 def expand_dims(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy with the dims of x."""
+    """dy reshaped to the shape of x."""
     return op.reshape_like(dy, node.x)
 
 
@@ -44,13 +44,13 @@ def expand_dims(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 def inverse(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """-yᵀ dy yᵀ."""
     rank = node.rank(node.y)
-    turned = op.Transpose(node.y, perm=[*range(rank - 2), rank - 1, rank - 2])
-    return op.Neg(op.MatMul(turned, op.MatMul(dy, turned)))
+    transposed = op.Transpose(node.y, perm=[*range(rank - 2), rank - 1, rank - 2])
+    return op.Neg(op.MatMul(transposed, op.MatMul(dy, transposed)))
 
 
 @gradient("com.microsoft::CDist")
 def distances(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """2 Σ (a - b) dy to the rows of both, over 2y where y is no square."""
+    """2 Σ (a - b) dy; 2 Σ (b - a) dy; for the Euclidean metric, dy / 2y in place of dy."""
     metric = node.attribute("metric", "sqeuclidean")
     if metric not in ("sqeuclidean", "euclidean"):
         raise node.refusal(f"its metric is {metric}")
@@ -67,11 +67,11 @@ def distances(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 def embed_layer_normalization(
     op: GraphBuilder, node: PrimalNode, dy: ir.Value | None, dmask: None = None, dsum: ir.Value | None = None
 ) -> Any:
-    """That of LayerNormalization, of the sum of what is looked up."""
-    op.needs(17)
+    """By decomposition: LayerNormalization of the sum of the embeddings."""
+    op.require_opset(17)
     ids, segments, words, places, kinds, scale, bias = (node.optional(index) for index in range(7))
 
-    def write() -> list[ir.Value | None]:
+    def decompose() -> list[ir.Value | None]:
         at = node.optional(8)
         at = op.Unsqueeze(counted(op, op.dim(node.x, 1)), [0]) if at is None else at
         total = op.Add(op.Gather(words, ids, axis=0), op.Gather(places, at, axis=0))
@@ -80,4 +80,4 @@ def embed_layer_normalization(
         epsilon = float(node.attribute("epsilon", 1e-12))
         return [op.LayerNormalization(total, scale, bias, axis=-1, epsilon=epsilon), None, total]
 
-    return vjp_of_decomposition(op, node, [dy, None, dsum], write)
+    return vjp_of_decomposition(op, node, [dy, None, dsum], decompose)

@@ -1,4 +1,4 @@
-"""onnxruntime's products and look-ups of weights in few bits: gradients of operands, scales and biases."""
+"""onnxruntime's products and look-ups of quantized weights: gradients of operands, scales and biases."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from graphopt.autodiff.reverse import vjp_of_decomposition
 
 @gradient("com.microsoft::MatMulNBits")
 def matmul_n_bits(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """That of MatMul with the weights that scales make of the bits."""
+    """By decomposition: MatMul with the dequantized weights."""
     bits, block = int(node.attribute("bits", 4)), int(node.attribute("block_size"))
     rows, columns = int(node.attribute("N")), int(node.attribute("K"))
     if node.optional(4) is not None:
-        raise node.refusal("its weights are in groups")
+        raise node.refusal("its weights are reordered in groups")
     if node.attribute("weight_prepacked", 0):
-        raise node.refusal("its weights are packed for a device")
+        raise node.refusal("its weights are prepacked for a device")
     blocks = -(-columns // block)
 
-    def write() -> ir.Value:
+    def decompose() -> ir.Value:
         scales = op.Reshape(node.input(2), [rows, blocks, 1])
         whole = op.Reshape(_unpacked(op, node.input(1), bits, scales), [rows, blocks, block])
         packed = node.optional(3)
@@ -35,11 +35,11 @@ def matmul_n_bits(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
         y = op.MatMul(node.x, op.Transpose(weights, perm=[1, 0]))
         return y if node.optional(5) is None else op.Add(y, node.input(5))
 
-    return vjp_of_decomposition(op, node, [dy], write)
+    return vjp_of_decomposition(op, node, [dy], decompose)
 
 
 def _zeros(op: GraphBuilder, packed: ir.Value | None, bits: int, blocks: int, like: ir.Value) -> Any:
-    """What stands for 0, [N, blocks, 1], of [N, …] of the type of scales, or packed as the weights are."""
+    """The zero points [N, blocks, 1], from [N, …] in the type of the scales, or packed like the weights."""
     if packed is None:
         return float(1 << (bits - 1))
     if op.dtype(packed) != ir.DataType.UINT8:
@@ -49,7 +49,7 @@ def _zeros(op: GraphBuilder, packed: ir.Value | None, bits: int, blocks: int, li
 
 
 def _unpacked(op: GraphBuilder, packed: ir.Value, bits: int, like: ir.Value) -> ir.Value:
-    """Bytes […, n] as numbers […, n, 8 / bits] of the type of ``like``: the first in the lowest bits."""
+    """Bytes […, n] unpacked to […, n, 8 / bits], lowest bits first, in the type of ``like``."""
     whole = op.cast_like(packed, like)
     if bits == 8:
         return whole
@@ -60,16 +60,16 @@ def _unpacked(op: GraphBuilder, packed: ir.Value, bits: int, like: ir.Value) -> 
 
 @gradient("com.microsoft::GatherBlockQuantized")
 def gather_block_quantized(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """That of Gather, of scales times what is in the bits."""
+    """By decomposition: Gather of the dequantized rows."""
     bits, block = int(node.attribute("bits", 4)), int(node.attribute("block_size", 128))
     data, scales = node.x, node.input(2)
     blocks = op.dim(scales, 1)
     if op.dtype(data) != ir.DataType.UINT8 or node.rank(data) != 2 or not isinstance(blocks, int):
-        raise node.refusal("it is not of rows of bytes of a known size")
+        raise node.refusal("its data is not uint8, of rank 2 and with a known number of blocks")
     if node.attribute("gather_axis", 0) != 0 or node.attribute("quantize_axis", 1) not in (1, -1):
-        raise node.refusal("it is not of rows in blocks")
+        raise node.refusal("it does not gather rows quantized along axis 1")
 
-    def write() -> ir.Value:
+    def decompose() -> ir.Value:
         places = op.Reshape(node.input(1), [-1])
         scale = op.Unsqueeze(op.Gather(scales, places, axis=0), [2])
         rows = op.Gather(data, places, axis=0)
@@ -78,31 +78,31 @@ def gather_block_quantized(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> 
         zeros = _zeros(op, packed and op.Gather(packed, places, axis=0), bits, blocks, scale)
         return op.reshape(op.Mul(op.Sub(whole, zeros), scale), op.shape_of(node.y))
 
-    return vjp_of_decomposition(op, node, [dy], write)
+    return vjp_of_decomposition(op, node, [dy], decompose)
 
 
 @gradient("com.microsoft::MatMulIntegerToFloat")
 def matmul_integer_to_float(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """That of both scales times the product of whole numbers, and of the bias."""
+    """By decomposition: scales times MatMulInteger, plus the bias; integers have no gradient."""
     inputs = [node.optional(index) for index in range(7)]
     a, b, scale, other, zero, other_zero, bias = inputs
 
-    def write() -> ir.Value:
+    def decompose() -> ir.Value:
         return _scaled(op, [a, b, zero, other_zero], op.Mul(scale, other), bias)
 
-    return vjp_of_decomposition(op, node, [dy], write)
+    return vjp_of_decomposition(op, node, [dy], decompose)
 
 
 @gradient("com.microsoft::DynamicQuantizeMatMul")
 def dynamic_quantize_matmul(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """That of both scales, one of them found in x, times the product of whole numbers, and of the bias."""
+    """By decomposition: scales, one of them of x, times MatMulInteger, plus the bias."""
     b, other, other_zero, bias = (node.optional(index) for index in range(1, 5))
 
-    def write() -> ir.Value:
+    def decompose() -> ir.Value:
         a, scale, zero = op.DynamicQuantizeLinear(node.x, outputs=3)
         return _scaled(op, [a, b, zero, other_zero], op.Mul(scale, other), bias)
 
-    return vjp_of_decomposition(op, node, [dy], write)
+    return vjp_of_decomposition(op, node, [dy], decompose)
 
 
 def _scaled(op: GraphBuilder, inputs: Any, scale: ir.Value, bias: ir.Value | None) -> ir.Value:

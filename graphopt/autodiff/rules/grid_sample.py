@@ -1,4 +1,4 @@
-"""GridSample: the weights with which each point of the grid takes the elements around it."""
+"""GridSample: interpolation weights of the elements around each point of the grid."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from graphopt.autodiff.lib.scatter import scatter_elements
 from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
 
-#: By mode, where the elements are that a point takes, seen from the last one before it, and their weights as
-#: polynomials in the distance from that one, of which each row has the factors of one power. Cubic is that
-#: of Keys with a = -3/4.
+#: By mode, the taps of a point: offsets from the last element before it, in elements, and their weights as
+#: polynomials in the distance from that element; row k has the coefficients of the k-th power. Cubic is
+#: Keys' convolution with a = -3/4.
 _TAPS: dict[str, tuple[list[int], list[list[float]]]] = {
     "nearest": ([0], [[1.0]]),
     "linear": ([0, 1], [[1.0, 0], [-1, 1]]),
@@ -30,12 +30,12 @@ _OLD_NAMES = {"bilinear": "linear", "bicubic": "cubic"}
 
 @dataclass
 class _Along:
-    """What points take along one axis of x; shapes broadcast to (batch, points, taps along each axis).
+    """The taps of points along one axis of x; shapes broadcast to [batch, points, taps of each axis].
 
     Attributes:
-        places: indices into the axis, in int64.
-        weights: of the elements there, zero for those outside; ``None`` for ones.
-        slopes: how the weights change with the grid's number; ``None`` if they do not.
+        places: int64 indices into the axis.
+        weights: weights of the elements, zero outside of x; ``None`` for ones.
+        slopes: derivatives of the weights by the grid's coordinate; ``None`` for zero.
     """
 
     places: ir.Value
@@ -45,14 +45,14 @@ class _Along:
 
 @gradient("GridSample")
 def grid_sample(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """To x, dy times the weights, added where it came from; to the grid, dy x times the weights' slopes."""
+    """dx: dy times the weights, scattered to the taps; dgrid: Σ dy x times the slopes of the weights."""
     x, grid = node.x, op.cast_like(node.input(1), node.x)
     count = node.rank(x) - 2
     batch, sizes = op.dim(x, 0), [op.dim(x, axis) for axis in range(2, count + 2)]
     points = op.product(*(op.dim(grid, axis) for axis in range(1, count + 1)))
     rows = op.reshape(grid, op.shape(batch, points, *[1] * count, count))
     along = []
-    for axis, size in enumerate(sizes):  # the last number of a point is for the first axis
+    for axis, size in enumerate(sizes):  # coordinates of a point are in reverse order of the axes
         number = op.Gather(rows, np.int64(count - 1 - axis), axis=-1)
         along.append(_along(op, node, number, size, _facing(axis, count)))
     places, stride = along[-1].places, sizes[-1]
@@ -97,8 +97,8 @@ def _by_grid(
     rows = op.Transpose(op.reshape(x, op.shape(batch, channels, op.product(*sizes))), perm=[0, 2, 1])
     taken = op.GatherND(rows, op.reshape(places, op.shape(batch, every, 1)), batch_dims=1)
     taken = op.reshape(taken, op.shape(batch, points, taps**count, channels))
-    outer = op.Transpose(op.reshape(dy, op.shape(batch, channels, points)), perm=[0, 2, 1])
-    products = op.MatMul(taken, op.Unsqueeze(outer, [3]))
+    dy_rows = op.Transpose(op.reshape(dy, op.shape(batch, channels, points)), perm=[0, 2, 1])
+    products = op.MatMul(taken, op.Unsqueeze(dy_rows, [3]))
     products = op.reshape(products, op.shape(batch, points, *[taps] * count))
     numbers = []
     for own in reversed(along):
@@ -110,7 +110,7 @@ def _by_grid(
 
 
 def _along(op: GraphBuilder, node: PrimalNode, number: ir.Value, size: Size, shape: list[int]) -> _Along:
-    """What points take along an axis of ``size``, whose taps lie along ``shape``."""
+    """The taps along an axis of ``size`` for coordinates ``number``; they vary along the -1 in ``shape``."""
     align = bool(node.attribute("align_corners", 0))
     length = _real(op, size, number)
     if align:
@@ -132,34 +132,34 @@ def _along(op: GraphBuilder, node: PrimalNode, number: ir.Value, size: Size, sha
         weights = _polynomial(op, rows, distance)
         rates = [(power * row).astype(type_) for power, row in enumerate(rows)]
         slopes = op.Mul(_polynomial(op, rates[1:], distance), factor)
-    asked = op.Add(before, op.constant(np.array(offsets, type_).reshape(shape)))
+    taps = op.Add(before, op.constant(np.array(offsets, type_).reshape(shape)))
     padding = node.attribute("padding_mode", "zeros")
     if padding == "reflection":
-        return _Along(_reflected(op, asked, size, align), weights, slopes)
-    there = op.Max(op.Min(asked, op.Sub(length, 1.0)), 0.0)
+        return _Along(_reflected(op, taps, size, align), weights, slopes)
+    clamped = op.Max(op.Min(taps, op.Sub(length, 1.0)), 0.0)
     if padding == "zeros":
-        within = op.Equal(asked, there)
+        within = op.Equal(taps, clamped)
         weights = op.cast_like(within, number) if weights is None else op.only_where(within, weights)
         slopes = None if slopes is None else op.only_where(within, slopes)
-    return _Along(op.Cast(there, to=ir.DataType.INT64), weights, slopes)
+    return _Along(op.Cast(clamped, to=ir.DataType.INT64), weights, slopes)
 
 
 def _polynomial(op: GraphBuilder, factors: list[np.ndarray], x: ir.Value) -> ir.Value:
-    """The sum of ``factors`` times the powers of ``x``, beginning with 1."""
+    """The polynomial in ``x`` with coefficients ``factors``, the constant one first."""
     result = op.constant(factors[-1])
     for factor in reversed(factors[:-1]):
         result = op.Add(op.Mul(result, x), factor)
     return result
 
 
-def _reflected(op: GraphBuilder, asked: ir.Value, size: Size, align: bool) -> ir.Value:
-    """Indices, thrown back at both ends of an axis: at the middle of the last element, or behind it."""
+def _reflected(op: GraphBuilder, taps: ir.Value, size: Size, align: bool) -> ir.Value:
+    """Indices reflected at both ends of an axis: at the centre of the last element, or at its outer edge."""
     if isinstance(size, int):
         period: Any = op.constant(np.int64(max(2 * size - 2, 1) if align else 2 * size))
     else:
         period = op.Mul(_integer(op, size), np.int64(2))
         period = op.Max(op.Sub(period, np.int64(2)), np.int64(1)) if align else period
-    place = op.Mod(op.Cast(asked, to=ir.DataType.INT64), period)
+    place = op.Mod(op.Cast(taps, to=ir.DataType.INT64), period)
     back = op.Sub(period, place)
     return op.Min(place, back if align else op.Sub(back, np.int64(1)))
 
@@ -170,7 +170,7 @@ def _mode(node: PrimalNode) -> str:
 
 
 def _taps(node: PrimalNode) -> int:
-    """How many elements a point takes along each axis."""
+    """The number of taps along each axis."""
     return len(_TAPS[_mode(node)][0])
 
 
@@ -179,10 +179,10 @@ def _facing(axis: int, count: int) -> list[int]:
 
 
 def _integer(op: GraphBuilder, size: Size) -> ir.Value:
-    """A size as a scalar or vector of one in int64."""
+    """``size`` as an int64 scalar or vector of one element."""
     return op.constant(np.int64(size)) if isinstance(size, int) else size
 
 
 def _real(op: GraphBuilder, size: Size, like: ir.Value) -> ir.Value:
-    """A size in the element type of ``like``."""
+    """``size`` in the element type of ``like``."""
     return op.number(float(size), like) if isinstance(size, int) else op.cast_like(size, like)

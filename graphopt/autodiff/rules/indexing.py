@@ -1,4 +1,4 @@
-"""Operators that pick elements by indices, and put them in others' places."""
+"""Operators that select elements by indices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ indices = non_differentiable("NonZero", "NonMaxSuppression", reason="its results
 
 @gradient("Gather")
 def gather(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy added up at the indices; between zeros where those are known and stand in a row."""
+    """dy scatter-added at the indices; padded with zeros if they are known and consecutive."""
     x, picks = node.x, node.input(1)
     rank = node.rank(x)
     axis = node.attribute("axis", 0) % rank
@@ -42,8 +42,10 @@ def gather(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 def _margins(op: GraphBuilder, x: ir.Value, axis: int, first: int, end: int) -> ir.Value:
-    """What is before ``first`` and from ``end`` on along ``axis``; negative ones count from the end of x."""
+    """The pads before ``first`` and from ``end`` along ``axis``; negative ones count from the end of x."""
     size = op.dim(x, axis)
+    before: Size
+    after: Size
     if isinstance(size, int):
         before, after = (first, size - end) if first >= 0 else (size + first, -end)
     elif first >= 0:
@@ -58,15 +60,15 @@ def _margins(op: GraphBuilder, x: ir.Value, axis: int, first: int, end: int) -> 
 
 @gradient("GatherElements")
 def gather_elements(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy added up at the indices."""
+    """dy scatter-added at the indices."""
     return scatter_elements(op, op.shape_of(node.x), node.input(1), dy, axis=node.attribute("axis", 0))
 
 
 @gradient("GatherND")
 def gather_nd(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy added up at the indices."""
+    """dy scatter-added at the indices."""
     x, picks = node.x, node.input(1)
-    node.rank(x)  # refuses if it is unknown
+    node.rank(x)  # raises if it is unknown
     shape, batch = node.shape(picks), node.attribute("batch_dims", 0)
     depth = shape[-1] if shape else None
     if not isinstance(depth, int):
@@ -78,7 +80,7 @@ def gather_nd(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 @gradient("Compress")
 def compress(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy where it was taken from, zeros elsewhere."""
+    """dy at the selected positions, otherwise 0."""
     x, axis = node.x, node.attribute("axis")
     picks = op.Squeeze(op.NonZero(node.input(1)), [0])
     if axis is None:
@@ -88,13 +90,13 @@ def compress(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 @gradient("TopK")
 def top_k(op: GraphBuilder, node: PrimalNode, dy: ir.Value, _: ir.Value | None = None) -> Any:
-    """dy at the places of the largest."""
+    """dy at the indices of the selected elements, otherwise 0."""
     return op.ScatterElements(op.zeros_like(node.x), node.output(1), dy, axis=node.attribute("axis", -1))
 
 
 @gradient("Unique")
 def unique(op: GraphBuilder, node: PrimalNode, dy: ir.Value, *_: ir.Value | None) -> Any:
-    """dy at the first of those that are equal."""
+    """dy at the first occurrence of each element, otherwise 0."""
     x, axis = node.x, node.attribute("axis")
     first = node.output(1)
     if axis is None:
@@ -104,20 +106,20 @@ def unique(op: GraphBuilder, node: PrimalNode, dy: ir.Value, *_: ir.Value | None
 
 @gradient("ReverseSequence")
 def reverse_sequence(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy, reversed again."""
+    """ReverseSequence(dy)."""
     batch, time = node.attribute("batch_axis", 1), node.attribute("time_axis", 0)
     return op.ReverseSequence(dy, node.input(1), batch_axis=batch, time_axis=time)
 
 
 @gradient("Trilu")
 def trilu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """The same triangle of dy."""
+    """Trilu(dy)."""
     return op.Trilu(dy, node.optional(1), upper=node.attribute("upper", 1))
 
 
 @gradient("OneHot")
 def one_hot(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """To the value of what is off and that of what is on, dy of the places that have it."""
+    """dvalues: Σ dy over the off positions and over the on positions."""
     zero, one = op.number(0.0, dy), op.number(1.0, dy)
     bits = op.Concat(op.Unsqueeze(zero, [0]), op.Unsqueeze(one, [0]), axis=0)
     on = op.OneHot(node.x, node.input(1), bits, axis=node.attribute("axis", -1))

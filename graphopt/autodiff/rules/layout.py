@@ -1,4 +1,4 @@
-"""Operators that move elements: other dims, other places, copies, parts and joins."""
+"""Operators that move elements: reshapes, permutations, copies, slices and joins."""
 
 from __future__ import annotations
 
@@ -12,48 +12,48 @@ from graphopt.autodiff.lib.scatter import scatter_moved
 from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient, non_differentiable
 
-#: The end of a Slice in negative steps that reaches the start of any axis.
+#: The end of a Slice with negative steps that includes index 0 of any axis.
 _FIRST = -np.iinfo(np.int32).max
 
-shapes = non_differentiable("Shape", "Size", reason="sizes do not depend on numbers", quiet=True)
-fills = non_differentiable("ConstantOfShape", "EyeLike", reason="it depends on shapes alone", quiet=True)
+shapes = non_differentiable("Shape", "Size", reason="it depends only on shapes", quiet=True)
+fills = non_differentiable("ConstantOfShape", "EyeLike", reason="it depends only on shapes", quiet=True)
 
 
 @gradient("Reshape", "Flatten")
 def reshape(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy with the dims of x."""
+    """dy reshaped to the shape of x."""
     return op.reshape_like(dy, node.x)
 
 
 @gradient("Squeeze")
 def squeeze(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy with the axes of size 1 put back."""
-    axes = node.ints(1)  # without axes, as with none, those of size 1 went
+    """dy reshaped to the shape of x."""
+    axes = node.ints(1)  # omitted or empty axes squeeze all axes of size 1
     return op.Unsqueeze(dy, list(axes)) if axes else op.reshape_like(dy, node.x)
 
 
 @gradient("Unsqueeze")
 def unsqueeze(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy without the new axes."""
+    """Squeeze(dy, axes)."""
     return op.Squeeze(dy, node.input(1))
 
 
 @gradient("Transpose")
 def transpose(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy with its axes put back."""
+    """Transpose(dy, perm⁻¹)."""
     perm = node.attribute("perm")
     return op.Transpose(dy) if perm is None else op.Transpose(dy, perm=[int(i) for i in np.argsort(perm)])
 
 
 @gradient("Expand", broadcasts=True)
 def expand(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy summed over the copies."""
+    """dy summed over the broadcast axes."""
     return dy
 
 
 @gradient("Tile")
 def tile(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy summed over the copies, which a Reshape puts on axes of their own."""
+    """dy reshaped to axes of repeats, and summed over these."""
     x, repeats = node.x, node.ints(1)
     rank = node.rank(x)
     sizes = [op.dim(x, axis) for axis in range(rank)]
@@ -67,7 +67,7 @@ def tile(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 @gradient("Concat")
 def concat(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """The parts of dy."""
+    """Split(dy)."""
     operands = [node.input(index) for index in range(len(node.inputs))]
     axis = node.attribute("axis")
     if len(operands) == 1:
@@ -80,7 +80,7 @@ def concat(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 @gradient("Split")
 def split(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> Any:
-    """What flows back into the parts, joined."""
+    """Concat(dy…), with zeros for outputs without a gradient."""
     parts = [
         op.zeros_like(part) if dy is None else dy for part, dy in zip(node.outputs, cotangents, strict=True)
     ]
@@ -89,13 +89,13 @@ def split(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> A
 
 @gradient("Slice")
 def slice_(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy where it was taken from, zeros elsewhere."""
+    """dy at the selected positions, otherwise 0."""
     starts, ends, axes = node.ints(1), node.ints(2), node.ints(3)
     steps = node.ints(4) if node.optional(4) is not None else (1,) * len(starts or ())
     known_axes = axes is not None or node.optional(3) is None
     rank = node.cx.rank(node.x)
     if starts and ends and steps and {*starts, *steps} == {-1} and max(ends) <= _FIRST:
-        return op.node("Slice", [dy, *node.inputs[1:]])  # whole axes, turned round
+        return op.node("Slice", [dy, *node.inputs[1:]])  # reverses whole axes
     dense = steps is not None and all(step == 1 for step in steps)
     if starts is None or ends is None or not known_axes or rank is None or not dense:
         return scatter_moved(op, node, dy, node.inputs[1:], {}, add=False)
@@ -106,7 +106,7 @@ def slice_(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 def _margins(op: GraphBuilder, node: PrimalNode, dy: ir.Value, first: list[int]) -> ir.Value:
-    """What a Slice from ``first`` on, in steps of 1, left out at both ends of each axis."""
+    """The number of elements that a Slice from ``first``, in steps of 1, omits at both ends of each axis."""
     shape, left = node.cx.static_shape(node.x), node.cx.static_shape(node.y)
     if shape is not None and left is not None:
         before = [
@@ -115,7 +115,7 @@ def _margins(op: GraphBuilder, node: PrimalNode, dy: ir.Value, first: list[int])
         ]
         after = [size - begin - kept for size, begin, kept in zip(shape, before, left, strict=True)]
         return op.constant(np.array([*before, *after], np.int64))
-    # negative starts count from the end; all are cut at both ends
+    # negative starts count from the end; all are clamped to the axis
     size = op.shape_of(node.x)
     least = np.iinfo(np.int64).min // 2
     begin: Any = op.constant(np.array([max(start, least) for start in first], np.int64))
@@ -130,7 +130,7 @@ def _margins(op: GraphBuilder, node: PrimalNode, dy: ir.Value, first: list[int])
 
 @gradient("Pad")
 def pad(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy without its margins; in other modes than constant, the margins are added where they came from."""
+    """dy without the pads; in modes other than constant, pads are scatter-added to their sources."""
     mode, pads = node.attribute("mode", "constant"), node.input(1)
     rest = [pads, None, *node.inputs[3:]]
     while rest[-1] is None:
@@ -148,7 +148,7 @@ def pad(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 @gradient("DepthToSpace")
 def depth_to_space(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """SpaceToDepth of dy, its channels in the order of the mode."""
+    """SpaceToDepth(dy), with the channel order of the mode."""
     block = node.attribute("blocksize")
     if node.attribute("mode", "DCR") == "DCR":
         return op.SpaceToDepth(dy, blocksize=block)
@@ -160,5 +160,5 @@ def depth_to_space(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 @gradient("SpaceToDepth")
 def space_to_depth(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """DepthToSpace of dy, its channels in the order of the mode."""
+    """DepthToSpace(dy), with the channel order of the mode."""
     return op.DepthToSpace(dy, blocksize=node.attribute("blocksize"), mode=node.attribute("mode", "DCR"))

@@ -1,4 +1,4 @@
-"""Losses of the standard: negative log likelihood of labels, with or without the softmax before it."""
+"""The standard's losses: negative log likelihood, with or without log-softmax."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from graphopt.autodiff.registry import gradient
 def softmax_cross_entropy(
     op: GraphBuilder, node: PrimalNode, dy: ir.Value | None, dlog: ir.Value | None = None
 ) -> Any:
-    """(softmax(x) - onehot) w dy, over Σ w for the mean; dp - softmax(x) Σ dp of the log probabilities."""
+    """(softmax(x) - onehot) w dy, over Σ w for the mean; dp - softmax(x) Σ dp for log probabilities."""
     log = node.output(1)
     soft = op.Exp(log)
     dx = dw = None
@@ -25,8 +25,8 @@ def softmax_cross_entropy(
         dx = op.Mul(op.Sub(soft, labels.bits), labels.share(dy))
         dw = labels.by_weight(dy, log)
     if dlog is not None:
-        vjp_of_decomposition = op.Sub(dlog, op.Mul(soft, op.ReduceSum(dlog, [1], keepdims=1)))
-        dx = vjp_of_decomposition if dx is None else op.Add(dx, vjp_of_decomposition)
+        dlogits = op.Sub(dlog, op.Mul(soft, op.ReduceSum(dlog, [1], keepdims=1)))
+        dx = dlogits if dx is None else op.Add(dx, dlogits)
     return dx, None, dw
 
 
@@ -40,12 +40,12 @@ def negative_log_likelihood(op: GraphBuilder, node: PrimalNode, dy: ir.Value) ->
 
 @dataclass
 class _Labels:
-    """What labels say of each place of the scores [N, C, …].
+    """Labels of scores [N, C, …], in the element type of the scores.
 
     Attributes:
-        bits: 1 at the class that is the label, 0 elsewhere.
-        counted: 1 where the label counts, 0 where it is ignored; ``None`` if all count.
-        weight: of each place, which broadcasts against the scores; ``None`` for 1 throughout.
+        bits: [N, C, …], 1 at the class of the label and 0 elsewhere.
+        counted: [N, 1, …], 0 for ignored labels and 1 for others; ``None`` if none is ignored.
+        weight: [N, 1, …], the weight of each position; ``None`` for 1.
     """
 
     op: GraphBuilder
@@ -72,7 +72,7 @@ class _Labels:
         return cls(op, node, bits, counted, weight)
 
     def share(self, dy: ir.Value) -> ir.Value:
-        """What flows back into the loss of each place, times its weight; it broadcasts against the scores."""
+        """The cotangent of the loss at each position times its weight; it broadcasts against the scores."""
         op, reduction = self.op, self.node.attribute("reduction", "mean")
         if reduction == "none":
             dy = op.Unsqueeze(dy, [1])
@@ -81,13 +81,13 @@ class _Labels:
         return dy if self.weight is None else op.Mul(self.weight, dy)
 
     def _total(self, like: ir.Value) -> ir.Value:
-        """The sum of the weights of all places."""
+        """The sum of the weights of all positions."""
         if self.weight is not None:
             return self.op.ReduceSum(self.weight, keepdims=0)
         return self.op.cast_like(self.op.Size(self.node.input(1)), like)
 
     def by_weight(self, dy: ir.Value, log: ir.Value) -> ir.Value | None:
-        """The gradient of the weights of classes."""
+        """The gradient [C] of the class weights."""
         op, reduction = self.op, self.node.attribute("reduction", "mean")
         if not self.node.needs_grad(2):
             return None

@@ -1,4 +1,4 @@
-"""Numbers over a norm, a deviation, or what their neighbours add up to."""
+"""Normalization by a norm, a deviation, or the sum of squares of neighbours."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
 
-#: What MeanVarianceNormalization adds to the deviation, as the standard defines it.
+#: Added to the standard deviation, as the standard defines MeanVarianceNormalization.
 _EPSILON = 1e-9
 
 
 @gradient("LpNormalization")
 def lp_normalization(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """(dy - y Σ y dy) / |x| for p = 2, (dy - sign(x) Σ y dy) / |x| for p = 1; 0 where x is."""
+    """(dy - y Σ y dy) / |x| for p = 2, (dy - sign(x) Σ y dy) / |x| for p = 1; 0 where x = 0."""
     x, y, axes = node.x, node.y, [node.attribute("axis", -1)]
     along = op.ReduceSum(op.Mul(y, dy), axes, keepdims=1)
     if node.attribute("p", 2) == 1:
@@ -30,7 +30,7 @@ def lp_normalization(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 @gradient("MeanVarianceNormalization")
 def mean_variance_normalization(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """(dy - mean dy - y mean(y dy)) / deviation."""
+    """(dy - mean dy - y mean(y dy)) / σ."""
     x, y, axes = node.x, node.y, list(node.attribute("axes", (0, 2, 3)))
     centred = op.Sub(x, op.mean(x, axes))
     deviation = op.Add(op.Sqrt(op.mean(op.Mul(centred, centred), axes)), _EPSILON)
@@ -40,12 +40,12 @@ def mean_variance_normalization(op: GraphBuilder, node: PrimalNode, dy: ir.Value
 
 @gradient("LRN")
 def lrn(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy / D^beta - 2 alpha beta / size x S(dy y / D), where D = bias + alpha / size Σ x²; S sums back."""
+    """dy / D^β - 2 α β / size x Sᵀ(dy y / D), where D = bias + α / size S(x²) and S sums over channels."""
     x, y, size = node.x, node.y, int(node.attribute("size"))
     alpha, beta, bias = (float(node.attribute(name)) for name in ("alpha", "beta", "bias"))
     before = (size - 1) // 2
     after = size - 1 - before
-    # sums of neighbouring channels are pools over an axis of images with one channel
+    # sums over neighbouring channels as average pools of single-channel images
     shape = op.shape(op.dim(x, 0), 1, op.dim(x, 1), -1)
 
     def means(value: ir.Value, *pads: int) -> ir.Value:

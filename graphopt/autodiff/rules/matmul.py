@@ -12,7 +12,7 @@ from graphopt.autodiff.registry import gradient
 
 @gradient("MatMul")
 def matmul(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy Bᵀ and Aᵀ dy, summed over the axes of stacks that broadcast."""
+    """dy Bᵀ; Aᵀ dy; both summed over broadcast batch axes."""
     a, b = node.x, node.input(1)
     rank_a, rank_b = node.cx.rank(a), node.rank(b)
     if rank_a is None and rank_b == 2:
@@ -28,9 +28,9 @@ def matmul(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 def _of_rows(op: GraphBuilder, node: PrimalNode, dy: ir.Value, a: ir.Value, b: ir.Value) -> Any:
-    """Where the rank of A is not known, and B is a matrix: A is a vector or anything of rows."""
-    rows, outer = op.Reshape(a, op.shape(-1, op.dim(b, 0))), op.Reshape(dy, op.shape(-1, op.dim(b, 1)))
-    return op.MatMul(dy, op.Transpose(b)), op.Gemm(rows, outer, transA=1)
+    """For an A of unknown rank, and a matrix B."""
+    rows, dy_rows = op.Reshape(a, op.shape(-1, op.dim(b, 0))), op.Reshape(dy, op.shape(-1, op.dim(b, 1)))
+    return op.MatMul(dy, op.Transpose(b)), op.Gemm(rows, dy_rows, transA=1)
 
 
 def _by_left(
@@ -47,7 +47,7 @@ def _by_left(
     da = op.MatMul(dy, _transposed(op, b, rank_b))
     if rank_a == 1:
         return op.ReduceSum(da, list(range(rank - 1)), keepdims=0)
-    return _unstacked(op, node, da, a, b, rank_a, rank_b)
+    return _sum_batches(op, node, da, a, b, rank_a, rank_b)
 
 
 def _by_right(
@@ -57,30 +57,30 @@ def _by_right(
         return None
     rank = max(rank_a, rank_b, 2)
     if rank_a == 1:
-        return _unstacked(op, node, op.Mul(op.Unsqueeze(a, [-1]), dy), b, b, rank_b, rank_b)
-    if rank_b <= 2:  # one product over all that is stacked
-        rows, outer = a, dy
+        return _sum_batches(op, node, op.Mul(op.Unsqueeze(a, [-1]), dy), b, b, rank_b, rank_b)
+    if rank_b <= 2:  # one product over all batches
+        rows, dy_rows = a, dy
         if rank > 2:
-            rows, outer = op.Flatten(a, axis=rank_a - 1), op.Flatten(dy, axis=rank_a - 1)
-        db = op.Gemm(rows, outer, transA=1)
+            rows, dy_rows = op.Flatten(a, axis=rank_a - 1), op.Flatten(dy, axis=rank_a - 1)
+        db = op.Gemm(rows, dy_rows, transA=1)
         return op.Squeeze(db, [1]) if rank_b == 1 else db
-    return _unstacked(op, node, op.MatMul(_transposed(op, a, rank_a), dy), b, a, rank_b, rank_a)
+    return _sum_batches(op, node, op.MatMul(_transposed(op, a, rank_a), dy), b, a, rank_b, rank_a)
 
 
 def _transposed(op: GraphBuilder, x: ir.Value, rank: int) -> ir.Value:
     return op.Transpose(x, perm=[*range(rank - 2), rank - 1, rank - 2])
 
 
-def _unstacked(
+def _sum_batches(
     op: GraphBuilder, node: PrimalNode, dx: ir.Value, x: ir.Value, other: ir.Value, rank: int, other_rank: int
 ) -> ir.Value:
-    """``dx`` summed over the leading axes along which ``x`` was broadcast to those of ``other``."""
+    """``dx`` summed over the batch axes along which ``x`` was broadcast to ``other``."""
     mine, others = node.shape(x), node.shape(other)
     assert mine is not None and others is not None
-    stacks, needed = mine[:-2], others[:-2]
+    batches, needed = mine[:-2], others[:-2]
     if rank >= other_rank and all(
         node.cx.facts.dim_equal(dim, wanted) or wanted == 1
-        for dim, wanted in zip(stacks[len(stacks) - len(needed) :], needed, strict=True)
+        for dim, wanted in zip(batches[len(batches) - len(needed) :], needed, strict=True)
     ):
         return dx
     return op.reduce_to(dx, x)
@@ -88,7 +88,7 @@ def _unstacked(
 
 @gradient("Gemm")
 def gemm(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """For Y = α A B + β C: α dy Bᵀ, α Aᵀ dy and β dy, with A and B transposed as they were."""
+    """α dy Bᵀ; α Aᵀ dy; β dy; for Y = α A B + β C, with the transposes of the attributes."""
     a, b, c = node.x, node.input(1), node.optional(2)
     ta, tb = node.attribute("transA", 0), node.attribute("transB", 0)
     beta = node.attribute("beta", 1.0)

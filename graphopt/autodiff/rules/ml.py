@@ -17,13 +17,13 @@ jumps = non_differentiable(
     "ai.onnx.ml::TreeEnsemble",
     "ai.onnx.ml::TreeEnsembleClassifier",
     "ai.onnx.ml::TreeEnsembleRegressor",
-    reason="it is constant between its jumps",
+    reason="it is piecewise constant",
 )
 
 
 @gradient("ai.onnx.ml::ArrayFeatureExtractor")
 def array_feature_extractor(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy added up at the indices, along the last axis."""
+    """dy scatter-added at the indices, along the last axis."""
     x, last = node.x, node.rank(node.x) - 1
     picks = op.Reshape(node.input(1), [-1])
     sizes = op.shape(*(op.dim(x, axis) for axis in range(last)), op.dim(picks, 0))
@@ -38,18 +38,18 @@ def scaler(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 @gradient("ai.onnx.ml::Imputer")
 def imputer(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy where x was not replaced."""
-    replaced = node.attribute("replaced_value_float", 0.0)
-    gone = op.IsNaN(node.x) if np.isnan(replaced) else op.Equal(node.x, float(replaced))
-    return op.only_where(op.Not(gone), dy)
+    """dy where x is not replaced, otherwise 0."""
+    value = node.attribute("replaced_value_float", 0.0)
+    replaced = op.IsNaN(node.x) if np.isnan(value) else op.Equal(node.x, float(value))
+    return op.only_where(op.Not(replaced), dy)
 
 
 @gradient("ai.onnx.ml::LinearRegressor")
 def linear_regressor(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy times the coefficients."""
+    """dy C, with the matrix C of coefficients."""
     transform = node.attribute("post_transform", "NONE")
     if transform != "NONE":
-        raise node.refusal(f"it is not known through its post_transform {transform}")
+        raise node.refusal(f"its post_transform {transform} is not supported")
     coefficients = np.array(node.attribute("coefficients"), np.float32)
     dx = op.MatMul(dy, coefficients.reshape(node.attribute("targets", 1), -1))
     return op.cast_like(op.reshape_like(dx, node.x), node.x)
@@ -57,7 +57,7 @@ def linear_regressor(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 @gradient("ai.onnx.ml::Normalizer")
 def normalizer(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """(dy - n' Σ y dy) / n, with the norm n of the row and its slope n'."""
+    """(dy - n' Σ y dy) / n, with the norm n of the row and its derivative n'."""
     norm, y = node.attribute("norm", "MAX"), node.y
     x = op.cast_like(node.x, y)
     if norm == "MAX":
@@ -68,6 +68,6 @@ def normalizer(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
         size, slope = op.ReduceSum(op.Abs(x), [-1], keepdims=1), op.Sign(x)
     else:
         size, slope = op.Sqrt(op.ReduceSum(op.Mul(x, x), [-1], keepdims=1)), y
-    size = op.Where(op.Equal(size, 0.0), op.number(1.0, size), size)  # rows of zeros stay as they are
+    size = op.Where(op.Equal(size, 0.0), op.number(1.0, size), size)  # rows of zeros are not divided
     along = op.ReduceSum(op.Mul(y, dy), [-1], keepdims=1)
     return op.cast_like(op.Div(op.Sub(dy, op.Mul(slope, along)), size), node.x)

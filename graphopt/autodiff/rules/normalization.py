@@ -1,8 +1,7 @@
-"""Normalizations of each sample by itself: along the last axes, by instance, by group.
+"""Normalization of single samples: over the last axes, by instance, and by group.
 
-All are a scale and a bias of x̂ = (x - mean) / σ, and the gradient of x̂ is the same for all: what is left
-of dx̂ without its parts along 1 and along x̂, over σ. The operators of onnxruntime are those that its
-optimizer and this one write.
+All scale and shift x̂ = (x - mean) / σ. The gradient of x is dx̂ without its components along 1 and x̂, over
+σ. The operators of onnxruntime's domain are written by its optimizer and by graphopt.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ _Maybe = ir.Value | None
 
 
 class _Norm:
-    """x̂ of a node, and what flows back through it, in single precision at least.
+    """x̂ and the gradient through it, in float32 or float64.
 
     Args:
-        x: what is normalized.
-        axes: along which, counted from the end.
+        x: the normalized value.
+        axes: the normalized axes, counted from the end.
         centered: whether the mean is subtracted.
-        given: the mean (``None`` if it is not subtracted) and 1/σ, if the node tells them.
-        epsilon: what is added to the variance by default.
+        given: the mean (``None`` if it is not subtracted) and 1/σ, if they are outputs of the node.
+        epsilon: default of the attribute ``epsilon``, which is added to the variance.
     """
 
     def __init__(
@@ -62,7 +61,7 @@ class _Norm:
             self.hat = op.Mul(deviation, self.inverse)
 
     def wide(self, value: ir.Value) -> ir.Value:
-        """``value`` in the type in which all is computed."""
+        """``value`` in the type of computation."""
         return self.op.cast(value, self.dtype)
 
     def narrow(self, value: _Maybe) -> _Maybe:
@@ -70,7 +69,7 @@ class _Norm:
         return None if value is None else self.op.cast_like(value, self.node.x)
 
     def back(self, dhat: ir.Value) -> ir.Value:
-        """The gradient of x for that of x̂."""
+        """The cotangent of x, given that of x̂."""
         op = self.op
         left = op.Sub(dhat, op.Mul(self.hat, op.mean(op.Mul(dhat, self.hat), self.axes)))
         if self.centered:
@@ -78,7 +77,7 @@ class _Norm:
         return op.Mul(left, self.inverse)
 
     def scaled(self, dy: _Maybe, scale: ir.Value, bias: _Maybe) -> tuple[_Maybe, _Maybe, _Maybe]:
-        """The gradients of x, scale and bias, which broadcast to x̂."""
+        """The gradients of x, scale and bias; the latter broadcast to x̂."""
         if dy is None:
             return None, None, None
         op, dy = self.op, self.wide(dy)
@@ -88,9 +87,9 @@ class _Norm:
         return dx, op.cast_like(dscale, scale), dbias
 
     def with_statistics(self, dx: _Maybe, dmean: _Maybe, dinverse: _Maybe) -> _Maybe:
-        """``dx`` and what flows back into x through the mean and 1/σ, that are outputs, too."""
+        """``dx`` plus the gradient of x through the outputs mean and 1/σ."""
         op = self.op
-        if dinverse is not None:  # the slope of (var + epsilon)^-½ by x is -x̂/σ²n
+        if dinverse is not None:  # the derivative of (var + epsilon)^-½ by x is -x̂/σ²n
             square = op.Mul(self.inverse, self.inverse)
             part = op.Neg(op.Mul(self.hat, self._share(op.Mul(self.wide(dinverse), square))))
             dx = part if dx is None else op.Add(dx, part)
@@ -100,7 +99,7 @@ class _Norm:
         return dx
 
     def _share(self, value: ir.Value) -> ir.Value:
-        """``value``, of the dims of the mean, over the number of elements that go into each."""
+        """``value``, of the shape of the mean, over the number of elements of each mean."""
         op = self.op
         sizes = [op.dim(self.x, axis) for axis in self.axes]
         known = [size for size in sizes if isinstance(size, int)]
@@ -111,14 +110,14 @@ class _Norm:
 
 
 def wide(op: GraphBuilder, x: ir.Value) -> ir.DataType:
-    """The element type of ``x``, or single precision if that is more."""
+    """The type of computation: float64 for float64, otherwise float32."""
     return ir.DataType.DOUBLE if op.dtype(x) == ir.DataType.DOUBLE else ir.DataType.FLOAT
 
 
 def deviations(
     op: GraphBuilder, x: ir.Value, axes: list[int], epsilon: float, *, centered: bool = True
 ) -> tuple[ir.Value, ir.Value]:
-    """x - mean along ``axes``, or x if it is not to be ``centered``, and one over the root of its squares."""
+    """d = x - mean over ``axes``, or x if not ``centered``, and 1/√(mean d² + epsilon)."""
     deviation = op.Sub(x, op.mean(x, axes)) if centered else x
     variance = op.mean(op.Mul(deviation, deviation), axes)
     return deviation, op.Reciprocal(op.Sqrt(op.Add(variance, epsilon)))
@@ -137,9 +136,9 @@ def _axes(node: PrimalNode) -> list[int]:
 def layer_normalization(
     op: GraphBuilder, node: PrimalNode, dy: _Maybe, dmean: _Maybe = None, dinverse: _Maybe = None
 ) -> Any:
-    """(g - mean g - x̂ mean(g x̂)) / σ with g = scale dy; Σ x̂ dy; Σ dy. The operator tells mean and 1/σ."""
+    """(g - mean g - x̂ mean(g x̂)) / σ with g = scale dy; Σ x̂ dy; Σ dy."""
     x = node.x
-    # those are of single precision
+    # the outputs mean and 1/σ are float32
     given = None if op.dtype(x) == ir.DataType.DOUBLE else (node.output(1), node.output(2))
     norm = _Norm(op, node, x, _axes(node), given=given)
     dx, *rest = norm.scaled(dy, node.input(1), node.optional(2))
@@ -149,7 +148,7 @@ def layer_normalization(
 
 @gradient("RMSNormalization", since=23)
 def rms_normalization(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """(g - x̂ mean(g x̂)) / r with g = scale dy and r the root of the mean square; Σ x̂ dy."""
+    """(g - x̂ mean(g x̂)) / r with g = scale dy and r = √mean(x²); Σ x̂ dy."""
     norm = _Norm(op, node, node.x, _axes(node), centered=False)
     dx, dscale, _ = norm.scaled(dy, node.input(1), None)
     return norm.narrow(dx), dscale
@@ -159,7 +158,7 @@ def rms_normalization(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 def simplified_layer_normalization(
     op: GraphBuilder, node: PrimalNode, dy: _Maybe, dinverse: _Maybe = None
 ) -> Any:
-    """That of RMSNormalization; the operator tells 1/r."""
+    """(g - x̂ mean(g x̂)) / r with g = scale dy and r = √mean(x²); Σ x̂ dy."""
     x = node.x
     given = None if op.dtype(x) == ir.DataType.DOUBLE else (None, node.output(1))
     norm = _Norm(op, node, x, _axes(node), centered=False, given=given)
@@ -172,7 +171,7 @@ def simplified_layer_normalization(
 
 @gradient("com.microsoft::SkipLayerNormalization")
 def skip_layer_normalization(op: GraphBuilder, node: PrimalNode, dy: _Maybe, *others: _Maybe) -> Any:
-    """That of LayerNormalization, to all summands."""
+    """As LayerNormalization, for each summand."""
     norm = _Norm(op, node, node.output(3), [-1], epsilon=1e-12)
     dx, dscale, dbias = norm.scaled(dy, node.input(2), node.optional(3))
     dx = _of_sum(op, node, dx, *others)
@@ -183,7 +182,7 @@ def skip_layer_normalization(op: GraphBuilder, node: PrimalNode, dy: _Maybe, *ot
 def skip_simplified_layer_normalization(
     op: GraphBuilder, node: PrimalNode, dy: _Maybe, *others: _Maybe
 ) -> Any:
-    """That of RMSNormalization, to all summands."""
+    """As RMSNormalization, for each summand."""
     norm = _Norm(op, node, node.output(3), [-1], centered=False, epsilon=1e-12)
     dx, dscale, _ = norm.scaled(dy, node.input(2), None)
     dx = _of_sum(op, node, dx, *others)
@@ -191,10 +190,10 @@ def skip_simplified_layer_normalization(
 
 
 def _of_sum(op: GraphBuilder, node: PrimalNode, dx: _Maybe, *others: _Maybe) -> ir.Value:
-    """What flows back into the sum through its normalization, and directly."""
+    """The cotangent of the sum, through its normalization and as an output."""
     *statistics, dsum = [*others, None, None, None][:3]
     if any(value is not None for value in statistics):
-        raise node.refusal("no kernel tells its mean and deviation")
+        raise node.refusal("no kernel computes its outputs mean and 1/σ")
     if dx is None:
         assert dsum is not None
         return dsum
@@ -203,7 +202,7 @@ def _of_sum(op: GraphBuilder, node: PrimalNode, dx: _Maybe, *others: _Maybe) -> 
 
 
 def _to(op: GraphBuilder, node: PrimalNode, dx: ir.Value, index: int) -> _Maybe:
-    """The gradient of a summand, which broadcasts to the first."""
+    """The gradient of an optional summand, which broadcasts to the first."""
     summand = node.optional(index)
     return None if summand is None else op.reduce_to(dx, summand, node.x)
 
@@ -213,7 +212,7 @@ def _to(op: GraphBuilder, node: PrimalNode, dx: ir.Value, index: int) -> _Maybe:
 
 @gradient("InstanceNormalization")
 def instance_normalization(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """That of LayerNormalization along the places of each channel, with one scale and bias a channel."""
+    """As LayerNormalization over the spatial axes, with a scale and a bias per channel."""
     x, rank = node.x, node.rank(node.x)
     norm = _Norm(op, node, x, list(range(2 - rank, 0)))
     scale = op.Unsqueeze(norm.wide(node.input(1)), list(range(1, rank - 1)))
@@ -223,7 +222,7 @@ def instance_normalization(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> 
 
 @gradient("GroupNormalization", since=18, before=21)
 def group_normalization_by_group(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """That of LayerNormalization along each group, with one scale and bias a group."""
+    """As LayerNormalization over each group, with a scale and a bias per group."""
     x, groups = node.x, node.attribute("num_groups")
     split = [0, groups, -1]
     norm = _Norm(op, node, op.Reshape(x, split), [-1])
@@ -234,7 +233,7 @@ def group_normalization_by_group(op: GraphBuilder, node: PrimalNode, dy: ir.Valu
 
 @gradient("GroupNormalization", since=21)
 def group_normalization(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """That of LayerNormalization along each group, with one scale and bias a channel."""
+    """As LayerNormalization over each group, with a scale and a bias per channel."""
     x, groups = node.x, node.attribute("num_groups")
     channels = op.dim(node.input(1), 0)
     size = channels // groups if isinstance(channels, int) else op.Div(channels, groups)
@@ -249,7 +248,7 @@ def group_normalization(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any
 def _by_channel(
     norm: _Norm, dy: ir.Value, scale: ir.Value, others: list[int]
 ) -> tuple[ir.Value, ir.Value, ir.Value]:
-    """The gradients of x, scale and bias, of which there is one along ``others``."""
+    """The gradients of x, scale and bias; the latter do not vary along ``others``."""
     op = norm.op
     dscale = op.ReduceSum(op.Mul(dy, norm.hat), others, keepdims=0)
     return norm.back(op.Mul(dy, scale)), dscale, op.ReduceSum(dy, others, keepdims=0)

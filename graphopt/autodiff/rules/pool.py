@@ -1,4 +1,4 @@
-"""Pools over windows and over whole channels, and their way back."""
+"""Pooling over windows and over whole channels, and MaxUnpool."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from graphopt.autodiff.registry import gradient
 
 
 class _Windows:
-    """Where the windows of a pool lie, as ONNX defines it and onnxruntime does it.
+    """The windows of a pool, as ONNX defines and onnxruntime implements them.
 
-    Window o of an axis reads the positions ``o * stride - begin + i * dilation`` for i below the size of the
-    kernel, of which those outside of x do not exist. In ceil mode the last windows may reach further.
+    Window o of an axis covers the positions ``o * stride - begin + i * dilation`` for i below the kernel
+    size; those outside of x do not exist. In ceil mode the last windows may extend beyond the padding.
     """
 
     def __init__(self, op: GraphBuilder, node: PrimalNode) -> None:
@@ -40,10 +40,10 @@ class _Windows:
             op.cx.edit.set_attribute(node.raw, "ceil_mode", None)
 
     def _ceils_in_vain(self) -> bool:
-        """Whether there are as many windows without ceil mode.
+        """Whether ceil mode does not change the number of windows.
 
-        A further one that would begin behind x is left out, but onnxruntime's shape inference counts it, and
-        then refuses what is computed of the true shape beside.
+        A window that would start after the end of x is omitted, but onnxruntime's shape inference counts it
+        and rejects operators that combine the result with values of the correct shape.
         """
         size, windows = (self._known_sizes(value) for value in (self.node.x, self.node.y))
         if size is None or windows is None:
@@ -54,17 +54,17 @@ class _Windows:
 
     @property
     def overlap(self) -> bool:
-        """Whether windows may have elements in common."""
+        """Whether windows may share elements."""
         return any(stride < reach for stride, reach in zip(self.strides, self.reach, strict=True))
 
     @property
     def are_whole(self) -> bool:
-        """Whether no window reaches over an end of x."""
+        """Whether all windows lie within x."""
         return not (self.same or any(self.pads) or self.ceils)
 
     @property
     def may_miss(self) -> bool:
-        """Whether a window may begin before x and end behind it without an element in common."""
+        """Whether a dilated window may cover no element of x."""
         shape = self.node.shape(self.node.x)
         for axis, (pad, dilation) in enumerate(zip(self.pads, self.dilations, strict=False), 2):
             size = shape[axis] if shape is not None else None
@@ -73,9 +73,9 @@ class _Windows:
         return False
 
     def spread(self, dy: ir.Value, weight: float = 1.0) -> ir.Value:
-        """For each element of x, ``weight`` times the sum of ``dy`` over the windows that it is in."""
-        if self.same and (set(self.dilations) != {1} or self._fall_short()):
-            raise self.node.refusal("runtimes do not agree on where its windows begin")
+        """For each element of x, ``weight`` times the sum of ``dy`` over the windows that contain it."""
+        if self.same and (set(self.dilations) != {1} or self._have_gaps()):
+            raise self.node.refusal("runtimes disagree on the start of its windows")
         op, x = self.op, self.node.x
         if set(self.strides) == set(self.dilations) == {1}:
             return self._pooled(dy, weight)
@@ -84,19 +84,19 @@ class _Windows:
         return op.reshape(self._transposed(planes, ones), op.shape_of(x))
 
     def _transposed(self, dy: ir.Value, ones: ir.Value) -> ir.Value:
-        """ConvTranspose of ``dy``, with the sizes of x."""
+        """ConvTranspose of ``dy`` to the spatial sizes of x."""
         op, rank = self.op, len(self.kernel)
         settings: dict[str, Any] = {"strides": self.strides, "dilations": self.dilations}
         size, windows = (self._known_sizes(value) for value in (self.node.x, self.node.y))
         if size is not None and windows is not None:
             covered = (windows - 1) * self.strides + self.reach
             begin = self._halved(np.maximum(covered - size, 0)) if self.same else np.array(self.pads[:rank])
-            left = size + begin - covered  # the windows may end before x does, or after
+            left = size + begin - covered  # positive if the windows end before x does
             pads = [*begin.tolist(), *np.maximum(-left, 0).tolist()]
             return op.ConvTranspose(
                 dy, ones, **settings, pads=pads, output_padding=np.maximum(left, 0).tolist()
             )
-        room = [stride - 1 for stride in self.strides]  # the most that windows leave
+        room = [stride - 1 for stride in self.strides]  # the most elements that windows may leave uncovered
         whole, sizes = op.ConvTranspose(dy, ones, **settings, output_padding=room), self.sizes(self.node.x)
         first: Any = list(self.pads[:rank])
         if self.same:
@@ -105,12 +105,12 @@ class _Windows:
         last = sizes if not self.same and not any(first) else op.Add(sizes, first)
         return op.Slice(whole, first, last, list(range(2, rank + 2)))
 
-    def _fall_short(self) -> bool:
-        """Whether windows leave elements between them out."""
+    def _have_gaps(self) -> bool:
+        """Whether there are elements between windows."""
         return any(reach < stride for stride, reach in zip(self.strides, self.reach, strict=True))
 
     def _pooled(self, dy: ir.Value, weight: float) -> ir.Value:
-        """The same if windows lie one element from the next: that is a pool again, and many times faster."""
+        """:meth:`spread` for strides of 1, as a pool: many times faster than ConvTranspose."""
         inside = [k - 1 - pad for k, pad in zip(self.kernel * 2, self.pads, strict=True)]
         if self.same:
             less, more = [(k - 1) // 2 for k in self.kernel], [k // 2 for k in self.kernel]
@@ -120,7 +120,7 @@ class _Windows:
         return means if abs(factor - 1.0) < 1e-9 else self.op.Mul(means, factor)
 
     def _halved(self, pads: Any) -> Any:
-        """The pads before, of those before and after together."""
+        """The pads before x, given the sum of those before and after."""
         odd = self.same == "SAME_LOWER"
         if isinstance(pads, np.ndarray):
             return (pads + odd) // 2
@@ -132,19 +132,17 @@ class _Windows:
         return np.array(sizes, np.int64) if len(sizes) == len(self.kernel) else None
 
     def sizes(self, x: ir.Value) -> ir.Value:
-        """The sizes of ``x`` along the axes of the windows."""
+        """The spatial sizes of ``x``, an int64 vector."""
         return self.op.shape(*(self.op.dim(x, axis + 2) for axis in range(len(self.kernel))))
 
 
 @gradient("MaxPool")
 def max_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value, _: Any = None) -> Any:
-    """dy added up where the maxima came from, of which the node tells the places."""
+    """dy scatter-added at the indices of the maxima."""
     x, windows = node.x, _Windows(op, node)
     places = node.output(1)
     if windows.may_miss:
-        least = float(
-            np.finfo(op.dtype(dy).numpy()).min
-        )  # which is what they come to, and they have no place
+        least = float(np.finfo(op.dtype(dy).numpy()).min)  # the result of an empty window
         dy = op.Where(op.Equal(node.y, least), op.number(0.0, dy), dy)
     dx = scatter_places(op, x, places, dy, add=windows.overlap)
     if not node.attribute("storage_order", 0):
@@ -155,14 +153,14 @@ def max_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value, _: Any = None) ->
 
 @gradient("AveragePool")
 def average_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy over the number of elements that count, added up over the windows that an element is in."""
+    """Σ dy / n over the windows that contain an element, with the number n of elements of a window."""
     windows = _Windows(op, node)
     counts_all = bool(node.attribute("count_include_pad", 0))
     if windows.are_whole or (counts_all and not windows.ceils):
         return windows.spread(dy, 1.0 / prod(windows.kernel))
     if windows.ceils or set(windows.dilations) != {1}:
-        op.needs(18)
-    # LpPool counts the elements that exist, and the pool itself tells by how many it divides
+        op.require_opset(18)
+    # LpPool of ones counts the existing elements; AveragePool of ones is their fraction
     sizes = op.Concat([1, 1], windows.sizes(node.x), axis=0)
     ones = op.ConstantOfShape(sizes, value=np.ones(1, op.dtype(dy).numpy()))
     settings = dict(node.raw.attributes)
@@ -175,14 +173,14 @@ def average_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 @gradient("LpPool")
 def lp_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """sign(x) |x|^(p-1) times dy / y^(p-1), added up over the windows that an element is in."""
+    """sign(x) |x|^(p-1) Σ dy / y^(p-1) over the windows that contain an element."""
     p = int(node.attribute("p", 2))
     return _of_power(op, node, p, _Windows(op, node).spread(_over_power(op, node, p, dy)))
 
 
 @gradient("GlobalAveragePool")
 def global_average_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy / n to all."""
+    """dy / n for each element."""
     shape = node.cx.shape(node.x)
     if shape is not None and all(isinstance(dim, int) for dim in shape[2:]):
         count: Any = float(prod(int(dim) for dim in shape[2:]))
@@ -193,7 +191,7 @@ def global_average_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any
 
 @gradient("GlobalMaxPool")
 def global_max_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy to the numbers that are the result, in equal shares."""
+    """dy, in equal shares, for the elements that equal y."""
     axes = list(range(2, node.rank(node.x)))
     hits = op.cast_like(op.Equal(node.x, node.y), dy)
     return op.Mul(hits, op.Div(dy, op.ReduceSum(hits, axes, keepdims=1)))
@@ -201,13 +199,13 @@ def global_max_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 @gradient("GlobalLpPool")
 def global_lp_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """sign(x) |x|^(p-1) times dy / y^(p-1)."""
+    """sign(x) |x|^(p-1) dy / y^(p-1)."""
     p = int(node.attribute("p", 2))
     return _of_power(op, node, p, _over_power(op, node, p, dy))
 
 
 def _over_power(op: GraphBuilder, node: PrimalNode, p: int, dy: ir.Value) -> ir.Value:
-    """dy / y^(p-1), finite where y is 0, as all that it is the norm of is."""
+    """dy / y^(p-1), finite where y is 0, which makes all of its elements 0."""
     if p == 1:
         return dy
     y = op.Where(op.Equal(node.y, 0.0), op.number(1.0, node.y), node.y)
@@ -215,7 +213,7 @@ def _over_power(op: GraphBuilder, node: PrimalNode, p: int, dy: ir.Value) -> ir.
 
 
 def _of_power(op: GraphBuilder, node: PrimalNode, p: int, factor: ir.Value) -> ir.Value:
-    """sign(x) |x|^(p-1) times ``factor``."""
+    """sign(x) |x|^(p-1) ``factor``."""
     if p == 1:
         return op.expand_like(op.Mul(op.Sign(node.x), factor), node.x)
     if p == 2:
@@ -225,7 +223,7 @@ def _of_power(op: GraphBuilder, node: PrimalNode, p: int, factor: ir.Value) -> i
 
 @gradient("MaxUnpool")
 def max_unpool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy of the places that x was put at, for the last of several at one place."""
+    """dy at the indices; 0 for elements that a later one overwrote."""
     places = node.input(1)
     dx = op.Gather(op.Reshape(dy, [-1]), places, axis=0)
     if not _Windows(op, node).overlap:
@@ -233,5 +231,5 @@ def max_unpool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     rank = node.rank(node.y)
     numbers = numbered(op, places, rank)
     last = scatter_rows(op, node.y, places, numbers, leading=rank, add=False)
-    stayed = op.Equal(op.Gather(op.Reshape(last, [-1]), places, axis=0), numbers)
-    return op.only_where(stayed, dx)
+    kept = op.Equal(op.Gather(op.Reshape(last, [-1]), places, axis=0), numbers)
+    return op.only_where(kept, dx)

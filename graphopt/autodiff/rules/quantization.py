@@ -1,4 +1,4 @@
-"""Numbers in few bits. Rounding lets no gradient through; scales do."""
+"""Quantization. Rounding has no gradient; scales do."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from graphopt.autodiff.reverse import vjp_of_decomposition
 rounding = non_differentiable("QuantizeLinear", "com.microsoft::QuantizeLinear", reason="it rounds")
 whole = non_differentiable(
     *("QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"),
-    reason="it computes with whole numbers",
+    reason="it computes with integers",
 )
 
 
 @gradient("DequantizeLinear", "com.microsoft::DequantizeLinear")
 def dequantize(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """x - zero to the scale, times dy."""
+    """dscale: Σ (x - zero) dy."""
     scale = node.input(1)
     inputs = [node.x, op.ones_like(scale), *node.inputs[2:]]
     apart = op.node("DequantizeLinear", inputs, node.raw.attributes, domain=node.raw.domain)
@@ -39,7 +39,7 @@ def _summed(op: GraphBuilder, x: ir.Value, axes: list[int]) -> ir.Value:
 
 
 def _by_blocks(op: GraphBuilder, terms: ir.Value, count: Size, block: int, axis: int, rank: int) -> ir.Value:
-    """The sums of ``count`` blocks along an axis, of which the last one may be shorter."""
+    """The sums of ``count`` blocks along an axis; the last block may be shorter."""
     size = op.dim(terms, axis)
     if isinstance(size, int) and isinstance(count, int):
         missing: Size = count * block - size
@@ -58,10 +58,10 @@ def _by_blocks(op: GraphBuilder, terms: ir.Value, count: Size, block: int, axis:
 def dynamic_quantize(
     op: GraphBuilder, node: PrimalNode, dy: None, dscale: ir.Value, dzero: None = None
 ) -> Any:
-    """That of the scale, (max(x, 0) - min(x, 0)) / 255."""
+    """By decomposition of the scale: (max(x, 0) - min(x, 0)) / 255."""
     x = node.x
     if node.is_useful(node.y):
-        op.leave_out(node, "it rounds, and the gradient of its scale alone flows")
+        op.warn_incomplete(node, "it rounds; only the gradient through its scale flows")
 
     def scale() -> list[ir.Value | None]:
         high = op.Max(op.ReduceMax(x, keepdims=0), 0.0)

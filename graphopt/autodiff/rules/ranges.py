@@ -1,4 +1,4 @@
-"""Numbers that go up in steps."""
+"""Range."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from graphopt.autodiff.registry import gradient
 
 @gradient("Range", "com.microsoft::Range")
 def range_(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """Σ dy to the start, Σ i dy to the step."""
+    """dstart: Σ dy; dstep: Σ i dy."""
     start, step = node.x, node.optional(2)
     first = op.reshape_like(op.ReduceSum(dy, keepdims=0), start)
     if step is None:

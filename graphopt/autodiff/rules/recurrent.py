@@ -1,11 +1,11 @@
-"""LSTM, GRU and RNN, back through the steps.
+"""LSTM, GRU and RNN: backpropagation through time.
 
-Y tells what each step multiplied, so that the gates of all steps are computed again at once. But for its
-products a step is element-wise: its derivatives are a few numbers an element, told for all steps at once
-by the gradients of the plain operators that it is made of. What is left to do step by step, in a Scan, is
-to multiply by them and by R. W, R, B and X are served at once by what flows back into the gates.
+The output Y holds the states, so that the gates of all steps are recomputed at once. Apart from its matrix
+products a step is element-wise: its derivatives are a few tensors, computed for all steps at once by the
+gradient rules of element-wise operators. Only the products with these and with R remain for a Scan over the
+steps. The gradients of W, R, B and X follow from the cotangents of the gates, for all steps at once.
 
-Formulas and the order of gates: the operators of those names in the ONNX standard.
+Formulas and gate order: RNN, GRU and LSTM in the ONNX standard.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from graphopt.autodiff.registry import gradient
 
 @gradient("RNN")
 def rnn(op: GraphBuilder, node: PrimalNode, dy: ir.Value | None, dh: ir.Value | None = None) -> Any:
-    """For h = f(a): f'(a) dh into the gate a, at each step from the last, and by R into the state before."""
+    """Backpropagation through time: dgate = f'(gate) dh, and R dgate to the previous state."""
     return by_direction(op, node, lambda this: _rnn(this, this.last(dh)), dy)
 
 
@@ -43,18 +43,18 @@ def _rnn(this: Direction, dh: ir.Value) -> list[ir.Value | None]:
     slices = {"dy": this.dy, "slope": this.beside(gate, slope), "keep": keep}
     dh, dgates = this.scan(step, [dh], slices, rows=1, against=True)
     rows = op.Flatten(dgates, axis=2)
-    return [*_served(this, rows), op.Gemm(rows, this.h, transA=1), _biases(op, rows, rows), None, dh]
+    return [*_dx_dw(this, rows), op.Gemm(rows, this.h, transA=1), _biases(op, rows, rows), None, dh]
 
 
 @gradient("GRU")
 def gru(op: GraphBuilder, node: PrimalNode, dy: ir.Value | None, dh: ir.Value | None = None) -> Any:
-    """dh times their slopes into the gates, at each step from the last, and by R into the state before."""
+    """Backpropagation through time: gate derivatives times dh, and R dgates to the previous state."""
     one = _gru_after if node.attribute("linear_before_reset", 0) else _gru_before
     return by_direction(op, node, lambda this: one(this, this.last(dh)), dy)
 
 
 def _gru_before(this: Direction, dh: ir.Value) -> list[ir.Value | None]:
-    """Where the reset gate is applied to the state before R is."""
+    """The form that applies the reset gate to the state before multiplying by R."""
     op, (f, g) = this.op, this.functions
     w_gates, w_new = this.split(this.w, 2, 1, axis=0)
     r_gates, r_new = this.split(this.r, 2, 1, axis=0)
@@ -96,11 +96,11 @@ def _gru_before(this: Direction, dh: ir.Value) -> list[ir.Value | None]:
         op.Gemm(op.Flatten(dnew, axis=2), seen, transA=1),
         axis=0,
     )
-    return [*_served(this, rows), dr, _biases(op, rows, rows), None, dh]
+    return [*_dx_dw(this, rows), dr, _biases(op, rows, rows), None, dh]
 
 
 def _gru_after(this: Direction, dh: ir.Value) -> list[ir.Value | None]:
-    """Where the reset gate is applied to the product with R."""
+    """The form that applies the reset gate to the product with R."""
     op, (f, g) = this.op, this.functions
     wb, rb = this.biases(3)
     of_x = this.gates(op.Gemm(this.x, this.w, wb, transB=1), 1, 1, 1)
@@ -131,7 +131,7 @@ def _gru_after(this: Direction, dh: ir.Value) -> list[ir.Value | None]:
     both, _ = this.split(dgates, 2, 1)
     rows = op.Flatten(op.Concat(both, dnew, axis=-1), axis=2)
     beside = op.Flatten(dgates, axis=2)
-    return [*_served(this, rows), op.Gemm(beside, this.h, transA=1), _biases(op, rows, beside), None, dh]
+    return [*_dx_dw(this, rows), op.Gemm(beside, this.h, transA=1), _biases(op, rows, beside), None, dh]
 
 
 @gradient("LSTM")
@@ -142,7 +142,7 @@ def lstm(
     dh: ir.Value | None = None,
     dc: ir.Value | None = None,
 ) -> Any:
-    """dh and dc times their slopes into the gates, at each step from the last, and by R into the h before."""
+    """Backpropagation through time: gate derivatives times dh and dc, and R dgates to the previous state."""
     return by_direction(op, node, lambda this: _lstm(this, this.last(dh), this.last(dc)), dy)
 
 
@@ -155,7 +155,7 @@ def _lstm(this: Direction, dh: ir.Value, dc: ir.Value) -> list[ir.Value | None]:
     enter, leave, forget, new = this.gates(gates, 1, 1, 1, 1)
 
     def parts(op: GraphBuilder, enter: Any, forget: Any, new: Any, before: Any) -> tuple[ir.Value, ir.Value]:
-        """What is left of c, and what is added."""
+        """The factor of the previous cell state, and the summand."""
         enter = f(op, _sum(op, enter, _scaled(op, before, p_in)))
         left = op.Sub(1.0, enter) if coupled else f(op, _sum(op, forget, _scaled(op, before, p_forget)))
         return left, op.Mul(enter, g(op, new))
@@ -202,11 +202,11 @@ def _lstm(this: Direction, dh: ir.Value, dc: ir.Value) -> list[ir.Value | None]:
         read = ((denter, before), (dleave, c), (dforget, before))
         dp = op.Concat(*(op.ReduceSum(op.Mul(a, b), [0, 1], keepdims=0) for a, b in read), axis=0)
     dr, db = op.Gemm(rows, this.h, transA=1), _biases(op, rows, rows)
-    return [*_served(this, rows), dr, db, None, dh, dc, dp]
+    return [*_dx_dw(this, rows), dr, db, None, dh, dc, dp]
 
 
 def _products(this: Direction, h: ir.Value, w: ir.Value, r: ir.Value, bias: ir.Value | None) -> ir.Value:
-    """X Wᵀ + H Rᵀ + B, as rows."""
+    """X Wᵀ + H Rᵀ + B, [steps · batch, gates · hidden]."""
     op = this.op
     return op.Gemm(h, r, op.Gemm(this.x, w, bias, transB=1), transB=1)
 
@@ -220,7 +220,7 @@ def _carried(op: GraphBuilder, left: Any, added: Any, before: Any, valid: Any) -
 
 
 def _kept(op: GraphBuilder, state: ir.Value, before: ir.Value, valid: ir.Value | None) -> ir.Value:
-    """``state``; behind the end of a sequence, that of ``before``."""
+    """``state``, or ``before`` after the end of a sequence."""
     return state if valid is None else op.Where(valid, state, before)
 
 
@@ -232,8 +232,8 @@ def _scaled(op: GraphBuilder, x: ir.Value, factor: ir.Value | None) -> ir.Value 
     return None if factor is None else op.Mul(x, factor)
 
 
-def _served(this: Direction, rows: ir.Value) -> Sequence[ir.Value]:
-    """The gradients of X, as rows, and W."""
+def _dx_dw(this: Direction, rows: ir.Value) -> Sequence[ir.Value]:
+    """The gradients of X, [steps · batch, inputs], and of W."""
     op = this.op
     return op.Gemm(rows, this.w), op.Gemm(rows, this.x, transA=1)
 

@@ -1,4 +1,4 @@
-"""Reductions along axes, and running sums."""
+"""Reductions and cumulative sums and products."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ whole_numbers = non_differentiable("ArgMax", "ArgMin", reason="its results are i
 
 
 class _Reduction:
-    """What a node reduces over, and how its result is brought into the form that broadcasts against x."""
+    """The reduced axes of a node, and conversions between the shapes of y and x."""
 
     def __init__(self, op: GraphBuilder, node: PrimalNode) -> None:
         self.op = op
@@ -29,30 +29,30 @@ class _Reduction:
         idles = bool(node.attribute("noop_with_empty_axes", 0))
         self.idle = idles and empty
         self.axes = None if empty else axes
-        sums = node.op_type == "ReduceSum" and self.keepdims  # whose gradient is the same in both cases
+        sums = node.op_type == "ReduceSum" and self.keepdims  # the same gradient either way
         if idles and isinstance(axes, ir.Value) and not sums:
-            raise node.refusal("it is not known whether there are axes, without which it would do nothing")
+            raise node.refusal("its axes may be empty, which would make it a no-op")
 
     def kept(self, value: ir.Value) -> ir.Value:
-        """``value``, of the shape of y, with axes of size 1 in place of those that went."""
-        if self.keepdims or self.idle or self.axes is None:  # a scalar broadcasts as it is
+        """``value``, of the shape of y, with axes of size 1 for the removed ones."""
+        if self.keepdims or self.idle or self.axes is None:  # a scalar broadcasts anyway
             return value
         axes = self.axes if isinstance(self.axes, ir.Value) else list(self.axes)
         return self.op.Unsqueeze(value, axes)
 
     def summed(self, value: ir.Value) -> ir.Value:
-        """The sum of ``value``, of the shape of x, which broadcasts against x."""
+        """The sum of ``value``, of the shape of x, over the reduced axes, which are kept with size 1."""
         if self.idle:
             return value
         axes = self.axes if isinstance(self.axes, ir.Value) or self.axes is None else list(self.axes)
         return self.op.ReduceSum(value, axes, keepdims=1)
 
     def whole(self, value: ir.Value) -> ir.Value:
-        """``value``, of the shape of y, along x."""
+        """``value``, of the shape of y, broadcast to the shape of x."""
         return self.op.expand_like(self.kept(value), self.node.x)
 
     def count(self, like: ir.Value) -> ir.Value:
-        """How many numbers go into each of the result."""
+        """The number of elements reduced to each element of y."""
         op, node = self.op, self.node
         shape = node.cx.static_shape(node.x)
         if shape is not None and not isinstance(self.axes, ir.Value):
@@ -69,26 +69,26 @@ class _Reduction:
 
 def _idle_only_if_linear(node: PrimalNode, reduction: _Reduction) -> None:
     if reduction.idle:
-        raise node.refusal("without axes, runtimes do not agree on what it computes")
+        raise node.refusal("runtimes disagree on its result without axes")
 
 
 @gradient("ReduceSum")
 def reduce_sum(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy to all."""
+    """dy broadcast to the shape of x."""
     reduction = _Reduction(op, node)
     return dy if reduction.idle else reduction.whole(dy)
 
 
 @gradient("ReduceMean")
 def reduce_mean(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy / n to all."""
+    """dy / n broadcast to the shape of x."""
     reduction = _Reduction(op, node)
     return dy if reduction.idle else reduction.whole(op.Div(dy, reduction.count(dy)))
 
 
 @gradient("ReduceMax", "ReduceMin")
 def reduce_extremum(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy to the numbers that are the result, in equal shares."""
+    """dy, in equal shares, for the elements that equal y."""
     reduction = _Reduction(op, node)
     if reduction.idle:
         return dy
@@ -98,7 +98,7 @@ def reduce_extremum(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 @gradient("ReduceProd")
 def reduce_prod(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy times the product of the others, exact with zeros: one alone gets something, two get nothing."""
+    """dy times the product of the other elements, exact for zeros."""
     reduction = _Reduction(op, node)
     if reduction.idle:
         return dy
@@ -114,7 +114,7 @@ def reduce_prod(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 def _product(op: GraphBuilder, node: PrimalNode, reduction: _Reduction, x: ir.Value) -> ir.Value:
-    """The product of ``x`` over the axes, which broadcasts against x."""
+    """The product of ``x`` over the reduced axes, which are kept with size 1."""
     axes = reduction.axes
     if axes is None:
         return op.ReduceProd(x, keepdims=1)
@@ -133,7 +133,7 @@ def reduce_l1(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 @gradient("ReduceL2")
 def reduce_l2(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """x dy / y, which is 0 where y is."""
+    """x dy / y; 0 where y = 0."""
     reduction = _Reduction(op, node)
     _idle_only_if_linear(node, reduction)
     y = op.Where(op.Equal(node.y, 0.0), op.number(1.0, node.y), node.y)
@@ -150,7 +150,7 @@ def reduce_sum_square(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 @gradient("ReduceLogSum")
 def reduce_log_sum(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy / exp(y) to all."""
+    """dy / exp(y) broadcast to the shape of x."""
     reduction = _Reduction(op, node)
     _idle_only_if_linear(node, reduction)
     return reduction.whole(op.Div(dy, op.Exp(node.y)))
@@ -166,22 +166,22 @@ def reduce_log_sum_exp(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 @gradient("CumSum")
 def cum_sum(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """The running sum of dy from the other end."""
+    """CumSum(dy) from the other end."""
     reverse, exclusive = node.attribute("reverse", 0), node.attribute("exclusive", 0)
     return op.CumSum(dy, node.input(1), reverse=1 - reverse, exclusive=exclusive)
 
 
 @gradient("CumProd")
 def cum_prod(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """The running sum of y dy from the other end, over x; exact where x is zero.
+    """CumSum(y dy) from the other end, over x; exact for zeros.
 
-    Second derivatives are exact elsewhere only.
+    Second derivatives are exact only where x is not zero.
     """
     x, axis = node.x, node.input(1)
     reverse, exclusive = node.attribute("reverse", 0), node.attribute("exclusive", 0)
     is_zero = op.Equal(x, 0.0)
     zeros = op.CumSum(op.cast_like(is_zero, x), axis, reverse=reverse)
-    # The first zero gets what there were with a 1 in its place. What comes after it gets nothing.
+    # the derivative by the first zero is the product with a 1 in its place; by later elements it is 0
     first = op.And(is_zero, op.Equal(zeros, 1.0))
     others = op.Where(is_zero, op.number(1.0, x), x)
     products = op.CumProd(op.Where(first, op.number(1.0, x), x), axis, reverse=reverse, exclusive=exclusive)

@@ -1,4 +1,4 @@
-"""Resize: what it does to unit vectors, transposed, axis by axis."""
+"""Resize: a linear map along each axis, obtained by resizing the identity matrix."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient
 from graphopt.autodiff.reverse import vjp_of_decomposition
 
-#: Attributes that say how one axis is resized.
+#: Attributes that apply to each axis separately.
 _METHOD = (
     "antialias",
     "coordinate_transformation_mode",
@@ -24,20 +24,20 @@ _METHOD = (
     "nearest_mode",
 )
 _CROPS = "tf_crop_and_resize"
-#: Coordinate modes in which enlarging by a whole factor repeats the same weights, mirrored at the ends.
+#: Coordinate modes in which upsampling by an integer factor has periodic weights, mirrored at the ends.
 _PERIODIC = ("half_pixel", "pytorch_half_pixel", "half_pixel_symmetric")
-#: Positions after which the pattern of whole factors has shown itself.
+#: Number of input elements for which the pattern of an integer factor is checked.
 _PERIODS = 64
 
 
 @dataclass
 class _Axis:
-    """An axis that is resized.
+    """A resized axis.
 
     Attributes:
-        axis: which, in x.
-        place: where its numbers stand in the inputs that tell of axes.
-        scale: how much larger it becomes; ``None`` if that is not known.
+        axis: the axis of x.
+        place: its index in the inputs ``scales``, ``sizes`` and ``roi``.
+        scale: the scale factor; ``None`` if it is unknown.
     """
 
     axis: int
@@ -47,15 +47,15 @@ class _Axis:
 
 @dataclass
 class _Resizing:
-    """What a node does.
+    """The operands of a node.
 
     Attributes:
-        told: how many axes the node's inputs tell of.
-        scales, sizes, roi: these inputs; one of the first two is there.
-        axes: those that change.
+        count: the number of axes that its inputs describe.
+        scales, sizes, roi: these inputs; one of the first two is present.
+        axes: the axes that change.
     """
 
-    told: int
+    count: int
     scales: ir.Value | None
     sizes: ir.Value | None
     roi: ir.Value | None
@@ -64,10 +64,10 @@ class _Resizing:
 
 @gradient("Resize", since=11)
 def resize(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """Aᵀ dy along each axis, where A is what becomes of unit vectors; for whole factors sums of windows."""
+    """Aᵀ dy along each axis, with the matrix A of the interpolation; window sums for integer factors."""
     if node.attribute("mode") != "nearest" and node.needs_grad(2):
-        raise node.refusal("none is known by the scales")
-    resizing = _understood(node)
+        raise node.refusal("the gradient by the scales is not supported")
+    resizing = _operands(node)
     by_x = _by_x(op, node, dy, resizing) if node.needs_grad(0) else None
     crops = node.attribute("coordinate_transformation_mode") == _CROPS
     return by_x, _by_region(op, node, dy, resizing) if crops and node.needs_grad(1) else None
@@ -78,9 +78,9 @@ def _by_region(op: GraphBuilder, node: PrimalNode, dy: ir.Value, resizing: _Resi
     if roi is None or mode == "nearest" or not resizing.axes:
         return None
     if mode != "linear" or node.attribute("antialias", 0) or _keeps_ratio(node):
-        raise node.refusal("by the region that is cut out, it is known for plain linear interpolation only")
+        raise node.refusal("the gradient by the region is supported only for linear interpolation")
     places = [(axis.axis, axis.place) for axis in resizing.axes]
-    found = vjp_of_decomposition(op, node, [dy], lambda: cropped(op, node, roi, places, resizing.told))
+    found = vjp_of_decomposition(op, node, [dy], lambda: cropped(op, node, roi, places, resizing.count))
     return found.get(roi)
 
 
@@ -95,7 +95,7 @@ def _by_x(op: GraphBuilder, node: PrimalNode, dy: ir.Value, resizing: _Resizing)
     return _products(op, node, dy, resizing)
 
 
-def _understood(node: PrimalNode) -> _Resizing:
+def _operands(node: PrimalNode) -> _Resizing:
     rank = node.rank(node.x)
     axes = node.attribute("axes") or range(rank)
     scales, sizes = node.optional(2), node.optional(3)
@@ -116,7 +116,7 @@ def _understood(node: PrimalNode) -> _Resizing:
 
 
 def _left_out(node: PrimalNode, rank: int) -> range:
-    """The leading axes that onnxruntime interpolates along in no case."""
+    """The leading axes along which onnxruntime never interpolates."""
     if node.attribute("mode") == "nearest" or rank < 4:
         return range(0)
     return range(1) if rank == 4 else range(2)
@@ -138,24 +138,24 @@ def _scale(node: PrimalNode, resizing: _Resizing, axis: int, place: int) -> floa
 
 
 def _keeps_ratio(node: PrimalNode) -> bool:
-    """Whether the sizes of all axes bear on each."""
+    """Whether the result along an axis depends on the sizes of all axes."""
     policy = node.attribute("keep_aspect_ratio_policy", "stretch")
     return policy != "stretch" and node.optional(3) is not None and len(node.attribute("axes") or (0, 0)) > 1
 
 
 def _cuts(node: PrimalNode, resizing: _Resizing, place: int) -> bool:
-    """Whether an axis that keeps its size may be cut out of a part of x."""
+    """Whether an axis that keeps its size may be cropped."""
     if node.attribute("coordinate_transformation_mode") != _CROPS:
         return False
     roi = node.cx.constant(resizing.roi)
-    return roi is None or roi[place] != 0 or roi[resizing.told + place] != 1
+    return roi is None or roi[place] != 0 or roi[resizing.count + place] != 1
 
 
-# Whole factors -----------------------------------------------------------------------------
+# Integer factors ---------------------------------------------------------------------------
 
 
 def _whole_factors(resizing: _Resizing) -> dict[int, int]:
-    """By axis, how many times larger it becomes; empty if that is not a whole number for each."""
+    """The scale factor of each axis; empty unless all are integers."""
     factors = {axis.axis: axis.scale for axis in resizing.axes}
     if any(scale is None or not scale.is_integer() for scale in factors.values()):
         return {}
@@ -163,7 +163,7 @@ def _whole_factors(resizing: _Resizing) -> dict[int, int]:
 
 
 def _repeats(node: PrimalNode, factors: dict[int, int]) -> bool:
-    """Whether each element of x is repeated as often as the factors say."""
+    """Whether each element of x is repeated ``factors`` times along each axis."""
     if node.attribute("mode") != "nearest":
         return False
     coordinates, rounding = node.attribute("coordinate_transformation_mode"), node.attribute("nearest_mode")
@@ -198,7 +198,7 @@ def _window_sums(op: GraphBuilder, node: PrimalNode, dy: ir.Value, factors: dict
 
 
 def _doubles(node: PrimalNode, factors: dict[int, int]) -> bool:
-    """Whether this is linear interpolation halfway between elements."""
+    """Whether this is linear upsampling by 2 with periodic weights."""
     return (
         node.attribute("mode") == "linear"
         and not node.attribute("antialias", 0)
@@ -208,9 +208,9 @@ def _doubles(node: PrimalNode, factors: dict[int, int]) -> bool:
 
 
 def _shrunk(op: GraphBuilder, node: PrimalNode, dy: ir.Value, factors: dict[int, int]) -> ir.Value:
-    """The sums of dy with weights 1, 3, 3 and 1, over 4: means, as antialiasing takes them, times 2 an axis.
+    """Sums of dy with weights 1/4, 3/4, 3/4 and 1/4: an antialiased Resize, times 2 for each axis.
 
-    Numbers outside are those at the ends, both here and in the interpolation.
+    Both treat elements outside of the tensor as copies of those at its edge.
     """
     means = op.Resize(dy, None, None, op.shape_of(node.x), mode="linear", antialias=1)
     return op.Mul(means, 2.0 ** len(factors))
@@ -238,12 +238,12 @@ def _products(op: GraphBuilder, node: PrimalNode, dy: ir.Value, resizing: _Resiz
 def _matrix(
     op: GraphBuilder, node: PrimalNode, resizing: _Resizing, axis: _Axis, *, transposed: bool
 ) -> ir.Value:
-    """What is made of the unit vectors of an axis: (after, before), or transposed."""
+    """The interpolation matrix of an axis, [size in y, size in x], or its transpose."""
     before = op.dim(node.x, axis.axis)
-    unit = op.unit_vectors(before, node.x)
+    unit = op.identity_matrix(before, node.x)
     method = {name: node.attribute(name) for name in _METHOD if name in node.raw.attributes}
     if _keeps_ratio(node):
-        matrix = _in_company(op, node, resizing, axis, unit, method)
+        matrix = _with_all_axes(op, node, resizing, axis, unit, method)
         return matrix if transposed else op.Transpose(matrix)
 
     def placed(own: Any, other: Any) -> ir.Value:
@@ -254,7 +254,7 @@ def _matrix(
         type_ = op.dtype(resizing.roi).numpy()
         zero, one = op.constant(np.zeros(1, type_)), op.constant(np.ones(1, type_))
         start = op.Gather(resizing.roi, [axis.place])
-        end = op.Gather(resizing.roi, [resizing.told + axis.place])
+        end = op.Gather(resizing.roi, [resizing.count + axis.place])
         roi = op.Concat(placed(start, zero), placed(end, one), axis=0)
     if resizing.scales is None:
         after = op.dim(node.y, axis.axis)
@@ -268,7 +268,7 @@ def _matrix(
     return op.Resize(unit, roi, placed(own, one), **method)
 
 
-def _in_company(
+def _with_all_axes(
     op: GraphBuilder,
     node: PrimalNode,
     resizing: _Resizing,
@@ -276,9 +276,9 @@ def _in_company(
     unit: ir.Value,
     method: dict[str, Any],
 ) -> ir.Value:
-    """The matrix, transposed, where the sizes of all axes bear on it: all are resized, and one is read."""
+    """The transposed matrix if it depends on all sizes: resizes all axes, and reads one."""
     if node.attribute("coordinate_transformation_mode") == _CROPS:
-        raise node.refusal("it is not known what is cut where sizes keep their ratio")
+        raise node.refusal("the region is not defined for sizes that keep their ratio")
     rank = node.rank(node.x)
     axes = [given % rank for given in node.attribute("axes") or range(rank)]
     before = op.dim(node.x, axis.axis)

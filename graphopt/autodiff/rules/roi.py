@@ -1,7 +1,7 @@
-"""Pools over regions of interest: their gradients are those of plain operators that compute the same.
+"""Pooling over regions of interest, by decomposition.
 
-What regions read along an axis is a table of (regions, bins, reads). Both axes make up a table of bins by
-reads, for all channels the same.
+Reads along an axis have the shape [regions, bins, reads]. Those of both axes combine to a table of
+[regions · bins, reads], which is the same for all channels.
 """
 
 from __future__ import annotations
@@ -21,34 +21,34 @@ from graphopt.autodiff.reverse import vjp_of_decomposition
 
 @gradient("RoiAlign")
 def roi_align(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """That of products with the weights of bilinear interpolation, or of the samples that are the maxima."""
+    """By decomposition into products with bilinear weights, or a Gather of the maximal samples."""
     average = node.attribute("mode", "avg") == "avg"
     return vjp_of_decomposition(op, node, [dy], lambda: (_averages if average else _maxima)(op, node))
 
 
 @gradient("MaxRoiPool")
 def max_roi_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy added up where the maxima came from."""
+    """dy scatter-added at the positions of the maxima."""
     rows, columns = _cells(op, node, 2), _cells(op, node, 3)
     image = op.cast(op.Gather(node.input(1), op.constant(np.int64(0)), axis=1), ir.DataType.INT64)
 
-    def write() -> ir.Value:
+    def decompose() -> ir.Value:
         found = _best(op, node, rows, columns, image)
-        # of an empty bin, and where the maximum is below what onnxruntime starts from, y is something else
+        # y differs for an empty bin, and for a maximum below onnxruntime's initial value
         return op.only_where(op.Equal(found, node.y), found)
 
-    return vjp_of_decomposition(op, node, [dy], write)
+    return vjp_of_decomposition(op, node, [dy], decompose)
 
 
 @dataclass
 class _Reads:
-    """What regions read along an axis.
+    """The reads of regions along an axis, [regions, bins, reads].
 
     Attributes:
-        places: the positions, of integers, (regions, bins, reads).
-        weights: what the numbers there are multiplied by; ``None`` for 1.
-        exist: which of the reads there are, as the bins have different numbers of them; ``None`` for all.
-        bins: how many there are.
+        places: int64 positions.
+        weights: factors of the elements; ``None`` for 1.
+        exist: which reads exist, for bins with different numbers of them; ``None`` for all.
+        bins: the number of bins.
     """
 
     places: ir.Value
@@ -59,14 +59,14 @@ class _Reads:
 
 @dataclass
 class _Samples:
-    """The samples of RoiAlign along an axis, (regions, bins, samples), where each position stands for all.
+    """The samples of RoiAlign along an axis, [regions, bins, samples].
 
     Attributes:
-        at: the positions, moved to the ends of x if they are less than 1 outside of it.
-        reach: which of them are no further outside; others are zero.
+        at: the positions, clamped to x.
+        reach: which samples are at most 1 outside of x; others are zero.
         exist: as for :class:`_Reads`.
-        share: what part of a mean a sample has, of any shape that broadcasts.
-        bins: how many there are.
+        share: the weight of a sample in a mean, which broadcasts against the positions.
+        bins: the number of bins.
     """
 
     at: ir.Value
@@ -77,7 +77,7 @@ class _Samples:
 
 
 def _samples(op: GraphBuilder, node: PrimalNode, axis: int) -> _Samples:
-    """Where RoiAlign reads along ``axis`` of x, as the standard has it."""
+    """The samples along ``axis`` of x, as the standard defines them."""
     rois = node.input(1)
     bins = int(node.attribute("output_height" if axis == 2 else "output_width", 1))
     ratio = int(node.attribute("sampling_ratio", 0))
@@ -110,13 +110,13 @@ def _samples(op: GraphBuilder, node: PrimalNode, axis: int) -> _Samples:
 
 
 def _averages(op: GraphBuilder, node: PrimalNode) -> ir.Value:
-    """RoiAlign of means: a mean of bilinear interpolations is a product with a matrix for each axis."""
+    """RoiAlign by averages: a mean of bilinear interpolations is a product with a matrix for each axis."""
     x, rois = node.x, node.input(1)
     rows, columns = _matrix(op, node, 2), _matrix(op, node, 3)
     images = number_range(op, op.dim(x, 0))
-    picks = op.cast_like(op.Equal(op.Unsqueeze(node.input(2), [1]), images), x)  # (regions, images)
+    picks = op.cast_like(op.Equal(op.Unsqueeze(node.input(2), [1]), images), x)  # [regions, images]
     of_images = op.Flatten(op.Mul(op.Unsqueeze(rows, [2]), op.Unsqueeze(picks, [1, 3])), axis=2)
-    lines = op.Flatten(op.Transpose(x, perm=[0, 2, 1, 3]), axis=2)  # (images and rows, channels and columns)
+    lines = op.Flatten(op.Transpose(x, perm=[0, 2, 1, 3]), axis=2)  # [images · rows, channels · columns]
     sizes = op.dim(rois, 0), int(node.attribute("output_height", 1)), op.dim(x, 1), op.dim(x, 3)
     bands = op.reshape(op.MatMul(of_images, lines), op.shape(*sizes))
     across = op.Unsqueeze(op.Transpose(columns, perm=[0, 2, 1]), [1])
@@ -124,7 +124,7 @@ def _averages(op: GraphBuilder, node: PrimalNode) -> ir.Value:
 
 
 def _matrix(op: GraphBuilder, node: PrimalNode, axis: int) -> ir.Value:
-    """The weights of (regions, bins, positions) along ``axis`` of x."""
+    """The weights [regions, bins, positions] along ``axis`` of x."""
     samples = _samples(op, node, axis)
     cells = op.cast_like(number_range(op, op.dim(node.x, axis)), node.x)
     distance = op.Abs(op.Sub(op.Unsqueeze(samples.at, [3]), cells))
@@ -134,7 +134,7 @@ def _matrix(op: GraphBuilder, node: PrimalNode, axis: int) -> ir.Value:
 
 
 def _maxima(op: GraphBuilder, node: PrimalNode) -> ir.Value:
-    """RoiAlign of maxima, which are those of the weighted numbers at the corners around the samples."""
+    """RoiAlign by maxima: of the weighted elements at the corners around the samples."""
     rows, columns = _corners(op, node, 2), _corners(op, node, 3)
     return _best(op, node, rows, columns, op.cast(node.input(2), ir.DataType.INT64))
 
@@ -154,7 +154,7 @@ def _corners(op: GraphBuilder, node: PrimalNode, axis: int) -> _Reads:
 
 
 def _cells(op: GraphBuilder, node: PrimalNode, axis: int) -> _Reads:
-    """The positions in each bin of MaxRoiPool along ``axis`` of x, as onnxruntime has them."""
+    """The positions in each bin of MaxRoiPool along ``axis`` of x, as onnxruntime computes them."""
     rois = node.input(1)
     bins = int(node.attribute("pooled_shape")[axis - 2])
     scaled = op.Mul(rois, float(node.attribute("spatial_scale", 1.0)))
@@ -171,10 +171,10 @@ def _cells(op: GraphBuilder, node: PrimalNode, axis: int) -> _Reads:
 
 
 def _best(op: GraphBuilder, node: PrimalNode, rows: _Reads, columns: _Reads, image: ir.Value) -> ir.Value:
-    """The largest of the weighted numbers that each bin reads, (regions, channels, bins, bins).
+    """The largest weighted element of each bin, [regions, channels, bins, bins].
 
     Args:
-        image: for each region, which of x it is of.
+        image: for each region, the index of its image in x.
     """
     x, lowest = node.x, op.number(np.finfo(op.dtype(node.x).numpy()).min, node.x)
     sizes = op.shape_of(x)
@@ -194,7 +194,7 @@ def _best(op: GraphBuilder, node: PrimalNode, rows: _Reads, columns: _Reads, ima
     if rows.exist is not None and columns.exist is not None:
         exist = op.Unsqueeze(_table(op, "And", rows.exist, columns.exist), [1])
         values = op.Where(exist, values, lowest)
-    best = op.ArgMax(values, axis=2, keepdims=0)  # (regions and bins, channels)
+    best = op.ArgMax(values, axis=2, keepdims=0)  # [regions · bins, channels]
     found = op.Gather(numbers, op.Add(op.GatherElements(places, best, axis=1), planes), axis=0)
     if weights is not None:
         found = op.Mul(found, op.GatherElements(weights, best, axis=1))
@@ -203,24 +203,24 @@ def _best(op: GraphBuilder, node: PrimalNode, rows: _Reads, columns: _Reads, ima
 
 
 def _table(op: GraphBuilder, combine: str, rows: ir.Value, columns: ir.Value) -> ir.Value:
-    """What is read along both axes: (regions and bins, reads) of two (regions, bins, reads)."""
+    """The reads of both axes, [regions · bins, reads], from two of [regions, bins, reads]."""
     both = op.node(combine, [op.Unsqueeze(rows, [2, 4]), op.Unsqueeze(columns, [1, 3])])
     return op.Flatten(both, axis=3)
 
 
 def _numbers(op: GraphBuilder, like: ir.Value, count: int) -> ir.Value:
-    """The numbers below ``count``."""
+    """0, 1, … below ``count``."""
     return op.constant(np.arange(count, dtype=op.dtype(like).numpy()))
 
 
 def _below(op: GraphBuilder, counts: ir.Value) -> ir.Value:
-    """The numbers below the largest of ``counts``, at least 0."""
-    whole = op.cast(op.Reshape(counts, [-1]), ir.DataType.INT64)  # onnxruntime has no Range of halves
+    """0, 1, … below the largest of ``counts``; at least 0."""
+    whole = op.cast(op.Reshape(counts, [-1]), ir.DataType.INT64)  # onnxruntime has no float16 Range
     most = op.ReduceMax(op.Concat(whole, [1], axis=0), keepdims=1)  # there may be no regions
     return op.cast_like(number_range(op, most), counts)
 
 
 def _size(op: GraphBuilder, node: PrimalNode, axis: int, like: ir.Value) -> ir.Value:
-    """The size of x along ``axis``, as a number like ``like``."""
+    """The size of x along ``axis``, in the element type of ``like``."""
     size = op.dim(node.x, axis)
     return op.number(float(size), like) if isinstance(size, int) else op.cast_like(size, like)

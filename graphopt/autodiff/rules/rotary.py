@@ -1,4 +1,4 @@
-"""Rotary position embeddings: a rotation, whose gradient is the rotation back."""
+"""Rotary position embeddings: a rotation, whose transpose is the inverse rotation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphopt.autodiff.reverse import vjp_of_decomposition, vjp_of_standard_func
 
 @gradient("RotaryEmbedding")
 def rotary(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy turned back: the operator itself with -sin."""
+    """RotaryEmbedding(dy, cos, -sin)."""
     if node.needs_grad(1) or node.needs_grad(2):
         return vjp_of_standard_function(op, node, [dy])
     inputs = [dy, node.input(1), op.Neg(node.input(2)), *node.inputs[3:]]
@@ -23,18 +23,18 @@ def rotary(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 @gradient("com.microsoft::RotaryEmbedding")
 def rotary_of_runtime(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy turned back: the operator itself with -sin."""
+    """RotaryEmbedding(dy, cos, -sin)."""
     if node.needs_grad(2) or node.needs_grad(3):
-        return vjp_of_decomposition(op, node, [dy], lambda: _spelt_out(op, node))
+        return vjp_of_decomposition(op, node, [dy], lambda: _decomposed(op, node))
     inputs = [dy, node.input(1), node.input(2), op.Neg(node.input(3))]
     return op.node("RotaryEmbedding", inputs, node.raw.attributes, domain=ir.MICROSOFT)
 
 
-def _spelt_out(op: GraphBuilder, node: PrimalNode) -> ir.Value:
-    """The operator in plain ones, for gradients of its tables."""
+def _decomposed(op: GraphBuilder, node: PrimalNode) -> ir.Value:
+    """The operator in terms of standard ones, for gradients of its tables."""
     x, places, cos, sin = (node.input(index) for index in range(4))
     if node.attribute("is_packed_batching", 0):
-        raise node.refusal("the batches are packed")
+        raise node.refusal("its batches are packed")
     half, heads = op.dim(cos, 1), node.attribute("num_heads", 0)
     rows = node.rank(x) == 3
     if rows:
@@ -48,7 +48,7 @@ def _spelt_out(op: GraphBuilder, node: PrimalNode) -> ir.Value:
     c, s = (op.Unsqueeze(op.Gather(table, places), [1]) for table in (cos, sin))
     size = op.dim(x, 3)
     if not isinstance(size, int) or not isinstance(half, int):
-        raise node.refusal("the size of heads is unknown")
+        raise node.refusal("the head size is unknown")
     turned = 2 * half
     part, *rest = op.Split(x, [turned, size - turned], axis=3, outputs=2) if turned < size else [x]
     paired = bool(node.attribute("interleaved", 0))

@@ -1,4 +1,4 @@
-"""Operators that write updates into a tensor."""
+"""Operators that write updates to positions of a tensor."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from graphopt.autodiff.registry import gradient
 
 
 class _Places:
-    """Where a ScatterElements or ScatterND puts its updates.
+    """The positions of the updates of a ScatterElements or ScatterND.
 
     Attributes:
-        data, updates: the operands.
+        data, indices, updates: the operands.
         y: the result.
     """
 
@@ -30,20 +30,20 @@ class _Places:
         self.axis = node.attribute("axis", 0) if self.by_element else None
 
     def take(self, value: ir.Value) -> ir.Value:
-        """What ``value``, of the shape of the data, has where the updates go."""
+        """The elements of ``value``, of the shape of the data, at the positions of the updates."""
         if self.by_element:
             return self.op.GatherElements(value, self.indices, axis=self.axis)
         return self.op.GatherND(value, self.indices)
 
     def put(self, data: ir.Value, updates: ir.Value, reduction: str | None = None) -> ir.Value:
-        """``data`` with other updates; a reduction is for ScatterElements only."""
+        """``data`` with ``updates`` written to the positions; only ScatterElements supports a reduction."""
         if self.by_element:
             return self.op.ScatterElements(data, self.indices, updates, axis=self.axis, reduction=reduction)
         assert reduction is None
         return self.op.ScatterND(data, self.indices, updates)
 
     def flat(self) -> _Places:
-        """The same as ScatterElements into a vector if it is a ScatterND."""
+        """An equivalent ScatterElements into a vector, for a ScatterND."""
         if self.by_element:
             return self
         numbers = numbered(self.op, self.data, self.node.rank(self.data))
@@ -56,7 +56,7 @@ class _Places:
         return flat
 
     def are_distinct(self) -> bool:
-        """Whether no element is known to be written twice."""
+        """Whether it is known that no element is written twice."""
         indices = self.node.constant(1)
         if indices is None or indices.size == 0 or indices.min() < 0:
             return indices is not None and indices.size == 0
@@ -68,13 +68,13 @@ class _Places:
         return bool(np.all(np.diff(ordered, axis=self.axis)))
 
     def stays(self) -> ir.Value:
-        """For each update, whether it is the one that is left; it broadcasts against them."""
+        """For each update, whether no later one overwrites it; the result broadcasts against the updates."""
         op, data, rows = self.op, self.data, self.updates
         leading, rank = self.node.rank(self.updates), self.node.rank(self.data)
         shape = self.node.shape(self.indices)
-        if not self.by_element and shape and isinstance(shape[-1], int):  # a row stays as a whole
+        if not self.by_element and shape and isinstance(shape[-1], int):  # rows are overwritten as a whole
             rows, leading, rank = self.indices, len(shape) - 1, shape[-1]
-        # of the numbers of those that go to one place, the same one is left
+        # scatter the numbers of the updates: the surviving number identifies the surviving update
         numbers = numbered(op, rows, leading)
         zeros = op.ConstantOfShape(
             op.shape(*(op.dim(data, axis) for axis in range(rank))), value=np.zeros(1, np.int64)
@@ -86,7 +86,7 @@ class _Places:
 
 @gradient("ScatterElements", "ScatterND")
 def scatter(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy where no update went, and where it went; times the other factors, or in equal shares for extrema."""
+    """dy outside of the updates; dy at the updates; by the product rule, or in equal shares for extrema."""
     places, reduction = _Places(op, node), node.attribute("reduction", "none")
     if reduction == "add":
         return dy, None, places.take(dy)
@@ -103,7 +103,7 @@ def scatter(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 def _scatter_product(op: GraphBuilder, places: _Places, dy: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """dy times the other factors, exact with zeros."""
+    """dy times the other factors, exact for zeros."""
     data, updates = places.data, places.updates
     ones = op.ones_like(data)
     by_data = op.Mul(dy, places.put(ones, updates, "mul"))
@@ -116,7 +116,7 @@ def _scatter_product(op: GraphBuilder, places: _Places, dy: ir.Value) -> tuple[i
 
 
 def _scatter_extremum(op: GraphBuilder, places: _Places, dy: ir.Value) -> tuple[ir.Value, ir.Value]:
-    """dy in equal shares to what is the extremum."""
+    """dy, in equal shares, for the elements and updates that equal y."""
     by_data = op.cast_like(op.Equal(places.data, places.y), dy)
     by_updates = op.cast_like(op.Equal(places.updates, places.take(places.y)), dy)
     share = op.Div(dy, places.put(by_data, by_updates, "add"))
@@ -125,7 +125,7 @@ def _scatter_extremum(op: GraphBuilder, places: _Places, dy: ir.Value) -> tuple[
 
 @gradient("TensorScatter")
 def tensor_scatter(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy where no update went, and dy where it went."""
+    """dy outside of the updated positions; dy at the updated positions."""
     past, update, starts = node.x, node.input(1), node.optional(2)
     rank, mode = node.rank(past), node.attribute("mode", "linear")
     axis = node.attribute("axis", -2) % rank

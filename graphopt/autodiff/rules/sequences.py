@@ -1,4 +1,4 @@
-"""Sequences and optionals. What flows back into a sequence is a sequence; into an optional, what it holds."""
+"""Sequences and optionals. The gradient of a sequence is a sequence; of an optional, that of its contents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graphopt.autodiff.registry import gradient, non_differentiable
 from graphopt.autodiff.reverse import vjp_of_decomposition
 
 lengths = non_differentiable(
-    "SequenceLength", "SequenceEmpty", "OptionalHasElement", reason="it depends on no numbers", quiet=True
+    "SequenceLength", "SequenceEmpty", "OptionalHasElement", reason="it depends on no elements", quiet=True
 )
 
 
@@ -30,14 +30,14 @@ def construct(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 @gradient("SequenceAt")
 def at(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy in its place, zeros in all others."""
+    """Zeros with dy at the position."""
     place = _place(op, node, node.input(1))
     return op.SequenceInsert(op.SequenceErase(op.zeros_like(node.x), place), dy, place)
 
 
 @gradient("SequenceInsert")
 def insert(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy without the element, and this."""
+    """dy without the element at the position; that element."""
     place = node.optional(2)
     if place is None:
         place = op.constant(np.array(-1))
@@ -48,7 +48,7 @@ def insert(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 @gradient("SequenceErase")
 def erase(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """dy with zeros where an element was taken away."""
+    """dy with zeros inserted at the position."""
     place = node.optional(1)
     last = op.constant(np.array(-1)) if place is None else place
     place = _place(op, node, last)
@@ -56,7 +56,7 @@ def erase(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 def _place(op: GraphBuilder, node: PrimalNode, place: ir.Value) -> ir.Value:
-    """``place`` in the sequence that ``node`` reads, counted from its start."""
+    """The nonnegative position in the sequence ``node.x``."""
     known = node.cx.static_ints(place)
     if known is not None and known[0] >= 0:
         return place
@@ -66,7 +66,7 @@ def _place(op: GraphBuilder, node: PrimalNode, place: ir.Value) -> ir.Value:
 
 @gradient("ConcatFromSequence")
 def concat(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """The parts of dy."""
+    """SplitToSequence(dy)."""
     axis = node.attribute("axis")
     if node.attribute("new_axis", 0):
         return op.SplitToSequence(dy, axis=axis, keepdims=0)
@@ -79,14 +79,14 @@ def concat(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 @gradient("SplitToSequence")
 def split(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """The elements of dy, joined."""
+    """ConcatFromSequence(dy)."""
     new = node.optional(1) is None and not node.attribute("keepdims", 1)
     return op.ConcatFromSequence(dy, axis=node.attribute("axis", 0), new_axis=1 if new else None)
 
 
 @gradient("SequenceMap")
 def map_(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> Any:
-    """That of a Loop that does for each element what the body does."""
+    """By decomposition into a Loop over the elements."""
     (body,) = ir.bodies(node.raw)
     operands = [node.input(index) for index in range(len(node.inputs))]
     listed = [sequences.is_sequence(value, op.cx) for value in operands]
@@ -94,7 +94,7 @@ def map_(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> An
     def write(inner: GraphBuilder, number: ir.Value, lists: Sequence[ir.Value]) -> list[ir.Value]:
         pairs = zip(operands, listed, strict=True)
         elements = [inner.SequenceAt(value, number) if is_list else value for value, is_list in pairs]
-        results = inner.inlined(body, elements)
+        results = inner.inline_body(body, elements)
         return [inner.SequenceInsert(list_, result) for list_, result in zip(lists, results, strict=True)]
 
     dtypes = [op.dtype(output) for output in body.outputs]

@@ -1,4 +1,4 @@
-"""Softmax along an axis, from its result alone."""
+"""Softmax and LogSoftmax, in terms of the result."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def log_softmax(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 def _without_nan(op: GraphBuilder, value: ir.Value, y: ir.Value) -> ir.Value:
-    """``value`` with 0 for NaN, if the model itself chooses between y and something else.
+    """``value`` with 0 in place of NaN, if the model replaces NaN in y by a Where or IsNaN.
 
-    A row of -inf, in which nothing is left to choose from, has NaN for result. Models put zeros there, so
-    that no gradient comes back to it, and 0 times NaN must not come out as NaN.
+    The softmax of a row of -inf, with all elements masked, is NaN. Models replace it, so that its cotangent
+    is 0, and 0 · NaN must not become NaN.
     """
     pending, hides = [y], False
     while pending and not hides:

@@ -1,4 +1,4 @@
-"""Fourier transforms, whose gradients are transforms with the conjugate roots of unity."""
+"""Fourier transforms, whose gradients are the conjugate transforms."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import gradient, non_differentiable
 
 windows = non_differentiable(
-    "HannWindow", "HammingWindow", "BlackmanWindow", reason="they depend on sizes alone", quiet=True
+    "HannWindow", "HammingWindow", "BlackmanWindow", reason="it depends only on sizes", quiet=True
 )
 mel = non_differentiable("MelWeightMatrix", reason="frequencies are rounded to bins")
 
-#: A static axis, or one that the model computes, as a vector of one.
+#: An axis: an int if it is static, otherwise an int64 vector of one element.
 Axis = int | ir.Value
 
 
 @gradient("DFT")
 def dft(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """n times the inverse transform of dy, or the transform over n; inner bins twice if it is one-sided."""
+    """n IDFT(dy), or DFT(dy) / n for the inverse; inner bins count twice if it is one-sided."""
     x = node.x
     inverse, onesided = bool(node.attribute("inverse", 0)), bool(node.attribute("onesided", 0))
     axis = _axis(op, node)
@@ -50,7 +50,7 @@ def dft(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 @gradient("STFT")
 def stft(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
-    """Inverse transforms of dy, added where its frames were taken, times the window; and times the frames."""
+    """dsignal: windowed inverse transforms of dy, overlap-added; dwindow: Σ frames times these."""
     signal, window = node.x, node.optional(2)
     batch, length = op.dim(signal, 0), op.dim(signal, 1)
     frames = op.dim(node.y, 1)
@@ -97,7 +97,7 @@ def _dim(op: GraphBuilder, x: ir.Value, axis: Axis) -> Size:
 
 
 def _known(node: PrimalNode, length: ir.Value, op: GraphBuilder) -> Size:
-    """What a length says that the node is given as a scalar."""
+    """The length given by a scalar input."""
     ints = node.cx.static_ints(length)
     return op.Cast(op.Reshape(length, [1]), to=ir.DataType.INT64) if ints is None else ints[0]
 
@@ -107,23 +107,23 @@ def _scalar(op: GraphBuilder, size: Size) -> ir.Value:
 
 
 def _real(op: GraphBuilder, size: Size, like: ir.Value) -> ir.Value:
-    """A size in the element type of ``like``."""
+    """``size`` in the element type of ``like``."""
     return op.number(float(size), like) if isinstance(size, int) else op.cast_like(size, like)
 
 
 def _transform(
     op: GraphBuilder, x: ir.Value, axis: Axis, length: Size | None = None, **attributes: int
 ) -> ir.Value:
-    """A DFT along an axis, of x filled up with zeros to ``length``."""
+    """A DFT of x along an axis, padded with zeros to ``length``."""
     points = None if length is None else _scalar(op, length)
     if op.version >= 20:
         place = op.constant(np.int64(axis)) if isinstance(axis, int) else op.Squeeze(axis, [0])
-        return op.DFT(x, points, place, **attributes)
-    return op.DFT(x, points, axis=axis, **attributes)
+        return op.node("DFT", [x, points, place], attributes)
+    return op.node("DFT", [x, points], {"axis": axis, **attributes})
 
 
 def _shares(op: GraphBuilder, node: PrimalNode, points: Size, bins: Size, axis: Axis) -> ir.Value:
-    """How often each bin of one side stands for bins of both, along the axis: twice, but at the ends once."""
+    """The multiplicity of each one-sided bin along the axis: 2, or 1 at both ends."""
     x = node.x
     type_ = op.dtype(x).numpy()
     if isinstance(points, int):
@@ -143,12 +143,13 @@ def _shares(op: GraphBuilder, node: PrimalNode, points: Size, bins: Size, axis: 
 
 
 def _fitted(op: GraphBuilder, node: PrimalNode, dx: ir.Value, axis: Axis, bins: Size) -> ir.Value:
-    """``dx`` of so many ``bins`` as long as x: what was not read of x has no gradient."""
+    """``dx``, of ``bins`` elements, padded or truncated to the length of x."""
     wanted = _dim(op, node.x, axis)
-    if isinstance(wanted, int) and isinstance(bins, int):
+    missing: Size
+    if isinstance(axis, int) and isinstance(wanted, int) and isinstance(bins, int):
         if wanted < bins:
             return op.Slice(dx, [0], [wanted], [axis])
-        missing: Any = wanted - bins
+        missing = wanted - bins
         if not missing:
             return dx
     else:
@@ -163,7 +164,7 @@ def _fitted(op: GraphBuilder, node: PrimalNode, dx: ir.Value, axis: Axis, bins: 
 
 
 def _parts(op: GraphBuilder, dx: ir.Value, x: ir.Value) -> ir.Value:
-    """The real part, or both, as ``x`` has them."""
+    """The real part of ``dx``, or both parts, like ``x``."""
     parts = op.dim(x, -1)
     if parts == 2:
         return dx
