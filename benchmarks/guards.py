@@ -24,10 +24,10 @@ from benchmarks import common
 from graphopt import ir
 from graphopt.ort import session
 from graphopt.ort.devices import CPU
-from graphopt.profile import Guard, Seen
+from graphopt.profile import Guard, ValueProfile
 from graphopt.specialization.branches import Branch
 from graphopt.specialization.dispatch import compile_guards
-from graphopt.specialization.versioned_model import emit_model
+from graphopt.specialization.versioned_model import build_versioned_model
 
 #: What guards ask of each of so many inputs.
 COUNTS = (1, 3, 10)
@@ -37,7 +37,7 @@ KINDS: dict[str, tuple[int | str, ...]] = {"all sizes": (2, 2), "that all are eq
 
 def guard_of(count: int, kind: str) -> Guard:
     """A guard about `count` inputs."""
-    return Guard({f"x{index}": Seen("tensor(float)", KINDS[kind]) for index in range(count)})
+    return Guard({f"x{index}": ValueProfile("tensor(float)", KINDS[kind]) for index in range(count)})
 
 
 def feeds_of(count: int) -> dict[str, np.ndarray]:
@@ -80,7 +80,7 @@ def on_the_host(guards: list[Guard], feeds: Mapping[str, np.ndarray], rounds: in
 def in_a_model(guard: Guard, feeds: dict[str, np.ndarray], rounds: int, times: int) -> float:
     """Microseconds that a run takes longer with `guard` and its If."""
     general = general_model(len(feeds))
-    guarded = emit_model(general, [Branch("static-1", guard, general_model(len(feeds)))])
+    guarded = build_versioned_model(general, [Branch("static-1", guard, general_model(len(feeds)))])
     calls = {}
     for name, model in {"general": general, "guarded": guarded}.items():
         made = session.create(ir.to_bytes(model), device=CPU, threads=1)
@@ -95,7 +95,7 @@ def measure(rounds: int, times: int = 1000) -> list[dict[str, Any]]:
     for kind in KINDS:
         for count in COUNTS:
             guard, feeds = guard_of(count, kind), feeds_of(count)
-            never = Guard({**guard.inputs, "x0": Seen("tensor(float)", (9, 9))})
+            never = Guard({**guard.inputs, "x0": ValueProfile("tensor(float)", (9, 9))})
             found.append(
                 {
                     "inputs": count,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from graphopt.inputs.feeds import InputOptions
     from graphopt.ort.devices import Device
     from graphopt.profile import Profile
-    from graphopt.specialization.deopt import Bailout, Inserted
+    from graphopt.specialization.deopt import Bailout, ModelWithBailouts
     from graphopt.verification.verdict import Verdict
 
 #: How many guards become bailouts: each holds the rest of the model once more.
@@ -55,17 +55,17 @@ def bailout(
         VerificationFailed: the parts do not compute the same.
     """
     from graphopt.specialization.deopt import bailout_at
-    from graphopt.specialization.deopt.exit_points import places_of
-    from graphopt.specialization.deopt.split import rejoined
+    from graphopt.specialization.deopt.exit_points import exit_points_of
+    from graphopt.specialization.deopt.split import reassemble
 
     original = loaded(model)
-    found = places_of(original, profile)
+    found = exit_points_of(original, profile)
     cut = bailout_at(found.model, found.at(f"#{at}" if isinstance(at, int) else at))
     settings = chosen_settings(verify=verify, allow_fallback=allow_fallback)
     if not settings.verify:
         return cut, None
     occurrences = _OCCURRENCES if cut.occurrence is not None else (0,)
-    candidates = [rejoined(found.model, cut, occurrence) for occurrence in occurrences]
+    candidates = [reassemble(found.model, cut, occurrence) for occurrence in occurrences]
     return cut, _judge(original, candidates, inputs, settings, device)
 
 
@@ -74,7 +74,7 @@ class Bailed(NamedTuple):
 
     model: ir.Model
     report: Report
-    inserted: Inserted
+    inserted: ModelWithBailouts
 
     def __repr__(self) -> str:
         return f"Bailed({self.report.headline()}; it has .model, .report and .inserted)"
@@ -105,10 +105,10 @@ def with_bailouts(
         VerificationFailed: the result does not compute the same.
     """
     from graphopt.specialization.deopt import insert_bailouts
-    from graphopt.specialization.deopt.exit_points import guarded_by
+    from graphopt.specialization.deopt.exit_points import insert_profile_guards
 
     original = loaded(model)
-    inserted = insert_bailouts(guarded_by(original, profile), most=most)
+    inserted = insert_bailouts(insert_profile_guards(original, profile), most=most)
     found, report = optimize(
         inserted.model, post_passes=("remove-profile-nodes", "dce"), verify=False, **arguments
     )

@@ -106,7 +106,7 @@ def specialize(
     from graphopt.specialization.build import build
     from graphopt.specialization.profitability import BUNDLE, ONE_MODEL
     from graphopt.specialization.specialize_inputs import static_inputs
-    from graphopt.specialization.versioned_model import joined
+    from graphopt.specialization.versioned_model import verified_model
 
     original = loaded(model)
     settings, device = settings_among(arguments), arguments.get("device")
@@ -136,7 +136,7 @@ def specialize(
     if bundle:
         return found
     numerics = make_options(settings).numerics
-    whole = joined(found, how, judge if settings.verify else None, given, numerics, strict=strict)
+    whole = verified_model(found, how, judge if settings.verify else None, given, numerics, strict=strict)
     return replace(found, model=whole)
 
 
@@ -193,8 +193,8 @@ def compile(
     """
     from graphopt.executor.executor import Executor, NestedExecutor
     from graphopt.executor.options import current_fuser
-    from graphopt.executor.plan import Host, Maker
-    from graphopt.executor.plan_cache import Original
+    from graphopt.executor.plan import Host, PlanFactory
+    from graphopt.executor.plan_cache import ModelSource
     from graphopt.inputs.feeds import InputOptions
     from graphopt.specialization.specialize_inputs import static_inputs
 
@@ -232,6 +232,6 @@ def compile(
         with config.using(settings):
             return optimize(candidate, pipeline="fallback", verify=False).model
 
-    maker = Maker(optimized, prepared, host, strict)
+    maker = PlanFactory(optimized, prepared, host, strict)
     kind = Executor if outputs is None else NestedExecutor
-    return kind(Original(model), maker, options, inputs=inputs, outputs=outputs, clock=clock)
+    return kind(ModelSource(model), maker, options, inputs=inputs, outputs=outputs, clock=clock)

@@ -83,9 +83,9 @@ def show(run: Run, bundle: Bundle) -> None:
 
 def branches(run: Run, path: Path, model: ir.Model) -> tuple[list[Item], int | None]:
     """The variants that are branches of ``model``, and with -v the memory of its session, if it has some."""
-    from graphopt.specialization.branches import written_variants
+    from graphopt.specialization.branches import read_variants
 
-    plan = written_variants(model)
+    plan = read_variants(model)
     if not plan:
         return [], None
     from graphopt.specialization.inventory import of_model, session_bytes
@@ -132,7 +132,7 @@ def verify(run: Run, original: Path, candidate: Path, *, signature: bool, **valu
     from graphopt.instrument.report import verdict_dict, verdict_lines
     from graphopt.specialization.bundle.load import Bundle
     from graphopt.specialization.bundle.plan import GENERAL_NAME
-    from graphopt.specialization.specialize_inputs import narrowed
+    from graphopt.specialization.specialize_inputs import specialize_inputs
 
     if values["dims"] or values["dim_ranges"]:
         raise UsageError("--dim and --dim-range are about models: a bundle is compared at all of its sizes")
@@ -146,7 +146,7 @@ def verify(run: Run, original: Path, candidate: Path, *, signature: bool, **valu
     for name in bundle.names:
         with run.console.progress(f"verifying {name}"):
             verdict = api.verify(
-                narrowed(model, guards[name]) if name in guards else model,
+                specialize_inputs(model, guards[name]) if name in guards else model,
                 bundle.model(name),
                 numerics=numerics,
                 inputs=inputs if name == GENERAL_NAME else None,

@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 def told(model: ir.Model, profile: Profile | None) -> list[dict[str, Any]]:
     """The places of ``model``, or those that ``profile`` calls for: what there is to tell of each."""
-    from graphopt.specialization.deopt.exit_points import places_of
+    from graphopt.specialization.deopt.exit_points import exit_points_of
     from graphopt.specialization.deopt.levels import levels_of
 
-    found = places_of(model, profile)
+    found = exit_points_of(model, profile)
     with context_for(found.model) as cx:
         listed = []
-        for place in found.places:
+        for place in found.points:
             refused, depth = None, None
             try:
                 levels = levels_of(place, cx)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from graphopt.cli.console import Console
 from graphopt.ir.signature import notation
-from graphopt.profile import Profile, Seen
+from graphopt.profile import Profile, ValueProfile
 from graphopt.util.tables import Table, counted, shortened
 
 #: Without -v, only so many patterns, and inner values, are listed.
@@ -57,7 +57,7 @@ def _tell_more(console: Console, count: int, limit: int | None, what: str) -> No
         console.print(f"  and {counted(count - limit, what)} more (-v lists all)")
 
 
-def _said(seen: Seen | None, gradient: bool | None) -> str:
+def _said(seen: ValueProfile | None, gradient: bool | None) -> str:
     """What else is known of a value."""
     words = []
     if seen is None:
@@ -71,9 +71,9 @@ def _said(seen: Seen | None, gradient: bool | None) -> str:
     return ", ".join(words)
 
 
-def _type(seen: Seen) -> str:
+def _type(seen: ValueProfile) -> str:
     return notation(seen.type, seen.shape)
 
 
-def _numbers(seen: Seen) -> str:
+def _numbers(seen: ValueProfile) -> str:
     return "" if seen.ints is None else shortened(map(str, seen.ints), _NUMBERS)

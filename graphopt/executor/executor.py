@@ -13,8 +13,8 @@ from graphopt import ir
 from graphopt.errors import RuntimeFailure, UsageError
 from graphopt.executor.debug_state import DebugState
 from graphopt.executor.options import ExecutorOptions, current_strategy
-from graphopt.executor.plan import Maker
-from graphopt.executor.plan_cache import Memory, Original
+from graphopt.executor.plan import PlanFactory
+from graphopt.executor.plan_cache import ModelSource, PlanCache
 from graphopt.executor.pytree import Nested, as_array, check_names, flatten, unflatten
 from graphopt.executor.specializer import Specializer
 from graphopt.executor.vjp import GradientPlan, Pullback
@@ -48,8 +48,8 @@ class Executor:
 
     def __init__(
         self,
-        original: Original,
-        maker: Maker,
+        original: ModelSource,
+        maker: PlanFactory,
         options: ExecutorOptions | None = None,
         *,
         inputs: Nested | None = None,
@@ -65,7 +65,7 @@ class Executor:
         self._differentiating = threading.Lock()
         self._gradients: dict[tuple[str, ...], GradientPlan] = {}
 
-    def _begun(self, original: Original, *, stacklevel: int) -> Specializer:
+    def _begun(self, original: ModelSource, *, stacklevel: int) -> Specializer:
         """One that has seen nothing yet."""
         signature = Signature.of(original.read())
         check_names(self._nested_inputs, [port.name for port in signature.inputs], "input")
@@ -79,7 +79,7 @@ class Executor:
                 "the first ones are static",
                 stacklevel=stacklevel,
             )
-        memory = Memory(original, self._maker, options.delay, self._clock, is_last=depth == 0)
+        memory = PlanCache(original, self._maker, options.delay, self._clock, is_last=depth == 0)
         return Specializer(signature, memory, self._maker, options, strategy, depth)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -142,7 +142,7 @@ class Executor:
                 raise UsageError(
                     f"{name!r} is a {type(value).__name__}, no OrtValue", hint="run takes arrays"
                 )
-        seen = {name: Bound(value) for name, value in values.items()}
+        seen = {name: BoundValue(value) for name, value in values.items()}
         plan = now.plan_for(seen)
         ready = plan.prepare()
         found = run_bound(ready.session, ready.taken(values), ready.outputs, self._maker.host.device)
@@ -189,7 +189,7 @@ class Executor:
 
     def _started(self, model: ir.Model) -> Executor:
         """An executor of the same kind for a part of the model."""
-        return Executor(Original(model), self._maker, self.options, clock=self._clock)
+        return Executor(ModelSource(model), self._maker, self.options, clock=self._clock)
 
     # Between runs -------------------------------------------------------------------------------
 
@@ -260,7 +260,7 @@ class NestedExecutor(Executor):
         return unflatten(self._nested_outputs or (), super().__call__(inputs))
 
 
-class Bound:
+class BoundValue:
     """What guards ask of an ``OrtValue``; contents leave the device only if they ask for those."""
 
     def __init__(self, value: OrtValue) -> None:

@@ -15,10 +15,10 @@ from graphopt.ort import preflight
 from graphopt.ort.artifact import Artifact
 from graphopt.ort.devices import Device
 from graphopt.ort.session import Optimizations
-from graphopt.profile import Behaviour, Guard
+from graphopt.profile import Guard, SpecializationKind
 from graphopt.specialization.build import FIRST
 from graphopt.specialization.session import VariantSession
-from graphopt.specialization.specialize_inputs import narrowed
+from graphopt.specialization.specialize_inputs import specialize_inputs
 
 #: ``fallback``: as it came, where optimizing is off; ``general``: for all inputs; ``optimized``: for some.
 Kind = Literal["fallback", "general", "optimized"]
@@ -68,7 +68,7 @@ class Plan:
     model: ir.Model
     host: Host
     guard: Guard = field(default_factory=Guard)
-    behaviour: Behaviour | None = None
+    behaviour: SpecializationKind | None = None
     hits: int = 0
     last_used: int = 0
     kernels: tuple[str, ...] = ()
@@ -132,7 +132,7 @@ class Optimize(Protocol):
 
 
 @dataclass(frozen=True)
-class Maker:
+class PlanFactory:
     """Makes plans; models that it is given stay as they are.
 
     Attributes:
@@ -170,13 +170,13 @@ class Maker:
         """The plan that runs where optimizing is switched off."""
         return Plan("fallback", "fallback", self.prepare(original), replace(self.host, optimizations="off"))
 
-    def specialized(self, original: ir.Model, guard: Guard, behaviour: Behaviour) -> Plan:
+    def specialized(self, original: ir.Model, guard: Guard, behaviour: SpecializationKind) -> Plan:
         """A plan for inputs that ``guard`` lets through, ready to run; it has no name yet.
 
         Raises:
             GraphoptError: it can't be made, or fails verification.
         """
-        model = self.optimize(narrowed(original, guard), FIRST, original, guard)
+        model = self.optimize(specialize_inputs(original, guard), FIRST, original, guard)
         plan = Plan("", "optimized", model, self.host, guard, behaviour)
         plan.prepare()
         return plan

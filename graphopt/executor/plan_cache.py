@@ -13,11 +13,11 @@ from graphopt import config, ir
 from graphopt.assembly import ModelLike, loaded
 from graphopt.driver import copy
 from graphopt.errors import UsageError
-from graphopt.executor.plan import Maker, Plan
+from graphopt.executor.plan import Plan, PlanFactory
 from graphopt.specialization.dispatch import Dispatch, compile_guards
 
 
-class Memory:
+class PlanCache:
     """The original and what is made of it for all inputs, when that is needed first.
 
     Each of the two plans has a lock of its own, so that nobody waits for a plan that he does not run.
@@ -35,7 +35,13 @@ class Memory:
     """
 
     def __init__(
-        self, original: Original, maker: Maker, delay: float, clock: Callable[[], float], *, is_last: bool
+        self,
+        original: ModelSource,
+        maker: PlanFactory,
+        delay: float,
+        clock: Callable[[], float],
+        *,
+        is_last: bool,
     ) -> None:
         self.original = original
         self.kept: str | None = None
@@ -102,7 +108,7 @@ class Memory:
         self.original.release()
 
 
-class Original:
+class ModelSource:
     """A model that can be let go, and read from its file again.
 
     Args:
@@ -143,15 +149,15 @@ class Original:
         """Hold it no longer."""
         self.model = None
 
-    def again(self) -> Original:
+    def again(self) -> ModelSource:
         """Another one that holds the model, whatever becomes of this one; raises as :meth:`read` does."""
-        other = Original.__new__(Original)
+        other = ModelSource.__new__(ModelSource)
         other._settings, other._path, other.model = self._settings, self._path, self.read()
         return other
 
 
 @dataclass(frozen=True)
-class Chain:
+class GuardedPlans:
     """The plans that there are; never changed, but replaced as a whole, so that runs need no lock.
 
     Attributes:
@@ -163,20 +169,20 @@ class Chain:
     dispatch: Dispatch = field(default_factory=lambda: compile_guards([]))
 
     @classmethod
-    def of(cls, plans: tuple[Plan, ...]) -> Chain:
+    def of(cls, plans: tuple[Plan, ...]) -> GuardedPlans:
         """The chain of ``plans``."""
         return cls(plans, compile_guards([plan.guard for plan in plans]))
 
-    def with_last(self, plan: Plan) -> Chain:
+    def with_last(self, plan: Plan) -> GuardedPlans:
         """This chain, with ``plan`` asked last."""
-        return Chain.of((*self.plans, plan))
+        return GuardedPlans.of((*self.plans, plan))
 
     def plan_for(self, feeds: Mapping[str, Any]) -> Plan | None:
         """The first plan whose guard lets ``feeds`` through."""
         number = self.dispatch(feeds)
         return self.plans[number] if number < len(self.plans) else None
 
-    def without_least_recent(self) -> Chain:
+    def without_least_recent(self) -> GuardedPlans:
         """This chain without the plan whose last run was longest ago, the last one apart, which is new."""
         victim = min(self.plans[:-1], key=lambda plan: plan.last_used, default=self.plans[-1])
-        return Chain.of(tuple(plan for plan in self.plans if plan is not victim))
+        return GuardedPlans.of(tuple(plan for plan in self.plans if plan is not victim))

@@ -19,17 +19,17 @@ from graphopt import ir
 from graphopt.errors import GraphoptError
 from graphopt.executor.debug_state import DebugState, PlanState
 from graphopt.executor.options import ExecutorOptions, is_optimizing, note_executed
-from graphopt.executor.plan import Maker, Plan
-from graphopt.executor.plan_cache import Chain, Memory
+from graphopt.executor.plan import Plan, PlanFactory
+from graphopt.executor.plan_cache import GuardedPlans, PlanCache
 from graphopt.inputs.run_once import check_feeds
 from graphopt.ir.signature import Signature
 from graphopt.profile import (
-    Behaviour,
     FusionStrategy,
     Pattern,
     Profile,
-    assumed,
+    SpecializationKind,
     branch_inputs,
+    guard_for_all,
     observe,
     unfit,
 )
@@ -56,7 +56,7 @@ class Job:
 
     original: ir.Model
     record: Profile
-    behaviour: Behaviour
+    behaviour: SpecializationKind
     thread: int = field(default_factory=threading.get_ident)
     process: int = field(default_factory=os.getpid)
     done: threading.Event = field(default_factory=threading.Event)
@@ -88,8 +88,8 @@ class Specializer:
     def __init__(
         self,
         signature: Signature,
-        memory: Memory,
-        maker: Maker,
+        memory: PlanCache,
+        maker: PlanFactory,
         options: ExecutorOptions,
         strategy: FusionStrategy,
         depth: int,
@@ -100,7 +100,7 @@ class Specializer:
         self._types = {port.name: port.type for port in self._ports}
         self._wanted = max(options.profiled_runs, 1)
         self._state, self._counts = threading.Lock(), threading.Lock()
-        self._chain = Chain()
+        self._chain = GuardedPlans()
         self._job: Job | None = None
         self._making: int | None = None
         self._record = Profile("")
@@ -218,7 +218,7 @@ class Specializer:
     def _see(self, feeds: Mapping[str, Any]) -> None:
         """Note what ``feeds`` are, if that is of use; under the lock."""
         if self._why_unseen(feeds) is None:
-            self._record = self._record.seen(observe(self._types, feeds))
+            self._record = self._record.with_run(observe(self._types, feeds))
 
     def _why_unfit(self, feeds: Mapping[str, Any]) -> str | None:
         """Why nothing can be specialized for such ``feeds``; ``None`` if it can."""
@@ -234,7 +234,7 @@ class Specializer:
         """Take the next specialization upon oneself; under the lock. ``None`` if there will be no more."""
         original = self.memory.original.model
         if original is not None and self._depth > 0:
-            self._job = Job(original, self._record, self._strategy.behaviour(self._depth))
+            self._job = Job(original, self._record, self._strategy.kind(self._depth))
         return self._job
 
     def _start(self, job: Job) -> None:
@@ -249,7 +249,7 @@ class Specializer:
         what, chain, failure = job.behaviour.value, None, None
         self._making = threading.get_ident()
         try:
-            guard = assumed(job.record, job.behaviour, branch_inputs(job.original))
+            guard = guard_for_all(job.record, job.behaviour, branch_inputs(job.original))
             what = str(guard)
             chain = self._with(self._maker.specialized(job.original, guard, job.behaviour))
         except GraphoptError as error:
@@ -259,7 +259,7 @@ class Specializer:
         finally:  # others wait, even if this run was interrupted
             self._finish(job, chain, failure)
 
-    def _with(self, plan: Plan) -> Chain:
+    def _with(self, plan: Plan) -> GuardedPlans:
         """The chain that asks ``plan`` last, with no more plans than are kept; by who does the job."""
         assert plan.behaviour is not None
         kind = plan.behaviour.value
@@ -270,7 +270,7 @@ class Specializer:
             chain = chain.without_least_recent()  # whose session ends with its last run
         return chain
 
-    def _finish(self, job: Job, chain: Chain | None, failure: str | None) -> None:
+    def _finish(self, job: Job, chain: GuardedPlans | None, failure: str | None) -> None:
         """Let ``chain`` be asked from now on. What is made next watches anew."""
         with self._state:
             if chain is not None or failure is not None:

@@ -12,7 +12,7 @@ PyTorch's JIT executor has the same as ``prim::GradOf``, ``prim::AutogradAdd``, 
 as the undefinedness and the profiled types of values.
 
 ``graphopt.profile``: ``y = Guard(x)`` with an attribute ``seen``, an assumption about ``x`` as JSON
-(``graphopt.profile.Seen.to_dict``): its type (none if empty), sizes and contents.
+(``graphopt.profile.ValueProfile.to_dict``): its type (none if empty), sizes and contents.
 
 - If the assumption holds, ``y`` is ``x``. Otherwise the run deoptimizes: its results are those of the model
   without the rewrites that rely on guards, whatever else was computed, or would have failed.

@@ -1,27 +1,27 @@
-"""What was seen of a model's values in runs, what to assume because of it, and the guards that check that.
+"""Value profiles of runs, the assumptions derived from them, and the guards that check those.
 
-Nothing here runs a model or changes one: :mod:`graphopt.specialization` does.
+This package neither runs nor changes models; :mod:`graphopt.specialization` does.
 """
 
 from graphopt.profile.assumptions import Guard
 from graphopt.profile.branch_inputs import branch_inputs
 from graphopt.profile.profile import Pattern, Profile, check_profile
-from graphopt.profile.strategy import Behaviour, FusionStrategy
-from graphopt.profile.value_profile import Seen, contents_of, merged, observe, unfit
-from graphopt.profile.variants import Variant, assumed, variants_of
+from graphopt.profile.strategy import FusionStrategy, SpecializationKind
+from graphopt.profile.value_profile import ValueProfile, contents_of, merged, observe, unfit
+from graphopt.profile.variants import Variant, guard_for_all, variants_of
 
 __all__ = [
-    "Behaviour",
     "FusionStrategy",
     "Guard",
     "Pattern",
     "Profile",
-    "Seen",
+    "SpecializationKind",
+    "ValueProfile",
     "Variant",
-    "assumed",
     "branch_inputs",
     "check_profile",
     "contents_of",
+    "guard_for_all",
     "merged",
     "observe",
     "unfit",

@@ -1,4 +1,4 @@
-"""What was seen of values: noted on them, which saving strips, or asserted by guards."""
+"""Value profiles in a model: as annotations, which saving strips, and as assertions of guards."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from dataclasses import replace
 from graphopt import ir
 from graphopt.errors import InvalidModel
 from graphopt.ops import dialects
-from graphopt.profile.value_profile import Seen
+from graphopt.profile.value_profile import ValueProfile
 
-#: What runs have shown of a value, as :meth:`Seen.to_dict` tells it.
+#: Metadata key of an annotation; its value is :meth:`ValueProfile.to_dict` as JSON.
 _SEEN = f"{dialects.PROFILE_NOTES}seen"
 
 
-def note(model: ir.Model, values: Mapping[str, Seen]) -> None:
-    """Note on the values of ``model`` that bear these names what was seen of them."""
+def annotate(model: ir.Model, values: Mapping[str, ValueProfile]) -> None:
+    """Annotate the values of ``model`` with their profiles, given by name."""
     for graph in ir.graphs_of(model):
         for value in ir.values_of(graph):
             seen = values.get(value.name or "")
@@ -24,28 +24,28 @@ def note(model: ir.Model, values: Mapping[str, Seen]) -> None:
                 value.metadata_props[_SEEN] = json.dumps(seen.to_dict())
 
 
-def noted(value: ir.Value) -> Seen | None:
-    """What was seen of ``value``; ``None`` if nothing is noted."""
+def annotation_of(value: ir.Value) -> ValueProfile | None:
+    """The profile with which ``value`` is annotated, or ``None``."""
     text = value.metadata_props.get(_SEEN)
-    return None if text is None else Seen.from_dict(json.loads(text))
+    return None if text is None else ValueProfile.from_dict(json.loads(text))
 
 
-def is_note(key: str) -> bool:
-    """Whether the metadata entry ``key`` is a note of this kind."""
+def is_annotation(key: str) -> bool:
+    """Whether ``key`` is the metadata key of an annotation."""
     return key == _SEEN
 
 
-def asserted(node: ir.Node) -> Seen | None:
-    """What the guard ``node`` asserts of what it reads; ``None`` if it does not say so."""
+def assertion_of(node: ir.Node) -> ValueProfile | None:
+    """The assertion of the guard ``node`` about its input; ``None`` if it is missing or malformed."""
     attribute = node.attributes.get(dialects.SEEN)
     if attribute is None or attribute.is_ref() or attribute.type is not ir.AttributeType.STRING:
         return None
     try:
-        return Seen.from_dict(json.loads(attribute.as_string()))
+        return ValueProfile.from_dict(json.loads(attribute.as_string()))
     except (ValueError, InvalidModel):
         return None
 
 
-def assertion(seen: Seen) -> dict[str, str]:
-    """The attributes of a guard that asserts ``seen``; it always has something to look at."""
+def guard_attributes(seen: ValueProfile) -> dict[str, str]:
+    """The attributes of a guard that asserts ``seen``, of a value that is always present."""
     return {dialects.SEEN: json.dumps(replace(seen, always=True).to_dict())}

@@ -1,4 +1,4 @@
-"""Guards: what a specialized model assumes of its inputs, and whether inputs are that way."""
+"""Guards: the assumptions that a specialized model makes about its inputs."""
 
 from __future__ import annotations
 
@@ -11,31 +11,32 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.errors import InvalidModel
-from graphopt.profile.value_profile import Dim, Seen, is_of, is_symbol
+from graphopt.profile.value_profile import Dim, ValueProfile, has_type, is_symbol
 from graphopt.util.element_types import numpy_type
 
 
 @dataclass(frozen=True)
 class Guard:
-    """What is assumed of inputs.
+    """Assumptions about inputs.
 
     Attributes:
-        inputs: of each input that matters its type, rank, sizes and contents. Equal symbols stand for equal
-            sizes, of any number; an input of which no shape is told may have any.
-        absent: inputs with a default that are not fed.
+        inputs: the assumed type, shape and contents, by input. Equal symbols stand for equal sizes; an input
+            without a shape may have any shape.
+        absent: inputs with a default that are assumed not to be fed.
     """
 
-    inputs: Mapping[str, Seen] = field(default_factory=dict)
+    inputs: Mapping[str, ValueProfile] = field(default_factory=dict)
     absent: tuple[str, ...] = ()
 
     def holds(self, feeds: Mapping[str, Any]) -> bool:
-        """Whether ``feeds`` (arrays by name) are as assumed; the first difference ends it."""
+        """Whether ``feeds`` (arrays by name) satisfy the guard; stops at the first violation."""
         return next(self._differences(feeds), None) is None
 
     def explain(self, feeds: Mapping[str, Any]) -> list[str]:
-        """Each way in which ``feeds`` are not as assumed; empty if the guard holds.
+        """The violated assumptions, one message each.
 
-        >>> Guard({"x": Seen("tensor(float)", (1, 128))}).explain({"x": np.zeros((1, 64), np.float32)})
+        >>> guard = Guard({"x": ValueProfile("tensor(float)", (1, 128))})
+        >>> guard.explain({"x": np.zeros((1, 64), np.float32)})
         ["dim 1 of 'x' is 64, not 128"]
         """
         return list(self._differences(feeds))
@@ -44,7 +45,7 @@ class Guard:
         sizes: dict[str, tuple[int, str]] = {}
         for name in self.absent:
             if name in feeds:
-                yield f"{name!r} is fed, and its default is assumed"
+                yield f"{name!r} is fed, but its default is assumed"
         for name, seen in self.inputs.items():
             value = feeds.get(name)
             if value is None:
@@ -53,14 +54,16 @@ class Guard:
                 continue
             yield from self._of_one(name, seen, value, sizes)
 
-    def _of_one(self, name: str, seen: Seen, value: Any, sizes: dict[str, tuple[int, str]]) -> Iterator[str]:
+    def _of_one(
+        self, name: str, seen: ValueProfile, value: Any, sizes: dict[str, tuple[int, str]]
+    ) -> Iterator[str]:
         shape = getattr(value, "shape", None)
-        if shape is None or callable(shape):  # no array
+        if shape is None or callable(shape):  # not an array
             if seen.shape is not None:
-                yield f"{name!r} is no array"
+                yield f"{name!r} is not an array"
             return
         wanted = self._dtypes[name]
-        if wanted is not None and value.dtype != wanted and not is_of(value.dtype, seen.type):
+        if wanted is not None and value.dtype != wanted and not has_type(value.dtype, seen.type):
             yield f"{name!r} holds {value.dtype}, not {wanted}"
         if seen.shape is None:
             return
@@ -85,8 +88,8 @@ class Guard:
     def _dtypes(self) -> dict[str, np.dtype[Any] | None]:
         return {name: numpy_type(seen.type) for name, seen in self.inputs.items()}
 
-    def admits(self, inputs: Mapping[str, Seen]) -> bool:
-        """Whether the guard holds in all runs that fed ``inputs``, as far as what was seen of them tells."""
+    def admits(self, inputs: Mapping[str, ValueProfile]) -> bool:
+        """Whether the guard provably holds in all runs with these input profiles."""
         if self.inputs.keys() != inputs.keys():
             return False
         sizes: dict[str, Dim] = {}
@@ -107,7 +110,7 @@ class Guard:
         return True
 
     def without_contents(self) -> Guard:
-        """The same about inputs of any contents."""
+        """This guard without assumptions about contents."""
         return replace(self, inputs={name: replace(seen, ints=None) for name, seen in self.inputs.items()})
 
     def __str__(self) -> str:
@@ -116,19 +119,21 @@ class Guard:
         return "; ".join(words) or "nothing"
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The JSON form."""
         found: dict[str, Any] = {"inputs": {name: seen.to_dict() for name, seen in self.inputs.items()}}
         return found | ({"absent": list(self.absent)} if self.absent else {})
 
     @classmethod
     def from_dict(cls, data: Any) -> Guard:
-        """Read what :meth:`to_dict` made.
+        """Parse the result of :meth:`to_dict`.
 
         Raises:
-            InvalidModel: it is something else.
+            InvalidModel: ``data`` is malformed.
         """
         fields = data if isinstance(data, dict) else {}
         inputs, absent = fields.get("inputs"), fields.get("absent", [])
         if not isinstance(inputs, dict) or not isinstance(absent, list):
-            raise InvalidModel("a guard does not tell of inputs")
-        return cls({name: Seen.from_dict(item) for name, item in inputs.items()}, tuple(map(str, absent)))
+            raise InvalidModel("malformed guard: no mapping of inputs")
+        return cls(
+            {name: ValueProfile.from_dict(item) for name, item in inputs.items()}, tuple(map(str, absent))
+        )

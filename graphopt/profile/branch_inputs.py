@@ -1,11 +1,11 @@
-"""Inputs whose contents alone choose the branches of a model."""
+"""Inputs whose contents alone determine which branches of a model run."""
 
 from __future__ import annotations
 
 from graphopt import ir
 
-#: Operators whose results depend on the shape of their input, and not on its contents.
-_SHAPES = frozenset({"Shape", "Size"})
+#: Operators whose results depend only on the shape of their input.
+_SHAPE_OPERATORS = frozenset({"Shape", "Size"})
 _INTEGERS = frozenset(
     {
         *(ir.DataType.BOOL, ir.DataType.INT8, ir.DataType.INT16, ir.DataType.INT32, ir.DataType.INT64),
@@ -15,11 +15,11 @@ _INTEGERS = frozenset(
 
 
 def branch_inputs(model: ir.Model) -> frozenset[str]:
-    """Names of inputs from whose contents, with nothing but shapes and constants, an If's condition follows.
+    """Names of inputs whose contents determine the condition of an If, given only shapes and constants.
 
-    A specialization for fixed shapes has to fix their contents as well: it would otherwise keep the branch
-    for other contents, whose shapes may contradict the ones that it fixes. Conditions that depend on other
-    data, or on values that a loop carries, name no input.
+    A specialization for fixed shapes must fix the contents of these inputs too. Otherwise it would keep a
+    branch for other contents, whose shapes may contradict the fixed ones. A condition that depends on any
+    other data, or on loop-carried values, contributes no input.
     """
     found: set[str] = set()
     for node in ir.walk_nodes(model.graph):
@@ -29,7 +29,7 @@ def branch_inputs(model: ir.Model) -> frozenset[str]:
 
 
 def _sources(condition: ir.Value, model: ir.Model) -> frozenset[str] | None:
-    """The inputs of ``model`` that ``condition`` is computed from; ``None`` if they do not determine it."""
+    """The inputs of ``model`` that determine ``condition``; ``None`` if it depends on anything else."""
     inputs = {value: value.name for value in model.graph.inputs if value.name}
     found, seen, pending = set[str](), {condition}, [condition]
     while pending:
@@ -42,7 +42,7 @@ def _sources(condition: ir.Value, model: ir.Model) -> frozenset[str] | None:
                 return None
             found.add(inputs[value])
             continue
-        if node.op_type in _SHAPES:
+        if node.op_type in _SHAPE_OPERATORS:
             continue
         if node.domain not in ("", "ai.onnx") or ir.bodies(node):
             return None

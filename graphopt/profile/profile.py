@@ -1,4 +1,4 @@
-"""A profile: what was seen of a model's values in some runs, as a file that people can read."""
+"""Profiles of runs of a model, and their file format (JSON)."""
 
 from __future__ import annotations
 
@@ -13,54 +13,54 @@ from graphopt import ir, publish
 from graphopt.errors import InvalidModel, UsageError, unknown
 from graphopt.ir.json.layout import render
 from graphopt.ir.signature import Signature
-from graphopt.profile.value_profile import Seen, merged
+from graphopt.profile.value_profile import ValueProfile, merged
 
-#: Of the file.
+#: Version of the file format.
 _VERSION = 1
 
 
 @dataclass(frozen=True)
 class Pattern:
-    """Runs whose inputs were of the same types and shapes.
+    """A group of runs whose inputs had the same types and shapes.
 
     Attributes:
-        inputs: what was fed, by input; an input that is missing was not fed.
-        count: how many runs.
+        inputs: profiles by input; inputs that were not fed are missing.
+        count: the number of runs.
     """
 
-    inputs: Mapping[str, Seen]
+    inputs: Mapping[str, ValueProfile]
     count: int = 1
 
     @property
     def key(self) -> tuple[tuple[str, str, tuple[int | str, ...] | None], ...]:
-        """What makes two runs of one pattern."""
+        """The types and shapes that runs of one pattern share."""
         return tuple(sorted((name, seen.type, seen.shape) for name, seen in self.inputs.items()))
 
 
 @dataclass(frozen=True)
 class Profile:
-    """What was seen in some runs of one model.
+    """A profile of one or more runs of one model.
 
     Attributes:
-        model: fingerprint of the model; profiles of other models do not merge.
-        patterns: the runs by types and shapes of inputs, in the order of first appearance.
-        values: what all runs had in common, of inputs and of inner values, by name.
-        requires_grad: of inputs whether a gradient is wanted; unknown where nothing is said.
+        model: fingerprint of the model; profiles of different models can't be merged.
+        patterns: the runs grouped by input types and shapes, in order of first occurrence.
+        values: profiles common to all runs, by name of an input or intermediate value.
+        requires_grad: whether a gradient is wanted, by input; unknown for missing inputs.
     """
 
     model: str
     patterns: tuple[Pattern, ...] = ()
-    values: Mapping[str, Seen] = field(default_factory=dict)
+    values: Mapping[str, ValueProfile] = field(default_factory=dict)
     requires_grad: Mapping[str, bool] = field(default_factory=dict)
 
     @property
     def runs(self) -> int:
-        """How many runs."""
+        """The number of runs."""
         return sum(pattern.count for pattern in self.patterns)
 
     @property
     def shapes(self) -> tuple[dict[str, tuple[int, ...]], ...]:
-        """The shapes of the inputs in each pattern, the most frequent first; without sizes that varied."""
+        """The input shapes of each pattern, most frequent first, without shapes that varied."""
         found = []
         for pattern in sorted(self.patterns, key=lambda pattern: -pattern.count):
             shapes = {name: seen.shape or () for name, seen in pattern.inputs.items()}
@@ -68,25 +68,27 @@ class Profile:
             found.append({name: known for name, known in sizes.items() if len(known) == len(shapes[name])})
         return tuple(found)
 
-    def seen(self, inputs: Mapping[str, Seen], inner: Mapping[str, Seen] | None = None) -> Profile:
-        """This profile after one more run, which fed ``inputs`` and computed ``inner``."""
+    def with_run(
+        self, inputs: Mapping[str, ValueProfile], inner: Mapping[str, ValueProfile] | None = None
+    ) -> Profile:
+        """This profile with one more run, of these inputs and intermediate values."""
         return self.merge(Profile(self.model, (Pattern(dict(inputs)),), {**inputs, **(inner or {})}))
 
     def merge(self, other: Profile) -> Profile:
-        """The runs of both.
+        """A profile of the runs of both.
 
         Raises:
-            UsageError: they are of two models, or one wants a gradient that the other does not.
+            UsageError: the models differ, or ``requires_grad`` differs for an input.
         """
         if other.model != self.model:
-            raise UsageError("the profiles are of two models", hint="make both of the same model")
+            raise UsageError("the profiles are of different models", hint="record both with the same model")
         for name, wanted in other.requires_grad.items():
             if self.requires_grad.get(name, wanted) != wanted:
-                raise UsageError(f"one profile wants a gradient for {name!r}, the other does not")
+                raise UsageError(f"requires_grad differs between the profiles for {name!r}")
         patterns: dict[Any, Pattern] = {}
         for pattern in (*self.patterns, *other.patterns):
             known = patterns.get(pattern.key)
-            patterns[pattern.key] = pattern if known is None else _together(known, pattern)
+            patterns[pattern.key] = pattern if known is None else _merge_pattern(known, pattern)
         values = dict(other.values)
         if self.patterns:
             values = merged(self.values, other.values) if other.patterns else dict(self.values)
@@ -95,7 +97,7 @@ class Profile:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The JSON form."""
         return {
             "graphopt_profile": _VERSION,
             "model": self.model,
@@ -109,20 +111,22 @@ class Profile:
 
     @classmethod
     def from_dict(cls, data: Any) -> Profile:
-        """Read what :meth:`to_dict` made.
+        """Parse the result of :meth:`to_dict`.
 
         Raises:
-            InvalidModel: it is something else.
+            InvalidModel: ``data`` is malformed.
         """
         if not isinstance(data, dict) or "graphopt_profile" not in data:
-            raise InvalidModel("it is no profile", hint="graphopt profile writes one")
+            raise InvalidModel("not a profile", hint="graphopt profile writes one")
         if data["graphopt_profile"] != _VERSION:
-            raise InvalidModel(f"it is a profile of version {data['graphopt_profile']!r}, not {_VERSION}")
+            raise InvalidModel(
+                f"unsupported profile version {data['graphopt_profile']!r}; supported: {_VERSION}"
+            )
         patterns, grads = data.get("patterns", []), data.get("requires_grad", {})
         if not isinstance(data.get("model"), str) or not isinstance(patterns, list):
-            raise InvalidModel("the profile lacks its model or its patterns")
+            raise InvalidModel("malformed profile: model or patterns missing")
         if not isinstance(grads, dict) or not all(type(wanted) is bool for wanted in grads.values()):
-            raise InvalidModel("requires_grad is not true or false for each input")
+            raise InvalidModel("malformed profile: requires_grad must map inputs to booleans")
         return cls(
             data["model"],
             tuple(_pattern(item) for item in patterns),
@@ -131,28 +135,28 @@ class Profile:
         )
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Write it to a file, which is whole at any time.
+        """Write the profile to a file, atomically.
 
         Raises:
-            UsageError: that is not possible.
+            UsageError: the file can't be written.
             ResourceLimit: the disk is full.
         """
         publish.write(Path(path), render(self.to_dict()))
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> Profile:
-        """Read a file.
+        """Read a profile from a file.
 
         Raises:
-            UsageError: it is not there.
-            InvalidModel: it is no profile.
+            UsageError: the file can't be read.
+            InvalidModel: the file is not a profile.
         """
         try:
             data = json.loads(Path(path).read_text(encoding="utf-8"))
         except OSError as error:
             raise UsageError(f"can't read {path}: {error.strerror or error}") from error
         except (ValueError, RecursionError) as error:
-            raise InvalidModel(f"{path}: it is no profile", hint="graphopt profile writes one") from error
+            raise InvalidModel(f"{path}: not a profile", hint="graphopt profile writes one") from error
         try:
             return cls.from_dict(data)
         except InvalidModel as error:
@@ -160,8 +164,8 @@ class Profile:
 
     @classmethod
     def is_at(cls, path: str | os.PathLike[str]) -> bool:
-        """Whether the file is a profile, by how it begins."""
-        if not Path(path).is_file():  # to open a pipe would wait for a writer
+        """Whether the file starts like a profile."""
+        if not Path(path).is_file():  # opening a pipe would block
             return False
         try:
             with open(path, "rb") as file:
@@ -171,15 +175,15 @@ class Profile:
 
     @classmethod
     def merge_all(cls, profiles: Iterable[Profile]) -> Profile:
-        """All runs of ``profiles``, of which there is at least one."""
+        """A profile of the runs of all ``profiles``; there must be at least one."""
         first, *rest = profiles
         for profile in rest:
             first = first.merge(profile)
         return first
 
 
-def _together(one: Pattern, other: Pattern) -> Pattern:
-    """Two sets of runs of one pattern: only contents can differ."""
+def _merge_pattern(one: Pattern, other: Pattern) -> Pattern:
+    """Merge two groups of runs with the same key, whose inputs differ in contents only."""
     inputs = {
         name: seen if seen.ints == other.inputs[name].ints else replace(seen, ints=None)
         for name, seen in one.inputs.items()
@@ -187,37 +191,39 @@ def _together(one: Pattern, other: Pattern) -> Pattern:
     return Pattern(inputs, one.count + other.count)
 
 
-def _dicts(values: Mapping[str, Seen]) -> dict[str, Any]:
+def _dicts(values: Mapping[str, ValueProfile]) -> dict[str, Any]:
     return {name: seen.to_dict() for name, seen in values.items()}
 
 
-def _all_seen(data: Any) -> dict[str, Seen]:
+def _all_seen(data: Any) -> dict[str, ValueProfile]:
     if not isinstance(data, dict):
-        raise InvalidModel(f"{data!r} does not tell of values by name")
-    return {name: Seen.from_dict(item) for name, item in data.items()}
+        raise InvalidModel(f"malformed value profiles, not a mapping by name: {data!r}")
+    return {name: ValueProfile.from_dict(item) for name, item in data.items()}
 
 
 def _pattern(data: Any) -> Pattern:
     if not isinstance(data, dict) or type(data.get("count")) is not int or data["count"] < 1:
-        raise InvalidModel("a pattern has no count")
+        raise InvalidModel("malformed pattern: no positive count")
     return Pattern(_all_seen(data.get("inputs")), data["count"])
 
 
 def check_profile(profile: Profile, model: ir.Model) -> None:
-    """Check that ``profile`` is of ``model`` and tells of its inputs as declared; people may have written it.
+    """Check that ``profile``, which may be hand-written, is of ``model`` and fits its declared inputs.
 
     Raises:
-        UsageError: it is of another model, names an input that there is not, or tells another type, number of
-            dims or size.
+        UsageError: the profile is of another model, names an unknown input, or contradicts a declared type,
+            rank or size.
     """
     if profile.model != ir.fingerprint(model, names=True):
-        raise UsageError("the profile is of another model", hint="graphopt profile makes one of this model")
+        raise UsageError("the profile is of another model", hint="graphopt profile records one of this model")
     ports = {port.name: port for port in Signature.of(model).inputs}
     for pattern in profile.patterns:
         for name, seen in pattern.inputs.items():
             port = ports.get(name)
             if port is None:
                 raise unknown("input", name, ports)
-            fits = seen.shape is None or port.dims == () or port.takes(seen.shape)  # scalars may be anything
+            fits = (
+                seen.shape is None or port.dims == () or port.takes(seen.shape)
+            )  # a scalar declaration accepts any shape
             if seen.type != port.type or not fits:
-                raise UsageError(f"the profile says that input {name!r} is {seen}, the model says {port}")
+                raise UsageError(f"input {name!r} is {seen} in the profile, but the model declares {port}")

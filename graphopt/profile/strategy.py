@@ -1,6 +1,6 @@
-"""How closely a specialization keeps to what was seen, one after the other.
+"""Fusion strategies: how many specializations are made, and of which kind each is.
 
-The seed is ``FusionStrategy`` of PyTorch's profiling executor.
+Modelled on ``FusionStrategy`` of PyTorch's profiling executor.
 """
 
 from __future__ import annotations
@@ -12,51 +12,54 @@ from graphopt.errors import UsageError
 from graphopt.util.coerce import parse_natural
 
 
-class Behaviour(Enum):
-    """What a specialization assumes of sizes."""
+class SpecializationKind(Enum):
+    """How a specialization treats the sizes of dims."""
 
-    #: All are as they were.
+    #: All sizes are fixed to the profiled ones.
     STATIC = "static"
-    #: Those that varied are symbols, and equal ones share a symbol.
+    #: Sizes that varied become symbols; equal sizes share a symbol.
     DYNAMIC = "dynamic"
 
 
 @dataclass(frozen=True)
 class FusionStrategy:
-    """How many specializations are made, and how closely each keeps to what was seen.
+    """The number and the kinds of the specializations to make, in order.
 
     Attributes:
-        steps: behaviours, each with the number of specializations that follow it.
+        steps: pairs of a kind and a number of specializations.
     """
 
-    steps: tuple[tuple[Behaviour, int], ...] = ((Behaviour.STATIC, 2), (Behaviour.DYNAMIC, 10))
+    steps: tuple[tuple[SpecializationKind, int], ...] = (
+        (SpecializationKind.STATIC, 2),
+        (SpecializationKind.DYNAMIC, 10),
+    )
 
     @property
     def depth(self) -> int:
-        """How many specializations are made before all runs take the general model."""
+        """The total number of specializations."""
         return sum(count for _, count in self.steps)
 
-    def behaviour(self, remaining: int) -> Behaviour:
-        """What the next specialization assumes, with ``remaining`` of them left, this one included.
+    def kind(self, remaining: int) -> SpecializationKind:
+        """The kind of the next specialization, with ``remaining`` of them left, this one included.
 
-        More than :attr:`depth` can only be left if the strategy was changed meanwhile; it is static then.
+        ``remaining`` exceeds :attr:`depth` only if the strategy was changed since; the kind is then static.
         """
         left = 0
-        for behaviour, count in reversed(self.steps):
+        for kind, count in reversed(self.steps):
             left += count
             if remaining <= left:
-                return behaviour
-        return Behaviour.STATIC
+                return kind
+        return SpecializationKind.STATIC
 
     def __str__(self) -> str:
-        return ",".join(f"{behaviour.value}:{count}" for behaviour, count in self.steps) or "none"
+        return ",".join(f"{kind.value}:{count}" for kind, count in self.steps) or "none"
 
     @classmethod
     def parse(cls, text: str) -> FusionStrategy:
-        """Read ``static:2,dynamic:10``, or ``none``.
+        """Parse ``static:2,dynamic:10``, or ``none``.
 
         Raises:
-            UsageError: it is not of that form.
+            UsageError: the syntax is invalid.
         """
         if text.strip().lower() == "none":
             return cls(())
@@ -64,10 +67,10 @@ class FusionStrategy:
         for part in map(str.strip, text.split(",")):
             word, _, count = part.partition(":")
             try:
-                steps.append((Behaviour(word.strip().lower()), parse_natural(count)))
+                steps.append((SpecializationKind(word.strip().lower()), parse_natural(count)))
             except ValueError as error:
                 raise UsageError(
-                    f"can't read the fusion strategy {text!r}",
-                    hint="write it like static:2,dynamic:10, or none",
+                    f"invalid fusion strategy {text!r}",
+                    hint="examples: static:2,dynamic:10, or none",
                 ) from error
         return cls(tuple(steps))

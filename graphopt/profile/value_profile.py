@@ -1,4 +1,4 @@
-"""What was seen of one value, in a run or in several."""
+"""Profiles of single values: type, shape and contents, as observed in one or more runs."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from graphopt.errors import InvalidModel
 from graphopt.ir.signature import Port, notation
 from graphopt.util.element_types import numpy_type
 
-#: Contents are kept of tensors with no more elements than this.
+#: Maximum number of elements of a tensor whose contents are recorded.
 _MOST_INTS = 16
-#: A size, or the symbol of a dim that varied: equal symbols were of equal size in every run.
+#: A size, or the symbol of a dim that varied: dims with equal symbols had equal sizes in every run.
 Dim = int | str
-#: The size of a dim of which nothing is told: not even that it equals another that is written so.
+#: An unconstrained dim. Two such dims need not be equal.
 ANY = "?"
 #: Kinds of numpy types that hold strings.
 STRINGS = "OSU"
 
 
 @dataclass(frozen=True)
-class Seen:
-    """What was seen of one value, or what is assumed of it.
+class ValueProfile:
+    """The observed, or assumed, type, shape and contents of one value.
 
     Attributes:
-        type: as onnxruntime writes it, such as ``tensor(float)``.
-        shape: sizes, and symbols where they varied (:data:`graphopt.ir.ANONYMOUS_DIMS` stand for any
-            size, each time); ``None`` if the rank varied, or it is no tensor.
-        ints: the contents, flat, of a small tensor of integers or booleans that were the same in every run;
-            all sizes are known then.
-        always: whether it was there in every run.
+        type: in onnxruntime's notation, such as ``tensor(float)``; empty if it varied.
+        shape: sizes, and symbols for sizes that varied (:data:`graphopt.ir.ANONYMOUS_DIMS` stand for any
+            size, independently); ``None`` if the rank varied, or the value is not a tensor.
+        ints: the flattened contents of a small tensor of integers or booleans, if they were equal in every
+            run; requires a static shape.
+        always: whether the value was present in every run.
 
     Raises:
-        InvalidModel: ``shape`` holds another number of elements than ``ints``.
+        InvalidModel: the numbers of elements of ``shape`` and ``ints`` differ.
     """
 
     type: str
@@ -52,7 +52,7 @@ class Seen:
 
     @property
     def is_static(self) -> bool:
-        """Whether all sizes are known."""
+        """Whether the shape is known and has no symbols."""
         return self.shape is not None and all(isinstance(dim, int) for dim in self.shape)
 
     def __str__(self) -> str:
@@ -60,7 +60,7 @@ class Seen:
         return f"{notation(self.type, self.shape)}{ints}" + ("" if self.always else ", or absent")
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; what says nothing is left out."""
+        """The JSON form, without default values."""
         found: dict[str, Any] = {"type": self.type}
         if self.shape is not None:
             found["shape"] = list(self.shape)
@@ -71,21 +71,21 @@ class Seen:
         return found
 
     @classmethod
-    def from_dict(cls, data: Any) -> Seen:
-        """Read what :meth:`to_dict` made.
+    def from_dict(cls, data: Any) -> ValueProfile:
+        """Parse the result of :meth:`to_dict`.
 
         Raises:
-            InvalidModel: it is something else.
+            InvalidModel: ``data`` is malformed.
         """
         if not isinstance(data, dict) or not isinstance(data.get("type"), str):
-            raise InvalidModel("what was seen of a value has no type")
+            raise InvalidModel("malformed value profile: no type")
         shape, ints, always = data.get("shape"), data.get("ints"), data.get("always", True)
         if shape is not None and not (isinstance(shape, list) and all(map(_is_dim, shape))):
-            raise InvalidModel(f"{shape!r} is no shape")
+            raise InvalidModel(f"malformed shape: {shape!r}")
         if ints is not None and not (isinstance(ints, list) and all(type(item) is int for item in ints)):
-            raise InvalidModel(f"{ints!r} are no integers")
+            raise InvalidModel(f"malformed contents, not integers: {ints!r}")
         if type(always) is not bool:
-            raise InvalidModel(f"{always!r} is neither true nor false")
+            raise InvalidModel(f"malformed always, not a boolean: {always!r}")
         if ints is not None and not _are_of(ints, data["type"]):
             raise InvalidModel(f"{ints!r} can't be the contents of {data['type']}")
         return cls(
@@ -97,10 +97,7 @@ class Seen:
 
 
 def contents_of(value: Any) -> tuple[int, ...] | None:
-    """The contents of a small tensor of integers or booleans, flat; ``None`` for other things.
-
-    They are few, and each fits into 64 bits with a sign.
-    """
+    """The flattened contents of a small tensor of integers or booleans that fit into int64; else ``None``."""
     if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind not in "iub":
         return None
     if not 0 < value.size <= _MOST_INTS:
@@ -110,19 +107,19 @@ def contents_of(value: Any) -> tuple[int, ...] | None:
 
 
 def _are_elements(ints: tuple[int, ...], shape: tuple[Dim, ...] | None) -> bool:
-    """Whether a tensor of ``shape`` has as many elements as ``ints``."""
+    """Whether ``shape`` is static and has as many elements as ``ints``."""
     sizes = [dim for dim in shape or () if isinstance(dim, int)]
     return shape is not None and len(sizes) == len(shape) and len(ints) == prod(sizes)
 
 
 def _are_of(ints: list[int], type_: str) -> bool:
-    """Whether elements of ``type_`` can be ``ints``, each of which fits into 64 bits with a sign."""
+    """Whether ``type_`` is a type of integers or booleans, and all ``ints`` fit into int64."""
     whole = re.fullmatch(r"tensor\((u?int\d+|bool)\)", type_) is not None
     return whole and all(-(2**63) <= item < 2**63 for item in ints)
 
 
 def is_symbol(dim: object) -> TypeGuard[str]:
-    """Whether ``dim`` stands for one size, wherever it is written."""
+    """Whether ``dim`` is a named symbol: all its occurrences stand for one size."""
     return isinstance(dim, str) and dim not in ir.ANONYMOUS_DIMS
 
 
@@ -130,11 +127,11 @@ def _is_dim(dim: Any) -> bool:
     return (type(dim) is int and dim >= 0) or (isinstance(dim, str) and dim != "")
 
 
-def merged(one: Mapping[str, Seen], other: Mapping[str, Seen]) -> dict[str, Seen]:
-    """What both runs, or sets of runs, have in common, value by value.
+def merged(one: Mapping[str, ValueProfile], other: Mapping[str, ValueProfile]) -> dict[str, ValueProfile]:
+    """The profiles common to two sets of runs, by value.
 
-    Dims that differ become symbols, and those that were equal to each other on both sides share one.
-    The seed's ``ProfilingRecord::mergeSymbolicShapes`` does the same.
+    Dims that differ become symbols; dims that are equal to each other on both sides share one, as in
+    PyTorch's ``ProfilingRecord::mergeSymbolicShapes``.
     """
     symbols: dict[tuple[Dim, Dim], str] = {}
 
@@ -145,7 +142,7 @@ def merged(one: Mapping[str, Seen], other: Mapping[str, Seen]) -> dict[str, Seen
             return ANY
         return symbols.setdefault((a, b), f"d{len(symbols)}")
 
-    found: dict[str, Seen] = {}
+    found: dict[str, ValueProfile] = {}
     for name in dict.fromkeys([*one, *other]):
         a, b = one.get(name), other.get(name)
         if a is None or b is None:
@@ -157,7 +154,7 @@ def merged(one: Mapping[str, Seen], other: Mapping[str, Seen]) -> dict[str, Seen
         shape = None
         if a.shape is not None and b.shape is not None and len(a.shape) == len(b.shape):
             shape = tuple(both(x, y) for x, y in zip(a.shape, b.shape, strict=True))
-        found[name] = Seen(
+        found[name] = ValueProfile(
             a.type if a.type == b.type else "",
             shape,
             a.ints if a.ints == b.ints and a.shape == b.shape else None,
@@ -168,13 +165,13 @@ def merged(one: Mapping[str, Seen], other: Mapping[str, Seen]) -> dict[str, Seen
 
 def observe(
     types: Mapping[str, str], values: Mapping[str, Any], *, contents: Container[str] | None = None
-) -> dict[str, Seen]:
-    """What is seen of those ``values`` that are there, in the order of ``types``.
+) -> dict[str, ValueProfile]:
+    """Profiles of the ``values`` that are present, in the order of ``types``.
 
     Args:
-        types: by name, as onnxruntime writes them.
-        values: arrays by name; others, too.
-        contents: the names of those whose contents count; by default all.
+        types: types by name, in onnxruntime's notation.
+        values: arrays, sequences or maps by name.
+        contents: names of the values whose contents are recorded; by default all.
     """
     found = {}
     for name, type_ in types.items():
@@ -183,14 +180,14 @@ def observe(
             continue
         shape = _shape(type_, value)
         counts = shape is not None and (contents is None or name in contents)
-        found[name] = Seen(type_, shape, contents_of(value) if counts else None)
+        found[name] = ValueProfile(type_, shape, contents_of(value) if counts else None)
     return found
 
 
 def unfit(port: Port, value: Any) -> str | None:
-    """Why nothing can be specialized for an input like that; ``None`` if something can.
+    """The reason why no specialization can be made for this input, or ``None``.
 
-    It would not get through guards, or onnxruntime does not take it.
+    Guards would reject the input, or onnxruntime would.
     """
     if value is None:
         return f"{port.name!r} is not fed" if port.role == "required" and port.kind == "tensor" else None
@@ -198,24 +195,24 @@ def unfit(port: Port, value: Any) -> str | None:
         return None
     shape = _shape(port.type, value)
     if shape is None:
-        return f"{port.name!r} is no array"
-    if not is_of(value.dtype, port.type):
+        return f"{port.name!r} is not an array"
+    if not has_type(value.dtype, port.type):
         return f"{port.name!r} holds {value.dtype}, not {port.element}"
     if 0 in shape:
         return f"{port.name!r} is empty"
-    return None if port.takes(shape) else f"{port.name!r} is not of the declared shape"
+    return None if port.takes(shape) else f"{port.name!r} does not have the declared shape"
 
 
 def _shape(type_: str, value: Any) -> tuple[int, ...] | None:
-    """The sizes of a tensor; ``None`` for a sequence, a map or an optional."""
+    """The sizes of a tensor; ``None`` for other kinds of values."""
     shape = getattr(value, "shape", None)
-    if not type_.startswith("tensor(") or not isinstance(shape, tuple):  # a method, as onnxruntime's own
+    if not type_.startswith("tensor(") or not isinstance(shape, tuple):  # of an OrtValue, it is a method
         return None
     return tuple(map(int, shape))
 
 
-def is_of(dtype: Any, text: str) -> bool:
-    """Whether arrays of ``dtype``, which may be another library's, are of type ``text``."""
+def has_type(dtype: Any, text: str) -> bool:
+    """Whether ``dtype``, which may be of another array library, matches the onnxruntime type ``text``."""
     wanted = numpy_type(text)
     return (
         wanted is None

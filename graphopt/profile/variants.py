@@ -1,4 +1,4 @@
-"""Which specializations a profile calls for, under a fusion strategy."""
+"""Derive the variants to make from a profile and a fusion strategy."""
 
 from __future__ import annotations
 
@@ -8,23 +8,23 @@ from dataclasses import dataclass, replace
 from graphopt import ir
 from graphopt.profile.assumptions import Guard
 from graphopt.profile.profile import Pattern, Profile
-from graphopt.profile.strategy import Behaviour, FusionStrategy
-from graphopt.profile.value_profile import ANY, Dim, Seen
+from graphopt.profile.strategy import FusionStrategy, SpecializationKind
+from graphopt.profile.value_profile import ANY, Dim, ValueProfile
 
 
 @dataclass(frozen=True)
 class Variant:
-    """A specialization that is called for.
+    """A specialization to make.
 
     Attributes:
         name: such as ``static-1``.
-        behaviour: how closely it keeps to what was seen.
-        guard: what it assumes.
-        runs: how many runs of the profile it serves that none before it does.
+        kind: how it treats the sizes of dims.
+        guard: its assumptions.
+        runs: the number of profiled runs that satisfy its guard and no earlier one.
     """
 
     name: str
-    behaviour: Behaviour
+    kind: SpecializationKind
     guard: Guard
     runs: int
 
@@ -34,80 +34,79 @@ def variants_of(
     strategy: FusionStrategy | None = None,
     *,
     most: int | None = None,
-    limits: Mapping[Behaviour, int] | None = None,
+    limits: Mapping[SpecializationKind, int] | None = None,
     optional: Iterable[str] = (),
     pinned: Collection[str] = (),
 ) -> list[Variant]:
-    """The specializations for the runs of ``profile``, the most frequent patterns first.
+    """The variants for the runs of ``profile``, most frequent patterns first.
 
-    They are what the profiling executor would make if the patterns came in this order: each that no
-    guard before lets through is specialized for, in the way of the next step of ``strategy``. Other than
-    there, what all runs had in common is known, so that a dim that never varied stays a size in dynamic
-    specializations too.
+    The result is as if the executor met the patterns in this order: each pattern that no earlier guard
+    admits gets a variant of the kind of the next step of ``strategy``. In contrast to the executor, all runs
+    are known in advance, so a dim that never varied keeps its size in dynamic variants too.
 
     Args:
-        most: make no more than that.
-        limits: make no more than that of a behaviour; what would come next is passed over.
-        optional: inputs with a default, of which it is assumed that they are not fed where they were not.
-        pinned: inputs whose contents static specializations fix even if they were fed only once.
+        most: the maximum number of variants.
+        limits: the maximum number of variants by kind; steps beyond it are skipped.
+        optional: inputs with a default; a guard assumes their absence where they were not fed.
+        pinned: inputs whose contents static variants fix even if they were fed in a single run.
     """
     strategy = strategy or FusionStrategy()
     waiting = sorted(
         (pattern for pattern in profile.patterns if _has_elements(pattern)), key=lambda p: -p.count
     )
     found: list[Variant] = []
-    made: dict[Behaviour, int] = {}
+    made: dict[SpecializationKind, int] = {}
     remaining = strategy.depth
     while waiting and remaining > 0 and (most is None or len(found) < most):
-        behaviour = strategy.behaviour(remaining)
+        kind = strategy.kind(remaining)
         remaining -= 1
-        if limits is not None and behaviour in limits and made.get(behaviour, 0) >= limits[behaviour]:
+        if limits is not None and kind in limits and made.get(kind, 0) >= limits[kind]:
             continue
         first = waiting[0]
-        like_first = [first] if behaviour is Behaviour.STATIC else _alike(first, waiting)
+        like_first = [first] if kind is SpecializationKind.STATIC else _alike(first, waiting)
         guard = guard_for(
             like_first,
-            behaviour,
+            kind,
             profile,
             steady=_steady(_alike(first, profile.patterns)),
             absent=tuple(name for name in optional if name not in first.inputs),
             pinned=pinned,
         )
-        if not guard.admits(first.inputs):  # somebody wrote other contents into the profile
+        if not guard.admits(first.inputs):  # the profile was edited, and its contents are inconsistent
             guard = guard.without_contents()
         served = [pattern for pattern in waiting if guard.admits(pattern.inputs)]
         waiting = [pattern for pattern in waiting if not guard.admits(pattern.inputs)]
-        made[behaviour] = made.get(behaviour, 0) + 1
-        name = f"{behaviour.value}-{made[behaviour]}"
-        found.append(Variant(name, behaviour, guard, sum(pattern.count for pattern in served)))
+        made[kind] = made.get(kind, 0) + 1
+        name = f"{kind.value}-{made[kind]}"
+        found.append(Variant(name, kind, guard, sum(pattern.count for pattern in served)))
     return found
 
 
 def _has_elements(pattern: Pattern) -> bool:
-    """Whether no dim is 0: such runs compute nothing, and are not worth a specialization."""
+    """Whether no dim is 0; empty inputs are not worth a specialization."""
     return not any(dim == 0 for seen in pattern.inputs.values() for dim in seen.shape or ())
 
 
 def guard_for(
     patterns: Sequence[Pattern],
-    behaviour: Behaviour,
+    kind: SpecializationKind,
     profile: Profile,
     *,
     steady: Collection[tuple[str, int]] | None = None,
     absent: tuple[str, ...] = (),
     pinned: Collection[str] = (),
 ) -> Guard:
-    """What one specialization for the runs of ``patterns`` assumes.
+    """The guard of one specialization for the runs of ``patterns``.
 
-    A dim that varied among them is a symbol in any case. Where the behaviour is dynamic, so is every other
-    dim that is not steady. Dims that are equal in each pattern share a symbol. Contents are assumed where
-    no size varies, and they were fed more than once and never otherwise.
+    Dims that varied among the patterns become symbols; with a dynamic kind, so do all dims that are not
+    ``steady``. Dims that are equal in each pattern share a symbol. Contents are fixed if the shape is static
+    and the same contents were fed in at least two runs, and no others.
 
     Args:
-        profile: all that was seen.
+        profile: the profile of all runs.
         steady: dims, by input and axis, that keep their size in any case; by default those of size 1.
         absent: inputs with a default that are not fed.
-        pinned: inputs whose contents a static specialization fixes even if they were fed only once.
+        pinned: inputs whose contents a static specialization fixes even if they were fed in a single run.
     """
     symbols: dict[tuple[Dim, ...], str] = {}
 
@@ -116,50 +115,50 @@ def guard_for(
         if any(size in ir.ANONYMOUS_DIMS for size in sizes):
             return ANY
         keeps = sizes[0] == 1 if steady is None else (name, axis) in steady
-        if len(set(sizes)) == 1 and (keeps or behaviour is Behaviour.STATIC):
+        if len(set(sizes)) == 1 and (keeps or kind is SpecializationKind.STATIC):
             return sizes[0]
         return symbols.setdefault(sizes, f"s{len(symbols)}")
 
     inputs = {}
     for name in dict.fromkeys(name for pattern in patterns for name in pattern.inputs):
-        told = [pattern.inputs[name] for pattern in patterns if name in pattern.inputs]
-        always = len(told) == len(patterns)
-        ranks = {None if seen.shape is None else len(seen.shape) for seen in told}
+        observed = [pattern.inputs[name] for pattern in patterns if name in pattern.inputs]
+        always = len(observed) == len(patterns)
+        ranks = {None if seen.shape is None else len(seen.shape) for seen in observed}
         rank = ranks.pop() if always and len(ranks) == 1 else None
-        types = {seen.type for seen in told}
-        seen = Seen(
+        types = {seen.type for seen in observed}
+        seen = ValueProfile(
             types.pop() if len(types) == 1 else "",
             None if rank is None else tuple(general(name, axis) for axis in range(rank)),
             always=always,
         )
-        fewest = 1 if name in pinned and behaviour is Behaviour.STATIC else 2
-        inputs[name] = replace(seen, ints=_contents(name, seen, patterns, behaviour, profile, fewest))
+        fewest = 1 if name in pinned and kind is SpecializationKind.STATIC else 2
+        inputs[name] = replace(seen, ints=_contents(name, seen, patterns, kind, profile, fewest))
     return Guard(inputs, absent)
 
 
 def _contents(
     name: str,
-    seen: Seen,
+    seen: ValueProfile,
     patterns: Sequence[Pattern],
-    behaviour: Behaviour,
+    kind: SpecializationKind,
     profile: Profile,
     fewest: int,
 ) -> tuple[int, ...] | None:
-    """Contents of an input that were fed in at least ``fewest`` runs, and never otherwise."""
+    """The contents of an input if it was fed in at least ``fewest`` runs, always with the same ones."""
     common = profile.values.get(name)
     if not seen.is_static:
         return None
     never_otherwise = common is not None and common.ints is not None and common.shape == seen.shape
     if common is not None and never_otherwise and _feeds(profile.patterns, name) >= fewest:
         return common.ints
-    if behaviour is Behaviour.DYNAMIC or _feeds(patterns, name) < fewest:
+    if kind is SpecializationKind.DYNAMIC or _feeds(patterns, name) < fewest:
         return None
     contents = {pattern.inputs[name].ints for pattern in patterns}
     return contents.pop() if len(contents) == 1 else None
 
 
 def _feeds(patterns: Iterable[Pattern], name: str) -> int:
-    """How many runs fed an input."""
+    """The number of runs that fed an input."""
     return sum(pattern.count for pattern in patterns if name in pattern.inputs)
 
 
@@ -168,7 +167,7 @@ def _sizes(patterns: Iterable[Pattern], name: str, axis: int) -> tuple[Dim, ...]
 
 
 def _steady(alike: Sequence[Pattern]) -> frozenset[tuple[str, int]]:
-    """The dims that never varied; of a single pattern those of size 1, since the others may yet vary."""
+    """The dims that never varied; of a single pattern only those of size 1, as others may vary later."""
     places = [(name, axis) for name, seen in alike[0].inputs.items() for axis in range(len(seen.shape or ()))]
     sizes = {place: set(_sizes(alike, *place)) for place in places}
     return frozenset(
@@ -177,7 +176,7 @@ def _steady(alike: Sequence[Pattern]) -> frozenset[tuple[str, int]]:
 
 
 def _alike(pattern: Pattern, patterns: Iterable[Pattern]) -> list[Pattern]:
-    """Those of ``patterns`` that differ from ``pattern`` in nothing but sizes and contents."""
+    """The ``patterns`` that differ from ``pattern`` in sizes and contents only."""
     return [other for other in patterns if _ranks(other) == _ranks(pattern)]
 
 
@@ -188,9 +187,6 @@ def _ranks(pattern: Pattern) -> tuple[tuple[str, str, int | None], ...]:
     )
 
 
-def assumed(profile: Profile, behaviour: Behaviour, pinned: Collection[str] = ()) -> Guard:
-    """The guard of one specialization for all runs of ``profile``, merged as the seed does.
-
-    ``pinned`` is that of :func:`guard_for`.
-    """
-    return guard_for(profile.patterns, behaviour, profile, pinned=pinned)
+def guard_for_all(profile: Profile, kind: SpecializationKind, pinned: Collection[str] = ()) -> Guard:
+    """The guard of one specialization for all runs of ``profile``; ``pinned`` as in :func:`guard_for`."""
+    return guard_for(profile.patterns, kind, profile, pinned=pinned)

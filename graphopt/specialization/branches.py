@@ -34,7 +34,7 @@ class Branch:
 
 
 @dataclass(frozen=True)
-class WrittenVariant:
+class VariantRecord:
     """A variant, as it was written.
 
     Attributes:
@@ -51,7 +51,7 @@ class WrittenVariant:
     nodes: int
     file: str | None = None
 
-    def in_file(self, file: str) -> WrittenVariant:
+    def in_file(self, file: str) -> VariantRecord:
         """The same, which lies in ``file``."""
         return replace(self, file=file)
 
@@ -61,7 +61,7 @@ class WrittenVariant:
         return found if self.file is None else {**found, "file": self.file}
 
     @classmethod
-    def from_dict(cls, data: Any) -> WrittenVariant:
+    def from_dict(cls, data: Any) -> VariantRecord:
         """Read what :meth:`to_dict` made.
 
         Raises:
@@ -75,16 +75,16 @@ class WrittenVariant:
         return cls(data["name"], Guard.from_dict(data.get("guard")), runs, nodes, file)
 
 
-def write_variants(model: ir.Model, variants: list[WrittenVariant]) -> None:
+def record_variants(model: ir.Model, variants: list[VariantRecord]) -> None:
     """Note in the metadata of ``model`` which variants it has."""
     model.metadata_props[KEY] = json.dumps([variant.to_dict() for variant in variants], ensure_ascii=False)
 
 
-def written_variants(model: ir.Model) -> list[WrittenVariant]:
+def read_variants(model: ir.Model) -> list[VariantRecord]:
     """The variants that the metadata of ``model`` tells of; none if it is not understood."""
     try:
         data = json.loads(model.metadata_props.get(KEY, "[]"))
-        return [WrittenVariant.from_dict(item) for item in data] if isinstance(data, list) else []
+        return [VariantRecord.from_dict(item) for item in data] if isinstance(data, list) else []
     except (
         ValueError,
         RecursionError,

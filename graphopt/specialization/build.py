@@ -11,10 +11,10 @@ from graphopt.instrument.report import Report
 from graphopt.instrument.variants import VariantReport
 from graphopt.ir.signature import Signature
 from graphopt.profile import FusionStrategy, Guard, Profile, branch_inputs, check_profile, variants_of
-from graphopt.specialization.branches import Branch, WrittenVariant
+from graphopt.specialization.branches import Branch, VariantRecord
 from graphopt.specialization.profitability import Policy
-from graphopt.specialization.shared_initializers import share_weights
-from graphopt.specialization.specialize_inputs import narrowed
+from graphopt.specialization.shared_initializers import share_initializers
+from graphopt.specialization.specialize_inputs import specialize_inputs
 
 #: Passes that a variant runs first: what is known of its inputs opens functions and loops.
 FIRST = ("inline-functions", "unroll-loops")
@@ -58,7 +58,7 @@ class Specialized:
 
     general: ir.Model = field(repr=False)
     branches: list[Branch] = field(repr=False)
-    plan: list[WrittenVariant]
+    plan: list[VariantRecord]
     report: Report
     original: str
     model: ir.Model | None = field(default=None, repr=False)
@@ -97,7 +97,7 @@ def build(
     before = ir.count_all_nodes(general)
     for variant in variants:
         try:
-            model, told = optimize(narrowed(original, variant.guard), FIRST, variant.guard)
+            model, told = optimize(specialize_inputs(original, variant.guard), FIRST, variant.guard)
         except GraphoptError as failure:
             if strict:
                 raise
@@ -110,7 +110,7 @@ def build(
         if reason is None:
             pins = frozenset(variant.guard.inputs) if how.pins else frozenset()
             branches.append(Branch(variant.name, variant.guard, model, pins))
-            plan.append(WrittenVariant(variant.name, variant.guard, variant.runs, nodes))
+            plan.append(VariantRecord(variant.name, variant.guard, variant.runs, nodes))
     report.profiled_runs = how.profile.runs
-    share_weights([general, *(branch.model for branch in branches)])
+    share_initializers([general, *(branch.model for branch in branches)])
     return Specialized(general, branches, plan, report, how.profile.model)

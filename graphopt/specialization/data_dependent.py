@@ -9,13 +9,13 @@ from graphopt.analysis.symbolic import Dim, symbols
 from graphopt.context import Facts
 
 
-def unforeseen(
+def data_dependent_values(
     model: ir.Model, facts: Facts, *, bodies: bool = False
 ) -> Iterator[tuple[ir.Value, ir.TensorType]]:
     """Tensors of the main graph whose rank is unknown, or that have a size which nothing tells, in order.
 
     What tells a size are the dims of inputs, and those of values before: of a NonZero and all that gathers
-    by the indices that it finds, only the NonZero is unforeseen.
+    by the indices that it finds, only the NonZero is data_dependent_values.
 
     Args:
         bodies: also those of bodies, graph by graph; what loops carry, too.

@@ -20,7 +20,7 @@ Dispatch = Callable[[Mapping[str, Any]], int]
 def compile_guards(guards: Sequence[Guard]) -> Dispatch:
     """Make the function that chooses between ``guards``.
 
-    >>> one, any_number = (Guard({"x": Seen("tensor(float)", shape)}) for shape in ((1, 8), ("n", 8)))
+    >>> one, any_number = (Guard({"x": ValueProfile("tensor(float)", shape)}) for shape in ((1, 8), ("n", 8)))
     >>> compile_guards([one, any_number])({"x": np.zeros((3, 8), np.float32)})
     1
     """

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from graphopt import ir
 
 
-def skeleton(
+def empty_like(
     general: ir.Model, inputs: Sequence[ir.Value] | None = None, outputs: Sequence[ir.Value] | None = None
 ) -> ir.Model:
     """A model called like ``general`` that computes nothing yet.

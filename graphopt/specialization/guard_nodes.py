@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from graphopt import ir
-from graphopt.profile import Guard, Seen
+from graphopt.profile import Guard, ValueProfile
 from graphopt.profile.value_profile import is_symbol
 
 #: A position in what is checked of an input.
@@ -161,14 +161,14 @@ class GuardNodes:
             return None
         return [dim if isinstance(dim, int) else None for dim in value.shape]
 
-    def _open_axes(self, name: str, seen: Seen) -> Iterator[int]:
+    def _open_axes(self, name: str, seen: ValueProfile) -> Iterator[int]:
         """The dims of a value that are not known."""
         known = self._known(name)
         for axis in range(len(seen.shape or ())):
             if known is None or known[axis] is None:
                 yield axis
 
-    def _is_open(self, name: str, seen: Seen) -> bool:
+    def _is_open(self, name: str, seen: ValueProfile) -> bool:
         """Whether the shape of a value has to be looked at."""
         known = self._known(name)
         return seen.shape is not None and (known is None or None in known)

@@ -17,7 +17,7 @@ from graphopt.ort.artifact import Artifact
 from graphopt.ort.devices import Device
 from graphopt.process.child import Child
 from graphopt.profile import Guard
-from graphopt.specialization.branches import WrittenVariant
+from graphopt.specialization.branches import VariantRecord
 from graphopt.specialization.bundle.load import Bundle
 from graphopt.specialization.bundle.plan import GENERAL_NAME
 from graphopt.timing.footprint import measure
@@ -71,7 +71,7 @@ def of_bundle(bundle: Bundle) -> list[Item]:
     return _items(list(bundle.plan.variants), nodes, weights)
 
 
-def of_model(model: ir.Model, plan: list[WrittenVariant]) -> list[Item]:
+def of_model(model: ir.Model, plan: list[VariantRecord]) -> list[Item]:
     """The variants that are branches of ``model``, in order, and the general one."""
     graphs: dict[str, ir.Graph] = {}
     place = model.graph
@@ -135,7 +135,7 @@ def _weights(values: Iterable[ir.Value]) -> dict[tuple[object, ...], int]:
 
 
 def _items(
-    plan: list[WrittenVariant], nodes: Mapping[str, int], weights: Mapping[str, dict[tuple[object, ...], int]]
+    plan: list[VariantRecord], nodes: Mapping[str, int], weights: Mapping[str, dict[tuple[object, ...], int]]
 ) -> list[Item]:
     users = Counter(key for found in weights.values() for key in found)
     told = {planned.name: planned for planned in plan}

@@ -9,9 +9,9 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.control_flow.loops import loop_form, trips_of
 from graphopt.driver import context_for
-from graphopt.profile import Behaviour, Guard, Variant
+from graphopt.profile import Guard, SpecializationKind, Variant
 from graphopt.specialization.guard_nodes import GuardNodes
-from graphopt.specialization.specialize_inputs import narrowed
+from graphopt.specialization.specialize_inputs import specialize_inputs
 
 #: Nodes that take as long as a guard and its If.
 _GUARD = 8
@@ -23,7 +23,7 @@ _TRIPS = 8
 
 def steps(model: ir.Model, guard: Guard) -> int:
     """About how many nodes run where ``guard`` holds: of an If the larger branch, of a loop all trips."""
-    found = narrowed(model, guard)
+    found = specialize_inputs(model, guard)
     with context_for(found) as cx:
         done: dict[ir.Graph, int] = {}
         for function in _callees_first(found):
@@ -69,7 +69,7 @@ def _steps(node: ir.Node, done: dict[ir.Graph, int], cx: Context) -> int:
     return 1 + (_TRIPS if trips is None else trips) * (_TRIP[node.op_type] + max(bodies))
 
 
-def too_little(general: ir.Model, variant: ir.Model, guard: Guard) -> str | None:
+def unprofitable(general: ir.Model, variant: ir.Model, guard: Guard) -> str | None:
     """Why ``variant`` is not worth its ``guard``; ``None`` if it is."""
     before, after = steps(general, guard), steps(variant, guard)
     if before - after > _GUARD:
@@ -92,7 +92,7 @@ class Policy:
     """
 
     left_out: LeftOut
-    limits: Mapping[Behaviour, int] = field(default_factory=dict)
+    limits: Mapping[SpecializationKind, int] = field(default_factory=dict)
     sees_absence: bool = False
 
 
@@ -101,17 +101,17 @@ def _too_little(general: ir.Model, model: ir.Model, variant: Variant) -> str | N
     inputs = {value.name or "": value for value in general.graph.inputs}
     if not GuardNodes(ir.Editor(general), general.graph, inputs).asks(variant.guard):
         return "its guard would hold for all inputs"
-    return too_little(general, model, variant.guard)
+    return unprofitable(general, model, variant.guard)
 
 
 def _the_same(general: ir.Model, model: ir.Model, variant: Variant) -> str | None:
     """Why not even a bundle needs a variant: only known sizes make a difference to an equal graph."""
-    if variant.behaviour is Behaviour.STATIC or ir.fingerprint(model) != ir.fingerprint(general):
+    if variant.kind is SpecializationKind.STATIC or ir.fingerprint(model) != ir.fingerprint(general):
         return None
     return "it would be the general model again"
 
 
 #: Each variant has weights of its own in memory, and each guard is nodes that run.
-ONE_MODEL = Policy(_too_little, limits={Behaviour.STATIC: 2, Behaviour.DYNAMIC: 1})
+ONE_MODEL = Policy(_too_little, limits={SpecializationKind.STATIC: 2, SpecializationKind.DYNAMIC: 1})
 #: A guard costs next to nothing on the host: hardly smaller variants are kept, too.
 BUNDLE = Policy(_the_same, sees_absence=True)

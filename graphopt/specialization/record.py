@@ -16,7 +16,7 @@ from graphopt.inputs.feeds import InputOptions, Inputs
 from graphopt.ir.signature import Signature, text_of_type
 from graphopt.ort.devices import CPU, Device
 from graphopt.profile import Profile, observe
-from graphopt.specialization.data_dependent import unforeseen
+from graphopt.specialization.data_dependent import data_dependent_values
 from graphopt.util.element_types import native_feeds
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Recorder:
 
     onnxruntime's optimizations are off, so that inner values are there; a model that may kill the process
     runs in a child. Of inner values only those are recorded whose shapes nothing else tells
-    (:func:`graphopt.specialization.data_dependent.unforeseen`).
+    (:func:`graphopt.specialization.data_dependent.data_dependent_values`).
 
     >>> with Recorder(model) as recorder:                                 # doctest: +SKIP
     ...     recorder.run({"ids": np.zeros((1, 128), np.int64)})
@@ -60,7 +60,7 @@ class Recorder:
                 raise unknown("input", name, self._types)
         self.profile = Profile(ir.fingerprint(model, names=True), requires_grad=wanted)
         with context_for(model) as cx:
-            inner = {value.name or "": type_ for value, type_ in unforeseen(model, cx.facts)}
+            inner = {value.name or "": type_ for value, type_ in data_dependent_values(model, cx.facts)}
         self.left_out = max(0, len(inner) - most)
         self._inner = dict(list(inner.items())[:most])
         self._model = _watched(model, self._inner)
@@ -108,7 +108,7 @@ class Recorder:
     def _saw(self, feeds: Mapping[str, Any], outputs: Mapping[str, Any], given: Collection[str]) -> None:
         inputs = observe(self._types, feeds, contents=given)
         inner = {name: text_of_type(type_) for name, type_ in self._inner.items()}
-        self.profile = self.profile.seen(inputs, observe(inner, outputs, contents=()))
+        self.profile = self.profile.with_run(inputs, observe(inner, outputs, contents=()))
 
 
 def _watched(model: ir.Model, inner: Mapping[str, ir.TensorType]) -> ir.Model:

@@ -10,7 +10,7 @@ from graphopt import ir
 _SMALL = 256
 
 
-def share_weights(models: Iterable[ir.Model]) -> None:
+def share_initializers(models: Iterable[ir.Model]) -> None:
     """Let tensors of equal contents be one tensor, in all of ``models``, so that files hold them once."""
     known: dict[tuple[object, ...], ir.TensorProtocol] = {}
     storages: dict[tuple[object, ...], ir.TensorProtocol] = {}
@@ -28,7 +28,7 @@ def share_weights(models: Iterable[ir.Model]) -> None:
                 slot.put(shared)
 
 
-def lift_shared_weights(model: ir.Model) -> None:
+def lift_shared_initializers(model: ir.Model) -> None:
     """Let weights that several branches hold be weights of the whole, which the file then holds once.
 
     onnxruntime packs those less well that a branch reads from outside.

@@ -11,19 +11,19 @@ import numpy as np
 from graphopt import ir
 from graphopt.driver import context_for, copy
 from graphopt.inputs.feeds import InputOptions
-from graphopt.profile import Guard, Profile, Seen
-from graphopt.profile.annotations import note
+from graphopt.profile import Guard, Profile, ValueProfile
+from graphopt.profile.annotations import annotate
 from graphopt.transforms.profile.specialize_types import SpecializeTypes
 from graphopt.util.element_types import numpy_type
 
 
-def narrowed(model: ir.Model, guard: Guard) -> ir.Model:
+def specialize_inputs(model: ir.Model, guard: Guard) -> ir.Model:
     """A copy of ``model`` that declares what ``guard`` asks of inputs, and reads contents as constants.
 
     Inputs with a default that are assumed not to be fed can't be fed any more: they are constants.
     """
     found = copy(model)
-    note(found, guard.inputs)
+    annotate(found, guard.inputs)
     with context_for(found) as cx:
         SpecializeTypes().run(found, cx)
         for value in found.graph.inputs:
@@ -49,7 +49,7 @@ def static_inputs(guard: Guard, inputs: InputOptions) -> InputOptions | None:
     return replace(_fixed(guard, guard.inputs, inputs), profiled=True)
 
 
-def _fixed(guard: Guard, values: Mapping[str, Seen], inputs: InputOptions) -> InputOptions:
+def _fixed(guard: Guard, values: Mapping[str, ValueProfile], inputs: InputOptions) -> InputOptions:
     """``inputs`` with the contents that ``guard`` fixes, and the shapes of all other ``values``."""
     contents = {name: _contents(seen) for name, seen in guard.inputs.items()}
     arrays = {name: array for name, array in contents.items() if array is not None}
@@ -61,7 +61,7 @@ def _fixed(guard: Guard, values: Mapping[str, Seen], inputs: InputOptions) -> In
     return replace(inputs, shapes=shapes, files=(), arrays=arrays)
 
 
-def _contents(seen: Seen) -> np.ndarray[Any, Any] | None:
+def _contents(seen: ValueProfile) -> np.ndarray[Any, Any] | None:
     """The contents that are assumed of an input; ``None`` if they are open."""
     dtype = numpy_type(seen.type)
     if seen.ints is None or dtype is None or seen.shape is None:

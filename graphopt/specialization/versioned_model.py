@@ -12,16 +12,16 @@ from graphopt.errors import UnsupportedModel, VerificationFailed
 from graphopt.inputs.feeds import InputOptions
 from graphopt.numerics import Numerics
 from graphopt.profile import Profile
-from graphopt.specialization.branches import Branch, write_variants
+from graphopt.specialization.branches import Branch, record_variants
 from graphopt.specialization.build import Specialization, Specialized
-from graphopt.specialization.empty_like import skeleton
+from graphopt.specialization.empty_like import empty_like
 from graphopt.specialization.guard_nodes import GuardNodes
-from graphopt.specialization.shared_initializers import lift_shared_weights
+from graphopt.specialization.shared_initializers import lift_shared_initializers
 from graphopt.specialization.specialize_inputs import profiled_inputs
 from graphopt.verification.verifier import Verifier
 
 
-def emit_model(general: ir.Model, branches: Sequence[Branch]) -> ir.Model:
+def build_versioned_model(general: ir.Model, branches: Sequence[Branch]) -> ir.Model:
     """A model that takes the first of ``branches`` whose guard holds, and else is ``general``.
 
     It is called like ``general``. Weights belong to the branches, which share tensors: with external data
@@ -35,7 +35,7 @@ def emit_model(general: ir.Model, branches: Sequence[Branch]) -> ir.Model:
         raise UnsupportedModel(
             f"the variants can't go into one model: {reason}", hint="--emit bundle can hold them"
         )
-    model = skeleton(general)
+    model = empty_like(general)
     edit = ir.Editor(model)
     for output in dict.fromkeys(
         model.graph.outputs
@@ -179,11 +179,11 @@ def whole(found: Specialized, how: Specialization) -> ir.Model:
     """
     if not found.branches:
         return found.general
-    model = emit_model(found.general, found.branches)
+    model = build_versioned_model(found.general, found.branches)
     if how.single_file:
-        lift_shared_weights(model)
+        lift_shared_initializers(model)
     ir.build_in(model, [found.general, *(branch.model for branch in found.branches)])
-    write_variants(model, found.plan)
+    record_variants(model, found.plan)
     return model
 
 
@@ -212,7 +212,7 @@ def check(
         found.report.verdict = verdict
 
 
-def joined(
+def verified_model(
     found: Specialized,
     how: Specialization,
     judge: Judge | None,

@@ -10,8 +10,8 @@ import onnx_ir
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.passes.base import Pass
-from graphopt.profile import Seen
-from graphopt.profile.annotations import note
+from graphopt.profile import ValueProfile
+from graphopt.profile.annotations import annotate
 
 
 @dataclass(frozen=True)
@@ -105,4 +105,4 @@ class NoteColumns(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Note it."""
-        note(model, {model.graph.inputs[0].name or "": Seen("tensor(float)", ("s0", 4))})
+        annotate(model, {model.graph.inputs[0].name or "": ValueProfile("tensor(float)", ("s0", 4))})

@@ -81,7 +81,7 @@ def test_all_of_them_in_one_model(invoke: Invoke, model: Path, tmp_path: Path) -
         (("--at", "1"), "--at needs -o"),
         (("--all", "-o", "out.onnx"), "--all needs --profile"),
         (("--list", "-o", "out.onnx"), "--list writes nothing"),
-        (("--at", "99", "-o", "out.onnx"), "there is no place 99"),
+        (("--at", "99", "-o", "out.onnx"), "no exit point 99"),
         (("--at", "att", "-o", "out.onnx"), "no value is called 'att'"),
         (("--at", "half", "-o", "out.onnx"), "is a constant"),
         (("--at", "1", "--most", "2", "-o", "out.onnx"), "--most goes with --all"),
@@ -106,7 +106,7 @@ def test_where_no_run_can_leave(invoke: Invoke, tmp_path: Path) -> None:
     onnx.save(onnx.parser.parse_model(text), path)
     outcome = invoke("bailout", path, "--at", "e", "-o", tmp_path / "rest.onnx")
     assert outcome.status == 4
-    assert "a Scan runs to its end" in outcome.err
+    assert "a Scan can't be left" in outcome.err
     assert "no shape depends on data" in invoke("bailout", path, "--list").out
 
 

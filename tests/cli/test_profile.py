@@ -12,7 +12,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from graphopt.profile import Profile, Seen
+from graphopt.profile import Profile, ValueProfile
 
 from .conftest import Invoke
 
@@ -130,7 +130,7 @@ def _empty(tmp_path: Path) -> str:
     ("option", "make", "said"),
     [
         ("--merge", _other, r"other\.json is a profile of another model\nhint: profiles merge if"),
-        ("--merge", _wrong_shape, r"shape\.npz: it is no profile"),
+        ("--merge", _wrong_shape, r"shape\.npz: not a profile"),
         ("--inputs", _wrong_name, r"wrong\.npz: no input is called 'rates'; nearest: rate "),
         ("--inputs", _wrong_shape, r"shape\.npz: input 'x' has shape \[N, 4\], not \[1, 5\]"),
         ("--inputs", _no_zip, r"no\.npz is no numpy file"),
@@ -199,4 +199,4 @@ def test_the_page_shows_a_profile() -> None:
     (text,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
     profile = Profile.from_dict(json.loads(text))
     assert profile.to_dict() == json.loads(text)
-    assert profile.values["mask"] == Seen("tensor(float)", (1, 1, "d0"))
+    assert profile.values["mask"] == ValueProfile("tensor(float)", (1, 1, "d0"))

@@ -50,13 +50,13 @@ def test_report_lists_variants(invoke: Invoke, model: Path, tmp_path: Path) -> N
         (["--variants", "2"], "--variants goes with --profile"),
         (["--single-file"], "--single-file goes with --profile"),
         (["--fusion-strategy", "static:1"], "--fusion-strategy goes with --profile"),
-        (["--profile", "PROFILE", "--fusion-strategy", "quick"], "can't read the fusion strategy"),
+        (["--profile", "PROFILE", "--fusion-strategy", "quick"], "invalid fusion strategy"),
         (["--profile", "PROFILE", "--dim", "B=2"], "--dim and --profile exclude each other"),
         (["--profile", "PROFILE", "--tune"], "--tune and --profile exclude each other"),
         (["--profile", "PROFILE", "--single-file", "--emit", "bundle"], "a bundle is a folder"),
         (["--profile", "PROFILE", "--pin-shapes", "--emit", "bundle"], "--pin-shapes is about one model"),
         (["--profile", "nowhere.json"], "can't read nowhere.json"),
-        (["--profile", "MODEL"], "it is no profile"),
+        (["--profile", "MODEL"], "not a profile"),
     ],
 )
 def test_conflicting_options_are_reported(

@@ -14,7 +14,7 @@ from graphopt import api, ir
 from graphopt.executor.executor import Executor
 from graphopt.executor.options import ExecutorOptions
 from graphopt.executor.plan import Optimize
-from graphopt.executor.plan_cache import Original
+from graphopt.executor.plan_cache import ModelSource
 from graphopt.profile import Guard
 from tests.specialization.models import positions
 from tests.support import parse
@@ -74,7 +74,7 @@ def with_optimizer(optimize: Optimize, clock: Callable[[], float] = lambda: 0.0,
     """One whose plans ``optimize`` makes of :data:`ANY`."""
     maker = replace(compiled(parse(ANY))._maker, optimize=optimize)
     options = {"wait": None, **options}
-    return Executor(Original(parse(ANY)), maker, ExecutorOptions(**options), clock=clock)
+    return Executor(ModelSource(parse(ANY)), maker, ExecutorOptions(**options), clock=clock)
 
 
 def any_feeds(shape: tuple[int, int, int], z: tuple[int, int]) -> dict[str, np.ndarray]:

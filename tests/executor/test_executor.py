@@ -268,7 +268,7 @@ def test_declared_sizes_stay_declared() -> None:
     with pytest.raises(RuntimeFailure, match="Expected: 3"):
         unwatched.run(bad)
     state = unwatched.debug_state()
-    assert state.reasons == {"'x' is not of the declared shape": 1} and state.depth == 12
+    assert state.reasons == {"'x' does not have the declared shape": 1} and state.depth == 12
 
 
 # Switches -------------------------------------------------------------------------------------

@@ -17,8 +17,8 @@ from graphopt.driver import make_pipeline
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import SLOTS, Fixpoint, Pipeline, Step
 from graphopt.passes.pipelines import PIPELINES, PLANNED, SUMMARIES, registry
-from graphopt.profile.annotations import note, noted
-from graphopt.profile.value_profile import Seen
+from graphopt.profile.annotations import annotate, annotation_of
+from graphopt.profile.value_profile import ValueProfile
 from graphopt.request import prepare
 from tests.support import ops, parse, run_pipeline
 
@@ -131,10 +131,10 @@ def test_what_custom_passes_see_without_gradients() -> None:
 
         def run(self, model: ir.Model, cx: Context) -> None:
             x = model.graph.inputs[0]
-            seen.append((noted(x) is not None, [str(dim) for dim in x.shape or ()]))
+            seen.append((annotation_of(x) is not None, [str(dim) for dim in x.shape or ()]))
 
     model = parse("g (float[N,4] x) => (float[N,4] y) { y = Relu(x) }")
-    note(model, {"x": Seen("tensor(float)", (7, 4))})
+    annotate(model, {"x": ValueProfile("tensor(float)", (7, 4))})
     result, _ = graphopt.optimize(
         model, pipeline="profiling", pre_passes=[Look()], post_passes=[Look()], verify=False
     )

@@ -1,4 +1,4 @@
-"""Cut models at places, and compare what both parts compute with what the whole does."""
+"""Split models at exit points, and compare the results of both parts with those of the model."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import numpy as np
 import onnxruntime
 
 from graphopt import ir
-from graphopt.specialization.deopt import Bailout, Place, bailout_at, places_behind
+from graphopt.specialization.deopt import Bailout, ExitPoint, bailout_at, exit_points_after
 from tests.support import parse
 
 Feeds = Mapping[str, Any]
 
 
 def session(model: ir.Model) -> Any:
-    """Without optimizations, and without packed weights: which are packed hangs on the graph they stand in."""
+    """A session without optimizations and prepacking; prepacking depends on the surrounding graph."""
     assert (fault := ir.find_fault(model)) is None, fault
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -27,35 +27,35 @@ def session(model: ir.Model) -> Any:
 
 
 def run(runs: Any, feeds: Feeds) -> dict[str, Any]:
-    """The outputs by name; feeds that it has no inputs for are left out."""
+    """The outputs by name; ignores feeds without an input."""
     names = [item.name for item in runs.get_outputs()]
     given = {item.name: feeds[item.name] for item in runs.get_inputs()}
     return dict(zip(names, runs.run(None, given), strict=True))
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether both hold the same bits."""
+    """Whether both are bitwise equal."""
     if isinstance(one, list):
         return isinstance(other, list) and len(one) == len(other) and all(map(same, one, other))
     one, other = np.asarray(one), np.asarray(other)
     return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
 
 
-def all_places(model: ir.Model) -> list[Place]:
-    """Those behind all that is computed or given anywhere."""
+def all_points(model: ir.Model) -> list[ExitPoint]:
+    """The exit points behind all values but constants."""
     values = [value for graph in ir.graphs_of(model) for value in ir.values_of(graph)]
-    return places_behind(model, {value for value in values if ir.constant_of(value) is None})
+    return exit_points_after(model, {value for value in values if ir.constant_of(value) is None})
 
 
 class Resumed:
-    """A model that was cut at a place, ready to run."""
+    """A model that was split at an exit point, ready to run."""
 
-    def __init__(self, model: ir.Model, place: Place) -> None:
-        self.bailout: Bailout = bailout_at(model, place)
+    def __init__(self, model: ir.Model, point: ExitPoint) -> None:
+        self.bailout: Bailout = bailout_at(model, point)
         self.prefix, self.rest = session(self.bailout.prefix), session(self.bailout.rest)
 
-    def left(self, feeds: Feeds, occurrence: int = 0) -> dict[str, Any] | None:
-        """What the prefix hands over; ``None`` if the place is not reached so often."""
+    def exit(self, feeds: Feeds, occurrence: int = 0) -> dict[str, Any] | None:
+        """The results of the prefix; ``None`` if the exit point is not reached so often."""
         name = self.bailout.occurrence
         if name is None and occurrence:
             return None
@@ -63,43 +63,43 @@ class Resumed:
         return found if found[self.bailout.reached] else None
 
     def reached(self, feeds: Feeds) -> int:
-        """How often the place is reached."""
+        """How often the exit point is reached."""
         count = 0
-        while self.left(feeds, count) is not None:
+        while self.exit(feeds, count) is not None:
             count += 1
         return count
 
     def outputs(self, feeds: Feeds) -> Iterator[dict[str, Any]]:
-        """The outputs of the model, resumed where the place is reached for the first, middle and last time."""
+        """The outputs of the model, resumed at the first, middle and last time that the point is reached."""
         count = self.reached(feeds)
         for occurrence in sorted({0, count // 2, count - 1} if count else {}):
-            handed = self.left(feeds, occurrence)
+            handed = self.exit(feeds, occurrence)
             assert handed is not None
             yield run(self.rest, {**feeds, **{name: handed[name] for name in self.bailout.handed}})
 
 
-def check(model: ir.Model, runs: Sequence[Feeds], places: Sequence[Place] | None = None) -> int:
-    """Cut ``model`` at ``places``, by default all; gives how often it was resumed."""
+def check(model: ir.Model, runs: Sequence[Feeds], points: Sequence[ExitPoint] | None = None) -> int:
+    """Split ``model`` at ``points``, by default all; returns the number of resumed runs."""
     whole, count = session(model), 0
     expected = [run(whole, feeds) for feeds in runs]
-    for place in all_places(model) if places is None else places:
-        resumed = Resumed(model, place)
+    for point in all_points(model) if points is None else points:
+        resumed = Resumed(model, point)
         for feeds, outputs in zip(runs, expected, strict=True):
             for found in resumed.outputs(feeds):
                 count += 1
                 assert found.keys() == outputs.keys()
                 for name, value in outputs.items():
-                    assert same(value, found[name]), (place.value.name, feeds, name, value, found[name])
+                    assert same(value, found[name]), (point.value.name, feeds, name, value, found[name])
     return count
 
 
 class _Text:
-    """Grows the text of a model of nested Ifs and Loops; all its values are vectors of one length."""
+    """Generates the text of a model of nested Ifs and Loops, whose values are vectors of one length."""
 
     def __init__(self, draw: st.DrawFn) -> None:
         self.draw = draw
         self.made = 0
-        self.rows: str | None = None  # what the last loop has gathered
+        self.rows: str | None = None  # the scan output of the last loop
 
     def name(self, stem: str) -> str:
         self.made += 1
@@ -109,7 +109,7 @@ class _Text:
         return self.draw(st.sampled_from(values))
 
     def block(self, values: list[str], numbers: list[str], depth: int) -> tuple[list[str], list[str]]:
-        """A few nodes, and the vectors that are there after them."""
+        """A few nodes, and the vectors that are available after them."""
         lines, values = [], list(values)
         for _ in range(self.draw(st.integers(1, 3))):
             kind = self.draw(st.sampled_from(["op", "op", "if", "loop", "loop"] if depth else ["op"]))
@@ -129,7 +129,7 @@ class _Text:
         return [f"{out} = {op_type}({self.pick(values)}, {self.pick(values)})"], [out]
 
     def condition(self, values: list[str], numbers: list[str]) -> tuple[list[str], str]:
-        """Something that is true now and then."""
+        """A condition that is sometimes true."""
         found, flat = self.name("c"), self.name("r")
         if numbers and self.draw(st.booleans()):
             return [
@@ -173,7 +173,7 @@ class _Text:
         self.rows = rows if gathers else None
         if not gathers:
             return lines, [out]
-        total, both = self.name("r"), self.name("v")  # of no trips, nothing is known but that the sum is 0
+        total, both = self.name("r"), self.name("v")  # without iterations, only the sum, 0, is defined
         return [*lines, f"{total} = ReduceSum<keepdims=0>({rows})", f"{both} = Add({out}, {total})"], [
             out,
             both,
@@ -182,7 +182,7 @@ class _Text:
 
 @st.composite
 def nested_models(draw: st.DrawFn) -> ir.Model:
-    """Models of nested Ifs and Loops: without count or condition, that end early, and that gather."""
+    """Models of nested Ifs and Loops, some without count or condition, with early ends and scan outputs."""
     text = _Text(draw)
     lines, values = text.block(["x"], [], 3)
     more, made = text.loop(values, [], 2)
@@ -195,7 +195,7 @@ def nested_models(draw: st.DrawFn) -> ir.Model:
     )
 
 
-#: Feeds for them: several trips, none, and a condition that is false from the start.
+#: Feeds for them: several iterations, none, and a condition that is initially false.
 RUNS: list[Feeds] = [
     {"x": np.array([1, -2, 0.3], np.float32), "m": np.array(m), "c": np.array(c)}
     for m, c in ((4, True), (0, True), (2, False))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from graphopt import ir
-from graphopt.profile import Profile, Seen
+from graphopt.profile import Profile, ValueProfile
 from tests.support import parse
 
 #: Adds numbers made of the length of x to a product, and does one thing or another to the sum.
@@ -50,9 +50,9 @@ def profile_of(model: ir.Model, *runs: Mapping[str, np.ndarray]) -> Profile:
     types = {np.dtype(np.float32): "tensor(float)", np.dtype(np.int64): "tensor(int64)"}
     profile = Profile(ir.fingerprint(model, names=True))
     for feeds in runs:
-        profile = profile.seen(
+        profile = profile.with_run(
             {
-                name: Seen(
+                name: ValueProfile(
                     types[array.dtype],
                     array.shape,
                     tuple(array.ravel().tolist()) if array.dtype == np.int64 and array.size <= 4 else None,

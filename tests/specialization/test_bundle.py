@@ -21,7 +21,7 @@ import pytest
 import graphopt
 from graphopt import api, config, ir
 from graphopt.errors import InvalidModel, ResourceLimit, RuntimeFailure, UsageError
-from graphopt.profile import FusionStrategy, Guard, Seen
+from graphopt.profile import FusionStrategy, Guard, ValueProfile
 from graphopt.specialization.build import Specialization, Specialized
 from graphopt.specialization.bundle.load import Bundle
 from graphopt.specialization.bundle.plan import BundlePlan, checksum
@@ -428,7 +428,7 @@ def _edited(folder: Path, change: Callable[[dict[str, Any]], object]) -> Path:
         (lambda plan: plan["variants"].append(plan["variants"][0]), "two variants have one name"),
         (lambda plan: plan["variants"][0].update(name="general"), "two variants have one name"),
         (lambda plan: plan["variants"][0].pop("file"), "names a file outside of the bundle: ''"),
-        (lambda plan: plan["variants"][0].pop("guard"), "a guard does not tell of inputs"),
+        (lambda plan: plan["variants"][0].pop("guard"), "malformed guard: no mapping of inputs"),
         (lambda plan: plan["variants"][0].update(file="/etc/passwd"), "outside of the bundle: '/etc/passwd'"),
         (lambda plan: plan["general"].update(file="../m.onnx"), "outside of the bundle"),
         (lambda plan: plan["general"].update(file="."), "outside of the bundle"),
@@ -653,5 +653,5 @@ def test_a_plan_says_all_of_itself(folder: Path) -> None:
     plan = BundlePlan.read(folder)
     assert BundlePlan.from_dict(plan.to_dict()) == plan
     assert plan.variants[0].guard == Guard(
-        {"x": Seen("tensor(float)", (1, 16)), "i": Seen("tensor(int64)", (), (3,))}
+        {"x": ValueProfile("tensor(float)", (1, 16)), "i": ValueProfile("tensor(int64)", (), (3,))}
     )

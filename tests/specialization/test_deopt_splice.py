@@ -1,4 +1,4 @@
-"""A model with bailouts computes what the original does, whether guards hold or miss, and wherever they miss."""
+"""Splicing bailouts: the model computes what the original computes, whether or not guards hold."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from graphopt import ir
 from graphopt.errors import UnsupportedModel
-from graphopt.profile import Seen
-from graphopt.profile.annotations import note
-from graphopt.specialization.deopt import Inserted, insert_bailouts
+from graphopt.profile import ValueProfile
+from graphopt.profile.annotations import annotate
+from graphopt.specialization.deopt import ModelWithBailouts, insert_bailouts
 from tests.specialization.deopt_runs import RUNS, Feeds, nested_models, run, same, session
 from tests.support import parse, run_pipeline
 
@@ -22,15 +22,17 @@ X = np.array([1, -2, 3], np.float32)
 FLOATS = "tensor(float)"
 
 
-def guarded(model: ir.Model, seen: dict[str, Seen]) -> ir.Model:
+def guarded(model: ir.Model, seen: dict[str, ValueProfile]) -> ir.Model:
     """A copy of ``model`` with guards."""
     found = ir.clone(model)
-    note(found, seen)
+    annotate(found, seen)
     run_pipeline(found, "insert-guards{pin=false}")
     return found
 
 
-def inserted(model: ir.Model, seen: dict[str, Seen], passes: str = "") -> tuple[ir.Model, Inserted]:
+def spliced(
+    model: ir.Model, seen: dict[str, ValueProfile], passes: str = ""
+) -> tuple[ir.Model, ModelWithBailouts]:
     """``model`` with bailouts, after ``passes`` that rely on guards."""
     found = insert_bailouts(guarded(model, seen))
     run_pipeline(found.model, ",".join(filter(None, [passes, "remove-profile-nodes"])))
@@ -59,33 +61,33 @@ FOUND = """g (float[N] x) => (float[A, B] y, float[N] early) <int64[1] first = {
 }"""
 
 
-def test_what_depends_on_data_is_checked_where_it_is_known() -> None:
+def test_data_dependent_shape_is_checked_behind_its_value() -> None:
     model = parse(FOUND)
-    result, found = inserted(
-        model, {"at": Seen("tensor(int64)", (1, 2))}, "fixpoint(constant-propagation,dce)"
+    result, found = spliced(
+        model, {"at": ValueProfile("tensor(int64)", (1, 2))}, "fixpoint(constant-propagation,dce)"
     )
-    assert [place.value.name for place in found.places] == ["at"]
+    assert [point.value.name for point in found.exit_points] == ["at"]
     agrees(model, result, [{"x": X}, {"x": X[:1]}, {"x": -X}, {"x": X[:0]}])
     choice = next(node for node in result.graph if node.op_type == "If")
     general, special = (choice.attributes[name].as_graph() for name in ("then_branch", "else_branch"))
     assert "ConstantOfShape" in [node.op_type for node in general]
-    assert "ConstantOfShape" not in [node.op_type for node in special]  # which knows the shape
+    assert "ConstantOfShape" not in [node.op_type for node in special]  # the shape is known there
 
 
 @pytest.mark.parametrize(
-    ("x", "misses"), [(X, False), (X[:1], True), (-X, True), (np.array([2, 2], np.float32), False)]
+    ("x", "fails"), [(X, False), (X[:1], True), (-X, True), (np.array([2, 2], np.float32), False)]
 )
-def test_a_run_leaves_where_the_guard_misses(x: np.ndarray, misses: bool) -> None:
-    result, _ = inserted(parse(FOUND), {"at": Seen("tensor(int64)", (1, 2))})
+def test_run_exits_where_the_guard_fails(x: np.ndarray, fails: bool) -> None:
+    result, _ = spliced(parse(FOUND), {"at": ValueProfile("tensor(int64)", (1, 2))})
     [choice] = [node for node in result.graph if node.op_type == "If"]
     assert choice.inputs[0] is not None
     choice.inputs[0].type = ir.TensorType(ir.DataType.BOOL)
     ir.Editor(result).add_output(result.graph, choice.inputs[0])
     outputs = run(session(result), {"x": x})
-    assert bool(outputs[choice.inputs[0].name or ""]) == misses
+    assert bool(outputs[choice.inputs[0].name or ""]) == fails
 
 
-def test_dims_that_guards_take_for_equal() -> None:
+def test_equal_dims_are_checked() -> None:
     model = parse("""g (float[N] x, float[M] u) => (float[A, B] y) <float half = {0.5}> {
       a = Greater(x, half)  one = NonZero(a)
       b = Greater(u, half)  two = NonZero(b)
@@ -94,9 +96,9 @@ def test_dims_that_guards_take_for_equal() -> None:
       s = Transpose(p)
       y = MatMul(s, q)
     }""")
-    seen = {"one": Seen("tensor(int64)", (1, "n")), "two": Seen("tensor(int64)", (1, "n"))}
-    result, found = inserted(model, seen)
-    assert len(found.places) == 2
+    seen = {"one": ValueProfile("tensor(int64)", (1, "n")), "two": ValueProfile("tensor(int64)", (1, "n"))}
+    result, found = spliced(model, seen)
+    assert len(found.exit_points) == 2
     runs = [{"x": x, "u": u} for x in (X, -X, X[:0]) for u in (X, -X)]
     agrees(model, result, runs)
 
@@ -122,51 +124,57 @@ TRIPS: list[Feeds] = [
 
 @pytest.mark.parametrize("size", [0, 2, 4, 6, 99])
 @pytest.mark.parametrize("names", [("at",), ("picked",), ("at", "picked", "end"), ("end", "y", "w")])
-def test_a_loop_is_left_in_the_trip_that_misses(names: Sequence[str], size: int) -> None:
+def test_loop_exits_in_the_iteration_whose_guard_fails(names: Sequence[str], size: int) -> None:
     model = parse(GROWING)
-    seen = {name: Seen(FLOATS, (size,)) for name in names} | {"at": Seen("tensor(int64)", (1, size))}
+    seen = {name: ValueProfile(FLOATS, (size,)) for name in names} | {
+        "at": ValueProfile("tensor(int64)", (1, size))
+    }
     seen = {name: seen[name] for name in names}
-    result, found = inserted(model, seen)
-    assert found.places and not found.refused
+    result, found = spliced(model, seen)
+    assert found.exit_points and not found.refused
     agrees(model, result, TRIPS)
 
 
 def test_contents_are_checked() -> None:
     model = parse(GROWING.replace("size = Size(end)", "size0 = Size(end) size = Add(size0, one)"))
-    seen = {"size0": Seen("tensor(int64)", (), (5,))}
-    result, found = inserted(model, seen, "fixpoint(constant-propagation,dce)")
-    assert [place.value.name for place in found.places] == ["size0"]
+    seen = {"size0": ValueProfile("tensor(int64)", (), (5,))}
+    result, found = spliced(model, seen, "fixpoint(constant-propagation,dce)")
+    assert [point.value.name for point in found.exit_points] == ["size0"]
     agrees(model, result, TRIPS)
 
 
-def test_symbols_that_only_loops_see_are_not_relied_on() -> None:
+def test_symbols_that_occur_in_loops_only_are_dropped() -> None:
     model = parse(GROWING)
-    seen = {"w": Seen(FLOATS, ("a",)), "picked": Seen(FLOATS, ("a",)), "end": Seen(FLOATS, ("b",))}
-    seen["at"] = Seen("tensor(int64)", (1, "b"))
-    result, found = inserted(model, seen)
+    seen = {
+        "w": ValueProfile(FLOATS, ("a",)),
+        "picked": ValueProfile(FLOATS, ("a",)),
+        "end": ValueProfile(FLOATS, ("b",)),
+    }
+    seen["at"] = ValueProfile("tensor(int64)", (1, "b"))
+    result, found = spliced(model, seen)
     agrees(model, result, TRIPS)
-    assert [place.value.name for place in found.places] == ["w", "picked"]
+    assert [point.value.name for point in found.exit_points] == ["w", "picked"]
     assert [reason for _, reason in found.refused] == ["it asserts nothing that can be checked"] * 2
 
 
-def test_no_more_than_wanted() -> None:
-    model = guarded(parse(GROWING), {"w": Seen(FLOATS, (3,)), "end": Seen(FLOATS, (5,))})
+def test_number_of_exit_points_is_limited() -> None:
+    model = guarded(parse(GROWING), {"w": ValueProfile(FLOATS, (3,)), "end": ValueProfile(FLOATS, (5,))})
     found = insert_bailouts(model, most=1)
-    assert [place.value.name for place in found.places] == ["w"]
-    assert [reason for _, reason in found.refused] == ["only 1 are wanted"]
+    assert [point.value.name for point in found.exit_points] == ["w"]
+    assert [reason for _, reason in found.refused] == ["the limit of 1 is reached"]
 
 
-def test_guards_that_are_relied_on_are_refused() -> None:
+def test_unused_guards_are_refused() -> None:
     model = parse(GROWING)
-    note(model, {"w": Seen(FLOATS, (3,)), "size": Seen("tensor(int64)", (), (5,))})
-    run_pipeline(model, "insert-guards")  # 5 is read instead of the size
-    with pytest.raises(UnsupportedModel, match="relies on it already"):
+    annotate(model, {"w": ValueProfile(FLOATS, (3,)), "size": ValueProfile("tensor(int64)", (), (5,))})
+    run_pipeline(model, "insert-guards")  # the size becomes the constant 5
+    with pytest.raises(UnsupportedModel, match="rewrites already rely on it"):
         insert_bailouts(model)
 
 
 @settings(max_examples=6, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(st.data())
-def test_in_nested_loops_and_branches(data: Any) -> None:
+def test_splice_in_nested_loops_and_branches(data: Any) -> None:
     model = data.draw(nested_models())
     values = [
         value.name or ""
@@ -175,6 +183,6 @@ def test_in_nested_loops_and_branches(data: Any) -> None:
         if ir.constant_of(value) is None and (value.name or "").startswith(("v", "s"))
     ]
     names = data.draw(st.lists(st.sampled_from(values), min_size=1, max_size=4, unique=True))
-    seen = {name: Seen(FLOATS, (data.draw(st.sampled_from([3, 3, 2])),)) for name in names}
-    result, _ = inserted(model, seen)
+    seen = {name: ValueProfile(FLOATS, (data.draw(st.sampled_from([3, 3, 2])),)) for name in names}
+    result, _ = spliced(model, seen)
     agrees(model, result, RUNS)

@@ -1,4 +1,4 @@
-"""A prefix and the graph that resumes compute what the whole model does."""
+"""Splitting a model at an exit point: prefix and continuation compute what the model computes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from hypothesis import HealthCheck, given, settings
 from graphopt import api, ir
 from graphopt.errors import UnsupportedModel, UsageError
 from graphopt.specialization.deopt import bailout_at
-from graphopt.specialization.deopt.exit_points import places_of
-from tests.specialization.deopt_runs import RUNS, Resumed, all_places, check, nested_models
+from graphopt.specialization.deopt.exit_points import exit_points_of
+from tests.specialization.deopt_runs import RUNS, Resumed, all_points, check, nested_models
 from tests.support import parse
 
 X = np.array([1, -2, 3], np.float32)
 
 
 def _behind(model: ir.Model, name: str) -> Resumed:
-    return Resumed(model, next(place for place in all_places(model) if place.value.name == name))
+    return Resumed(model, next(point for point in all_points(model) if point.value.name == name))
 
 
 CHAIN = """g (float[N] x, float[N] u) => (float[N] y, float[N] early) <float half = {0.5}> {
@@ -30,7 +30,7 @@ CHAIN = """g (float[N] x, float[N] u) => (float[N] y, float[N] early) <float hal
 }"""
 
 
-def test_in_the_main_graph() -> None:
+def test_split_in_the_main_graph() -> None:
     model = parse(CHAIN)
     assert check(model, [{"x": X, "u": X}]) == 7
     bailout = _behind(model, "b").bailout
@@ -40,7 +40,7 @@ def test_in_the_main_graph() -> None:
     assert bailout.occurrence is None
 
 
-def test_in_branches() -> None:
+def test_split_in_branches() -> None:
     model = parse("""g (float[N] x, bool c, bool d) => (float[A] y, float[B] z) <float half = {0.5}> {
       y, z = If(c) <then_branch = t () => (float[N] p, float[N] q) {
           a = Relu(x) p = Add(a, half)
@@ -50,7 +50,7 @@ def test_in_branches() -> None:
     }""")
     runs = [{"x": X, "c": np.array(c), "d": np.array(d)} for c in (True, False) for d in (True, False)]
     assert check(model, runs) == 36
-    assert _behind(model, "g1").left(runs[2]) is None  # the other branch is taken
+    assert _behind(model, "g1").exit(runs[2]) is None  # the other branch runs
 
 
 LOOP = """g (float[N] x, int64 m, bool c) => (float[A] y, float[B, N] rows, int64[D] counts)
@@ -68,28 +68,28 @@ LOOP = """g (float[N] x, int64 m, bool c) => (float[A] y, float[B, N] rows, int6
 
 @pytest.mark.parametrize("opset", [11, 13, 17, 21])
 @pytest.mark.parametrize(("count", "condition"), [("m", "c"), ("m", ""), ("", "c"), ("", "")])
-def test_in_a_loop(count: str, condition: str, opset: int) -> None:
+def test_split_in_a_loop(count: str, condition: str, opset: int) -> None:
     model = parse(LOOP.replace("COUNT", count).replace("CONDITION", condition), opset=opset)
     runs = [
         {"x": X, "m": np.array(m), "c": np.array(c)} for m, c in ((0, True), (1, True), (9, True), (9, False))
     ]
     assert check(model, runs) > 20
     resumed = _behind(model, "scaled")
-    assert resumed.reached(runs[2]) == 4  # the body ends it before its ninth trip
+    assert resumed.reached(runs[2]) == 4  # the body ends the loop before its ninth iteration
     names = [value.name for value in resumed.bailout.rest.graph.inputs]
     assert names[0] == "scaled" and {"i", "rows_so_far", "counts_so_far"} <= {*names}
     assert ("m" in names) == bool(count)
 
 
-def test_rows_so_far_are_joined_with_those_behind() -> None:
+def test_rows_of_earlier_iterations_are_transferred() -> None:
     model = parse(LOOP.replace("COUNT", "m").replace("CONDITION", "c"))
     resumed = _behind(model, "end")
-    handed = resumed.left({"x": X, "m": np.array(9), "c": np.array(True)}, 2)
+    handed = resumed.exit({"x": X, "m": np.array(9), "c": np.array(True)}, 2)
     assert handed is not None
     assert handed["i"] == 2 and handed["counts_so_far"][:2].tolist() == [1, 2]
 
 
-def test_lists_and_growing_tensors() -> None:
+def test_split_with_sequences_and_growing_tensors() -> None:
     model = parse("""g (float[N] x, int64 m) => (float[A] y, seq(float) parts) <bool yes = {1}> {
       e = SequenceEmpty<dtype = 1>()
       y, parts = Loop(m, yes, x, e) <body = b (int64 i, bool k, float[N] v, seq(float) l)
@@ -104,21 +104,21 @@ def test_lists_and_growing_tensors() -> None:
 
 @settings(max_examples=5, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
 @given(nested_models())
-def test_in_nested_loops_and_branches(model: ir.Model) -> None:
-    check(model, RUNS, all_places(model)[::3])
+def test_split_in_nested_loops_and_branches(model: ir.Model) -> None:
+    check(model, RUNS, all_points(model)[::3])
 
 
-def test_the_model_is_left_alone() -> None:
+def test_split_does_not_modify_the_model() -> None:
     model = parse(LOOP.replace("COUNT", "m").replace("CONDITION", "c"))
     before = ir.to_bytes(model)
-    for place in all_places(model):
-        bailout_at(model, place)
+    for point in all_points(model):
+        bailout_at(model, point)
     assert ir.to_bytes(model) == before
 
 
-def test_the_same_bytes_each_time() -> None:
+def test_split_is_deterministic() -> None:
     model = parse(LOOP.replace("COUNT", "m").replace("CONDITION", "c"))
-    for one, other in zip(all_places(model), all_places(model), strict=True):
+    for one, other in zip(all_points(model), all_points(model), strict=True):
         a, b = bailout_at(model, one), bailout_at(model, other)
         assert ir.to_bytes(a.prefix) == ir.to_bytes(b.prefix)
         assert ir.to_bytes(a.rest) == ir.to_bytes(b.rest)
@@ -137,57 +137,57 @@ g (float[N] x) => (float[N] y) { y = local.double(x) }
 
 @pytest.mark.parametrize(
     ("text", "name", "words"),
-    [(SCAN, "e", "a Scan runs to its end"), (CALL, "c", "the function local::double, which ends whole")],
+    [(SCAN, "e", "a Scan can't be left"), (CALL, "c", "the function local::double, which can't be left")],
 )
-def test_other_owners_are_refused(text: str, name: str, words: str) -> None:
+def test_scan_and_function_bodies_are_refused(text: str, name: str, words: str) -> None:
     model = parse(text)
-    place = next(place for place in all_places(model) if place.value.name == name)
+    point = next(point for point in all_points(model) if point.value.name == name)
     with pytest.raises(UnsupportedModel, match=words):
-        bailout_at(model, place)
+        bailout_at(model, point)
 
 
-def test_a_long_chain() -> None:
+def test_split_of_a_long_chain() -> None:
     lines = " ".join(f"v{k + 1} = Neg(v{k})" for k in range(10_000))
     model = parse(f"g (float[N] v0) => (float[N] v10000) {{ {lines} }}")
-    place = next(place for place in all_places(model) if place.value.name == "v5000")
-    bailout = bailout_at(model, place)
+    point = next(point for point in all_points(model) if point.value.name == "v5000")
+    bailout = bailout_at(model, point)
     assert len(bailout.rest.graph) == 5000
     assert len(bailout.prefix.graph) == 5001
 
 
-def test_values_called_by_numbers_can_be_named() -> None:
+def test_names_take_precedence_over_numbers() -> None:
     text = """g (float[N] x) => (float[K, M] y) {
         v0 = Abs(x) v1 = NonZero(v0) v7 = Cast<to = 1>(v1) y = Neg(v7) }"""
     model = parse(text)
     for node in model.graph:
         node.outputs[0].name = (node.outputs[0].name or "").removeprefix("v")
-    places = places_of(model)
-    assert [place.value.name for place in places.places] == ["1"]
-    assert places.at("7").value.name == "7" and places.at("0").value.name == "0", "a name wins"
-    assert places.at("#0").value.name == "1"
+    points = exit_points_of(model)
+    assert [point.value.name for point in points.points] == ["1"]
+    assert points.at("7").value.name == "7" and points.at("0").value.name == "0", "names take precedence"
+    assert points.at("#0").value.name == "1"
     assert api.bailout(model, 0, verify=False)[0].handed == ("1",)
     assert api.bailout(model, "7", verify=False)[0].handed == ("7",)
     for text in ("3", "#3"):
-        with pytest.raises(UsageError, match="there is no place 3"):
-            places.at(text)
+        with pytest.raises(UsageError, match="no exit point 3"):
+            points.at(text)
     with pytest.raises(UsageError, match="#x"):
-        places.at("#x")
+        points.at("#x")
 
 
-def test_both_parts_are_models_to_the_checker() -> None:
-    """It asks for a shape of each input and output, in branches too."""
+def test_both_parts_pass_the_onnx_checker() -> None:
+    """The checker requires a shape for each input and output, in branches too."""
     branches = """g (float[N, 3] x, bool c) => (float[A, B] y) {
       y = If(c) <then_branch = t () => (float[C, D] p) { a = Relu(x) k = Exp(a) p = Mul(a, k) },
                  else_branch = e () => (float[C, D] p) { p = Neg(x) }> }"""
     for text in (CHAIN, branches, LOOP.replace("COUNT", "m").replace("CONDITION", "c")):
         model = parse(text)
-        for place in all_places(model):
-            cut = bailout_at(model, place)
+        for point in all_points(model):
+            cut = bailout_at(model, point)
             for part in (cut.prefix, cut.rest):
                 onnx.checker.check_model(ir.to_proto(part))
 
 
-#: The rank of `a` depends on data in a branch, in a loop and behind them; so does that of the rows `all`.
+#: The rank of `a` depends on data in a branch, in a loop and behind them, as does the rank of the rows `all`.
 RANKS = """<ir_version: 7, opset_import: ["" : OPSET]>
 g (float[N, M] x, int64 m) => (float[A] y, float[B] all)
 <int64 one = {1}, bool yes = {1}, int64[1] flat = {-1}> {
@@ -219,8 +219,8 @@ def _without_ranks(opset: int) -> ir.Model:
 
 
 @pytest.mark.parametrize("opset", [11, 13, 14, 21])
-def test_tensors_of_unknown_rank_are_handed_over(opset: int) -> None:
-    """As their elements and their shape: the checker demands a rank of each input and output."""
+def test_tensors_of_unknown_rank_are_transferred(opset: int) -> None:
+    """They are transferred as elements and shape: the checker requires a rank for each input and output."""
     model = _without_ranks(opset)
     runs = [
         {"x": np.array(x, np.float32).reshape(shape), "m": np.array(2)}
@@ -228,18 +228,18 @@ def test_tensors_of_unknown_rank_are_handed_over(opset: int) -> None:
     ]
     assert check(model, runs) > 20
     inputs = {}
-    for place in all_places(model):
-        cut = bailout_at(model, place)
-        inputs[place.value.name] = [value.name for value in cut.rest.graph.inputs]
+    for point in all_points(model):
+        cut = bailout_at(model, point)
+        inputs[point.value.name] = [value.name for value in cut.rest.graph.inputs]
         for part in (cut.prefix, cut.rest):
             onnx.checker.check_model(ir.to_proto(part), full_check=True)
     assert inputs["a"] == ["a_elements", "a_shape", "m"]
     assert inputs["f"][:2] == ["f_elements", "f_shape"]
 
 
-def test_an_opset_without_the_operators_for_unknown_ranks_is_refused() -> None:
+def test_unknown_rank_is_refused_in_opsets_without_expand() -> None:
     model = parse("""<ir_version: 3, opset_import: ["" : 7]>
       g (float[N, M] x) => (float[A] y) { a = Squeeze(x) y = Relu(a) }""")
-    place = next(place for place in all_places(model) if place.value.name == "a")
+    point = next(point for point in all_points(model) if point.value.name == "a")
     with pytest.raises(UnsupportedModel, match="the rank of 'a' depends on data, and opset 7"):
-        bailout_at(model, place)
+        bailout_at(model, point)

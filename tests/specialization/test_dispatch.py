@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphopt import ir
-from graphopt.profile import Guard, Seen
+from graphopt.profile import Guard, ValueProfile
 from graphopt.specialization.dispatch import compile_guards
 
 NAMES = ("x", 'it\'s "y"', "z")
@@ -27,14 +27,14 @@ dims = st.one_of(st.integers(0, 2), st.sampled_from(["n", "m", "?"]))
 
 
 @st.composite
-def seen(draw: st.DrawFn) -> Seen:
+def seen(draw: st.DrawFn) -> ValueProfile:
     type_ = draw(st.sampled_from([*TYPES, "seq(tensor(float))"]))
     shape = draw(st.one_of(st.none(), st.lists(dims, max_size=2).map(tuple)))
     sizes = ir.all_ints(shape)
     ints = None
     if sizes is not None and draw(st.booleans()):
         ints = tuple(draw(st.integers(0, 1)) for _ in range(prod(sizes)))
-    return Seen(type_, shape, ints, draw(st.integers(0, 5)) > 0)
+    return ValueProfile(type_, shape, ints, draw(st.integers(0, 5)) > 0)
 
 
 guards = st.builds(
@@ -91,7 +91,7 @@ def test_it_says_what_the_guards_say(found: list[Guard], data: st.DataObject) ->
 @pytest.mark.parametrize("shape", [(1, 2), ("n", 2), ("n", "n"), ("?", "?"), ()])
 def test_rank_and_number_are_asked(shape: tuple[int | str, ...]) -> None:
     """Sizes that begin alike, and sizes that are none of the guard's, are told apart."""
-    guard = Guard({"x": Seen("tensor(float)", shape)})
+    guard = Guard({"x": ValueProfile("tensor(float)", shape)})
     choose = compile_guards([guard])
     for sizes in [(), (2,), (1, 2), (2, 2), (2, 1), (1, 2, 1), (2, 2, 2)]:
         array = np.zeros(sizes, np.float32)
@@ -100,13 +100,13 @@ def test_rank_and_number_are_asked(shape: tuple[int | str, ...]) -> None:
 
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
 def test_one_number_is_asked_with_its_shape(shape: tuple[int, ...]) -> None:
-    choose = compile_guards([Guard({"k": Seen("tensor(int64)", shape, (7,))})])
+    choose = compile_guards([Guard({"k": ValueProfile("tensor(int64)", shape, (7,))})])
     for sizes in [(), (1,), (1, 1), (0,), (2,)]:
         assert choose({"k": np.full(sizes, 7)}) == (sizes != shape)
 
 
 def test_strings_are_told_from_numbers() -> None:
-    guard = Guard({"x": Seen("tensor(string)", (1,))})
+    guard = Guard({"x": ValueProfile("tensor(string)", (1,))})
     choose = compile_guards([guard])
     for array in (np.array(["a"]), np.array([b"a"]), np.array(["a"], object)):
         assert guard.holds({"x": array}) and choose({"x": array}) == 0
@@ -118,7 +118,7 @@ def test_types_that_numpy_lacks_are_told_apart() -> None:
     import ml_dtypes
 
     for type_, dtype in [("bfloat16", ml_dtypes.bfloat16), ("float8e4m3fn", ml_dtypes.float8_e4m3fn)]:
-        guard = Guard({"x": Seen(f"tensor({type_})", (1,))})
+        guard = Guard({"x": ValueProfile(f"tensor({type_})", (1,))})
         assert guard.holds({"x": np.zeros(1, dtype)})
         assert not guard.holds({"x": np.zeros(1, np.float32)})
 
@@ -132,12 +132,12 @@ class _NoArray:
 
 @pytest.mark.parametrize("shape", [None, (1,), ("n",)])
 def test_what_is_no_array(shape: tuple[int | str, ...] | None) -> None:
-    guard = Guard({"x": Seen("tensor(float)", shape)})
+    guard = Guard({"x": ValueProfile("tensor(float)", shape)})
     assert compile_guards([guard])({"x": _NoArray()}) == (not guard.holds({"x": _NoArray()}))
 
 
 def test_text_in_a_guard_is_never_run() -> None:
     name = "x'); raise SystemExit #\n"
-    guard = Guard({name: Seen("tensor(datetime64[ns])", ("n');", "n');"))}, ("\\'",))
+    guard = Guard({name: ValueProfile("tensor(datetime64[ns])", ("n');", "n');"))}, ("\\'",))
     feeds = {name: np.zeros((2, 2), "datetime64[ns]")}
     assert guard.holds(feeds) and compile_guards([guard])(feeds) == 0

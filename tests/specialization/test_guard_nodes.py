@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from graphopt import ir
 from graphopt.inputs.run_once import run_once
-from graphopt.profile import Guard, Seen
+from graphopt.profile import Guard, ValueProfile
 from graphopt.specialization.guard_nodes import GuardNodes
 from tests.support import parse
 
@@ -52,23 +52,25 @@ _DIMS = st.one_of(st.integers(1, 4), st.sampled_from(["s", "t", "?"]))
 
 @st.composite
 def _guards(draw: st.DrawFn) -> Guard:
-    inputs: dict[str, Seen] = {}
+    inputs: dict[str, ValueProfile] = {}
     if draw(st.booleans()):
-        inputs["x"] = Seen("tensor(float)", (draw(_DIMS), draw(_DIMS)))
+        inputs["x"] = ValueProfile("tensor(float)", (draw(_DIMS), draw(_DIMS)))
     if draw(st.booleans()):
-        inputs["y"] = Seen("tensor(float)", (draw(_DIMS), draw(st.sampled_from([4, 4, 5, "s"])), draw(_DIMS)))
+        inputs["y"] = ValueProfile(
+            "tensor(float)", (draw(_DIMS), draw(st.sampled_from([4, 4, 5, "s"])), draw(_DIMS))
+        )
     if draw(st.booleans()):
-        inputs["z"] = Seen("tensor(float)", tuple(draw(st.lists(_DIMS, max_size=2))))
+        inputs["z"] = ValueProfile("tensor(float)", tuple(draw(st.lists(_DIMS, max_size=2))))
     if draw(st.booleans()):
-        inputs["rate"] = Seen("tensor(int64)", (), (draw(st.sampled_from([0, 16000, -(2**63)])),))
+        inputs["rate"] = ValueProfile("tensor(int64)", (), (draw(st.sampled_from([0, 16000, -(2**63)])),))
     if draw(st.booleans()):
         flags = tuple(draw(st.lists(st.integers(0, 1), min_size=1, max_size=3)))
-        inputs["flags"] = Seen("tensor(bool)", (len(flags),), flags)
+        inputs["flags"] = ValueProfile("tensor(bool)", (len(flags),), flags)
     if draw(st.booleans()):
-        inputs["pair"] = Seen("tensor(int32)", (2,), (draw(st.integers(-1, 1)), 7))
+        inputs["pair"] = ValueProfile("tensor(int32)", (2,), (draw(st.integers(-1, 1)), 7))
     if draw(st.booleans()):  # perhaps it can't hold for what is declared
         numbers = tuple(draw(st.lists(st.integers(0, 1), max_size=3)))
-        inputs["two"] = Seen("tensor(int64)", (len(numbers),), numbers or None)
+        inputs["two"] = ValueProfile("tensor(int64)", (len(numbers),), numbers or None)
     return Guard(inputs)
 
 
@@ -134,13 +136,15 @@ def test_an_open_rank_is_checked(rank: int) -> None:
         "pair": np.zeros(2, np.int32), "two": np.zeros(2, np.int64), "z": _zeros(*[2] * rank),
     }  # fmt: skip
     for dims in [(2,), ("s",), (2, "s"), ("s", "s"), ("s", "t")]:
-        guard = Guard({"z": Seen("tensor(float)", dims)})
+        guard = Guard({"z": ValueProfile("tensor(float)", dims)})
         assert _held(_checking(guard), feeds) == [rank == len(dims)]
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (2,), (0,), (1, 1)])
 def test_a_scalar_is_checked_since_onnxruntime_does_not(shape: tuple[int, ...]) -> None:
-    guard = Guard({"rate": Seen("tensor(int64)", (), (7,)), "x": Seen("tensor(float)", (1, "n"))})
+    guard = Guard(
+        {"rate": ValueProfile("tensor(int64)", (), (7,)), "x": ValueProfile("tensor(float)", (1, "n"))}
+    )
     feeds = {
         "x": _zeros(1, 1), "y": _zeros(1, 4, 1), "rate": np.full(shape, 7), "flags": np.zeros(1, bool),
         "pair": np.zeros(2, np.int32), "two": np.zeros(2, np.int64), "z": _zeros(2),
@@ -157,33 +161,35 @@ _ZEROS = {
 @pytest.mark.parametrize(
     "never",
     [
-        {"two": Seen("tensor(int64)", (3,), (5, 6, 7))},
-        {"two": Seen("tensor(int64)", (1,), (5,))},
-        {"two": Seen("tensor(int64)", (1, 2), (5, 6))},
-        {"rate": Seen("tensor(int64)", (3,), (0, 0, 0))},
-        {"two": Seen("tensor(int64)", ("s",)), "y": Seen("tensor(float)", (1, "s", 1))},
-        {"y": Seen("tensor(float)", ("s", "s", 1)), "x": Seen("tensor(float)", (3, "s"))},
+        {"two": ValueProfile("tensor(int64)", (3,), (5, 6, 7))},
+        {"two": ValueProfile("tensor(int64)", (1,), (5,))},
+        {"two": ValueProfile("tensor(int64)", (1, 2), (5, 6))},
+        {"rate": ValueProfile("tensor(int64)", (3,), (0, 0, 0))},
+        {"two": ValueProfile("tensor(int64)", ("s",)), "y": ValueProfile("tensor(float)", (1, "s", 1))},
+        {"y": ValueProfile("tensor(float)", ("s", "s", 1)), "x": ValueProfile("tensor(float)", (3, "s"))},
     ],
 )
-def test_a_guard_that_never_holds_leaves_others_as_they_are(never: dict[str, Seen]) -> None:
+def test_a_guard_that_never_holds_leaves_others_as_they_are(never: dict[str, ValueProfile]) -> None:
     """All share one vector, in which it must not shift what others look at."""
-    flags, x = Seen("tensor(bool)", (1,), (0,)), Seen("tensor(float)", (1, 1))
-    good = Guard({"two": Seen("tensor(int64)", (2,), (5, 6)), "rate": Seen("tensor(int64)", (), (0,)),
+    flags, x = ValueProfile("tensor(bool)", (1,), (0,)), ValueProfile("tensor(float)", (1, 1))
+    good = Guard({"two": ValueProfile("tensor(int64)", (2,), (5, 6)), "rate": ValueProfile("tensor(int64)", (), (0,)),
                   "flags": flags, "x": x})  # fmt: skip
-    bad = Guard({**good.inputs, "flags": Seen("tensor(bool)", (1,), (1,))})
+    bad = Guard({**good.inputs, "flags": ValueProfile("tensor(bool)", (1,), (1,))})
     assert _held(_checking(Guard({**good.inputs, **never}), good, bad), _ZEROS) == [False, True, False]
     assert _held(_checking(good, bad, Guard({**good.inputs, **never})), _ZEROS) == [True, False, False]
 
 
 def test_a_question_mark_asserts_nothing_each_time() -> None:
-    guard = Guard({"z": Seen("tensor(float)", ("?", "?"))})
+    guard = Guard({"z": ValueProfile("tensor(float)", ("?", "?"))})
     assert _held(_checking(guard), {**_ZEROS, "z": _zeros(2, 3)}) == [True]
     assert _held(_checking(guard), {**_ZEROS, "z": _zeros(2)}) == [False]
 
 
 @pytest.mark.parametrize("size", [3, 4])
 def test_a_symbol_of_a_declared_size_is_a_number_elsewhere(size: int) -> None:
-    guard = Guard({"x": Seen("tensor(float)", ("s", 1)), "y": Seen("tensor(float)", (1, "s", 1))})
+    guard = Guard(
+        {"x": ValueProfile("tensor(float)", ("s", 1)), "y": ValueProfile("tensor(float)", (1, "s", 1))}
+    )
     feeds = {**_ZEROS, "x": _zeros(size, 1)}
     assert _held(_checking(guard), feeds) == [guard.holds(feeds)] == [size == 4]
 
@@ -192,7 +198,7 @@ def test_what_the_model_declares_is_not_checked() -> None:
     model = parse("g (float[2, 3] x, int64[2] y) => (float[2, 3] out) { out = Identity(x) }")
     inputs = {value.name or "": value for value in model.graph.inputs}
     nodes = GuardNodes(ir.Editor(model), model.graph, inputs)
-    guard = Guard({"x": Seen("tensor(float)", (2, 3)), "y": Seen("tensor(int64)", (2,))})
+    guard = Guard({"x": ValueProfile("tensor(float)", (2, 3)), "y": ValueProfile("tensor(int64)", (2,))})
     nodes.prepare([guard])
     assert nodes.condition(guard, model.graph) is None
     assert len(model.graph) == 1

@@ -13,7 +13,7 @@ import graphopt
 from graphopt import ir
 from graphopt.errors import RuntimeFailure, UsageError
 from graphopt.inputs.feeds import InputOptions
-from graphopt.profile import Profile, Seen
+from graphopt.profile import Profile, ValueProfile
 from graphopt.specialization.record import Recorder
 
 from ..support import parse
@@ -46,14 +46,14 @@ def test_sizes_and_contents_that_never_varied_are_kept() -> None:
         (1, (1, 4)),
         (2, (2, 4)),
     ]
-    assert profile.values["x"] == Seen("tensor(float)", ("d0", 4))
-    assert profile.values["n"] == Seen("tensor(int64)", (), (3,))
-    assert profile.values["mask"] == Seen("tensor(bool)", (2,), (1, 0))
+    assert profile.values["x"] == ValueProfile("tensor(float)", ("d0", 4))
+    assert profile.values["n"] == ValueProfile("tensor(int64)", (), (3,))
+    assert profile.values["mask"] == ValueProfile("tensor(bool)", (2,), (1, 0))
 
 
 def test_contents_that_varied_are_not() -> None:
     profile = graphopt.record_profile(parse(FOUND), [_feeds(1, 3), _feeds(1, 5, (False, False))])
-    assert profile.values["n"] == Seen("tensor(int64)", ())
+    assert profile.values["n"] == ValueProfile("tensor(int64)", ())
     assert profile.values["mask"].ints is None
     assert profile.values["ones"].shape == ("d0",)
 
@@ -61,7 +61,7 @@ def test_contents_that_varied_are_not() -> None:
 def test_inner_values_are_kept_where_the_sizes_of_inputs_do_not_tell_theirs() -> None:
     profile = graphopt.record_profile(parse(FOUND), [_feeds(2, 3)])
     assert profile.values.keys() - {"x", "n", "mask"} == {"places", "ones"}  # z is as long as places tell
-    assert profile.values["places"] == Seen("tensor(int64)", (2, 2))
+    assert profile.values["places"] == ValueProfile("tensor(int64)", (2, 2))
 
 
 def test_a_wrong_declaration_of_an_inner_value_does_no_harm() -> None:
@@ -69,7 +69,7 @@ def test_a_wrong_declaration_of_an_inner_value_does_no_harm() -> None:
     (places,) = (value for value in ir.values_of(model.graph) if value.name == "places")
     places.shape, places.type = ir.Shape([7]), ir.TensorType(ir.DataType.FLOAT)
     profile = graphopt.record_profile(parse(FOUND), [_feeds(2, 3)])
-    assert profile.values["places"] == Seen("tensor(int64)", (2, 2))
+    assert profile.values["places"] == ValueProfile("tensor(int64)", (2, 2))
 
 
 def test_the_model_is_left_as_it_is() -> None:
@@ -83,9 +83,9 @@ def test_large_contents_floats_and_what_was_made_up_are_not_kept() -> None:
     model = parse("g (int64[N] i, float[1] f) => (int64[N] j, float[1] g) { j = Neg(i)  g = Neg(f) }")
     feeds = {"i": np.arange(17), "f": np.ones(1, np.float32)}
     profile = graphopt.record_profile(model, [feeds])
-    assert profile.values["i"] == Seen("tensor(int64)", (17,)) and profile.values["f"].ints is None
+    assert profile.values["i"] == ValueProfile("tensor(int64)", (17,)) and profile.values["f"].ints is None
     profile = graphopt.record_profile(model, [InputOptions(shapes={"i": (3,)})])
-    assert profile.values["i"] == Seen("tensor(int64)", (3,))
+    assert profile.values["i"] == ValueProfile("tensor(int64)", (3,))
     assert graphopt.record_profile(model, [feeds | {"i": np.arange(16)}]).values["i"].ints == (*range(16),)
 
 
@@ -94,7 +94,7 @@ def test_a_default_that_is_not_overridden_is_missing_from_the_pattern() -> None:
     x = np.arange(4, dtype=np.float32)
     profile = graphopt.record_profile(model, [{"x": x}, {"x": x, "k": np.array([3])}])
     assert [list(pattern.inputs) for pattern in profile.patterns] == [["x"], ["x", "k"]]
-    assert profile.values["k"] == Seen("tensor(int64)", (1,), (3,), always=False)
+    assert profile.values["k"] == ValueProfile("tensor(int64)", (1,), (3,), always=False)
     assert profile.values["y"].shape == ("d0",) and "at" not in profile.values
 
 
@@ -108,10 +108,10 @@ def test_sequences_strings_and_scalars() -> None:
         "i": np.array(7, np.int32),
     }
     profile = graphopt.record_profile(parse(text), [feeds])
-    assert profile.values["s"] == Seen("seq(tensor(float))")
-    assert profile.values["t"] == Seen("tensor(string)", (2,))
-    assert profile.values["i"] == Seen("tensor(int32)", (), (7,))
-    assert profile.values["y"] == Seen("tensor(float)", (5,))
+    assert profile.values["s"] == ValueProfile("seq(tensor(float))")
+    assert profile.values["t"] == ValueProfile("tensor(string)", (2,))
+    assert profile.values["i"] == ValueProfile("tensor(int32)", (), (7,))
+    assert profile.values["y"] == ValueProfile("tensor(float)", (5,))
 
 
 def test_what_a_loop_piles_up_is_recorded_in_a_child() -> None:
@@ -144,7 +144,7 @@ def test_what_a_loop_piles_up_is_recorded_in_a_child() -> None:
     model = ir.from_proto(oh.make_model(graph, opset_imports=[oh.make_opsetid("", 17)], ir_version=8))
     x = np.ones(2, np.float32)
     runs = [{"n": np.array(trips), "x": x} for trips in (3, 4)]
-    assert graphopt.record_profile(model, runs).values["all"] == Seen("tensor(float)", ("d0", 2))
+    assert graphopt.record_profile(model, runs).values["all"] == ValueProfile("tensor(float)", ("d0", 2))
 
 
 def test_only_so_many_inner_values_are_recorded() -> None:

@@ -12,11 +12,11 @@ import pytest
 from graphopt import api, ir
 from graphopt.errors import UnsupportedModel, UsageError, VerificationFailed
 from graphopt.inputs.feeds import InputOptions
-from graphopt.profile import FusionStrategy, Guard, Profile, Seen
-from graphopt.specialization.branches import Branch, written_variants
+from graphopt.profile import FusionStrategy, Guard, Profile, ValueProfile
+from graphopt.specialization.branches import Branch, read_variants
 from graphopt.specialization.build import Specialization, Specialized
-from graphopt.specialization.specialize_inputs import narrowed, profiled_inputs
-from graphopt.specialization.versioned_model import emit_model
+from graphopt.specialization.specialize_inputs import profiled_inputs, specialize_inputs
+from graphopt.specialization.versioned_model import build_versioned_model
 from tests.specialization.models import feeds_of, positions, profile_of
 from tests.support import parse
 
@@ -55,9 +55,9 @@ def test_each_guard_takes_its_branch() -> None:
     branches = []
     for index, dims in enumerate([(1, 2), (1, 3), ("s", "s")]):
         other = parse(f"g (float[B, N] x) => (float[B, N] y) <float k = {{{index + 1}}}> {{ y = Mul(x, k) }}")
-        guard = Guard({"x": Seen("tensor(float)", dims)})
-        branches.append(Branch(f"branch-{index}", guard, narrowed(other, guard)))
-    whole = emit_model(model, branches)
+        guard = Guard({"x": ValueProfile("tensor(float)", dims)})
+        branches.append(Branch(f"branch-{index}", guard, specialize_inputs(other, guard)))
+    whole = build_versioned_model(model, branches)
     onnx.checker.check_model(ir.to_proto(whole), full_check=True)
     sizes = {(1, 2): 1, (1, 3): 2, (3, 3): 3, (1, 1): 3, (0, 0): 3, (2, 3): 0, (1, 4): 0}
     for shape, factor in sizes.items():
@@ -84,8 +84,8 @@ def test_it_is_called_as_before() -> None:
     assert found.model is not None
     assert api.verify(original, found.model).ok
     assert found.model.metadata_props["author"] == "somebody"
-    assert [planned.name for planned in written_variants(found.model)] == ["static-1", "static-2"]
-    assert written_variants(found.model)[0].guard.holds(feeds_of(1, 8))
+    assert [planned.name for planned in read_variants(found.model)] == ["static-1", "static-2"]
+    assert read_variants(found.model)[0].guard.holds(feeds_of(1, 8))
 
 
 def test_two_runs_give_the_same_bytes() -> None:
@@ -157,13 +157,15 @@ def test_inputs_of_an_open_rank_are_not_taken_for_others() -> None:
     model = positions()
     model.graph.inputs[0].shape = None
     found = _specialized(model, *_RUNS, strategy=FusionStrategy.parse("dynamic:1"))
-    guard = Guard({"x": Seen("tensor(float)", ("a", "b", 4))})
-    whole = emit_model(found.general, [Branch("dynamic-1", guard, narrowed(found.general, guard))])
+    guard = Guard({"x": ValueProfile("tensor(float)", ("a", "b", 4))})
+    whole = build_versioned_model(
+        found.general, [Branch("dynamic-1", guard, specialize_inputs(found.general, guard))]
+    )
     flat = parse(
         "g (float[4] x, int64 mode) => (float[N, M] y, int64[K] sizes) { y = Identity(x) sizes = Shape(x) }"
     )
     flat.graph.inputs[0].shape = None
-    whole = emit_model(flat, [Branch("dynamic-1", guard, narrowed(flat, guard))])
+    whole = build_versioned_model(flat, [Branch("dynamic-1", guard, specialize_inputs(flat, guard))])
     for shape in [(4,), (2, 4), (1, 2, 4), ()]:
         feeds = {"x": np.ones(shape, np.float32), "mode": np.array(0)}
         assert api.run(whole, feeds)["sizes"].tolist() == list(shape)
@@ -181,14 +183,20 @@ def test_a_variant_that_would_always_run_does_not_spoil_the_others() -> None:
 
 def test_what_a_profile_says_of_types_is_checked() -> None:
     model = positions()
-    for wrong in (Seen("foo", (1, 8, 4)), Seen("tensor(float)", (1, 8)), Seen("tensor(float)", (1, 8, 5))):
-        profile = Profile(ir.fingerprint(model, names=True)).seen({"x": wrong})
-        with pytest.raises(UsageError, match="the profile says that input 'x' is"):
+    for wrong in (
+        ValueProfile("foo", (1, 8, 4)),
+        ValueProfile("tensor(float)", (1, 8)),
+        ValueProfile("tensor(float)", (1, 8, 5)),
+    ):
+        profile = Profile(ir.fingerprint(model, names=True)).with_run({"x": wrong})
+        with pytest.raises(UsageError, match=r"input 'x' is .* in the profile"):
             api.specialize(model, Specialization(profile), verify=False)
     fingerprint = ir.fingerprint(model, names=True)
-    scalar = Profile(fingerprint).seen({"mode": Seen("tensor(int64)", (1,))})  # onnxruntime takes that
+    scalar = Profile(fingerprint).with_run(
+        {"mode": ValueProfile("tensor(int64)", (1,))}
+    )  # onnxruntime takes that
     api.specialize(model, Specialization(scalar), verify=False)
-    profile = Profile(fingerprint).seen({"q": Seen("tensor(float)", (1,))})
+    profile = Profile(fingerprint).with_run({"q": ValueProfile("tensor(float)", (1,))})
     with pytest.raises(UsageError, match="no input is called 'q'"):
         api.specialize(model, Specialization(profile), verify=False)
 
@@ -205,28 +213,28 @@ def test_what_a_profile_says_of_types_is_checked() -> None:
 )
 def test_what_is_too_old_is_told(header: str, why: str) -> None:
     model = parse(f"{header} g (float[N] x) => (float[N] y) {{ y = Relu(x) }}")
-    guard = Guard({"x": Seen("tensor(float)", (2,))})
+    guard = Guard({"x": ValueProfile("tensor(float)", (2,))})
     with pytest.raises(UnsupportedModel, match=why):
-        emit_model(model, [Branch("static-1", guard, narrowed(model, guard))])
+        build_versioned_model(model, [Branch("static-1", guard, specialize_inputs(model, guard))])
 
 
 def test_what_a_model_can_not_see_or_hold_is_told() -> None:
     model = parse("g (float[N] x, float k) => (float[N] y) <float k = {3}> { y = Mul(x, k) }")
-    guard = Guard({"x": Seen("tensor(float)", (2,))}, absent=("k",))
+    guard = Guard({"x": ValueProfile("tensor(float)", (2,))}, absent=("k",))
     with pytest.raises(UnsupportedModel, match="'k' is not fed"):
-        emit_model(model, [Branch("static-1", guard, narrowed(model, guard))])
+        build_versioned_model(model, [Branch("static-1", guard, specialize_inputs(model, guard))])
     calling = parse("""<ir_version: 8, opset_import: ["" : 17, "local" : 1]> g (float[N] x, float k) => (float[N] y)
         <float k = {3}> { y = local.f(x, k) } <domain: "local", opset_import: ["" : 17]> f (a, b) => (c) { c = Mul(a, b) }""")
     with pytest.raises(UnsupportedModel, match="functions of its own"):
-        emit_model(model, [Branch("static-1", Guard(guard.inputs), calling)])
+        build_versioned_model(model, [Branch("static-1", Guard(guard.inputs), calling)])
 
 
 def test_outputs_that_are_inputs_weights_or_twice_the_same_come_out_of_branches() -> None:
     text = """g (float[N] x, float[M] z) => (float[N] y, float[N] same, float[M] z2, float[2] w, float[M] z, float[N] y)
         <float[2] w = {1, 2}> { y = Relu(x) same = Identity(y) z2 = Identity(z) }"""
     model = parse(text)
-    guard = Guard({"x": Seen("tensor(float)", (2,))})
-    whole = emit_model(model, [Branch("static-1", guard, narrowed(model, guard))])
+    guard = Guard({"x": ValueProfile("tensor(float)", (2,))})
+    whole = build_versioned_model(model, [Branch("static-1", guard, specialize_inputs(model, guard))])
     onnx.checker.check_model(ir.to_proto(whole), full_check=True)
     for size in (2, 3):
         feeds = {"x": np.arange(size, dtype=np.float32) - 1, "z": np.ones(4, np.float32)}
@@ -237,8 +245,8 @@ def test_outputs_that_are_inputs_weights_or_twice_the_same_come_out_of_branches(
 
 def test_overridable_initializers_stay_so() -> None:
     model = parse("g (float[N] x, float k) => (float[N] y) <float k = {3}> { y = Mul(x, k) }")
-    guard = Guard({"x": Seen("tensor(float)", (2,))})
-    whole = emit_model(model, [Branch("static-1", guard, narrowed(model, guard))])
+    guard = Guard({"x": ValueProfile("tensor(float)", (2,))})
+    whole = build_versioned_model(model, [Branch("static-1", guard, specialize_inputs(model, guard))])
     feeds = {"x": np.ones(2, np.float32)}
     assert api.run(whole, feeds)["y"].tolist() == [3, 3]
     assert api.run(whole, {**feeds, "k": np.array(5, np.float32)})["y"].tolist() == [5, 5]
@@ -257,7 +265,7 @@ def test_functions_are_opened_in_variants_and_stay_in_the_general_model() -> Non
         pipeline="O2",
     )
     assert not found.branches[0].model.functions and found.general.functions
-    whole = emit_model(found.general, found.branches)
+    whole = build_versioned_model(found.general, found.branches)
     for shape in ((2, 3), (3, 2)):
         feeds = {"x": np.ones(shape, np.float32)}
         np.testing.assert_allclose(api.run(whole, feeds)["y"], api.run(model, feeds)["y"], rtol=1e-6)
@@ -266,7 +274,9 @@ def test_functions_are_opened_in_variants_and_stay_in_the_general_model() -> Non
 def test_inputs_that_pass_a_guard_are_made_from_the_profile() -> None:
     model = positions()
     profile = profile_of(model, *_RUNS)
-    guard = Guard({"x": Seen("tensor(float)", (2, "s", 4)), "mode": Seen("tensor(int64)", (), (1,))})
+    guard = Guard(
+        {"x": ValueProfile("tensor(float)", (2, "s", 4)), "mode": ValueProfile("tensor(int64)", (), (1,))}
+    )
     told = profiled_inputs(guard, profile, InputOptions(seed=3))
     assert told is not None and told.seed == 3
     assert told.shapes == {"x": (2, 6, 4)} and told.arrays["mode"] == 1

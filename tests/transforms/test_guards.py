@@ -11,8 +11,8 @@ from graphopt import ir
 from graphopt.api import context_for
 from graphopt.context import Observer, Refusal
 from graphopt.ops import dialects
-from graphopt.profile import Seen
-from graphopt.profile.annotations import asserted, is_note, note
+from graphopt.profile import ValueProfile
+from graphopt.profile.annotations import annotate, assertion_of, is_annotation
 from tests.support import agree, ops, parse, run_pipeline
 
 TWO = """g (float[N,M] x, float[K,M] y) => (float[A,B] out, float[A,B] a) {
@@ -23,8 +23,8 @@ TWO = """g (float[N,M] x, float[K,M] y) => (float[A,B] out, float[A,B] a) {
 }"""
 
 
-class _Heard(Observer):
-    """What passes refused and said."""
+class _Recorder(Observer):
+    """Records refusals and remarks."""
 
     def __init__(self) -> None:
         self.refusals: list[Refusal] = []
@@ -37,27 +37,27 @@ class _Heard(Observer):
         self.remarks.append(message())
 
 
-def _float(*dims: int | str) -> Seen:
-    return Seen("tensor(float)", dims)
+def _float(*dims: int | str) -> ValueProfile:
+    return ValueProfile("tensor(float)", dims)
 
 
-def _ints(*ints: int, shape: tuple[int, ...]) -> Seen:
-    return Seen("tensor(int64)", shape, ints)
+def _ints(*ints: int, shape: tuple[int, ...]) -> ValueProfile:
+    return ValueProfile("tensor(int64)", shape, ints)
 
 
-def _guarded(text: str, pipeline: str = "insert-guards", /, **seen: Seen) -> ir.Model:
+def _guarded(text: str, pipeline: str = "insert-guards", /, **seen: ValueProfile) -> ir.Model:
     model = parse(text)
-    note(model, seen)
+    annotate(model, seen)
     run_pipeline(model, pipeline)
     ir.verify(model)
     return model
 
 
-def _said(text: str, **seen: Seen) -> _Heard:
-    model, heard = parse(text), _Heard()
-    note(model, seen)
-    run_pipeline(model, "insert-guards", observers=(heard,))
-    return heard
+def _observe(text: str, **seen: ValueProfile) -> _Recorder:
+    model, recorder = parse(text), _Recorder()
+    annotate(model, seen)
+    run_pipeline(model, "insert-guards", observers=(recorder,))
+    return recorder
 
 
 def _assertions(model: ir.Model) -> dict[str, str]:
@@ -65,7 +65,7 @@ def _assertions(model: ir.Model) -> dict[str, str]:
     for node in dialects.guards_of(model):
         value = node.inputs[0]
         assert value is not None and value.name is not None
-        found[value.name] = str(asserted(node))
+        found[value.name] = str(assertion_of(node))
     return found
 
 
@@ -74,12 +74,12 @@ def _value(model: ir.Model, name: str) -> ir.Value:
     return value
 
 
-def _is_noted(model: ir.Model) -> bool:
+def _is_annotated(model: ir.Model) -> bool:
     values = [value for graph in ir.graphs_of(model) for value in ir.values_of(graph)]
-    return any(is_note(key) for value in values for key in value.metadata_props)
+    return any(is_annotation(key) for value in values for key in value.metadata_props)
 
 
-def test_readers_read_the_guard_and_outputs_stay() -> None:
+def test_uses_read_the_guard_and_graph_outputs_do_not() -> None:
     model = _guarded(TWO, x=_float("s0", 4), a=_float("s0", 4))
     assert _assertions(model) == {"x": "f32[s0, 4]", "a": "f32[s0, 4]"}
     a = model.graph.outputs[1]
@@ -87,13 +87,13 @@ def test_readers_read_the_guard_and_outputs_stay() -> None:
     assert a.producer() is not None and ops(model)[1] == "Add"
     assert [reader.op_type for reader in ir.readers(a)] == ["Guard"]
     assert model.graph.opset_imports["graphopt.profile"] == 1
-    assert not _is_noted(model)
+    assert not _is_annotated(model)
     before = ir.fingerprint(model, names=True)
     run_pipeline(model, "insert-guards")
     assert ir.fingerprint(model, names=True) == before
 
 
-def test_what_is_seen_alike_is_alike_behind_guards() -> None:
+def test_shared_symbols_make_dims_equal_behind_guards() -> None:
     model = _guarded(TWO, x=_float("s0", 4), y=_float("s0", 4))
     cx = context_for(model)
     x, y, a = (_value(model, name) for name in ("x", "y", "a"))
@@ -103,11 +103,11 @@ def test_what_is_seen_alike_is_alike_behind_guards() -> None:
     assert ops(model) == ["Guard", "Guard", "Add", "Neg"]
 
 
-def test_a_symbol_is_none_of_the_dims_of_the_model() -> None:
+def test_guard_symbols_are_distinct_from_model_dims() -> None:
     text = "g (float[s0] x, float[N] y, float[M] z) => (float[K] out) { a = Add(x, y) out = Add(a, z) }"
     model = _guarded(text, y=_float("s0"), z=_float("s0"))
     assert _assertions(model) == {"y": "f32[s0_1]", "z": "f32[s0_1]"}
-    # however it is spelt
+    # even if spelt alike
     other = parse(
         f"""g (float[s0] x, float[N] y, float[N] z) => (float[K] out) {{
             g = graphopt.profile.Guard <seen = {json.dumps(json.dumps(_float("s0").to_dict()))}> (y)
@@ -118,7 +118,7 @@ def test_a_symbol_is_none_of_the_dims_of_the_model() -> None:
     )
     cx = context_for(other)
     assert not cx.facts.shape_equal(_value(other, "x"), _value(other, "g"))
-    note(other, {"x": _float("s0"), "z": _float("s0")})
+    annotate(other, {"x": _float("s0"), "z": _float("s0")})
     run_pipeline(other, "insert-guards")
     assert {str(seen) for seen in _assertions(other).values()} == {
         "f32[s0]",
@@ -126,15 +126,15 @@ def test_a_symbol_is_none_of_the_dims_of_the_model() -> None:
     }
 
 
-def test_symbols_that_tell_nothing() -> None:
+def test_symbols_without_information_are_dropped() -> None:
     text = "g (float[N,M] x, float[N,4] y) => (float[N,M] out) { a = Relu(x) b = Relu(y) out = Add(a, b) }"
-    # a dim that no other is like, and one that is known to be the same everywhere
-    heard = _said(text, x=_float("s0", "s1"), y=_float("s0", 4), a=_float("?", "?"))
-    assert heard.remarks == [
-        f"{name}: no guard, since it is known to be as it was seen" for name in ("x", "y", "a")
+    # a symbol that occurs once, and one whose dims are known to be equal
+    recorder = _observe(text, x=_float("s0", "s1"), y=_float("s0", 4), a=_float("?", "?"))
+    assert recorder.remarks == [
+        f"{name}: no guard, because the facts imply its annotation" for name in ("x", "y", "a")
     ]
     assert _assertions(_guarded(text, x=_float("s0", 4), y=_float("s0", 4))) == {"x": "f32[?, 4]"}
-    # one that is known to be a number somewhere is that number everywhere
+    # a symbol with a known size at one dim has that size at all
     assert _assertions(_guarded(text, x=_float("s0", "s1"), y=_float("s0", "s1"))) == {"x": "f32[?, 4]"}
 
 
@@ -143,31 +143,31 @@ def test_symbols_that_tell_nothing() -> None:
     [
         (_float(3, 5), "its dim 1 is 4, not 5"),
         (_float(3, 4, 1), "its rank is 2, not 3"),
-        (Seen("tensor(double)", (3, 4)), "its type is f32[N, 4], not f64[3, 4]"),
+        (ValueProfile("tensor(double)", (3, 4)), "its type is f32[N, 4], not f64[3, 4]"),
     ],
 )
-def test_what_can_not_be_is_refused(seen: Seen, reason: str) -> None:
+def test_contradicted_annotations_are_refused(seen: ValueProfile, reason: str) -> None:
     text = "g (float[N,4] x, float[3,4] y) => (float[3,4] out) { a = Add(x, y) out = Relu(a) }"
-    [refusal] = _said(text, x=seen).refusals
+    [refusal] = _observe(text, x=seen).refusals
     assert (refusal.rule, refusal.node, refusal.reason, refusal.value) == ("insert-guards", "x", reason, "x")
     model = _guarded(text, x=seen)
-    assert ops(model) == ["Add", "Relu"] and not _is_noted(model)
+    assert ops(model) == ["Add", "Relu"] and not _is_annotated(model)
 
 
-def test_contents_and_symbols_that_can_not_be() -> None:
+def test_contradicted_contents_and_symbols_are_refused() -> None:
     text = """g (float[2,3] x, float[N,M] y) => (int64[K] out, float[2,3] z) <int64[2] two = {2, 3}> {
         s = Shape(x) c = Cast <to = 7> (two) out = Add(s, c) r = Relu(x) z = Add(r, y) }"""
     reasons = [
         refusal.reason
-        for refusal in _said(text, s=_ints(2, 4, shape=(2,)), two=_ints(1, 1, shape=(2,))).refusals
+        for refusal in _observe(text, s=_ints(2, 4, shape=(2,)), two=_ints(1, 1, shape=(2,))).refusals
     ]
     assert reasons == ["it holds 2, 3, not 1, 1", "it holds 2, 3, not 2, 4"]
-    # equal dims of which two are known, and different
-    heard = _said(text, x=_float("d", "d"))
-    assert [refusal.reason for refusal in heard.refusals] == ["its dim 1 is 3, not 2"]
+    # equal symbols with different known sizes
+    recorder = _observe(text, x=_float("d", "d"))
+    assert [refusal.reason for refusal in recorder.refusals] == ["its dim 1 is 3, not 2"]
 
 
-def test_shapes_fold_and_ifs_with_them() -> None:
+def test_guards_let_shapes_and_ifs_fold() -> None:
     text = """g (float[N,M] x) => (float[N,M] y) <int64 axis = {1}, int64 four = {4}> {
         s = Shape(x)
         size = Gather(s, axis)
@@ -182,7 +182,7 @@ def test_shapes_fold_and_ifs_with_them() -> None:
     assert "If" in ops(_guarded(text, "insert-guards,O2", x=_float(4, "s0")))
 
 
-def test_contents_are_read_as_a_constant_and_still_checked() -> None:
+def test_pinned_contents_become_a_constant_and_stay_guarded() -> None:
     text = """g (float[N,M] x, int64[2] to, bool c) => (float[A,B] y) {
         r = Reshape(x, to)
         y = If (c) <
@@ -190,13 +190,13 @@ def test_contents_are_read_as_a_constant_and_still_checked() -> None:
             else_branch = b () => (float[A,B] q) { q = Exp(r) }
         >
     }"""
-    seen = {"to": _ints(2, 6, shape=(2,)), "c": Seen("tensor(bool)", (), (1,))}
+    seen = {"to": _ints(2, 6, shape=(2,)), "c": ValueProfile("tensor(bool)", (), (1,))}
     model = _guarded(text, "insert-guards,O3", **seen)
     assert ops(model) == ["Guard", "Guard", "Reshape", "Neg"]
     assert context_for(model).static_shape(model.graph.outputs[0]) == (2, 6)
 
 
-def test_in_bodies() -> None:
+def test_guards_in_bodies() -> None:
     text = """g (float[N,4] x, int64 n, bool c) => (float[N,4] y, float[N,4] z) {
         y = Loop (n, , x) <body = b (int64 i, bool k, float[A,B] v) => (bool k2, float[A,B] w, float[A,B] row) {
             k2 = Identity(k)
@@ -223,12 +223,12 @@ def test_in_bodies() -> None:
     assert "Shape" not in [node.op_type for node in body] and len(_assertions(model)) == 2
 
 
-def test_in_functions() -> None:
+def test_guards_in_functions() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
     g (float[N] x, float[N] z) => (float[N] y) { a = own.F(x) b = own.F(z) y = Add(a, b) }
     <domain: "own", opset_import: ["" : 17]>
     F (p) => (r) { n = NonZero(p) s = Shape(n) m = ConstantOfShape(s) r = Add(p, m) }"""
-    model = _guarded(text, p=_float(4), n=Seen("tensor(int64)", (1, 2)))
+    model = _guarded(text, p=_float(4), n=ValueProfile("tensor(int64)", (1, 2)))
     [function] = model.functions.values()
     assert [node.op_type for node in function][:3] == ["Guard", "NonZero", "Guard"]
     assert function.opset_imports["graphopt.profile"] == 1
@@ -237,8 +237,8 @@ def test_in_functions() -> None:
     assert len(_assertions(model)) == 2
 
 
-def test_guards_outlive_their_readers() -> None:
-    """What relies on a guard need not read it: a call, a loop and an If stay for what they hold."""
+def test_unused_guards_stay() -> None:
+    """Rewrites may rely on unused guards, so calls, loops and Ifs that contain guards stay."""
     text = """<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
     g (float[N] x, int64 n, bool c) => (int64[1] y, float[N] z) {
         a = own.F(x)
@@ -261,7 +261,7 @@ def test_guards_outlive_their_readers() -> None:
     assert {"F", "Loop", "If"} <= set(ops(model))
 
 
-def test_a_loop_keeps_what_its_guards_read() -> None:
+def test_loop_keeps_the_inputs_of_its_guards() -> None:
     text = """g (float[4] x, float[N] x2, int64 n) => (float[4] y) {
         y, unread = Loop (n, , x, x2) <
             body = h (int64 i, bool k, float[4] v, float[B] v2) => (bool k2, float[4] w, float[B] w2) {
@@ -276,13 +276,13 @@ def _body_ops(model: ir.Model) -> list[str]:
     return [node.op_type for node in model.graph[0].attributes["body"].as_graph()]
 
 
-def test_what_nobody_reads_gets_no_guard() -> None:
+def test_unused_values_get_no_guard() -> None:
     text = "g (float[N] x, float[N] unused) => (float[N] y) { y = Relu(x) }"
-    heard = _said(text, unused=_float(4), y=_float(4))
-    assert heard.remarks == [f"{name}: no guard, since nothing reads it" for name in ("unused", "y")]
+    recorder = _observe(text, unused=_float(4), y=_float(4))
+    assert recorder.remarks == [f"{name}: no guard, because it is unused" for name in ("unused", "y")]
 
 
-def test_several_outputs_and_inputs_keep_their_order() -> None:
+def test_guards_keep_the_order_of_inputs_and_outputs() -> None:
     text = """g (float[N,6] x, float[N,6] y) => (float[N,6] z) {
         a, b = Split <axis = 0> (x)
         c = Concat <axis = 0> (a, b)
@@ -293,23 +293,23 @@ def test_several_outputs_and_inputs_keep_their_order() -> None:
     assert list(_assertions(model)) == ["x", "y", "a", "b"]
 
 
-def test_guards_that_follow_from_others_go() -> None:
+def test_implied_guards_are_eliminated() -> None:
     seen = {"x": _float("s0", 4), "y": _float("s0", 4), "a": _float("s0", 4), "z": _float("s0", 4)}
     model = _guarded(TWO, "insert-guards,eliminate-guards", **seen)
     assert list(_assertions(model)) == ["x", "y"]
     assert [value.name for value in model.graph.outputs] == ["out", "a"]
-    # near misses: of another symbol, another size, and a result of unknown size
+    # near misses: another symbol, another size, a result of unknown size
     text = "g (float[N] x, float[M] y) => (float[K] o) { a = Add(x, y) n = Compress(a, c) o = Relu(n) }"
     text = text.replace("float[M] y", "float[M] y, bool[L] c")
     model = _guarded(
         text, "insert-guards,eliminate-guards",
-        x=_float("s0"), y=_float("s1"), a=_float("s0"), c=Seen("tensor(bool)", ("s1",)), n=_float(3),
+        x=_float("s0"), y=_float("s1"), a=_float("s0"), c=ValueProfile("tensor(bool)", ("s1",)), n=_float(3),
     )  # fmt: skip
     assert list(_assertions(model)) == ["x", "y", "c", "a", "n"]
 
 
-def test_two_guards_of_one_value() -> None:
-    def one(name: str, seen: Seen) -> str:
+def test_second_guard_of_a_value_reads_the_first() -> None:
+    def one(name: str, seen: ValueProfile) -> str:
         return f"{name} = graphopt.profile.Guard <seen = {json.dumps(json.dumps(seen.to_dict()))}> (x)"
 
     text = f"""g (float[N,M] x) => (float[N,M] o) {{
@@ -323,7 +323,7 @@ def test_two_guards_of_one_value() -> None:
     assert {id(value) for value in model.graph[3].inputs} == {id(second.outputs[0])}
 
 
-def test_a_number_that_others_are_to_see_stays_asserted() -> None:
+def test_guard_that_binds_a_symbol_to_a_known_size_stays() -> None:
     def one(name: str, of: str) -> str:
         seen = json.dumps(json.dumps(_float("s0").to_dict()))
         return f"{name} = graphopt.profile.Guard <seen = {seen}> ({of})"
@@ -334,12 +334,12 @@ def test_a_number_that_others_are_to_see_stays_asserted() -> None:
     assert ops(model) == ["Guard", "Guard", "Add"]
 
 
-def test_general_again() -> None:
+def test_remove_profile_nodes_restores_the_general_model() -> None:
     seen = {"x": _float("s0", 4), "y": _float("s0", 4), "a": _float("s0", 4)}
     model = _guarded(TWO, "insert-guards", **seen)
-    note(model, {"z": _float("s0", 4)})
+    annotate(model, {"z": _float("s0", 4)})
     _, cx = run_pipeline(model, "remove-profile-nodes")
-    assert not _assertions(model) and not _is_noted(model)
+    assert not _assertions(model) and not _is_annotated(model)
     assert cx.facts.rank(_value(model, "z")) == 2
     assert not cx.facts.shape_equal(_value(model, "x"), _value(model, "y"))
     run_pipeline(model, "dce")
@@ -347,7 +347,7 @@ def test_general_again() -> None:
     assert agree(parse(TWO), model)
 
 
-def test_an_output_that_a_guard_gives() -> None:
+def test_guard_output_that_is_a_graph_output() -> None:
     seen = json.dumps(json.dumps(_float("s0", 4).to_dict()))
     text = (
         f"g (float[N,M] x) => (float[N,4] y) {{ a = Relu(x) y = graphopt.profile.Guard <seen = {seen}> (a) }}"
@@ -357,7 +357,7 @@ def test_an_output_that_a_guard_gives() -> None:
     assert ops(model) == ["Relu", "Identity"] and model.graph.outputs[0].name == "y"
 
 
-def test_what_a_guard_does_not_say_is_not_known() -> None:
+def test_malformed_assertion_provides_no_facts() -> None:
     for broken in ('"{"', '"{}"', "3"):
         text = f"g (float[N] x) => (float[N] y) {{ y = graphopt.profile.Guard <seen = {broken}> (x) }}"
         model = parse(text, domains=', "graphopt.profile" : 1')
@@ -367,9 +367,9 @@ def test_what_a_guard_does_not_say_is_not_known() -> None:
         assert cx.facts.shape_equal(model.graph.inputs[0], model.graph.outputs[0])
 
 
-def test_each_guard_can_be_refused() -> None:
+def test_each_guard_insertion_can_be_refused() -> None:
     model = parse(TWO)
-    note(model, {"x": _float(3, 4), "y": _float(3, 4)})
+    annotate(model, {"x": _float(3, 4), "y": _float(3, 4)})
     run_pipeline(model, "insert-guards", gate=lambda action: action.node == "x_guard")
     assert list(_assertions(model)) == ["x"]
 
@@ -380,7 +380,7 @@ def _behind(value: ir.Value) -> ir.Value:
 
 
 @pytest.mark.parametrize("size", [4, 7, 1])
-def test_what_relies_on_guards_is_right_where_they_hold(size: int) -> None:
+def test_rewrites_that_rely_on_guards_are_correct_where_guards_hold(size: int) -> None:
     text = """g (float[N,M] x, float[K,L] y) => (float[A,B] out, int64[1] n) <float[1] w = {3.0}, int64 axis = {0}> {
         a = Add(x, y)
         s = Shape(x)
@@ -400,16 +400,16 @@ def test_what_relies_on_guards_is_right_where_they_hold(size: int) -> None:
     assert agree(parse(text), model, sizes=(size,))
 
 
-def test_what_holds_at_one_place_is_not_learned_of_a_symbol_of_guards() -> None:
+def test_facts_at_one_guard_do_not_bind_its_symbol_elsewhere() -> None:
     model = _guarded(TWO, x=_float("s0", 4), y=_float("s0", 4))
     facts = context_for(model).facts
     x, y = (_value(model, name) for name in ("x", "y"))
     assert facts.shape_equal(_behind(x), _behind(y))
-    facts.replaced(_behind(x), x)  # as a rewrite in a branch might find
+    facts.replaced(_behind(x), x)  # as a rewrite in a branch might do
     assert not facts.shape_equal(_behind(y), x) and not facts.shape_equal(_behind(y), y)
 
 
-def test_a_guard_that_never_holds_stays() -> None:
+def test_guard_that_never_holds_stays() -> None:
     seen = json.dumps(json.dumps(_float(5).to_dict()))
     text = f"g (float[4] x) => (float[4] y) {{ a = graphopt.profile.Guard <seen = {seen}> (x) y = Relu(a) }}"
     model = parse(text, domains=', "graphopt.profile" : 1')
@@ -418,7 +418,7 @@ def test_a_guard_that_never_holds_stays() -> None:
     assert context_for(model).static_shape(model.graph.outputs[0]) == (4,)
 
 
-def test_guards_of_functions_and_branches_move_along() -> None:
+def test_guards_move_with_inlined_functions_and_branches() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
     g (float[N] x, bool c) => (float[N] y) <bool yes = {1}> {
         a = own.F(x)

@@ -6,8 +6,8 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.api import context_for, copy
-from graphopt.profile.annotations import note
-from graphopt.profile.value_profile import Seen
+from graphopt.profile.annotations import annotate
+from graphopt.profile.value_profile import ValueProfile
 from graphopt.transforms.profile.remove_type_specializations import RemoveTypeSpecializations
 from graphopt.transforms.profile.specialize_types import SpecializeTypes
 from tests.support import parse
@@ -20,9 +20,9 @@ _MODEL = """g (float[B,N] x, float[C,M] y, int64 rate, float[?] z) => (float[B,N
 }"""
 
 
-def _specialized(**seen: Seen) -> ir.Model:
+def _specialized(**seen: ValueProfile) -> ir.Model:
     model = parse(_MODEL)
-    note(model, seen)
+    annotate(model, seen)
     SpecializeTypes().run(model, context_for(model))
     return model
 
@@ -31,8 +31,8 @@ def _dims(model: ir.Model) -> list[list[str]]:
     return [[str(dim) for dim in value.shape or ()] for value in model.graph.inputs]
 
 
-def _float(*dims: int | str) -> Seen:
-    return Seen("tensor(float)", dims)
+def _float(*dims: int | str) -> ValueProfile:
+    return ValueProfile("tensor(float)", dims)
 
 
 def test_sizes_and_equal_dims_are_declared() -> None:
@@ -43,47 +43,47 @@ def test_sizes_and_equal_dims_are_declared() -> None:
     assert cx.facts.shape_equal(x, y)
 
 
-def test_a_symbol_of_the_model_serves_one_group_only() -> None:
+def test_model_symbol_is_reused_for_one_group_of_dims() -> None:
     model = parse("g (float[B] x, float[B] y) => (float[B] out) { out = Identity(x) }")
-    note(model, {"x": _float("s0"), "y": _float("s1")})
+    annotate(model, {"x": _float("s0"), "y": _float("s1")})
     SpecializeTypes().run(model, context_for(model))
     assert _dims(model) == [["B"], ["s1"]]
 
 
-def test_a_new_symbol_is_none_that_is_taken() -> None:
+def test_new_symbols_avoid_existing_names() -> None:
     model = parse("g (float[B] x, float[B] y, float[s1] z) => (float[B] out) { out = Identity(x) }")
-    note(model, {"x": _float("s0"), "y": _float("s1"), "z": _float("s2")})
+    annotate(model, {"x": _float("s0"), "y": _float("s1"), "z": _float("s2")})
     SpecializeTypes().run(model, context_for(model))
     assert _dims(model) == [["B"], ["s1_1"], ["s1"]]
 
 
-def test_a_declared_size_stays_and_counts_for_its_symbol() -> None:
+def test_declared_size_stays_and_binds_its_symbol() -> None:
     model = parse("g (float[4, 0] x, float[A, B] y) => (float[A, B] out) { out = Identity(y) }")
-    note(model, {"x": _float("s0", "s1"), "y": _float("s0", "s1")})
+    annotate(model, {"x": _float("s0", "s1"), "y": _float("s0", "s1")})
     SpecializeTypes().run(model, context_for(model))
     assert _dims(model) == [["4", "0"], ["4", "0"]]
     model = parse("g (float[4] x, float[5] y) => (float[4] out) { out = Identity(x) }")
-    note(model, {"x": _float("s0"), "y": _float("s0")})
+    annotate(model, {"x": _float("s0"), "y": _float("s0")})
     SpecializeTypes().run(model, context_for(model))
     assert _dims(model) == [["4"], ["5"]]
 
 
-def test_a_question_mark_leaves_a_dim_as_it_is() -> None:
+def test_anonymous_dim_keeps_the_declaration() -> None:
     model = parse("g (float[A, 3] x, float[A, B] y) => (float[A, B] out) { out = Identity(y) }")
-    note(model, {"x": _float("?", "?"), "y": _float("?", "s0")})
+    annotate(model, {"x": _float("?", "?"), "y": _float("?", "s0")})
     SpecializeTypes().run(model, context_for(model))
     assert _dims(model) == [["A", "3"], ["A", "B"]]
 
 
-def test_contents_become_a_constant_that_all_readers_read() -> None:
-    model = _specialized(rate=Seen("tensor(int64)", (), (16000,)))
+def test_constant_contents_replace_all_uses() -> None:
+    model = _specialized(rate=ValueProfile("tensor(int64)", (), (16000,)))
     assert not ir.is_read(model.graph.inputs[2])
     [constant] = [value for value in model.graph.initializers.values()]
     assert constant.const_value is not None
     assert constant.const_value.numpy() == np.int64(16000)
 
 
-def test_the_declarations_come_back() -> None:
+def test_declarations_are_restored() -> None:
     before = parse(_MODEL)
     model = _specialized(x=_float(2, 3), y=_float(6, 1), z=_float(4))
     assert _dims(model) != _dims(before)
@@ -92,5 +92,5 @@ def test_the_declarations_come_back() -> None:
     assert ir.fingerprint(model, names=True) == ir.fingerprint(copy(before), names=True)
 
 
-def test_what_is_not_noted_stays() -> None:
+def test_inputs_without_annotation_stay() -> None:
     assert _dims(_specialized()) == _dims(parse(_MODEL))

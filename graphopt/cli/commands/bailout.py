@@ -184,8 +184,8 @@ def _cut(
     takes = [value.name or "" for value in found.rest.graph.inputs]
     told = {
         "source": str(source),
-        "place": found.place.number,
-        "value": found.place.value.name,
+        "place": found.point.number,
+        "value": found.point.value.name,
         "inputs": takes,
         "handed": list(found.handed),
         "occurrence": found.occurrence,
@@ -196,8 +196,8 @@ def _cut(
     show = run.console.print
     if run.console.quiet:
         return
-    number = "" if found.place.number is None else f"{found.place.number}, "
-    show(f"  place     {number}behind {found.place.value.name}")
+    number = "" if found.point.number is None else f"{found.point.number}, "
+    show(f"  place     {number}behind {found.point.value.name}")
     show(f"  takes     {', '.join(takes)}")
     if found.occurrence is not None:
         show(f"  leaves    where the place is reached for the time that {found.occurrence!r} says, from 0")
@@ -220,7 +220,7 @@ def _insert(
         found = api.with_bailouts(source, profile, most=most or MOST, inputs=inputs)
     sizes = run.invocation.wrote(ir.save(found.model, output, external_data=run.settings.external_data))
     before, after = found.report.original.nodes, found.report.optimized.nodes
-    places = [{"value": place.value.name, "seen": str(place.seen)} for place in found.inserted.places]
+    places = [{"value": place.value.name, "seen": str(place.seen)} for place in found.inserted.exit_points]
     left = [{"value": place.value.name, "why": reason} for place, reason in found.inserted.refused]
     verdict = found.report.verdict
     told = {"source": str(source), "places": places, "left_out": left, "nodes": [before, after]}

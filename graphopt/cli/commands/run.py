@@ -83,7 +83,7 @@ def command(
     from graphopt.ort.session_options import recommended
     from graphopt.specialization.bundle.load import Bundle
     from graphopt.specialization.bundle.plan import GENERAL_NAME
-    from graphopt.specialization.bundle.run_once import try_bundle
+    from graphopt.specialization.bundle.run_once import run_bundle_once
     from graphopt.util import npz
 
     check_file(output, [".npz"])
@@ -105,7 +105,7 @@ def command(
                 libraries=libraries,
             )
         else:
-            trial = try_bundle(bundle, inputs or InputOptions(seed=run.settings.seed))
+            trial = run_bundle_once(bundle, inputs or InputOptions(seed=run.settings.seed))
     choice = recommended(loaded, device)
     used = session_options and not choice.plain
     told = {} if bundle is None else told_choice(bundle, trial.feeds)

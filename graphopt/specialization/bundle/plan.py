@@ -12,7 +12,7 @@ from typing import Any
 from graphopt.errors import InvalidModel, UsageError
 from graphopt.ir.json.layout import render
 from graphopt.ir.signature import Port, Signature
-from graphopt.specialization.branches import WrittenVariant
+from graphopt.specialization.branches import VariantRecord
 
 #: What the file of a plan is called.
 PLAN = "plan.json"
@@ -58,7 +58,7 @@ class BundlePlan:
     """
 
     model: str
-    variants: tuple[WrittenVariant, ...]
+    variants: tuple[VariantRecord, ...]
     signature: Signature
     nodes: int
     general: str = GENERAL
@@ -115,7 +115,7 @@ class BundlePlan:
         general = data.get("general")
         if not isinstance(general, dict):
             raise InvalidModel("it tells of no general model")
-        variants = tuple(map(WrittenVariant.from_dict, _list(data, "variants")))
+        variants = tuple(map(VariantRecord.from_dict, _list(data, "variants")))
         names = [*(variant.name for variant in variants), GENERAL_NAME]
         if len(set(names)) < len(names):
             raise InvalidModel("two variants have one name")

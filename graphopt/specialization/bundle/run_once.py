@@ -17,7 +17,7 @@ from graphopt.specialization.bundle.load import Bundle
 from graphopt.specialization.bundle.plan import GENERAL_NAME
 
 
-def try_bundle(bundle: Bundle, inputs: InputOptions) -> TimedRun:
+def run_bundle_once(bundle: Bundle, inputs: InputOptions) -> TimedRun:
     """Run ``bundle`` in a child; on other devices than the CPU only if its model may crash.
 
     The time is that of a run whose session is there already.

@@ -1,19 +1,19 @@
-"""Bailouts: leave a run of a model in its middle, and let another graph do the rest from there.
+"""Deoptimization: leave a run at an exit point, and continue in another graph from there (a bailout).
 
-The seed is ``bailout_graph.cpp`` of PyTorch's JIT. Its interpreter can stop anywhere; onnxruntime can't, so
-that the run up to a place is a graph of its own here (:mod:`graphopt.specialization.deopt.prefix`).
+Modelled on ``bailout_graph.cpp`` of PyTorch's JIT, whose interpreter can stop anywhere. onnxruntime can't, so
+the run up to an exit point is a model of its own here (:mod:`graphopt.specialization.deopt.prefix`).
 """
 
-from graphopt.specialization.deopt.exit_points import Place, places_behind, places_of_guards
-from graphopt.specialization.deopt.splice import Inserted, insert_bailouts
+from graphopt.specialization.deopt.exit_points import ExitPoint, exit_points_after, exit_points_of_guards
+from graphopt.specialization.deopt.splice import ModelWithBailouts, insert_bailouts
 from graphopt.specialization.deopt.split import Bailout, bailout_at
 
 __all__ = [
     "Bailout",
-    "Inserted",
-    "Place",
+    "ExitPoint",
+    "ModelWithBailouts",
     "bailout_at",
+    "exit_points_after",
+    "exit_points_of_guards",
     "insert_bailouts",
-    "places_behind",
-    "places_of_guards",
 ]

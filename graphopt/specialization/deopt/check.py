@@ -1,4 +1,4 @@
-"""When a guard makes a run leave, and what holds where it does not."""
+"""The exit condition of guards, and the facts that hold where a run does not exit."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import numpy as np
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.ops import dialects
-from graphopt.profile import Guard, Seen
-from graphopt.profile.annotations import assertion
+from graphopt.profile import Guard, ValueProfile
+from graphopt.profile.annotations import guard_attributes
 from graphopt.profile.value_profile import ANY, is_symbol
-from graphopt.specialization.deopt.exit_points import Place
+from graphopt.specialization.deopt.exit_points import ExitPoint
 from graphopt.specialization.deopt.levels import Level
 from graphopt.specialization.deopt.writer import Writer
 from graphopt.specialization.guard_nodes import GuardNodes
@@ -22,7 +22,7 @@ from graphopt.specialization.guard_nodes import GuardNodes
 
 @dataclass(frozen=True)
 class Symbol:
-    """Where a symbol of guards stands for the first time: a dim of a value of the main graph."""
+    """The first occurrence of a guard symbol: a dim of a value of the main graph."""
 
     value: ir.Value
     axis: int
@@ -31,72 +31,76 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Assertion:
-    """What a guard asserts of a value, and what is known of its sizes without that."""
+    """The assertion of a guard about a value, and the sizes that are known without it."""
 
     value: ir.Value
-    seen: Seen
+    seen: ValueProfile
     known: Sequence[int | None] | None
 
 
 @dataclass(frozen=True)
 class Check:
-    """Leave where what guards assert is not so; where it is, the rest reads guards that always hold.
+    """Exit where an assertion is violated; elsewhere, the remaining nodes read guards that always hold.
 
     Attributes:
-        assertions: of all guards at one place.
-        symbols: of those that they name, where guards before named them first.
+        assertions: those of all guards at one exit point.
+        symbols: the first occurrences of the symbols that earlier guards introduced.
     """
 
     assertions: tuple[Assertion, ...]
     symbols: Mapping[str, Symbol] = field(default_factory=dict)
-    counts = False
+    needs_count = False
 
-    def asks_for(self, value: ir.Value) -> bool:
-        """Whether it looks at ``value``, which was guarded before."""
+    def depends_on(self, value: ir.Value) -> bool:
+        """Whether the condition reads ``value``, which an earlier guard asserted."""
         return any(symbol.value is value for symbol in self.symbols.values())
 
-    def moved(self, stand: Mapping[ir.Value, ir.Value]) -> Check:
-        """The same for what stands for the values elsewhere."""
-        assertions = tuple(replace(item, value=stand[item.value]) for item in self.assertions)
-        symbols = {name: replace(first, value=stand[first.value]) for name, first in self.symbols.items()}
+    def mapped(self, values: Mapping[ir.Value, ir.Value]) -> Check:
+        """This check for other values, by those of this one."""
+        assertions = tuple(replace(item, value=values[item.value]) for item in self.assertions)
+        symbols = {name: replace(first, value=values[first.value]) for name, first in self.symbols.items()}
         return Check(assertions, symbols)
 
-    def is_hit(self, writer: Writer, before: ir.Value | None) -> ir.Value:
-        """Whether one of the guards does not hold."""
-        wanted: dict[str, Seen] = {}
+    def should_exit(self, writer: Writer, before: ir.Value | None) -> ir.Value:
+        """A scalar: whether an assertion is violated."""
+        expected: dict[str, ValueProfile] = {}
         values: dict[str, ir.Value] = {}
         shapes: dict[str, Sequence[int | None] | None] = {}
         for number, item in enumerate(self.assertions):
             name = f"value {number}"
-            wanted[name] = item.seen
-            values[name], shapes[name] = writer.stand_in(item.value), item.known
+            expected[name] = item.seen
+            values[name], shapes[name] = writer.lookup(item.value), item.known
         for symbol, first in self.symbols.items():
             name = f"symbol {symbol}"
             dims = (symbol if axis == first.axis else ANY for axis in range(first.rank))
-            wanted[name] = Seen("", tuple(dims))
-            values[name], shapes[name] = writer.stand_in(first.value), [None] * first.rank
-        guard = Guard(wanted)
+            expected[name] = ValueProfile("", tuple(dims))
+            values[name], shapes[name] = writer.lookup(first.value), [None] * first.rank
+        guard = Guard(expected)
         nodes = GuardNodes(writer.edit, writer.graph, values, shapes)
         nodes.prepare([guard])
         condition = nodes.condition(guard, writer.graph)
         if condition is None:
-            return writer.identity(writer.number(False))
+            return writer.identity(writer.constant(False))
         return writer.value("Not", [condition])
 
-    def passed(self, writer: Writer) -> dict[ir.Value, ir.Value]:
-        """What facts know to be as asserted; constants, where contents are."""
+    def substitutions(self, writer: Writer) -> dict[ir.Value, ir.Value]:
+        """Guards that provide facts, or constants where the assertion fixes the contents."""
         return {
-            item.value: _asserted(item.seen, writer.stand_in(item.value), writer) for item in self.assertions
+            item.value: _asserted(item.seen, writer.lookup(item.value), writer) for item in self.assertions
         }
 
 
-def _asserted(seen: Seen, value: ir.Value, writer: Writer) -> ir.Value:
+def _asserted(seen: ValueProfile, value: ir.Value, writer: Writer) -> ir.Value:
     sizes, ints, dtype = ir.all_ints(seen.shape), seen.ints, value.dtype
     if sizes is not None and ints is not None and dtype is not None and len(ints) == prod(sizes):
         data = np.array(ints, dtype.numpy()).reshape(sizes)
         return writer.edit.constant(writer.edit.model.graph, data, f"{value.name}_seen")
     node = writer.edit.make_node(
-        dialects.GUARD, [value], assertion(seen), domain=dialects.GUARD_DOMAIN, name=f"{value.name}_guard"
+        dialects.GUARD,
+        [value],
+        guard_attributes(seen),
+        domain=dialects.GUARD_DOMAIN,
+        name=f"{value.name}_guard",
     )
     writer.edit.append(writer.graph, node)
     writer.edit.import_domain(node)
@@ -105,25 +109,25 @@ def _asserted(seen: Seen, value: ir.Value, writer: Writer) -> ir.Value:
 
 
 def checks_of(
-    places: Sequence[Sequence[Place]], levels: Sequence[Sequence[Level]], cx: Context
+    points: Sequence[Sequence[ExitPoint]], levels: Sequence[Sequence[Level]], cx: Context
 ) -> list[Check]:
-    """What to check where guards stand, in order; nothing where that comes to nothing.
+    """The checks at groups of adjacent exit points, in order; a check may be empty.
 
-    A symbol has to be one number wherever guards name it. That can be told if the main graph sees it first;
-    of others, nothing is asserted.
+    A symbol must stand for one number at all guards that name it. That can be checked if it first occurs in
+    the main graph; other symbols are dropped.
 
     Args:
-        places: those at one point, and so on.
-        levels: the graphs around each point.
+        points: the groups.
+        levels: the graphs around each group.
     """
     firsts: dict[str, Symbol] = {}
     found: list[Check] = []
-    for here, around in zip(places, levels, strict=True):
+    for here, around in zip(points, levels, strict=True):
         earlier: dict[str, Symbol] = {}
         new: dict[str, Symbol] = {}
         assertions = []
-        for place in here:
-            shape, seen = cx.shape(place.value), place.seen or Seen("")
+        for point in here:
+            shape, seen = cx.shape(point.value), point.seen or ValueProfile("")
             known = None if shape is None else [dim if isinstance(dim, int) else None for dim in shape]
             dims: list[int | str] = []
             for axis, dim in enumerate(seen.shape or ()):
@@ -133,18 +137,18 @@ def checks_of(
                     elif len(around) > 1:
                         dim = ANY
                     else:
-                        new.setdefault(dim, Symbol(place.value, axis, len(seen.shape or ())))
+                        new.setdefault(dim, Symbol(point.value, axis, len(seen.shape or ())))
                 dims.append(dim)
             seen = replace(seen, shape=None if seen.shape is None else tuple(dims))
-            if _tells(seen, known):
-                assertions.append(Assertion(place.value, seen, known))
+            if _is_checkable(seen, known):
+                assertions.append(Assertion(point.value, seen, known))
         firsts.update(new)
         found.append(Check(tuple(assertions), earlier))
     return found
 
 
-def _tells(seen: Seen, known: Sequence[int | None] | None) -> bool:
-    """Whether ``seen`` asserts more than is known of the sizes."""
+def _is_checkable(seen: ValueProfile, known: Sequence[int | None] | None) -> bool:
+    """Whether ``seen`` asserts more than the ``known`` sizes."""
     if seen.ints is not None:
         return True
     if seen.shape is None or known is None:

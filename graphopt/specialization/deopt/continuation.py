@@ -1,4 +1,4 @@
-"""The rest of a run from a place on: of the trip, of the loops around it, and of the model."""
+"""The remainder of a run behind an exit point: of the iteration, the enclosing loops, and the model."""
 
 from __future__ import annotations
 
@@ -10,52 +10,56 @@ from graphopt.specialization.deopt.levels import Level
 from graphopt.specialization.deopt.writer import Writer
 
 
-def write_rest(writer: Writer, levels: Sequence[Level], rows: Mapping[ir.Value, ir.Value]) -> list[ir.Value]:
-    """Append all that runs behind a place; returns what stands for the outputs of the main graph.
+def write_continuation(
+    writer: Writer, levels: Sequence[Level], rows: Mapping[ir.Value, ir.Value]
+) -> list[ir.Value]:
+    """Append all nodes behind an exit point; returns the outputs of the main graph.
 
-    A loop around the place is gone on with in a residual loop, which makes the trips that are left.
+    An enclosing loop continues as a residual loop over the remaining iterations.
 
-    The seed is ``BailOutGraphBuilderForNode`` of PyTorch's JIT.
+    Modelled on ``BailOutGraphBuilderForNode`` of PyTorch's JIT.
 
     Args:
-        writer: knows what stands for the live values.
-        levels: the graphs around the place.
-        rows: for each output of a loop around it that gathers and is read, the rows of the trips before.
+        writer: has copies of the live values.
+        levels: the graphs around the exit point.
+        rows: the rows of earlier iterations, for each used scan output of an enclosing loop.
     """
     for level in reversed(levels):
         writer.copy(level.after)
         if level.form is not None:
-            _go_on(writer, level.form, rows)
+            _append_residual_loop(writer, level.form, rows)
         elif level.holder is not None:
             for output, value in zip(level.holder.outputs, level.graph.outputs, strict=True):
-                writer.copier.values[output] = writer.stand_in(value)
-    return [writer.stand_in(value) for value in levels[0].graph.outputs]
+                writer.copier.values[output] = writer.lookup(value)
+    return [writer.lookup(value) for value in levels[0].graph.outputs]
 
 
-def _go_on(writer: Writer, form: LoopForm, rows: Mapping[ir.Value, ir.Value]) -> None:
-    """Append a loop for the trips that are left, behind the rest of this one."""
+def _append_residual_loop(writer: Writer, form: LoopForm, rows: Mapping[ir.Value, ir.Value]) -> None:
+    """Append a loop over the iterations after the current one."""
     node, body = form.node, form.body
-    counter = writer.stand_in(body.inputs[0])
-    done = writer.value("Add", [counter, writer.number(1)])
+    counter = writer.lookup(body.inputs[0])
+    done = writer.value("Add", [counter, writer.constant(1)])
     count = node.inputs[0] if node.inputs else None
-    left = None if count is None else writer.value("Sub", [writer.stand_in(count), done])
-    ends = [writer.stand_in(value) for value in (body.outputs[0], *form.ends)]
-    copy = writer.copied_body(body)
-    loop = writer.nodes("Loop", [left, *ends], {"body": copy}, outputs=len(node.outputs), name=ir.label(node))
-    _shift(writer.into(copy), copy.inputs[0], done)
-    own = [writer.stand_in(row) for row in form.rows]
+    remaining = None if count is None else writer.value("Sub", [writer.lookup(count), done])
+    ends = [writer.lookup(value) for value in (body.outputs[0], *form.ends)]
+    copy = writer.copy_body(body)
+    loop = writer.node(
+        "Loop", [remaining, *ends], {"body": copy}, outputs=len(node.outputs), name=ir.label(node)
+    )
+    _shift_counter(writer.in_graph(copy), copy.inputs[0], done)
+    own = [writer.lookup(row) for row in form.rows]
     for old, new in zip(node.outputs, loop.outputs, strict=True):
         new.type = old.type
         writer.copier.values[old] = new
     for row, output in zip(own, form.gathered, strict=False):
         if output in rows:
-            behind = writer.stand_in(output)
-            found = _joined(writer, rows[output], counter, writer.unsqueezed(row), behind, output.type)
+            behind = writer.lookup(output)
+            found = _join_rows(writer, rows[output], counter, writer.unsqueeze(row), behind, output.type)
             writer.copier.values[output] = found
 
 
-def _shift(writer: Writer, counter: ir.Value, done: ir.Value) -> None:
-    """Let the body at work count on from ``done``."""
+def _shift_counter(writer: Writer, counter: ir.Value, done: ir.Value) -> None:
+    """Add ``done`` to the counter of the body of ``writer``."""
     body, edit = writer.graph, writer.edit
     if not ir.is_read(counter):
         return
@@ -68,10 +72,10 @@ def _shift(writer: Writer, counter: ir.Value, done: ir.Value) -> None:
         edit.append(body, node)
     if counter in body.outputs:
         types = [value.type for value in body.outputs]
-        writer.give([shifted if value is counter else value for value in body.outputs], types)
+        writer.set_outputs([shifted if value is counter else value for value in body.outputs], types)
 
 
-def _joined(
+def _join_rows(
     writer: Writer,
     before: ir.Value,
     trips: ir.Value,
@@ -79,22 +83,22 @@ def _joined(
     behind: ir.Value,
     type_: ir.TypeProtocol | None,
 ) -> ir.Value:
-    """The rows of ``trips`` trips before, of this one and of those behind, as one tensor.
+    """The rows of ``trips`` earlier iterations, of the current one, and of later ones, as one tensor.
 
-    A loop that does not run gathers tensors of no known size, which do not go together with others.
+    Empty parts are left out: a loop without iterations returns rows of unknown sizes, which Concat rejects.
     """
-    zero = writer.number(0)
-    limits = writer.value("Reshape", [trips, writer.number([1])])
+    zero = writer.constant(0)
+    limits = writer.value("Reshape", [trips, writer.constant([1])])
 
     def with_before(inner: Writer) -> list[ir.Value]:
-        rows = inner.value("Slice", [before, inner.number([0]), limits, inner.number([0])])
+        rows = inner.value("Slice", [before, inner.constant([0]), limits, inner.constant([0])])
         return [inner.value("Concat", [rows, own], {"axis": 0})]
 
     first = writer.value("Equal", [trips, zero])
-    [found] = writer.either(first, lambda inner: [own], with_before, [type_])
+    [found] = writer.if_else(first, lambda inner: [own], with_before, [type_])
     more = writer.value("Gather", [writer.value("Shape", [behind]), zero], {"axis": 0})
     last = writer.value("Equal", [more, zero])
-    [found] = writer.either(
+    [found] = writer.if_else(
         last,
         lambda inner: [found],
         lambda inner: [inner.value("Concat", [found, behind], {"axis": 0})],

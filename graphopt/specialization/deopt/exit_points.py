@@ -1,4 +1,4 @@
-"""Places in a model at which a run can leave it, and what lies before and behind each."""
+"""Enumerate the points of a model at which a run can exit, and select one by number or name."""
 
 from __future__ import annotations
 
@@ -9,52 +9,52 @@ from graphopt import ir
 from graphopt.driver import context_for, copy
 from graphopt.errors import UnsupportedModel, UsageError, unknown
 from graphopt.ops import dialects
-from graphopt.profile import Profile, Seen, check_profile
-from graphopt.profile.annotations import asserted, note
-from graphopt.specialization.data_dependent import unforeseen
+from graphopt.profile import Profile, ValueProfile, check_profile
+from graphopt.profile.annotations import annotate, assertion_of
+from graphopt.specialization.data_dependent import data_dependent_values
 from graphopt.transforms.profile.insert_guards import InsertGuards
 from graphopt.transforms.profile.remove_profile_nodes import RemoveProfileNodes
 from graphopt.util.coerce import parse_natural
 
 
 @dataclass(frozen=True)
-class Place:
-    """A place at which a run can leave a model.
+class ExitPoint:
+    """A point at which a run can exit a model: directly behind a value.
 
     Attributes:
-        number: in preorder: those in bodies come before what their node computes. ``None`` for a place that
-            is none of those that a model has, but named by somebody.
-        value: the guarded value.
-        graph: where the place is.
-        after: the last node before the place; ``None`` for the beginning of the graph.
-        seen: what the guard there asserts; ``None`` if there is no guard.
+        number: its index; points in a body precede the outputs of the node that contains it. ``None`` for a
+            point that is not enumerated but was selected by the name of its value.
+        value: the value.
+        graph: the graph that contains the point.
+        after: the last node before the point; ``None`` for the beginning of the graph.
+        seen: the assertion of the guard there; ``None`` without a guard.
     """
 
     number: int | None
     value: ir.Value
     graph: ir.Graph
     after: ir.Node | None
-    seen: Seen | None = None
+    seen: ValueProfile | None = None
 
 
-def places_behind(model: ir.Model, values: Container[ir.Value]) -> list[Place]:
-    """The places right behind those of ``values`` that inputs of graphs or nodes give, numbered from 0."""
-    found: list[Place] = []
+def exit_points_after(model: ir.Model, values: Container[ir.Value]) -> list[ExitPoint]:
+    """The exit points behind those of ``values`` that are graph inputs or node outputs, numbered from 0."""
+    found: list[ExitPoint] = []
     for graph, node in _steps(model):
         for value in graph.inputs if node is None else node.outputs:
             if value in values:
-                found.append(Place(len(found), value, graph, node))
+                found.append(ExitPoint(len(found), value, graph, node))
     return found
 
 
-def places_of_guards(model: ir.Model) -> tuple[ir.Model, list[Place]]:
-    """A copy of ``model`` without guards and notes of profiles, and the places where guards stood.
+def exit_points_of_guards(model: ir.Model) -> tuple[ir.Model, list[ExitPoint]]:
+    """A copy of ``model`` without guards and annotations, and the exit points at the removed guards.
 
     Raises:
-        UnsupportedModel: something has come to rely on a guard, so that nothing reads it any more.
+        UnsupportedModel: a guard is unused, so rewrites already rely on it.
     """
     general = copy(model)
-    found: list[Place] = []
+    found: list[ExitPoint] = []
     unguarded: dict[ir.Value, ir.Value] = {}
     last: dict[ir.Graph, ir.Node | None] = {}
     for graph, node in _steps(general):
@@ -64,19 +64,19 @@ def places_of_guards(model: ir.Model) -> tuple[ir.Model, list[Place]]:
             continue
         if not ir.is_read(node.outputs[0]):
             raise UnsupportedModel(
-                f"nothing reads what the guard {ir.label(node)!r} gives: the model relies on it already",
-                hint="insert-guards{pin=false} leaves that to later passes",
+                f"the guard {ir.label(node)!r} is unused: rewrites already rely on it",
+                hint="insert-guards{pin=false} keeps guards in use",
             )
         value = unguarded.get(value, value)
         unguarded[node.outputs[0]] = value
-        found.append(Place(len(found), value, graph, last[graph], asserted(node)))
+        found.append(ExitPoint(len(found), value, graph, last[graph], assertion_of(node)))
     with context_for(general) as cx:
         RemoveProfileNodes().run(general, cx)
     return general, found
 
 
 def _steps(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Node | None]]:
-    """Graphs as they are entered, and nodes as they are done."""
+    """Graphs when they are entered, and nodes when they are finished, in preorder."""
     for root in (model.graph, *(function.graph for function in model.functions.values())):
         for kind, graph, node in ir.in_order(root):
             if kind == "enter":
@@ -86,24 +86,24 @@ def _steps(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Node | None]]:
 
 
 @dataclass(frozen=True)
-class Places:
-    """The places of a model.
+class ExitPoints:
+    """The enumerated exit points of a model.
 
     Attributes:
-        model: general, without guards: what the places are of.
-        places: in preorder, numbered from 0.
+        model: the general model, without guards, that contains the points.
+        points: in preorder, numbered from 0.
     """
 
     model: ir.Model
-    places: tuple[Place, ...]
+    points: tuple[ExitPoint, ...]
 
-    def at(self, text: str) -> Place:
-        """The place behind the value of this name, or of this number, such as ``3`` or ``#3``.
+    def at(self, text: str) -> ExitPoint:
+        """The exit point behind the value of this name, or with this number, such as ``3`` or ``#3``.
 
-        A name wins over a number, so that values called by numbers can be named.
+        Names take precedence, because values may have numbers as names.
 
         Raises:
-            UsageError: there is none.
+            UsageError: there is no such exit point.
         """
         if any(value.name == text for graph in ir.graphs_of(self.model) for value in ir.values_of(graph)):
             return self._behind(text)
@@ -111,52 +111,60 @@ class Places:
             number = parse_natural(text.removeprefix("#"))
         except ValueError:
             return self._behind(text)
-        if number >= len(self.places):
-            count = len(self.places)
-            hint = f"they are 0 to {count - 1}, as --list tells" if count else "name a value instead"
-            raise UsageError(f"there is no place {number}", hint=hint)
-        return self.places[number]
+        if number >= len(self.points):
+            count = len(self.points)
+            hint = (
+                f"they are 0 to {count - 1}; --list shows them"
+                if count
+                else "give the name of a value instead"
+            )
+            raise UsageError(f"no exit point {number}", hint=hint)
+        return self.points[number]
 
-    def _behind(self, name: str) -> Place:
-        known = next((place for place in self.places if place.value.name == name), None)
+    def _behind(self, name: str) -> ExitPoint:
+        known = next((point for point in self.points if point.value.name == name), None)
         if known is not None:
             return known
         values = [value for graph in ir.graphs_of(self.model) for value in ir.values_of(graph)]
         named = [value for value in values if value.name == name]
         if not named:
             names = [value.name or "" for value in values if ir.constant_of(value) is None]
-            raise unknown("value", name, names, "--list shows places; any other value can be named, too")
-        found = places_behind(self.model, named)
+            raise unknown(
+                "value", name, names, "--list shows the exit points; any other value can be named, too"
+            )
+        found = exit_points_after(self.model, named)
         if not found or ir.constant_of(found[0].value) is not None:
-            raise UsageError(f"{name!r} is a constant, behind which nothing can be cut")
+            raise UsageError(f"can't exit behind {name!r}: it is a constant")
         return replace(found[0], number=None)
 
 
-def places_of(model: ir.Model, profile: Profile | None = None) -> Places:
-    """The places behind values that guards of ``profile`` are about; without one, behind unforeseen values.
+def exit_points_of(model: ir.Model, profile: Profile | None = None) -> ExitPoints:
+    """The exit points behind the values that ``profile`` guards, or behind those with data-dependent shapes.
 
     Raises:
         UsageError: the profile is of another model.
     """
     if profile is not None:
-        general, places = places_of_guards(guarded_by(model, profile))
-        return Places(general, tuple(places))
+        general, points = exit_points_of_guards(insert_profile_guards(model, profile))
+        return ExitPoints(general, tuple(points))
     with context_for(model) as cx:
         values = {
-            value for value, _ in unforeseen(model, cx.facts, bodies=True) if ir.constant_of(value) is None
+            value
+            for value, _ in data_dependent_values(model, cx.facts, bodies=True)
+            if ir.constant_of(value) is None
         }
-    return Places(model, tuple(places_behind(model, values)))
+    return ExitPoints(model, tuple(exit_points_after(model, values)))
 
 
-def guarded_by(model: ir.Model, profile: Profile) -> ir.Model:
-    """A copy of ``model`` with a guard behind each value that ``profile`` tells something of.
+def insert_profile_guards(model: ir.Model, profile: Profile) -> ir.Model:
+    """A copy of ``model`` with a guard behind each value that ``profile`` constrains.
 
     Raises:
         UsageError: the profile is of another model.
     """
     check_profile(profile, model)
     found = copy(model)
-    note(found, profile.values)
+    annotate(found, profile.values)
     with context_for(found) as cx:
         InsertGuards(pin=False).run(found, cx)
     return found

@@ -8,18 +8,18 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.control_flow.loops import LoopForm, loop_form
 from graphopt.errors import UnsupportedModel
-from graphopt.specialization.deopt.exit_points import Place
+from graphopt.specialization.deopt.exit_points import ExitPoint
 
 
 @dataclass(frozen=True)
 class Level:
-    """A graph around a place, cut in two.
+    """A graph around an exit point, split in two.
 
     Attributes:
         graph: the main graph, or a body.
-        holder: the If or Loop that holds it; ``None`` for the main graph.
-        before: its nodes before the place, or before the node that holds the next inner level.
-        after: its nodes behind.
+        holder: the If or Loop that contains it; ``None`` for the main graph.
+        before: its nodes before the exit point, or before the node that contains the next inner level.
+        after: its nodes after that.
         form: the holder, if it is a Loop.
     """
 
@@ -30,23 +30,25 @@ class Level:
     form: LoopForm | None = None
 
 
-def levels_of(place: Place, cx: Context) -> list[Level]:
-    """The graphs around ``place``, the main graph first and its own last.
+def levels_of(point: ExitPoint, cx: Context) -> list[Level]:
+    """The graphs around ``point``, from the main graph to its own.
 
     Raises:
-        UnsupportedModel: a run can't leave the model there.
+        UnsupportedModel: a run can't exit there.
     """
-    if ir.constant_of(place.value) is not None:
-        raise _refused(place, "that is a constant")
+    if ir.constant_of(point.value) is not None:
+        raise _refused(point, "it is a constant")
     scopes, levels = cx.edit.scopes, []
-    function = scopes.function(place.graph)
+    function = scopes.function(point.graph)
     if function is not None:
-        raise _refused(place, f"it lies in the function {function.domain}::{function.name}, which ends whole")
-    graph, nodes = place.graph, list(place.graph)
-    first = second = 0 if place.after is None else nodes.index(place.after) + 1
+        raise _refused(
+            point, f"it is in the function {function.domain}::{function.name}, which can't be left"
+        )
+    graph, nodes = point.graph, list(point.graph)
+    first = second = 0 if point.after is None else nodes.index(point.after) + 1
     while True:
         holder = scopes.holder(graph)
-        form = None if holder is None else _form(place, holder, graph, cx)
+        form = None if holder is None else _form(point, holder, graph, cx)
         levels.append(Level(graph, holder, tuple(nodes[:first]), tuple(nodes[second:]), form))
         if holder is None:
             break
@@ -56,28 +58,28 @@ def levels_of(place: Place, cx: Context) -> list[Level]:
         second = first + 1
     version = ir.standard_version(cx.edit.model.opset_imports)
     if len(levels) > 1 and version < 11:
-        raise _refused(place, f"it lies in a body, and opset {version} lacks operators to leave that")
+        raise _refused(point, f"it is in a body, and opset {version} lacks the operators to leave one")
     return levels[::-1]
 
 
-def _form(place: Place, holder: ir.Node, graph: ir.Graph, cx: Context) -> LoopForm | None:
-    """``holder`` as a loop, if it is one that can be left; ``None`` for an If."""
+def _form(point: ExitPoint, holder: ir.Node, graph: ir.Graph, cx: Context) -> LoopForm | None:
+    """``holder`` as a loop that can be left; ``None`` for an If."""
     name = ir.label(holder)
     if holder.domain == "" and holder.op_type == "If":
         if len(graph.outputs) != len(holder.outputs):
-            raise _refused(place, f"the If {name!r} around it leaves outputs out")
+            raise _refused(point, f"the enclosing If {name!r} omits outputs")
         return None
     if holder.domain == "" and holder.op_type == "Loop":
         form = loop_form(holder, cx, short=True)
         if form is None:
-            raise _refused(place, f"the Loop {name!r} around it leaves something out")
+            raise _refused(point, f"the enclosing Loop {name!r} omits inputs or outputs")
         return form
     kind = holder.op_type if holder.domain == "" else f"{holder.domain}::{holder.op_type}"
-    raise _refused(place, f"it lies in {name!r}, and a {kind} runs to its end")
+    raise _refused(point, f"it is in {name!r}, and a {kind} can't be left")
 
 
-def _refused(place: Place, reason: str) -> UnsupportedModel:
+def _refused(point: ExitPoint, reason: str) -> UnsupportedModel:
     return UnsupportedModel(
-        f"a run can't leave behind {place.value.name!r}: {reason}",
-        hint="--list shows all places",
+        f"can't exit behind {point.value.name!r}: {reason}",
+        hint="--list shows all exit points",
     )

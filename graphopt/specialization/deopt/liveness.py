@@ -1,4 +1,4 @@
-"""What a run that leaves a model has to hand over: the live values, and what loops have gathered so far."""
+"""Liveness at an exit point: live values, and the rows that enclosing loops have produced so far."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphopt import ir
-from graphopt.specialization.deopt.exit_points import Place
+from graphopt.specialization.deopt.exit_points import ExitPoint
 from graphopt.specialization.deopt.levels import Level
 
 
 @dataclass(frozen=True)
 class Live:
-    """What is computed before a place and read behind it.
+    """The values that are defined before an exit point and used behind it.
 
     Attributes:
-        values: the guarded value, then the others, which are no constants; those that the model is given
-            come last. The counter of each loop around the place, and its trip count, are always there.
-        depths: for each of them, in which of the levels around the place it lies.
-        rows: outputs of loops around the place that gather, and the level in which the loop stands: their
-            rows of the trips before are live.
+        values: the value at the exit point, then other non-constant values, model inputs last. The counter
+            and the trip count of each enclosing loop are always included.
+        depths: for each of them, the index of the level that defines it.
+        rows: the used scan outputs of enclosing loops, each with the level of the loop: the rows of earlier
+            iterations are live.
     """
 
     values: tuple[ir.Value, ...]
@@ -27,9 +27,9 @@ class Live:
     rows: tuple[tuple[ir.Value, int], ...]
 
 
-def live_at(place: Place, levels: Sequence[Level]) -> Live:
-    """What is live at ``place``, of which ``levels`` are all graphs around it."""
-    read: dict[ir.Value, None] = {place.value: None}
+def live_at(point: ExitPoint, levels: Sequence[Level]) -> Live:
+    """The values live at ``point``, which ``levels`` surround."""
+    read: dict[ir.Value, None] = {point.value: None}
     made: set[ir.Value] = set()
     rows: list[tuple[ir.Value, int]] = []
     for depth in reversed(range(len(levels))):
@@ -47,20 +47,15 @@ def live_at(place: Place, levels: Sequence[Level]) -> Live:
     first, *others = (value for value in read if value not in made and not is_fixed(value))
     given = dict.fromkeys(value for value in others if is_given(value, levels[0].graph))
     values = (first, *(value for value in others if value not in given), *given)
-    depths = {level.graph: depth for depth, level in enumerate(levels)}
-    return Live(values, tuple(_depth(value, depths) for value in values), tuple(rows))
+    depths: dict[ir.Graph | None, int] = {level.graph: depth for depth, level in enumerate(levels)}
+    return Live(values, tuple(depths[value.graph] for value in values), tuple(rows))
 
 
 def is_fixed(value: ir.Value) -> bool:
-    """Whether ``value`` needs not be handed over, as a constant or a weight of the model."""
+    """Whether ``value`` is a constant or an initializer, which is copied instead of transferred."""
     return ir.constant_of(value) is not None or (value.is_initializer() and not value.is_graph_input())
 
 
 def is_given(value: ir.Value, main: ir.Graph) -> bool:
     """Whether ``value`` is an input of the model, whose graph is ``main``."""
     return value.graph is main and value.is_graph_input()
-
-
-def _depth(value: ir.Value, depths: dict[ir.Graph, int]) -> int:
-    assert value.graph is not None
-    return depths[value.graph]

@@ -1,7 +1,7 @@
-"""How live values pass from the prefix to the rest: as they are, or as their elements and their shape.
+"""Transfer live values from the prefix to the continuation: unchanged, or as elements and shape.
 
-ONNX demands a rank of each tensor that a model takes or returns. A tensor whose rank depends on data has none
-to declare, so its elements pass as a vector, and its shape as another.
+ONNX requires a rank for each input and output of a model. A tensor whose rank depends on data has none to
+declare, so it is transferred as two vectors, its elements and its shape.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ from graphopt import ir
 from graphopt.errors import UnsupportedModel
 from graphopt.specialization.deopt.writer import Writer
 
-#: Since this opset, Reshape can be asked for sizes of 0.
+#: First opset in which Reshape has ``allowzero``.
 _ALLOWS_ZERO = 14
-#: The first opset of Expand, which makes empty tensors of any shape in older ones.
+#: First opset with Expand, which creates empty tensors of any shape below opset 14.
 _EXPANDS = 8
 
 
 @dataclass(frozen=True)
-class Crossing:
-    """How one live value passes from the prefix to the rest.
+class Transfer:
+    """How one live value is transferred from the prefix to the continuation.
 
     Attributes:
-        elements: an input of the rest: the value, or its elements as a vector.
-        shape: another input: the shape of the value; ``None`` if the value passes as it is.
+        elements: an input of the continuation: the value, or the vector of its elements.
+        shape: another input: the shape of the value; ``None`` if the value is transferred unchanged.
     """
 
     elements: ir.Value
@@ -38,24 +38,24 @@ class Crossing:
         type_: ir.TypeProtocol,
         sizes: Sequence[int | None] | None,
         editor: ir.Editor,
-    ) -> Crossing:
-        """How a value of this type and of these sizes passes.
+    ) -> Transfer:
+        """The transfer of a value of this type and these sizes.
 
         Args:
-            name: of the input; where there are two, they are called ``NAME_elements`` and ``NAME_shape``.
+            name: of the input; two inputs are named ``NAME_elements`` and ``NAME_shape``.
             sizes: ``None`` for an unknown rank.
-            editor: of the model that is cut.
+            editor: of the model to split.
 
         Raises:
-            UnsupportedModel: the rank is unknown, and the opset lacks operators to restore it.
+            UnsupportedModel: the rank is unknown, and the opset lacks the operators to restore it.
         """
         if sizes is not None or not isinstance(type_, ir.TensorType):
             return cls(_value(name, type_, sizes))
         version = ir.standard_version(editor.model.opset_imports)
         if version < _EXPANDS:
             raise UnsupportedModel(
-                f"a run can't leave there: the rank of {name!r} depends on data, and opset {version} lacks"
-                " operators to hand it over",
+                f"can't exit there: the rank of {name!r} depends on data, and opset {version} lacks"
+                " the operators to transfer it",
                 hint="graphopt optimize --target-opset 17 raises the opset",
             )
         elements, shape = (editor.fresh_name(f"{name}_{part}") for part in ("elements", "shape"))
@@ -63,25 +63,25 @@ class Crossing:
 
     @property
     def inputs(self) -> tuple[ir.Value, ...]:
-        """What the rest takes."""
+        """The inputs of the continuation."""
         return (self.elements,) if self.shape is None else (self.elements, self.shape)
 
     @property
     def outputs(self) -> tuple[ir.Value, ...]:
-        """The same as outputs of the prefix, of any sizes."""
+        """The corresponding outputs of the prefix, with unknown sizes."""
         return tuple(
             _value(value.name or "", value.type, None if value.shape is None else [None] * len(value.shape))
             for value in self.inputs
         )
 
-    def given(self, writer: Writer, value: ir.Value) -> tuple[ir.Value, ...]:
-        """What the prefix, which ``writer`` writes, returns for ``value``: as many as :attr:`inputs`."""
+    def pack(self, writer: Writer, value: ir.Value) -> tuple[ir.Value, ...]:
+        """Append the nodes that compute :attr:`outputs` from ``value`` to the prefix."""
         if self.shape is None:
             return (value,)
-        return writer.value("Reshape", [value, writer.number([-1])]), writer.value("Shape", [value])
+        return writer.value("Reshape", [value, writer.constant([-1])]), writer.value("Shape", [value])
 
-    def taken(self, writer: Writer) -> ir.Value:
-        """The live value in the rest, which ``writer`` writes."""
+    def unpack(self, writer: Writer) -> ir.Value:
+        """Append the nodes that restore the live value from :attr:`inputs` to the continuation."""
         elements, shape = self.elements, self.shape
         if shape is None:
             return elements
@@ -89,8 +89,8 @@ class Crossing:
             return writer.value("Reshape", [elements, shape], {"allowzero": 1})
         assert elements.type is not None
         nothing = writer.placeholder(elements.type, [1])
-        is_empty = writer.value("Equal", [writer.value("Size", [elements]), writer.number(0)])
-        [found] = writer.either(
+        is_empty = writer.value("Equal", [writer.value("Size", [elements]), writer.constant(0)])
+        [found] = writer.if_else(
             is_empty,
             lambda inner: [inner.value("Expand", [nothing, shape])],
             lambda inner: [inner.value("Reshape", [elements, shape])],
@@ -100,7 +100,7 @@ class Crossing:
 
 
 def scalar(name: str, dtype: ir.DataType) -> ir.Value:
-    """An input or output that holds one number."""
+    """A scalar graph input or output."""
     return _value(name, ir.TensorType(dtype), [])
 
 

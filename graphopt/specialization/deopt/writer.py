@@ -1,4 +1,4 @@
-"""Puts a new model together: new nodes, and copies of nodes of another model."""
+"""A graph builder: appends new nodes, and copies of nodes of another model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphopt.errors import UnsupportedModel
 from graphopt.ir.signature import text_of_type
 from graphopt.specialization.deopt.liveness import is_fixed
 
-#: Larger tensors of zeros are computed.
+#: Maximum number of elements of a constant of zeros; larger ones are computed by ConstantOfShape.
 _MOST_ZEROS = 64
 
 
@@ -25,8 +25,8 @@ class Writer:
     Attributes:
         edit: of the new model.
         graph: the main graph of the new model, or a body.
-        copier: knows what stands for the values of the other model.
-        constants: what stands for its tensors, in the main graph.
+        copier: maps values of the other model to their copies.
+        constants: copies of its tensors, in the main graph, by identity.
     """
 
     edit: ir.Editor
@@ -36,25 +36,25 @@ class Writer:
 
     @classmethod
     def of(cls, model: ir.Model) -> Writer:
-        """For the main graph of ``model``, the names of whose outputs are kept free."""
+        """A writer of the main graph of ``model``, whose output names are reserved."""
         edit = ir.Editor(model)
         for output in model.graph.outputs:
             edit.fresh_name(output.name or "")
         copier = ir.Copier(value_name=edit.fresh_name, node_name=edit.fresh_node_name)
         return cls(edit, model.graph, copier)
 
-    def into(self, graph: ir.Graph) -> Writer:
-        """The same for another graph of the new model."""
+    def in_graph(self, graph: ir.Graph) -> Writer:
+        """This writer for another graph of the new model."""
         return replace(self, graph=graph)
 
-    def knowing(self, values: Mapping[ir.Value, ir.Value | None]) -> Writer:
-        """The same with other knowledge of what stands for values."""
+    def with_values(self, values: Mapping[ir.Value, ir.Value | None]) -> Writer:
+        """This writer with another mapping of values to their copies."""
         return replace(self, copier=replace(self.copier, values=dict(values)))
 
     # Copies -------------------------------------------------------------------------------
 
-    def stand_in(self, value: ir.Value) -> ir.Value:
-        """What stands for ``value`` of the other model: of constants, a copy in the main graph."""
+    def lookup(self, value: ir.Value) -> ir.Value:
+        """The copy of ``value`` of the other model; constants are copied to the main graph on demand."""
         found = self.copier.values.get(value)
         if found is None:
             tensor = ir.constant_of(value) or (value.const_value if is_fixed(value) else None)
@@ -67,25 +67,25 @@ class Writer:
         return found
 
     def copy(self, nodes: Sequence[ir.Node]) -> None:
-        """Append copies of ``nodes``, which follow each other in the other model."""
+        """Append copies of ``nodes``, in their order."""
         self._prepare(value for node in nodes for value in ir.reads(node))
         for node in self.copier.nodes(nodes):
             self.edit.append(self.graph, node)
 
-    def copied_body(self, body: ir.Graph) -> ir.Graph:
-        """A copy of ``body`` for a node to come. What stands for values outside stays as it is."""
+    def copy_body(self, body: ir.Graph) -> ir.Graph:
+        """A copy of ``body``, for a new node. The mapping of outer values is not changed."""
         self._prepare(ir.captures(body))
-        return self.knowing(self.copier.values).copier.graph(body)
+        return self.with_values(self.copier.values).copier.graph(body)
 
     def _prepare(self, values: Iterable[ir.Value]) -> None:
-        """Copy the constants among ``values``, but those that come along."""
+        """Copy the constants among ``values`` that are not copied along with the nodes."""
         for value in values:
             if value not in self.copier.values and is_fixed(value):
-                self.stand_in(value)
+                self.lookup(value)
 
     # Nodes --------------------------------------------------------------------------------
 
-    def nodes(
+    def node(
         self,
         op_type: str,
         inputs: Sequence[ir.Value | None],
@@ -94,7 +94,7 @@ class Writer:
         outputs: int = 1,
         name: str,
     ) -> ir.Node:
-        """A new node, appended."""
+        """Append a node."""
         node = self.edit.make_node(op_type, inputs, attributes or {}, outputs=outputs, name=name)
         self.edit.append(self.graph, node)
         return node
@@ -102,56 +102,56 @@ class Writer:
     def value(
         self, op_type: str, inputs: Sequence[ir.Value], attributes: Mapping[str, Any] | None = None
     ) -> ir.Value:
-        """What a new node gives."""
-        return self.nodes(op_type, inputs, attributes, name=f"bailout_{op_type}").outputs[0]
+        """Append a node with one output, and return that."""
+        return self.node(op_type, inputs, attributes, name=f"bailout_{op_type}").outputs[0]
 
-    def number(self, number: int | bool | Sequence[int]) -> ir.Value:
-        """A constant of type int64, or bool."""
+    def constant(self, number: int | bool | Sequence[int]) -> ir.Value:
+        """A constant of type int64 or bool."""
         data = np.array(number, bool if isinstance(number, bool) else np.int64)
         return self.edit.constant(self.edit.model.graph, data, "bailout_number")
 
     def identity(self, value: ir.Value) -> ir.Value:
-        """A copy of ``value``, for a graph to return.
+        """Append an Identity of ``value``.
 
         Raises:
-            UnsupportedModel: the opset has none of its type.
+            UnsupportedModel: Identity of this opset does not support the type.
         """
         since = 14 if isinstance(value.type, ir.SequenceType) else 16
         if value.type is not None and not isinstance(value.type, ir.TensorType) and self.version < since:
             raise UnsupportedModel(
-                f"a run can't leave there: before opset {since}, {value.name!r}, which is no tensor,"
-                " can't be handed on"
+                f"can't exit there: {value.name!r} is not a tensor, and Identity supports that"
+                f" from opset {since} only"
             )
         copy = self.value("Identity", [value])
         copy.type = value.type
         return copy
 
-    def unsqueezed(self, value: ir.Value) -> ir.Value:
-        """``value`` with a new first dim."""
+    def unsqueeze(self, value: ir.Value) -> ir.Value:
+        """Append an Unsqueeze that inserts a first dim."""
         if self.version < 13:
             return self.value("Unsqueeze", [value], {"axes": [0]})
-        return self.value("Unsqueeze", [value, self.number([0])])
+        return self.value("Unsqueeze", [value, self.constant([0])])
 
-    def either(
+    def if_else(
         self,
         condition: ir.Value,
         then: Callable[[Writer], Sequence[ir.Value]],
         other: Callable[[Writer], Sequence[ir.Value]],
         types: Sequence[ir.TypeProtocol | None],
     ) -> list[ir.Value]:
-        """What an If gives whose branches are written by functions; they return values of ``types``."""
+        """Append an If; the functions write its branches, and return values of ``types``."""
         graphs = [ir.Graph([], [], nodes=[], name=name) for name in ("then", "otherwise")]
         branches = dict(zip(("then_branch", "else_branch"), graphs, strict=True))
-        node = self.nodes("If", [condition], branches, outputs=len(types), name="bailout_If")
+        node = self.node("If", [condition], branches, outputs=len(types), name="bailout_If")
         for graph, write in zip(graphs, (then, other), strict=True):
-            writer = self.into(graph)
-            writer.give(write(writer), types)
+            writer = self.in_graph(graph)
+            writer.set_outputs(write(writer), types)
         for output, type_ in zip(node.outputs, types, strict=True):
             output.type = type_
         return list(node.outputs)
 
-    def give(self, values: Sequence[ir.Value], types: Sequence[ir.TypeProtocol | None]) -> None:
-        """Let the body return ``values``: each is made by a node of its own, and none twice."""
+    def set_outputs(self, values: Sequence[ir.Value], types: Sequence[ir.TypeProtocol | None]) -> None:
+        """Set the outputs of a body; inserts Identities where a value is not produced in it, or repeated."""
         found: list[ir.Value] = []
         for value, type_ in zip(values, types, strict=True):
             producer = value.producer()
@@ -161,8 +161,8 @@ class Writer:
             found.append(value)
         self.edit.set_outputs(self.graph, found)
 
-    def give_all(self, values: Sequence[ir.Value]) -> None:
-        """Let the main graph return ``values``, under the names that its outputs have."""
+    def set_main_outputs(self, values: Sequence[ir.Value]) -> None:
+        """Set the outputs of the main graph, keeping their names."""
         taken: dict[ir.Value, None] = {}
         for index, (value, output) in enumerate(zip(values, list(self.graph.outputs), strict=True)):
             if value.name != output.name:
@@ -175,13 +175,13 @@ class Writer:
         ir.sort_model(self.edit.model)
 
     def placeholder(self, type_: ir.TypeProtocol, dims: Sequence[int] | None) -> ir.Value:
-        """Something of this type, and of these sizes, that nobody looks at, made where all graphs see it."""
-        main = self.into(self.edit.model.graph)
+        """An unused value of this type and these sizes, in the main graph."""
+        main = self.in_graph(self.edit.model.graph)
         if isinstance(type_, ir.TensorType):
             shape, dtype = (0,) if dims is None else tuple(dims), type_.dtype
             if prod(shape) > _MOST_ZEROS and dtype is not ir.DataType.STRING:
                 zero = ir.Tensor(np.zeros(1, dtype.numpy()), dtype=dtype)
-                return main.value("ConstantOfShape", [self.number(shape)], {"value": zero})
+                return main.value("ConstantOfShape", [self.constant(shape)], {"value": zero})
             if dtype is ir.DataType.STRING:
                 data: ir.TensorProtocol = ir.StringTensor([b""] * prod(shape), shape=ir.Shape(shape))
             else:
@@ -189,12 +189,10 @@ class Writer:
             return self.edit.constant(main.graph, data, "bailout_nothing")
         if isinstance(type_, ir.SequenceType) and isinstance(type_.elem_type, ir.TensorType):
             return main.value("SequenceEmpty", [], {"dtype": type_.elem_type.dtype})
-        raise UnsupportedModel(
-            f"nothing of type {text_of_type(type_)} can be made up, where the place is not reached"
-        )
+        raise UnsupportedModel(f"can't exit there: no placeholder of type {text_of_type(type_)} exists")
 
     @property
     def version(self) -> int:
-        """The version of the standard's operators."""
+        """The version of the default opset."""
         imports = self.edit.model.opset_imports
         return ir.standard_version(imports)

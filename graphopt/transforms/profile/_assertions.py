@@ -1,4 +1,4 @@
-"""What is known of values, beside what is asserted of them: is it so, can't it be, or does nobody know?"""
+"""Compare asserted value profiles with shape facts: contradicted, implied, or neither."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from graphopt.analysis.shape_inference.facts import CONTENTS_LIMIT, INTEGER_RANG
 from graphopt.analysis.symbolic import Dim, bounds
 from graphopt.context import Context
 from graphopt.ir.signature import notation, text_of_type
-from graphopt.profile import Seen
+from graphopt.profile import ValueProfile
 
 
-def conflict(seen: Seen, value: ir.Value, cx: Context) -> str | None:
-    """Why ``seen`` can't be so of ``value``; ``None`` if it may be."""
+def conflict(seen: ValueProfile, value: ir.Value, cx: Context) -> str | None:
+    """How ``seen`` contradicts the facts about ``value``; ``None`` if it does not."""
     type_, shape, contents = cx.facts.type(value), cx.shape(value), _contents(value, cx)
     if type_ is not None and seen.type and text_of_type(type_) != seen.type:
         return f"its type is {notation(text_of_type(type_), shape)}, not {notation(seen.type, seen.shape)}"
@@ -28,11 +28,11 @@ def conflict(seen: Seen, value: ir.Value, cx: Context) -> str | None:
     return None
 
 
-def is_implied(seen: Seen, value: ir.Value, cx: Context, given: ir.Value | None = None) -> bool:
-    """Whether ``seen`` is known to be so of ``value``.
+def is_implied(seen: ValueProfile, value: ir.Value, cx: Context, given: ir.Value | None = None) -> bool:
+    """Whether the facts about ``value`` imply ``seen``.
 
     Args:
-        given: what a guard that asserts ``seen`` of ``value`` gives: its dims tell what symbols stand for.
+        given: the output of a guard that asserts ``seen`` of ``value``; its dims define the symbols.
     """
     type_, shape = cx.facts.type(value), cx.shape(value)
     if seen.type and (type_ is None or text_of_type(type_) != seen.type):
@@ -49,7 +49,7 @@ def is_implied(seen: Seen, value: ir.Value, cx: Context, given: ir.Value | None 
             if known != dim:
                 return False
         elif dim not in ir.ANONYMOUS_DIMS and (
-            # a number is none that guards share: it tells nothing of what others see
+            # a known size does not bind the symbol, which other guards share
             isinstance(known, int) or meant is None or not cx.facts.dim_equal(known, meant[axis])
         ):
             return False
@@ -66,7 +66,7 @@ def _all_may_be(known: Contents, seen: tuple[int, ...]) -> bool:
 
 
 def _contents(value: ir.Value, cx: Context) -> Contents | None:
-    """The elements of a small integer tensor, perhaps symbolic; of a constant one whatever its rank."""
+    """The known, possibly symbolic, elements of a small integer tensor; of a constant one, of any rank."""
     tensor = ir.constant_of(value)
     if tensor is None or tensor.dtype not in INTEGER_RANGES or tensor.size > CONTENTS_LIMIT:
         return cx.known_ints(value)

@@ -1,4 +1,4 @@
-"""clear-profile: what profiled runs found out is forgotten."""
+"""clear-profile: remove profile annotations."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from graphopt.passes.base import Pass
 
 @dataclass(frozen=True)
 class ClearProfile(Pass):
-    """Forget what profiled runs have noted on the values of the model, its bodies and its functions.
+    """Remove the annotations of profiled runs from all values of the model, its bodies and its functions.
 
-    The notes are metadata whose keys begin with ``graphopt.profile.``; nothing else changes.
+    Annotations are metadata whose keys begin with ``graphopt.profile.``; nothing else changes.
     """
 
     name: ClassVar[str] = "clear-profile"
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Forget the notes of all values."""
+        """Remove the annotations of all values."""
         for graph in ir.graphs_of(model):
             for value in ir.values_of(graph):
                 cx.edit.forget(value, lambda key: key.startswith(dialects.PROFILE_NOTES))

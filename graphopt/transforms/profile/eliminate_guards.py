@@ -1,4 +1,4 @@
-"""eliminate-guards: guards that assert what is known anyway go."""
+"""eliminate-guards: remove guards whose assertions are implied."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.ops import dialects
 from graphopt.passes.base import Pass
-from graphopt.profile.annotations import asserted
+from graphopt.profile.annotations import assertion_of
 from graphopt.transforms.profile._assertions import is_implied
 
 
 @dataclass(frozen=True)
 class EliminateGuards(Pass):
-    """Remove each guard whose assertion follows from what is known of the value that it reads.
+    """Remove each guard whose assertion follows from the facts about its input.
 
-    Other guards before it count: of a sum of guarded values nothing needs to be checked. Where two
-    guards read one value, the second reads what the first gives.
+    Earlier guards contribute facts: the sum of guarded values needs no guard. If two guards read one value,
+    the second is changed to read the output of the first.
 
-    The seed is ``EliminateRedundantGuards`` of PyTorch's JIT, which knows it of element-wise operators and
-    some others; here all that shape facts can tell counts.
+    Modelled on ``EliminateRedundantGuards`` of PyTorch's JIT, which covers element-wise and some other
+    operators; here all shape facts count.
     """
 
     name: ClassVar[str] = "eliminate-guards"
     does: ClassVar[str] = "removed"
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Go through each graph as it runs."""
+        """Visit each graph in execution order."""
         for graph in ir.graphs_of(model):
             guarded: dict[ir.Value, ir.Value] = {}
             for node in list(graph):
                 value = node.inputs[0] if dialects.is_guard(node) and node.inputs else None
                 if value is None:
                     continue
-                left = self._look_at(node, guarded.get(value, value), cx)
+                left = self._visit(node, guarded.get(value, value), cx)
                 if left is not None:
                     guarded[value] = left.outputs[0]
 
-    def _look_at(self, node: ir.Node, value: ir.Value, cx: Context) -> ir.Node | None:
-        """Remove the guard ``node`` if what it asserts is known of ``value``, or let it read that."""
-        seen, output = asserted(node), node.outputs[0]
+    def _visit(self, node: ir.Node, value: ir.Value, cx: Context) -> ir.Node | None:
+        """Remove the guard ``node`` if its assertion holds for ``value``, or else let it read ``value``."""
+        seen, output = assertion_of(node), node.outputs[0]
         if seen is not None and is_implied(seen, value, cx, output):
             if action := cx.begin_rewrite(self.name, node):
                 cx.edit.replace(output, value)

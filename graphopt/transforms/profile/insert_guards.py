@@ -1,4 +1,4 @@
-"""insert-guards: what was seen of values holds behind guards."""
+"""insert-guards: assert profile annotations by guards."""
 
 from __future__ import annotations
 
@@ -13,31 +13,30 @@ from graphopt import ir
 from graphopt.context import Context, Refusal
 from graphopt.ops import dialects
 from graphopt.passes.base import Pass
-from graphopt.profile import Seen
-from graphopt.profile.annotations import asserted, assertion, is_note, noted
+from graphopt.profile import ValueProfile
+from graphopt.profile.annotations import annotation_of, assertion_of, guard_attributes, is_annotation
 from graphopt.profile.value_profile import ANY, Dim, is_symbol
 from graphopt.transforms.profile._assertions import conflict, is_implied
 
 
 @dataclass(frozen=True)
 class InsertGuards(Pass):
-    """Put a guard behind each value that bears a note of what was seen of it, and remove the note.
+    """Insert a guard behind each annotated value, and remove the annotation: ``x → Guard(x)``.
 
-    All that read the value then read what the guard gives (``graphopt.profile::Guard``), of which facts
-    know what is asserted: other passes fold shapes and Ifs by it. What is computed is right as long as runs
-    leave the model where a guard does not hold. Graphs go on returning values themselves. If the contents
-    never varied, a constant is read instead.
+    All uses of the value, except as a graph output, read the guard (``graphopt.profile::Guard``) instead.
+    Its assertion provides facts, by which other passes fold shapes and Ifs. The result is correct as long as
+    a run leaves the model where a guard does not hold. Contents that never varied become a constant.
 
-    A note goes without a guard where nothing reads the value, where it is known to be as noted, and where
-    it can't be as noted. Symbols stand for what all guards see alike: those of dims that are known to be
-    equal, or that stand alone, assert nothing.
+    An annotation is removed without a guard if the value is unused, or if the facts imply or contradict the
+    annotation. Symbols are shared by all guards; a symbol asserts nothing if its dims are known to be equal,
+    or if it occurs once.
 
-    No runtime has the operator: it serves other passes, and what makes choices of guards.
+    No runtime implements the operator: it serves other passes, and the splicing of bailouts.
 
-    The seed is ``InsertGuards`` of PyTorch's JIT.
+    Modelled on ``InsertGuards`` of PyTorch's JIT.
 
     Attributes:
-        pin: let constants be read instead of contents that never varied.
+        pin: replace contents that never varied by constants.
     """
 
     pin: bool = True
@@ -45,49 +44,57 @@ class InsertGuards(Pass):
     name: ClassVar[str] = "insert-guards"
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Decide for all values at once, since symbols go together; then change the model."""
-        notes = dict(_notes(model))
-        wanted = self._resolved(self._possible(notes, cx), model, cx)
+        """Decide for all values first, because they share symbols; then change the model."""
+        annotations = dict(_annotations(model))
+        wanted = self._resolved(self._possible(annotations, cx), model, cx)
         changed = False
-        for value, seen in reversed(wanted.items()):  # those behind one node keep their order
+        for value, seen in reversed(wanted.items()):  # keeps the order of guards behind one node
             changed |= self._guard(value, seen, cx)
-        for value in notes:
-            cx.edit.forget(value, is_note)
+        for value in annotations:
+            cx.edit.forget(value, is_annotation)
         if changed:
             cx.look_afresh("guard")
 
-    def _possible(self, notes: Mapping[ir.Value, Seen], cx: Context) -> dict[ir.Value, Seen]:
-        """Those of ``notes`` that can be true, of values that something reads."""
+    def _possible(
+        self, annotations: Mapping[ir.Value, ValueProfile], cx: Context
+    ) -> dict[ir.Value, ValueProfile]:
+        """The ``annotations`` of used values that the facts do not contradict."""
         found = {}
-        for value, seen in notes.items():
+        for value, seen in annotations.items():
             if not ir.use_count(value):
-                self._remark(value, "nothing reads it", cx)
+                self._remark(value, "it is unused", cx)
             elif (reason := conflict(seen, value, cx)) is not None:
                 self._refuse(value, reason, cx)
             else:
                 found[value] = seen
         return found
 
-    def _resolved(self, notes: Mapping[ir.Value, Seen], model: ir.Model, cx: Context) -> dict[ir.Value, Seen]:
-        """What to assert: of ``notes`` what is not known, with symbols that tell something."""
-        meanings = _meanings(notes, model, cx)
+    def _resolved(
+        self, annotations: Mapping[ir.Value, ValueProfile], model: ir.Model, cx: Context
+    ) -> dict[ir.Value, ValueProfile]:
+        """The assertions: ``annotations`` that are not implied, with resolved symbols."""
+        meanings = _resolve_symbols(annotations, model, cx)
         found = {}
-        for value, seen in notes.items():
+        for value, seen in annotations.items():
             if seen.shape is not None:
                 seen = replace(seen, shape=tuple(meanings.get(dim, dim) for dim in seen.shape))
             if (reason := conflict(seen, value, cx)) is not None:
                 self._refuse(value, reason, cx)
             elif is_implied(seen, value, cx):
-                self._remark(value, "it is known to be as it was seen", cx)
+                self._remark(value, "the facts imply its annotation", cx)
             else:
                 found[value] = seen
         return found
 
-    def _guard(self, value: ir.Value, seen: Seen, cx: Context) -> bool:
-        """Put a guard behind ``value``; tells whether that was permitted."""
+    def _guard(self, value: ir.Value, seen: ValueProfile, cx: Context) -> bool:
+        """Insert a guard behind ``value``; returns whether that was permitted."""
         name = value.name or "value"
         node = cx.edit.make_node(
-            dialects.GUARD, [value], assertion(seen), domain=dialects.GUARD_DOMAIN, name=f"{name}_guard"
+            dialects.GUARD,
+            [value],
+            guard_attributes(seen),
+            domain=dialects.GUARD_DOMAIN,
+            name=f"{name}_guard",
         )
         action = cx.begin_rewrite(self.name, node)
         if action is None:
@@ -104,8 +111,8 @@ class InsertGuards(Pass):
         cx.end_rewrite(action, node, [node])
         return True
 
-    def _pin(self, value: ir.Value, output: ir.Value, seen: Seen, cx: Context) -> None:
-        """Let the readers of ``output``, which guards ``value``, read its contents, if they are asserted."""
+    def _pin(self, value: ir.Value, output: ir.Value, seen: ValueProfile, cx: Context) -> None:
+        """Replace ``output``, which guards ``value``, by a constant if the assertion fixes its contents."""
         node, dtype, sizes = output.producer(), cx.dtype(value), ir.all_ints(seen.shape)
         if seen.ints is None or sizes is None or dtype is None or node is None or node.graph is None:
             return
@@ -117,13 +124,13 @@ class InsertGuards(Pass):
         cx.refuse(Refusal(self.name, _place(value), reason, value.name))
 
     def _remark(self, value: ir.Value, reason: str, cx: Context) -> None:
-        cx.say(self.name, lambda: f"{value.name}: no guard, since {reason}")
+        cx.say(self.name, lambda: f"{value.name}: no guard, because {reason}")
 
 
-def _notes(model: ir.Model) -> Iterator[tuple[ir.Value, Seen]]:
+def _annotations(model: ir.Model) -> Iterator[tuple[ir.Value, ValueProfile]]:
     for graph in ir.graphs_of(model):
         for value in ir.values_of(graph):
-            if (seen := noted(value)) is not None:
+            if (seen := annotation_of(value)) is not None:
                 yield value, seen
 
 
@@ -132,14 +139,16 @@ def _place(value: ir.Value) -> str:
     return value.name or "" if producer is None else ir.label(producer)
 
 
-def _meanings(notes: Mapping[ir.Value, Seen], model: ir.Model, cx: Context) -> dict[Dim, Dim]:
-    """What to write for each symbol of ``notes``.
+def _resolve_symbols(
+    annotations: Mapping[ir.Value, ValueProfile], model: ir.Model, cx: Context
+) -> dict[Dim, Dim]:
+    """The replacement for each symbol of ``annotations``.
 
-    A number if one of its dims is known; nothing in particular if they are all known to be equal; and else a
-    name that is none of the model's dims, nor of guards that are there already.
+    It is a size if one of its dims is known, unconstrained if all its dims are known to be equal, and
+    otherwise a name distinct from those of the model's dims and of existing guards.
     """
     sites: dict[str, list[object]] = {}
-    for value, seen in notes.items():
+    for value, seen in annotations.items():
         shape = cx.shape(value)
         for axis, dim in enumerate(seen.shape or ()):
             if is_symbol(dim):
@@ -159,9 +168,9 @@ def _meanings(notes: Mapping[ir.Value, Seen], model: ir.Model, cx: Context) -> d
 
 
 def _names(model: ir.Model) -> Iterator[str]:
-    """What dims of inputs, and of guards, are called."""
+    """The dim names of inputs and guards."""
     for value in model.graph.inputs:
         yield from (str(dim) for dim in value.shape or ())
     for node in dialects.guards_of(model):
-        seen = asserted(node)
+        seen = assertion_of(node)
         yield from map(str, (seen and seen.shape) or ())

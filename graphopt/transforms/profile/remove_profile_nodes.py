@@ -1,4 +1,4 @@
-"""remove-profile-nodes: nothing is noted or asserted of values any more."""
+"""remove-profile-nodes: remove guards and profile annotations."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from graphopt.transforms.profile.clear_profile import ClearProfile
 
 @dataclass(frozen=True)
 class RemoveProfileNodes(Pass):
-    """Remove guards, and notes of what profiled runs have shown, from a model that is to be general.
+    """Remove all guards and profile annotations, to make the model general again.
 
-    What reads a guard then reads what that read. That is right as long as nothing has relied on guards yet:
-    what was folded by them stays folded.
+    ``Guard(x) → x``. This is correct only if no rewrite has relied on a guard yet: constants that were folded
+    with the help of guards stay folded.
 
-    The seed is ``ProfilingRecord::removeProfilingNodes`` of PyTorch's JIT.
+    Modelled on ``ProfilingRecord::removeProfilingNodes`` of PyTorch's JIT.
     """
 
     name: ClassVar[str] = "remove-profile-nodes"
     does: ClassVar[str] = "removed"
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Remove them from all graphs; facts that guards told are forgotten."""
+        """Remove them from all graphs, and discard the facts that guards provided."""
         removed = 0
         ClearProfile().run(model, cx)
         for graph in ir.graphs_of(model):
@@ -41,7 +41,7 @@ class RemoveProfileNodes(Pass):
         if action is None:
             return False
         output, made = node.outputs[0], []
-        if output.is_graph_output():  # whether what it declares is right was judged by the guard
+        if output.is_graph_output():  # the declared type was checked by the guard
             identity = cx.edit.make_node("Identity", [value], name=f"{ir.label(node)}_identity")
             cx.edit.insert_before(node, [identity])
             cx.edit.note_origin([identity], [node], self.name)

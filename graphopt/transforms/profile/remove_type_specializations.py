@@ -1,4 +1,4 @@
-"""remove-type-specializations: inputs are declared again as they were before they were specialized."""
+"""remove-type-specializations: restore the declarations that specialize-types changed."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from graphopt.transforms.profile.specialize_types import DECLARED
 
 @dataclass(frozen=True)
 class RemoveTypeSpecializations(Pass):
-    """Forget the types that were seen: inputs declare the dims that they had before ``specialize-types``.
+    """Restore the declared dims that inputs had before ``specialize-types``.
 
-    What was made of the model meanwhile stays, and is right only where a guard holds.
+    Rewrites made in between stay, and are correct only where the guard holds.
 
-    The seed is ``RemoveTensorTypeSpecializations`` of PyTorch's JIT.
+    Modelled on ``RemoveTensorTypeSpecializations`` of PyTorch's JIT.
     """
 
     name: ClassVar[str] = "remove-type-specializations"
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Declare all inputs as before."""
+        """Restore the declarations of all inputs."""
         changed = False
         for value in model.graph.inputs:
             text = value.metadata_props.get(DECLARED)

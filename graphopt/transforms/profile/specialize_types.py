@@ -1,4 +1,4 @@
-"""specialize-types: the inputs of the model are taken to be what was seen of them."""
+"""specialize-types: declare the model's inputs with their profiled types."""
 
 from __future__ import annotations
 
@@ -13,33 +13,33 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.ops import dialects
 from graphopt.passes.base import Pass
-from graphopt.profile.annotations import is_note, noted
-from graphopt.profile.value_profile import Dim, Seen, is_symbol
+from graphopt.profile.annotations import annotation_of, is_annotation
+from graphopt.profile.value_profile import Dim, ValueProfile, is_symbol
 
-#: Metadata of an input that was specialized: the dims that it declared before, as JSON.
+#: Metadata key of a specialized input: the dims that it declared before, as JSON.
 DECLARED = f"{dialects.PROFILE_NOTES}declared"
 
 
 @dataclass(frozen=True)
 class SpecializeTypes(Pass):
-    """Give the inputs of the model the types that were seen, and remove what noted them.
+    """Declare the inputs of the model with their profiled types, and remove their annotations.
 
-    Their dims are declared as they were in profiled runs, equal ones by one symbol; whoever reads an input
-    whose contents never varied reads a constant instead. The result is right only where that holds again,
-    which a guard around it has to see to. ``remove-type-specializations`` declares the dims as before; the
-    constants stay.
+    Dims get their profiled sizes, or symbols, equal dims the same symbol; an input whose contents never
+    varied is replaced by a constant. The result is correct only for inputs that match the profile, which a
+    guard around the model has to ensure. ``remove-type-specializations`` restores the declarations, but not
+    the constants.
 
-    The seed is ``RemoveProfileNodesAndSpecializeTypes`` of PyTorch's JIT.
+    Modelled on ``RemoveProfileNodesAndSpecializeTypes`` of PyTorch's JIT.
     """
 
     name: ClassVar[str] = "specialize-types"
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Specialize all inputs that bear a note, at once, since equal dims go together."""
-        found = {value: seen for value in model.graph.inputs if (seen := noted(value)) is not None}
+        """Specialize all annotated inputs together, because they share symbols."""
+        found = {value: seen for value in model.graph.inputs if (seen := annotation_of(value)) is not None}
         symbols = _symbols(found)
         for value, seen in found.items():
-            cx.edit.forget(value, is_note)
+            cx.edit.forget(value, is_annotation)
             if seen.shape is not None and isinstance(value.type, ir.TensorType):
                 old = value.shape
                 dims = None if old is None else [dim if isinstance(dim, int) else dim.value for dim in old]
@@ -56,8 +56,8 @@ class SpecializeTypes(Pass):
             if seen.ints is not None and seen.is_static and value.dtype is not None:
                 self._pin(value, seen, cx)
 
-    def _pin(self, value: ir.Value, seen: Seen, cx: Context) -> None:
-        """Let the readers of ``value`` read its contents."""
+    def _pin(self, value: ir.Value, seen: ValueProfile, cx: Context) -> None:
+        """Replace the uses of ``value`` by a constant with its contents."""
         graph, dtype = value.graph, value.dtype
         if not ir.is_read(value) or graph is None or dtype is None:
             return
@@ -68,16 +68,16 @@ class SpecializeTypes(Pass):
 
 
 def _declared(seen: Dim, known: str | None, symbols: Mapping[str, Dim]) -> Dim | None:
-    """What to declare of a dim that was ``seen``, and declared as ``known``."""
+    """The new declaration of a dim profiled as ``seen`` and declared as ``known``."""
     if isinstance(seen, int):
         return seen
     return symbols.get(seen, known)
 
 
-def _symbols(found: dict[ir.Value, Seen]) -> dict[str, int | str]:
-    """For each symbol that was seen, what one of its dims is declared to be: a size, or else a symbol.
+def _symbols(found: dict[ir.Value, ValueProfile]) -> dict[str, int | str]:
+    """For each profiled symbol the declared size or name of one of its dims.
 
-    Where none is declared, or only symbols that stand for others, it is a new one.
+    The name is a fresh one if no dim is declared, or if all declared names already stand for other symbols.
     """
     taken = {
         dim.value for value in found for dim in value.shape or () if not isinstance(dim, int) and dim.value

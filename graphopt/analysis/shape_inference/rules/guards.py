@@ -1,4 +1,4 @@
-"""Guards: what they give is what they read, and as they assert."""
+"""Guards: the output has the facts of the input and of the assertion."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from graphopt.analysis.shape_inference.node import NodeFacts, shape_rule
 from graphopt.analysis.symbolic import Dim
 from graphopt.ir.signature import text_of_type
 from graphopt.ops import dialects
-from graphopt.profile import Seen
-from graphopt.profile.annotations import asserted
+from graphopt.profile import ValueProfile
+from graphopt.profile.annotations import assertion_of
 
 
 @shape_rule(dialects.GUARD, domain=dialects.GUARD_DOMAIN)
 def guard(given: NodeFacts) -> Fact:
-    """Type, sizes and contents of the input where they are known, and as asserted where not."""
-    known, seen = given.fact(0), asserted(given.node)
+    """Type, sizes and contents of the input, or as asserted where they are unknown."""
+    known, seen = given.fact(0), assertion_of(given.node)
     if known is ABSENT:
         return UNKNOWN
     if seen is None or known.container is not None or (known.type is None and not _is_tensor(seen)):
@@ -37,19 +37,19 @@ def guard(given: NodeFacts) -> Fact:
     return Fact(dtype, shape, contents)
 
 
-def _is_tensor(seen: Seen) -> bool:
+def _is_tensor(seen: ValueProfile) -> bool:
     return seen.shape is not None or seen.type in _dtypes()
 
 
 @cache
 def _dtypes() -> dict[str, ir.DataType]:
-    """Element types by the text of a tensor's type."""
+    """Element types by the onnxruntime notation of a tensor's type."""
     return {text_of_type(ir.TensorType(dtype)): dtype for dtype in ir.DataType if dtype.value}
 
 
-def _shape(given: NodeFacts, known: ShapeTuple | None, seen: Seen) -> ShapeTuple | None:
+def _shape(given: NodeFacts, known: ShapeTuple | None, seen: ValueProfile) -> ShapeTuple | None:
     if seen.shape is None or (known is not None and len(known) != len(seen.shape)):
-        return known  # of other rank, nothing passes
+        return known  # an input of another rank leaves the model
     sizes = [None] * len(seen.shape) if known is None else known
     return tuple(_size(given, size, dim) for size, dim in zip(sizes, seen.shape, strict=True))
 
