@@ -1,14 +1,14 @@
-"""Which nodes are computed in one nest of loops.
+"""Clustering: assign nodes to loop nests.
 
-Nodes are placed from the last to the first. A node joins the nest of those that read it, where its result is
-demanded there in a way that it can follow; otherwise it begins a nest of its own. Nests have an order, in
-which no edge leads back: a node may only join the first of those that read it, and a new nest comes before
-all. What is read elsewhere, too, is written to memory by the nest that computes it. Nests that read the same
-value become one where they loop over the same elements, and nothing that one of them needs is computed in
-between.
+Nodes are visited in reverse order. A node joins the cluster of its readers if the index at which they read
+its result can be propagated through it; otherwise it starts a cluster of its own. Clusters are totally
+ordered, and no edge leads backwards: a node may join only the first of its readers' clusters, and a new
+cluster precedes all others. A value with readers outside of its cluster is stored by the cluster that
+computes it. Clusters that read the same value are fused horizontally if their iteration spaces are equal and
+no input of one depends on a cluster in between.
 
-The scheme is that of Inductor's scheduler (``torch/_inductor/scheduler.py``), with an order in the place of
-its search for cycles.
+The scheme follows Inductor's scheduler (``torch/_inductor/scheduler.py``), with the total order in place of a
+search for cycles.
 """
 
 from __future__ import annotations
@@ -18,172 +18,191 @@ from dataclasses import dataclass, field
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.fusion.loop_nest import CantFuse, Map, Nest
-from graphopt.fusion.operator_table import At, Operator, find
+from graphopt.fusion.loop_nest import AffineMap, LoopNest
+from graphopt.fusion.loops.ir import CantFuse
+from graphopt.fusion.operator_table import EmitContext, Operator, find
 
-#: Nodes of one nest: longer kernels take long to compile, and gain nothing.
-_MOST_NODES = 96
+#: Maximum number of nodes per cluster: larger kernels compile slowly, and gain nothing.
+MOST_NODES = 96
 
 
 @dataclass(eq=False)
-class Planned:
-    """Nodes that are computed in one nest.
+class Cluster:
+    """Nodes computed in one loop nest.
 
     Attributes:
-        order: of two nests, that with the lower order is computed first.
-        nest: the loops; ``None`` where a node can't be computed in loops.
-        nodes: last ones first, while nodes are placed; then in the order of the graph.
-        why: why it is not part of those that read it.
+        order: position in the order of execution.
+        nest: the loops; ``None`` for a node that can't be computed in loops.
+        nodes: in reverse order during clustering, in graph order afterwards.
+        reason: why the cluster is not part of its readers' cluster.
     """
 
     order: int
-    nest: Nest | None
+    nest: LoopNest | None
     nodes: list[ir.Node] = field(default_factory=list)
-    why: str = ""
+    reason: str = ""
 
     @property
-    def leaves(self) -> list[ir.Value]:
-        """The values that are read, and not computed here."""
+    def inputs(self) -> list[ir.Value]:
+        """The values that are read, but not computed, in the cluster."""
         assert self.nest is not None
-        made = {output for node in self.nodes for output in node.outputs}
-        return [value for value in self.nest.demands if value not in made]
+        defined = {output for node in self.nodes for output in node.outputs}
+        return [value for value in self.nest.required_indices if value not in defined]
 
 
-def plan(nodes: Sequence[ir.Node], cx: Context, outside: Sequence[ir.Value] = ()) -> list[Planned]:
-    """The nests that ``nodes``, in the order of their graph, are computed in, in an order to run them.
+def find_clusters(
+    nodes: Sequence[ir.Node],
+    cx: Context,
+    outside: Sequence[ir.Value] = (),
+    most_nodes: int = MOST_NODES,
+) -> list[Cluster]:
+    """Cluster ``nodes``, given in graph order; the result is in order of execution.
 
     Args:
-        outside: values that are wanted besides those that others read, or the graph returns.
+        outside: values with further uses, besides those by readers and graph outputs.
+        most_nodes: maximum number of nodes per cluster.
     """
-    return _Planner(nodes, cx, outside).run()
+    return _Clustering(nodes, cx, outside, most_nodes).run()
 
 
-class _Planner:
-    def __init__(self, nodes: Sequence[ir.Node], cx: Context, outside: Sequence[ir.Value]) -> None:
+class _Clustering:
+    def __init__(
+        self, nodes: Sequence[ir.Node], cx: Context, outside: Sequence[ir.Value], most_nodes: int
+    ) -> None:
         self._nodes = nodes
         self._cx = cx
         self._outside = dict.fromkeys(outside)
-        self._place_of = {node: -number for number, node in enumerate(nodes)}
+        self._most_nodes = most_nodes
+        self._position = {node: -number for number, node in enumerate(nodes)}
         self._lowest = 0
-        self._placed: dict[ir.Node, Planned] = {}
-        self._planned: dict[Planned, None] = {}
+        self._cluster_of: dict[ir.Node, Cluster] = {}
+        self._clusters: dict[Cluster, None] = {}
 
-    def run(self) -> list[Planned]:
+    def run(self) -> list[Cluster]:
         for node in reversed(self._nodes):
-            self._place(node)
-        for found in self._planned:
-            found.nodes.reverse()
-        return sorted(self._planned, key=lambda found: found.order)
+            self._assign(node)
+        for cluster in self._clusters:
+            cluster.nodes.reverse()
+        return sorted(self._clusters, key=lambda cluster: cluster.order)
 
-    def _place(self, node: ir.Node) -> None:
+    def _assign(self, node: ir.Node) -> None:
         readers = dict.fromkeys(
-            self._placed[reader]
+            self._cluster_of[reader]
             for output in node.outputs
             for reader in ir.readers(output)
-            if reader in self._placed
+            if reader in self._cluster_of
         )
-        why = ""
+        reason = ""
         if readers:
-            first, *others = sorted(readers, key=lambda found: found.order)
+            first, *others = sorted(readers, key=lambda cluster: cluster.order)
             try:
                 self._join(node, first, others)
                 return
-            except CantFuse as reason:
-                why = str(reason)
-        self._begin(node, why)
+            except CantFuse as refusal:
+                reason = str(refusal)
+        self._begin(node, reason)
 
-    def _begin(self, node: ir.Node, why: str) -> None:
+    def _begin(self, node: ir.Node, reason: str) -> None:
         order = self._lowest = self._lowest - 1
-        nest: Nest | None = Nest(self._cx.facts)
+        nest: LoopNest | None = LoopNest(self._cx.facts)
         assert nest is not None
         try:
-            wanted = [output for output in node.outputs if output.name and self._is_wanted(output, None)]
-            if not wanted:
-                raise CantFuse("nothing reads what it computes")
-            nest.begin(wanted[0])
-            self._read(node, nest, None)
-        except CantFuse as reason:
-            nest, why = None, str(reason)
-        found = Planned(order, nest, [node], why)
-        self._planned[found] = None
-        self._placed[node] = found
+            used = [output for output in node.outputs if output.name and self._is_live(output, None)]
+            if not used:
+                raise CantFuse("nothing reads its results")
+            nest.begin(used[0])
+            self._add(node, nest, None)
+        except CantFuse as refusal:
+            nest, reason = None, str(refusal)
+        cluster = Cluster(order, nest, [node], reason)
+        self._clusters[cluster] = None
+        self._cluster_of[node] = cluster
 
-    def _join(self, node: ir.Node, first: Planned, others: Sequence[Planned]) -> None:
-        """Compute ``node`` in the nest ``first``, and with it what ``others`` do, as far as that can be."""
+    def _join(self, node: ir.Node, first: Cluster, others: Sequence[Cluster]) -> None:
+        """Add ``node`` to ``first``, and fuse ``others`` with it where possible."""
         if first.nest is None:
-            raise CantFuse(f"it is read by a node that is not computed in loops: {first.why}")
-        if len(first.nodes) >= _MOST_NODES:
-            raise CantFuse(f"a group has at most {_MOST_NODES} nodes")
+            raise CantFuse(f"it is read by a node that is not computed in loops: {first.reason}")
+        if len(first.nodes) >= self._most_nodes:
+            raise CantFuse(f"a group has at most {self._most_nodes} nodes")
         nest = first.nest.copy()
-        merged: list[Planned] = []
+        merged: list[Cluster] = []
         for other in others:
-            together = self._merged(node, nest, first, other, merged)
-            if together is not None:
-                nest = together
+            fused = self._fused(node, nest, first, other, merged)
+            if fused is not None:
+                nest = fused
                 merged.append(other)
         inside = [first, *merged]
-        self._read(node, nest, inside)
+        self._add(node, nest, inside)
         first.nest = nest
         for other in merged:
             for moved in other.nodes:
-                self._placed[moved] = first
-            del self._planned[other]
+                self._cluster_of[moved] = first
+            del self._clusters[other]
         if merged:
-            members = [member for found in inside for member in found.nodes]
-            first.nodes = sorted(members, key=self._place_of.__getitem__)
-            self._drop_stores(first)
+            members = [member for cluster in inside for member in cluster.nodes]
+            first.nodes = sorted(members, key=self._position.__getitem__)
+            self._drop_dead_stores(first)
         first.nodes.append(node)
-        self._placed[node] = first
+        self._cluster_of[node] = first
 
-    def _merged(
-        self, node: ir.Node, nest: Nest, first: Planned, other: Planned, merged: Sequence[Planned]
-    ) -> Nest | None:
-        """``nest`` with what ``other`` computes; ``None`` if they can't be one."""
-        size = sum(len(found.nodes) for found in (first, other, *merged))
-        if other.nest is None or size >= _MOST_NODES:
+    def _fused(
+        self, node: ir.Node, nest: LoopNest, first: Cluster, other: Cluster, merged: Sequence[Cluster]
+    ) -> LoopNest | None:
+        """``nest`` fused with the nest of ``other``; ``None`` if that is impossible."""
+        size = sum(len(cluster.nodes) for cluster in (first, other, *merged))
+        if other.nest is None or size >= self._most_nodes:
             return None
-        for leaf in other.leaves:  # what it needs has to be there before
-            producer = leaf.producer()
-            feeder = None if producer is None else self._placed.get(producer)
-            if feeder is not None and feeder not in (first, *merged) and feeder.order > first.order:
+        for value in other.inputs:  # its inputs must be computed before ``first``
+            producer = value.producer()
+            source = None if producer is None else self._cluster_of.get(producer)
+            if source is not None and source not in (first, *merged) and source.order > first.order:
                 return None
-        shared = [value for value in node.outputs if value in nest.demands and value in other.nest.demands]
-        together = nest.copy()
+        shared = [
+            value
+            for value in node.outputs
+            if value in nest.required_indices and value in other.nest.required_indices
+        ]
+        fused = nest.copy()
         if not shared:
             return None
         try:
-            together.absorb(other.nest, shared[0])
+            fused.fuse_horizontally(other.nest, shared[0])
         except CantFuse:
             return None
-        return together
+        return fused
 
-    def _drop_stores(self, found: Planned) -> None:
-        """Write no more to memory what is read inside alone."""
-        assert found.nest is not None
-        for value in list(found.nest.stores):
-            if not self._is_wanted(value, [found]):
-                del found.nest.stores[value]
+    def _drop_dead_stores(self, cluster: Cluster) -> None:
+        """Remove stores of values that have no readers outside any more."""
+        assert cluster.nest is not None
+        for value in list(cluster.nest.stores):
+            if not self._is_live(value, [cluster]):
+                del cluster.nest.stores[value]
 
-    def _read(self, node: ir.Node, nest: Nest, inside: Sequence[Planned] | None) -> None:
+    def _add(self, node: ir.Node, nest: LoopNest, inside: Sequence[Cluster] | None) -> None:
         operator = find(node)
         if operator is None:
-            raise CantFuse("kernels do not know the operator")
+            raise CantFuse("the operator has no kernel")
         for index, output in enumerate(node.outputs):
-            if output.name and self._is_wanted(output, inside):
+            if output.name and self._is_live(output, inside):
                 nest.store(output)
-            for value, at in reads(operator, At(node, self._cx, nest, index, ()), output):
-                nest.demand(value, at)
+            for value, indices in operand_indices(
+                operator, EmitContext(node, self._cx, nest, index, ()), output
+            ):
+                nest.require(value, indices)
 
-    def _is_wanted(self, value: ir.Value, inside: Sequence[Planned] | None) -> bool:
-        """Whether ``value`` is read by others than the nests ``inside``."""
+    def _is_live(self, value: ir.Value, inside: Sequence[Cluster] | None) -> bool:
+        """Whether ``value`` is used outside of the clusters ``inside``."""
         if value.is_graph_output() or value in self._outside:
             return True
-        return any(self._placed.get(reader) not in (inside or ()) for reader in ir.readers(value))
+        return any(self._cluster_of.get(reader) not in (inside or ()) for reader in ir.readers(value))
 
 
-def reads(operator: Operator, at: At, output: ir.Value) -> Iterator[tuple[ir.Value, Map]]:
-    """What is read of a node's inputs for ``output``, wherever that is demanded."""
-    for where in at.nest.maps(output):
-        for item in operator.reads(At(at.node, at.cx, at.nest, at.output, where)):
+def operand_indices(
+    operator: Operator, ctx: EmitContext, output: ir.Value
+) -> Iterator[tuple[ir.Value, AffineMap]]:
+    """The operands of a node, with the indices at which they are read for all uses of ``output``."""
+    for indices in ctx.nest.indices(output):
+        site = EmitContext(ctx.node, ctx.cx, ctx.nest, ctx.output, indices)
+        for item in operator.indexing_maps(site):
             if item is not None:
                 yield item

@@ -12,8 +12,7 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.driver import context_for
 from graphopt.errors import InvalidModel
-from graphopt.fusion.loop_nest import CantFuse
-from graphopt.fusion.loops.ir import Kernel
+from graphopt.fusion.loops.ir import CantFuse, Kernel
 from graphopt.fusion.lower import lower
 from graphopt.fusion.operator_table import find
 from graphopt.fusion.signature import Signature

@@ -1,10 +1,10 @@
-"""One nest of loops in which several nodes are computed, element by element.
+"""A loop nest under construction: iteration space, indices of values, and operations that restructure both.
 
-Nodes are added from the end: a nest starts with a result, whose elements are what it loops over. What a node
-reads is *demanded* at some index along each axis, which follows from where its result is demanded. So slices,
-transpositions and reshapes are no work, but other indices into what is read.
+A nest starts from one result: its loops iterate over the elements of that value. Nodes are added in reverse
+order. The index of a node's result determines the indices of its operands, so slices, transpositions and
+reshapes cost nothing: they only change the index of what they read.
 
-Reductions go over the *row*: loops which the reduced value does not depend on.
+Reductions iterate over the *reduction loops*, on which the reduced value does not depend.
 """
 
 from __future__ import annotations
@@ -16,14 +16,15 @@ from typing import Self
 from graphopt import ir
 from graphopt.analysis.symbolic import Dim, divide_exactly, product
 from graphopt.context import Facts
+from graphopt.fusion.loops.ir import CantFuse
 
 
 @dataclass(frozen=True)
 class Index:
-    """A place along one axis: ``offset + step * n``, with ``n`` the number whose digits the loops are.
+    """Index along one axis: ``offset + step * n``, where the loops are the mixed-radix digits of ``n``.
 
     Attributes:
-        loops: the loops, by number, the most significant first; none where the place is always the same.
+        loops: loop numbers, most significant first; empty for a constant index.
         offset, step: of a slice.
     """
 
@@ -32,67 +33,63 @@ class Index:
     step: int = 1
 
     @property
-    def pure(self) -> bool:
-        """Whether ``n`` is the place itself."""
+    def is_pure(self) -> bool:
+        """Whether the index is ``n`` itself."""
         return self.offset == 0 and self.step == 1
 
     def sliced(self, start: int, step: int) -> Index:
-        """The place in what was sliced, where this is the place in the slice."""
+        """The index into the operand of a Slice, if this is the index into its result."""
         return Index(self.loops, start + step * self.offset, step * self.step)
 
 
-#: The place along each axis of a tensor.
-Map = tuple[Index, ...]
+#: One index per axis of a tensor.
+AffineMap = tuple[Index, ...]
 
-#: That along an axis of size 1.
+#: The index along an axis of size 1.
 ONLY = Index()
 
 
-class CantFuse(Exception):
-    """A node can't be computed in a nest, with the reason as its text."""
-
-
-#: Ways in which one value may be read; each is computed by itself.
+#: Maximum number of distinct index maps per value; each is computed separately.
 _MOST_MAPS = 8
 
 
 @dataclass
-class Nest:
-    """A nest of loops.
+class LoopNest:
+    """A loop nest under construction.
 
     Attributes:
-        facts: tells the shapes of values.
-        sizes: of each loop, by its number.
-        splits: loops that were taken apart, with the outer and the inner one that they became.
-        outer: the loops that reductions do not go over, outermost first.
-        row: those that reductions go over; ``None`` while there is no reduction.
-        cut: the loop along which pieces are computed in different ways.
-        cuts: where one piece ends and the next begins.
-        demands: values and where they are read.
-        stores: values that are written to memory, and their index.
+        facts: shape facts.
+        sizes: size of each loop, by loop number.
+        factors: loops that were factorized, each with the outer and inner loop that replace it.
+        outer: loops outside of reductions, outermost first.
+        reduction_loops: loops of reductions; ``None`` as long as there is no reduction.
+        split_loop: the loop whose range is split into segments with different computations.
+        split_points: boundaries between segments.
+        required_indices: values, each with the indices at which it is read.
+        stores: values written to memory, each with its index.
     """
 
     facts: Facts
     sizes: list[Dim] = field(default_factory=list)
-    splits: dict[int, tuple[int, int]] = field(default_factory=dict)
+    factors: dict[int, tuple[int, int]] = field(default_factory=dict)
     outer: list[int] = field(default_factory=list)
-    row: list[int] | None = None
-    cut: int | None = None
-    cuts: list[int] = field(default_factory=list)
-    demands: dict[ir.Value, list[Map]] = field(default_factory=dict)
-    stores: dict[ir.Value, Map] = field(default_factory=dict)
+    reduction_loops: list[int] | None = None
+    split_loop: int | None = None
+    split_points: list[int] = field(default_factory=list)
+    required_indices: dict[ir.Value, list[AffineMap]] = field(default_factory=dict)
+    stores: dict[ir.Value, AffineMap] = field(default_factory=dict)
 
     def copy(self) -> Self:
-        """Another one, which may be changed."""
+        """An independent copy."""
         return type(self)(
             self.facts,
             list(self.sizes),
-            dict(self.splits),
+            dict(self.factors),
             list(self.outer),
-            None if self.row is None else list(self.row),
-            self.cut,
-            list(self.cuts),
-            {value: list(maps) for value, maps in self.demands.items()},
+            None if self.reduction_loops is None else list(self.reduction_loops),
+            self.split_loop,
+            list(self.split_points),
+            {value: list(maps) for value, maps in self.required_indices.items()},
             dict(self.stores),
         )
 
@@ -106,106 +103,112 @@ class Nest:
         return shape
 
     def begin(self, value: ir.Value) -> None:
-        """Loop over the elements of ``value``, the first result."""
-        at = []
+        """Create one loop per axis of ``value``, the first result."""
+        indices = []
         for dim in self.dims(value):
             if dim == 1:
-                at.append(ONLY)
+                indices.append(ONLY)
             else:
                 self.outer.append(self.loop(dim))
-                at.append(Index((self.outer[-1],)))
-        self.demand(value, tuple(at))
+                indices.append(Index((self.outer[-1],)))
+        self.require(value, tuple(indices))
 
-    def demand(self, value: ir.Value, at: Map) -> None:
-        """Let ``value`` be read at an index."""
-        maps = self.demands.setdefault(value, [])
-        if at not in maps:
-            maps.append(at)
+    def require(self, value: ir.Value, indices: AffineMap) -> None:
+        """Record that ``value`` is read at ``indices``; raises CantFuse at too many different ones."""
+        maps = self.required_indices.setdefault(value, [])
+        if indices not in maps:
+            maps.append(indices)
         if len(maps) > _MOST_MAPS:
             raise CantFuse(f"{value.name!r} is read in too many ways")
 
-    def maps(self, value: ir.Value) -> list[Map]:
-        """Where ``value`` is read."""
-        return list(dict.fromkeys(self.resolved(at) for at in self.demands.get(value, ())))
+    def indices(self, value: ir.Value) -> list[AffineMap]:
+        """The indices at which ``value`` is read, in terms of the current loops."""
+        return list(dict.fromkeys(self.resolved(at) for at in self.required_indices.get(value, ())))
 
     def covers(self, index: Index, dim: Dim) -> bool:
-        """Whether the loops go over all places along an axis of size ``dim``, in their order."""
-        return index.pure and self.facts.dim_equal(product(self.sizes[loop] for loop in index.loops), dim)
+        """Whether ``index`` visits all positions of an axis of size ``dim``, in order."""
+        return index.is_pure and self.facts.dim_equal(product(self.sizes[loop] for loop in index.loops), dim)
 
     def store(self, value: ir.Value) -> None:
-        """Let ``value``, which is demanded, be written to memory, once for each of its elements."""
-        for at in self.maps(value):
-            loops = [loop for index in at for loop in index.loops]
+        """Write ``value``, which is read in the nest, to memory, each element once.
+
+        Raises:
+            CantFuse: the loops don't visit exactly the elements of ``value``.
+        """
+        for indices in self.indices(value):
+            loops = [loop for index in indices for loop in index.loops]
             inside = dict.fromkeys(loops)
-            whole = all(map(self.covers, at, self.dims(value))) and len(inside) == len(loops)
-            row = self.row or []
-            rows = [loop for loop in row if loop in inside]
-            if whole and all(loop in inside for loop in self.outer) and (not rows or len(rows) == len(row)):
-                self.stores[value] = at
+            whole = all(map(self.covers, indices, self.dims(value))) and len(inside) == len(loops)
+            reduced = self.reduction_loops or []
+            used = [loop for loop in reduced if loop in inside]
+            if (
+                whole
+                and all(loop in inside for loop in self.outer)
+                and (not used or len(used) == len(reduced))
+            ):
+                self.stores[value] = indices
                 return
-        raise CantFuse(
-            f"{value.name!r} is wanted outside, and its elements are not those that are looped over"
-        )
+        raise CantFuse(f"{value.name!r} is used outside, but the loops do not visit exactly its elements")
 
     # Loops -----------------------------------------------------------------------------------------
 
     def loop(self, size: Dim) -> int:
-        """A new loop."""
+        """Create a loop, and return its number."""
         self.sizes.append(size)
         return len(self.sizes) - 1
 
     @property
     def loops(self) -> list[int]:
         """All loops, outermost first."""
-        return [*self.outer, *(self.row or ())]
+        return [*self.outer, *(self.reduction_loops or ())]
 
-    def digits(self, loops: Iterable[int]) -> tuple[int, ...]:
-        """``loops``, with those that were taken apart as their parts."""
+    def delinearize(self, loops: Iterable[int]) -> tuple[int, ...]:
+        """``loops``, with factorized loops replaced by their factors."""
         found: list[int] = []
         pending = list(loops)[::-1]
         while pending:
             loop = pending.pop()
-            if loop in self.splits:
-                pending += self.splits[loop][::-1]
+            if loop in self.factors:
+                pending += self.factors[loop][::-1]
             else:
                 found.append(loop)
         return tuple(found)
 
-    def resolved(self, at: Map) -> Map:
-        """``at`` in terms of the loops that there are by now."""
-        return tuple(Index(self.digits(index.loops), index.offset, index.step) for index in at)
+    def resolved(self, indices: AffineMap) -> AffineMap:
+        """``indices`` in terms of the current loops."""
+        return tuple(Index(self.delinearize(index.loops), index.offset, index.step) for index in indices)
 
-    def split(self, loop: int, inner: Dim) -> tuple[int, int]:
-        """Take a loop apart into two, the inner one of size ``inner``; raises CantFuse if that can't be."""
+    def factorize(self, loop: int, inner: Dim) -> tuple[int, int]:
+        """Replace a loop by two, the inner one of size ``inner``; raises CantFuse if it isn't divisible."""
         outer = divide_exactly(self.sizes[loop], inner)
         if outer is None:
             raise CantFuse(f"{self.sizes[loop]} is not known to be a multiple of {inner}")
-        if self.cut == loop:
-            raise CantFuse("what is concatenated is reshaped")
+        if self.split_loop == loop:
+            raise CantFuse("the concatenated axis is reshaped")
         parts = self.loop(outer), self.loop(inner)
-        self.splits[loop] = parts
-        for order in (self.outer, self.row or []):
+        self.factors[loop] = parts
+        for order in (self.outer, self.reduction_loops or []):
             if loop in order:
                 place = order.index(loop)
                 order[place : place + 1] = parts
         return parts
 
-    def regrouped(self, loops: Sequence[int], dims: Sequence[Dim]) -> list[tuple[int, ...]]:
-        """``loops``, in their order, as the digits of an index into axes of the sizes ``dims``.
+    def group_loops(self, loops: Sequence[int], dims: Sequence[Dim]) -> list[tuple[int, ...]]:
+        """Group ``loops``, in order, as mixed-radix digits of indices into axes of sizes ``dims``.
 
-        Loops are taken apart where that is needed.
+        Loops are factorized where needed.
 
         Raises:
-            CantFuse: that can't be done for all sizes.
+            CantFuse: no such grouping is valid for all sizes.
         """
         found: list[tuple[int, ...]] = []
-        pending = list(self.digits(loops))[::-1]
+        pending = list(self.delinearize(loops))[::-1]
         for dim in dims:
             digits: list[int] = []
             left = dim
             while not self.facts.dim_equal(left, 1):
                 if not pending:
-                    raise CantFuse(f"{dim} is reshaped in a way that loops can't follow")
+                    raise CantFuse(f"loops can't be regrouped for the reshaped axis of size {dim}")
                 loop = pending.pop()
                 size = self.sizes[loop]
                 if self.facts.dim_equal(size, left):
@@ -213,67 +216,69 @@ class Nest:
                 elif (rest := divide_exactly(left, size)) is not None:
                     left = rest
                 elif (inner := divide_exactly(size, left)) is not None:
-                    loop, rest_loop = self.split(loop, inner)
+                    loop, rest_loop = self.factorize(loop, inner)
                     pending.append(rest_loop)
                     left = 1
                 else:
-                    raise CantFuse(f"{dim} is reshaped in a way that loops can't follow")
+                    raise CantFuse(f"loops can't be regrouped for the reshaped axis of size {dim}")
                 digits.append(loop)
             found.append(tuple(digits))
         if pending:
             raise CantFuse("a reshape leaves loops over")
         return found
 
-    def reduce_over(self, dims: Sequence[Dim], kept: Map) -> list[tuple[int, ...]]:
-        """The loops over the axes of sizes ``dims`` that a reduction goes over, for each its digits.
+    def reduce_over(self, dims: Sequence[Dim], kept: AffineMap) -> list[tuple[int, ...]]:
+        """The loops of a reduction over axes of sizes ``dims``, grouped by axis.
 
         Args:
-            kept: where the reduced value is demanded.
+            kept: the index at which the reduced value is read.
 
         Raises:
-            CantFuse: the nest reduces over others, or the value would be reduced more than once.
+            CantFuse: the nest has other reduction loops, or the value would be reduced repeatedly.
         """
         dims = [dim for dim in dims if dim != 1]
         inside = dict.fromkeys(loop for index in self.resolved(kept) for loop in index.loops)
-        if self.row is None:
-            row = [loop for loop in self.outer if loop not in inside]
-            if not row:
-                row = [self.loop(dim) for dim in dims]
+        if self.reduction_loops is None:
+            reduced = [loop for loop in self.outer if loop not in inside]
+            if not reduced:
+                reduced = [self.loop(dim) for dim in dims]
             else:
-                self.regrouped(row, dims)
-                row = list(self.digits(row))
+                self.group_loops(reduced, dims)
+                reduced = list(self.delinearize(reduced))
             self.outer = [loop for loop in self.outer if loop in inside]
-            self.row = row
-        if any(loop not in inside for loop in self.outer) or any(loop in inside for loop in self.row):
+            self.reduction_loops = reduced
+        if any(loop not in inside for loop in self.outer) or any(
+            loop in inside for loop in self.reduction_loops
+        ):
             raise CantFuse("it reduces over other axes than its neighbours")
-        if len(self.row) == 0 and product(dims) != 1:
+        if len(self.reduction_loops) == 0 and product(dims) != 1:
             raise CantFuse("it reduces over other axes than its neighbours")
-        return self.regrouped(self.row, dims)
+        return self.group_loops(self.reduction_loops, dims)
 
-    def cut_at(self, loop: int, points: Iterable[int]) -> None:
-        """Let pieces along ``loop`` be computed in different ways; raises CantFuse where others are cut."""
-        if self.cut not in (None, loop):
-            raise CantFuse("others are concatenated along another axis")
-        if self.row is not None and loop in self.row:
-            raise CantFuse("what is concatenated is reduced")
-        self.cut = loop
-        self.cuts = sorted(dict.fromkeys([*self.cuts, *points]))
+    def split_at(self, loop: int, points: Iterable[int]) -> None:
+        """Split the range of ``loop`` into segments; raises CantFuse if another loop is split."""
+        if self.split_loop not in (None, loop):
+            raise CantFuse("the nest has a concatenation along another axis")
+        if self.reduction_loops is not None and loop in self.reduction_loops:
+            raise CantFuse("the concatenated axis is reduced")
+        self.split_loop = loop
+        self.split_points = sorted(dict.fromkeys([*self.split_points, *points]))
 
-    # Together --------------------------------------------------------------------------------------
+    # Fusion of nests -------------------------------------------------------------------------------
 
-    def absorb(self, other: Nest, shared: ir.Value) -> None:
-        """Compute what ``other`` does in this nest, too; both read ``shared``.
+    def fuse_horizontally(self, other: LoopNest, shared: ir.Value) -> None:
+        """Add the computations of ``other``, which also reads ``shared``, to this nest.
 
         Raises:
-            CantFuse: they loop over different elements.
+            CantFuse: the iteration spaces differ.
         """
-        mine, theirs = self.maps(shared), other.maps(shared)
-        if not mine or not theirs or not all(index.pure for at in (mine[0], theirs[0]) for index in at):
-            raise CantFuse("they read the same in different ways")
+        mine, theirs = self.indices(shared), other.indices(shared)
+        if not mine or not theirs or not all(index.is_pure for at in (mine[0], theirs[0]) for index in at):
+            raise CantFuse("they read the shared value at different indices")
         renamed: dict[int, int] = {}
         for a, b in zip(mine[0], theirs[0], strict=True):
             if len(a.loops) != len(b.loops):
-                raise CantFuse("they read the same in different ways")
+                raise CantFuse("they read the shared value at different indices")
             for own, its in zip(a.loops, b.loops, strict=True):
                 if not self.facts.dim_equal(self.sizes[own], other.sizes[its]):
                     raise CantFuse("they loop over different sizes")
@@ -282,25 +287,25 @@ class Nest:
             loop not in renamed.values() for loop in self.loops
         ):
             raise CantFuse("they loop over different elements")
-        row = None if other.row is None else [renamed[loop] for loop in other.row]
-        if self.row is not None and row is not None and row != self.row:
+        reduced = None if other.reduction_loops is None else [renamed[loop] for loop in other.reduction_loops]
+        if self.reduction_loops is not None and reduced is not None and reduced != self.reduction_loops:
             raise CantFuse("they reduce over different axes")
-        if self.row is None and row is not None:
-            if self.cut in row:
-                raise CantFuse("what is concatenated is reduced")
-            self.row = row
-            self.outer = [loop for loop in self.outer if loop not in row]
-        if other.cut is not None:
-            self.cut_at(renamed[other.cut], other.cuts)
+        if self.reduction_loops is None and reduced is not None:
+            if self.split_loop in reduced:
+                raise CantFuse("the concatenated axis is reduced")
+            self.reduction_loops = reduced
+            self.outer = [loop for loop in self.outer if loop not in reduced]
+        if other.split_loop is not None:
+            self.split_at(renamed[other.split_loop], other.split_points)
 
-        def moved(at: Map) -> Map:
+        def translated(indices: AffineMap) -> AffineMap:
             return tuple(
                 Index(tuple(renamed[loop] for loop in index.loops), index.offset, index.step)
-                for index in other.resolved(at)
+                for index in other.resolved(indices)
             )
 
-        for value, maps in other.demands.items():
-            for at in maps:
-                self.demand(value, moved(at))
-        for value, at in other.stores.items():
-            self.stores.setdefault(value, moved(at))
+        for value, maps in other.required_indices.items():
+            for indices in maps:
+                self.require(value, translated(indices))
+        for value, indices in other.stores.items():
+            self.stores.setdefault(value, translated(indices))

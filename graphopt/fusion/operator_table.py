@@ -1,12 +1,13 @@
-"""What an operator is to a loop nest: which elements it reads, and what it does to them.
+"""Operators in loop nests: indexing maps of their operands, and their computation.
 
 >>> @operator("Mul")                                                   # doctest: +SKIP
-... def mul(b, at, x, y):
+... def mul(b, ctx, x, y):
 ...     return x * y
 
-A function of that kind takes a :class:`~graphopt.fusion.loops.builder.Body` to write instructions in, the
-node (:class:`At`) and one :class:`~graphopt.fusion.loops.builder.Term` for each of its inputs, and returns
-the term of its result. By default inputs are broadcast to the result; ``reads`` says otherwise.
+Such a function gets an :class:`~graphopt.fusion.loops.builder.IRBuilder`, the node
+(:class:`EmitContext`), and one :class:`~graphopt.fusion.loops.builder.Expr` per input; it returns the
+expression of its result. By default inputs are broadcast to the shape of the result; ``indexing_maps``
+overrides that.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from typing import Any
 from graphopt import ir
 from graphopt.analysis.symbolic import Dim
 from graphopt.context import Context
-from graphopt.fusion.loop_nest import ONLY, CantFuse, Map, Nest
-from graphopt.fusion.loops.ir import Element
+from graphopt.fusion.loop_nest import ONLY, AffineMap, LoopNest
+from graphopt.fusion.loops.ir import CantFuse, Element
 from graphopt.ops.traits import default_attribute
 
 _PACKAGE = "graphopt.fusion.operators"
 
-#: Types of elements that an operator may be defined for.
+#: Element types, by their names in ONNX.
 FLOATS = frozenset({"FLOAT", "FLOAT16", "BFLOAT16"})
 INTEGERS = frozenset({"UINT8", "INT8", "INT32", "INT64"})
 NUMBERS = FLOATS | INTEGERS
@@ -38,19 +39,27 @@ _ELEMENTS = {item.value: item for item in Element}
 
 
 def element_of(dtype: ir.DataType | None) -> Element | None:
-    """The type of elements, where kernels know it."""
+    """The element type in kernels; ``None`` for types without kernels."""
     return None if dtype is None else _ELEMENTS.get(dtype.value)
 
 
 @dataclass(frozen=True)
-class At:
-    """A node where it is read: the nest, which of its outputs, and the index into that."""
+class EmitContext:
+    """A node for which operand indices or code are emitted.
+
+    Attributes:
+        node: the node.
+        cx: facts about the model.
+        nest: the loop nest.
+        output: number of the output that is read.
+        indices: the index at which it is read.
+    """
 
     node: ir.Node
     cx: Context
-    nest: Nest
+    nest: LoopNest
     output: int
-    map: Map
+    indices: AffineMap
 
     @property
     def version(self) -> int:
@@ -58,7 +67,7 @@ class At:
         return self.cx.version(self.node)
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """The value of an attribute, or the one that the standard gives it."""
+        """The value of an attribute, or else its default by the standard, or ``default``."""
         found = self.node.attributes.get(name)
         if found is not None:
             return found.value
@@ -66,11 +75,11 @@ class At:
         return default if standard is None else standard
 
     def input(self, index: int) -> ir.Value | None:
-        """An input, ``None`` where it is left out."""
+        """An input; ``None`` if it is omitted."""
         return self.node.inputs[index] if index < len(self.node.inputs) else None
 
-    def needed(self, index: int) -> ir.Value:
-        """An input that is there."""
+    def required_input(self, index: int) -> ir.Value:
+        """An input; raises CantFuse if it is omitted."""
         value = self.input(index)
         if value is None:
             raise CantFuse("an input is missing")
@@ -78,7 +87,7 @@ class At:
 
     def dims(self, index: int) -> tuple[Dim, ...]:
         """The shape of an input."""
-        return self.nest.dims(self.needed(index))
+        return self.nest.dims(self.required_input(index))
 
     @property
     def shape(self) -> tuple[Dim, ...]:
@@ -86,10 +95,10 @@ class At:
         return self.nest.dims(self.node.outputs[self.output])
 
     def ints(self, index: int, attribute: str) -> tuple[int, ...] | None:
-        """Numbers that are known: those of an attribute or an input; ``None`` where neither is there.
+        """Static integers, from an attribute or an input; ``None`` if both are absent.
 
         Raises:
-            CantFuse: they are not known before the model runs.
+            CantFuse: the input is not static.
         """
         found = self.node.attributes.get(attribute)
         if found is not None:
@@ -103,121 +112,125 @@ class At:
         return known
 
     def element(self, output: int = 0) -> Element:
-        """The type of an output's elements."""
+        """The element type of an output."""
         found = element_of(self.cx.dtype(self.node.outputs[output]))
         if found is None:
             raise CantFuse("its type is unknown")
         return found
 
     def axis(self, axis: int, rank: int) -> int:
-        """An axis counted from the front."""
+        """A nonnegative axis."""
         return axis + rank if axis < 0 else axis
 
 
-#: Yields what a node reads to compute its output at an index, and at which index each.
-Reads = Callable[[At], Sequence[tuple[ir.Value, Map] | None]]
+#: The operands read for one element of an output, with their indices; ``None`` for inputs that are not read.
+Operands = list[tuple[ir.Value, AffineMap] | None]
+IndexingMaps = Callable[["EmitContext"], Operands]
 
 
 @dataclass(frozen=True)
 class Operator:
-    """What some operators are to a loop nest.
+    """The definition of an operator in loop nests.
 
     Attributes:
-        ops: the operators, as ``Mul`` or ``com.microsoft::Gelu``.
-        compute: the terms of its outputs, or the one of its only output, from those of its inputs.
-        reads: what it reads, one entry for each input; ``None`` for inputs of which no element is needed.
-        types: names of the types that its first input may have.
-        data: how many of its inputs, the first ones, are computed with or moved; others tell sizes and axes.
+        ops: names of the operators, such as ``Mul`` or ``com.microsoft::Gelu``.
+        compute: expressions of the inputs to those of the outputs, or to that of the only output.
+        indexing_maps: operands and their indices, one entry per input; ``None`` for inputs that are not read.
+        types: element types that the first input may have.
+        data: number of leading inputs with data; the others are sizes or axes. ``None``: all are data.
         moves: it only moves elements.
-        reduces: it reduces over the row.
-        accepts: why a node can't be in a nest, where that is so whatever is around it.
+        reduces: it iterates over reduction loops.
+        refuses: the reason why a node is unsupported, independent of its neighbours; ``None`` if it is not.
     """
 
     ops: tuple[str, ...]
     compute: Callable[..., Any]
-    reads: Reads
+    indexing_maps: IndexingMaps
     types: frozenset[str] = FLOATS
     data: int | None = None
     moves: bool = False
     reduces: bool = False
-    accepts: Callable[[ir.Node, Context], str | None] | None = None
+    refuses: Callable[[ir.Node, Context], str | None] | None = None
 
 
 def operator(
-    *ops: str, reads: Reads | None = None, **options: Any
+    *ops: str, indexing_maps: IndexingMaps | None = None, **options: Any
 ) -> Callable[[Callable[..., Any]], Operator]:
-    """Declare what ``ops`` compute; see :class:`Operator`."""
+    """Define ``ops``; see :class:`Operator` for the options."""
 
     def declare(function: Callable[..., Any]) -> Operator:
-        return Operator(ops, function, reads or broadcasts, **options)
+        return Operator(ops, function, indexing_maps or broadcast_all, **options)
 
     return declare
 
 
 def primitive(name: str, *ops: str, types: frozenset[str] = FLOATS) -> Operator:
-    """Declare that ``ops`` compute element by element what the instruction ``name`` does."""
-    return Operator(ops, lambda b, at, *terms: b.op(name, *terms), broadcasts, types)
+    """Define ``ops`` as elementwise applications of the instruction ``name``."""
+    return Operator(ops, lambda b, ctx, *operands: b.op(name, *operands), broadcast_all, types)
 
 
-def broadcasts(at: At) -> list[tuple[ir.Value, Map] | None]:
-    """Inputs are broadcast to the shape of the output (ONNX Broadcasting)."""
-    return [None if value is None else (value, broadcast(at, value)) for value in at.node.inputs]
+def broadcast_all(ctx: EmitContext) -> Operands:
+    """Indexing maps of inputs that are broadcast to the shape of the output (ONNX broadcasting)."""
+    return [None if value is None else (value, broadcast_input(ctx, value)) for value in ctx.node.inputs]
 
 
-def broadcast(at: At, value: ir.Value) -> Map:
-    """The index into ``value``, which is broadcast to the shape of the output."""
-    return spread(at.nest, at.nest.dims(value), at.shape, at.map)
+def broadcast_input(ctx: EmitContext, value: ir.Value) -> AffineMap:
+    """The index into ``value``, broadcast to the shape of the output."""
+    return broadcast_index(ctx.nest, ctx.nest.dims(value), ctx.shape, ctx.indices)
 
 
-def spread(nest: Nest, dims: Sequence[Dim], shape: Sequence[Dim], at: Map) -> Map:
-    """The index into a tensor of ``dims``, which is broadcast to ``shape``, where that is at ``at``.
+def broadcast_index(
+    nest: LoopNest, dims: Sequence[Dim], shape: Sequence[Dim], indices: AffineMap
+) -> AffineMap:
+    """The index into a tensor of shape ``dims``, broadcast to ``shape`` and read there at ``indices``.
 
     Raises:
-        CantFuse: it can't be told before the model runs which axes are broadcast.
+        CantFuse: the broadcast axes depend on sizes that are unknown before the model runs.
     """
     found = []
+    rank = len(dims)
     for dim, size, index in zip(
-        dims, shape[len(shape) - len(dims) :], at[len(at) - len(dims) :], strict=True
+        dims, shape[len(shape) - rank :], indices[len(indices) - rank :], strict=True
     ):
         if dim == 1:
             found.append(ONLY)
         elif nest.facts.dim_equal(dim, size):
             found.append(index)
         else:
-            raise CantFuse(f"whether {dim} is broadcast to {size} is not known before the model runs")
+            raise CantFuse(f"whether {dim} is broadcast to {size} is unknown before the model runs")
     return tuple(found)
 
 
-def spelt(node: ir.Node) -> str:
-    """An operator as declarations name it."""
+def qualified_name(node: ir.Node) -> str:
+    """The operator of ``node``, named as in definitions."""
     return f"{node.domain}::{node.op_type}" if node.domain else node.op_type
 
 
 def find(node: ir.Node) -> Operator | None:
-    """What ``node`` is to a nest."""
-    return _by_operator().get(spelt(node))
+    """The definition of the operator of ``node``."""
+    return _by_operator().get(qualified_name(node))
 
 
 def unfit(node: ir.Node, cx: Context) -> str | None:
-    """Why kernels can't compute ``node``, whatever is around it: its operator, or its types."""
+    """Why no kernel can compute ``node``, independent of its neighbours: its operator or its types."""
     found = find(node)
     if found is None:
-        return f"kernels do not know {spelt(node)}"
+        return f"no kernels for {qualified_name(node)}"
     first = node.inputs[0] if node.inputs else None
     dtype = None if first is None else cx.dtype(first)
     if dtype is None:
         return "its type is unknown"
     if dtype.name not in found.types:
-        return f"kernels do not compute it of {dtype.name.lower()}"
+        return f"no kernels for its type {dtype.name.lower()}"
     for output in node.outputs:
         if output.name and element_of(cx.dtype(output)) is None:
-            return "kernels do not know the type of its result"
-    return None if found.accepts is None else found.accepts(node, cx)
+            return "no kernels for the type of its result"
+    return None if found.refuses is None else found.refuses(node, cx)
 
 
 @cache
 def all_operators() -> dict[str, tuple[Operator, ...]]:
-    """By family, what is known of operators."""
+    """All definitions, by family."""
     package = importlib.import_module(_PACKAGE)
     found: dict[str, tuple[Operator, ...]] = {}
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):

@@ -10,7 +10,7 @@ from typing import Any
 from graphopt import ir
 from graphopt.analysis.symbolic import Dim, typical
 from graphopt.context import Context
-from graphopt.fusion.operator_table import find, spelt, unfit
+from graphopt.fusion.operator_table import find, qualified_name, unfit
 from graphopt.fusion.ort_overlap import is_builtin, is_widened, touches_convolution, why_left
 from graphopt.partitioning.duplicates import executed
 from graphopt.partitioning.policy import Decision, Role
@@ -60,7 +60,7 @@ class FusionPolicy:
         """Where ``node`` may stand, by what it is, what it computes and what stands beside it."""
         cx = self.cx
         if find(node) is None:
-            return Decision(Role.BOUNDARY, f"kernels do not know {spelt(node)}")
+            return Decision(Role.BOUNDARY, f"no kernels for {qualified_name(node)}")
         if ir.is_beyond_standard(node.domain, node.op_type, cx.version(node)):
             return Decision(
                 Role.BOUNDARY, "it is an operator that onnxruntime adds, on which it crashes in functions"

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphopt import ir
-from graphopt.fusion.cluster import plan
+from graphopt.fusion.cluster import find_clusters
 from graphopt.fusion.groups import compiled
-from graphopt.fusion.loop_nest import CantFuse
+from graphopt.fusion.loops.ir import CantFuse
 from graphopt.fusion.operator_table import find
 from graphopt.fusion.policy import FusionPolicy, is_free
 from graphopt.fusion.signature import Signature
@@ -36,14 +36,14 @@ def _take(nodes: Sequence[ir.Node], proposal: Proposal, policy: FusionPolicy, pe
     Args:
         peels: how often what comes last may be left out, where a nest can't be compiled with it.
     """
-    for planned in plan(nodes, policy.cx):
-        kept, edge = _without_free_ends(planned.nodes)
+    for cluster in find_clusters(nodes, policy.cx):
+        kept, edge = _without_free_ends(cluster.nodes)
         _leave(edge, "it moves no element in memory", proposal)
         if not kept:
             continue
         group = Partition.of(kept, policy.kind)
-        reason: str | None = planned.why
-        if planned.nest is not None:
+        reason: str | None = cluster.reason
+        if cluster.nest is not None:
             reason = policy.why_not(group.nodes, kernel_inputs(group), group.outputs)
         if reason is None:
             fault = _fault(group, policy)
@@ -58,7 +58,7 @@ def _take(nodes: Sequence[ir.Node], proposal: Proposal, policy: FusionPolicy, pe
             else:
                 _leave(rest, fault, proposal)
         else:
-            _leave(kept, planned.why if len(kept) == 1 and planned.why else reason, proposal)
+            _leave(kept, cluster.reason if len(kept) == 1 and cluster.reason else reason, proposal)
 
 
 def _leave(nodes: Sequence[ir.Node], reason: str, proposal: Proposal) -> None:

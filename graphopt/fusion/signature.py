@@ -15,8 +15,7 @@ from graphopt.analysis.shape_inference.facts import Fact
 from graphopt.analysis.symbolic import Dim, SymDim, lone_atom, product, symbol
 from graphopt.context import Context
 from graphopt.errors import InvalidModel
-from graphopt.fusion.loop_nest import CantFuse
-from graphopt.fusion.loops.ir import Element
+from graphopt.fusion.loops.ir import CantFuse, Element
 from graphopt.fusion.operator_table import element_of
 
 _TENSOR = re.compile(r"(\w+)\[([^\]]*)\](?:=\{([^}]*)\})?")

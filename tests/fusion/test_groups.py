@@ -25,7 +25,7 @@ def written(change: Callable[[onnx.ModelProto], None]) -> ir.Model:
     return ir.from_proto(proto)
 
 
-def test_a_name_that_is_not_of_the_makers_form_never_reaches_a_kernel() -> None:
+def test_unexpected_function_name_has_no_kernel() -> None:
     _, (group,) = fused(GROUPS["pointwise"])
     assert group.signature is not None
     evil = f'/*"}}; int evil; /*"*/k_{digest(group.function, group.signature)}'
@@ -43,7 +43,7 @@ def test_a_name_that_is_not_of_the_makers_form_never_reaches_a_kernel() -> None:
 @pytest.mark.parametrize(
     "text", ["[" * 100_000, "nonsense", "[]", '{"a": 1}', '{"a": {"inputs": ["f32[d0;]"]}}']
 )
-def test_types_that_cannot_be_read_are_told(text: str) -> None:
+def test_malformed_signatures_are_reported(text: str) -> None:
     def damage(proto: onnx.ModelProto) -> None:
         proto.metadata_props[0].value = text
 
@@ -51,7 +51,7 @@ def test_types_that_cannot_be_read_are_told(text: str) -> None:
         signatures_of(written(damage))
 
 
-def test_without_the_types_there_is_no_kernel() -> None:
+def test_missing_signature_has_no_kernel() -> None:
     (found,) = groups_of(written(lambda proto: proto.ClearField("metadata_props")))
     assert found.kernel is None and "types" in found.reason
 
@@ -67,7 +67,7 @@ def test_without_the_types_there_is_no_kernel() -> None:
         'LeakyRelu <alpha = "s"> (a)',
     ],
 )
-def test_nodes_that_break_their_operators_have_no_kernel(node: str) -> None:
+def test_invalid_nodes_have_no_kernel(node: str) -> None:
     model = parse(f"g (float[N] x) => (float[N] y) {{ a = Abs(x) y = {node} }}")
     proto = ir.to_proto(model)
     body = proto.graph
@@ -95,5 +95,5 @@ def _calling(proto: onnx.ModelProto, function: onnx.FunctionProto) -> onnx.Model
 
 
 @pytest.mark.parametrize("text", ["f32[d0,64]", "i64[2]={d0,-1}", "u8[]", "bool[3*d0*d1]", "f16[0]"])
-def test_types_are_read_as_they_are_written(text: str) -> None:
+def test_signatures_round_trip(text: str) -> None:
     assert str(Tensor.parse(text)) == text

@@ -45,14 +45,14 @@ def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building, "build", none)
 
 
-def test_models_without_groups_and_other_devices_need_none() -> None:
+def test_models_without_groups_and_other_devices_have_no_library() -> None:
     settings = config.current()
     assert libraries_for(parse(TWO), settings) == Libraries()
     assert libraries_for(grouped(), settings, Device("cuda")) == Libraries()
 
 
 @compiled
-def test_a_library_is_made_again_from_the_model(tmp_path: Path) -> None:
+def test_library_is_rebuilt_from_the_model(tmp_path: Path) -> None:
     settings = config.current()
     told: list[str] = []
     found = libraries_for(grouped(), settings, progress=lambda done, text: told.append(text))
@@ -63,7 +63,7 @@ def test_a_library_is_made_again_from_the_model(tmp_path: Path) -> None:
     assert Path(found.paths[0]).is_relative_to(tmp_path / "cache")
 
 
-def test_what_can_not_be_built_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_builds_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = config.current()
     model = grouped()
     without_compiler(monkeypatch)
@@ -80,7 +80,7 @@ def test_what_can_not_be_built_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @compiled
-def test_runs_take_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_use_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     model, plain = grouped(), api.run(parse(TWO), FEEDS)["y"]
     np.testing.assert_allclose(api.run(model, FEEDS)["y"], plain, rtol=1e-5)
     spoil(monkeypatch, "sigmoid", "Tanh")  # now it shows
@@ -103,7 +103,7 @@ def test_a_wrong_kernel_is_found_and_its_group_dropped(monkeypatch: pytest.Monke
 
 
 @compiled
-def test_a_wrong_kernel_is_found_by_bisection_and_shown_again(
+def test_a_wrong_kernel_is_found_by_bisection_and_reproduced(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path, kept = tmp_path / "m.onnx", tmp_path / "kept"
@@ -117,7 +117,7 @@ def test_a_wrong_kernel_is_found_by_bisection_and_shown_again(
     assert main(["replay", str(kept)], {}) == 0
 
 
-def test_without_a_compiler_the_model_is_made_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_is_written_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     without_compiler(monkeypatch)
     model, report = api.optimize(parse(TWO), fuser="native")
     assert calls(model) == 2 and report.kernels == report.libraries == ()
@@ -125,7 +125,7 @@ def test_without_a_compiler_the_model_is_made_all_the_same(monkeypatch: pytest.M
     np.testing.assert_allclose(api.run(model, FEEDS)["y"], api.run(parse(TWO), FEEDS)["y"], rtol=1e-5)
 
 
-def test_a_scope_whose_kernel_is_not_built_is_not_fused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strict_fusion_fails_without_a_built_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     without_compiler(monkeypatch)
     with pytest.raises(NotFused, match=r"its kernel is missing: 2 kernels not built.*no C compiler"):
         api.optimize(parse(TWO), fuser="native", strict_fusion=["Sin(t)"])
@@ -139,7 +139,7 @@ def test_a_fuser_and_a_pipeline_exclude_each_other() -> None:
 # The interface for kernels ------------------------------------------------------------------------
 
 
-def test_what_kernels_tells() -> None:
+def test_kernels_lists_groups() -> None:
     found = graphopt.kernels(grouped())
     assert not found.proposed and [group.calls for group in found.groups] == [1, 1]
     assert all(group.name in found.source() for group in found.groups)
@@ -152,7 +152,7 @@ def test_what_kernels_tells() -> None:
     assert repr(found) == "<Inventory: 2 groups, 2 kernels>"
 
 
-def test_a_library_goes_where_it_can(tmp_path: Path) -> None:
+def test_build_kernels_checks_the_target(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="should end in"):
         graphopt.build_kernels(grouped(), tmp_path / "k.txt")
     source = tmp_path / "made.so"
@@ -162,7 +162,7 @@ def test_a_library_goes_where_it_can(tmp_path: Path) -> None:
     assert caught.value.hint == f"mkdir -p {tmp_path / 'none'}"
 
 
-def test_kernels_are_those_that_the_fuser_makes() -> None:
+def test_proposed_kernels_are_those_of_the_fuser() -> None:
     """The norm becomes an operator that onnxruntime has, of which the bias is a part."""
     model = parse("""g (float[N,64] x, float[64] b) => (float[N,64] y) <float e = {0.00001}, float two = {2.0}> {
         m = ReduceMean <axes = [-1]> (x) d = Sub(x, m) p = Pow(d, two) v = ReduceMean <axes = [-1]> (p)
@@ -175,7 +175,7 @@ def test_kernels_are_those_that_the_fuser_makes() -> None:
     assert [group.name for group in found.groups] != [group.name for group in asis]
 
 
-def test_no_groups_are_told() -> None:
+def test_missing_groups_are_reported() -> None:
     nothing = parse("g (float[4] x) => (float[4] y) { y = Neg(x) }")
     _, report = api.optimize(nothing, fuser="native")
     assert any(note.startswith("no native groups: ") for note in report.notes())
@@ -186,7 +186,7 @@ def test_no_groups_are_told() -> None:
 
 
 @compiled
-def test_a_library_is_written(tmp_path: Path) -> None:
+def test_build_kernels_writes_a_library(tmp_path: Path) -> None:
     path = tmp_path / "k.so"
     graphopt.build_kernels(grouped(), path)
     assert path.stat().st_size > 1000 and [file.name for file in tmp_path.glob("*.so")] == ["k.so"]
@@ -200,7 +200,7 @@ def test_a_library_is_written(tmp_path: Path) -> None:
 
 @compiled
 @pytest.mark.parametrize("compile", ["blocking", "background"])
-def test_executors_run_kernels_in_all_plans(compile: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_executors_use_kernels_in_all_plans(compile: str, monkeypatch: pytest.MonkeyPatch) -> None:
     expected = api.run(parse(TWO), FEEDS)["y"]
     with graphopt.fuser("native"):
         options = ExecutorOptions(graphopt.FusionStrategy.parse("static:1,dynamic:1"), compile=compile)  # type: ignore[arg-type]
@@ -226,14 +226,14 @@ def test_executors_run_kernels_in_all_plans(compile: str, monkeypatch: pytest.Mo
 
 
 @compiled
-def test_plans_really_run_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plans_execute_kernel_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     spoil(monkeypatch, "sigmoid", "Tanh")
     with graphopt.fuser("native"):
         executor = graphopt.compile(parse(TWO), verify=False)
     assert np.abs(executor.run(FEEDS)["y"] - api.run(parse(TWO), FEEDS)["y"]).max() > 0.1
 
 
-def test_an_executor_without_a_compiler_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_executor_reports_a_missing_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     without_compiler(monkeypatch)
     with graphopt.fuser("native"):
         executor = graphopt.compile(parse(TWO), ExecutorOptions(depth=0))

@@ -1,4 +1,4 @@
-"""Kernels as loops: which memory is shared, in which order loops run, and what is no kernel."""
+"""Lowering: shared memory, loop order, sizes, and refusals."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from graphopt import ir
 from graphopt.analysis.symbolic import symbol
 from graphopt.driver import context_for
 from graphopt.fusion import lower
-from graphopt.fusion.loop_nest import CantFuse
 from graphopt.fusion.loops import interpreter
-from graphopt.fusion.loops.builder import Body
-from graphopt.fusion.loops.ir import Access, Element, Kernel, Size, Symbol
+from graphopt.fusion.loops.builder import IRBuilder
+from graphopt.fusion.loops.ir import Access, CantFuse, Element, Kernel, Size, Symbol
 from graphopt.fusion.signature import Signature
-from graphopt.fusion.symbol_table import Sizes
+from graphopt.fusion.symbol_table import SymbolTable
 from graphopt.ort import session
 from tests.support import parse
 from tests.transforms.test_fuse_groups import fused, ops
@@ -27,7 +26,7 @@ ENDS = (
 
 
 def kernels(body: str, inputs: str = X, outputs: str = Y, constants: str = ENDS) -> list[Kernel]:
-    """The kernels of a graph. One that is all of the graph computes what onnxruntime does."""
+    """The kernels of a graph; a kernel of the whole graph is compared with onnxruntime."""
     model, groups = fused(f"g ({inputs}) => ({outputs}) <{constants}> {{ {body} }}")
     if len(groups) == 1 and ops(model.graph) == [groups[0].name] and groups[0].kernel is not None:
         _check(model, groups[0].kernel)
@@ -56,7 +55,7 @@ def one(body: str, inputs: str = X, outputs: str = Y, constants: str = ENDS) -> 
     return kernel
 
 
-# Memory that an output takes from an input -------------------------------------------------------------
+# Shared memory ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -81,7 +80,7 @@ def one(body: str, inputs: str = X, outputs: str = Y, constants: str = ENDS) -> 
         ),
     ],
 )
-def test_an_output_takes_the_memory_of_an_input_that_is_read_where_it_is_written(
+def test_output_shares_memory_with_an_input_read_at_the_same_index(
     body: str, inputs: str, outputs: str, pairs: tuple[tuple[int, int], ...]
 ) -> None:
     assert one(body, inputs, outputs).in_place == pairs
@@ -104,11 +103,11 @@ def test_an_output_takes_the_memory_of_an_input_that_is_read_where_it_is_written
         ("a = Neg(b) y = Expand(a, sizes)", "float[1,64] b, int64[2] sizes", "float[4,64] y"),
     ],
 )
-def test_an_output_has_memory_of_its_own(body: str, inputs: str, outputs: str) -> None:
+def test_output_has_memory_of_its_own(body: str, inputs: str, outputs: str) -> None:
     assert all(not kernel.in_place for kernel in kernels(body, inputs, outputs))
 
 
-def test_reductions_and_pieces_share_no_memory() -> None:
+def test_reductions_and_segments_share_no_memory() -> None:
     soft = one("a = Abs(x) y = Softmax(a)")
     assert soft.reduced and soft.in_place == ()
     joined = one(
@@ -116,19 +115,19 @@ def test_reductions_and_pieces_share_no_memory() -> None:
         "float[N,64] x, float[N,2] v",
         "float[N,66] y",
     )
-    assert len(joined.pieces) == 2 and joined.in_place == ()
+    assert len(joined.segments) == 2 and joined.in_place == ()
     swapped = one(
         "a = Slice(x, half, end, one) b = Slice(x, zero, half, one) n = Neg(a)"
         " c = Concat <axis = 1> (n, b) y = Mul(c, x)",
         constants=ENDS + ", int64[1] half = {32}, int64[1] zero = {0}",
     )
-    assert len(swapped.pieces) == 2 and swapped.in_place == ()
+    assert len(swapped.segments) == 2 and swapped.in_place == ()
 
 
 # Loops ------------------------------------------------------------------------------------------------
 
 
-def test_the_last_loop_does_not_jump_far() -> None:
+def test_scattered_accesses_are_refused() -> None:
     def turned(columns: int) -> list[Kernel]:
         return kernels(
             "a = Transpose <perm = [1,0]> (x) b = Exp(a) y = Neg(b)",
@@ -137,13 +136,13 @@ def test_the_last_loop_does_not_jump_far() -> None:
         )
 
     (kernel,) = turned(16)
-    (load, *_) = kernel.pieces[0].body
+    (load, *_) = kernel.segments[0].body
     assert load.access is not None and load.access.strides == (Size(1), Size(16))
     assert turned(17) == []
     assert kernels("a = Transpose(x) b = Exp(a) y = Neg(b)", "float[N,M] x", "float[M,N] y") == []
 
 
-def test_what_is_read_between_the_elements_of_the_last_loop_is_read_soon() -> None:
+def test_interleaved_elements_are_read_in_inner_loops() -> None:
     kernel = one(
         "c = Cast <to = 1> (x) e = Exp(c) y = Transpose <perm = [0,3,1,2]> (e)",
         "uint8[2,H,W,3] x",
@@ -152,7 +151,7 @@ def test_what_is_read_between_the_elements_of_the_last_loop_is_read_soon() -> No
     assert [axis.size for axis in kernel.axes] == [Size(2), Size(1, (0,)), Size(3), Size(1, (1,))]
 
 
-def test_a_row_is_last_or_before_what_lies_side_by_side() -> None:
+def test_reduction_axes_are_last_or_before_the_contiguous_axis() -> None:
     last = one("a = Abs(x) y = Softmax(a)")
     assert [axis.reduced for axis in last.axes] == [False, True]
     before = one("a = Abs(x) y = Softmax <axis = 1> (a)", "float[B,40,64] x", "float[B,40,64] y")
@@ -161,27 +160,27 @@ def test_a_row_is_last_or_before_what_lies_side_by_side() -> None:
     assert [axis.reduced for axis in whole.axes] == [True, True]
 
 
-def test_a_kernel_has_a_limited_number_of_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_number_of_instructions_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     chain = "a = Sin(x) b = Cos(a) c = Sin(b) y = Cos(c)"
-    assert len(one(chain).pieces[0].body) == 5
+    assert len(one(chain).segments[0].body) == 5
     monkeypatch.setattr(lower, "_MOST_STEPS", 3)
-    assert len(one(chain).pieces[0].body) == 3  # what comes last is left out
+    assert len(one(chain).segments[0].body) == 3  # the last nodes are left out
 
 
-def test_the_limit_of_steps_is_what_compilers_are_quick_at() -> None:
+def test_default_limit_of_instructions_is_600() -> None:
     def softened(times: int) -> list[Kernel]:
         steps = " ".join(f"a{number + 1} = Softplus(a{number})" for number in range(times))
         return kernels(f"a0 = Abs(x) {steps} y = Neg(a{times})")
 
     (kernel,) = softened(30)
-    assert 300 < len(kernel.pieces[0].body) < 600
+    assert 300 < len(kernel.segments[0].body) < 600
     assert softened(80) == []
 
 
 # What is left out of a group ----------------------------------------------------------------------------
 
 
-def test_what_can_not_be_compiled_is_left_out_at_the_end() -> None:
+def test_last_nodes_are_dropped_until_a_group_compiles() -> None:
     model, groups = fused("""g (float[64,32] x) => (float[32,64] y) {
         a = Exp(x) b = Neg(a) c = Sin(b) t = Transpose <perm = [1,0]> (c) y = Cos(t)
     }""")
@@ -189,7 +188,7 @@ def test_what_can_not_be_compiled_is_left_out_at_the_end() -> None:
     assert ops(group.function) == ["Exp", "Neg", "Sin"] and ops(model.graph)[1:] == ["Transpose", "Cos"]
 
 
-def test_moves_that_cost_nothing_are_not_at_the_ends_of_a_group() -> None:
+def test_free_moves_are_removed_from_the_ends_of_a_group() -> None:
     """What is sliced is a nest of its own, as what is reshaped there is no more all of it."""
     model, groups = fused("""g (float[N,12] x) => (float[N,4,2] y)
         <int64[3] sh = {0,2,6}, int64[3] other = {0,4,3}, int64[1] one = {1}, int64[1] three = {3}, int64[1] axis = {2}> {
@@ -200,7 +199,7 @@ def test_moves_that_cost_nothing_are_not_at_the_ends_of_a_group() -> None:
     assert ops(model.graph) == ["Reshape", groups[0].name, "Reshape", groups[1].name]
 
 
-def test_constants_that_are_computed_with_are_inputs_and_sizes_are_inside() -> None:
+def test_data_constants_are_inputs_and_size_constants_are_inside() -> None:
     constants = "float[2] more = {1, 2}, int64[2] flat = {-1, 6}, float two = {2}"
     kernel = one(
         "a = Mul(x, two) r = Reshape(a, flat) b = Exp(r) y = Mul(b, x)",
@@ -215,33 +214,33 @@ def test_constants_that_are_computed_with_are_inputs_and_sizes_are_inside() -> N
     assert [port.dims for port in kernel.inputs] == [(Size(100),), (Size(2),)]
 
 
-# Sizes ------------------------------------------------------------------------------------------------
+# SymbolTable ------------------------------------------------------------------------------------------------
 
 
-def test_sizes_follow_from_the_shapes_of_inputs() -> None:
+def test_sizes_are_derived_from_input_shapes() -> None:
     n, m = symbol("N"), symbol("M")
-    sizes = Sizes([[4 * n, m], [n, n * m, n + m]])
+    table = SymbolTable([[4 * n, m], [n, n * m, n + m]])
     # a dim that is one symbol tells it; sums are told by themselves
-    assert sizes.symbols == [Symbol(0, 1), Symbol(1, 0), Symbol(1, 2)]
-    assert sizes.of(7) == Size(7) and sizes.of(m) == Size(1, (0,)) and sizes.of(n) == Size(1, (1,))
-    assert sizes.of(4 * n) == Size(4, (1,)) and sizes.of(n + m) == Size(1, (2,))
-    assert sizes.of(6 * n * m) == Size(6, (0, 1)) and sizes.of(n * n) == Size(1, (1, 1))
-    assert sizes.product([4 * n, 3, m]) == Size(12, (0, 1)) and sizes.product([n, 0]) == Size(0)
+    assert table.symbols == [Symbol(0, 1), Symbol(1, 0), Symbol(1, 2)]
+    assert table.size(7) == Size(7) and table.size(m) == Size(1, (0,)) and table.size(n) == Size(1, (1,))
+    assert table.size(4 * n) == Size(4, (1,)) and table.size(n + m) == Size(1, (2,))
+    assert table.size(6 * n * m) == Size(6, (0, 1)) and table.size(n * n) == Size(1, (1, 1))
+    assert table.product([4 * n, 3, m]) == Size(12, (0, 1)) and table.product([n, 0]) == Size(0)
     for unknown in (symbol("K"), n + 1, 2 * m + n, symbol("K") * n):
         with pytest.raises(CantFuse, match="does not follow from the shapes of the inputs"):
-            sizes.of(unknown)
+            table.size(unknown)
 
 
-def test_a_product_that_alone_tells_its_symbols_is_a_symbol() -> None:
+def test_a_product_of_unknown_factors_is_a_symbol() -> None:
     n, m = symbol("N"), symbol("M")
-    sizes = Sizes([[4 * n, 64]])
-    assert sizes.of(4 * n) == Size(1, (0,)) and sizes.symbols == [Symbol(0, 0)]
+    table = SymbolTable([[4 * n, 64]])
+    assert table.size(4 * n) == Size(1, (0,)) and table.symbols == [Symbol(0, 0)]
     for unknown in (n, 8 * n, m):
         with pytest.raises(CantFuse):
-            sizes.of(unknown)
+            table.size(unknown)
 
 
-def test_what_does_not_follow_is_no_kernel() -> None:
+def test_underivable_sizes_are_refused() -> None:
     ends = "int64[1] one = {1}, int64[1] end = {900}, int64[1] axis = {0}"
     assert (
         kernels("a = Slice(x, one, end, axis) b = Exp(a) y = Neg(b)", "float[N,64] x", "float[M,64] y", ends)
@@ -249,7 +248,7 @@ def test_what_does_not_follow_is_no_kernel() -> None:
     )
 
 
-def test_types_name_symbols_before_products_of_them() -> None:
+def test_signatures_name_symbols_before_products() -> None:
     model = parse("g (float[N,4] x) => (float[M] y) <int64[1] flat = {-1}> { y = Reshape(x, flat) }")
     (x,), (y,) = model.graph.inputs, model.graph.outputs
     with context_for(model) as cx:
@@ -260,9 +259,9 @@ def test_types_name_symbols_before_products_of_them() -> None:
 # Instructions -------------------------------------------------------------------------------------------
 
 
-def test_a_sum_over_one_element_begins_with_zero() -> None:
+def test_a_sum_over_one_element_adds_zero() -> None:
     """So that it gives 0.0 for -0.0, as onnxruntime does."""
-    body = Body()
+    body = IRBuilder()
     term = body.load(Access(0, ()), Element.F32)
     assert body.steps[body.reduce("sum", term).index].op == "add"
     assert body.reduce("max", term) == term
@@ -271,7 +270,7 @@ def test_a_sum_over_one_element_begins_with_zero() -> None:
 
 
 @pytest.mark.parametrize("divisor, taken", [(3, True), (-2, True), (0, False), (-1, False)])
-def test_integers_are_divided_where_nothing_traps(divisor: int, taken: bool) -> None:
+def test_integer_divisions_that_may_trap_are_refused(divisor: int, taken: bool) -> None:
     """By 0, and the smallest number by -1."""
     found = kernels(
         "a = Div(x, by) y = Add(a, x)", "int32[N,64] x", "int32[N,64] y", f"int32 by = {{{divisor}}}"

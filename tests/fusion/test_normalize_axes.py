@@ -39,7 +39,7 @@ def axes(model: ir.Model) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("text, counted", [(LEFT, [[1]]), (LOOP, [[0]])])
-def test_axes_count_from_the_front_where_kernels_rely_on_shapes(text, counted):
+def test_axes_of_possibly_empty_reductions_become_nonnegative(text, counted):
     model = parse(text, opset=18)
     run_pipeline(model, "fuse-groups")
     assert groups_of(model)
@@ -50,7 +50,7 @@ def test_axes_count_from_the_front_where_kernels_rely_on_shapes(text, counted):
     assert axes(model) == counted and len(model.graph.initializers) == before
 
 
-def test_axes_in_attributes():
+def test_axes_attributes_become_nonnegative():
     model = parse(
         LEFT.replace("(x, a)", "(x)").replace("keepdims = 0", "keepdims = 0, axes = [-1]"), opset=17
     )
@@ -58,7 +58,7 @@ def test_axes_in_attributes():
     assert axes(model) == [[1]]
 
 
-def test_axis_of_argmax():
+def test_axis_of_argmax_becomes_nonnegative():
     text = """g (float[N,M] x) => (float[N] y) {
         r = ArgMax <axis = -1, keepdims = 0> (x)
         f = Cast <to = 1> (r)
@@ -76,7 +76,7 @@ def test_axis_of_argmax():
     [("float[N,M]", "float[3,4]"), ("t = Tanh(r)", "t = Identity(r)")],
     ids=["never empty", "no groups"],
 )
-def test_other_axes_stay(old, new):
+def test_other_axes_are_unchanged(old, new):
     model = parse(LEFT.replace(old, new).replace("float[N] y", "float[A] y"), opset=18)
     run_pipeline(model, "fuse-groups")
     assert axes(model) == [[-1]]
@@ -84,7 +84,7 @@ def test_other_axes_stay(old, new):
 
 @samples.compiled
 @pytest.mark.parametrize("text, shape, expected", [(LEFT, (0, 3), (0,)), (LOOP, (0, 3), (1, 3))])
-def test_kernels_run_behind_reductions_of_nothing(text, shape, expected):
+def test_kernels_run_after_empty_reductions(text, shape, expected):
     model, _ = graphopt.optimize(parse(text, opset=18), pipeline="fuse-groups", verify=False)
     for libraries in ({}, {"libraries": ()}):
         found = graphopt.run(model, {"x": np.ones(shape, np.float32)}, **libraries)

@@ -117,19 +117,19 @@ TAKEN = {
 
 
 @pytest.mark.parametrize("name", LEFT)
-def test_it_is_left_to_onnxruntime(name: str) -> None:
+def test_nodes_fused_by_onnxruntime_are_refused(name: str) -> None:
     body, node, words = LEFT[name]
     assert words in reason(body, node)
 
 
 @pytest.mark.parametrize("name", TAKEN)
-def test_it_is_taken(name: str) -> None:
+def test_near_misses_are_accepted(name: str) -> None:
     body, node = TAKEN[name]
     outputs = "float[N,64] y" + (", float[N,64] z" if "z = " in body else "")
     assert reason(body, node, outputs) == ""
 
 
-def test_operators_of_other_domains_are_not_those_of_the_standard() -> None:
+def test_operators_of_other_domains_are_distinguished() -> None:
     model = parse("g (float[N,64] x) => (float[N,64] y) { p = Abs(x) y = Relu(p) }")
     first, second = model.graph
     with context_for(model) as cx:
@@ -143,7 +143,7 @@ def nodes_of(body: str, inputs: str = "float[1,8,9,9] x, float[8,8,1,1] w") -> l
     return list(parse(f"g ({inputs}) => (float[A,B,C,D] y) {{ {body} }}").graph)
 
 
-def test_what_touches_a_convolution_is_told() -> None:
+def test_adjacent_convolution_is_found() -> None:
     conv, first, second = nodes_of("c = Conv <kernel_shape = [1,1]> (x, w) a = Abs(c) y = Exp(a)")
     assert "Conv" in str(touches_convolution([first, second]))
     assert touches_convolution([second]) is None
@@ -152,7 +152,7 @@ def test_what_touches_a_convolution_is_told() -> None:
     assert "MaxPool" in str(touches_convolution([first]))
 
 
-def test_a_quick_gelu_is_built_in() -> None:
+def test_quick_gelu_is_left_to_onnxruntime() -> None:
     sigmoid, y = nodes_of("s = Sigmoid(x) y = Mul(x, s)")
     x, w = sigmoid.inputs[0], y.inputs[0]
     assert x is not None and w is not None
@@ -170,7 +170,7 @@ def test_a_quick_gelu_is_built_in() -> None:
         ("y = Abs(x)", False),
     ],
 )
-def test_what_onnxruntime_keeps_in_single_precision_is_not_rounded_between(body: str, widened: bool) -> None:
+def test_values_kept_in_single_precision_are_not_rounded(body: str, widened: bool) -> None:
     model = parse(
         "g (float16[N,64] x, float16[64,64] w, float[N,64] single) => (float16[N,64] y)"
         f" <int64[2] sizes = {{-1, 64}}> {{ {body} }}"
@@ -195,7 +195,7 @@ def outcome(
     return [sorted(group.ops) for group in found.groups], {item.op: item.reason for item in found.reasons}
 
 
-def test_a_few_elements_are_not_worth_a_kernel() -> None:
+def test_groups_with_few_elements_are_unprofitable() -> None:
     chain = "a = Exp(x) y = Neg(a)"
     groups, reasons = outcome(chain, "float[7,9] x", "float[7,9] y")
     assert groups == [] and "too few elements" in reasons["Exp"]
@@ -205,7 +205,7 @@ def test_a_few_elements_are_not_worth_a_kernel() -> None:
     assert len(outcome(body, "float[64,64] x", "float y")[0]) == 1  # much is read
 
 
-def test_what_reads_and_writes_about_as_much_as_before_is_no_group() -> None:
+def test_groups_that_save_little_traffic_are_unprofitable() -> None:
     """One by one they read and write 26 bytes an element, and together 22."""
     groups, reasons = outcome(
         "y = Where(c, x, u) z = Where(d, y, v)",
@@ -217,14 +217,14 @@ def test_what_reads_and_writes_about_as_much_as_before_is_no_group() -> None:
     assert groups == [["Exp", "Neg"]]  # 16 and 12
 
 
-def test_beside_a_convolution_only_reductions_are_worth_a_kernel() -> None:
+def test_groups_next_to_convolutions_need_a_reduction() -> None:
     shapes = "float[1,8,16,16] x, float[8,8,1,1] w", "float[1,8,16,16] y"
     groups, reasons = outcome("c = Conv(x, w) a = Abs(c) y = Exp(a)", *shapes)
     assert groups == [] and "stands beside Conv" in reasons["Abs"]
     assert outcome("c = Conv(x, w) a = Abs(c) y = Softmax(a)", *shapes)[0] == [["Abs", "Softmax"]]
 
 
-def test_sizes_and_what_has_no_elements_are_no_groups() -> None:
+def test_size_computations_and_empty_values_are_excluded() -> None:
     sizes = "s = Shape(x) a = Mul(s, two) b = Add(a, two) r = Expand(one, b)"
     groups, reasons = outcome(
         sizes + " y = Identity(r)",

@@ -93,14 +93,14 @@ def optimized(data: bytes) -> bytes:
 
 
 @pytest.mark.parametrize("text", [ATTENTION, NAMES, DECLARED, FROM_SHAPE, CAPTURED])
-def test_groups_are_the_same_again(text: str) -> None:
+def test_regrouping_is_idempotent(text: str) -> None:
     first = optimized(ir.to_bytes(parse(text, ir_version=10)))
     assert onnx.ModelProto.FromString(first).functions, "nothing is grouped"
     second = optimized(first)
     assert second == first
 
 
-def test_groups_do_not_depend_on_nodes_that_are_gone() -> None:
+def test_groups_are_independent_of_removed_nodes() -> None:
     function = onnx.FunctionProto.FromString(
         onnx.defs.get_schema("AffineGrid", 20).function_body.SerializeToString()
     )
@@ -123,7 +123,7 @@ def test_groups_do_not_depend_on_nodes_that_are_gone() -> None:
     assert optimized(first) == first
 
 
-def test_groups_of_operators_whose_domain_is_not_imported_are_the_same_again() -> None:
+def test_regrouping_is_idempotent_without_domain_imports() -> None:
     node = helper.make_node("BiasGelu", ["x", "bias"], ["y"], domain="com.microsoft")
     floats = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 64]) for name in ("x", "y")]
     bias = helper.make_tensor_value_info("bias", TensorProto.FLOAT, [64])

@@ -145,7 +145,7 @@ def test_what_is_in_no_kernel_is_named_with_the_reason_of_the_policy() -> None:
     with pytest.raises(NotFused, match="3 nodes left out") as raised:
         api.optimize(native_model(), fuser="native", strict_fusion=["/three"], verify=False)
     assert raised.value.details == (
-        "fuse-groups: kernels do not know MatMul",
+        "fuse-groups: no kernels for MatMul",
         "  MatMul /three/q",
         "  MatMul /three/y",
         "fuse-groups: its group has fewer than 2 nodes",

@@ -73,7 +73,7 @@ GROUPS = {
 
 
 @pytest.mark.parametrize("name", GROUPS)
-def test_it_becomes_one_group_with_a_kernel(name: str) -> None:
+def test_model_becomes_one_group_with_a_kernel(name: str) -> None:
     text = GROUPS[name]
     model, groups = fused(text)
     assert len(groups) == 1 and groups[0].kernel is not None, groups
@@ -145,7 +145,7 @@ LEFT = {
 
 
 @pytest.mark.parametrize("name", LEFT)
-def test_it_is_left_alone(name: str) -> None:
+def test_model_gets_no_group(name: str) -> None:
     text, op = LEFT[name]
     model, groups = fused(text)
     assert not groups and op in ops(model.graph)
@@ -153,7 +153,7 @@ def test_it_is_left_alone(name: str) -> None:
 
 
 @pytest.mark.parametrize("policy", ["fusion", "autodiff"])
-def test_what_onnxruntime_adds_to_the_standard_is_in_no_function(policy: str) -> None:
+def test_nonstandard_operators_of_onnxruntime_are_not_in_functions(policy: str) -> None:
     model = parse(
         """g (float[N,64] x, float[64] w) => (float[N,64] y) {
         a = Abs(x)
@@ -169,7 +169,7 @@ def test_what_onnxruntime_adds_to_the_standard_is_in_no_function(policy: str) ->
     assert graphopt.verify(model, found.outlined()).ok
 
 
-def test_a_gelu_by_tanh_is_a_kernel_of_its_own() -> None:
+def test_tanh_gelu_is_a_group() -> None:
     text = """g (float[N,64] x) => (float[N,64] y) <float k = {0.044715}, float c = {0.7978845608}, float one = {1},
         float h = {0.5}, float three = {3}> {
         p = Pow(x, three)
@@ -185,7 +185,7 @@ def test_a_gelu_by_tanh_is_a_kernel_of_its_own() -> None:
     assert [ops(group.function) for group in groups_of(model)] == [["FastGelu"]]
 
 
-def test_a_number_scales_what_is_no_product() -> None:
+def test_scaling_without_a_product_is_fused() -> None:
     _, groups = fused("g (float[N,64] x) => (float[N,64] y) <float s = {3}> { a = Abs(x) y = Mul(a, s) }")
     assert [ops(group.function) for group in groups] == [["Abs", "Mul"]]
 
@@ -193,7 +193,7 @@ def test_a_number_scales_what_is_no_product() -> None:
 @pytest.mark.parametrize(
     "read", ["Concat <axis = 2> (y, y)", "Slice(y, start, end, axis)", "Gather <axis = 2> (y, place)"]
 )
-def test_what_loops_do_not_go_over_once_is_not_stored_by_them(read: str) -> None:
+def test_broadcast_operands_are_stored_by_another_group(read: str) -> None:
     _, groups = fused(
         "g (float[N,4,6] x) => (float[N,4,6] y, float[N,4,M] z)"
         " <int64[1] start = {0}, int64[1] end = {2}, int64[1] axis = {2}, int64[1] place = {0}> {"
@@ -205,7 +205,7 @@ def test_what_loops_do_not_go_over_once_is_not_stored_by_them(read: str) -> None
         assert len({store.access.port for store in piece.stores}) == 1, group.kernel
 
 
-def test_groups_that_are_built_the_same_are_one_function() -> None:
+def test_equal_groups_share_a_function() -> None:
     model, groups = fused("""g (float[N,8] x, float[8,8] w) => (float[N,8] y) {
         a = Tanh(x)
         b = Mul(x, a)
@@ -229,7 +229,7 @@ def test_a_changed_function_has_no_kernel() -> None:
     assert changed.kernel is None and changed.reason == "it was changed after it was made"
 
 
-def test_results_are_declared_for_what_comes_behind() -> None:
+def test_types_of_group_results_are_declared() -> None:
     model, _ = fused("""g (float[N,8] x, float[8,8] w) => (float[N,8] y) {
         a = Tanh(x)
         b = Mul(x, a)
@@ -250,7 +250,7 @@ ATTENTION = f"""g (float[B,S,32] q, float[B,S,32] k, float[B,S,32] v, float[B,1,
     }}"""
 
 
-def test_masked_attention_is_left_to_kernels_where_they_follow() -> None:
+def test_masked_attention_is_left_to_native_kernels() -> None:
     model, _ = graphopt.optimize(parse(ATTENTION), pipeline="native", verify=False)
     assert "MultiHeadAttention" not in ops(model.graph)
     assert [group.name.rpartition("_")[0] for group in groups_of(model)] == ["add_softmax"]

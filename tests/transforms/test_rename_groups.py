@@ -27,7 +27,7 @@ def names(model: ir.Model) -> list[str]:
 
 
 @pytest.mark.parametrize("pipeline", ["O1", "O2", "O3", "native", "peephole"])
-def test_a_changed_group_has_another_name_and_a_kernel(pipeline: str) -> None:
+def test_changed_group_is_renamed_and_has_a_kernel(pipeline: str) -> None:
     model = grouped(IDLE)
     same, changed = sorted(names(model), key=lambda name: name.startswith("sin"))
     found, report = api.optimize(model, pipeline=pipeline)
@@ -41,7 +41,7 @@ def test_a_changed_group_has_another_name_and_a_kernel(pipeline: str) -> None:
     assert names(again) == names(found) and not any("called otherwise" in note for note in report.notes())
 
 
-def test_so_has_one_that_was_changed_by_hand() -> None:
+def test_manually_changed_group_is_renamed() -> None:
     model = grouped()
     before = names(model)
     (function, *_) = model.functions.values()
@@ -51,7 +51,7 @@ def test_so_has_one_that_was_changed_by_hand() -> None:
     assert all(group.kernel is not None for group in groups_of(found))
 
 
-def test_groups_that_become_the_same_become_one() -> None:
+def test_groups_that_become_equal_are_merged() -> None:
     text = """g (float[N,64] x, float[64,64] w, float[64] b) => (float[N,64] y) <float one = {1.0}> {
         s = Sin(x) i = Mul(s, one) m = Mul(i, b) p = MatMul(m, w) t = Sin(p) y = Mul(t, b)
     }"""
@@ -62,14 +62,14 @@ def test_groups_that_become_the_same_become_one() -> None:
     assert sum(node.domain == dialects.NATIVE_DOMAIN for node in found.graph) == 2
 
 
-def test_another_opset_leaves_groups_their_kernels() -> None:
+def test_opset_conversion_keeps_kernels() -> None:
     model = grouped()
     found, _ = api.optimize(model, pipeline="O0", target_opset=model.graph.opset_imports[""] - 1)
     assert names(found) != names(model)
     assert all(group.kernel is not None for group in groups_of(found))
 
 
-def test_groups_may_exchange_what_is_in_them() -> None:
+def test_groups_may_exchange_contents() -> None:
     """Bodies that were exchanged by hand: each group wants the name that the other still has."""
     model = grouped(SIBLINGS)
     before = names(model)

@@ -1,16 +1,25 @@
-"""The loops of one piece of a kernel: none of size 1, and neighbours merged that one loop can stand for.
+"""Loop collapsing: the loops of a segment, without loops of size 1, and with adjacent loops merged.
 
-``x[n, c, h, w] * scale[c]`` has four axes, but h and w always go together: element (h, w) of an image lies at
-``W * h + w`` in both operands. One loop over H * W is left of them.
+Two loops are merged if all accesses are contiguous over both. ``x[n, c, h, w] * scale[c]`` has four axes, but
+element (h, w) of an image is at ``W * h + w`` in both operands, so one loop over H * W replaces two.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from graphopt.fusion.loops.ir import ONE, ZERO, Access, Instruction, Kernel, Piece, Size
+from graphopt.fusion.loops.ir import (
+    ONE,
+    ZERO,
+    Access,
+    Instruction,
+    Kernel,
+    Segment,
+    Size,
+    live_instructions,
+)
 
-#: Up to here a last loop counts as short.
+#: Maximum size of an innermost loop over which operands may repeat, in elements.
 LONGEST_PERIOD = 64
 
 
@@ -24,16 +33,16 @@ class Loop:
 
     @property
     def constant(self) -> int | None:
-        """How often it runs, where that depends on no symbol."""
+        """The number of iterations; ``None`` if it depends on symbols."""
         stop, start = self.stop.constant, self.start.constant
         return None if stop is None or start is None else stop - start
 
 
 @dataclass(frozen=True)
-class Place:
-    """An element of a port: the sum of ``offsets`` and of ``strides[k]`` times the counter of loop k.
+class StridedAccess:
+    """The element of a port at ``sum(offsets) + sum(strides[k] * i[k])``.
 
-    With a ``period`` the counter of the last loop counts modulo that.
+    With a ``period``, the counter of the last loop is taken modulo the period.
     """
 
     port: int
@@ -43,92 +52,86 @@ class Place:
 
 
 @dataclass(frozen=True)
-class Store:
-    """What is written where."""
+class StridedStore:
+    """Writes the result of ``instruction``."""
 
-    place: Place
+    access: StridedAccess
     instruction: int
 
 
 @dataclass(frozen=True)
-class Nest:
-    """One piece of a kernel.
+class CollapsedNest:
+    """A segment of a kernel after loop collapsing.
 
     Attributes:
         loops: outermost first.
-        body: its instructions; their accesses are not to be used.
-        needed: the instructions that the stores need, in order.
-        loads: where each ``load`` of those reads, by the index of the instruction.
-        stores: what is written.
-        axes: of each instruction, the loops that it depends on.
+        body: the instructions; ``loads`` replaces their accesses.
+        live: indices of the instructions that the stores depend on.
+        loads: the accesses of live loads, by index of the instruction.
+        stores: the results.
+        axes: for each instruction, the loops that it depends on.
     """
 
     loops: tuple[Loop, ...]
     body: tuple[Instruction, ...]
-    needed: tuple[int, ...]
-    loads: dict[int, Place]
-    stores: tuple[Store, ...]
+    live: tuple[int, ...]
+    loads: dict[int, StridedAccess]
+    stores: tuple[StridedStore, ...]
     axes: tuple[frozenset[int], ...]
 
     @property
     def reduced(self) -> tuple[int, ...]:
-        """The loops that reductions go over."""
+        """Indices of the reduction loops."""
         return tuple(index for index, loop in enumerate(self.loops) if loop.reduced)
 
     @property
-    def places(self) -> list[Place]:
-        """All that is read and written."""
-        return [*self.loads.values(), *(store.place for store in self.stores)]
+    def accesses(self) -> list[StridedAccess]:
+        """The accesses of all loads and stores."""
+        return [*self.loads.values(), *(store.access for store in self.stores)]
 
 
-def nest(kernel: Kernel, piece: Piece) -> Nest:
-    """The loops of ``piece``."""
+def collapse(kernel: Kernel, segment: Segment) -> CollapsedNest:
+    """Collapse the loops of ``segment``."""
     loops = []
     for index, axis in enumerate(kernel.axes):
         start, stop = ZERO, axis.size
-        if index == kernel.cut:
-            start, stop = piece.start, axis.size if piece.stop is None else piece.stop
+        if index == kernel.split_axis:
+            start, stop = segment.start, axis.size if segment.stop is None else segment.stop
         loops.append(Loop(stop, start, axis.reduced))
-    start = ZERO if kernel.cut is None else loops[kernel.cut].start
-    wanted = needed(piece)
+    start = ZERO if kernel.split_axis is None else loops[kernel.split_axis].start
+    live = live_instructions(segment.body, [store.instruction for store in segment.stores])
     loads = {
-        index: _place(step.access, kernel.cut, start)
-        for index, step in enumerate(piece.body)
-        if step.access is not None and index in wanted
+        index: _strided(step.access, kernel.split_axis, start)
+        for index, step in enumerate(segment.body)
+        if step.access is not None and index in live
     }
-    stores = [Store(_place(store.access, kernel.cut, start), store.instruction) for store in piece.stores]
-    return _merged(loops, piece.body, tuple(wanted), loads, stores)
+    stores = [
+        StridedStore(_strided(store.access, kernel.split_axis, start), store.instruction)
+        for store in segment.stores
+    ]
+    return _merged(loops, segment.body, tuple(live), loads, stores)
 
 
-def needed(piece: Piece) -> list[int]:
-    """The instructions that the stores need, in order."""
-    found = {store.instruction for store in piece.stores}
-    for index in reversed(range(len(piece.body))):
-        if index in found:
-            found.update(piece.body[index].args)
-    return sorted(found)
-
-
-def _place(access: Access, cut: int | None, start: Size) -> Place:
+def _strided(access: Access, split_axis: int | None, start: Size) -> StridedAccess:
     strides = access.strides
     offsets = [access.offset]
-    if cut is not None:
-        offsets.append(strides[cut] * start)
-    return Place(access.port, strides, tuple(offset for offset in offsets if offset.factor))
+    if split_axis is not None:
+        offsets.append(strides[split_axis] * start)
+    return StridedAccess(access.port, strides, tuple(offset for offset in offsets if offset.factor))
 
 
 def _merged(
     loops: list[Loop],
     body: tuple[Instruction, ...],
-    needed: tuple[int, ...],
-    loads: dict[int, Place],
-    stores: list[Store],
-) -> Nest:
-    places = [*loads.values(), *(store.place for store in stores)]
-    kept: list[tuple[Loop, list[Size]]] = []  # each loop, and the stride that each place has in it
+    live: tuple[int, ...],
+    loads: dict[int, StridedAccess],
+    stores: list[StridedStore],
+) -> CollapsedNest:
+    accesses = [*loads.values(), *(store.access for store in stores)]
+    kept: list[tuple[Loop, list[Size]]] = []  # loops, each with the strides of all accesses
     only = _only_reduced(loops)
     for index, inner in enumerate(loops):
-        strides = [place.strides[index] for place in places]
+        strides = [access.strides[index] for access in accesses]
         if inner.constant == 1 and index != only:
             continue
         if kept and inner.start == ZERO and kept[-1][0].reduced == inner.reduced:
@@ -139,78 +142,81 @@ def _merged(
                 continue
         kept.append((inner, strides))
     if not kept:
-        kept.append((Loop(ONE), [ZERO] * len(places)))
+        kept.append((Loop(ONE), [ZERO] * len(accesses)))
     merged = [
-        replace(place, strides=tuple(strides[index] for _, strides in kept))
-        for index, place in enumerate(places)
+        replace(access, strides=tuple(strides[index] for _, strides in kept))
+        for index, access in enumerate(accesses)
     ]
     moved = dict(zip(loads, merged[: len(loads)], strict=True))
     written = tuple(
-        Store(place, store.instruction) for place, store in zip(merged[len(loads) :], stores, strict=True)
+        StridedStore(access, store.instruction)
+        for access, store in zip(merged[len(loads) :], stores, strict=True)
     )
     final = tuple(loop for loop, _ in kept)
-    return Nest(final, body, needed, moved, written, _axes(final, body, moved))
+    return CollapsedNest(final, body, live, moved, written, _axes(final, body, moved))
 
 
-def with_periods(nest: Nest) -> Nest:
-    """Merges a short last loop with those before it although some operands only go with the short one.
+def with_periods(nest: CollapsedNest) -> CollapsedNest:
+    """Merge a short last loop with the loops before it, although some operands depend on the last one only.
 
-    ``pixels[y, x, 3] * scale[3]`` becomes one loop in which the index of ``scale`` counts modulo 3.
+    ``pixels[y, x, 3] * scale[3]`` becomes one loop with the index of ``scale`` modulo 3.
     """
     loops, loads = list(nest.loops), dict(nest.loads)
-    written = [store.place for store in nest.stores]
+    written = [store.access for store in nest.stores]
     period = loops[-1].constant
     if nest.reduced or period is None or not 1 < period <= LONGEST_PERIOD:
         return nest
     while len(loops) > 1 and loops[-1].start == ZERO:
-        places = [*loads.values(), *written]
-        joined = [_joined(place, loops[-1].stop, period) for place in places]
-        if any(place is None for place in joined) or any(p and p.period for p in joined[len(loads) :]):
+        accesses = [*loads.values(), *written]
+        joined = [_joined(access, loops[-1].stop, period) for access in accesses]
+        if any(access is None for access in joined) or any(p and p.period for p in joined[len(loads) :]):
             break
         inner = loops.pop()
         outer = loops.pop()
         loops.append(Loop(outer.stop * inner.stop, outer.start * inner.stop))
-        whole = [place for place in joined if place is not None]
+        whole = [access for access in joined if access is not None]
         loads = dict(zip(loads, whole, strict=False))
         written = whole[len(loads) :]
-    stores = tuple(Store(place, store.instruction) for place, store in zip(written, nest.stores, strict=True))
+    stores = tuple(
+        StridedStore(access, store.instruction) for access, store in zip(written, nest.stores, strict=True)
+    )
     return replace(
         nest, loops=tuple(loops), loads=loads, stores=stores, axes=_axes(tuple(loops), nest.body, loads)
     )
 
 
-def _joined(place: Place, inner: Size, period: int) -> Place | None:
-    """The place when the last loop, of size ``inner``, is merged with that before it; None if it can't be."""
-    outer, last = place.strides[-2:]
-    strides = (*place.strides[:-2], last)
-    if place.period is None and last * inner == outer:
-        return replace(place, strides=strides)
-    if outer == ZERO and (place.period is not None or inner.constant == period):
-        return replace(place, strides=strides, period=period)
+def _joined(access: StridedAccess, inner: Size, period: int) -> StridedAccess | None:
+    """The access with the last loop, of size ``inner``, merged into the one before; None if impossible."""
+    outer, last = access.strides[-2:]
+    strides = (*access.strides[:-2], last)
+    if access.period is None and last * inner == outer:
+        return replace(access, strides=strides)
+    if outer == ZERO and (access.period is not None or inner.constant == period):
+        return replace(access, strides=strides, period=period)
     return None
 
 
-def swapped(nest: Nest, first: int) -> Nest:
-    """The same with loop ``first`` as the last one."""
+def moved_last(nest: CollapsedNest, first: int) -> CollapsedNest:
+    """``nest`` with loop ``first`` innermost."""
     order = [*(loop for loop in range(len(nest.loops)) if loop != first), first]
     loops = tuple(nest.loops[loop] for loop in order)
 
-    def moved(place: Place) -> Place:
-        return replace(place, strides=tuple(place.strides[loop] for loop in order))
+    def moved(access: StridedAccess) -> StridedAccess:
+        return replace(access, strides=tuple(access.strides[loop] for loop in order))
 
-    loads = {index: moved(place) for index, place in nest.loads.items()}
-    stores = tuple(Store(moved(store.place), store.instruction) for store in nest.stores)
+    loads = {index: moved(access) for index, access in nest.loads.items()}
+    stores = tuple(StridedStore(moved(store.access), store.instruction) for store in nest.stores)
     return replace(nest, loops=loops, loads=loads, stores=stores, axes=_axes(loops, nest.body, loads))
 
 
 def _only_reduced(loops: list[Loop]) -> int | None:
-    """The loop of size 1 that stays because reductions go over nothing else."""
+    """The reduction loop of size 1 to keep, because all reduction loops have size 1."""
     reduced = [index for index, loop in enumerate(loops) if loop.reduced]
     return reduced[-1] if reduced and all(loops[index].constant == 1 for index in reduced) else None
 
 
 def _axes(
-    loops: tuple[Loop, ...], body: tuple[Instruction, ...], loads: dict[int, Place]
+    loops: tuple[Loop, ...], body: tuple[Instruction, ...], loads: dict[int, StridedAccess]
 ) -> tuple[frozenset[int], ...]:
     reduced = frozenset(index for index, loop in enumerate(loops) if loop.reduced)
     found: list[frozenset[int]] = []
@@ -218,5 +224,5 @@ def _axes(
         axes = frozenset(axis for arg in step.args for axis in found[arg])
         if index in loads:
             axes |= {axis for axis, stride in enumerate(loads[index].strides) if stride.factor}
-        found.append(axes - reduced if step.op.startswith("reduce_") else axes)
+        found.append(axes - reduced if step.is_reduction else axes)
     return tuple(found)

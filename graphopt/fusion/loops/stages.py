@@ -1,145 +1,141 @@
-"""Passes over the reduced axes.
+"""Stages: passes over the inner loops, each ended by reductions.
 
-A reduction ends a pass: what depends on it is computed in a later one. A value that several passes need is
-computed in each of them again when that is cheap, loads and arithmetic, and kept in a buffer when it is not.
+Values that depend on a reduction are computed in a later stage. A value used in several stages is recomputed
+if it is cheap (loads and arithmetic), and spilled to a buffer otherwise.
 
-A softmax takes three passes: the maximum; the sum of exponentials, which are kept; the quotients.
+A softmax has three stages: the maximum; the sum of the exponentials, which are spilled; the quotients.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from graphopt.fusion.loops.collapse import Nest
-from graphopt.fusion.loops.ir import COSTLY
+from graphopt.fusion.loops.collapse import CollapsedNest
+from graphopt.fusion.loops.ops import COSTLY, OPS
 
 
 @dataclass(frozen=True)
-class Pass:
-    """One run over the inner loops.
+class Stage:
+    """One pass over the inner loops; instructions and stores are given by index.
 
     Attributes:
-        before: what is computed once before it, outside of the inner loops.
-        body: what is computed at each point of the inner loops that it depends on.
-        takes: what is read back from the buffers that earlier passes kept.
-        keeps: those of ``body`` that later passes take.
-        reductions: what the pass ends: indices of reductions.
-        stores: indices of the stores that are made in it.
+        before: instructions computed once, before the loops.
+        body: instructions computed in the loops.
+        reloads: values read from buffers of earlier stages.
+        spills: values of ``body`` that later stages reload.
+        reductions: the reductions that end the stage.
+        stores: stores in the loops.
     """
 
     before: tuple[int, ...]
     body: tuple[int, ...]
-    takes: tuple[int, ...]
-    keeps: tuple[int, ...]
+    reloads: tuple[int, ...]
+    spills: tuple[int, ...]
     reductions: tuple[int, ...]
     stores: tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Staging:
-    """How the inner loops are run.
+class StagePlan:
+    """The stages of the inner loops.
 
     Attributes:
-        passes: in order; at least one.
-        after: what is computed after them.
-        stores: indices of the stores that are made after them, once for each point of the outer loops.
+        stages: in order; at least one.
+        after: instructions computed after the last stage.
+        stores: stores after the last stage, once per point of the outer loops.
     """
 
-    passes: tuple[Pass, ...]
+    stages: tuple[Stage, ...]
     after: tuple[int, ...]
     stores: tuple[int, ...]
 
     @property
-    def kept(self) -> tuple[int, ...]:
-        """All that is kept in buffers."""
-        return tuple(index for step in self.passes for index in step.keeps)
+    def spilled(self) -> tuple[int, ...]:
+        """All values that are spilled to buffers."""
+        return tuple(index for step in self.stages for index in step.spills)
 
 
-def stage(nest: Nest, inner: frozenset[int], late: frozenset[int], vector: int) -> Staging:
-    """Plans the passes over ``inner`` loops.
+def plan_stages(nest: CollapsedNest, inner: frozenset[int], late: frozenset[int], vector: int) -> StagePlan:
+    """Plan the stages of ``nest``.
 
     Args:
-        nest: what is computed.
-        inner: the loops of a pass.
-        late: outputs that are to be written in the last pass: they may share memory with an input.
-        vector: the loop whose points are computed side by side; what does not depend on it is not kept.
+        inner: the loops of a stage.
+        late: outputs that the last stage has to write, because they may share memory with an input.
+        vector: the vectorized loop; values that do not depend on it are not spilled.
     """
     body = nest.body
     varies = [bool(axes & inner) for axes in nest.axes]
-    stages: list[int] = []
+    level: list[int] = []  # the first stage in which a value can be computed
     costly: list[bool] = []
     for step in body:
-        reduction = step.op.startswith("reduce_")
-        stages.append(max((stages[arg] for arg in step.args), default=0) + reduction)
-        costly.append(
-            not reduction and (step.op in COSTLY or any(costly[arg] and varies[arg] for arg in step.args))
-        )
-    needed = nest.needed
-    reductions = [index for index in needed if body[index].op.startswith("reduce_")]
-    full = [index for index, store in enumerate(nest.stores) if _full(nest, index, inner)]
+        level.append(max((level[arg] for arg in step.args), default=0) + step.is_reduction)
+        is_costly = OPS[step.op].cost >= COSTLY or any(costly[arg] and varies[arg] for arg in step.args)
+        costly.append(not step.is_reduction and is_costly)
+    reductions = [index for index in nest.live if body[index].is_reduction]
+    full = [index for index, store in enumerate(nest.stores) if _varies(nest, index, inner)]
     count = max(
-        [stages[index] for index in reductions]
-        + [stages[nest.stores[index].instruction] + 1 for index in full],
+        [level[index] for index in reductions]
+        + [level[nest.stores[index].instruction] + 1 for index in full],
         default=1,
     )
-    when = {
-        index: count - 1 if nest.stores[index].place.port in late else stages[nest.stores[index].instruction]
+    stage_of = {
+        index: count - 1 if nest.stores[index].access.port in late else level[nest.stores[index].instruction]
         for index in full
     }
     computed: list[set[int]] = []
-    taken: list[set[int]] = []
-    kept: list[set[int]] = [set() for _ in range(count)]
+    reloads: list[set[int]] = []
+    spills: list[set[int]] = [set() for _ in range(count)]
     for number in range(count):
-        ended = [index for index in reductions if stages[index] == number + 1]
-        open_ = [body[index].args[0] for index in ended]
-        open_ += [nest.stores[index].instruction for index in full if when[index] == number]
+        ended = [index for index in reductions if level[index] == number + 1]
+        pending = [body[index].args[0] for index in ended]
+        pending += [nest.stores[index].instruction for index in full if stage_of[index] == number]
         computed.append(set())
-        taken.append(set())
-        while open_:
-            index = open_.pop()
-            if not varies[index] or index in computed[number] or index in taken[number]:
+        reloads.append(set())
+        while pending:
+            index = pending.pop()
+            if not varies[index] or index in computed[number] or index in reloads[number]:
                 continue
             first = next((early for early in range(number) if index in computed[early]), None)
             if first is not None and costly[index] and vector in nest.axes[index]:
-                taken[number].add(index)
-                kept[first].add(index)
+                reloads[number].add(index)
+                spills[first].add(index)
             else:
                 computed[number].add(index)
-                open_ += body[index].args
-    fixed = [index for index in needed if not varies[index] and not body[index].op.startswith("reduce_")]
-    passes = tuple(
-        Pass(
-            before=tuple(index for index in fixed if stages[index] == number),
+                pending += body[index].args
+    invariant = [index for index in nest.live if not varies[index] and not body[index].is_reduction]
+    stages = tuple(
+        Stage(
+            before=tuple(index for index in invariant if level[index] == number),
             body=tuple(sorted(computed[number])),
-            takes=tuple(sorted(taken[number])),
-            keeps=tuple(sorted(kept[number])),
-            reductions=tuple(index for index in reductions if stages[index] == number + 1),
-            stores=tuple(index for index in full if when[index] == number),
+            reloads=tuple(sorted(reloads[number])),
+            spills=tuple(sorted(spills[number])),
+            reductions=tuple(index for index in reductions if level[index] == number + 1),
+            stores=tuple(index for index in full if stage_of[index] == number),
         )
         for number in range(count)
     )
-    once = tuple(index for index in range(len(nest.stores)) if index not in when)
-    return Staging(passes, tuple(index for index in fixed if stages[index] >= count), once)
+    once = tuple(index for index in range(len(nest.stores)) if index not in stage_of)
+    return StagePlan(stages, tuple(index for index in invariant if level[index] >= count), once)
 
 
-def may_invert(nest: Nest, index: int) -> bool:
-    """Whether division ``index`` may be a product with the inverse of its divisor, which many elements share.
+def has_shared_inverse(nest: CollapsedNest, index: int) -> bool:
+    """Whether division ``index`` may be a product with the inverse of its divisor, shared by many elements.
 
-    The inverse is an ordinary number wherever the divisor is one: roots are far from the ends of single
-    precision, and the exponentials of a softmax, of which the largest is 1, add up to 1 or more. As sums do
-    in another order, results may differ in the last place.
+    That is so for divisors whose inverse is a normal number if they are: roots are far from the limits of
+    single precision, and the exponentials of a softmax, of which the largest is 1, sum up to at least 1. Like
+    a reordered sum, this may change the last place of results.
     """
     body, step = nest.body, nest.body[index]
     if step.op != "div" or not step.element.is_float:
         return False
-    above, below = step.args
-    if not nest.axes[below] < nest.axes[above]:
+    dividend, divisor = step.args
+    if not nest.axes[divisor] < nest.axes[dividend]:
         return False
-    if body[below].op == "sqrt":
-        return _reduces(nest, below)
-    if body[below].op != "reduce_sum" or body[below].args[0] != above or body[above].op != "exp":
+    if body[divisor].op == "sqrt":
+        return _depends_on_reduction(nest, divisor)
+    if body[divisor].op != "reduce_sum" or body[divisor].args[0] != dividend or body[dividend].op != "exp":
         return False
-    shifted = body[body[above].args[0]]
+    shifted = body[body[dividend].args[0]]
     return (
         shifted.op == "sub"
         and body[shifted.args[1]].op == "reduce_max"
@@ -147,23 +143,22 @@ def may_invert(nest: Nest, index: int) -> bool:
     )
 
 
-def _reduces(nest: Nest, index: int) -> bool:
-    """Whether a reduction goes into a value."""
-    open_, seen = [index], set()
-    while open_:
-        index = open_.pop()
-        if nest.body[index].op.startswith("reduce_"):
+def _depends_on_reduction(nest: CollapsedNest, index: int) -> bool:
+    pending, visited = [index], set()
+    while pending:
+        index = pending.pop()
+        if nest.body[index].is_reduction:
             return True
-        if index not in seen:
-            seen.add(index)
-            open_ += nest.body[index].args
+        if index not in visited:
+            visited.add(index)
+            pending += nest.body[index].args
     return False
 
 
-def _full(nest: Nest, index: int, inner: frozenset[int]) -> bool:
-    """Whether a store stands at all points of the inner loops."""
+def _varies(nest: CollapsedNest, index: int, inner: frozenset[int]) -> bool:
+    """Whether a store is executed at each point of the inner loops."""
     store = nest.stores[index]
     axes = nest.axes[store.instruction] | {
-        axis for axis, stride in enumerate(store.place.strides) if stride.factor
+        axis for axis, stride in enumerate(store.access.strides) if stride.factor
     }
     return bool(axes & inner)

@@ -1,1 +1,1 @@
-"""What operators are to loop nests, one file a family; see :mod:`graphopt.fusion.operator_table`."""
+"""Operators in loop nests, one file a family; see :mod:`graphopt.fusion.operator_table`."""

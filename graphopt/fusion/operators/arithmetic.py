@@ -1,37 +1,37 @@
-"""Sums, products, powers, roundings."""
+"""Arithmetic, powers, extrema and rounding."""
 
 from __future__ import annotations
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.fusion.loops.builder import Body, Term
+from graphopt.fusion.loops.builder import Expr, IRBuilder
 from graphopt.fusion.loops.ir import Element
-from graphopt.fusion.operator_table import FLOATS, INTEGERS, NUMBERS, At, operator, primitive
+from graphopt.fusion.operator_table import FLOATS, INTEGERS, NUMBERS, EmitContext, operator, primitive
 
 _UNSIGNED = frozenset({"UINT8"})
 _LARGEST = {Element.F32: 3.4028234663852886e38, Element.F16: 65504.0, Element.BF16: 3.3895313892515355e38}
 
 
-def _divides_safely(node: ir.Node, cx: Context) -> str | None:
-    """Why an integer division may trap."""
+def _may_trap(node: ir.Node, cx: Context) -> str | None:
+    """The reason if an integer division may trap."""
     dtype = cx.dtype(node.outputs[0])
     if dtype is None or dtype.name not in INTEGERS:
         return None
     divisor = cx.constant(node.inputs[1])
     if divisor is None or divisor.size != 1 or int(divisor.reshape(-1)[0]) in (0, -1):
-        return "it divides integers by what may be 0 or -1"
+        return "the divisor of integers may be 0 or -1"
     return None
 
 
-def _modulo_safely(node: ir.Node, cx: Context) -> str | None:
+def _unsupported_modulo(node: ir.Node, cx: Context) -> str | None:
     fmod = node.attributes.get("fmod")
     dtype = cx.dtype(node.outputs[0])
     if fmod is not None and fmod.as_int() == 1 and dtype is not None and dtype.name not in FLOATS:
         return "fmod of integers is left to onnxruntime"
-    return _divides_safely(node, cx)
+    return _may_trap(node, cx)
 
 
-def _power_of_floats(node: ir.Node, cx: Context) -> str | None:
+def _unsupported_power(node: ir.Node, cx: Context) -> str | None:
     exponent = cx.dtype(node.inputs[1]) if node.inputs[1] is not None else None
     return (
         None if exponent is not None and exponent.name in NUMBERS else "the type of its exponent is unknown"
@@ -52,20 +52,20 @@ round_even = primitive("round_even", "Round")
 
 
 @operator("Add", "Sum", types=NUMBERS)
-def add(b: Body, at: At, *terms: Term) -> Term:
+def add(b: IRBuilder, ctx: EmitContext, *operands: Expr) -> Expr:
     """x + y, and further operands."""
-    return b.total("add", terms)
+    return b.total("add", operands)
 
 
-@operator("Div", types=NUMBERS, accepts=_divides_safely)
-def div(b: Body, at: At, x: Term, y: Term) -> Term:
-    """x / y; of integers towards zero."""
+@operator("Div", types=NUMBERS, refuses=_may_trap)
+def div(b: IRBuilder, ctx: EmitContext, x: Expr, y: Expr) -> Expr:
+    """x / y; integers are divided towards zero."""
     return x / y
 
 
-@operator("Mod", types=NUMBERS, accepts=_modulo_safely)
-def mod(b: Body, at: At, x: Term, y: Term) -> Term:
-    """The rest of a division: with the divisor's sign of integers, with the dividend's of real numbers."""
+@operator("Mod", types=NUMBERS, refuses=_unsupported_modulo)
+def mod(b: IRBuilder, ctx: EmitContext, x: Expr, y: Expr) -> Expr:
+    """The remainder, with the sign of the divisor for integers, of the dividend for floats."""
     if x.element.is_float:
         return b.op("fmod", x, y)
     rest = b.op("mod", x, y)
@@ -76,55 +76,55 @@ def mod(b: Body, at: At, x: Term, y: Term) -> Term:
 
 
 @operator("Mean", types=FLOATS)
-def mean(b: Body, at: At, *terms: Term) -> Term:
+def mean(b: IRBuilder, ctx: EmitContext, *operands: Expr) -> Expr:
     """(x + y + …) / n."""
-    return b.total("add", terms) / float(len(terms))
+    return b.total("add", operands) / float(len(operands))
 
 
 @operator("Max", types=NUMBERS)
-def maximum(b: Body, at: At, *terms: Term) -> Term:
-    """The largest."""
-    return b.total("max", terms)
+def maximum(b: IRBuilder, ctx: EmitContext, *operands: Expr) -> Expr:
+    """max(x, y, …)."""
+    return b.total("max", operands)
 
 
 @operator("Min", types=NUMBERS)
-def minimum(b: Body, at: At, *terms: Term) -> Term:
-    """The smallest."""
-    return b.total("min", terms)
+def minimum(b: IRBuilder, ctx: EmitContext, *operands: Expr) -> Expr:
+    """min(x, y, …)."""
+    return b.total("min", operands)
 
 
 @operator("Neg", types=NUMBERS - _UNSIGNED)
-def neg(b: Body, at: At, x: Term) -> Term:
+def neg(b: IRBuilder, ctx: EmitContext, x: Expr) -> Expr:
     """−x."""
     return -x
 
 
 @operator("Abs", types=NUMBERS)
-def absolute(b: Body, at: At, x: Term) -> Term:
+def absolute(b: IRBuilder, ctx: EmitContext, x: Expr) -> Expr:
     """|x|."""
     return x if x.element is Element.U8 else b.op("abs", x)
 
 
 @operator("Sign", types=NUMBERS)
-def sign(b: Body, at: At, x: Term) -> Term:
-    """−1, 0 or 1; of NaN NaN, but 0 in half precision, as onnxruntime has it."""
+def sign(b: IRBuilder, ctx: EmitContext, x: Expr) -> Expr:
+    """−1, 0 or 1; for NaN, NaN in single and 0 in half precision, like onnxruntime."""
     positive = b.select(x > 0, b.constant(1, x.element), b.constant(0, x.element))
     if x.element is Element.U8:
         return positive
     found = b.select(x < 0, b.constant(-1, x.element), positive)
-    return b.select(b.op("isnan", x), x, found) if at.element() is Element.F32 else found
+    return b.select(b.op("isnan", x), x, found) if ctx.element() is Element.F32 else found
 
 
 @operator("Reciprocal")
-def reciprocal(b: Body, at: At, x: Term) -> Term:
+def reciprocal(b: IRBuilder, ctx: EmitContext, x: Expr) -> Expr:
     """1 / x."""
     return 1.0 / x
 
 
-@operator("Pow", types=FLOATS, accepts=_power_of_floats)
-def power(b: Body, at: At, x: Term, y: Term) -> Term:
-    """x to the power of y, by products and roots where y is a small constant."""
-    exponent = at.cx.constant(at.node.inputs[1])
+@operator("Pow", types=FLOATS, refuses=_unsupported_power)
+def power(b: IRBuilder, ctx: EmitContext, x: Expr, y: Expr) -> Expr:
+    """xʸ; products or a reciprocal for the constants −1, 1, 2 and 3."""
+    exponent = ctx.cx.constant(ctx.node.inputs[1])
     if exponent is not None and exponent.size == 1:
         known = float(exponent.reshape(-1)[0])
         if known == 1.0:
@@ -139,17 +139,17 @@ def power(b: Body, at: At, x: Term, y: Term) -> Term:
 
 
 @operator("Clip", types=NUMBERS)
-def clip(b: Body, at: At, x: Term, low: Term | None = None, high: Term | None = None) -> Term:
-    """x, or the bound that it is beyond; bounds are attributes before opset 11, where all is real.
+def clip(b: IRBuilder, ctx: EmitContext, x: Expr, low: Expr | None = None, high: Expr | None = None) -> Expr:
+    """min(max(low, x), high); before opset 11 the bounds are attributes, and all types floats.
 
-    A bound that is not there is the largest number, as onnxruntime has it: infinity is beyond it.
+    Like in onnxruntime, an omitted bound of floats is the largest finite number, so infinity is clipped.
     """
-    lowest: Term | float | None = low
-    highest: Term | float | None = high
-    if at.version < 11:
-        lowest, highest = at.attribute("min"), at.attribute("max")
+    lowest: Expr | float | None = low
+    highest: Expr | float | None = high
+    if ctx.version < 11:
+        lowest, highest = ctx.attribute("min"), ctx.attribute("max")
     if x.element.is_float:
-        most = _LARGEST[at.element()]
+        most = _LARGEST[ctx.element()]
         lowest, highest = -most if lowest is None else lowest, most if highest is None else highest
-    found = x if lowest is None else b.op("max", lowest, x)  # of two zeros it is x
+    found = x if lowest is None else b.op("max", lowest, x)  # x if both are zeros
     return found if highest is None else b.op("min", highest, found)

@@ -1,9 +1,18 @@
-"""Comparisons, logic, choices and bits."""
+"""Comparisons, boolean and bitwise logic, selection."""
 
 from __future__ import annotations
 
-from graphopt.fusion.loops.builder import Body, Term
-from graphopt.fusion.operator_table import ANY, BOOL, FLOATS, INTEGERS, NUMBERS, At, operator, primitive
+from graphopt.fusion.loops.builder import Expr, IRBuilder
+from graphopt.fusion.operator_table import (
+    ANY,
+    BOOL,
+    FLOATS,
+    INTEGERS,
+    NUMBERS,
+    EmitContext,
+    operator,
+    primitive,
+)
 
 less = primitive("lt", "Less", types=NUMBERS)
 less_or_equal = primitive("le", "LessOrEqual", types=NUMBERS)
@@ -19,35 +28,35 @@ is_nan = primitive("isnan", "IsNaN")
 
 
 @operator("Greater", types=NUMBERS)
-def greater(b: Body, at: At, x: Term, y: Term) -> Term:
+def greater(b: IRBuilder, ctx: EmitContext, x: Expr, y: Expr) -> Expr:
     """x > y."""
     return x > y
 
 
 @operator("GreaterOrEqual", types=NUMBERS)
-def greater_or_equal(b: Body, at: At, x: Term, y: Term) -> Term:
+def greater_or_equal(b: IRBuilder, ctx: EmitContext, x: Expr, y: Expr) -> Expr:
     """x ≥ y."""
     return x >= y
 
 
 @operator("BitwiseNot", types=INTEGERS)
-def bitwise_not(b: Body, at: At, x: Term) -> Term:
-    """All other bits."""
+def bitwise_not(b: IRBuilder, ctx: EmitContext, x: Expr) -> Expr:
+    """~x."""
     return b.op("xor", x, -1 if x.element.name != "U8" else 255)
 
 
 @operator("Where", types=BOOL)
-def where(b: Body, at: At, condition: Term, x: Term, y: Term) -> Term:
-    """x where the condition holds, else y."""
+def where(b: IRBuilder, ctx: EmitContext, condition: Expr, x: Expr, y: Expr) -> Expr:
+    """condition ? x : y."""
     return b.select(condition, x, y)
 
 
 @operator("IsInf", types=FLOATS)
-def is_inf(b: Body, at: At, x: Term) -> Term:
-    """Whether it is infinite, of the signs that are asked for."""
+def is_inf(b: IRBuilder, ctx: EmitContext, x: Expr) -> Expr:
+    """Whether x is infinite, with one of the signs given by attributes."""
     found = b.op("isinf", x)
-    if not at.attribute("detect_negative", 1):
+    if not ctx.attribute("detect_negative", 1):
         found = b.op("and", found, x > 0.0)
-    if not at.attribute("detect_positive", 1):
+    if not ctx.attribute("detect_positive", 1):
         found = b.op("and", found, x < 0.0)
     return found

@@ -1,4 +1,4 @@
-"""Operators that only move elements, or take them for another type: no work in a nest, but another index."""
+"""Data movement and casts: in a loop nest, another index and no computation."""
 
 from __future__ import annotations
 
@@ -7,24 +7,25 @@ from collections.abc import Sequence
 from graphopt import ir
 from graphopt.analysis.symbolic import Dim, product
 from graphopt.context import Context
-from graphopt.fusion.loop_nest import ONLY, CantFuse, Index, Map
-from graphopt.fusion.loops.builder import Body, Term
-from graphopt.fusion.operator_table import ANY, At, broadcast, element_of, operator
+from graphopt.fusion.loop_nest import ONLY, AffineMap, Index
+from graphopt.fusion.loops.builder import Expr, IRBuilder
+from graphopt.fusion.loops.ir import CantFuse
+from graphopt.fusion.operator_table import ANY, EmitContext, Operands, broadcast_input, element_of, operator
 
 
-def _first(b: Body, at: At, x: Term, *others: Term | None) -> Term:
+def _first(b: IRBuilder, ctx: EmitContext, x: Expr, *others: Expr | None) -> Expr:
     return x
 
 
-def _only(at: At, value: ir.Value, index: Map) -> list[tuple[ir.Value, Map] | None]:
-    """The first input is read, and no element of the others."""
-    return [(value, index), *([None] * (len(at.node.inputs) - 1))]
+def _only(ctx: EmitContext, value: ir.Value, indices: AffineMap) -> Operands:
+    """Read the first input only."""
+    return [(value, indices), *([None] * (len(ctx.node.inputs) - 1))]
 
 
-def _reshaped(at: At) -> list[tuple[ir.Value, Map] | None]:
-    """In row-major order, elements stay where they are."""
-    value, nest = at.needed(0), at.nest
-    dims, shape, index = nest.dims(value), at.shape, at.map
+def _reshape(ctx: EmitContext) -> Operands:
+    """Reshape keeps the row-major order of elements."""
+    value, nest = ctx.required_input(0), ctx.nest
+    dims, shape, indices = nest.dims(value), ctx.shape, ctx.indices
     front = 0
     while front < min(len(dims), len(shape)) and nest.facts.dim_equal(dims[front], shape[front]):
         front += 1
@@ -33,158 +34,162 @@ def _reshaped(at: At) -> list[tuple[ir.Value, Map] | None]:
         dims[-1 - back], shape[-1 - back]
     ):
         back += 1
-    middle = index[front : len(shape) - back]
-    sizes, wanted = shape[front : len(shape) - back], dims[front : len(dims) - back]
+    middle = indices[front : len(shape) - back]
+    sizes, targets = shape[front : len(shape) - back], dims[front : len(dims) - back]
     if all(map(nest.covers, nest.resolved(middle), sizes)):
-        loops = [loop for where in middle for loop in where.loops]
-        between = tuple(map(Index, nest.regrouped(loops, wanted)))
-    elif len(wanted) == 1:
-        between = (_merged(at, middle, sizes),)
+        loops = [loop for index in middle for loop in index.loops]
+        between = tuple(map(Index, nest.group_loops(loops, targets)))
+    elif len(targets) == 1:
+        between = (_linearized(ctx, middle, sizes),)
     else:
-        raise CantFuse("what is sliced is reshaped")
-    found = (*index[:front], *between, *index[len(shape) - back :])
-    return _only(at, value, nest.resolved(found))
+        raise CantFuse("a slice is reshaped")
+    found = (*indices[:front], *between, *indices[len(shape) - back :])
+    return _only(ctx, value, nest.resolved(found))
 
 
-def _merged(at: At, indices: Map, sizes: Sequence[Dim]) -> Index:
-    """The place along one axis that several axes of ``sizes`` are made of."""
+def _linearized(ctx: EmitContext, indices: AffineMap, sizes: Sequence[Dim]) -> Index:
+    """The index along one axis that results from flattening axes of ``sizes``."""
     offset = 0
     loops: tuple[int, ...] = ()
     radix: Dim = 1
     for index, size in zip(indices[::-1], sizes[::-1], strict=True):
         if index.step != 1 or not isinstance(radix, int):
-            raise CantFuse("what is sliced is reshaped")
-        if at.nest.facts.dim_equal(product(at.nest.sizes[loop] for loop in index.loops), size):
+            raise CantFuse("a slice is reshaped")
+        if ctx.nest.facts.dim_equal(product(ctx.nest.sizes[loop] for loop in index.loops), size):
             loops = (*index.loops, *loops)
         else:
-            raise CantFuse("what is sliced is reshaped")
+            raise CantFuse("a slice is reshaped")
         offset += index.offset * radix
         radix = radix * size
     return Index(loops, offset)
 
 
-def _transposed(at: At) -> list[tuple[ir.Value, Map] | None]:
-    order = at.attribute("perm") or range(len(at.map))[::-1]
-    found = [ONLY] * len(at.map)
-    for place, axis in enumerate(order):
-        found[axis] = at.map[place]
-    return _only(at, at.needed(0), tuple(found))
+def _transpose(ctx: EmitContext) -> Operands:
+    order = ctx.attribute("perm") or range(len(ctx.indices))[::-1]
+    found = [ONLY] * len(ctx.indices)
+    for position, axis in enumerate(order):
+        found[axis] = ctx.indices[position]
+    return _only(ctx, ctx.required_input(0), tuple(found))
 
 
-def _expanded(at: At) -> list[tuple[ir.Value, Map] | None]:
-    value = at.needed(0)
-    return _only(at, value, broadcast(at, value))
+def _expand(ctx: EmitContext) -> Operands:
+    value = ctx.required_input(0)
+    return _only(ctx, value, broadcast_input(ctx, value))
 
 
-def _start(at: At, axis: int, start: int, step: int) -> int:
-    """Where a slice begins, counted from the front, for all sizes."""
-    size = at.dims(0)[axis]
+def _start(ctx: EmitContext, axis: int, start: int, step: int) -> int:
+    """The nonnegative start of a slice, valid for all sizes."""
+    size = ctx.dims(0)[axis]
     if isinstance(size, int):
         start = start + size if start < 0 else start
         return max(0, min(start, size - 1 if step < 0 else size))
     if start < 0 or step < 0:
-        raise CantFuse("a slice counts from the end of a size that is known only when the model runs")
+        raise CantFuse("a slice counts from the end of an axis of dynamic size")
     return start
 
 
-def _sliced(at: At) -> list[tuple[ir.Value, Map] | None]:
-    starts, steps = at.ints(1, "starts"), at.ints(4, "steps")
-    axes = at.ints(3, "axes") or range(len(starts or ()))
-    found = list(at.map)
-    for place, axis in enumerate(axes):
-        axis = at.axis(axis, len(found))
-        step = 1 if steps is None else steps[place]
+def _slice(ctx: EmitContext) -> Operands:
+    starts, steps = ctx.ints(1, "starts"), ctx.ints(4, "steps")
+    axes = ctx.ints(3, "axes") or range(len(starts or ()))
+    found = list(ctx.indices)
+    for position, axis in enumerate(axes):
+        axis = ctx.axis(axis, len(found))
+        step = 1 if steps is None else steps[position]
         assert starts is not None
-        start = _start(at, axis, starts[place], step)
+        start = _start(ctx, axis, starts[position], step)
         if found[axis].loops or start:
             found[axis] = found[axis].sliced(start, step)
-    return _only(at, at.needed(0), tuple(found))
+    return _only(ctx, ctx.required_input(0), tuple(found))
 
 
-def _part(at: At) -> list[tuple[ir.Value, Map] | None]:
+def _split(ctx: EmitContext) -> Operands:
     """One output of Split."""
-    axis = at.axis(at.attribute("axis", 0), len(at.map))
+    axis = ctx.axis(ctx.attribute("axis", 0), len(ctx.indices))
     start = 0
-    for output in at.node.outputs[: at.output]:
-        size = at.nest.dims(output)[axis]
+    for output in ctx.node.outputs[: ctx.output]:
+        size = ctx.nest.dims(output)[axis]
         if not isinstance(size, int):
-            raise CantFuse("the sizes of a Split are known only when the model runs")
+            raise CantFuse("a Split has parts of dynamic size")
         start += size
-    found = list(at.map)
+    found = list(ctx.indices)
     found[axis] = found[axis].sliced(start, 1)
-    return _only(at, at.needed(0), tuple(found))
+    return _only(ctx, ctx.required_input(0), tuple(found))
 
 
-def _picked(at: At) -> list[tuple[ir.Value, Map] | None]:
-    """Gather of one constant index."""
-    picked = at.cx.static_ints(at.needed(1))
-    rank = at.cx.rank(at.needed(1))
+def _gather(ctx: EmitContext) -> Operands:
+    """Gather with one constant index."""
+    picked = ctx.cx.static_ints(ctx.required_input(1))
+    rank = ctx.cx.rank(ctx.required_input(1))
     if picked is None or len(picked) != 1 or rank is None:
-        raise CantFuse("which elements it gathers is not one constant")
-    value = at.needed(0)
-    dims = at.nest.dims(value)
-    axis = at.axis(at.attribute("axis", 0), len(dims))
-    place, size = picked[0], dims[axis]
+        raise CantFuse("its indices are not one constant")
+    value = ctx.required_input(0)
+    dims = ctx.nest.dims(value)
+    axis = ctx.axis(ctx.attribute("axis", 0), len(dims))
+    position, size = picked[0], dims[axis]
     if isinstance(size, int):
-        place += size if place < 0 else 0
-        if not 0 <= place < size:
-            raise CantFuse("it gathers what is not there")
+        position += size if position < 0 else 0
+        if not 0 <= position < size:
+            raise CantFuse("its index is out of range")
     else:
-        raise CantFuse("it gathers from a size that is known only when the model runs")
-    return _only(at, value, (*at.map[:axis], Index((), place), *at.map[axis + rank :]))
+        raise CantFuse("it gathers from an axis of dynamic size")
+    return _only(ctx, value, (*ctx.indices[:axis], Index((), position), *ctx.indices[axis + rank :]))
 
 
-def _joined(at: At) -> list[tuple[ir.Value, Map] | None]:
-    """Concat: each input in a piece of the loop along its axis."""
-    axis = at.axis(at.attribute("axis"), len(at.map))
-    where = at.map[axis]
-    if not at.nest.covers(where, at.shape[axis]) or len(where.loops) != 1:
-        raise CantFuse("what is concatenated is sliced or reshaped")
-    found: list[tuple[ir.Value, Map] | None] = []
+def _concat(ctx: EmitContext) -> Operands:
+    """Concat: each input is read in one segment of the loop along the axis."""
+    axis = ctx.axis(ctx.attribute("axis"), len(ctx.indices))
+    along = ctx.indices[axis]
+    if not ctx.nest.covers(along, ctx.shape[axis]) or len(along.loops) != 1:
+        raise CantFuse("a concatenation is sliced or reshaped")
+    found: Operands = []
     start = 0
     points = []
-    for value in at.node.inputs:
-        if value is None:  # onnxruntime takes that
-            raise CantFuse("an input of it is left out")
-        index = list(at.map)
-        index[axis] = Index(where.loops, -start)
-        found.append((value, tuple(index)))
-        size = at.nest.dims(value)[axis]
+    for value in ctx.node.inputs:
+        if value is None:  # onnxruntime accepts omitted inputs
+            raise CantFuse("an input is omitted")
+        indices = list(ctx.indices)
+        indices[axis] = Index(along.loops, -start)
+        found.append((value, tuple(indices)))
+        size = ctx.nest.dims(value)[axis]
         if not isinstance(size, int):
-            raise CantFuse("where one part of a Concat ends is known only when the model runs")
+            raise CantFuse("a Concat has parts of dynamic size")
         start += size
         points.append(start)
-    at.nest.cut_at(where.loops[0], points[:-1])
+    ctx.nest.split_at(along.loops[0], points[:-1])
     return found
 
 
 reshape = operator(
-    "Reshape", "Flatten", "Unsqueeze", "Squeeze", reads=_reshaped, types=ANY, data=1, moves=True
+    "Reshape", "Flatten", "Unsqueeze", "Squeeze", indexing_maps=_reshape, types=ANY, data=1, moves=True
 )(_first)
-transpose = operator("Transpose", reads=_transposed, types=ANY, moves=True)(_first)
-expand = operator("Expand", reads=_expanded, types=ANY, data=1, moves=True)(_first)
+transpose = operator("Transpose", indexing_maps=_transpose, types=ANY, moves=True)(_first)
+expand = operator("Expand", indexing_maps=_expand, types=ANY, data=1, moves=True)(_first)
 identity = operator("Identity", types=ANY, moves=True)(_first)
-cut_out = operator("Slice", reads=_sliced, types=ANY, data=1, moves=True)(_first)
-split = operator("Split", reads=_part, types=ANY, data=1, moves=True)(
-    lambda b, at, x, *others: [x] * len(at.node.outputs)
+slice_ = operator("Slice", indexing_maps=_slice, types=ANY, data=1, moves=True)(_first)
+split = operator("Split", indexing_maps=_split, types=ANY, data=1, moves=True)(
+    lambda b, ctx, x, *others: [x] * len(ctx.node.outputs)
 )
-gather = operator("Gather", reads=_picked, types=ANY, data=1, moves=True)(_first)
+gather = operator("Gather", indexing_maps=_gather, types=ANY, data=1, moves=True)(_first)
 
 
-@operator("Concat", reads=_joined, types=ANY, moves=True)
-def concat(b: Body, at: At, *parts: Term | None) -> Term:
-    """That input in whose piece the element lies: the others are not read there."""
+@operator("Concat", indexing_maps=_concat, types=ANY, moves=True)
+def concat(b: IRBuilder, ctx: EmitContext, *parts: Expr | None) -> Expr:
+    """That input in whose segment the element lies: the others are not read there."""
     (found,) = [part for part in parts if part is not None]
     return found
 
 
-def _known_types(node: ir.Node, cx: Context) -> str | None:
-    return None if element_of(cx.dtype(node.outputs[0])) else "kernels do not know the type that it casts to"
+def _unsupported_type(node: ir.Node, cx: Context) -> str | None:
+    return None if element_of(cx.dtype(node.outputs[0])) else "no kernels for the type that it casts to"
 
 
 @operator(
-    "Cast", "CastLike", types=ANY, accepts=_known_types, reads=lambda at: _only(at, at.needed(0), at.map)
+    "Cast",
+    "CastLike",
+    types=ANY,
+    refuses=_unsupported_type,
+    indexing_maps=lambda ctx: _only(ctx, ctx.required_input(0), ctx.indices),
 )
-def cast(b: Body, at: At, x: Term, like: Term | None = None) -> Term:
-    """The value as another type."""
-    return b.cast(x, at.element())
+def cast(b: IRBuilder, ctx: EmitContext, x: Expr, like: Expr | None = None) -> Expr:
+    """x, converted to the element type of the output."""
+    return b.cast(x, ctx.element())

@@ -1,190 +1,202 @@
-"""Reductions, softmax and norms: what goes over a row."""
+"""Reductions, softmax and normalizations."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from graphopt import ir
-from graphopt.fusion.loop_nest import ONLY, CantFuse, Index, Map
-from graphopt.fusion.loops.builder import Body, Term
-from graphopt.fusion.operator_table import FLOATS, NUMBERS, At, Reads, operator, spread
+from graphopt.fusion.loop_nest import ONLY, Index
+from graphopt.fusion.loops.builder import Expr, IRBuilder
+from graphopt.fusion.loops.ir import CantFuse
+from graphopt.fusion.operator_table import (
+    FLOATS,
+    NUMBERS,
+    EmitContext,
+    IndexingMaps,
+    Operands,
+    broadcast_index,
+    operator,
+)
 
 _WIDE = FLOATS | {"INT32", "INT64"}
 
 
-def _reduced(at: At) -> list[tuple[ir.Value, Map] | None]:
-    """Reduce…: the axes are an attribute, or an input since opset 18 (13 of ReduceSum)."""
-    value = at.needed(0)
-    dims = at.nest.dims(value)
-    given = at.ints(1, "axes")
-    if not given and at.attribute("noop_with_empty_axes", 0):
+def _reduce(ctx: EmitContext) -> Operands:
+    """Reduce…: the axes are an attribute, since opset 18 an input (ReduceSum: 13)."""
+    value = ctx.required_input(0)
+    dims = ctx.nest.dims(value)
+    given = ctx.ints(1, "axes")
+    if not given and ctx.attribute("noop_with_empty_axes", 0):
         raise CantFuse("it reduces over no axes")
-    axes = sorted(at.axis(axis, len(dims)) for axis in given) if given else list(range(len(dims)))
+    axes = sorted(ctx.axis(axis, len(dims)) for axis in given) if given else list(range(len(dims)))
     if len(dict.fromkeys(axes)) != len(axes):
-        raise CantFuse("it reduces over an axis twice")
+        raise CantFuse("an axis is reduced twice")
     kept = [axis for axis in range(len(dims)) if axis not in axes]
-    index = [ONLY] * len(dims)
-    if at.attribute("keepdims", 1):
+    indices = [ONLY] * len(dims)
+    if ctx.attribute("keepdims", 1):
         for axis in kept:
-            index[axis] = at.map[axis]
+            indices[axis] = ctx.indices[axis]
     else:
-        for place, axis in enumerate(kept):
-            index[axis] = at.map[place]
-    loops = at.nest.reduce_over([dims[axis] for axis in axes], at.map)
+        for position, axis in enumerate(kept):
+            indices[axis] = ctx.indices[position]
+    loops = ctx.nest.reduce_over([dims[axis] for axis in axes], ctx.indices)
     for axis in axes:
         if dims[axis] != 1:
-            index[axis] = Index(loops.pop(0))
-    return [(value, at.nest.resolved(tuple(index))), *([None] * (len(at.node.inputs) - 1))]
+            indices[axis] = Index(loops.pop(0))
+    return [(value, ctx.nest.resolved(tuple(indices))), *([None] * (len(ctx.node.inputs) - 1))]
 
 
-def _along(axes: Callable[[At, int], Sequence[int]], like: Callable[[At, int, int], Sequence[int]]) -> Reads:
-    """Of an operator that goes over a row of its first input, and computes all of its elements.
+def _along(
+    axes: Callable[[EmitContext, int], Sequence[int]], like: Callable[[EmitContext, int, int], Sequence[int]]
+) -> IndexingMaps:
+    """Indexing maps of an operator that reduces its first input and has a result of the same shape.
 
     Args:
-        axes: the axes of the row, from the node and the rank.
-        like: for input ``k``, the axes of the first input that its axes are those of.
+        axes: the reduction axes, from the node and the rank.
+        like: for input ``k``, the axes of the first input that its axes correspond to.
     """
 
-    def reads(at: At) -> list[tuple[ir.Value, Map] | None]:
-        value = at.needed(0)
-        dims = at.nest.dims(value)
-        row = list(axes(at, len(dims)))
-        if at.output != 0 or len(at.map) != len(dims):
-            raise CantFuse("what it computes besides is wanted")
-        if not all(at.nest.covers(at.map[axis], dims[axis]) for axis in row):
-            raise CantFuse("a row is sliced")
-        kept = tuple(index for axis, index in enumerate(at.map) if axis not in row)
-        inside = [loop for axis in row for loop in at.map[axis].loops]
-        sizes = [at.nest.sizes[loop] for loop in at.nest.digits(inside)]
-        at.nest.reduce_over(sizes, kept)
-        if at.nest.digits(inside) != tuple(at.nest.row or ()):
-            raise CantFuse("it goes over a row in another order than its neighbours")
-        index = at.nest.resolved(at.map)
-        found: list[tuple[ir.Value, Map] | None] = [(value, index)]
-        for place, other in enumerate(at.node.inputs[1:], start=1):
+    def indexing_maps(ctx: EmitContext) -> Operands:
+        value = ctx.required_input(0)
+        dims = ctx.nest.dims(value)
+        reduced = list(axes(ctx, len(dims)))
+        if ctx.output != 0 or len(ctx.indices) != len(dims):
+            raise CantFuse("one of its further outputs is used")
+        if not all(ctx.nest.covers(ctx.indices[axis], dims[axis]) for axis in reduced):
+            raise CantFuse("a reduced axis is sliced")
+        kept = tuple(index for axis, index in enumerate(ctx.indices) if axis not in reduced)
+        inside = [loop for axis in reduced for loop in ctx.indices[axis].loops]
+        sizes = [ctx.nest.sizes[loop] for loop in ctx.nest.delinearize(inside)]
+        ctx.nest.reduce_over(sizes, kept)
+        if ctx.nest.delinearize(inside) != tuple(ctx.nest.reduction_loops or ()):
+            raise CantFuse("it reduces in another order than its neighbours")
+        indices = ctx.nest.resolved(ctx.indices)
+        found: Operands = [(value, indices)]
+        for number, other in enumerate(ctx.node.inputs[1:], start=1):
             if other is None:
                 found.append(None)
                 continue
-            theirs = like(at, place, len(dims))
-            if len(theirs) != len(at.nest.dims(other)):
-                raise CantFuse(f"{other.name!r} is of another shape than a row")
-            shape, where = [dims[axis] for axis in theirs], tuple(index[axis] for axis in theirs)
-            found.append((other, spread(at.nest, at.nest.dims(other), shape, where)))
+            theirs = like(ctx, number, len(dims))
+            if len(theirs) != len(ctx.nest.dims(other)):
+                raise CantFuse(f"{other.name!r} has another rank than the reduced axes")
+            shape, index = [dims[axis] for axis in theirs], tuple(indices[axis] for axis in theirs)
+            found.append((other, broadcast_index(ctx.nest, ctx.nest.dims(other), shape, index)))
         return found
 
-    return reads
+    return indexing_maps
 
 
-def _from_axis(at: At, rank: int) -> Sequence[int]:
-    return range(at.axis(at.attribute("axis", -1), rank), rank)
+def _from_axis(ctx: EmitContext, rank: int) -> Sequence[int]:
+    return range(ctx.axis(ctx.attribute("axis", -1), rank), rank)
 
 
-def _softmax_axes(at: At, rank: int) -> Sequence[int]:
-    """One axis since opset 13, before that all from the axis on."""
-    axis = at.axis(at.attribute("axis", -1 if at.version >= 13 else 1), rank)
-    return [axis] if at.version >= 13 else range(axis, rank)
+def _softmax_axes(ctx: EmitContext, rank: int) -> Sequence[int]:
+    """One axis since opset 13; earlier, all axes from ``axis`` on."""
+    axis = ctx.axis(ctx.attribute("axis", -1 if ctx.version >= 13 else 1), rank)
+    return [axis] if ctx.version >= 13 else range(axis, rank)
 
 
-def _spatial(at: At, rank: int) -> Sequence[int]:
+def _spatial(ctx: EmitContext, rank: int) -> Sequence[int]:
     return range(2, rank)
 
 
-def _like_trailing(at: At, place: int, rank: int) -> Sequence[int]:
-    other = at.needed(place)
-    own = len(at.nest.dims(other))
+def _like_trailing(ctx: EmitContext, number: int, rank: int) -> Sequence[int]:
+    other = ctx.required_input(number)
+    own = len(ctx.nest.dims(other))
     return range(rank - own, rank)
 
 
-def _like_channels(at: At, place: int, rank: int) -> Sequence[int]:
+def _like_channels(ctx: EmitContext, number: int, rank: int) -> Sequence[int]:
     return [1]
 
 
-@operator("ReduceSum", reads=_reduced, types=_WIDE, data=1, reduces=True)
-def reduce_sum(b: Body, at: At, x: Term, axes: Term | None = None) -> Term:
-    """The sum."""
+@operator("ReduceSum", indexing_maps=_reduce, types=_WIDE, data=1, reduces=True)
+def reduce_sum(b: IRBuilder, ctx: EmitContext, x: Expr, axes: Expr | None = None) -> Expr:
+    """Σ x."""
     return b.reduce("sum", x)
 
 
-@operator("ReduceMean", reads=_reduced, types=FLOATS, data=1, reduces=True)
-def reduce_mean(b: Body, at: At, x: Term, axes: Term | None = None) -> Term:
-    """The mean."""
+@operator("ReduceMean", indexing_maps=_reduce, types=FLOATS, data=1, reduces=True)
+def reduce_mean(b: IRBuilder, ctx: EmitContext, x: Expr, axes: Expr | None = None) -> Expr:
+    """Σ x / n."""
     return b.mean(x)
 
 
-@operator("ReduceMax", reads=_reduced, types=NUMBERS, data=1, reduces=True)
-def reduce_max(b: Body, at: At, x: Term, axes: Term | None = None) -> Term:
-    """The largest."""
+@operator("ReduceMax", indexing_maps=_reduce, types=NUMBERS, data=1, reduces=True)
+def reduce_max(b: IRBuilder, ctx: EmitContext, x: Expr, axes: Expr | None = None) -> Expr:
+    """max x."""
     return b.reduce("max", x)
 
 
-@operator("ReduceMin", reads=_reduced, types=NUMBERS, data=1, reduces=True)
-def reduce_min(b: Body, at: At, x: Term, axes: Term | None = None) -> Term:
-    """The smallest."""
+@operator("ReduceMin", indexing_maps=_reduce, types=NUMBERS, data=1, reduces=True)
+def reduce_min(b: IRBuilder, ctx: EmitContext, x: Expr, axes: Expr | None = None) -> Expr:
+    """min x."""
     return b.reduce("min", x)
 
 
-@operator("ReduceProd", reads=_reduced, types=_WIDE, data=1, reduces=True)
-def reduce_prod(b: Body, at: At, x: Term, axes: Term | None = None) -> Term:
-    """The product."""
+@operator("ReduceProd", indexing_maps=_reduce, types=_WIDE, data=1, reduces=True)
+def reduce_prod(b: IRBuilder, ctx: EmitContext, x: Expr, axes: Expr | None = None) -> Expr:
+    """∏ x."""
     return b.reduce("prod", x)
 
 
-@operator("ReduceSumSquare", reads=_reduced, types=_WIDE, data=1, reduces=True)
-def reduce_sum_square(b: Body, at: At, x: Term, axes: Term | None = None) -> Term:
-    """The sum of squares."""
+@operator("ReduceSumSquare", indexing_maps=_reduce, types=_WIDE, data=1, reduces=True)
+def reduce_sum_square(b: IRBuilder, ctx: EmitContext, x: Expr, axes: Expr | None = None) -> Expr:
+    """Σ x²."""
     return b.reduce("sum", x * x)
 
 
-@operator("ReduceL1", reads=_reduced, types=_WIDE, data=1, reduces=True)
-def reduce_l1(b: Body, at: At, x: Term, axes: Term | None = None) -> Term:
-    """The sum of magnitudes."""
+@operator("ReduceL1", indexing_maps=_reduce, types=_WIDE, data=1, reduces=True)
+def reduce_l1(b: IRBuilder, ctx: EmitContext, x: Expr, axes: Expr | None = None) -> Expr:
+    """Σ |x|."""
     return b.reduce("sum", b.op("abs", x))
 
 
-@operator("ReduceL2", reads=_reduced, types=FLOATS, data=1, reduces=True)
-def reduce_l2(b: Body, at: At, x: Term, axes: Term | None = None) -> Term:
-    """The root of the sum of squares."""
+@operator("ReduceL2", indexing_maps=_reduce, types=FLOATS, data=1, reduces=True)
+def reduce_l2(b: IRBuilder, ctx: EmitContext, x: Expr, axes: Expr | None = None) -> Expr:
+    """√(Σ x²)."""
     return b.op("sqrt", b.reduce("sum", x * x))
 
 
-@operator("Softmax", reads=_along(_softmax_axes, _like_trailing), reduces=True)
-def softmax(b: Body, at: At, x: Term) -> Term:
-    """eˣ over its sum."""
+@operator("Softmax", indexing_maps=_along(_softmax_axes, _like_trailing), reduces=True)
+def softmax(b: IRBuilder, ctx: EmitContext, x: Expr) -> Expr:
+    """eˣ / Σ eˣ, computed from x − max x."""
     powers = b.op("exp", x - b.reduce("max", x))
     return powers / b.reduce("sum", powers)
 
 
-@operator("LogSoftmax", reads=_along(_softmax_axes, _like_trailing), reduces=True)
-def log_softmax(b: Body, at: At, x: Term) -> Term:
-    """The logarithm of softmax."""
+@operator("LogSoftmax", indexing_maps=_along(_softmax_axes, _like_trailing), reduces=True)
+def log_softmax(b: IRBuilder, ctx: EmitContext, x: Expr) -> Expr:
+    """log(softmax(x))."""
     shifted = x - b.reduce("max", x)
     return shifted - b.op("log", b.reduce("sum", b.op("exp", shifted)))
 
 
-def _standardized(b: Body, x: Term, epsilon: float) -> Term:
+def _standardized(b: IRBuilder, x: Expr, epsilon: float) -> Expr:
     centred = x - b.mean(x)
     return centred * (1.0 / b.op("sqrt", b.mean(centred * centred) + epsilon))
 
 
-def _scaled(x: Term, scale: Term | None, bias: Term | None) -> Term:
+def _scaled(x: Expr, scale: Expr | None, bias: Expr | None) -> Expr:
     x = x if scale is None else x * scale
     return x if bias is None else x + bias
 
 
-@operator("LayerNormalization", reads=_along(_from_axis, _like_trailing), reduces=True)
-def layer_normalization(b: Body, at: At, x: Term, scale: Term | None, bias: Term | None = None) -> Term:
+@operator("LayerNormalization", indexing_maps=_along(_from_axis, _like_trailing), reduces=True)
+def layer_normalization(
+    b: IRBuilder, ctx: EmitContext, x: Expr, scale: Expr | None, bias: Expr | None = None
+) -> Expr:
     """(x − mean) / √(variance + ε) · scale + bias, over the trailing axes."""
-    return _scaled(_standardized(b, x, at.attribute("epsilon", 1e-5)), scale, bias)
+    return _scaled(_standardized(b, x, ctx.attribute("epsilon", 1e-5)), scale, bias)
 
 
-@operator("InstanceNormalization", reads=_along(_spatial, _like_channels), reduces=True)
-def instance_normalization(b: Body, at: At, x: Term, scale: Term, bias: Term) -> Term:
-    """The same over the axes of space, by channel."""
-    return _scaled(_standardized(b, x, at.attribute("epsilon", 1e-5)), scale, bias)
+@operator("InstanceNormalization", indexing_maps=_along(_spatial, _like_channels), reduces=True)
+def instance_normalization(b: IRBuilder, ctx: EmitContext, x: Expr, scale: Expr, bias: Expr) -> Expr:
+    """(x − mean) / √(variance + ε) · scale + bias, over the spatial axes."""
+    return _scaled(_standardized(b, x, ctx.attribute("epsilon", 1e-5)), scale, bias)
 
 
-@operator("RMSNormalization", reads=_along(_from_axis, _like_trailing), reduces=True)
-def rms_normalization(b: Body, at: At, x: Term, scale: Term | None) -> Term:
-    """x / √(mean of x² + ε) · scale, over the trailing axes."""
-    root = b.op("sqrt", b.mean(x * x) + at.attribute("epsilon", 1e-5))
+@operator("RMSNormalization", indexing_maps=_along(_from_axis, _like_trailing), reduces=True)
+def rms_normalization(b: IRBuilder, ctx: EmitContext, x: Expr, scale: Expr | None) -> Expr:
+    """x / √(mean(x²) + ε) · scale, over the trailing axes."""
+    root = b.op("sqrt", b.mean(x * x) + ctx.attribute("epsilon", 1e-5))
     return _scaled(x * (1.0 / root), scale, None)

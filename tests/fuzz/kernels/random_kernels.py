@@ -1,4 +1,4 @@
-"""Random kernels of graphopt.fusion.loops.ir: all types, layouts, pieces and reductions."""
+"""Random kernels of graphopt.fusion.loops.ir: all types, layouts, segments and reductions."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from graphopt.fusion.loops.ir import (
     Element,
     Instruction,
     Kernel,
-    Piece,
     Port,
+    Segment,
     Size,
     Store,
     Symbol,
@@ -69,7 +69,7 @@ class Generator:
             self.layouts.append(strides)
             offsets.append(offset)
         self.inputs, self.offsets = inputs, offsets
-        pieces, outputs = [], []
+        segments, outputs = [], []
         count = int(self.random.integers(1, 3))
         shapes = [bool(reduced) and self.chance(0.5) for _ in range(count)]
         wanted = [self.pick(elements) for _ in range(count)]
@@ -81,14 +81,14 @@ class Generator:
                 value = body.value_for(wanted[index], whole=not shapes[index])
                 kept = [axis for axis in range(rank) if not (shapes[index] and axis in reduced)]
                 stores.append(Store(Access(index, self.strides(kept)), value))
-            pieces.append(Piece(tuple(body.steps), tuple(stores), start, stop))
+            segments.append(Segment(tuple(body.steps), tuple(stores), start, stop))
         for index in range(count):
             dims = tuple(axis.size for axis in axes if not (shapes[index] and axis.reduced))
             outputs.append(Port(wanted[index], dims))
         in_place = ()
         alone = all(
             step.access is None or step.access.port != 0 or step.access.strides == self.layouts[0]
-            for piece in pieces for step in piece.body
+            for segment in segments for step in segment.body
         )  # fmt: skip
         if not shapes[0] and outputs[0].element.bytes == inputs[0].element.bytes and alone:
             in_place = ((0, 0),)
@@ -98,7 +98,7 @@ class Generator:
             tuple(outputs),
             tuple(symbols),
             tuple(axes),
-            tuple(pieces),
+            tuple(segments),
             cut,
             in_place,
         )
@@ -164,7 +164,7 @@ class Generator:
 
 
 class Body:
-    """Instructions of a piece while they grow."""
+    """Instructions of a segment while they grow."""
 
     def __init__(self, generator: Generator, reduces: bool) -> None:
         self.of, self.reduces = generator, reduces

@@ -26,18 +26,18 @@ def child() -> Iterator[Child]:
         yield child
 
 
-def test_every_operator_computes_what_it_should(child: Child, tmp_path: Path) -> None:
+def test_every_operator_is_correct(child: Child, tmp_path: Path) -> None:
     found: Findings = child.call(examine_operators, tmp_path, cpu_levels()[-1], 2)
     assert found.faults == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("level", cpu_levels())
-def test_every_operator_of_every_type_at_each_level(child: Child, tmp_path: Path, level: int) -> None:
+def test_every_operator_is_correct_for_all_types_and_levels(child: Child, tmp_path: Path, level: int) -> None:
     assert child.call(examine_operators, tmp_path, level).faults == []
 
 
-def test_every_operator_is_tried() -> None:
+def test_every_operator_is_covered() -> None:
     tried = set()
     for _, graph in operator_graphs():
         tried |= {f"{node.domain}::{node.op_type}".removeprefix("::") for node in graph.grower.nodes}

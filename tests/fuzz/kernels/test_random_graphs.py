@@ -27,7 +27,7 @@ def child() -> Iterator[Child]:
         yield child
 
 
-def test_graphs_compute_the_same_with_kernels(child: Child, tmp_path: Path) -> None:
+def test_random_graphs_agree(child: Child, tmp_path: Path) -> None:
     found: Findings = child.call(examine, range(FAST), tmp_path, cpu_levels()[-1])
     assert found.faults == []
     assert found.judged > 2 * FAST
@@ -36,12 +36,12 @@ def test_graphs_compute_the_same_with_kernels(child: Child, tmp_path: Path) -> N
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(SEEDS // BATCH))
-def test_more_graphs_compute_the_same_with_kernels(child: Child, tmp_path: Path, chunk: int) -> None:
+def test_many_random_graphs_agree(child: Child, tmp_path: Path, chunk: int) -> None:
     level = cpu_levels()[-1 - chunk % len(cpu_levels())]
     seeds = range(FAST + chunk * BATCH, FAST + (chunk + 1) * BATCH)
     assert child.call(examine, seeds, tmp_path, level).faults == []
 
 
-def test_a_seed_gives_the_same_graph() -> None:
+def test_generation_is_deterministic() -> None:
     first, second = (generate(7).model.SerializeToString(deterministic=True) for _ in range(2))
     assert first == second

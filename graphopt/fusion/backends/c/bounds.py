@@ -10,9 +10,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from graphopt.fusion.backends.c.sizes import Sizes
-from graphopt.fusion.loops.collapse import needed
-from graphopt.fusion.loops.ir import ONE, ZERO, Access, Kernel, Piece, Port, Size
+from graphopt.fusion.backends.c.sizes import SizeVariables
+from graphopt.fusion.loops.ir import ONE, ZERO, Access, Kernel, Port, Segment, Size, live_instructions
 
 
 @dataclass(frozen=True)
@@ -24,28 +23,29 @@ class _Range:
     stop: Size
 
 
-def checks(kernel: Kernel, sizes: Sizes) -> Iterator[str]:
+def checks(kernel: Kernel, sizes: SizeVariables) -> Iterator[str]:
     """Lines of ``NAME_main`` that let a run fail where it would leave a loop or a tensor; often none."""
-    for piece in kernel.pieces:
-        yield from _cut(kernel, piece, sizes)
-        steps = [piece.body[index] for index in needed(piece)]
+    for segment in kernel.segments:
+        yield from _cut(kernel, segment, sizes)
+        results = [store.instruction for store in segment.stores]
+        steps = [segment.body[index] for index in live_instructions(segment.body, results)]
         loads = [step.access for step in steps if step.access is not None]
-        stores = [store.access for store in piece.stores]
+        stores = [store.access for store in segment.stores]
         for verb, ports, accesses in (
             ("read outside of input", kernel.inputs, loads),
             ("write outside of output", kernel.outputs, stores),
         ):
             for access in dict.fromkeys(accesses):
                 message = f"{kernel.name} would {verb} {access.port}"
-                yield from _access(kernel, piece, access, ports[access.port], message, sizes)
+                yield from _access(kernel, segment, access, ports[access.port], message, sizes)
 
 
-def _cut(kernel: Kernel, piece: Piece, sizes: Sizes) -> Iterator[str]:
-    """That a piece is a part of its loop."""
-    if kernel.cut is None:
+def _cut(kernel: Kernel, segment: Segment, sizes: SizeVariables) -> Iterator[str]:
+    """That a segment is a part of its loop."""
+    if kernel.split_axis is None:
         return
-    size = kernel.axes[kernel.cut].size
-    start, stop, end = piece.start, piece.stop or size, size
+    size = kernel.axes[kernel.split_axis].size
+    start, stop, end = segment.start, segment.stop or size, size
     if start == ZERO and stop == end:
         return
     numbers = [start.constant, stop.constant, end.constant]
@@ -58,9 +58,9 @@ def _cut(kernel: Kernel, piece: Piece, sizes: Sizes) -> Iterator[str]:
 
 
 def _access(
-    kernel: Kernel, piece: Piece, access: Access, port: Port, message: str, sizes: Sizes
+    kernel: Kernel, segment: Segment, access: Access, port: Port, message: str, sizes: SizeVariables
 ) -> Iterator[str]:
-    ranges = _ranges(kernel, piece, access)
+    ranges = _ranges(kernel, segment, access)
     offset, elements = access.offset, _product(port.dims)
     if _inside(ranges, offset, elements):
         return
@@ -78,13 +78,13 @@ def _fail(message: str) -> Iterator[str]:
     yield "    }"
 
 
-def _ranges(kernel: Kernel, piece: Piece, access: Access) -> list[_Range]:
+def _ranges(kernel: Kernel, segment: Segment, access: Access) -> list[_Range]:
     """The loops around an access. What depends on no reduced loop is read where that one is empty, too."""
     found = []
     for index, (axis, stride) in enumerate(zip(kernel.axes, access.strides, strict=True)):
         start, stop = ZERO, axis.size
-        if index == kernel.cut:
-            start, stop = piece.start, axis.size if piece.stop is None else piece.stop
+        if index == kernel.split_axis:
+            start, stop = segment.start, axis.size if segment.stop is None else segment.stop
         if stride.factor or not axis.reduced:
             found.append(_Range(stride, start, stop))
     return found

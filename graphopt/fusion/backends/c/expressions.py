@@ -7,6 +7,7 @@ from math import frexp, inf, isinf, isnan
 
 from graphopt.fusion.backends.c.headers import Lanes
 from graphopt.fusion.loops.ir import Element, Instruction, single
+from graphopt.fusion.loops.ops import OPS
 
 #: Of each type: what a vector of it is called in C. Of bool it depends on what was compared.
 NAMES = {
@@ -17,26 +18,6 @@ NAMES = {
     Element.I64: "i64",
 }
 _MASKS = {1: "i8", 4: "i32", 8: "i64"}
-_INFIX = {"add": "+", "sub": "-", "mul": "*", "lt": "<", "le": "<=", "eq": "=="}
-_BITWISE = {"and": "&", "or": "|", "xor": "^"}
-_FUNCTIONS = frozenset(
-    [
-        "sqrt",
-        "exp",
-        "log",
-        "tanh",
-        "sigmoid",
-        "erf",
-        "sin",
-        "cos",
-        "floor",
-        "ceil",
-        "round_even",
-        "trunc",
-        "pow",
-        "fmod",
-    ]
-)  # of real numbers
 
 
 @dataclass(frozen=True)
@@ -61,7 +42,7 @@ class Value:
         return _MASKS[self.width] if self.element is Element.BOOL else NAMES[self.element]
 
 
-class Expressions:
+class VectorExpressions:
     """Writes instructions for one number of lanes."""
 
     def __init__(self, lanes: Lanes) -> None:
@@ -78,7 +59,7 @@ class Expressions:
         if step.op == "select":
             return self._select(*args)
         if args[0].element is Element.BOOL:
-            return self._logic(step.op, args)
+            return self._logic(step, args)
         return self._arithmetic(step, args)
 
     def splat(self, element: Element, code: str) -> Value:
@@ -139,39 +120,22 @@ class Expressions:
         return self.constant(element, lowest if op == "max" else highest)
 
     def _arithmetic(self, step: Instruction, args: list[Value]) -> Value:
-        op, first = step.op, args[0]
+        op, first = OPS[step.op], args[0]
         element, end = first.element, self.end
-        code = [arg.code for arg in args]
-        if op in ("min", "max") and element.is_float:
-            return self._bounded(op, *args)
-        if op == "div" and element.is_float and _may_invert(args[1].number):
+        if step.op in ("min", "max") and element.is_float:
+            return self._bounded(step.op, *args)
+        if step.op == "div" and element.is_float and _may_invert(args[1].number):
             assert args[1].number is not None
             inverse = self.splat(element, float_literal(1 / single(args[1].number)))
-            return Value(f"div_by{end}({code[0]}, {code[1]}, {inverse.code})", element, first.width)
-        if op in ("lt", "le", "eq"):
-            text = f"({code[0]} {_INFIX[op]} {code[1]})"
-            mask = f"({_MASKS[first.width]}{end})"
-            return Value(mask + text, Element.BOOL, first.width)
-        if op == "isnan":
-            return Value(f"({code[0]} != {code[0]})", Element.BOOL, first.width)
-        if op == "isinf":
-            return Value(f"(abs_f32{end}({code[0]}) == __builtin_inff())", Element.BOOL, first.width)
-        if op in _INFIX or (op == "div" and element.is_float):
-            text = f"({code[0]} {_INFIX.get(op, '/')} {code[1]})"
-        elif op in _BITWISE:
-            text = f"({code[0]} {_BITWISE[op]} {code[1]})"
-        elif op in ("neg", "not"):
-            text = f"({'-' if op == 'neg' else '~'}{code[0]})"
-        elif op == "round":
+            return Value(f"div_by{end}({first.code}, {args[1].code}, {inverse.code})", element, first.width)
+        if step.op == "round":
             assert step.into is not None
-            text = f"round_{step.into.name.lower()}{end}({code[0]})"
-        elif op in _FUNCTIONS and element.is_float:
-            text = f"{op}{end}({', '.join(code)})"
-        elif op in ("floor", "ceil", "round_even", "trunc"):
-            text = code[0]
-        else:  # min, max, abs, and div, mod, pow, shl, shr of integers
-            text = f"{op}_{NAMES[element]}{end}({', '.join(code)})"
-        return Value(text, element, first.width)
+            return Value(f"round_{step.into.name.lower()}{end}({first.code})", element, first.width)
+        template = op.c if element.is_float or op.ints is None else op.ints
+        assert template is not None
+        names = {"end": end, "type": NAMES[element], "mask": _MASKS[first.width]}
+        code = template.format(*(arg.code for arg in args), **names)
+        return Value(code, Element.BOOL if op.predicate else element, first.width)
 
     def _bounded(self, op: str, a: Value, b: Value) -> Value:
         """The smaller or the larger number, of two zeros the second.
@@ -183,16 +147,10 @@ class Expressions:
         name = f"{op}_f32" if a.number is None else {"min": "less", "max": "more"}[op]
         return Value(f"{name}{self.end}({a.code}, {b.code})", Element.F32, 4)
 
-    def _logic(self, op: str, args: list[Value]) -> Value:
-        width = args[0].width
-        code = [self.mask(arg, width) for arg in args]
-        text = {
-            "and": "({0} & {1})", "min": "({0} & {1})", "mul": "({0} & {1})",
-            "or": "({0} | {1})", "max": "({0} | {1})", "add": "({0} | {1})",
-            "xor": "({0} ^ {1})", "eq": "(~({0} ^ {1}))",
-            "lt": "(~{0} & {1})", "le": "(~{0} | {1})", "not": "(~{0})",
-        }[op].format(*code)  # fmt: skip
-        return Value(text, Element.BOOL, width)
+    def _logic(self, step: Instruction, args: list[Value]) -> Value:
+        width, template = args[0].width, OPS[step.op].bools
+        assert template is not None
+        return Value(template.format(*(self.mask(arg, width) for arg in args)), Element.BOOL, width)
 
     def _select(self, condition: Value, yes: Value, no: Value) -> Value:
         if yes.element is Element.BOOL:

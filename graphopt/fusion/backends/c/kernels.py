@@ -6,42 +6,42 @@ from collections.abc import Iterator
 
 from graphopt.fusion.backends.c.bounds import checks
 from graphopt.fusion.backends.c.schedule import TILE, Schedule, schedule
-from graphopt.fusion.backends.c.segments import Body
-from graphopt.fusion.backends.c.sizes import Sizes, product
+from graphopt.fusion.backends.c.segments import SegmentPrinter
+from graphopt.fusion.backends.c.sizes import SizeVariables, product
 from graphopt.fusion.loops.ir import Kernel, Size
 
 
 def kernel_text(kernel: Kernel) -> str:
     """All functions of ``kernel``; the last is ``NAME_main``, what a run calls."""
-    sizes = Sizes()
-    plans = [schedule(kernel, piece) for piece in kernel.pieces]
+    sizes = SizeVariables()
+    plans = [schedule(kernel, segment) for segment in kernel.segments]
     for _ in range(2):  # The first time, every size that is used gets its number.
-        bodies = [Body(kernel, plan, sizes, number) for number, plan in enumerate(plans)]
-        texts = [body.text() for body in bodies]
-        run = "\n".join(_run(kernel, bodies, sizes))
-    if _shared(bodies):
-        texts.append(_all(kernel, len(bodies)))
+        printers = [SegmentPrinter(kernel, plan, sizes, number) for number, plan in enumerate(plans)]
+        texts = [printer.text() for printer in printers]
+        run = "\n".join(_run(kernel, printers, sizes))
+    if _shared(printers):
+        texts.append(_all(kernel, len(printers)))
     return "\n".join([_state(kernel, sizes), *texts, run]) + "\n"
 
 
-def _all(kernel: Kernel, pieces: int) -> str:
-    calls = "".join(f"    {kernel.name}_{number}(data, chunk);\n" for number in range(pieces))
+def _all(kernel: Kernel, segments: int) -> str:
+    calls = "".join(f"    {kernel.name}_{number}(data, chunk);\n" for number in range(segments))
     return f"static void {kernel.name}_all(void *data, size_t chunk) {{\n{calls}}}\n"
 
 
-def _state(kernel: Kernel, sizes: Sizes) -> str:
-    pieces = len(kernel.pieces)
+def _state(kernel: Kernel, sizes: SizeVariables) -> str:
+    segments = len(kernel.segments)
     return f"""\
 typedef struct {{
     const void *in[{max(len(kernel.inputs), 1)}];
     void *out[{max(len(kernel.outputs), 1)}];
-    int64_t n[{max(len(sizes), 1)}], items[{pieces}], step[{pieces}], width[{pieces}];
+    int64_t n[{max(len(sizes), 1)}], items[{segments}], step[{segments}], width[{segments}];
     int far[{max(len(kernel.outputs), 1)}], failed;
 }} {kernel.name}_run;
 """
 
 
-def _run(kernel: Kernel, bodies: list[Body], sizes: Sizes) -> Iterator[str]:
+def _run(kernel: Kernel, printers: list[SegmentPrinter], sizes: SizeVariables) -> Iterator[str]:
     yield f"static int {kernel.name}_main(go_call *call) {{"
     yield f"    {kernel.name}_run run = {{0}};"
     for index, port in enumerate(kernel.inputs):
@@ -61,41 +61,41 @@ def _run(kernel: Kernel, bodies: list[Body], sizes: Sizes) -> Iterator[str]:
     yield from checks(kernel, sizes)
     for index, port in enumerate(kernel.outputs):
         yield from _output(kernel, index, [sizes.c(dim) for dim in port.dims])
-    shared = _shared(bodies)
+    shared = _shared(printers)
     if shared:
         yield f"    const int64_t shared = {shared};"
         yield "    if (shared >= GO_ENOUGH) {"
-        yield from _together(kernel, bodies)
+        yield from _together(kernel, printers)
         yield "        return 0;"
         yield "    }"
-    for number, body in enumerate(bodies):
-        yield from _piece(kernel, body, number)
+    for number, printer in enumerate(printers):
+        yield from _piece(kernel, printer, number)
     yield "    return 0;"
     yield "}"
 
 
-def _shared(bodies: list[Body]) -> str:
-    """How many work items all pieces have, if they have the same; empty for one piece."""
-    extents = [[body.extent(loop) for loop in body.schedule.outer] for body in bodies]
-    alike = len(bodies) > 1 and all(each == extents[0] for each in extents)
+def _shared(printers: list[SegmentPrinter]) -> str:
+    """How many work items all segments have, if they have the same; empty for one segment."""
+    extents = [[printer.extent(loop) for loop in printer.schedule.outer] for printer in printers]
+    alike = len(printers) > 1 and all(each == extents[0] for each in extents)
     return " * ".join(extents[0]) if alike else ""
 
 
-def _together(kernel: Kernel, bodies: list[Body]) -> Iterator[str]:
-    """Runs all pieces of a work item, then the next item: what they share is read from memory once."""
+def _together(kernel: Kernel, printers: list[SegmentPrinter]) -> Iterator[str]:
+    """Runs all segments of a work item, then the next item: what they share is read from memory once."""
     weights = []
-    for number, body in enumerate(bodies):
-        if body.schedule.blocks:
-            extent = body.extent(body.schedule.vector)
+    for number, printer in enumerate(printers):
+        if printer.schedule.blocks:
+            extent = printer.extent(printer.schedule.vector)
             yield f"        run.width[{number}] = {extent} ? {extent} : 1;"
-        weights.append(_weight(body.schedule, body))
+        weights.append(_weight(printer.schedule, printer))
     yield f"        const int64_t weight = {' + '.join(weights)};"
     yield "        const int64_t step = go_step(shared, weight);"
-    for number in range(len(bodies)):
+    for number in range(len(printers)):
         yield f"        run.items[{number}] = shared;"
         yield f"        run.step[{number}] = step;"
     yield f"        go_parallel(call, {kernel.name}_all, &run, (size_t)((shared + step - 1) / step));"
-    if any(body.schedule.staging.kept for body in bodies):
+    if any(printer.schedule.stage_plan.spilled for printer in printers):
         yield from _memory(kernel, "        ")
 
 
@@ -151,27 +151,27 @@ def _output(kernel: Kernel, index: int, dims: list[str]) -> Iterator[str]:
     yield f"    run.far[{index}] = {''.join(apart)}go_far(run.out[{index}], {len(dims)}, {shape}, {width});"
 
 
-def _piece(kernel: Kernel, body: Body, number: int) -> Iterator[str]:
-    plan = body.schedule
+def _piece(kernel: Kernel, printer: SegmentPrinter, number: int) -> Iterator[str]:
+    plan = printer.schedule
     yield "    {"
-    yield from _items(plan, body, number)
-    yield f"        const int64_t step = go_step(run.items[{number}], {_weight(plan, body)});"
+    yield from _items(plan, printer, number)
+    yield f"        const int64_t step = go_step(run.items[{number}], {_weight(plan, printer)});"
     yield f"        run.step[{number}] = step;"
     yield f"        const int64_t chunks = (run.items[{number}] + step - 1) / step;"
     yield f"        if (chunks > 0) go_parallel(call, {kernel.name}_{number}, &run, (size_t)chunks);"
-    if plan.staging.kept:
+    if plan.stage_plan.spilled:
         yield from _memory(kernel, "        ")
     yield "    }"
 
 
-def _items(plan: Schedule, body: Body, number: int) -> Iterator[str]:
+def _items(plan: Schedule, printer: SegmentPrinter, number: int) -> Iterator[str]:
     """How many work items there are, and how wide a block of the vector loop is."""
-    parts = [body.extent(loop) for loop in plan.outer]
+    parts = [printer.extent(loop) for loop in plan.outer]
     if plan.blocks:
-        step = f"{plan.unroll} * {body.lanes}"
-        yield f"        const int64_t extent = {body.extent(plan.vector)};"
+        step = f"{plan.unroll} * {printer.lanes}"
+        yield f"        const int64_t extent = {printer.extent(plan.vector)};"
         if plan.columns or plan.tiled:
-            yield f"        run.width[{number}] = {step if plan.columns else f'{TILE} * {body.lanes}'};"
+            yield f"        run.width[{number}] = {step if plan.columns else f'{TILE} * {printer.lanes}'};"
         else:
             width = f"(GO_CHUNK / {max(plan.weight, 1)} / ({step}) + 1) * ({step})"
             yield f"        run.width[{number}] = extent * {plan.weight} < 2 * GO_CHUNK ? extent : {width};"
@@ -180,9 +180,9 @@ def _items(plan: Schedule, body: Body, number: int) -> Iterator[str]:
     yield f"        run.items[{number}] = {' * '.join(parts) or '1'};"
 
 
-def _weight(plan: Schedule, body: Body) -> str:
+def _weight(plan: Schedule, printer: SegmentPrinter) -> str:
     """What a work item costs, in bytes of traffic."""
     parts = [str(plan.weight)]
-    parts += [body.extent(loop) for loop in plan.inner if loop != plan.vector]
-    parts.append(f"run.width[{body.number}]" if plan.blocks else body.extent(plan.vector))
+    parts += [printer.extent(loop) for loop in plan.inner if loop != plan.vector]
+    parts.append(f"run.width[{printer.number}]" if plan.blocks else printer.extent(plan.vector))
     return " * ".join(parts)

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from graphopt.fusion.backends.c.expressions import Expressions, Value
+from graphopt.fusion.backends.c.expressions import Value, VectorExpressions
 from graphopt.fusion.backends.c.schedule import Schedule, lanes
-from graphopt.fusion.backends.c.sizes import Sizes
-from graphopt.fusion.loops.collapse import Place
-from graphopt.fusion.loops.ir import COSTLY, ONE, Element, Kernel
-from graphopt.fusion.loops.stages import Pass, may_invert
+from graphopt.fusion.backends.c.sizes import SizeVariables
+from graphopt.fusion.loops.collapse import StridedAccess
+from graphopt.fusion.loops.ir import ONE, Element, Kernel
+from graphopt.fusion.loops.ops import COSTLY, OPS
+from graphopt.fusion.loops.stages import Stage, has_shared_inverse
 
 #: What elements are in memory.
 C_TYPES = {
@@ -20,32 +21,34 @@ C_TYPES = {
 }  # fmt: skip
 
 
-class Points:
+class PointPrinter:
     """Prints statements for points of a nest, in a function with the vector loop's counter ``x``."""
 
-    def __init__(self, kernel: Kernel, schedule: Schedule, sizes: Sizes, number: int) -> None:
+    def __init__(self, kernel: Kernel, schedule: Schedule, sizes: SizeVariables, number: int) -> None:
         self.kernel, self.schedule, self.sizes, self.number = kernel, schedule, sizes, number
         self.nest = schedule.nest
-        self.write = Expressions(lanes(kernel))
+        self.write = VectorExpressions(lanes(kernel))
         self.end = self.write.end
         self.lanes = f"LANES{self.end}"
         self.lines: list[str] = []
         self.depth = 1
         #: By instruction and unit; unit -1: the same in all lanes.
         self.values: dict[tuple[int, int], Value] = {}
-        self.places: list[tuple[Place, bool]] = [(place, False) for place in self.nest.loads.values()]
+        self.accesses: list[tuple[StridedAccess, bool]] = [
+            (place, False) for place in self.nest.loads.values()
+        ]
         self.load_numbers = {index: number for number, index in enumerate(self.nest.loads)}
-        self.store_numbers = [len(self.places) + index for index in range(len(self.nest.stores))]
-        self.places += [(store.place, True) for store in self.nest.stores]
-        self.kept = {index: number for number, index in enumerate(schedule.staging.kept)}
+        self.store_numbers = [len(self.accesses) + index for index in range(len(self.nest.stores))]
+        self.accesses += [(store.access, True) for store in self.nest.stores]
+        self.kept = {index: number for number, index in enumerate(schedule.stage_plan.spilled)}
         self.pointers: dict[int, str] = {}
         # Stores that may go past caches. Where much is computed between them, that was measured to be slower.
         self.streamed = {
             index
-            for step in schedule.staging.passes
-            if not any(self.nest.body[each].op in COSTLY for each in step.body)
+            for step in schedule.stage_plan.stages
+            if not any(OPS[self.nest.body[each].op].cost >= COSTLY for each in step.body)
             for index in step.stores
-            if self.nest.stores[index].place.strides[schedule.vector] == ONE
+            if self.nest.stores[index].access.strides[schedule.vector] == ONE
         }
         self.period = ""  # elements after which all operands that repeat do so, if any
 
@@ -57,19 +60,19 @@ class Points:
         stop = self.sizes.c(found.stop)
         return f"({stop} - {self.sizes.c(found.start)})" if found.start.factor else stop
 
-    def _point(self, step: Pass, sums: dict[int, list[str]], units: int, part: str | None) -> None:
+    def _point(self, step: Stage, sums: dict[int, list[str]], units: int, part: str | None) -> None:
         """``units`` vectors of a pass."""
         values = dict(self.values)
         for unit in range(units):
             inside = part if unit + 1 == units else None
-            for index in step.takes:
+            for index in step.reloads:
                 like = self._like(index)
                 load = f"load_{like.vector}{self.end}({self._kept_at(index, unit)})"
                 self._define(index, unit, Value(load, like.element, like.width))
             for index in step.body:
                 if self.schedule.vector in self.nest.axes[index]:
                     self._instruction(index, unit, inside)
-            for index in step.keeps:
+            for index in step.spills:
                 self._keep(index, unit)
             for index in step.reductions:
                 self._accumulate(index, sums[index], unit, inside)
@@ -97,7 +100,7 @@ class Points:
             value = self.write.splat(step.element, self.sizes.c(step.size))
         else:
             args = [self._value(arg, unit) for arg in step.args]
-            if may_invert(self.nest, index):
+            if has_shared_inverse(self.nest, index):
                 value = replace(args[0], code=f"({args[0].code} * (1 / {args[1].code}))", number=None)
             else:
                 value = self.write.value(step, args)
@@ -118,7 +121,7 @@ class Points:
 
     def _load(self, index: int, unit: int, part: str | None) -> Value:
         number = self.load_numbers[index]
-        place = self.places[number][0]
+        place = self.accesses[number][0]
         memory = self.kernel.inputs[place.port].element
         name = memory.name.lower() + self.end
         pointer = self.pointers[number]
@@ -145,11 +148,11 @@ class Points:
     def _store(self, index: int, unit: int, part: str | None) -> None:
         store = self.nest.stores[index]
         value = self._value(store.instruction, unit)
-        memory = self.kernel.outputs[store.place.port].element
+        memory = self.kernel.outputs[store.access.port].element
         name = memory.name.lower() + self.end
         code = self.write.mask(value, 1) if value.element is Element.BOOL else value.code
         pointer = self.pointers[self.store_numbers[index]]
-        stride = store.place.strides[self.schedule.vector]
+        stride = store.access.strides[self.schedule.vector]
         rest = f", {part}" if part else ""
         kind = "_part" if part else ""
         if stride.constant == 1 and not part and index in self.streamed:
@@ -165,12 +168,12 @@ class Points:
 
     def _store_once(self, index: int, units: int, part: str | None) -> None:
         store = self.nest.stores[index]
-        if self.schedule.columns and store.place.strides[self.schedule.vector].factor:
+        if self.schedule.columns and store.access.strides[self.schedule.vector].factor:
             for unit in range(units):
                 self._store(index, unit, part if unit + 1 == units else None)
             return
         value = self._value(store.instruction, 0)
-        name = self.kernel.outputs[store.place.port].element.name.lower() + self.end
+        name = self.kernel.outputs[store.access.port].element.name.lower() + self.end
         code = self.write.mask(value, 1) if value.element is Element.BOOL else value.code
         self._line(f"store_part_{name}({self.pointers[self.store_numbers[index]]}, {code}, 1);")
 

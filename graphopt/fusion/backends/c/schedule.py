@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from math import prod
 
 from graphopt.fusion.backends.c.headers import Lanes
-from graphopt.fusion.loops.collapse import Nest, nest, swapped, with_periods
-from graphopt.fusion.loops.ir import COSTLY, ONE, Element, Kernel, Piece
-from graphopt.fusion.loops.stages import Staging, stage
+from graphopt.fusion.loops.collapse import CollapsedNest, collapse, moved_last, with_periods
+from graphopt.fusion.loops.ir import ONE, Element, Kernel, Segment
+from graphopt.fusion.loops.ops import OPS
+from graphopt.fusion.loops.stages import StagePlan, plan_stages
 
 #: Up to here a last loop is too short for vectors, and a row of reduced elements.
 _SHORT, _SHORT_ROW = 4, 16
@@ -29,18 +30,18 @@ class Schedule:
         inner: loops of a pass, outermost first.
         vector: the loop whose points are computed side by side. It is the last of ``inner``, or, where what
             is reduced lies before it, around them.
-        staging: the passes.
+        stage_plan: the passes.
         unroll: how many vectors are computed in one iteration.
         tiled: whether all points of the outer loops are computed for one block before the next, and blocks
             are short: neighbours in memory then are neighbours in time although they are in other rows.
         weight: what a point of all loops costs, about as many bytes of memory traffic.
     """
 
-    nest: Nest
+    nest: CollapsedNest
     outer: tuple[int, ...]
     inner: tuple[int, ...]
     vector: int
-    staging: Staging
+    stage_plan: StagePlan
     unroll: int
     tiled: bool
     weight: int
@@ -56,32 +57,32 @@ class Schedule:
         return not self.nest.loops[self.vector].reduced
 
 
-def schedule(kernel: Kernel, piece: Piece) -> Schedule:
-    """How ``piece`` runs."""
-    found = _ordered(with_periods(nest(kernel, piece)))
+def schedule(kernel: Kernel, segment: Segment) -> Schedule:
+    """How ``segment`` runs."""
+    found = _ordered(with_periods(collapse(kernel, segment)))
     last = len(found.loops) - 1
     inner = found.reduced or (last,)
     vector = last
     outer = tuple(index for index in range(last + 1) if index not in inner and index != vector)
     late = frozenset(output for _, output in kernel.in_place)
-    staging = stage(found, frozenset(inner), late, vector)
-    reductions = sum(len(step.reductions) for step in staging.passes)
+    stage_plan = plan_stages(found, frozenset(inner), late, vector)
+    reductions = sum(len(step.reductions) for step in stage_plan.stages)
     unroll = 1 if not reductions else 4 if reductions == 1 else 2
     tiled = not found.reduced and _crosses(found, outer)
-    return Schedule(found, outer, inner, vector, staging, unroll, tiled, _weight(kernel, found))
+    return Schedule(found, outer, inner, vector, stage_plan, unroll, tiled, _weight(kernel, found))
 
 
-def _crosses(nest: Nest, outer: tuple[int, ...]) -> bool:
+def _crosses(nest: CollapsedNest, outer: tuple[int, ...]) -> bool:
     """Whether elements that lie side by side in memory are not those of a vector, but of an outer loop."""
     return any(
         place.strides[-1].factor
         and place.strides[-1] != ONE
         and any(place.strides[loop] == ONE for loop in outer)
-        for place in nest.places
+        for place in nest.accesses
     )
 
 
-def _ordered(nest: Nest) -> Nest:
+def _ordered(nest: CollapsedNest) -> CollapsedNest:
     """Moves a loop to the end where the last one is too short for vectors."""
     free = [index for index, loop in enumerate(nest.loops) if not loop.reduced]
     if nest.reduced:
@@ -95,18 +96,18 @@ def _ordered(nest: Nest) -> Nest:
         return nest
     best = candidates[-1]
     size = nest.loops[best].constant
-    return swapped(nest, best) if size is None or size > _SHORT else nest
+    return moved_last(nest, best) if size is None or size > _SHORT else nest
 
 
 def lanes(kernel: Kernel) -> Lanes:
     """How many elements ``kernel`` computes side by side."""
-    types = {step.element.computed for piece in kernel.pieces for step in piece.body}
+    types = {step.element.computed for segment in kernel.segments for step in segment.body}
     if Element.I64 in types:
         return Lanes.LONGS
     return Lanes.WORDS if types & {Element.F32, Element.I32} else Lanes.BYTES
 
 
-def _weight(kernel: Kernel, nest: Nest) -> int:
+def _weight(kernel: Kernel, nest: CollapsedNest) -> int:
     """Bytes moved at each point of all loops, and the work, as bytes that could be moved meanwhile."""
     last = len(nest.loops) - 1
     moved = sum(
@@ -115,8 +116,8 @@ def _weight(kernel: Kernel, nest: Nest) -> int:
         if place.strides[last].factor and not place.period
     )
     moved += sum(
-        kernel.outputs[store.place.port].element.bytes
+        kernel.outputs[store.access.port].element.bytes
         for store in nest.stores
-        if store.place.strides[last].factor
+        if store.access.strides[last].factor
     )
-    return moved + sum(8 if step.op in COSTLY else 1 for step in nest.body)
+    return moved + sum(OPS[step.op].cost for step in nest.body)

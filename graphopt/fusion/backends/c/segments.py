@@ -1,4 +1,4 @@
-"""The function that computes a share of a piece's work items."""
+"""The function that computes a share of a segment's work items."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from graphopt.fusion.backends.c.points import C_TYPES, Points, scaled
+from graphopt.fusion.backends.c.points import C_TYPES, PointPrinter, scaled
 from graphopt.fusion.backends.c.schedule import TILE
-from graphopt.fusion.loops.collapse import Place
+from graphopt.fusion.loops.collapse import StridedAccess
 from graphopt.fusion.loops.ir import Element
-from graphopt.fusion.loops.stages import Pass
+from graphopt.fusion.loops.stages import Stage
 
 #: How many summands of a lane are added up before their sum is added to those of other blocks.
 BLOCK = 32
@@ -18,8 +18,8 @@ BLOCK = 32
 _FEWEST_LANES = 4
 
 
-class Body(Points):
-    """Prints the function of one piece: ``static void NAME(void *run, size_t chunk)``."""
+class SegmentPrinter(PointPrinter):
+    """Prints the function of one segment: ``static void NAME(void *run, size_t chunk)``."""
 
     def text(self) -> str:
         """The function."""
@@ -46,7 +46,7 @@ class Body(Points):
         for index, number in enumerate(self.store_numbers):
             if index not in self.streamed:
                 continue
-            place = self.places[number][0]
+            place = self.accesses[number][0]
             width = self.kernel.outputs[place.port].element.bytes
             apart = list(place.offsets)
             apart += [stride for loop, stride in enumerate(place.strides) if loop != plan.vector]
@@ -92,7 +92,7 @@ class Body(Points):
         return self.lines
 
     def _start_item(self) -> None:
-        for number, (place, written) in enumerate(self.places):
+        for number, (place, written) in enumerate(self.accesses):
             port = (self.kernel.outputs if written else self.kernel.inputs)[place.port]
             terms = [f"{'out' if written else 'in'}{place.port}", *map(self.sizes.c, place.offsets)]
             terms += [
@@ -106,7 +106,7 @@ class Body(Points):
             if place.period:
                 self._repeat(number, place)
 
-    def _repeat(self, number: int, place: Place) -> None:
+    def _repeat(self, number: int, place: StridedAccess) -> None:
         """Copies an operand that repeats, until its end is the end of a vector, too."""
         period, type_ = place.period or 1, C_TYPES[self.kernel.inputs[place.port].element]
         power = period & -period
@@ -137,7 +137,7 @@ class Body(Points):
     # Buffers
 
     def _buffers(self) -> None:
-        kept = self.schedule.staging.kept
+        kept = self.schedule.stage_plan.spilled
         if not kept:
             return
         plan = self.schedule
@@ -161,24 +161,24 @@ class Body(Points):
             at = f"kept{self.kept[index]} + (row * {width} + 63) / 64 * 64"
 
     def _free(self) -> None:
-        if self.schedule.staging.kept:
+        if self.schedule.stage_plan.spilled:
             self._line("free(own);")
 
     # Passes
 
     def _passes(self, units: int, part: str | None) -> None:
         """All passes; in columns for ``units`` vectors at ``x``, the last with ``part`` lanes."""
-        staging = self.schedule.staging
-        for number, step in enumerate(staging.passes):
+        stage_plan = self.schedule.stage_plan
+        for number, step in enumerate(stage_plan.stages):
             self._compute(step.before, units, part)
-            last = number + 1 == len(staging.passes)
+            last = number + 1 == len(stage_plan.stages)
             if step.body or step.reductions or step.stores:
-                self._pass(step, units, part, last and not staging.after and not staging.stores)
-        self._compute(staging.after, units, part)
-        for index in staging.stores:
+                self._pass(step, units, part, last and not stage_plan.after and not stage_plan.stores)
+        self._compute(stage_plan.after, units, part)
+        for index in stage_plan.stores:
             self._store_once(index, units, part)
 
-    def _pass(self, step: Pass, units: int, part: str | None, last: bool) -> None:
+    def _pass(self, step: Stage, units: int, part: str | None, last: bool) -> None:
         plan = self.schedule
         wide = units if plan.columns else plan.unroll
         sums: dict[int, list[str]] = {}
@@ -212,7 +212,7 @@ class Body(Points):
 
     def _vector_loop(
         self,
-        step: Pass,
+        step: Stage,
         sums: dict[int, list[str]],
         blocks: dict[int, list[str]],
         start: str,
@@ -265,7 +265,7 @@ class Body(Points):
                 self._line(f"{name} = {nothing.code};")
 
     @contextmanager
-    def _loops(self, step: Pass, loops: list[int]) -> Iterator[None]:
+    def _loops(self, step: Stage, loops: list[int]) -> Iterator[None]:
         """The inner loops but for that over vectors, with what is computed in each of them."""
         plan = self.schedule
         done: set[int] = set()
@@ -291,12 +291,12 @@ class Body(Points):
             self.depth -= 1
             self._line("}")
 
-    def _move(self, step: Pass, loop: int) -> None:
+    def _move(self, step: Stage, loop: int) -> None:
         """Pointers for one more loop."""
         wanted = [self.load_numbers[index] for index in step.body if index in self.load_numbers]
         wanted += [self.store_numbers[index] for index in step.stores]
         for number in wanted:
-            place, written = self.places[number]
+            place, written = self.accesses[number]
             if place.strides[loop].factor:
                 port = (self.kernel.outputs if written else self.kernel.inputs)[place.port]
                 const = "" if written else "const "

@@ -1,11 +1,11 @@
-"""Sizes in C: numbers where they are known, else variables that are computed once a run."""
+"""SizeVariables in C: numbers where they are known, else variables that are computed once a run."""
 
 from __future__ import annotations
 
 from graphopt.fusion.loops.ir import Size
 
 
-class Sizes:
+class SizeVariables:
     """The sizes that a kernel uses."""
 
     def __init__(self) -> None:

@@ -18,8 +18,8 @@ from graphopt.fusion.loops.ir import (
     Element,
     Instruction,
     Kernel,
-    Piece,
     Port,
+    Segment,
     Size,
     Store,
     Symbol,
@@ -47,13 +47,13 @@ def copy(
         dense.insert(0, stride)
         stride = Size(stride.factor * size.factor, (*stride.symbols, *size.symbols))
     stores = (Store(Access(0, tuple(dense)), 0),)
-    pieces: tuple[Piece, ...] = (Piece(body, stores),)
+    segments: tuple[Segment, ...] = (Segment(body, stores),)
     if cut is not None:
-        pieces = (Piece(body, stores, ZERO, cut), Piece(body, stores, cut))
+        segments = (Segment(body, stores, ZERO, cut), Segment(body, stores, cut))
     symbols = tuple(Symbol(0, axis) for axis, dim in enumerate(dims) if dim.symbols)
     axes = tuple(Axis(size) for size in sizes)
     at = None if cut is None else 0
-    return Kernel(name, (Port(F32, dims),), (Port(F32, sizes),), symbols, axes, pieces, at)
+    return Kernel(name, (Port(F32, dims),), (Port(F32, sizes),), symbols, axes, segments, at)
 
 
 SLICED = copy("sliced", (ONE,), Size(6))
@@ -67,7 +67,7 @@ CUT = copy("cut", (ONE,), sizes=(N,), cut=Size(4))
 EMPTY = Kernel(
     "empty", (Port(F32, (Size(3), N)), Port(F32, (N,))), (Port(F32, (Size(3),)),), (Symbol(0, 1),),
     (Axis(Size(3)), Axis(N, True)),
-    (Piece(
+    (Segment(
         (Instruction("load", F32, access=Access(0, (N, ONE))), Instruction("load", F32, access=Access(1, (ZERO, ZERO))),
          Instruction("reduce_sum", F32, (0,)), Instruction("add", F32, (1, 2))),
         (Store(Access(0, (ONE, ZERO)), 3),),
@@ -88,9 +88,7 @@ def unit(tmp_path_factory: pytest.TempPathFactory) -> Unit:
     [(SLICED, 9, 10), (REVERSED, 3, 4), (STEPS, 6, 7), (CUT, 3, 4), (LOWER, 5, 3), (EMPTY, 0, 1)],
     ids=lambda value: value.name if isinstance(value, Kernel) else str(value),
 )
-def test_a_run_that_would_leave_its_tensors_fails(
-    unit: Unit, kernel: Kernel, short: int, enough: int
-) -> None:
+def test_out_of_bounds_accesses_fail(unit: Unit, kernel: Kernel, short: int, enough: int) -> None:
     for length, fits in ((enough, True), (short, False)):
         feeds = [
             np.ones([length if dim.symbols else dim.factor for dim in port.dims], np.float32)
@@ -106,7 +104,7 @@ def test_a_run_that_would_leave_its_tensors_fails(
 
 
 @pytest.mark.parametrize("kernel", [BEFORE, HUGE], ids=lambda kernel: kernel.name)
-def test_a_run_that_never_fits_fails(unit: Unit, kernel: Kernel) -> None:
+def test_statically_out_of_bounds_kernels_fail(unit: Unit, kernel: Kernel) -> None:
     for length in (0, 1, 5, 1000):
         with pytest.raises(RuntimeError, match=f"{kernel.name} would read outside of input 0"):
             unit.run(WRONG.index(kernel), [np.ones(length, np.float32)])
@@ -122,17 +120,17 @@ def test_a_run_that_never_fits_fails(unit: Unit, kernel: Kernel) -> None:
     ],
     ids=lambda kernel: kernel.name,
 )
-def test_what_follows_from_the_sizes_is_not_checked(kernel: Kernel) -> None:
+def test_provable_bounds_are_not_checked(kernel: Kernel) -> None:
     assert "go_inside" not in kernel_text(kernel)
 
 
-def test_a_name_is_no_code() -> None:
+def test_kernel_names_are_validated() -> None:
     for name in ('x"); system("true', "a-b", "", "1a", "a" * 300, "a\n", "é"):
         with pytest.raises(ValueError, match="identifier"):
             source([replace(SWISH, name=name)])
 
 
-def test_buffers_of_sizes_that_wrap_around_are_not_made(tmp_path: Path) -> None:
+def test_overflowing_buffer_sizes_fail(tmp_path: Path) -> None:
     if compiler() is None:
         pytest.skip("no C compiler")
     # 2^61 rows, each the same 8 numbers, whose exponentials are kept: 2^64 of them
@@ -145,7 +143,7 @@ def test_buffers_of_sizes_that_wrap_around_are_not_made(tmp_path: Path) -> None:
     )
     kernel = Kernel(
         "wide", (Port(F32, (Size(8),)),), (Port(F32, ()),), (), (Axis(Size(2**61), True), Axis(Size(8), True)),
-        (Piece(body, (Store(Access(0, (ZERO, ZERO)), 4),)),),
+        (Segment(body, (Store(Access(0, (ZERO, ZERO)), 4),)),),
     )  # fmt: skip
     with pytest.raises(RuntimeError, match="out of memory"):
         Unit([kernel], tmp_path, flags=("-Wno-overflow",)).run(0, [np.ones(8, np.float32)])

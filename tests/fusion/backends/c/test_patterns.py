@@ -16,8 +16,8 @@ from graphopt.fusion.loops.ir import (
     Element,
     Instruction,
     Kernel,
-    Piece,
     Port,
+    Segment,
     Size,
     Store,
     Symbol,
@@ -47,7 +47,7 @@ def kernel(name: str, inputs: int, body: list[Instruction], reduced: bool = Fals
         (port,),
         (Symbol(0, 0), Symbol(0, 1)),
         (Axis(N), Axis(M, reduced)),
-        (Piece(tuple(body), (Store(ROWS, len(body) - 1),)),),
+        (Segment(tuple(body), (Store(ROWS, len(body) - 1),)),),
         in_place=((0, 0),),
     )
 
@@ -74,7 +74,7 @@ KEPT_BOOL = kernel(
 COLUMNS = Kernel(
     "columns", (Port(F32, (N, Size(8), M)),), (Port(F32, (N, Size(8), M)), Port(F32, (N, M))),
     (Symbol(0, 0), Symbol(0, 2)), (Axis(N), Axis(Size(8), True), Axis(M)),
-    (Piece(
+    (Segment(
         (Instruction("load", F32, access=Access(0, (Size(8, (1,)), M, ONE))), step("exp", 0), step("mul", 1, 1),
          step("reduce_sum", 2), step("sqrt", 3), step("div", 1, 4)),
         (Store(Access(0, (Size(8, (1,)), M, ONE)), 5), Store(Access(1, (M, Size(0), ONE)), 4)),
@@ -84,7 +84,7 @@ COLUMNS = Kernel(
 PIXELS = Kernel(
     "pixels", (Port(Element.U8, (N, M, Size(3))), Port(F32, (Size(3),))), (Port(F32, (N, M, Size(3))),),
     (Symbol(0, 0), Symbol(0, 1)), (Axis(N), Axis(M), Axis(Size(3))),
-    (Piece(
+    (Segment(
         (Instruction("load", Element.U8, access=Access(0, (Size(3, (1,)), Size(3), ONE))),
          Instruction("load", F32, access=Access(1, (Size(0), Size(0), ONE))),
          step("cast", 0), step("mul", 2, 1)),
@@ -102,7 +102,7 @@ def unit(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("index", range(len(KERNELS)))
-def test_a_kernel_computes_what_its_loops_say(unit: Unit, index: int, shape: tuple[int, int]) -> None:
+def test_generated_code_agrees_with_the_interpreter(unit: Unit, index: int, shape: tuple[int, int]) -> None:
     random = np.random.default_rng(1)
     inputs = []
     for port in KERNELS[index].inputs:
@@ -116,13 +116,13 @@ def test_a_kernel_computes_what_its_loops_say(unit: Unit, index: int, shape: tup
             np.testing.assert_allclose(got, want, rtol=3e-6, atol=1e-6)
 
 
-def test_inputs_that_do_not_fit_are_refused(unit: Unit) -> None:
+def test_mismatched_inputs_are_refused(unit: Unit) -> None:
     a, b = np.zeros((2, 3), np.float32), np.zeros((2, 4), np.float32)
     with pytest.raises(RuntimeError, match="input 2 of swish is 4 long on axis 1, 3 expected"):
         unit.run(0, [a, a, b])
 
 
-def test_the_text_is_the_same_each_time() -> None:
+def test_source_is_deterministic() -> None:
     assert source([SWISH, SOFTMAX]) == source([SWISH, SOFTMAX])
 
 
@@ -149,12 +149,12 @@ def channel_of_pixels(count: int, channel: int) -> Kernel:
         (Port(F32, (long,)),),
         (Symbol(0, 0),),
         (Axis(long),),
-        (Piece(body, (Store(Access(0, (ONE,)), 1),)),),
+        (Segment(body, (Store(Access(0, (ONE,)), 1),)),),
     )
 
 
 @pytest.mark.parametrize("level", levels())
-def test_channels_of_pixels_are_picked(level: int, tmp_path: Path) -> None:
+def test_interleaved_channels_are_shuffled(level: int, tmp_path: Path) -> None:
     kernels = [channel_of_pixels(*which) for which in CHANNELS]
     unit = Unit(kernels, tmp_path, level)
     for index, (count, channel) in enumerate(CHANNELS):

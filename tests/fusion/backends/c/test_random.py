@@ -59,7 +59,7 @@ def test_random_kernels_in_many_chunks(level: int, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("level", levels())
-def test_random_kernels_that_write_past_caches(level: int, tmp_path: Path) -> None:
+def test_random_kernels_with_streaming_stores(level: int, tmp_path: Path) -> None:
     check(range(220, 240), level, tmp_path, ("-DGO_FAR=0",))
 
 

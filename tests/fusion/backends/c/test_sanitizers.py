@@ -38,7 +38,7 @@ def _libraries() -> str | None:
 
 
 @pytest.mark.parametrize("level", levels())
-def test_kernels_touch_nothing_beside_tensors(level: int, tmp_path: Path) -> None:
+def test_kernels_access_only_their_tensors(level: int, tmp_path: Path) -> None:
     libraries = _libraries()
     if libraries is None:
         pytest.skip("gcc has no sanitizers")

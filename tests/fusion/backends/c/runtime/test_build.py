@@ -37,7 +37,7 @@ def test_the_same_sources_make_the_same_bytes(tmp_path):
 
 
 @samples.compiled
-def test_a_library_is_built_once_and_again_when_damaged(tmp_path):
+def test_damaged_library_is_rebuilt(tmp_path):
     store, told = Store(tmp_path), []
     path = made(store, progress=lambda done, text: told.append(text))
     whole, calls = path.read_bytes(), len(told)
@@ -52,7 +52,7 @@ def test_a_library_is_built_once_and_again_when_damaged(tmp_path):
 
 
 @samples.compiled
-def test_another_source_compiler_or_flag_is_another_library(tmp_path):
+def test_key_depends_on_sources_compiler_and_flags(tmp_path):
     store, name = Store(tmp_path), find_compiler().command[0]
     paths = {
         made(store),
@@ -62,7 +62,7 @@ def test_another_source_compiler_or_flag_is_another_library(tmp_path):
     assert len(paths) == 3
 
 
-def test_without_a_compiler_the_error_says_what_to_install(tmp_path, monkeypatch):
+def test_missing_compiler_error_has_a_hint(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
@@ -71,7 +71,7 @@ def test_without_a_compiler_the_error_says_what_to_install(tmp_path, monkeypatch
     assert "graphopt[native]" in error.value.hint
 
 
-def test_a_compiler_that_does_not_run(tmp_path, monkeypatch):
+def test_failing_compiler_command_is_an_error(tmp_path, monkeypatch):
     with pytest.raises(NoCompiler, match="the setting 'compiler' names does not run: /nowhere/cc"):
         made(Store(tmp_path), "/nowhere/cc")
     monkeypatch.setenv("CC", "no-such-cc -m64")
@@ -91,7 +91,7 @@ posix = pytest.mark.skipif(sys.platform == "win32", reason="a shell script")
 
 
 @posix
-def test_the_first_error_of_a_compiler_is_told(tmp_path):
+def test_first_compiler_error_is_reported(tmp_path):
     command = _fake(tmp_path, "echo 'In file x:'; echo 'unit0.c:3: error: no'; echo 'error: more'; exit 1")
     with pytest.raises(
         RuntimeFailure, match=r"fakecc \(fake 1.0\) can't compile kernels: unit0.c:3: error: no"
@@ -102,14 +102,14 @@ def test_the_first_error_of_a_compiler_is_told(tmp_path):
 
 
 @posix
-def test_a_compiler_that_hangs_is_ended(tmp_path, monkeypatch):
+def test_hanging_compiler_is_killed(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "_PATIENCE", 0.2)
     with pytest.raises(ResourceLimit, match=r"took more than 0\.2 s"):
         made(Store(tmp_path), _fake(tmp_path, "sleep 100"))
 
 
 @posix
-def test_a_stopped_compiler_leaves_no_temporary_files(tmp_path, monkeypatch):
+def test_killed_compiler_leaves_no_temporary_files(tmp_path, monkeypatch):
     monkeypatch.setattr(build, "_PATIENCE", 0.5)
     for folder in ("tmp", "store"):
         (tmp_path / folder).mkdir()
@@ -123,7 +123,7 @@ def test_a_stopped_compiler_leaves_no_temporary_files(tmp_path, monkeypatch):
 
 
 @posix
-def test_a_compiler_on_a_full_disk(tmp_path):
+def test_full_disk_is_a_resource_limit(tmp_path):
     script = _fake(tmp_path, "echo 'error: error writing to x.s: No space left on device'; exit 1")
     with pytest.raises(ResourceLimit, match="fakecc can't compile kernels: No space left on device") as error:
         made(Store(tmp_path), script)
@@ -131,7 +131,7 @@ def test_a_compiler_on_a_full_disk(tmp_path):
 
 
 @posix
-def test_a_failure_or_an_interrupt_ends_what_still_compiles(tmp_path):
+def test_failure_and_interrupt_stop_running_compilations(tmp_path):
     start = time.monotonic()
     with pytest.raises(RuntimeFailure, match="can't compile"):
         made(Store(tmp_path), _fake(tmp_path, 'case "$*" in *runtime.c*) exit 1;; esac\nsleep 100'))
@@ -142,7 +142,7 @@ def test_a_failure_or_an_interrupt_ends_what_still_compiles(tmp_path):
 
 
 @posix
-def test_the_order_of_compilers(tmp_path, monkeypatch):
+def test_search_order_of_compilers(tmp_path, monkeypatch):
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name == "ziglang" or None)
@@ -184,7 +184,7 @@ def test_kernels_compile_for_other_machines(tmp_path, monkeypatch, target):
     assert (tmp_path / "kernels.so").stat().st_size > 1000
 
 
-def test_a_call_is_ended_when_nobody_waits_for_it_any_more(tmp_path):
+def test_stop_event_ends_a_call(tmp_path):
     stop = threading.Event()
     threading.Timer(0.3, stop.set).start()
     sleeper = Compiler((sys.executable, "-c", "import time; time.sleep(60)"), "gcc", "none")
@@ -194,13 +194,13 @@ def test_a_call_is_ended_when_nobody_waits_for_it_any_more(tmp_path):
     assert time.monotonic() - begin < 20
 
 
-def test_a_command_that_does_not_end_is_no_compiler():
+def test_hanging_version_query_is_no_compiler():
     with pytest.raises(NoCompiler, match="does not run: 'gcc"):
         find_compiler("'gcc")
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="a script is the compiler")
-def test_a_compiler_that_writes_something_else_is_told_and_its_work_not_kept(tmp_path):
+def test_invalid_compiler_output_is_discarded(tmp_path):
     junk = tmp_path / "junk"
     junk.write_text(
         '#!/bin/sh\nfor last; do :; done\n[ "$1" = --version ] && echo junk 1 && exit\necho junk > "$last"\n'

@@ -42,7 +42,7 @@ def _close(found, expected):
             np.testing.assert_array_equal(actual, array, err_msg=name)
 
 
-def test_the_oracle_finds_both_forms_equal(made):
+def test_kernels_and_functions_agree(made):
     original, model, library = made
     verdict = verify(original, model, libraries=(library,))
     assert verdict.ok, verdict.summary()
@@ -50,7 +50,7 @@ def test_the_oracle_finds_both_forms_equal(made):
 
 
 @pytest.mark.parametrize("optimized", [False, True])
-def test_levels_processes_and_a_c_program(made, tmp_path, optimized):
+def test_all_levels_and_hosts_agree(made, tmp_path, optimized):
     _, model, library = made
     file = tmp_path / "model.onnx"
     ir.save(model, file)

@@ -12,7 +12,7 @@ FEEDS = {"x": X, "c": np.array(True)}
 
 
 @pytest.mark.parametrize("optimized", [False, True])
-def test_a_c_program_gives_what_python_gives(tmp_path, optimized):
+def test_c_and_python_hosts_agree(tmp_path, optimized):
     runtime = samples.shared_runtime()
     if runtime is None:
         pytest.skip("this onnxruntime has no C library of its own")

@@ -40,7 +40,7 @@ affine_0123456789ab (x) => (y) { y = Exp(x) }
 """
 
 
-def test_memory_is_shared_where_nothing_reads_the_input_later(tmp_path: Path) -> None:
+def test_memory_is_shared_with_dead_inputs(tmp_path: Path) -> None:
     library = samples.library(tmp_path, {samples.NAME: "work->x == work->y ? 1.0f : 2.0f"})
     choice = SessionChoice(libraries=(library,))
     running = session.create(
@@ -66,7 +66,7 @@ READ = {
 
 
 @pytest.mark.parametrize("name", READ)
-def test_what_is_read_later_keeps_its_value(name: str, made: dict[str, tuple[ir.Model, str]]) -> None:
+def test_live_inputs_are_not_overwritten(name: str, made: dict[str, tuple[ir.Model, str]]) -> None:
     model, library = made[name]
     x = np.random.default_rng(0).normal(0, 1, (96, 96)).astype(np.float32)
     feeds = {"x": x, "w": np.roll(x, 1, axis=0) / 96}

@@ -56,7 +56,7 @@ def test_any_rank_and_no_elements(tmp_path, shape):
     same(outputs(made, {"x": x, "c": np.array(True)}), affine(x))
 
 
-def test_another_rank_fails_with_a_sentence(tmp_path):
+def test_wrong_rank_is_reported(tmp_path):
     path = library(tmp_path, {NAME: RIGHT}, rank=3)
     made = session.create(model().SerializeToString(), choice=SessionChoice(libraries=(path,)))
     with pytest.raises(
@@ -65,7 +65,7 @@ def test_another_rank_fails_with_a_sentence(tmp_path):
         session.run(made, FEEDS)
 
 
-def test_the_first_message_of_a_kernel_wins(tmp_path):
+def test_first_message_of_a_kernel_is_reported(tmp_path):
     extra = 'if (work.n > 3) { go_fail(call, "too many"); go_fail(call, "elements"); return 1; }'
     path = library(tmp_path, {NAME: RIGHT}, extra=extra)
     made = session.create(model().SerializeToString(), choice=SessionChoice(libraries=(path,)))
@@ -74,7 +74,7 @@ def test_the_first_message_of_a_kernel_wins(tmp_path):
     same(outputs(made, FEEDS | {"x": X[:2]}), affine(X[:2]))
 
 
-def test_inputs_are_overwritten_only_where_nobody_reads_them_again(tmp_path):
+def test_only_dead_inputs_are_overwritten(tmp_path):
     found = "work.y[0] = (const void *)work.x == (void *)work.y; if (work.n > 2) return 0;"
     path = library(tmp_path, {NAME: RIGHT}, extra=found)
     made = session.create(model("8").SerializeToString(), choice=SessionChoice(libraries=(path,)))
@@ -95,7 +95,7 @@ def test_kernels_of_several_units(tmp_path):
     assert names == [None, b"one", b"two", b"three", NAME.encode(), b"four", None, None]
 
 
-def test_sessions_share_a_library_and_outlive_one_another(tmp_path):
+def test_sessions_share_a_library(tmp_path):
     choice = SessionChoice(libraries=(library(tmp_path, {NAME: RIGHT}),))
     data = model().SerializeToString()
     x = np.arange(1000, dtype=np.float32)
@@ -128,7 +128,7 @@ def test_a_lower_level_can_be_chosen(tmp_path):
     same(outputs(made), affine(X, 1000 * most + 1000))
 
 
-def test_a_fresh_process_and_a_level_from_the_environment(tmp_path):
+def test_level_is_read_from_the_environment(tmp_path):
     path, file = library(tmp_path, {NAME: MARKED}), tmp_path / "model.onnx"
     file.write_bytes(model().SerializeToString())
     most = level_of(path)
@@ -146,7 +146,7 @@ class _Base(ctypes.Structure):
 
 
 @pytest.mark.parametrize("version", [b"1.16.3", b"0.5.0", b"nonsense"])
-def test_an_older_onnxruntime_is_told_so(tmp_path, version):
+def test_old_onnxruntime_is_refused(tmp_path, version):
     runtime = samples.shared_runtime()
     if runtime is None:
         pytest.skip("this onnxruntime has no C library of its own")

@@ -24,7 +24,7 @@ X = np.arange(5, dtype=np.float32)
 FEEDS = {"x": X, "c": np.array(True)}
 
 
-def test_libraries_are_told_but_neither_kept_nor_read():
+def test_libraries_are_not_stored_in_metadata():
     choice = SessionChoice(threads=2, libraries=("a.so",), cpu_level=3)
     assert str(choice) == "2 threads, operators of a.so" and not choice.plain
     assert "options.register_custom_ops_library('./a.so')" in list(choice.python())
@@ -41,7 +41,7 @@ def test_libraries_are_told_but_neither_kept_nor_read():
     assert recommended(found, CPU) == SessionChoice(2)
 
 
-def test_a_library_that_is_none(tmp_path):
+def test_invalid_library_is_reported(tmp_path):
     file = tmp_path / "none.so"
     data = model().SerializeToString()
     with pytest.raises(RuntimeFailure, match=r"can't load the library none.so: .*No such file"):
@@ -62,7 +62,7 @@ def _given(choice: SessionChoice) -> Callable[[ir.Model], Libraries]:
 
 
 @samples.compiled
-def test_children_plans_and_single_runs_take_libraries(tmp_path):
+def test_children_plans_and_single_runs_use_libraries(tmp_path):
     choice = SessionChoice(libraries=(library(tmp_path, {NAME: RIGHT + " + 5.0f"}),))
     expected = affine(X, 5)
     proto = model()
@@ -89,7 +89,7 @@ def _original() -> onnx.ModelProto:
 
 @samples.compiled
 @pytest.mark.parametrize("isolate", [False, True])
-def test_the_oracle_judges_both_forms(tmp_path, isolate):
+def test_verifier_compares_with_and_without_library(tmp_path, isolate):
     original, candidate = _original().SerializeToString(), model().SerializeToString()
     right = library(tmp_path / "right", {NAME: RIGHT})
     wrong = library(tmp_path / "wrong", {NAME: RIGHT + " + 0.01f"})
@@ -106,7 +106,7 @@ def test_the_oracle_judges_both_forms(tmp_path, isolate):
 
 
 @samples.compiled
-def test_the_oracle_finds_a_body_that_is_wrong(tmp_path):
+def test_verifier_finds_a_wrong_function_body(tmp_path):
     original = _original()
     for node in original.graph.node:
         if node.op_type == "Add" or node.op_type == "Abs":

@@ -37,7 +37,7 @@ def _model(shape: Sequence[int], axes: Sequence[int]) -> ir.Model:
 
 
 @pytest.mark.parametrize("cases", [_MATRICES, pytest.param(_TENSORS, marks=pytest.mark.slow)])
-def test_means_of_equal_numbers_are_near_them(cases, tmp_path):
+def test_means_of_equal_numbers_are_accurate(cases, tmp_path):
     """With one accumulator a lane, errors are 1e-5. One library has the kernels of all cases."""
     models = [_model(*case) for case in cases]
     kernels = [kernel for model in models for kernel in kernels_of(model)]

@@ -71,7 +71,7 @@ def libraries(cache):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_from_python(cache, libraries, tmp_path, version):
+def test_versions_from_python(cache, libraries, tmp_path, version):
     folder = _python(cache, version)
     environ = os.environ | ({} if folder is None else {"PYTHONPATH": str(folder)})
     file = tmp_path / "model.onnx"
@@ -89,7 +89,7 @@ def test_from_python(cache, libraries, tmp_path, version):
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-def test_from_c(cache, libraries, tmp_path, version):
+def test_versions_from_c(cache, libraries, tmp_path, version):
     _python(cache, version)
     runtime = _shared(cache, version)
     host, file = samples.make_host(tmp_path), tmp_path / "model.onnx"
@@ -105,7 +105,7 @@ def test_from_c(cache, libraries, tmp_path, version):
         assert all(marked[name][0] != expected[name][0] for name in expected)
 
 
-def test_one_that_is_too_old_says_so(cache, libraries, tmp_path):
+def test_too_old_version_is_reported(cache, libraries, tmp_path):
     runtime = _shared(cache, "1.16.3")
     host, file = samples.make_host(tmp_path), tmp_path / "model.onnx"
     file.write_bytes(model().SerializeToString())
