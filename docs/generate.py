@@ -13,7 +13,9 @@ from typing import NamedTuple
 
 from onnx import defs
 
+from graphopt import config
 from graphopt.cost import Costs, shipped
+from graphopt.options import OPTIONS
 from graphopt.passes.describe import options_of, prose
 from graphopt.passes.pipelines import PIPELINES, SUMMARIES, registry
 from graphopt.rules import all_rules
@@ -205,7 +207,7 @@ def _counted(page: Path) -> list[str]:
 
 def cost_page() -> str:
     """The page on costs, with what the shipped figures for CPUs say at the places that are marked for it."""
-    text, costs = (DOCS / "cost.md").read_text(encoding="utf-8"), shipped("cpu")
+    costs = shipped("cpu")
     refusal = costs.weigh("SkipLayerNormalization", rows=512).reason
     figures = ["| operator | case | least | most |", "|---|---|---|---|"]
     figures += [
@@ -217,6 +219,32 @@ def cost_page() -> str:
         "figures": [f"With {costs.where}:", "", *figures],
         "joined products": [f"  {line}" for line in _joined_products(costs)],
     }
+    return _marked("cost.md", made)
+
+
+def cli_page() -> str:
+    """The page on the command line, with the table of settings."""
+    lines = ["| key | meaning | default |", "|---|---|---|"]
+    lines += [
+        f"| `{key}` | {_cell(about)} | `{config.shown(default)}` |"
+        for key, default, about in config.describe()
+    ]
+    return _marked("cli.md", {"settings": lines})
+
+
+def python_page() -> str:
+    """The page on Python, with the table of options."""
+    lines = ["| keyword | command line | meaning | default |", "|---|---|---|---|"]
+    for name, opt in OPTIONS.items():
+        flag = f"`{opt.flag}`" if opt.flag else ""
+        default = f"`{config.shown(opt.default)}`" if opt.default is not None else ""
+        lines.append(f"| `{name}` | {flag} | {_cell(opt.help)} | {default} |")
+    return _marked("python.md", {"options": lines})
+
+
+def _marked(page: str, made: dict[str, list[str]]) -> str:
+    """The text of ``page`` with the lines ``made`` at the places that are marked for them."""
+    text = (DOCS / page).read_text(encoding="utf-8")
     for name, lines in made.items():
         mark = f"<!-- made: {name} -->"
         before, _, rest = text.partition(mark)
@@ -374,6 +402,8 @@ PAGES = {
     "rules.md": rules_page,
     "fusions.md": fusions_page,
     "cost.md": cost_page,
+    "cli.md": cli_page,
+    "python.md": python_page,
     "pipelines.md": pipelines_page,
     "peers.md": peers_page,
     "gradients.md": gradients_page,

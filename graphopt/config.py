@@ -11,44 +11,27 @@ import contextlib
 import json
 import os
 import typing
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields, make_dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from graphopt.errors import UsageError, unknown
+from graphopt.options import OPTIONS, OptimizeOptions, check
 from graphopt.util.coerce import Seconds, from_text
 
 _PREFIX = "GRAPHOPT_"
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Every setting. Keys are written with ``-`` or ``_``, in the environment as ``GRAPHOPT_FOLD_LIMIT``."""
+class _Settings:
+    """Settings that are not options of ``optimize``."""
 
-    pipeline: Annotated[str, "pipeline text, or the name of a pipeline or preset"] = "O2"
-    skip: Annotated[tuple[str, ...], "passes, rules and families of rules that do not run"] = ()
-    exact: Annotated[bool, "only rewrites that keep every bit of the results"] = False
-    fast_math: Annotated[bool, "also rewrites whose results are only close"] = False
-    portable: Annotated[bool, "only operators of the ONNX standard are written"] = False
-    fold_limit: Annotated[int, "bytes that a folded constant may take in any case, such as 64KiB"] = 64 * 1024
-    time_limit: Annotated[Seconds, "time that folding and shape facts may take together, such as 60s"] = (
-        Seconds(60.0)
-    )
-    memory_limit: Annotated[
-        int, "bytes that folding may take, and what is risky to run when results are compared, such as 4GiB"
-    ] = 2 << 30
-    verify: Annotated[bool, "compare the result with the original before it is written"] = True
-    require_verified: Annotated[bool, "fail where the original does not run, so that nothing is compared"] = (
-        False
-    )
     verify_seconds: Annotated[
         Seconds,
         "CPU time; after about half of it, no further inputs are compared: each kind at one size comes first",
     ] = Seconds(10.0)
-    device: Annotated[str, "where models run: auto, cpu, cuda or cuda:N"] = "auto"
-    allow_fallback: Annotated[bool, "run on the CPU where the device can't be used"] = False
     costs: Annotated[
         str, "what fused operators cost: auto (as calibrated here, else as shipped), shipped, or a .json file"
     ] = "auto"
@@ -72,6 +55,66 @@ class Settings:
         for key in ("seed", "fold_limit", "time_limit", "memory_limit", "verify_seconds"):
             if not getattr(self, key) >= 0:
                 raise UsageError(f"{key.replace('_', '-')} can't be {getattr(self, key)}: give 0 or more")
+
+    def settle(self, options: OptimizeOptions) -> OptimizeOptions:
+        """All options: those of ``options``, and the values of these settings and defaults for the others."""
+        values = {
+            name: opt.default if opt.setting is None else getattr(self, name) for name, opt in OPTIONS.items()
+        }
+        values |= {name: value for name, value in options.items() if value is not None}
+        return cast(OptimizeOptions, values)
+
+    def having(self, options: OptimizeOptions) -> Settings:
+        """These settings with those of ``options`` that are settings too.
+
+        Raises:
+            UsageError: a value is out of its range, or options exclude or lack each other.
+        """
+        given = {name: value for name, value in options.items() if value is not None}
+        changes: dict[str, Any] = {
+            name: tuple(cast(Iterable[str], value)) if kind == tuple[str, ...] else value
+            for name, kind in _OF_OPTIONS.items()
+            if (value := given.get(name)) is not None and (kind is not str or isinstance(value, str))
+        }
+        settings = replace(self, **changes)
+        settings.check({name for name, value in given.items() if value is not False})
+        return cast(Settings, settings)
+
+    def check(self, given: Collection[str], label: Callable[[str], str] = str) -> None:
+        """Check that options that are ``given``, and switches that are on in settings, go together.
+
+        Raises:
+            UsageError: they do not.
+        """
+        on = {name for name, kind in _OF_OPTIONS.items() if kind is bool and getattr(self, name)}
+        check(OPTIONS, given, on, label)
+
+
+#: The options of ``optimize`` that are settings too, with the types of their values.
+_OF_OPTIONS = {name: opt.setting for name, opt in OPTIONS.items() if opt.setting is not None}
+
+if TYPE_CHECKING:
+
+    class Settings(_Settings):
+        """Every setting; those of :class:`graphopt.options.OptimizeOptions` are declared there."""
+
+        def __init__(self, **values: Any) -> None: ...
+        def __getattr__(self, option: str) -> Any: ...
+
+else:
+    Settings = make_dataclass(
+        "Settings",
+        [
+            (name, Annotated[kind, OPTIONS[name].help], OPTIONS[name].default)
+            for name, kind in _OF_OPTIONS.items()
+        ],
+        bases=(_Settings,),
+        frozen=True,
+        namespace={
+            "__module__": __name__,
+            "__doc__": "Every setting. In the environment, a key is written as ``GRAPHOPT_FOLD_LIMIT``.",
+        },
+    )
 
 
 def load(

@@ -6,6 +6,7 @@ the :class:`Context`, whose services are put in from outside.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -401,3 +402,31 @@ class Context:
         """Offer a remark to observers; the text is made only if somebody listens."""
         for observer in self.observers:
             observer.said(owner, message)
+
+
+def context_for(
+    model: ir.Model,
+    options: Options | None = None,
+    *,
+    gate: Callable[[Action], bool] | None = None,
+    observers: Sequence[Observer] = (),
+) -> Context:
+    """Everything that passes need to work on ``model``.
+
+    >>> cx = context_for(model)                               # doctest: +SKIP
+    >>> Pipeline.parse("dce", registry()).run(model, cx)      # doctest: +SKIP
+    """
+    from graphopt.analysis.shape_inference.shape_facts import ShapeFacts
+    from graphopt.folding.evaluator import Evaluator
+    from graphopt.ort.target import Target
+
+    edit = ir.Editor(model)
+    ir.track(model)
+    options = options or Options()
+    ranges = {name: (first, last or math.inf) for name, (first, last) in options.dim_ranges.items()}
+    budget = Budget(options.time_limit, options.memory_limit)
+    known = ShapeFacts.of(edit, ranges, budget)
+    evaluator = Evaluator.of(model, edit.scopes, budget=budget, filled=known.is_filled)
+    return Context(
+        model, edit, known, Target(options.device), evaluator, options, budget, gate, list(observers)
+    )

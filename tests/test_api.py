@@ -11,7 +11,7 @@ import pytest
 
 import graphopt
 from graphopt import api, config, ir
-from graphopt.driver import is_heavy
+from graphopt.attempt import is_heavy
 from graphopt.errors import UsageError, VerificationFailed
 from graphopt.inputs.feeds import InputOptions
 from graphopt.numerics import Numerics
@@ -248,13 +248,11 @@ def test_size_of_calls_decides_on_a_process_with_a_memory_limit() -> None:
 
 
 def test_arguments_that_are_settings_are_taken_as_such() -> None:
-    from graphopt.assembly import settings_among
-
-    found = settings_among(
-        {"exact": True, "memory_limit": 5, "allow_fallback": None, "skip": ["cse"], "inputs": 1}
+    found = config.defaults().having(
+        {"exact": True, "memory_limit": 5, "allow_fallback": None, "skip": ["cse"], "strict": True}
     )
     assert (found.exact, found.memory_limit, found.allow_fallback, found.skip) == (True, 5, False, ("cse",))
-    assert settings_among({"pipeline": "O3", "device": "cuda"}) == settings_among({})
+    assert config.defaults().having({"device": devices.CPU}) == config.defaults()
 
 
 def test_an_executor_may_fall_back_from_its_device() -> None:

@@ -17,9 +17,10 @@ from graphopt.autodiff.registry import IncompleteGradient, NeedsOpset, StoppedGr
 from graphopt.autodiff.reverse import backward, is_real
 from graphopt.autodiff.running_statistics import return_state, statistics
 from graphopt.autodiff.wrt import expose_parameters, wrt_names, wrt_values
-from graphopt.context import Context
-from graphopt.driver import context_for, copy, make_pipeline
+from graphopt.context import Context, context_for
 from graphopt.errors import UsageError, unknown
+from graphopt.models import copy
+from graphopt.passes.pipelines import make_pipeline
 
 #: The oldest opset that gradient rules support; older models are converted to it.
 OLDEST = 13

@@ -13,9 +13,9 @@ from graphopt.autodiff.rematerialize import Estimates
 from graphopt.autodiff.residuals import JointPartition, ResidualSelection, all_residuals, dependents
 from graphopt.autodiff.running_statistics import is_training
 from graphopt.autodiff.unranked import flatten_unranked
-from graphopt.context import Context
-from graphopt.driver import context_for, make_pipeline
+from graphopt.context import Context, context_for
 from graphopt.errors import UsageError
+from graphopt.passes.pipelines import make_pipeline
 
 #: Prefix of the names of residuals.
 SAVED = "saved."

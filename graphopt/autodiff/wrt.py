@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from graphopt import ir
 from graphopt.autodiff.reverse import is_real
 from graphopt.context import Context
-from graphopt.driver import copy
 from graphopt.errors import UsageError, unknown
+from graphopt.models import copy
 from graphopt.parameters.constant_nodes import expose
 from graphopt.parameters.selection import FLOATS, PARAMS, parameters
 from graphopt.util.coerce import split_names

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 
 from graphopt import ir
 from graphopt.autodiff.reverse import is_real
-from graphopt.context import Context
-from graphopt.driver import context_for, copy, make_pipeline
+from graphopt.context import Context, context_for
+from graphopt.models import copy
+from graphopt.passes.pipelines import make_pipeline
 
 
 def specialize_zero_cotangents(

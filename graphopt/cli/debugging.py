@@ -44,10 +44,10 @@ check_options = options.group(
 def prepare(run: Run, model: Path, values: dict[str, Any]) -> tuple[Trial, CheckOptions]:
     """What is to be run, and how its results are checked; uses ``values`` up."""
     from graphopt import api
+    from graphopt.attempt import prepare as prepare_request
     from graphopt.debug.checks import GROWTH, CheckOptions
     from graphopt.debug.trial import Trial
     from graphopt.inputs.feeds import InputOptions
-    from graphopt.request import prepare as prepare_request
     from graphopt.transforms.scalar.check_aliasing import pairs_of
 
     kind, growth, seconds = (values.pop(key) for key in ("check", "growth", "seconds"))
@@ -67,7 +67,7 @@ def prepare(run: Run, model: Path, values: dict[str, Any]) -> tuple[Trial, Check
         run.settings.verify_seconds if seconds is None else seconds,
         run.settings.memory_limit,
     )
-    return Trial(loaded, request.passes, request.options), check
+    return Trial(loaded, request.pipeline, request.options), check
 
 
 def check_compared(judge: Check) -> None:

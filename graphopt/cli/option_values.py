@@ -68,7 +68,7 @@ def _warn_of_idle_portable(pipeline: str | None, values: dict[str, Any]) -> None
     context = click.get_current_context()
     if context.get_parameter_source("portable") is not click.core.ParameterSource.COMMANDLINE:
         return
-    from graphopt.driver import make_pipeline
+    from graphopt.passes.pipelines import make_pipeline
 
     text = pipeline or config.current().pipeline
     passes = make_pipeline(text, values["pre_passes"], values["post_passes"]).passes()

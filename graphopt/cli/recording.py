@@ -248,7 +248,7 @@ def _pipeline(context: click.Context, settings: config.Settings) -> str | None:
         return None
     from graphopt.cli.option_values import chosen_pipeline
     from graphopt.debug.trial import steps_text
-    from graphopt.driver import make_pipeline
+    from graphopt.passes.pipelines import make_pipeline
 
     values = dict(context.params)
     try:

@@ -27,14 +27,15 @@ from typing import Any, Protocol
 from graphopt import config, ir, publish
 from graphopt.analysis.cost import Cost
 from graphopt.analysis.symbolic import typical
-from graphopt.context import Context
+from graphopt.attempt import is_heavy
+from graphopt.context import Context, context_for
 from graphopt.debug.commands import CommandNotRun, check_ran, shell_symbol
-from graphopt.driver import context_for, copy, is_heavy
 from graphopt.errors import GraphoptError, InvalidModel, UsageError
 from graphopt.fusion.library import libraries_for
 from graphopt.inputs.feeds import Feeds, InputOptions
 from graphopt.instrument.summary import Summary
 from graphopt.ir.signature import Signature, diff
+from graphopt.models import copy
 from graphopt.numerics import Numerics
 from graphopt.ort.devices import CPU, Device
 from graphopt.verification.verdict import Row

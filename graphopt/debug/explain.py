@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from graphopt import ir
-from graphopt.context import Context, Options
-from graphopt.driver import context_for
+from graphopt.context import Context, Options, context_for
 from graphopt.errors import unknown
 from graphopt.passes.pipeline import Pipeline, Step
 from graphopt.passes.pipelines import registry

@@ -13,15 +13,15 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphopt import ir
-from graphopt.context import Context
+from graphopt.context import Context, context_for
 from graphopt.debug.checks import CheckOptions, make_check
 from graphopt.debug.commands import CommandNotRun
 from graphopt.debug.minimize import minimize
 from graphopt.debug.reproducer import isolated, without_files
 from graphopt.debug.trial import Trial, find_node
-from graphopt.driver import context_for, copy
 from graphopt.errors import GraphoptError, VerificationFailed
 from graphopt.inputs.feeds import Feeds
+from graphopt.models import copy
 from graphopt.process.child import Child
 from graphopt.rewrite.filter import RewriteLimit
 from graphopt.transforms.scalar.check_aliasing import CheckAliasing

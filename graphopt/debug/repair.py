@@ -9,14 +9,18 @@ from dataclasses import replace
 from pathlib import Path
 
 from graphopt import ir
+from graphopt.attempt import Attempt
+from graphopt.config import Settings
 from graphopt.debug.bisect import Bisection
 from graphopt.debug.checks import Check, CheckOptions, NumericsCheck, ValidCheck
 from graphopt.debug.culprit import Culprit
 from graphopt.debug.reproducer import save_culprit
 from graphopt.debug.trial import Trial
-from graphopt.driver import Job, copy
 from graphopt.errors import GraphoptError, NotFused, PassFailed, VerificationFailed
+from graphopt.inputs.feeds import InputOptions
 from graphopt.instrument.report import Dropped, Report
+from graphopt.models import copy
+from graphopt.ort.devices import Device
 from graphopt.rewrite.filter import RewriteLimit
 
 #: What to do about a required pass that is at fault, by the sessions in which the first difference shows.
@@ -33,23 +37,23 @@ _NAME_OR_NUMBER = re.compile(r"'[^']*'|[-+]?(\d[\d.]*(e[-+]?\d+)?|nan|inf)\b")
 
 
 def repair(
-    job: Job,
+    attempt: Attempt,
     original: ir.Model,
     failure: VerificationFailed | PassFailed,
     *,
     found: Callable[[Culprit, int], None] | None = None,
 ) -> tuple[ir.Model, Report]:
-    """Run ``job`` again without the rewrites that made it fail, or its verification.
+    """Run ``attempt`` again without the rewrites that made it fail, or its verification.
 
     Each is found by bisection and refused by rule and node; where that is not enough, its rule is
     refused everywhere; a pass that does harm without asking does not run at all. Where the searches have
     used up their runs, all rules that are still suspect are refused everywhere, and at last no pass runs
     that is not required. Nothing is searched where the result can't be loaded and onnxruntime can't load the
     original with its optimizations either: many rewrites, each of them right, expose the same contradiction.
-    A job that is not verified has to end, and its result has to be sound in structure and called alike.
+    An attempt that is not verified has to end, and its result has to be sound in structure and called alike.
 
     Args:
-        job: what failed.
+        attempt: what failed.
         original: the model before.
         failure: how it failed.
         found: told of each culprit, with its number from 1.
@@ -59,15 +63,14 @@ def repair(
         NotFused: without the dropped rewrites, a scope that is to become one fused operator does not.
         PassFailed: a required pass fails.
     """
-    trial = Trial(original, job.pipeline, job.options)
-    _check_required(trial, job, original)
+    trial = Trial(original, attempt.pipeline, attempt.options)
+    _check_required(trial, attempt, original)
     limits, dropped, runs, number = RewriteLimit(), list[Dropped](), 0, 0
-    if _breaks_like_original(job, failure):
-        return _without_passes(job, trial, limits, dropped, runs, failure)
+    if _breaks_like_original(attempt, failure):
+        return _without_passes(attempt, trial, limits, dropped, runs, failure)
     while number < _DROPS and runs < _RUNS:
-        for watcher in job.watchers:
-            watcher.entered("looking for the rewrite at fault")
-        check = _check_of(job, original, failure)
+        attempt.entered("looking for the rewrite at fault")
+        check = _check_of(attempt, original, failure)
         bisection = Bisection(trial, check, most=_RUNS - runs)
         try:
             culprit = bisection.find(limits, explain=False)
@@ -76,7 +79,7 @@ def repair(
         runs += bisection.runs
         if culprit is None:
             raise failure
-        if any(step.required and str(step) == culprit.pass_text for step in job.pipeline.passes()):
+        if any(step.required and str(step) == culprit.pass_text for step in attempt.pipeline.passes()):
             if isinstance(failure, PassFailed):
                 raise failure
             raise _required_fails(culprit.pass_text, culprit.reason, original)
@@ -87,7 +90,7 @@ def repair(
             found(culprit, number)
         earlier = failure
         try:
-            return _rerun(job, original, limits, dropped, runs)
+            return _rerun(attempt, original, limits, dropped, runs)
         except NotFused:
             raise
         except _FAILURES as error:
@@ -99,22 +102,22 @@ def repair(
             more = Dropped(owner, "", drops[0].pass_text, reason, drops[0].failed)
             runs += 1
             try:
-                return _rerun(job, original, everywhere, [*dropped, more], runs)
+                return _rerun(attempt, original, everywhere, [*dropped, more], runs)
             except _FAILURES as error:
                 if not _alike(failure, error):  # it was, and another one is, too
                     limits, failure = everywhere, error
                     dropped.append(more)
-    return _without_passes(job, trial, limits, dropped, runs, failure)
+    return _without_passes(attempt, trial, limits, dropped, runs, failure)
 
 
-def _breaks_like_original(job: Job, failure: GraphoptError) -> bool:
+def _breaks_like_original(attempt: Attempt, failure: GraphoptError) -> bool:
     """Whether the result can't be loaded, nor the original once onnxruntime has optimized it."""
     row = failure.row if isinstance(failure, VerificationFailed) else None
     return (
-        job.verifier is not None
+        attempt.verifier is not None
         and row is not None
         and row.unloadable
-        and job.verifier.default_fault() is not None
+        and attempt.verifier.default_fault() is not None
     )
 
 
@@ -130,7 +133,7 @@ def _pattern(failure: GraphoptError) -> str:
 
 
 def _without_passes(
-    job: Job,
+    attempt: Attempt,
     trial: Trial,
     limits: RewriteLimit,
     dropped: Sequence[Dropped],
@@ -142,7 +145,7 @@ def _without_passes(
     Raises:
         VerificationFailed, PassFailed: it fails, too.
     """
-    optional = [step for step in job.pipeline.passes() if not step.required]
+    optional = [step for step in attempt.pipeline.passes() if not step.required]
     names = {step.name: str(step) for step in optional}
     reason = failure.message.partition(": ")[2]
     failed = isinstance(failure, PassFailed)
@@ -150,7 +153,7 @@ def _without_passes(
     drops = [Dropped(name, "", names[name], reason, failed) for name in wrote if name in names]
     limits = replace(limits, skip=limits.skip | frozenset(names))
     try:
-        return _rerun(job, trial.model, limits, [*dropped, *drops], runs + 2)
+        return _rerun(attempt, trial.model, limits, [*dropped, *drops], runs + 2)
     except NotFused:
         raise
     except _FAILURES:
@@ -162,38 +165,40 @@ def _without_passes(
     raise VerificationFailed(message, hint=hint)
 
 
-def _check_of(job: Job, original: ir.Model, failure: GraphoptError | None = None) -> Check:
-    """The check that ``job`` failed; it makes the comparison alone by which it failed, if that is known."""
-    if job.verify:
-        assert job.verifier is not None
+def _check_of(attempt: Attempt, original: ir.Model, failure: GraphoptError | None = None) -> Check:
+    """The check that ``attempt`` failed, limited to the comparison that failed, if that is known."""
+    if attempt.verify:
+        assert attempt.verifier is not None
         row = failure.row if isinstance(failure, VerificationFailed) else None
-        return NumericsCheck(job.verifier, job.options.numerics, libraries=job.libraries, failed=row)
+        return NumericsCheck(
+            attempt.verifier, attempt.options.numerics, libraries=attempt.libraries, failed=row
+        )
     return ValidCheck(original)
 
 
 def _rerun(
-    job: Job, original: ir.Model, limits: RewriteLimit, dropped: Sequence[Dropped], runs: int
+    attempt: Attempt, original: ir.Model, limits: RewriteLimit, dropped: Sequence[Dropped], runs: int
 ) -> tuple[ir.Model, Report]:
-    """The result under ``limits``, after ``runs``; raises what :meth:`Job.run` raises if that fails, too."""
+    """The result under ``limits``, after ``runs``; raises the errors of :meth:`Attempt.run`."""
     candidate = copy(original)
-    withheld = (*job.options.withheld, *(drop.withheld for drop in dropped))
-    options = replace(limits.applied_to(job.options), withheld=withheld)
-    report = replace(job, options=options, gate=limits).run(candidate)
+    withheld = (*attempt.options.withheld, *(drop.withheld for drop in dropped))
+    options = replace(limits.applied_to(attempt.options), withheld=withheld)
+    report = replace(attempt, options=options, gate=limits).run(candidate)
     report.dropped, report.search_runs = list(dropped), runs
     return candidate, report
 
 
-def _check_required(trial: Trial, job: Job, original: ir.Model) -> None:
+def _check_required(trial: Trial, attempt: Attempt, original: ir.Model) -> None:
     """Whether the fault is already there after the required passes that come first, without bisecting.
 
     Raises:
         VerificationFailed: it is.
     """
-    first = list(itertools.takewhile(lambda step: step.required, job.pipeline.passes()))
+    first = list(itertools.takewhile(lambda step: step.required, attempt.pipeline.passes()))
     outcome = trial(RewriteLimit(passes=len(first))) if first else None
     if outcome is None or outcome.model is None or outcome.error is not None:
         return
-    reason = _check_of(job, original)(outcome.model)
+    reason = _check_of(attempt, original)(outcome.model)
     if reason is not None:
         raise _required_fails(str(first[-1]), reason, original)
 
@@ -228,10 +233,23 @@ def _without(
     return replace(limits, without=limits.without | {place}), [drop(place.owner, place.node)]
 
 
-def save_found(
-    folder: Path, trial: Trial, check: CheckOptions, command: Sequence[str] = ()
+def saving(
+    folder: Path,
+    original: ir.Model,
+    attempt: Attempt,
+    settings: Settings,
+    device: Device,
+    command: Sequence[str] = (),
 ) -> Callable[[Culprit, int], None]:
-    """For :func:`repair`: writes a reproducer of each culprit into a folder of its own."""
+    """A function for :func:`repair` that writes a reproducer of each culprit into a folder of its own."""
+    trial = Trial(original, attempt.pipeline, attempt.options)
+    check = CheckOptions(
+        numerics=attempt.options.numerics,
+        inputs=attempt.inputs or InputOptions(seed=settings.seed),
+        device=device,
+        seconds=settings.verify_seconds,
+        memory=settings.memory_limit,
+    )
 
     def found(culprit: Culprit, number: int) -> None:
         save_culprit(folder / f"dropped-{number}", culprit, trial, check, command)

@@ -23,13 +23,13 @@ from graphopt.debug.checks import CheckOptions, make_check
 from graphopt.debug.commands import CommandNotRun, keep_files
 from graphopt.debug.culprit import Culprit
 from graphopt.debug.trial import IsolatedTrial, RunTrial, Trial, steps_text
-from graphopt.driver import make_pipeline
 from graphopt.errors import InvalidModel, UsageError, unwritable
 from graphopt.inputs.feeds import Feeds, InputOptions
 from graphopt.numerics import Numerics
 from graphopt.ort.devices import CPU, choose, parse_device
 from graphopt.ort.health import version_of
 from graphopt.passes.pipeline import Pipeline
+from graphopt.passes.pipelines import make_pipeline
 from graphopt.process.child import Child
 from graphopt.rewrite.filter import RewriteLimit, RewriteSite
 from graphopt.util import npz

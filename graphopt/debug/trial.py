@@ -15,9 +15,9 @@ from typing import Any
 import onnx
 
 from graphopt import ir, publish
-from graphopt.context import Action, Context, Options
-from graphopt.driver import context_for, copy
+from graphopt.context import Action, Context, Options, context_for
 from graphopt.errors import GraphoptError, PassFailed, ResourceLimit
+from graphopt.models import copy
 from graphopt.passes.base import Pass
 from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.passes.pipeline import Pipeline, pipeline_text
@@ -228,7 +228,7 @@ def _text(error: Exception) -> str:
 
 
 def steps_text(pipeline: Pipeline) -> list[str]:
-    """Each step as text that :func:`graphopt.driver.make_pipeline` understands, foreign passes too."""
+    """Each step as text that :func:`graphopt.passes.pipelines.make_pipeline` reads, foreign passes too."""
     from graphopt.passes.pipelines import registry
 
     known = registry()

@@ -95,7 +95,7 @@ def note_executed(model: ir.Model) -> None:
     _last.set(model)
 
 
-@checked()
+@checked
 def last_executed_optimized_graph() -> ir.Model:
     """The model that an executor ran last, in this thread or task.
 
@@ -124,7 +124,7 @@ def current_strategy() -> FusionStrategy:
     return _strategy.get() or FusionStrategy()
 
 
-@checked()
+@checked
 @contextlib.contextmanager
 def optimized_execution(should_optimize: bool) -> Iterator[None]:
     """Let executors optimize, or run models as they came, for the length of a ``with`` block."""
@@ -135,7 +135,7 @@ def optimized_execution(should_optimize: bool) -> Iterator[None]:
         _optimizing.reset(token)
 
 
-@checked()
+@checked
 @contextlib.contextmanager
 def fuser(name: str) -> Iterator[None]:
     """Choose who puts nodes together, for executors that are made in a ``with`` block.
@@ -161,7 +161,7 @@ def check_fuser(name: str) -> str:
     return name
 
 
-@checked()
+@checked
 def set_fusion_strategy(strategy: FusionStrategy | str) -> FusionStrategy:
     """Choose the strategy of executors that are made, or flushed, from now on; returns the one before.
 

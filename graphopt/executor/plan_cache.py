@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from graphopt import config, ir
-from graphopt.assembly import ModelLike, loaded
-from graphopt.driver import copy
 from graphopt.errors import UsageError
 from graphopt.executor.plan import Plan, PlanFactory
+from graphopt.models import ModelLike, copy, loaded
 from graphopt.specialization.dispatch import Dispatch, compile_guards
 
 

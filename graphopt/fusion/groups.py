@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from graphopt import ir
-from graphopt.context import Context
-from graphopt.driver import context_for
+from graphopt.context import Context, context_for
 from graphopt.errors import InvalidModel
 from graphopt.fusion.loops.ir import CantFuse, Kernel
 from graphopt.fusion.lower import lower

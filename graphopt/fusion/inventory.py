@@ -10,14 +10,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphopt import ir, publish
+from graphopt.attempt import prepare
 from graphopt.config import Settings
-from graphopt.driver import context_for, copy
+from graphopt.context import context_for
 from graphopt.errors import NoCompiler, UnsupportedModel, UsageError
 from graphopt.fusion.groups import Group, groups_of
 from graphopt.fusion.loops.ir import Kernel
+from graphopt.models import copy
 from graphopt.ops import dialects
 from graphopt.ort.session_options import SessionChoice
-from graphopt.request import prepare
 from graphopt.util.store import Store
 from graphopt.util.tables import counted
 
@@ -58,9 +59,9 @@ class Inventory:
         proposed = not any(key[0] == dialects.NATIVE_DOMAIN for key in model.functions)
         if proposed:
             model = copy(model)
-            request = prepare(settings, pipeline="native").on(model)
-            with context_for(model, request.options) as cx:
-                request.passes.run(model, cx)
+            attempt = prepare(settings, pipeline="native").on(model)
+            with context_for(model, attempt.options) as cx:
+                attempt.pipeline.run(model, cx)
         return cls(tuple(groups_of(model)), proposed, settings)
 
     def __repr__(self) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from graphopt import ir
@@ -16,6 +17,7 @@ from graphopt.errors import GraphoptError, InvalidModel, NoCompiler
 from graphopt.ops import dialects
 from graphopt.ort.devices import CPU, Device
 from graphopt.ort.session_options import SessionChoice
+from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.util.store import Store
 from graphopt.util.tables import counted
 
@@ -86,15 +88,42 @@ def libraries_for(
     return Libraries((str(path),), names, tuple(remarks), settings.cpu_level)
 
 
-def compiler_of(settings: Settings) -> str:
-    """What compiles kernels under ``settings``, and for which CPU level; ``none`` if nothing does."""
-    from graphopt.fusion.backends.c.compiler import find_compiler
+@dataclass(frozen=True)
+class Toolchain:
+    """Builds the native kernels of models.
 
-    try:
-        found = find_compiler(settings.compiler)
-    except NoCompiler:
-        return "none"
-    return f"{found.kind} {found.version}, level {settings.cpu_level}"
+    Attributes:
+        settings: the compiler, the CPU level and the folder of the store.
+        device: where models run.
+        watchers: observers of its progress.
+    """
+
+    settings: Settings
+    device: Device = CPU
+    watchers: tuple[PassInstrumentation, ...] = ()
+
+    def libraries(self, model: ir.Model) -> Libraries:
+        """The libraries for ``model`` (:func:`libraries_for`)."""
+        return libraries_for(model, self.settings, self.device, self._report)
+
+    def paths(self, model: ir.Model) -> tuple[str, ...]:
+        """The paths of the libraries for ``model``."""
+        return self.libraries(model).paths
+
+    @cached_property
+    def compiler(self) -> str:
+        """The compiler and its CPU level, as text; ``none`` if there is no compiler."""
+        from graphopt.fusion.backends.c.compiler import find_compiler
+
+        try:
+            found = find_compiler(self.settings.compiler)
+        except NoCompiler:
+            return "none"
+        return f"{found.kind} {found.version}, level {self.settings.cpu_level}"
+
+    def _report(self, done: float | None, text: str) -> None:
+        for watcher in self.watchers:
+            watcher.entered(f"kernels: {text}", done)
 
 
 def _unfit(groups: Sequence[Group]) -> str:

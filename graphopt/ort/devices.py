@@ -13,6 +13,8 @@ from functools import cache
 from importlib import metadata
 from typing import TYPE_CHECKING, Any, Literal
 
+from graphopt import config
+from graphopt.config import Settings
 from graphopt.errors import RuntimeFailure, unknown
 
 if TYPE_CHECKING:
@@ -105,6 +107,33 @@ def choose(text: str, *, allow_fallback: bool = False) -> tuple[Device, str | No
             hint="--device auto runs on the CPU, and so does --allow-fallback; graphopt doctor tells more",
         )
     return CPU, f"CUDA can't be used ({status.reason}); running on the CPU"
+
+
+def choose_device(
+    device: str | Device | None = None, settings: Settings | None = None
+) -> tuple[Device, str | None]:
+    """The device to run on by ``device``, or else by ``settings``, and a note as :func:`choose` gives.
+
+    Raises:
+        UsageError: ``device`` names none.
+        RuntimeFailure: it can't be used, and falling back to the CPU is not allowed.
+    """
+    if isinstance(device, Device):
+        return device, None
+    settings = settings or config.current()
+    return choose(device or settings.device, allow_fallback=settings.allow_fallback)
+
+
+def target_device(device: str | Device | None, *, probe: bool = True) -> Device | None:
+    """The device that results are for: the named one, present or not, or else the one available.
+
+    Args:
+        device: an object, or its name.
+        probe: look for one if none is named; otherwise the result is ``None``.
+    """
+    if device is None or isinstance(device, Device):
+        return device
+    return parse_device(device) or (choose(device)[0] if probe else None)
 
 
 @cache

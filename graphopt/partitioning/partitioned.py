@@ -8,10 +8,11 @@ from typing import Any
 
 from graphopt import ir
 from graphopt.analysis.symbolic import Dim
-from graphopt.context import Context
-from graphopt.driver import context_for, copy, make_pipeline
+from graphopt.context import Context, context_for
+from graphopt.models import copy
 from graphopt.partitioning.group_kind import Grouping, GroupKind
 from graphopt.partitioning.propose import Partition
+from graphopt.passes.pipelines import make_pipeline
 
 _BETWEEN = "it lies between nodes of the group"
 

@@ -7,8 +7,15 @@ Inductor's ``compile_fx``, with ONNX meanings; ``O0`` to ``O3`` are the presets 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
+from graphopt.errors import UsageError
+from graphopt.ir.io.interop import PassBase
 from graphopt.passes.base import Pass
+from graphopt.passes.onnx_ir import BY_PLACE, GivenOnnxIrPass
+from graphopt.passes.pipeline import Fixpoint, Pipeline, Step
 from graphopt.passes.registry import Passes, Registry
+from graphopt.rewrite.rule import Rule
 from graphopt.util.extensions import extensions
 
 _CLEAN = (
@@ -114,3 +121,69 @@ def registry() -> Registry:
 
 def _is_pass(item: object) -> bool:
     return isinstance(item, type) and issubclass(item, Pass)
+
+
+def make_pipeline(
+    pipeline: str | Sequence[str | Pass | PassBase],
+    pre_passes: Iterable[str | Pass | PassBase] = (),
+    post_passes: Iterable[str | Pass | PassBase] = (),
+) -> Pipeline:
+    """A pipeline from its name or text, or from passes, with further passes at both ends.
+
+    Where it has places for them (``pre-passes``, ``post-passes``), they go there instead.
+
+    Raises:
+        UsageError: a pass is unknown or has the name of another one or of a rule, or the text is malformed.
+        TypeError: an object is no pass.
+    """
+    made = Pipeline(_all_steps(pipeline)).filled(_all_steps(pre_passes), _all_steps(post_passes))
+    _check_names(item for item in made.passes() if is_own(item) and item.name not in BY_PLACE)
+    return made
+
+
+def _check_names(own: Iterable[Pass]) -> None:
+    """Check that passes of the caller's have names that ``--skip`` and reports can distinguish.
+
+    Raises:
+        UsageError: one has the name of a pass or rule of graphopt.
+    """
+    for item in own:
+        from graphopt.rules import all_rules
+
+        is_pass = item.name in registry().passes
+        if is_pass or any(item.name == rule.name for rule in all_rules()):
+            place = f"{type(item).__module__}:{type(item).__name__}"
+            raise UsageError(
+                f"pass {place} is named {item.name!r}, like a {'pass' if is_pass else 'rule'} of graphopt",
+                hint='give its class another name, or a name="..." of its own',
+            )
+
+
+def _all_steps(items: str | Pass | PassBase | Iterable[str | Pass | PassBase]) -> tuple[Step, ...]:
+    if isinstance(items, (str, Pass, PassBase, Rule)) or not isinstance(items, Iterable):
+        return tuple(_steps(items))
+    return tuple(step for item in items for step in _steps(item))
+
+
+def _steps(item: object) -> Sequence[Step]:
+    """The pass, or the steps of pipeline text."""
+    match item:
+        case str():
+            return Pipeline.parse(item, registry()).steps
+        case Pass() | Fixpoint():
+            return [item]
+        case PassBase():
+            return [GivenOnnxIrPass.of(item)]
+        case Rule():
+            raise TypeError(f"{item.name!r} is a rewrite rule, not a pass: pass it as rules=[...]")
+        case type() if issubclass(item, (Pass, PassBase)):
+            raise TypeError(f"{item.__name__} is a class; give an instance: {item.__name__}()")
+    raise TypeError(
+        f"a pass is an object of a subclass of graphopt.Pass or onnx_ir.passes.PassBase, its name or"
+        f" 'module:Class', not {type(item).__name__}"
+    )
+
+
+def is_own(pass_: Pass) -> bool:
+    """Whether ``pass_`` is the caller's: neither graphopt's nor added by an installed package."""
+    return pass_.name in BY_PLACE or registry().passes.get(pass_.name) is not type(pass_)

@@ -93,7 +93,7 @@ def _anchors(patterns: tuple[tuple[OpPattern, tuple[str, ...]], ...]) -> tuple[s
     return tuple(found)
 
 
-@checked()
+@checked
 def rule(
     *patterns: Callable[..., Any],
     numerics: Numerics,

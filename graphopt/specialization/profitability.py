@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from graphopt import ir
-from graphopt.context import Context
+from graphopt.context import Context, context_for
 from graphopt.control_flow.loops import loop_form, trips_of
-from graphopt.driver import context_for
 from graphopt.profile import Guard, SpecializationKind, Variant
 from graphopt.specialization.guard_nodes import GuardNodes
 from graphopt.specialization.specialize_inputs import specialize_inputs

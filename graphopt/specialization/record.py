@@ -9,11 +9,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from graphopt import ir
-from graphopt.driver import context_for, copy
+from graphopt.context import context_for
 from graphopt.errors import unknown
 from graphopt.inputs import run_once
 from graphopt.inputs.feeds import InputOptions, Inputs
 from graphopt.ir.signature import Signature, text_of_type
+from graphopt.models import copy
 from graphopt.ort.devices import CPU, Device
 from graphopt.profile import Profile, observe
 from graphopt.specialization.data_dependent import data_dependent_values

@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.driver import context_for, copy
+from graphopt.context import context_for
 from graphopt.inputs.feeds import InputOptions
+from graphopt.models import copy
 from graphopt.profile import Guard, Profile, ValueProfile
 from graphopt.profile.annotations import annotate
 from graphopt.transforms.profile.specialize_types import SpecializeTypes

@@ -11,17 +11,17 @@ from pathlib import Path
 import numpy as np
 
 from graphopt import ir, publish
-from graphopt.assembly import PathLike
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.joint import Joint, differentiate
 from graphopt.autodiff.losses import Loss
 from graphopt.autodiff.running_statistics import PREFIX as STATE
-from graphopt.context import Context
-from graphopt.driver import context_for, make_pipeline
+from graphopt.context import Context, context_for
 from graphopt.errors import UsageError, unknown
+from graphopt.models import PathLike
 from graphopt.parameters import files
 from graphopt.parameters.lifting import Parameters, lift
 from graphopt.parameters.selection import split_names
+from graphopt.passes.pipelines import make_pipeline
 from graphopt.training.optimizers import Optimizer
 from graphopt.training.plan import KEY, NEW, RATE, Plan
 from graphopt.training.update import Update

@@ -12,12 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.assembly import ModelLike, PathLike, choose_device, loaded, original_of
-from graphopt.driver import copy
 from graphopt.errors import RuntimeFailure, UsageError, unknown
+from graphopt.models import ModelLike, PathLike, copy, loaded, original_of
 from graphopt.ort import preflight
 from graphopt.ort.artifact import Artifact
-from graphopt.ort.devices import Device
+from graphopt.ort.devices import Device, choose_device
 from graphopt.ort.session import explain
 from graphopt.parameters.lifting import as_parameters, unlift
 from graphopt.training import checkpoint
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
     from onnxruntime import IOBinding, OrtValue
 
 #: Called after each step with how many there were, and the loss.
-Watcher = Callable[[int, float], None]
+PassInstrumentation = Callable[[int, float], None]
 
 
 class Trainer:
@@ -142,7 +141,7 @@ class Trainer:
         self,
         batches: Iterable[Mapping[str, Any]],
         learning_rate: float | Callable[[int], float] | None = None,
-        watch: Watcher | None = None,
+        watch: PassInstrumentation | None = None,
     ) -> list[float]:
         """Do a step for each of ``batches``, and return the losses.
 

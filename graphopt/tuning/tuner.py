@@ -10,13 +10,14 @@ from pathlib import Path
 
 import graphopt
 from graphopt import ir, publish
-from graphopt.driver import Job
+from graphopt.attempt import Attempt
 from graphopt.errors import GraphoptError, ResourceLimit, RuntimeFailure, UsageError
-from graphopt.fusion.library import Libraries
+from graphopt.fusion.library import Toolchain
 from graphopt.inputs import run_once
 from graphopt.inputs.binding import Shape
 from graphopt.inputs.feeds import InputOptions
 from graphopt.instrument.report import Dropped, Report
+from graphopt.models import copy
 from graphopt.ort.devices import Device
 from graphopt.ort.processor import processor
 from graphopt.ort.session_options import recommend
@@ -27,12 +28,12 @@ from graphopt.tuning.decide import search
 from graphopt.tuning.measure import HarnessMeasurer
 from graphopt.tuning.result import StoredTuning, Tuning, describe
 from graphopt.tuning.search_space import KernelRecorder, Variant, choices_for, newer_opset, rewrite_groups
-from graphopt.tuning.variant_builder import VariantBuilder, variant_job
+from graphopt.tuning.variant_builder import VariantBuilder, attempt_for
 from graphopt.util.store import Store, key_of
 from graphopt.util.tables import counted, human_seconds
 
-#: Runs a job on a fresh copy of the model: verified, and repaired if need be.
-Produce = Callable[[Job], tuple[ir.Model, Report]]
+#: Runs an attempt on a model in place; the result is verified, and repaired if need be.
+Produce = Callable[[Attempt, ir.Model], tuple[ir.Model, Report]]
 
 #: Seconds that a few variants of a small model need.
 _LEAST_BUDGET = 10.0
@@ -75,53 +76,53 @@ class Tuner:
         inputs: how to feed it.
         device: where it runs.
         store: keeps what was measured.
-        libraries: the kernels that go with a model.
-        compiler: tells what kernels are compiled with.
+        toolchain: builds kernels.
     """
 
     tune: Tune
     inputs: InputOptions
     device: Device
     store: Store
-    libraries: Callable[[ir.Model], Libraries] = lambda model: Libraries()
-    compiler: Callable[[], str] = lambda: ""
+    toolchain: Toolchain
 
-    def run(self, original: ir.Model, job: Job, produce: Produce) -> tuple[ir.Model, Report]:
+    def run(self, original: ir.Model, attempt: Attempt, produce: Produce) -> tuple[ir.Model, Report]:
         """The model that pays, and its report.
 
         Args:
             original: the model before; it stays as it is.
-            job: what optimizes it.
-            produce: runs a job.
+            attempt: what optimizes it.
+            produce: runs a attempt.
 
         Raises:
             RuntimeFailure: the original does not run on the inputs that were given.
         """
-        self._say(job, "looking for inputs", None)
+        self._say(attempt, "looking for inputs", None)
         try:
             setups, shapes, seconds = self._setups(original)
         except (RuntimeFailure, ResourceLimit) as failure:
             if self.inputs.given or self.tune.shapes:
                 raise
-            model, report = produce(job)
+            model, report = produce(attempt, copy(original))
             report.remarks.append(f"not tuned: {failure.message}")
             return model, report
-        job = replace(job, pipeline=job.pipeline.eager())  # what does not pay is reverted
-        memory = StoredTuning(self.store, self._circumstances(original, job, shapes))
+        attempt = replace(attempt, pipeline=attempt.pipeline.eager())  # what does not pay is reverted
+        memory = StoredTuning(self.store, self._circumstances(original, attempt, shapes))
         tuning = None if self.tune.fresh else memory.recall()
         if tuning is not None and tuning.is_hasty(self.tune.budget):
             tuning = None
         dropped, first, repair, kernels = [], None, 0.0, KernelRecorder()
         if tuning is None:
-            model, report = first = produce(replace(job, watchers=(*job.watchers, kernels)))
+            model, report = first = produce(
+                replace(attempt, instruments=(*attempt.instruments, kernels)), copy(original)
+            )
             dropped, repair = report.dropped, report.seconds.get("repair", 0.0)
-            opset = self._opset(original, job, produce, dropped)
-            tuning = self._measure(original, job, first, kernels, setups, shapes, seconds, opset)
+            opset = self._opset(original, attempt, produce, dropped)
+            tuning = self._measure(original, attempt, first, kernels, setups, shapes, seconds, opset)
             remark = memory.keep(tuning)
         variant = tuning.decision.variant
         if first is None or variant != Variant(choice=variant.choice):
-            self._say(job, "making what pays", None)
-            model, report = produce(variant_job(job, variant, dropped))
+            self._say(attempt, "making what pays", None)
+            model, report = produce(attempt_for(attempt, variant, dropped), copy(original))
             report.dropped = [*dropped, *report.dropped]
             if repair:
                 report.seconds["repair"] = repair + report.seconds.get("repair", 0.0)
@@ -134,14 +135,15 @@ class Tuner:
         return model, report
 
     def _opset(
-        self, original: ir.Model, job: Job, produce: Produce, dropped: Sequence[Dropped]
+        self, original: ir.Model, attempt: Attempt, produce: Produce, dropped: Sequence[Dropped]
     ) -> int | None:
         """A newer opset to try, if there is one in which the model computes the same."""
-        opset = newer_opset(original, job.pipeline.passes(), Target(self.device).opset_ceiling)
+        opset = newer_opset(original, attempt.pipeline.passes(), Target(self.device).opset_ceiling)
         if opset is not None:
-            self._say(job, f"trying opset {opset}", None)
+            self._say(attempt, f"trying opset {opset}", None)
             try:
-                produce(variant_job(replace(job, watchers=()), Variant(opset=opset), dropped))
+                quiet = replace(attempt, instruments=())
+                produce(attempt_for(quiet, Variant(opset=opset), dropped), copy(original))
             except GraphoptError:  # it can't be converted, or computes something else
                 return None
         return opset
@@ -162,7 +164,7 @@ class Tuner:
     def _measure(
         self,
         original: ir.Model,
-        job: Job,
+        attempt: Attempt,
         first: tuple[ir.Model, Report],
         kernels: KernelRecorder,
         setups: Sequence[Setup],
@@ -171,19 +173,21 @@ class Tuner:
         opset: int | None,
     ) -> Tuning:
         model, report = first
-        groups = rewrite_groups(report.passes, job.pipeline.passes(), kernels.groups())
+        groups = rewrite_groups(report.passes, attempt.pipeline.passes(), kernels.groups())
         choices = list(choices_for(model, self.device, self.tune.threads))
         begin = time.perf_counter()
         with (
             publish.ScratchFolder() as folder,
-            VariantBuilder(original, job, report.dropped, folder, setups[0], self.libraries) as builder,
+            VariantBuilder(
+                original, attempt, report.dropped, folder, setups[0], self.toolchain.libraries
+            ) as builder,
         ):
             measurer = HarnessMeasurer(
                 builder,
                 setups,
                 seconds,
                 self.tune.budget,
-                lambda text, spent: self._say(job, text, min(spent, 1.0)),
+                lambda text, spent: self._say(attempt, text, min(spent, 1.0)),
             )
             found = search(groups, choices, measurer, opset)
             took = time.perf_counter() - begin
@@ -195,18 +199,17 @@ class Tuner:
         threads = "default threads" if self.tune.threads is None else counted(self.tune.threads, "thread")
         return f"{self.device}, onnxruntime {onnxruntime.__version__}, {processor()}, {threads}"
 
-    def _circumstances(self, original: ir.Model, job: Job, shapes: Sequence[str]) -> list[str]:
+    def _circumstances(self, original: ir.Model, attempt: Attempt, shapes: Sequence[str]) -> list[str]:
         """All that the outcome depends on."""
         fingerprint = ir.fingerprint(original, names=True)
-        options = describe(job.options)
+        options = describe(attempt.options)
         where = [self._where(), str(os.cpu_count()), str(self.device)]
-        if any(step.name == "fuse-groups" for step in job.pipeline.passes()):
-            where.append(self.compiler())
-        return [fingerprint, str(job.pipeline), options, *where, _code(), *shapes]
+        if any(step.name == "fuse-groups" for step in attempt.pipeline.passes()):
+            where.append(self.toolchain.compiler)
+        return [fingerprint, str(attempt.pipeline), options, *where, _code(), *shapes]
 
-    def _say(self, job: Job, text: str, spent: float | None) -> None:
-        for watcher in job.watchers:
-            watcher.entered(f"tuning: {text}", spent)
+    def _say(self, attempt: Attempt, text: str, spent: float | None) -> None:
+        attempt.entered(f"tuning: {text}", spent)
 
 
 def _code() -> str:

@@ -8,15 +8,17 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from graphopt import ir
-from graphopt.driver import Job, copy, make_pipeline
+from graphopt.attempt import Attempt
 from graphopt.errors import GraphoptError
 from graphopt.fusion.library import Libraries
 from graphopt.instrument.report import Dropped
 from graphopt.instrument.summary import Summary
+from graphopt.models import copy
 from graphopt.ops import dialects
 from graphopt.ort.session import Source
 from graphopt.ort.session_options import SessionChoice
 from graphopt.passes.pipeline import Pipeline
+from graphopt.passes.pipelines import make_pipeline
 from graphopt.process.child import Child
 from graphopt.rewrite.filter import RewriteLimit, RewriteSite
 from graphopt.timing.stopwatch import Setup
@@ -29,29 +31,29 @@ _LARGEST = 1 << 29
 _PATIENCE = 120.0
 
 
-def variant_job(job: Job, variant: Variant, dropped: Iterable[Dropped] = ()) -> Job:
-    """The job that makes ``variant``, without what was ``dropped`` because it did harm.
+def attempt_for(attempt: Attempt, variant: Variant, dropped: Iterable[Dropped] = ()) -> Attempt:
+    """The attempt that makes ``variant``, without what was ``dropped`` because it did harm.
 
     Of the original it makes what was asked for in any case, such as another opset.
     """
     if variant.original:
-        steps = tuple(step for step in job.pipeline.passes() if step.required)
-        return replace(job, pipeline=Pipeline(steps))
+        steps = tuple(step for step in attempt.pipeline.passes() if step.required)
+        return replace(attempt, pipeline=Pipeline(steps))
     dropped = list(dropped)
     parted = [*map(RewriteSite.parse, variant.off), *(RewriteSite(drop.owner, drop.node) for drop in dropped)]
     off = frozenset(place.owner for place in parted if not place.node)
     places = frozenset(place for place in parted if place.node)
     limits = RewriteLimit(without=places, owners=off, skip=off)
-    gate = limits if off or places else job.gate
+    gate = limits if off or places else attempt.gate
     if variant.opset is not None:
         conversion = make_pipeline(f"convert-opset{{target={variant.opset}}}")
-        job = replace(job, pipeline=Pipeline((*conversion.steps, *job.pipeline.steps)))
+        attempt = replace(attempt, pipeline=Pipeline((*conversion.steps, *attempt.pipeline.steps)))
     reverted = [
         (place.owner, place.node, "reverted by tuning")
         for place in map(RewriteSite.parse, sorted(variant.off))
     ]
-    withheld = (*job.options.withheld, *(drop.withheld for drop in dropped), *reverted)
-    return replace(job, options=replace(limits.applied_to(job.options), withheld=withheld), gate=gate)
+    withheld = (*attempt.options.withheld, *(drop.withheld for drop in dropped), *reverted)
+    return replace(attempt, options=replace(limits.applied_to(attempt.options), withheld=withheld), gate=gate)
 
 
 @dataclass(frozen=True)
@@ -68,7 +70,7 @@ class VariantBuilder:
 
     Args:
         original: the model; it stays as it is.
-        job: what optimizes it.
+        attempt: what optimizes it.
         dropped: rewrites that no variant has.
         folder: where the files go.
         setup: how models are run.
@@ -78,7 +80,7 @@ class VariantBuilder:
     def __init__(
         self,
         original: ir.Model,
-        job: Job,
+        attempt: Attempt,
         dropped: Iterable[Dropped],
         folder: Path,
         setup: Setup,
@@ -88,16 +90,16 @@ class VariantBuilder:
         self._libraries = libraries
         self._built: list[Libraries] = []
         options = replace(
-            job.options, strict_fusion={}
+            attempt.options, strict_fusion={}
         )  # that is for the result to keep, not for all variants
-        self._job = replace(
-            job,
+        self._attempt = replace(
+            attempt,
             options=options,
             verifier=None,
             verify=False,
             validate_each=False,
             verify_each=False,
-            watchers=(),
+            instruments=(),
         )
         self._dropped = list(dropped)
         self._folder = folder
@@ -159,8 +161,8 @@ class VariantBuilder:
         model, kernels = self._original, KernelRecorder()
         if not variant.original:
             model = copy(model)
-            job = replace(self._job, watchers=(kernels,))
-            variant_job(job, variant, self._dropped).run(model)
+            attempt = replace(self._attempt, instruments=(kernels,))
+            attempt_for(attempt, variant, self._dropped).run(model)
         path = self._folder / f"{len(self._made)}.onnx"
         ir.save(model, path)
         summary = Summary.of(model)

@@ -13,6 +13,7 @@ import numbers
 import re
 import reprlib
 import sys
+import textwrap
 import types
 import typing
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -21,6 +22,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from graphopt import options
 from graphopt.errors import unknown
 from graphopt.util.coerce import Range, parse_ranges, parse_sizes
 
@@ -40,64 +42,97 @@ _SCALARS: dict[object, tuple[type, ...]] = {
 }
 
 
-def checked(*forwards: Callable[..., Any]) -> Callable[[F], F]:
-    """A decorator that checks the arguments of a function; signature and documentation stay as they are.
+def checked(function: F) -> F:
+    """Check the arguments of ``function``, whose signature lists the options of ``**options: Unpack[...]``.
 
     A single element is accepted where several are expected, and ``"batch=1"`` where sizes of dims are.
-    Models, and objects in sequences, are left to the function.
-
-    Args:
-        forwards: functions that the function passes additional keywords on to.
+    Models, and objects in sequences, are left to the function. Descriptions of the options are
+    added to the documentation.
 
     The decorated function raises:
         TypeError: a keyword is unknown, or an argument is not of the type of its annotation.
         UsageError: text is none of the values of a ``Literal``.
     """
+    parameters, group = _parameters(function)
+    group_name = next(reversed(inspect.signature(function).parameters), "")
+    is_open = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    positional = [one.name for one in parameters.values() if one.kind <= one.VAR_POSITIONAL]
+    rest = next((one.name for one in parameters.values() if one.kind is one.VAR_POSITIONAL), "")
 
-    def decorate(function: F) -> F:
-        own = inspect.signature(function).parameters
-        functions: tuple[Callable[..., Any], ...] = (function, *forwards)
-        accepted = {
-            name: (parameter, one)
-            for one in reversed(functions)
-            for name, parameter in inspect.signature(one).parameters.items()
-            if parameter.kind is not parameter.VAR_KEYWORD
-        }
-        is_open = not forwards and any(one.kind is one.VAR_KEYWORD for one in own.values())
-        positional = [one.name for one in own.values() if one.kind <= one.VAR_POSITIONAL]
-        rest = next((one.name for one in own.values() if one.kind is one.VAR_POSITIONAL), "")
-        kind_of = functools.cache(lambda name: _evaluated(accepted[name][0].annotation, accepted[name][1]))
+    @functools.cache
+    def kind_of(name: str) -> object:
+        home = group if group is not None and name in group.__annotations__ else function
+        return _evaluated(parameters[name].annotation, home)
 
-        def converted(name: str, value: Any) -> Any:
-            if name not in accepted or value is (parameter := accepted[name][0]).default:
-                return value
-            annotation = parameter.annotation
-            # graphopt.ir.as_model refuses what is no model, with a message of its own
-            if annotation is parameter.empty or "ModelLike" in annotation:
-                return value
-            return _converted(kind_of(name), value, f"{name} of {function.__name__}()", annotation)
+    def converted(name: str, value: Any) -> Any:
+        if name not in parameters or value is (parameter := parameters[name]).default:
+            return value
+        annotation = parameter.annotation
+        # graphopt.ir.as_model refuses other objects, with a message of its own
+        if annotation is parameter.empty or "ModelLike" in annotation:
+            return value
+        return _converted(kind_of(name), value, f"{name} of {function.__name__}()", annotation)
 
-        @functools.wraps(function)
-        def call(*args: Any, **keywords: Any) -> Any:
-            for name in () if is_open else keywords:
-                if name not in accepted:
-                    title = f"{function.__name__}()"
-                    listed = f"help({function.__name__}) lists all"
-                    raise TypeError(unknown(f"argument of {title}", name, accepted, listed).message)
-            names = itertools.chain(positional, itertools.repeat(rest))
-            return function(
-                *(converted(name, one) for name, one in zip(names, args, strict=False)),
-                **{name: converted(name, one) for name, one in keywords.items()},
+    @functools.wraps(function)
+    def call(*args: Any, **keywords: Any) -> Any:
+        for name in () if is_open else keywords:
+            if name not in parameters:
+                title = f"{function.__name__}()"
+                listed = f"help({function.__name__}) lists all"
+                raise TypeError(unknown(f"argument of {title}", name, parameters, listed).message)
+        names = itertools.chain(positional, itertools.repeat(rest))
+        return function(
+            *(converted(name, one) for name, one in zip(names, args, strict=False)),
+            **{name: converted(name, one) for name, one in keywords.items()},
+        )
+
+    if group is not None:
+        own = inspect.signature(function)
+        call.__signature__ = own.replace(parameters=list(parameters.values()))  # type: ignore[attr-defined]
+        call.__doc__ = _with_options(function.__doc__ or "", group_name, group)
+    return typing.cast(F, call)
+
+
+def _parameters(function: Callable[..., Any]) -> tuple[dict[str, inspect.Parameter], type | None]:
+    """The parameters of ``function``, with those of ``**options: Unpack[Group]``; and ``Group``, if any."""
+    own = dict(inspect.signature(function).parameters)
+    last = next(reversed(own.values()), None)
+    if last is None or last.kind is not last.VAR_KEYWORD or not str(last.annotation).startswith("Unpack["):
+        return own, None
+    del own[last.name]
+    (group,) = typing.get_args(_evaluated(last.annotation, function))
+    more = {
+        name: inspect.Parameter(
+            name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=opt.default if opt.setting is None else None,
+            annotation=options.type_text(group, name),
+        )
+        for name, opt in options.declared(group).items()
+    }
+    return own | more, group
+
+
+def _with_options(text: str, name: str, group: type) -> str:
+    """The documentation ``text`` with the options of ``group`` below its line about ``name``."""
+
+    def described(match: re.Match[str]) -> str:
+        indent = match[1]
+        lines = [
+            textwrap.fill(
+                f"{option}: {opt.help}", 110, initial_indent=indent, subsequent_indent=f"{indent}    "
             )
+            for option, opt in options.declared(group).items()
+        ]
+        return "\n".join([*match[0].splitlines(), *lines])
 
-        return typing.cast(F, call)
+    entry = rf"^( *){name}: .*$(?:\n\1    .*$)*"
+    return re.sub(entry, described, text, count=1, flags=re.MULTILINE)
 
-    return decorate
 
-
-def _evaluated(annotation: str, function: Callable[..., Any]) -> object:
-    """The type of ``annotation`` of ``function``; any type where it can't be resolved without source."""
-    module = sys.modules[inspect.unwrap(function).__module__]
+def _evaluated(annotation: str, home: Callable[..., Any]) -> object:
+    """The type of ``annotation`` in the module of ``home``; any type if that needs source that is missing."""
+    module = sys.modules[inspect.unwrap(home).__module__]
     names = dict(vars(module))
     while True:
         try:

@@ -12,7 +12,7 @@ from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.joint import differentiate
 from graphopt.autodiff.registry import NoGradient
 from graphopt.autodiff.reverse import backward
-from graphopt.driver import context_for
+from graphopt.context import context_for
 from graphopt.errors import UsageError
 from tests.autodiff.models import check, run
 from tests.support import ops, parse

@@ -12,7 +12,7 @@ from graphopt.autodiff.joint import differentiate
 from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import NoGradient
 from graphopt.autodiff.reverse import vjp_of_standard_function
-from graphopt.driver import context_for
+from graphopt.context import context_for
 from tests.autodiff.models import check, run
 from tests.support import ops, parse
 

@@ -15,9 +15,8 @@ import pytest
 
 from graphopt.cli import console
 from graphopt.cli.main import cli
-from graphopt.driver import make_pipeline
 from graphopt.passes.describe import options_of
-from graphopt.passes.pipelines import registry
+from graphopt.passes.pipelines import make_pipeline, registry
 from graphopt.rules import all_rules
 from tests.cli.conftest import Invoke
 

@@ -11,13 +11,13 @@ import onnx
 import pytest
 
 from graphopt import config, ir
+from graphopt.attempt import prepare
 from graphopt.cli import debugging
 from graphopt.cli.command_line import Run
 from graphopt.cli.console import Console
 from graphopt.debug import checks
 from graphopt.debug.checks import CheckOptions, make_check
 from graphopt.errors import UsageError, VerificationFailed
-from graphopt.request import prepare
 from tests.cli.conftest import Invoke
 from tests.support import parse
 

@@ -21,11 +21,11 @@ from graphopt.debug.minimize import minimize
 from graphopt.debug.reduce import StillFails, reduce
 from graphopt.debug.reproducer import Case, isolated, load, replay, save, save_culprit
 from graphopt.debug.trial import Trial, _from_journal, _Trace, find_node, steps_text
-from graphopt.driver import make_pipeline
 from graphopt.errors import UsageError, VerificationFailed
 from graphopt.numerics import Numerics
 from graphopt.ort.devices import Device
 from graphopt.passes.pipeline import Fixpoint, Pipeline
+from graphopt.passes.pipelines import make_pipeline
 from graphopt.process.child import Child
 from graphopt.rewrite.filter import RewriteLimit, RewriteSite
 from graphopt.rules.identities import drop_identity

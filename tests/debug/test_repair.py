@@ -30,7 +30,7 @@ def model() -> ir.Model:
 @pytest.fixture(autouse=True)
 def as_in_graphopt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the faulty passes count as graphopt's: exceptions of the caller's own are raised."""
-    monkeypatch.setattr("graphopt.request.is_own", lambda pass_: False)
+    monkeypatch.setattr("graphopt.attempt.is_own", lambda pass_: False)
 
 
 @pytest.fixture

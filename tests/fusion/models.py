@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from graphopt import ir
-from graphopt.driver import context_for, make_pipeline
+from graphopt.context import context_for
 from graphopt.fusion.backends.c import build as building
 from graphopt.fusion.groups import kernels_of
 from graphopt.fusion.loops.ir import Kernel
+from graphopt.passes.pipelines import make_pipeline
 from tests.support import parse
 
 #: Two groups, apart from each other because a product lies between them.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphopt import ir
-from graphopt.driver import context_for
+from graphopt.context import context_for
 from graphopt.fusion.cluster import MOST_NODES, find_clusters
 from tests.support import parse
 

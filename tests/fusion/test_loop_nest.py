@@ -8,7 +8,7 @@ from contextlib import ExitStack
 import pytest
 
 from graphopt import ir
-from graphopt.driver import context_for
+from graphopt.context import context_for
 from graphopt.fusion.loop_nest import ONLY, Index, LoopNest
 from graphopt.fusion.loops.ir import CantFuse
 from tests.support import parse

@@ -7,7 +7,7 @@ import pytest
 
 from graphopt import ir
 from graphopt.analysis.symbolic import symbol
-from graphopt.driver import context_for
+from graphopt.context import context_for
 from graphopt.fusion import lower
 from graphopt.fusion.loops import interpreter
 from graphopt.fusion.loops.builder import IRBuilder

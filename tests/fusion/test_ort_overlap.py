@@ -6,7 +6,7 @@ import pytest
 
 import graphopt
 from graphopt import ir
-from graphopt.driver import context_for
+from graphopt.context import context_for
 from graphopt.fusion.groups import groups_of
 from graphopt.fusion.ort_overlap import is_builtin, is_widened, touches_convolution, why_left
 from tests.support import parse

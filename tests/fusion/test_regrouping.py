@@ -7,9 +7,10 @@ import pytest
 from onnx import TensorProto, helper, inliner
 
 from graphopt import ir
+from graphopt.attempt import Attempt
 from graphopt.context import Options
-from graphopt.driver import Job, make_pipeline
 from graphopt.ops import dialects
+from graphopt.passes.pipelines import make_pipeline
 from tests.support import parse
 
 ATTENTION = """g (float[B, 6, 8] q, float[B, 6, 8] k, float[B, 6, 8] v, float[B, 6, 6] mask) => (float[B, 6, 8] y, float[B, 6, 8] z)
@@ -88,7 +89,7 @@ CAPTURED = """g (float[B, 8, 8] state, float[S, B, 8] steps, int64[2] size) => (
 
 def optimized(data: bytes) -> bytes:
     model = ir.from_proto(onnx.ModelProto.FromString(data))
-    Job(make_pipeline("native"), Options(kernels=True)).run(model)
+    Attempt(make_pipeline("native"), Options(kernels=True)).run(model)
     return ir.to_bytes(model)
 
 

@@ -14,7 +14,8 @@ import pytest
 from onnx import numpy_helper
 
 import graphopt
-from graphopt import api, assembly, ir
+from graphopt import api, ir
+from graphopt.compiler import Compiler
 from graphopt.errors import InvalidModel, UsageError
 
 #: y = Relu(x · w), and an Identity to remove.
@@ -254,10 +255,10 @@ def test_an_onnx_ir_model_that_is_not_sorted_works() -> None:
 
 def test_large_protos_are_compared_without_a_second_serialized_copy(monkeypatch: pytest.MonkeyPatch) -> None:
     proto = network()
-    found, original, _ = assembly.working_copy(proto)
+    found, original, _ = Compiler().working_copy(proto)
     assert original == proto.SerializeToString()
     monkeypatch.setattr("graphopt.ir.io.interop._SMALL", 10)
-    found, original, _ = assembly.working_copy(proto)
+    found, original, _ = Compiler().working_copy(proto)
     assert isinstance(original, ir.Model) and original is not found
     assert graphopt.optimize(proto).verdict.ok  # type: ignore[union-attr]
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from graphopt import ir
-from graphopt.driver import context_for
+from graphopt.context import context_for
 from graphopt.errors import UsageError
 from graphopt.ops import dialects
 from graphopt.partitioning import propose, propose_all

@@ -9,8 +9,9 @@ import pytest
 
 from graphopt import ir
 from graphopt.api import context_for
+from graphopt.attempt import Attempt, make_options
 from graphopt.config import Settings
-from graphopt.driver import Job, make_options, make_pipeline
+from graphopt.passes.pipelines import make_pipeline
 from tests.fuzz.graphs.generate import generate
 from tests.support import parse
 
@@ -19,7 +20,7 @@ LEVELS = ("O1", "O2", "O3")
 
 def optimized(data: bytes, level: str) -> bytes:
     model = ir.from_proto(onnx.ModelProto.FromString(data))
-    Job(make_pipeline(level), make_options(Settings())).run(model)
+    Attempt(make_pipeline(level), make_options(Settings())).run(model)
     return ir.to_bytes(model)
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import graphopt
 from graphopt import ir
 from graphopt.analysis.symbolic import symbol
-from graphopt.context import Options
-from graphopt.driver import context_for
+from graphopt.context import Options, context_for
 from graphopt.passes.onnx_ir import OnnxIrPass
 from tests.support import ops, parse
 

@@ -11,15 +11,14 @@ import pytest
 
 import graphopt
 from graphopt import ir, passes, transforms
+from graphopt.attempt import prepare
 from graphopt.config import Settings
 from graphopt.context import Context
-from graphopt.driver import make_pipeline
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import SLOTS, Fixpoint, Pipeline, Step
-from graphopt.passes.pipelines import PIPELINES, PLANNED, SUMMARIES, registry
+from graphopt.passes.pipelines import PIPELINES, PLANNED, SUMMARIES, make_pipeline, registry
 from graphopt.profile.annotations import annotate, annotation_of
 from graphopt.profile.value_profile import ValueProfile
-from graphopt.request import prepare
 from tests.support import ops, parse, run_pipeline
 
 CLEAN = [

@@ -7,8 +7,9 @@ import onnxruntime
 import pytest
 
 from graphopt import ir
+from graphopt.attempt import Attempt
 from graphopt.context import Options
-from graphopt.driver import Job, make_pipeline
+from graphopt.passes.pipelines import make_pipeline
 from tests.support import parse
 
 GEMM = "s = Transpose(b) y = Gemm <transA = 1> (t, s)"
@@ -26,7 +27,7 @@ TEXTS = (
 @pytest.mark.parametrize("text", TEXTS)
 def test_a_returned_transpose_is_kept_from_gemm(text: str, level: str) -> None:
     model = parse(f"g (float[M, K] a, float[N, K] b) => (float[M, N] y, float[K, M] u) {{ {text} }}")
-    Job(make_pipeline(level), Options()).run(model)
+    Attempt(make_pipeline(level), Options()).run(model)
     session = onnxruntime.InferenceSession(ir.to_bytes(model), providers=["CPUExecutionProvider"])
     a, b = np.arange(6, dtype=np.float32).reshape(2, 3), np.ones((4, 3), np.float32)
     y, u = session.run(["y", "u"], {"a": a, "b": b})

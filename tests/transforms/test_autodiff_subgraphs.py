@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from onnx import helper
 
 from graphopt import ir
-from graphopt.driver import context_for
+from graphopt.context import context_for
 from graphopt.ops import dialects
 from graphopt.partitioning.requires_grad import noted
 from tests.support import agree, ops, parse, run_pipeline

@@ -212,7 +212,7 @@ def test_what_fails_is_made_small_with_its_buffers() -> None:
     from graphopt.debug.reduce import StillFails, reduce
     from graphopt.debug.reproducer import helper
     from graphopt.debug.trial import Trial
-    from graphopt.driver import make_pipeline
+    from graphopt.passes.pipelines import make_pipeline
     from graphopt.rewrite.filter import RewriteLimit
 
     model = parse(CHOICE)

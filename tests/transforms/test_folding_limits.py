@@ -9,7 +9,7 @@ import onnx.numpy_helper
 import pytest
 
 from graphopt import ir
-from graphopt.driver import context_for
+from graphopt.context import context_for
 from graphopt.transforms.scalar.constant_propagation import ConstantPropagation
 from tests.support import agree, ops, parse, run_pipeline
 

@@ -6,9 +6,10 @@ import pytest
 
 import graphopt
 from graphopt import ir
-from graphopt.driver import context_for, make_pipeline
+from graphopt.context import context_for
 from graphopt.fusion.groups import Group, groups_of
 from graphopt.ops import dialects
+from graphopt.passes.pipelines import make_pipeline
 from tests.support import ATTENTION_STEPS, parse
 
 

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from graphopt import api, config, ir
+from graphopt.attempt import Attempt, make_options
 from graphopt.cli.main import main
-from graphopt.driver import Job, copy, make_options, make_pipeline
 from graphopt.fusion.library import Libraries, libraries_for
+from graphopt.models import copy
 from graphopt.ops import dialects
 from graphopt.ort.session_options import SessionChoice
-from graphopt.rewrite.filter import Place
+from graphopt.passes.pipelines import make_pipeline
+from graphopt.rewrite.filter import RewriteSite
 from graphopt.timing.ratios import Band
 from graphopt.timing.stopwatch import Setup
 from graphopt.tuning import tuner
@@ -34,8 +36,8 @@ THREE = TWO.replace("y = Mul(t, b)", "u = Mul(t, b) q = MatMul(u, w) v = Sin(q) 
 FEEDS = {"x": np.ones((2, 64), np.float32), "w": np.eye(64, dtype=np.float32), "b": np.ones(64, np.float32)}
 
 
-def job_of(kernels: KernelRecorder) -> Job:
-    return Job(make_pipeline("native"), make_options(config.current()), watchers=[kernels])
+def job_of(kernels: KernelRecorder) -> Attempt:
+    return Attempt(make_pipeline("native"), make_options(config.current()), instruments=[kernels])
 
 
 def seen() -> tuple[KernelRecorder, list[Group]]:
@@ -51,7 +53,7 @@ def test_each_function_is_a_group_of_its_own() -> None:
         ("sin_mul_", 2, True), ("sigmoid_", 1, True),
     ]  # fmt: skip
     assert groups[0].owners == ("fuse-groups at Sin(t)", "fuse-groups at Sin(v)")
-    assert Place.parse(groups[0].owners[0]) == Place("fuse-groups", "Sin(t)")
+    assert RewriteSite.parse(groups[0].owners[0]) == RewriteSite("fuse-groups", "Sin(t)")
     job_of(kernels).run(parse("g (float[2] x) => (float[2] y) { y = Neg(x) }"))
     assert not kernels.groups(), "they are those of the last run"
 

@@ -12,19 +12,20 @@ import onnx
 import pytest
 
 from graphopt import api, config, ir
+from graphopt.attempt import Attempt, make_options
 from graphopt.cli.main import main
-from graphopt.driver import Job, make_options, make_pipeline
 from graphopt.errors import RuntimeFailure, UsageError
 from graphopt.instrument.report import Dropped
 from graphopt.ort.devices import CPU, Device
 from graphopt.ort.session_options import KEY, SessionChoice, recommend, recommended
+from graphopt.passes.pipelines import make_pipeline
 from graphopt.timing.stopwatch import Setup
 from graphopt.tuning import tuner
 from graphopt.tuning.decide import TuningDecision
 from graphopt.tuning.measurements import Measurement
 from graphopt.tuning.search_space import Variant, choices_for, newer_opset, rewrite_groups
 from graphopt.tuning.tuner import Tune
-from graphopt.tuning.variant_builder import VariantBuilder, variant_job
+from graphopt.tuning.variant_builder import VariantBuilder, attempt_for
 from tests.support import parse
 from tests.tuning.harmful import Idle, Slow
 
@@ -164,7 +165,7 @@ def test_a_model_that_does_not_run_is_optimized_all_the_same(
     monkeypatch.setattr("graphopt.inputs.run_once.try_out", fail)
     result = api.optimize(model, tune=Tune(), verify=False, device="cpu")
     assert "not tuned: no kernel" in result.report.remarks and len(result.model.graph) == 4
-    with pytest.raises(UsageError, match="only whole results"):
+    with pytest.raises(UsageError, match="stop_after and tune exclude each other"):
         api.optimize(model, tune=Tune(), stop_after=1)
 
 
@@ -188,7 +189,7 @@ def test_tuning_tries_what_is_not_expected_to_pay() -> None:
             b = MatMul(x, w)
         }"""
     )
-    job = Job(make_pipeline("O3").eager(), make_options(config.current()))
+    job = Attempt(make_pipeline("O3").eager(), make_options(config.current()))
     report = job.run(model)
     assert [node.op_type for node in model.graph] == ["MatMul", "Split"]
     (group,) = rewrite_groups(report.passes, job.pipeline.passes())
@@ -196,7 +197,7 @@ def test_tuning_tries_what_is_not_expected_to_pay() -> None:
 
 
 def test_variants_leave_out_what_is_off_and_the_same_ones_are_told(model: Path, tmp_path: Path) -> None:
-    job = Job(make_pipeline("O1", (), [Idle(), Slow(times=2)]), make_options(config.current()))
+    job = Attempt(make_pipeline("O1", (), [Idle(), Slow(times=2)]), make_options(config.current()))
     candidate = api.load(model)
     report = job.run(candidate)
     groups = rewrite_groups(report.passes, job.pipeline.passes())
@@ -227,7 +228,7 @@ def test_a_newer_opset_is_tried_where_more_can_be_fused_in_it(model: Path, tmp_p
         assert newer_opset(old, make_pipeline(pipeline).passes(), ceiling) == worth
     asked = make_pipeline("O3", ["convert-opset{target=18}"])
     assert newer_opset(old, asked.passes(), 24) is None
-    job = Job(make_pipeline("O3"), make_options(config.current()))
+    job = Attempt(make_pipeline("O3"), make_options(config.current()))
     with VariantBuilder(old, job, [], tmp_path, Setup({})) as workshop:
         raised = ir.load(workshop.path(Variant(opset=23)))
         assert raised.graph.opset_imports[""] == 23
@@ -241,9 +242,9 @@ def test_what_tuning_reverted_is_told_as_that() -> None:
         g (float[1, 2, 8, 8] x) => (float[1, 3, 8, 8] y) <float[3, 2, 1, 1] w = {1, 2, 3, 4, 5, 6}>
         { a = Conv(x, w) y = HardSigmoid(a) }
     """)
-    job = Job(make_pipeline("O3"), make_options(config.Settings()))
+    job = Attempt(make_pipeline("O3"), make_options(config.Settings()))
     assert [one.rule for one in job.run(api.copy(model)).fused] == ["activation-into-conv"]
-    report = variant_job(job, Variant(frozenset({"activation-into-conv"}))).run(model)
+    report = attempt_for(job, Variant(frozenset({"activation-into-conv"}))).run(model)
     assert not report.fused
     assert [(place.rule, place.reason) for place in report.missed] == [
         ("activation-into-conv", "reverted by tuning")
@@ -251,7 +252,7 @@ def test_what_tuning_reverted_is_told_as_that() -> None:
 
 
 def test_what_did_harm_stays_out_of_every_variant(model: Path, tmp_path: Path) -> None:
-    job = Job(make_pipeline("O1", (), [Slow(times=2)]), make_options(config.current()))
+    job = Attempt(make_pipeline("O1", (), [Slow(times=2)]), make_options(config.current()))
     for drop, left in ((Dropped("slow", "Relu(c)", "slow", ""), 2), (Dropped("slow", "", "slow", ""), 0)):
         folder = tmp_path / str(left)
         folder.mkdir()

@@ -112,7 +112,7 @@ def test_a_missing_folder_is_answered_with_how_to_create_it(tmp_path: Path) -> N
 
 
 def test_kinds() -> None:
-    @checked()
+    @checked
     def sample(
         *numbers: int,
         flag: bool | None = None,
@@ -157,7 +157,7 @@ def test_signatures_and_documentation_stay() -> None:
     signature = inspect.signature(graphopt.optimize)
     assert str(signature.return_annotation) == "Result" and "target_opset" in signature.parameters
     assert (graphopt.optimize.__doc__ or "").startswith("Make a model smaller")
-    assert graphopt.optimize.__module__ == "graphopt.api.optimizing"
+    assert graphopt.optimize.__module__ == "graphopt.compiler.optimizing"
     with pytest.raises(TypeError, match=r"optimize\(\) missing 1 required positional argument: 'model'"):
         graphopt.optimize()  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"optimize\(\) takes 1 positional argument but 2 were given"):
@@ -180,7 +180,7 @@ def optimize_like() -> None:
 
 
 def test_numbers_of_numpy_become_numbers_of_python() -> None:
-    @checked()
+    @checked
     def half(seconds: float | None = None) -> object:
         return seconds
 

@@ -8,8 +8,8 @@ import pytest
 
 import graphopt
 from graphopt import config, ir
-from graphopt.context import Options
-from graphopt.driver import context_for, make_options
+from graphopt.attempt import make_options
+from graphopt.context import Options, context_for
 from graphopt.util.budget import Budget
 from tests.support import ops, parse
 

@@ -80,8 +80,7 @@ def _list(run: Run, passes: Mapping[str, type[Pass]], planned: Any) -> None:
 
 def _groups(passes: Mapping[str, type[Pass]]) -> Iterator[tuple[str, list[str]]]:
     """All passes by the pipelines that hold them, in the order in which they run."""
-    from graphopt.driver import make_pipeline
-    from graphopt.passes.pipelines import PIPELINES
+    from graphopt.passes.pipelines import PIPELINES, make_pipeline
 
     left = dict.fromkeys(sorted(passes))
     for title, pipelines in (

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphopt import config, ir
-from graphopt.assembly import choose_device
 from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError, unknown
 from graphopt.ir.signature import Signature
 from graphopt.ort import preflight
-from graphopt.ort.devices import Device
+from graphopt.ort.devices import Device, choose_device
 from graphopt.ort.session import Optimizations
 from graphopt.ort.session_options import SessionChoice, recommended_by
 from graphopt.specialization.bundle.files import BundleFiles

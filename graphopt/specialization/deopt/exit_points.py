@@ -6,8 +6,9 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 
 from graphopt import ir
-from graphopt.driver import context_for, copy
+from graphopt.context import context_for
 from graphopt.errors import UnsupportedModel, UsageError, unknown
+from graphopt.models import copy
 from graphopt.ops import dialects
 from graphopt.profile import Profile, ValueProfile, check_profile
 from graphopt.profile.annotations import annotate, assertion_of

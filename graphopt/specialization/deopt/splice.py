@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from graphopt import ir
-from graphopt.driver import context_for
+from graphopt.context import context_for
 from graphopt.errors import UnsupportedModel
 from graphopt.specialization.deopt.check import Check, checks_of
 from graphopt.specialization.deopt.continuation import write_continuation

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from graphopt import ir
-from graphopt.context import Context
-from graphopt.driver import context_for
+from graphopt.context import Context, context_for
 from graphopt.errors import UnsupportedModel
 from graphopt.specialization.deopt.continuation import write_continuation
 from graphopt.specialization.deopt.exit_points import ExitPoint

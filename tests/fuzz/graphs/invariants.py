@@ -8,9 +8,10 @@ from random import Random
 import onnx
 
 from graphopt import ir
+from graphopt.attempt import Attempt, make_options
 from graphopt.config import Settings
-from graphopt.driver import Job, make_options, make_pipeline
 from graphopt.errors import GraphoptError
+from graphopt.passes.pipelines import make_pipeline
 from graphopt.process.child import Child
 from graphopt.verification.verifier import Verifier
 
@@ -137,7 +138,7 @@ def _examine(data: bytes, plan: Plan, verifier: Verifier, valid: bool) -> list[F
 def optimized(model: ir.Model, plan: Plan) -> ir.Model:
     """A copy of ``model`` after ``plan``, its structure checked after each pass; nothing is repaired."""
     copy = ir.from_proto(ir.to_proto(model))
-    Job(make_pipeline(plan.pipeline), make_options(_settings(plan)), validate_each=True).run(copy)
+    Attempt(make_pipeline(plan.pipeline), make_options(_settings(plan)), validate_each=True).run(copy)
     return copy
 
 

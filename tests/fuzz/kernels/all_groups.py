@@ -7,8 +7,7 @@ from dataclasses import dataclass
 import onnx
 
 from graphopt import ir
-from graphopt.context import Context
-from graphopt.driver import context_for
+from graphopt.context import Context, context_for
 from graphopt.fusion.groups import kernels_of, note_signatures
 from graphopt.fusion.loops.ir import Kernel
 from graphopt.fusion.policy import FusionPolicy

@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt import ir
-from graphopt.driver import context_for, make_pipeline
+from graphopt.context import context_for
+from graphopt.passes.pipelines import make_pipeline
 from tests.support import parse
 
 TEXT = """g (float[N,C] x, float[C] b, uint8[N,C] u, float16[N,C] h) =>

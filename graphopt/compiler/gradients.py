@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
-from graphopt.assembly import ModelLike, choose_device, chosen_settings, loaded, verifier_for
-from graphopt.driver import is_heavy, make_options
-from graphopt.errors import VerificationFailed
+from graphopt.compiler.environment import Environment
+from graphopt.models import ModelLike
+from graphopt.options import DeviceOptions, RunOptions
 from graphopt.util.arguments import checked
 
 if TYPE_CHECKING:
@@ -15,13 +15,12 @@ if TYPE_CHECKING:
     from graphopt.autodiff.losses import Loss
     from graphopt.autodiff.split import Split
     from graphopt.autodiff.value_and_grad import ValueAndGrad
-    from graphopt.inputs.feeds import InputOptions
-    from graphopt.ort.devices import Device
     from graphopt.verification.verdict import Verdict
 
 
-@checked()
+@checked
 def grad(
+    env: Environment,
     model: ModelLike,
     loss: str | Loss,
     wrt: str | Iterable[str] = "params",
@@ -56,14 +55,15 @@ def grad(
     from graphopt.autodiff.joint import differentiate
     from graphopt.autodiff.losses import Loss
 
-    found = loaded(model)
+    found = env.load(model)
     if isinstance(loss, str) and Loss.is_meant(loss, found):
         loss = Loss.parse(loss)
     return differentiate(found, loss, wrt, outputs=outputs, optimize=optimize)
 
 
-@checked()
+@checked
 def split(
+    env: Environment,
     model: ModelLike,
     loss: str | Loss | Sequence[str],
     wrt: str | Iterable[str] = "params",
@@ -96,7 +96,7 @@ def split(
     from graphopt.autodiff.losses import Loss
     from graphopt.autodiff.split import split as split_model
 
-    found = loaded(model)
+    found = env.load(model)
     if isinstance(loss, str) and Loss.is_meant(loss, found):
         loss = Loss.parse(loss)
     return split_model(
@@ -110,11 +110,13 @@ def split(
     )
 
 
-@checked()
-def verify_split(
-    found: Split, *, inputs: InputOptions | None = None, device: str | Device | None = None
-) -> Verdict:
-    """Run both models one after the other, and the joint graph, on made-up inputs, and compare.
+@checked
+def verify_split(env: Environment, found: Split, **options: Unpack[RunOptions]) -> Verdict:
+    """Run both models one after the other, and the joint graph, and compare the results.
+
+    Args:
+        found: the models, as :func:`split` returns them.
+        options: as for :func:`graphopt.optimize`.
 
     Raises:
         VerificationFailed: they do not compute the same.
@@ -123,30 +125,23 @@ def verify_split(
     from graphopt.ort import preflight
     from graphopt.ort.artifact import Artifact
 
-    settings = chosen_settings()
-    for half in (found.forward, found.backward):  # what onnxruntime would refuse of either alone
+    env = env.having(options)
+    for half in (found.forward, found.backward):  # onnxruntime may refuse either alone
         preflight.try_load(Artifact(half).source)
-    joint = found.joint.model
-    heavy = is_heavy(joint, settings.memory_limit)
-    verifier, _ = verifier_for(joint, inputs, settings, device, heavy)
-    with verifier:
-        verdict = verifier.verify(rejoin(found), numerics=make_options(settings).numerics, signature=False)
-    if not verdict.ok:
-        raise VerificationFailed(
-            f"the two models do not compute what the joint graph does: {verdict.summary()}"
-        )
-    return verdict
+    subject = "the two models do not compute what the joint graph does"
+    return env.compared(found.joint.model, [rejoin(found)], subject, signature=False)
 
 
-@checked()
+@checked
 def value_and_grad(
+    env: Environment,
     model: ModelLike,
     loss: str | Loss,
     wrt: str | Iterable[str] = "params",
     *,
     outputs: Iterable[str] = (),
-    device: str | Device | None = None,
     threads: int | None = None,
+    **options: Unpack[DeviceOptions],
 ) -> ValueAndGrad:
     """A function from inputs to a loss and its gradients, which runs through onnxruntime.
 
@@ -161,8 +156,8 @@ def value_and_grad(
     Args:
         model, loss, wrt: as for :func:`grad`.
         outputs: names of outputs of the model that ``f.outputs`` holds after each call, such as logits.
-        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         threads: threads inside one operator; by default one a core.
+        options: as for :func:`graphopt.optimize`.
 
     Raises:
         UsageError, NoGradient, UnsupportedModel: as for :func:`grad`.
@@ -171,5 +166,6 @@ def value_and_grad(
     from graphopt.autodiff.value_and_grad import ValueAndGrad
 
     kept = list(outputs)
-    joint = grad(model, loss, wrt, outputs="all" if kept else "loss")
-    return ValueAndGrad(joint, choose_device(device)[0], threads, kept)
+    env = env.having(options)
+    joint = grad(env, model, loss, wrt, outputs="all" if kept else "loss")
+    return ValueAndGrad(joint, env.device, threads, kept)

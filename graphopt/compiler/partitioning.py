@@ -3,28 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from graphopt import ir
-from graphopt.assembly import ModelLike, chosen_settings, loaded, verifier_for
-from graphopt.driver import is_heavy, make_options
-from graphopt.errors import VerificationFailed, unknown
+from graphopt.compiler.environment import Environment
+from graphopt.errors import unknown
+from graphopt.models import ModelLike
+from graphopt.options import CheckOptions
 from graphopt.util.arguments import checked
 
 if TYPE_CHECKING:
-    from graphopt.inputs.feeds import InputOptions
-    from graphopt.ort.devices import Device
     from graphopt.partitioning.partitioned import Partitioned
     from graphopt.profile import Profile
     from graphopt.verification.verdict import Verdict
-
 
 #: What groups can be for.
 POLICIES = ("autodiff", "fusion")
 
 
-@checked()
+@checked
 def partition(
+    env: Environment,
     model: ModelLike,
     policy: str = "autodiff",
     *,
@@ -62,42 +61,32 @@ def partition(
         from graphopt.transforms.autodiff.group_kind import AutodiffGroups
 
         names = (wrt,) if isinstance(wrt, str) else tuple(wrt)
-        return partitioned(loaded(model), AutodiffGroups(minimum, views, names, tuple(no_grad), profile))
+        return partitioned(env.load(model), AutodiffGroups(minimum, views, names, tuple(no_grad), profile))
     if policy == "fusion":
         from graphopt.fusion.policy import Shapes
         from graphopt.transforms.fusion.group_kind import FusionGroups
 
         if shapes not in (known := [one.value for one in Shapes]):
             raise unknown("kind of shapes", shapes, known, plural="kinds of shapes")
-        return partitioned(loaded(model), FusionGroups(minimum, Shapes(shapes)))
+        return partitioned(env.load(model), FusionGroups(minimum, Shapes(shapes)))
     raise unknown("policy", policy, POLICIES, plural="policies")
 
 
-@checked()
+@checked
 def with_groups(
-    found: Partitioned,
-    *,
-    inputs: InputOptions | None = None,
-    verify: bool | None = None,
-    device: str | Device | None = None,
-    allow_fallback: bool | None = None,
+    env: Environment, found: Partitioned, **options: Unpack[CheckOptions]
 ) -> tuple[ir.Model, Verdict | None]:
-    """The model with a function for each group, compared with the one that has none.
+    """The model with a function for each group, compared with the model without groups.
 
     Args:
-        inputs, verify, device, allow_fallback: as for :func:`graphopt.api.optimize`.
+        found: the groups, as :func:`partition` returns them.
+        options: as for :func:`graphopt.optimize`.
 
     Raises:
         VerificationFailed: it does not compute the same.
     """
-    settings = chosen_settings(verify=verify, allow_fallback=allow_fallback)
+    env = env.having(options)
     model = found.outlined()
-    if not settings.verify:
+    if not env.settings.verify:
         return model, None
-    original = found.model
-    verifier, _ = verifier_for(original, inputs, settings, device, is_heavy(original, settings.memory_limit))
-    with verifier:
-        verdict = verifier.verify(model, numerics=make_options(settings).numerics)
-    if not verdict.ok:
-        raise VerificationFailed(f"the groups do not compute what the model does: {verdict.summary()}")
-    return model, verdict
+    return model, env.compared(found.model, [model], "the groups do not compute what the model does")

@@ -7,16 +7,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphopt import ir
-from graphopt.assembly import ModelLike, PathLike, loaded
-from graphopt.driver import copy
+from graphopt.compiler.environment import Environment
+from graphopt.models import ModelLike, PathLike, copy
 from graphopt.util.arguments import checked
 
 if TYPE_CHECKING:
     from graphopt.parameters.lifting import Parameters, Unlifted
 
 
-@checked()
-def lift_parameters(model: ModelLike, which: str | Iterable[str] = "params") -> tuple[ir.Model, Parameters]:
+@checked
+def lift_parameters(
+    env: Environment, model: ModelLike, which: str | Iterable[str] = "params"
+) -> tuple[ir.Model, Parameters]:
     """The model with parameters as inputs, and what they held.
 
     >>> lifted, parameters = lift_parameters("model.onnx")               # doctest: +SKIP
@@ -31,13 +33,13 @@ def lift_parameters(model: ModelLike, which: str | Iterable[str] = "params") -> 
     """
     from graphopt.parameters.lifting import lift
 
-    result = copy(loaded(model))
+    result = copy(env.load(model))
     return result, lift(result, which)
 
 
-@checked()
+@checked
 def unlift_parameters(
-    model: ModelLike, parameters: Parameters | Mapping[str, Any] | PathLike
+    env: Environment, model: ModelLike, parameters: Parameters | Mapping[str, Any] | PathLike
 ) -> tuple[ir.Model, Unlifted]:
     """The model with inputs that became initializers, and initializers that got other contents, by name.
 
@@ -59,5 +61,5 @@ def unlift_parameters(
         parameters = as_parameters(parameters)
     elif not isinstance(parameters, Parameters):
         parameters = read(Path(parameters))
-    result = copy(loaded(model))
+    result = copy(env.load(model))
     return result, unlift(result, parameters)

@@ -1,51 +1,40 @@
-"""Profiles, variants for what they tell, and executors."""
+"""Profiles, variants for them, and executors."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from graphopt import config, ir
-from graphopt.api.optimizing import optimize
-from graphopt.assembly import (
-    ModelLike,
-    choose_device,
-    chosen_settings,
-    libraries_of,
-    loaded,
-    settings_among,
-    verifier_for,
-)
-from graphopt.driver import is_heavy, make_options, make_pipeline
-from graphopt.instrument.report import Report
-from graphopt.ir.io.interop import PassBase
-from graphopt.passes.base import Pass
+from graphopt.compiler.environment import Environment
+from graphopt.compiler.optimizing import Result, optimize
+from graphopt.models import ModelLike
+from graphopt.options import DeviceOptions, OptimizeOptions, PlanOptions
+from graphopt.passes.pipelines import make_pipeline
 from graphopt.util.arguments import checked
 
 if TYPE_CHECKING:
     from graphopt.executor.executor import Executor, NestedExecutor
     from graphopt.executor.options import ExecutorOptions
     from graphopt.executor.pytree import Nested
-    from graphopt.fusion.library import Libraries
     from graphopt.inputs.feeds import InputOptions
-    from graphopt.ort.devices import Device
     from graphopt.profile import Guard, Profile
     from graphopt.specialization.build import Specialization, Specialized
     from graphopt.verification.verifier import Verifier
 
 
-@checked()
+@checked
 def record_profile(
+    env: Environment,
     model: ModelLike,
     runs: Iterable[Mapping[str, Any] | InputOptions],
     *,
     requires_grad: Iterable[str] = (),
-    device: str | Device | None = None,
-    allow_fallback: bool | None = None,
+    **options: Unpack[DeviceOptions],
 ) -> Profile:
-    """Run a model, and tell what was seen of its inputs, and of inner values whose shapes depend on data.
+    """Run a model, and record properties of its inputs and of inner values with data-dependent shapes.
 
     >>> batches = [{"ids": np.zeros((1, n), np.int64)} for n in (128, 64)]   # doctest: +SKIP
     >>> record_profile("model.onnx", batches).values["ids"].shape            # doctest: +SKIP
@@ -56,7 +45,7 @@ def record_profile(
         runs: what to feed in each run: arrays by name, as for :func:`run`, or what is given of inputs that
             are made up else, whose contents are not recorded.
         requires_grad: inputs for which a gradient is wanted.
-        device, allow_fallback: as for :func:`run`.
+        options: as for :func:`run`.
 
     Raises:
         UsageError: what is fed does not fit the model, or ``requires_grad`` names no input.
@@ -64,8 +53,8 @@ def record_profile(
     """
     from graphopt.specialization.record import Recorder
 
-    chosen, _ = choose_device(device, chosen_settings(allow_fallback=allow_fallback))
-    with Recorder(loaded(model), device=chosen, requires_grad=requires_grad) as recorder:
+    env = env.having(options)
+    with Recorder(env.load(model), device=env.device, requires_grad=requires_grad) as recorder:
         for given in runs:
             if isinstance(given, Mapping):
                 recorder.run(given)
@@ -74,16 +63,14 @@ def record_profile(
         return recorder.profile
 
 
-@checked(optimize)
+@checked
 def specialize(
+    env: Environment,
     model: ModelLike,
     how: Specialization,
     *,
     bundle: bool = False,
-    pre_passes: Iterable[str | Pass | PassBase] = (),
-    strict: bool = False,
-    inputs: InputOptions | None = None,
-    **arguments: Any,
+    **options: Unpack[OptimizeOptions],
 ) -> Specialized:
     """Optimize a model, and variants of it for what a profile saw of its inputs.
 
@@ -95,77 +82,81 @@ def specialize(
         how: the profile, and how many variants are made of it.
         bundle: the result is to be a bundle, in which a guard costs next to nothing: hardly smaller variants
             are kept, too.
-        pre_passes, strict, inputs: as for :func:`optimize`. Variants are verified with inputs made up.
-        arguments: of :func:`optimize`, for the general model and each variant.
+        options: as for :func:`optimize`, for the general model and each variant. Variants are verified with
+            generated inputs.
 
     Raises:
         UsageError: the profile is of another model; or as for :func:`optimize`.
         VerificationFailed: as for :func:`optimize`.
     """
-    from graphopt.inputs.feeds import InputOptions
     from graphopt.specialization.build import build
     from graphopt.specialization.profitability import BUNDLE, ONE_MODEL
     from graphopt.specialization.specialize_inputs import static_inputs
     from graphopt.specialization.versioned_model import verified_model
 
-    original = loaded(model)
-    settings, device = settings_among(arguments), arguments.get("device")
+    env = env.having(options)
+    original = env.load(model)
+    given = replace(env.inputs, examples=(*env.inputs.examples, *how.profile.shapes))
+    of_variants, own, strict = env.without("inputs"), tuple(env.options["pre_passes"]), env.options["strict"]
 
-    given = inputs or InputOptions(seed=settings.seed)
-    given = replace(given, examples=(*given.examples, *how.profile.shapes))
-
-    def optimized(
-        candidate: ir.Model, first: tuple[str, ...], guard: Guard | None
-    ) -> tuple[ir.Model, Report]:
+    def optimized(candidate: ir.Model, first: tuple[str, ...], guard: Guard | None) -> Result:
         if guard is None:
-            return optimize(model, pre_passes=pre_passes, strict=strict, inputs=given, **arguments)
+            return optimize(env, model, inputs=given)
         fixed = static_inputs(guard, given)
-        return optimize(
-            candidate,
-            pre_passes=(*first, *pre_passes),
-            strict=strict,
-            inputs=fixed,
-            reference=None if fixed is None else model,
-            **arguments,
-        )
+        reference = None if fixed is None else model
+        return optimize(of_variants, candidate, pre_passes=(*first, *own), inputs=fixed, reference=reference)
 
     def judge(given: InputOptions) -> Verifier:
-        return verifier_for(original, given, settings, device, is_heavy(original, settings.memory_limit))[0]
+        return env.verifier(original, given)
 
     found = build(original, how, optimized, BUNDLE if bundle else ONE_MODEL, strict=strict)
     if bundle:
         return found
-    numerics = make_options(settings).numerics
-    whole = verified_model(found, how, judge if settings.verify else None, given, numerics, strict=strict)
+    whole = verified_model(
+        found, how, judge if env.settings.verify else None, given, env.numerics, strict=strict
+    )
     return replace(found, model=whole)
 
 
 @overload
 def compile(
-    model: ModelLike, options: ExecutorOptions | None = None, *, outputs: None = None, **arguments: Any
+    env: Environment,
+    model: ModelLike,
+    options: ExecutorOptions | None = None,
+    *,
+    inputs: Nested | None = None,
+    outputs: None = None,
+    threads: int | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    **arguments: Unpack[PlanOptions],
 ) -> Executor: ...
 
 
 @overload
 def compile(
-    model: ModelLike, options: ExecutorOptions | None = None, *, outputs: Nested, **arguments: Any
+    env: Environment,
+    model: ModelLike,
+    options: ExecutorOptions | None = None,
+    *,
+    inputs: Nested | None = None,
+    outputs: Nested,
+    threads: int | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    **arguments: Unpack[PlanOptions],
 ) -> NestedExecutor: ...
 
 
-@checked(optimize)
+@checked
 def compile(
+    env: Environment,
     model: ModelLike,
     options: ExecutorOptions | None = None,
     *,
     inputs: Nested | None = None,
     outputs: Nested | None = None,
-    device: str | Device | None = None,
     threads: int | None = None,
-    pipeline: str | None = None,
-    pre_passes: Iterable[str | Pass | PassBase] = (),
-    verify: bool | None = None,
     clock: Callable[[], float] = time.monotonic,
-    **arguments: Any,
+    **arguments: Unpack[PlanOptions],
 ) -> Executor:
     """An executor, which runs a model and specializes it for the inputs that come.
 
@@ -175,21 +166,18 @@ def compile(
     Args:
         model: a model in any form (:data:`graphopt.ModelLike`). One that is given by its path is read again
             after it was released.
-        options: how the executor works.
+        options: those of the executor.
         inputs, outputs: names, nested in dicts, lists and tuples as tensors are; by default dicts by name.
-        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
         threads: inside one operator; by default onnxruntime's choice.
-        pipeline: a preset or a pipeline; by default what :func:`graphopt.fuser` says, else ``O3``.
-        pre_passes: as for :func:`optimize`, before the pipeline of each plan.
-        verify: compare each plan with the original before it runs. A specialization that differs is dropped;
-            the original runs instead of a general plan that differs.
         clock: seconds, by which the original is released.
-        arguments: others of :func:`optimize`, for all plans. With ``strict``, a general plan that differs
-            from the original is an error.
+        arguments: as for :func:`optimize`, for all plans. The pipeline is by default that of
+            :func:`graphopt.fuser`, else ``O3``. Each plan is compared with the original before it runs: a
+            specialization that differs is dropped, and the original runs instead of a general plan that
+            differs, which with ``strict`` is an error.
 
     Raises:
         UsageError: ``inputs`` or ``outputs`` name what the model lacks, or there is no such ``pipeline``.
-        TypeError: ``arguments`` are none of :func:`optimize`.
+        TypeError: an option is unknown.
     """
     from graphopt.executor.executor import Executor, NestedExecutor
     from graphopt.executor.options import current_fuser
@@ -198,40 +186,30 @@ def compile(
     from graphopt.inputs.feeds import InputOptions
     from graphopt.specialization.specialize_inputs import static_inputs
 
+    env = env.having(arguments).without("inputs")
     fuser = current_fuser()
-    settings = settings_among({**arguments, "verify": verify})
-    text = pipeline or ("O3" if fuser is None else fuser.pipeline)
-    own = tuple(pre_passes)
-    make_pipeline(text, own)  # fails now if there is no such pipeline or pass
-    chosen = choose_device(device, settings)[0]
-
-    def libraries(found: ir.Model) -> Libraries:
-        return libraries_of(found, settings, chosen)
-
-    host = Host(chosen, threads, "default" if fuser is None else fuser.optimizations, libraries)
-
-    strict = bool(arguments.pop("strict", False))
+    text = env.given.get("pipeline") or ("O3" if fuser is None else fuser.pipeline)
+    own = tuple(env.options["pre_passes"])
+    make_pipeline(text, own)  # fails now if a pass or pipeline is unknown
+    host = Host(
+        env.device, threads, "default" if fuser is None else fuser.optimizations, env.toolchain.libraries
+    )
+    of_plans = env.having({"pipeline": text, "device": env.device, "strict": True})
 
     def optimized(
         model: ir.Model, first: tuple[str, ...], original: ir.Model, guard: Guard | None
     ) -> ir.Model:
-        fixed = None if guard is None else static_inputs(guard, InputOptions(seed=settings.seed))
-        with config.using(settings):
+        fixed = None if guard is None else static_inputs(guard, InputOptions(seed=env.settings.seed))
+        reference = None if fixed is None else original
+        with config.using(env.settings):
             return optimize(
-                model,
-                pipeline=text,
-                pre_passes=(*first, *own),
-                device=host.device,
-                strict=True,
-                inputs=fixed,
-                reference=None if fixed is None else original,
-                **arguments,
+                of_plans, model, pre_passes=(*first, *own), inputs=fixed, reference=reference
             ).model
 
     def prepared(candidate: ir.Model) -> ir.Model:
-        with config.using(settings):
-            return optimize(candidate, pipeline="fallback", verify=False).model
+        with config.using(env.settings):
+            return optimize(Environment(env.settings), candidate, pipeline="fallback", verify=False).model
 
-    maker = PlanFactory(optimized, prepared, host, strict)
+    maker = PlanFactory(optimized, prepared, host, env.options["strict"])
     kind = Executor if outputs is None else NestedExecutor
     return kind(ModelSource(model), maker, options, inputs=inputs, outputs=outputs, clock=clock)

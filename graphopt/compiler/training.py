@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-from graphopt.assembly import ModelLike, loaded
+from graphopt.compiler.environment import Environment
+from graphopt.models import ModelLike
 from graphopt.util.arguments import checked
 
 if TYPE_CHECKING:
@@ -14,8 +15,10 @@ if TYPE_CHECKING:
     from graphopt.training.step import TrainingStep
 
 
-@checked()
+@checked
 def train_step(
+    env: Environment,
+    /,
     model: ModelLike,
     loss: str | Loss,
     optimizer: str | Optimizer = "adam",
@@ -58,7 +61,7 @@ def train_step(
     from graphopt.training.optimizers import make
     from graphopt.training.step import write_step
 
-    found = loaded(model)
+    found = env.load(model)
     if isinstance(loss, str) and Loss.is_meant(loss, found):
         loss = Loss.parse(loss)
     return write_step(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphopt import config
-from graphopt.assembly import ModelLike, PathLike, loaded
+from graphopt.compiler.environment import Environment
+from graphopt.models import ModelLike, PathLike
 from graphopt.util.arguments import checked
 
 if TYPE_CHECKING:
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from graphopt.fusion.inventory import Inventory
 
 
-@checked()
-def kernels(model: ModelLike) -> Inventory:
+@checked
+def kernels(env: Environment, model: ModelLike) -> Inventory:
     """The native kernels of a model; of a model without groups, those that ``fuser="native"`` would make.
 
     >>> found = kernels("model.onnx")                                    # doctest: +SKIP
@@ -31,11 +31,13 @@ def kernels(model: ModelLike) -> Inventory:
     """
     from graphopt.fusion.inventory import Inventory
 
-    return Inventory.of(loaded(model), config.current())
+    return Inventory.of(env.load(model), env.settings)
 
 
-@checked()
-def build_kernels(model: ModelLike, path: PathLike, progress: Advance | None = None) -> Inventory:
+@checked
+def build_kernels(
+    env: Environment, model: ModelLike, path: PathLike, progress: Advance | None = None
+) -> Inventory:
     """Build the library with the native kernels of a model, and write it to ``path``.
 
     >>> build_kernels("model.onnx", "model.kernels.so")                  # doctest: +SKIP
@@ -53,6 +55,6 @@ def build_kernels(model: ModelLike, path: PathLike, progress: Advance | None = N
         NoCompiler: there is no C compiler.
         RuntimeFailure: the compiler fails.
     """
-    found = kernels(model)
+    found = kernels(env, model)
     found.build(Path(path), progress)
     return found

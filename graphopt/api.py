@@ -1,0 +1,191 @@
+"""The Python interface: functions of models under the settings in force.
+
+>>> import graphopt
+>>> model, report = graphopt.optimize(graphopt.load_model("model.onnx"))   # doctest: +SKIP
+>>> print(report)                                                    # doctest: +SKIP
+>>> graphopt.save(model, "model.opt.onnx")                           # doctest: +SKIP
+
+Options that are settings too (:class:`graphopt.config.Settings`) default to the settings in force: those of
+the nearest ``graphopt.toml``, of the environment, or of :func:`graphopt.config.patch`.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+
+from graphopt import config, ir
+from graphopt.attempt import make_options, vouch
+from graphopt.compiler import Compiler
+from graphopt.compiler.bailouts import Bailed
+from graphopt.compiler.optimizing import Result
+from graphopt.context import context_for
+from graphopt.errors import UsageError
+from graphopt.instrument.report import Report
+from graphopt.models import ModelLike, PathLike, copy, save, to_proto
+from graphopt.ort.devices import choose_device
+from graphopt.passes.pipelines import make_pipeline
+from graphopt.util.arguments import checked
+from graphopt.util.tables import counted
+
+if TYPE_CHECKING:
+    from graphopt.specialization.bundle.load import Bundle
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _function(method: Callable[Concatenate[Compiler, P], R]) -> Callable[P, R]:
+    """``method`` of a compiler with the settings in force, as a function."""
+    signature = inspect.signature(method)
+    parameters = list(signature.parameters.values())[1:]
+    most = sum(one.kind is one.POSITIONAL_OR_KEYWORD for one in parameters)
+
+    @functools.wraps(method)
+    def call(*arguments: P.args, **keywords: P.kwargs) -> R:
+        if (count := len(arguments)) > most:
+            raise TypeError(
+                f"{call.__name__}() takes {counted(most, 'positional argument')} but {count} were given"
+            )
+        return method(Compiler(), *arguments, **keywords)
+
+    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return call
+
+
+optimize = _function(Compiler.optimize)
+explain = _function(Compiler.explain)
+verify = _function(Compiler.verify)
+run = _function(Compiler.run)
+try_out = _function(Compiler.try_out)
+record_profile = _function(Compiler.record_profile)
+specialize = _function(Compiler.specialize)
+bailout = _function(Compiler.bailout)
+with_bailouts = _function(Compiler.with_bailouts)
+grad = _function(Compiler.grad)
+split = _function(Compiler.split)
+verify_split = _function(Compiler.verify_split)
+value_and_grad = _function(Compiler.value_and_grad)
+train_step = _function(Compiler.train_step)
+partition = _function(Compiler.partition)
+with_groups = _function(Compiler.with_groups)
+kernels = _function(Compiler.kernels)
+build_kernels = _function(Compiler.build_kernels)
+lift_parameters = _function(Compiler.lift_parameters)
+unlift_parameters = _function(Compiler.unlift_parameters)
+if TYPE_CHECKING:
+    compile = Compiler().compile  # with its overloads
+else:
+    compile = _function(Compiler.compile)
+
+
+@checked
+def load(source: ModelLike, *, allow_external: Sequence[PathLike] | None = None) -> ir.Model | Bundle:
+    """Load a model, as :func:`load_model` does, or a bundle of variants.
+
+    A bundle is named by its folder, or by the ``plan.json`` in it. For type checkers, and to choose where a
+    bundle runs, there are :func:`load_model` and :class:`graphopt.Bundle`.
+
+    Raises:
+        TypeError: ``source`` is no form of a model.
+        UsageError: there is no such file.
+        InvalidModel: it is neither, or it is damaged.
+    """
+    if isinstance(source, (str, os.PathLike)) and is_bundle(source):
+        from graphopt.specialization.bundle.load import Bundle
+
+        return Bundle(source)
+    return load_model(source, allow_external=allow_external)
+
+
+@checked
+def load_model(
+    source: ModelLike,
+    *,
+    allow_external: Sequence[PathLike] | None = None,
+    base_dir: PathLike | None = None,
+) -> ir.Model:
+    """Load a model from a file, an ``onnx.ModelProto``, which is left as it is, or serialized bytes.
+
+    The suffix of a file determines its form: ``.json`` is the JSON IR, ``.onnxjson`` onnx's own JSON,
+    ``.onnxtxt`` and ``.txt`` are ONNX text, and everything else is ``.onnx``.
+
+    External data is memory-mapped when it is first read. It has to lie in the folder of the model's file, or
+    in one of ``allow_external``.
+
+    >>> load_model("model.onnx").graph.name                              # doctest: +SKIP
+    'resnet50'
+    >>> load_model(onnx.load("model.onnx", load_external_data=False), base_dir=".")    # doctest: +SKIP
+
+    Args:
+        source: a model in any form (:data:`graphopt.ModelLike`).
+        allow_external: further folders that external data may lie in.
+        base_dir: the folder of the external data of a ModelProto or of bytes.
+
+    Raises:
+        TypeError: ``source`` is no form of a model.
+        UsageError: there is no such file.
+        InvalidModel: it is not a model, is truncated, or its external data is missing.
+    """
+    if isinstance(source, (str, os.PathLike)):
+        if is_bundle(source):
+            raise UsageError(
+                f"{source} is a bundle, not a model",
+                hint="graphopt run, inspect and verify take bundles; its models are the .onnx files in it",
+            )
+        if base_dir is not None:
+            raise UsageError("base_dir is for models in memory; a file's own folder holds its external data")
+    allowed = config.current().allow_external if allow_external is None else allow_external
+    return ir.as_model(source, allow_external=allowed, base_dir=base_dir)
+
+
+@checked
+def is_bundle(path: PathLike) -> bool:
+    """Whether ``path`` names a bundle: its folder, or the ``plan.json`` in it."""
+    from graphopt.specialization.bundle.plan import folder_of
+
+    return folder_of(Path(path)) is not None
+
+
+__all__ = [
+    "Bailed",
+    "Compiler",
+    "Report",
+    "Result",
+    "bailout",
+    "build_kernels",
+    "choose_device",
+    "compile",
+    "context_for",
+    "copy",
+    "explain",
+    "grad",
+    "is_bundle",
+    "kernels",
+    "lift_parameters",
+    "load",
+    "load_model",
+    "make_options",
+    "make_pipeline",
+    "optimize",
+    "partition",
+    "record_profile",
+    "run",
+    "save",
+    "specialize",
+    "split",
+    "to_proto",
+    "train_step",
+    "try_out",
+    "unlift_parameters",
+    "value_and_grad",
+    "verify",
+    "verify_split",
+    "vouch",
+    "with_bailouts",
+    "with_groups",
+]

@@ -1,0 +1,419 @@
+"""One run of a pipeline over one model: its plan, the run, the checks of the result and its report."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Unpack
+
+from graphopt import config, ir
+from graphopt.context import Action, Context, Options, context_for
+from graphopt.errors import (
+    GraphoptError,
+    InvalidModel,
+    ResourceLimit,
+    RuntimeFailure,
+    UsageError,
+    VerificationFailed,
+    exhausted,
+    unknown,
+)
+from graphopt.instrument.growth import new_constants
+from graphopt.instrument.report import Report
+from graphopt.instrument.stats import Stats
+from graphopt.instrument.summary import Interface, Summary
+from graphopt.ir.signature import diff
+from graphopt.models import copy
+from graphopt.numerics import Numerics
+from graphopt.ops import dialects
+from graphopt.options import OptimizeOptions, picked
+from graphopt.ort.devices import CPU, target_device
+from graphopt.own_rules import check_applied, checked_rules, rules_by_place
+from graphopt.passes.instrumentation import History, PassInstrumentation
+from graphopt.passes.pipeline import Pipeline
+from graphopt.passes.pipelines import is_own, make_pipeline, registry
+
+if TYPE_CHECKING:
+    from graphopt.inputs.feeds import InputOptions
+    from graphopt.ort.devices import Device
+    from graphopt.rewrite.explain import Fused, Missed
+    from graphopt.rewrite.rule import Rule
+    from graphopt.verification.verifier import Verifier
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A run of a pipeline: its passes, the judge of its result, and its observers.
+
+    Fields without a description are options of :func:`graphopt.optimize`.
+
+    Attributes:
+        pipeline: the passes.
+        options: limits that hold for every pass.
+        seed: seed of generated inputs.
+        verifier: compares results with the original; needed to verify.
+        gate: called before each rewrite, unless ``stop_after`` is given.
+        libraries: returns the libraries of operators for a result, which is compared with and without them.
+    """
+
+    pipeline: Pipeline
+    options: Options
+    inputs: InputOptions | None = None
+    dims: Mapping[str, int] = field(default_factory=dict)
+    dim_ranges: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
+    seed: int = 0
+    verifier: Verifier | None = None
+    verify: bool = False
+    require_verified: bool = False
+    validate_each: bool = False
+    verify_each: bool = False
+    stop_after: int | None = None
+    weigh_each: bool = False
+    instruments: Sequence[PassInstrumentation] = ()
+    gate: Callable[[Action], bool] | None = None
+    libraries: Callable[[ir.Model], Sequence[str]] | None = None
+
+    def on(self, model: ir.Model) -> Attempt:
+        """This attempt for ``model``, whose dims are fixed in place.
+
+        Raises:
+            UsageError: no input has such a dim, or it has another fixed size; or no input or output has the
+                name of one that shares a buffer.
+            VerificationFailed: sharing the buffers is not safe in ``model`` itself.
+        """
+        pipeline, options, inputs = self.pipeline, self.options, self.inputs
+        if self.dims or self.dim_ranges:
+            options = vouch(model, self.dims, self.dim_ranges, options)
+            inputs = within(inputs, options, self.seed, fixed=bool(self.dims))
+        if options.share_buffers:
+            check = make_pipeline("check-aliasing")
+            check.run(model, context_for(model, options))
+            pipeline = Pipeline((*pipeline.steps, *check.steps))
+        if any(key[0] == dialects.NATIVE_DOMAIN for key in model.functions):
+            pipeline = Pipeline((*pipeline.steps, *make_pipeline("rename-groups").steps))
+        return replace(self, pipeline=pipeline, options=options, inputs=inputs)
+
+    def entered(self, stage: str, done: float | None = None) -> None:
+        """Report a stage to the instruments, and the part of it that is done, if that is known."""
+        for watcher in self.instruments:
+            watcher.entered(stage) if done is None else watcher.entered(stage, done)
+
+    def run(self, model: ir.Model) -> Report:
+        """Optimize ``model`` in place.
+
+        Raises:
+            PassFailed: a pass raised an error, or does not end.
+            VerificationFailed: the result computes something else, has another signature, or is broken.
+            NotFused: a scope of ``options.strict_fusion`` did not become one fused operator.
+            RuntimeFailure: the original does not run, and has to.
+        """
+        self._check_original()
+        before, interface = Summary.of(model), Interface.of(model)
+        stats = Stats(by_pass=self.weigh_each)
+        gate = self.gate
+        if self.stop_after is not None:
+            from graphopt.rewrite.filter import RewriteLimit
+
+            gate = RewriteLimit(first=self.stop_after)
+        start = time.perf_counter()
+        cx = context_for(model, self.options, gate=gate, observers=self._all_watchers(stats))
+        done = self._run_passes(model, cx, stats)
+        report = Report(
+            done.pipeline,
+            before,
+            Summary.of(model),
+            interface,
+            done.records,
+            done.planned,
+            done.skipped,
+            stats.rewrites,
+            stats.refusals,
+            next_action=None if self.stop_after is None else cx.denied,
+            seconds={"optimize": time.perf_counter() - start},
+            weight_bytes=stats.weight_bytes,
+            made=new_constants(model, stats.makers),
+            remarks=[*_remarks_of(model), *done.remarks, *cx.budget.remarks()],
+            fused=self._fused(model),
+            missed=self._missed(model, cx),
+            costs=cx.costs if cx.decisions else None,
+            decisions=cx.decisions,
+        )
+        _check_interface(interface, Interface.of(model))
+        if self.options.strict_fusion:  # cheaper than verification
+            make_pipeline("check-strict-fusion").run(model, cx)
+        if self.verify:
+            self._verify(model, report)
+        elif (fault := ir.find_fault(model)) is not None:
+            raise VerificationFailed(f"the optimized model is broken: {fault.sentence}")
+        return report
+
+    def _all_watchers(self, stats: Stats) -> list[PassInstrumentation]:
+        watchers = [stats, *self.instruments]
+        if self.validate_each or self.verify_each:
+            from graphopt.instrument.validate_each import ValidateEach
+
+            watchers.append(ValidateEach(self.verifier if self.verify_each else None, self.options.numerics))
+        return watchers
+
+    def _check_original(self) -> None:
+        """Check, before any work, that the original runs, if inputs are given or verification is required."""
+        if not self.verify or self.verifier is None or not (self.verifier.given or self.require_verified):
+            return
+        self.entered("running the original")
+        if self.verifier.refusal is None:
+            return
+        if not self.verifier.given:
+            raise RuntimeFailure(
+                f"not verified: {self.verifier.refusal}",
+                hint="--input and --input-shape give inputs; without --require-verified it is written",
+            )
+        raise RuntimeFailure(
+            f"with the inputs given, {self.verifier.refusal}",
+            hint="change --input, --input-shape, --dim or --dim-range; --no-verify writes it all the same",
+        )
+
+    def _run_passes(self, model: ir.Model, cx: Context, stats: Stats) -> History:
+        try:
+            return self.pipeline.run(model, cx, self._all_watchers(stats))
+        finally:
+            cx.close()
+
+    def _fuses(self) -> bool:
+        """Whether the pipeline writes fused operators."""
+        included = any(step.name == "fuse-builtin" for step in self.pipeline.passes())
+        return included and "fuse-builtin" not in self.options.skip
+
+    def _fused(self, model: ir.Model) -> list[Fused]:
+        """The fused operators that the pipeline wrote."""
+        if not self._fuses():
+            return []
+        from graphopt.rewrite.explain import fused_in
+        from graphopt.rules import admitted_rules
+
+        return list(fused_in(model, admitted_rules(self.options, pass_="fuse-builtin")))
+
+    def _missed(self, model: ir.Model, cx: Context) -> list[Missed]:
+        """The remaining partial matches of patterns that the pipeline fuses."""
+        if not self._fuses():
+            return []
+        from graphopt.rewrite.explain import missed_in, weighed_against
+        from graphopt.rules import fusing_rules
+
+        missed = list(missed_in(model, fusing_rules(self.options), cx))
+        return [*missed, *weighed_against(model, missed, cx)]
+
+    def _verify(self, model: ir.Model, report: Report) -> None:
+        assert self.verifier is not None, "verification needs an verifier"
+        try:
+            libraries = () if self.libraries is None else self.libraries(model)
+            self.entered("verifying")
+            report.verdict = self.verifier.verify(model, numerics=self.options.numerics, libraries=libraries)
+        except InvalidModel as error:
+            raise VerificationFailed(f"the optimized model is broken: {error.message}") from error
+        except GraphoptError:  # about the original
+            raise
+        except Exception as error:  # writing a broken model may fail in any way
+            limit = exhausted(error)
+            if limit is not None:
+                raise ResourceLimit(
+                    f"{limit} to verify the result",
+                    hint="--no-verify writes it without a comparison",
+                ) from error
+            why = f"{type(error).__name__}: {error}"
+            raise VerificationFailed(f"the optimized model can't be written: {why}") from error
+        report.seconds["verify"] = report.verdict.seconds
+        if not report.verdict.ok:
+            raise VerificationFailed(
+                f"the optimized model is not the same: {report.verdict.summary()}",
+                hint="graphopt bisect names the rewrite at fault; --skip leaves out its rule",
+                row=next(iter(report.verdict.failures), None),
+            )
+
+
+def _remarks_of(model: ir.Model) -> list[str]:
+    """Warnings about definitions that loading ``model`` dropped."""
+    return [f"warning: {remark}" for remark in model.graph.meta.get(ir.LOADED_WITH, ())]
+
+
+def _check_interface(before: Interface, after: Interface) -> None:
+    """Check that the signature is unchanged."""
+    changes = diff(before.signature, after.signature)
+    if changes:
+        raise VerificationFailed(f"the optimized model is called differently: {changes[0]}")
+
+
+# From options to an attempt -----------------------------------------------------------------
+
+
+def prepare(settings: config.Settings, **options: Unpack[OptimizeOptions]) -> Attempt:
+    """The attempt that ``options`` describe under ``settings``, for any model; it does not verify.
+
+    Raises:
+        UsageError: a pass, rule or option is unknown, or they contradict each other.
+        TypeError: an object is no pass, or no rule.
+    """
+    asked = settings.settle(options)
+    passes = make_pipeline(asked["pipeline"] or "", asked["pre_passes"], asked["post_passes"])
+    if (target := asked["target_opset"]) is not None:  # first, wherever pre-passes have their place
+        passes = Pipeline((*make_pipeline(_conversion(target, settings)).steps, *passes.steps))
+    if asked["strip_docs"]:
+        passes = Pipeline((*passes.steps, *make_pipeline("strip-docs").steps))
+    own_rules = checked_rules(asked["rules"])
+    every_own = checked_rules({id(rule): rule for rule in (*own_rules, *rules_by_place(passes))}.values())
+    for_speed = any(step.for_speed for step in passes.passes())
+    device = target_device(asked["device"], probe=for_speed)  # probing takes time
+    limits = make_options(settings, asked, device=device, every_own=every_own)
+    names = [step.name for step in passes.passes()]
+    check_applied(own_rules, names)
+    own = [step.name for step in passes.passes() if is_own(step)] + [rule.name for rule in every_own]
+    kernels = "fuse-groups" in names and "fuse-groups" not in limits.skip
+    limits = replace(limits, kernels=kernels, own=frozenset(own), rules=own_rules)
+    fixed, ranges = asked["dims"] or {}, asked["dim_ranges"] or {}
+    return picked(
+        Attempt,
+        asked,
+        pipeline=passes,
+        options=limits,
+        dims=fixed,
+        dim_ranges=ranges,
+        seed=settings.seed,
+        verify=False,
+    )
+
+
+def make_options(
+    settings: config.Settings,
+    options: OptimizeOptions | None = None,
+    *,
+    device: Device | None = None,
+    every_own: Sequence[Rule] = (),
+) -> Options:
+    """Limits for passes under ``settings`` and ``options``.
+
+    Args:
+        settings: those in force.
+        options: options of optimize.
+        device: where the result is to run, if that matters.
+        every_own: all rules of the caller's, those that passes apply by themselves included.
+
+    Raises:
+        UsageError: a pass or rule is unknown, none remains, or the table of costs can't be read.
+    """
+    asked = settings.settle(options or {})
+    numerics = Numerics.REASSOCIATES
+    if asked["exact"]:
+        numerics = Numerics.EXACT
+    elif asked["fast_math"]:
+        numerics = Numerics.APPROXIMATES
+    skip, only = frozenset(asked["skip"] or ()), frozenset(asked["only"])
+    if skip or only:
+        skip, only = _rule_names(asked["skip"] or (), only, every_own)
+        if only and only <= skip:
+            raise UsageError("--skip leaves nothing of what --only names")
+    costs = None
+    if device is not None:
+        from graphopt.cost.sources import costs_for
+
+        costs = costs_for(settings.costs, device, settings.cache_dir)
+    return picked(
+        Options,
+        asked,
+        numerics=numerics,
+        skip=skip,
+        only=only or None,
+        share_buffers=tuple(asked["share_buffers"]),
+        device=device or CPU,
+        costs=costs,
+        # resolved for a model
+        dim_ranges={},
+        strict_fusion={},
+        rules=(),
+    )
+
+
+def _rule_names(
+    skip: Iterable[str], only: Iterable[str], own: Sequence[Rule]
+) -> tuple[frozenset[str], frozenset[str]]:
+    """``skip`` and ``only`` with families replaced by their rules; ``own`` are rules of the caller's."""
+    from graphopt.rules import all_rules
+
+    passes = registry().passes
+    rules = {rule.name: [rule.name] for rule in (*all_rules(), *own)}
+    families: dict[str, list[str]] = {}
+    for rule in (*all_rules(), *own):
+        families.setdefault(rule.family, []).append(rule.name)
+    names = {**families, **rules}
+    for name in sorted(only):
+        if name in names:
+            continue
+        if name in passes:
+            raise UsageError(
+                f"{name!r} is a pass, and --only takes rewrite rules",
+                hint=f"--passes {name} runs only that pass",
+            )
+        raise unknown("rule or family of rules", name, names, "graphopt passes peephole lists all")
+    for name in skip:
+        if name not in passes and name not in names:
+            raise unknown("pass or rule", name, [*passes, *names], "graphopt passes lists all")
+    # a pass and a family may share a name: then both are left out
+    left_out = [*skip, *(rule for name in skip for rule in names.get(name, ()))]
+    return frozenset(left_out), frozenset(rule for name in only for rule in names[name])
+
+
+def _conversion(target: int, settings: config.Settings) -> str:
+    """The pass that converts a model to opset ``target``, which the runtime must support to verify."""
+    from graphopt.ort.target import Target
+
+    runtime = Target()
+    if settings.verify and target > runtime.opset_ceiling:
+        raise UsageError(
+            f"onnxruntime {runtime.version} runs opsets up to {runtime.opset_ceiling}, not {target}",
+            hint="--no-verify writes it all the same",
+        )
+    return f"convert-opset{{target={target}}}"
+
+
+def vouch(
+    model: ir.Model,
+    dims: Mapping[str, int] | None = None,
+    dim_ranges: Mapping[str, tuple[int, int | None]] | None = None,
+    options: Options | None = None,
+) -> Options:
+    """Fix ``dims`` in ``model``, in place; returns options that let facts rely on ``dim_ranges`` too.
+
+    Raises:
+        UsageError: no input has such a dim, it has another fixed size, or its size is out of its range.
+    """
+    from graphopt.inputs import dim_options as said
+
+    ranges = said.vouch(model, dims or {}, dim_ranges or {})
+    return replace(options or Options(), dim_ranges=ranges)
+
+
+def within(
+    inputs: InputOptions | None, options: Options, seed: int, *, fixed: bool = False
+) -> InputOptions | None:
+    """``inputs`` restricted to the ranges of ``options``; new ones are generated from ``seed``.
+
+    ``fixed``: dims of the model were fixed, too.
+    """
+    from graphopt.inputs.feeds import InputOptions
+
+    if not options.dim_ranges and not fixed:
+        return inputs
+    return replace(inputs or InputOptions(seed=seed), ranges=options.dim_ranges, vouched=fixed)
+
+
+def is_heavy(model: ir.Model, limit: int) -> bool:
+    """Whether a run of ``model`` may take more than ``limit`` bytes and needs a process with a limit."""
+    from graphopt.analysis.cost import result_bytes
+    from graphopt.ort.risks import may_diverge
+    from graphopt.transforms.functions.inline_functions import InlineFunctions
+
+    if may_diverge(model) is not None:
+        return True
+    if model.functions:  # facts are about values in graphs, not about each call
+        model = copy(model)
+        InlineFunctions().run(model, context_for(model))
+    return result_bytes(model) > limit

@@ -1,0 +1,56 @@
+"""Everything that can be done with models, under one set of options.
+
+Each operation is a function of an :class:`graphopt.compiler.environment.Environment` and a model, in a module
+by its subject. :class:`Compiler` has them as methods; :mod:`graphopt.api` has them as functions of the
+settings in force.
+"""
+
+from __future__ import annotations
+
+from graphopt.compiler import (
+    bailouts,
+    gradients,
+    native_kernels,
+    optimizing,
+    parameters,
+    partitioning,
+    running,
+    specializing,
+    training,
+)
+from graphopt.compiler.environment import Environment
+
+
+class Compiler(Environment):
+    """Operations on models under options that are given once.
+
+    >>> compiler = Compiler(exact=True, device="cpu")                    # doctest: +SKIP
+    >>> result = compiler.optimize("model.onnx", dims={"batch": 1})      # doctest: +SKIP
+    >>> compiler.verify("model.onnx", result.model).ok                   # doctest: +SKIP
+    True
+    """
+
+    optimize = optimizing.optimize
+    explain = optimizing.explain
+    verify = running.verify
+    run = running.run
+    try_out = running.try_out
+    record_profile = specializing.record_profile
+    specialize = specializing.specialize
+    compile = specializing.compile
+    bailout = bailouts.bailout
+    with_bailouts = bailouts.with_bailouts
+    grad = gradients.grad
+    split = gradients.split
+    verify_split = gradients.verify_split
+    value_and_grad = gradients.value_and_grad
+    train_step = training.train_step
+    partition = partitioning.partition
+    with_groups = partitioning.with_groups
+    kernels = native_kernels.kernels
+    build_kernels = native_kernels.build_kernels
+    lift_parameters = parameters.lift_parameters
+    unlift_parameters = parameters.unlift_parameters
+
+
+__all__ = ["Compiler"]

@@ -1,0 +1,185 @@
+"""The state that operations on models share: options in force, and the services chosen by them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, Unpack, cast
+
+import onnx
+
+from graphopt import config, ir
+from graphopt.attempt import is_heavy, make_options
+from graphopt.errors import VerificationFailed
+from graphopt.fusion.library import Toolchain
+from graphopt.instrument.summary import external_bytes
+from graphopt.models import ModelLike, copy, loaded, original_of
+from graphopt.numerics import Numerics
+from graphopt.options import OptimizeOptions
+from graphopt.ort.devices import Device, choose_device, target_device
+from graphopt.util.store import Store
+
+if TYPE_CHECKING:
+    from graphopt.inputs.feeds import InputOptions
+    from graphopt.ir.signature import Signature
+    from graphopt.ort.session import Source
+    from graphopt.verification.verdict import Verdict
+    from graphopt.verification.verifier import Verifier
+
+
+class Environment:
+    """Options in force, and the device, the store, the compiler of kernels and so on that follow from them.
+
+    Args:
+        settings: values of options that are not given; by default the settings in force.
+        options: options of :func:`graphopt.optimize`; ``None`` stands for an option that is not given.
+
+    Attributes:
+        given: the options that were given.
+        settings: the settings with these.
+
+    Raises:
+        UsageError: options exclude or lack each other, or a value is out of its range.
+    """
+
+    def __init__(self, settings: config.Settings | None = None, **options: Unpack[OptimizeOptions]) -> None:
+        self.given: OptimizeOptions = options
+        self.settings = (config.current() if settings is None else settings).having(options)
+
+    def having(self, options: Any) -> Self:
+        """This environment with further ``options``, a dict of some of those of ``optimize``."""
+        if not options:
+            return self
+        changes = {name: value for name, value in options.items() if value is not None}
+        return type(self)(self.settings, **cast(OptimizeOptions, {**self.given, **changes}))
+
+    def without(self, *names: str) -> Self:
+        """This environment without the options ``names``, none of which is a setting."""
+        kept = {name: value for name, value in self.given.items() if name not in names}
+        return type(self)(self.settings, **cast(OptimizeOptions, kept))
+
+    @cached_property
+    def options(self) -> OptimizeOptions:
+        """All options, with values of settings and defaults for those that were not given."""
+        return self.settings.settle(self.given)
+
+    @property
+    def device(self) -> Device:
+        """The device that models run on."""
+        return self._chosen_device[0]
+
+    @property
+    def device_remark(self) -> str | None:
+        """The reason why the named device is not used."""
+        return self._chosen_device[1]
+
+    @cached_property
+    def _chosen_device(self) -> tuple[Device, str | None]:
+        return choose_device(self.given.get("device"), self.settings)
+
+    @cached_property
+    def target(self) -> Device:
+        """The device that results are for, present or not."""
+        return target_device(self.options["device"]) or self.device
+
+    @cached_property
+    def toolchain(self) -> Toolchain:
+        """The builder of native kernels for models on the device."""
+        return Toolchain(self.settings, self.device, tuple(self.options["instruments"]))
+
+    @cached_property
+    def store(self) -> Store:
+        """The store for results that are kept between runs."""
+        return Store(self.settings.cache_dir)
+
+    @property
+    def numerics(self) -> Numerics:
+        """The class of the rewrites that are allowed."""
+        return make_options(self.settings).numerics
+
+    @property
+    def inputs(self) -> InputOptions:
+        """The inputs that models are run with."""
+        from graphopt.inputs.feeds import InputOptions
+
+        return self.options["inputs"] or InputOptions(seed=self.settings.seed)
+
+    # Models -------------------------------------------------------------------------------------
+
+    def load(self, model: ModelLike) -> ir.Model:
+        """``model`` as a :class:`graphopt.ir.Model` (:func:`graphopt.models.loaded`)."""
+        return loaded(model, self.settings.allow_external)
+
+    def working_copy(self, model: ModelLike) -> tuple[ir.Model, ir.Model | Source, int | None]:
+        """A model to change, the original to compare with, and the bytes of the original's files, if any."""
+        found = self.load(model)
+        if isinstance(model, ir.Model):
+            return copy(found), found, None
+        if isinstance(model, (onnx.ModelProto, bytes)):
+            data = ir.serialized(model)
+            return (copy(found), found, None) if data is None else (found, data, None)
+        size = os.stat(model).st_size + sum(external_bytes(found).values())
+        # onnxruntime reads the original's file itself, unless it could not
+        readable = Path(model).suffix == ".onnx" and not self.settings.allow_external
+        return (found, model, size) if readable else (copy(found), found, size)
+
+    def is_heavy(self, model: ir.Model) -> bool:
+        """Whether a run of ``model`` may take more memory than the limit."""
+        return is_heavy(model, self.settings.memory_limit)
+
+    def verifier(
+        self,
+        original: ModelLike,
+        inputs: InputOptions | None = None,
+        *,
+        isolate: bool | None = None,
+        signature: Signature | None = None,
+    ) -> Verifier:
+        """The judge of candidates for ``original``.
+
+        Args:
+            original: a model in any form.
+            inputs: the inputs to compare on; by default those of the environment.
+            isolate: run models in processes with a memory limit; by default if ``original`` needs it.
+            signature: the interface of candidates; by default that of ``original``.
+        """
+        from graphopt.verification.verifier import Verifier
+
+        settings = self.settings
+        return Verifier(
+            original_of(original, settings.allow_external),
+            options=inputs or self.inputs,
+            device=self.device,
+            seconds=settings.verify_seconds,
+            isolate=self.is_heavy(self.load(original)) if isolate is None else isolate,
+            memory=settings.memory_limit,
+            cpu_level=settings.cpu_level,
+            allow_external=settings.allow_external,
+            signature=signature,
+        )
+
+    def compared(
+        self, original: ir.Model, candidates: Sequence[ir.Model], subject: str, *, signature: bool = True
+    ) -> Verdict:
+        """The comparison of the first of ``candidates``; each has to compute the same as ``original``.
+
+        Args:
+            original: the model to compare with.
+            candidates: models with the same inputs and outputs.
+            subject: the beginning of the message: "the parts do not compute what the model does".
+            signature: require identical signatures.
+
+        Raises:
+            VerificationFailed: one differs.
+        """
+        with self.verifier(original) as verifier:
+            verdicts = [
+                verifier.verify(candidate, numerics=self.numerics, signature=signature)
+                for candidate in candidates
+            ]
+        for verdict in verdicts:
+            if not verdict.ok:
+                raise VerificationFailed(f"{subject}: {verdict.summary()}")
+        return verdicts[0]

@@ -1,0 +1,280 @@
+"""Optimize a model, and explain what is fused and what is not."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Unpack
+
+from graphopt import ir
+from graphopt.attempt import Attempt, prepare
+from graphopt.compiler.environment import Environment
+from graphopt.context import Options
+from graphopt.errors import InvalidModel, NotFused, PassFailed, UsageError, VerificationFailed
+from graphopt.fusion.library import Toolchain
+from graphopt.instrument.report import Report
+from graphopt.ir.signature import Signature
+from graphopt.models import ModelLike, PathLike, copy, loaded, save, to_proto
+from graphopt.ops import dialects
+from graphopt.options import ExplainOptions, OptimizeOptions
+from graphopt.own_rules import left_out
+from graphopt.passes.pipeline import Pipeline
+from graphopt.util.arguments import checked
+
+if TYPE_CHECKING:
+    import onnx
+
+    from graphopt.debug.culprit import Culprit
+    from graphopt.fusion.library import Libraries
+    from graphopt.rewrite.explain import Explanation
+    from graphopt.verification.verdict import Verdict
+
+
+class Result(NamedTuple):
+    """The result of :func:`optimize`: an optimized model and a report, which it unpacks as.
+
+    >>> model, report = graphopt.optimize("model.onnx")                  # doctest: +SKIP
+    >>> graphopt.optimize("model.onnx").save("model.opt.onnx")           # doctest: +SKIP
+    >>> proto = graphopt.optimize(proto).to_proto()                      # doctest: +SKIP
+    """
+
+    model: ir.Model
+    report: Report
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The comparison with the original; ``None`` if it was not made."""
+        return self.report.verdict
+
+    def __repr__(self) -> str:
+        return f"Result({self.report.headline()}; it has .model, .report, .to_proto() and .save(path))"
+
+    def _repr_html_(self) -> str:
+        return self.report._repr_html_()
+
+    @checked
+    def to_proto(self) -> onnx.ModelProto:
+        """The optimized model as a new ``onnx.ModelProto`` (:func:`graphopt.to_proto`)."""
+        return to_proto(self.model)
+
+    @checked
+    def save(self, path: PathLike, *, external_data: bool | None = None) -> list[Path]:
+        """Write the optimized model to ``path``; arguments and errors are those of :func:`graphopt.save`."""
+        return save(self.model, path, external_data=external_data)
+
+
+@checked
+def optimize(env: Environment, model: ModelLike, **options: Unpack[OptimizeOptions]) -> Result:
+    """Make a model smaller and faster, and check that it still computes the same.
+
+    If the result differs, or a pass fails, the rewrites at fault are found by bisection and left out
+    (:attr:`Report.dropped`), unless ``strict`` forbids it.
+
+    >>> model, report = optimize("model.onnx", exact=True)               # doctest: +SKIP
+    >>> model, report = optimize(model, pipeline="dce,cse", verify=False)  # doctest: +SKIP
+
+    Args:
+        model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is.
+        options: declared in :class:`graphopt.options.OptimizeOptions`.
+
+    Raises:
+        UsageError: a pass, rule, fuser or option is unknown, or options exclude each other.
+        VerificationFailed: the result computes something else, or has another signature, and dropping a few
+            rewrites does not help, or is not allowed; or sharing buffers is not safe.
+        NotFused: a scope of ``strict_fusion`` did not become one fused operator, or one kernel.
+        PassFailed: a pass fails, and leaving it out does not help, or is not allowed.
+        Exception: any that a pass or rule of your own raises, with a note that names it.
+        TypeError: ``model`` is no form of a model, or an object is no pass or no rule.
+        RuntimeFailure: the original does not run with the ``inputs``, ``dims`` or ``dim_ranges`` given, or
+            at all where ``require_verified`` is set.
+    """
+    env = _with_fuser(env.having(options))
+    asked, settings = env.options, env.settings
+    attempt = prepare(settings, **env.given)
+    begin = time.perf_counter()
+    candidate, original, size = env.working_copy(model)
+    load_seconds = time.perf_counter() - begin
+    scopes = _scopes(candidate, tuple(asked["strict_fusion"]), attempt.pipeline)
+    attempt = attempt.on(candidate)
+    attempt = replace(attempt, options=replace(attempt.options, strict_fusion=scopes))
+    original = copy(candidate) if attempt.dims else original
+    with contextlib.ExitStack() as stack:
+        if settings.verify or asked["verify_each"]:
+            attempt.entered("starting onnxruntime")
+            reference = asked["reference"]
+            verifier = env.verifier(
+                original if reference is None else reference,
+                attempt.inputs,
+                isolate=env.is_heavy(candidate),
+                signature=None if reference is None else Signature.of(candidate),
+            )
+            attempt = replace(attempt, verifier=stack.enter_context(verifier), verify=settings.verify)
+        toolchain = Toolchain(settings, attempt.options.device, tuple(asked["instruments"]))
+        attempt = replace(attempt, libraries=toolchain.paths)
+        found = None
+        if (folder := asked["save_repro"]) is not None:
+            from graphopt.debug.repair import saving
+
+            how = (settings, env.device, tuple(asked["command"]))
+            found = saving(Path(folder), env.load(original), attempt, *how)
+        run = partial(_produce, original=original, found=found, repairs=not asked["strict"])
+        if (tune := asked["tune"]) is None:
+            candidate, report = run(attempt, candidate)
+        else:
+            from graphopt.tuning.tuner import Tuner
+
+            tuner = Tuner(tune, attempt.inputs or env.inputs, env.device, env.store, env.toolchain)
+            candidate, report = tuner.run(candidate, attempt, run)
+    if size is not None:
+        report.file_bytes = (size, None)
+        report.seconds["load"] = load_seconds
+    if attempt.verifier is not None and env.device_remark and asked["device"] != "auto":
+        report.remarks.append(env.device_remark)
+    report.remarks += _assumed(attempt.dims, attempt.options)
+    report.remarks += left_out(attempt.options, attempt.pipeline)
+    libraries = toolchain.libraries(candidate)
+    report.kernels, report.libraries = libraries.kernels, libraries.paths
+    report.remarks += libraries.remarks
+    _check_built(candidate, scopes, libraries)
+    report.remarks += _without_kernels(candidate, report, attempt.pipeline)
+    return Result(candidate, report)
+
+
+def _with_fuser(env: Environment) -> Environment:
+    """``env`` with the pipeline of the option ``fuser``, if that is given."""
+    fuser = env.given.get("fuser")
+    if fuser is None:
+        return env
+    from graphopt.executor.options import FUSERS, check_fuser
+
+    return env.without("fuser").having({"pipeline": FUSERS[check_fuser(fuser)].pipeline})
+
+
+def _produce(
+    attempt: Attempt,
+    candidate: ir.Model,
+    *,
+    original: ModelLike,
+    found: Callable[[Culprit, int], None] | None = None,
+    repairs: bool = True,
+) -> tuple[ir.Model, Report]:
+    """Run ``attempt``, and repair its result if need be.
+
+    Args:
+        attempt: the pipeline and the judge of its result.
+        candidate: the model that is optimized in place.
+        original: the same model in any form, for the repair.
+        found: called with each culprit and its number from 1.
+        repairs: leave out rewrites that do harm; otherwise they are errors.
+
+    Returns:
+        ``candidate``, or a copy of ``original`` optimized without the culprits; and the report.
+    """
+    begin = time.perf_counter()
+    try:
+        return candidate, attempt.run(candidate)
+    except (VerificationFailed, PassFailed) as failure:
+        misuse = ir.find_misuse(loaded(original)) if isinstance(failure, PassFailed) else None
+        if misuse is not None:  # passes can't handle an invalid model
+            raise InvalidModel(f"the model breaks the rules of ONNX: {misuse}") from failure
+        narrowing = attempt.verify_each or attempt.validate_each or attempt.stop_after is not None
+        if not repairs or narrowing or isinstance(failure, NotFused):
+            raise
+        from graphopt.debug.repair import repair
+
+        result, report = repair(attempt, loaded(original), failure, found=found)
+        report.seconds["repair"] = time.perf_counter() - begin - sum(report.seconds.values())
+        return result, report
+
+
+def _scopes(model: ir.Model, scopes: Sequence[str], pipeline: Pipeline) -> dict[str, frozenset[str]]:
+    """The names of the nodes in each of ``scopes``, which ``pipeline`` is to fuse."""
+    if not scopes:
+        return {}
+    from graphopt.debug.explain import names_within
+
+    found = {scope: names_within(model, scope) for scope in scopes}
+    if not any(step.name in ("fuse-builtin", "fuse-groups") for step in pipeline.passes()):
+        raise UsageError(
+            "nothing is fused, so no scope can be",
+            hint="add -O3, which fuses operators, or --fuser native, for kernels",
+        )
+    return found
+
+
+def _check_built(model: ir.Model, scopes: Mapping[str, frozenset[str]], libraries: Libraries) -> None:
+    """Check that native groups that ``scopes`` became have their kernels."""
+    if not scopes:
+        return
+    from graphopt.rewrite.explain import native_in
+
+    for fused in native_in(model):
+        if fused.op.rpartition(".")[2] in libraries.kernels:
+            continue
+        for scope, members in scopes.items():
+            if any(name in members or ir.is_within(name, scope) for name in fused.origins):
+                why = "; ".join(libraries.remarks) or "there is none for the device"
+                raise NotFused(f"{scope!r} is one native group, but its kernel is missing: {why}")
+
+
+def _without_kernels(model: ir.Model, report: Report, passes: Pipeline) -> list[str]:
+    """That there are no kernels, though ``passes`` were to make groups, unless the reason was told."""
+    names = {step.name for step in passes.passes()}.difference(report.skipped)
+    told = any(note.startswith("no native groups") for note in report.notes())
+    if "fuse-groups" not in names or told or any(key[0] == dialects.NATIVE_DOMAIN for key in model.functions):
+        return []
+    tuning = report.tuning
+    if tuning is not None and (tuning.kernels_reverted or tuning.decision.variant.original):
+        return ["no kernel is left, so there is no library"]
+    reason = "onnxruntime runs the nodes of the result as well without"
+    return [f"no native groups: {reason} (graphopt partition --policy fusion --explain tells of each)"]
+
+
+def _assumed(dims: Mapping[str, int], options: Options) -> list[str]:
+    """What the result relies on because the user said so."""
+    told = []
+    if dims:
+        told.append(f"fixed as asked: {', '.join(f'{name} = {size}' for name, size in dims.items())}")
+    if options.dim_ranges:
+        from graphopt.inputs.dim_options import describe_range
+
+        ranges = [describe_range(name, found) for name, found in options.dim_ranges.items()]
+        told.append(f"relies on {', '.join(ranges)}: may be wrong for other sizes")
+    return told
+
+
+@checked
+def explain(
+    env: Environment,
+    model: ModelLike,
+    patterns: Sequence[str] = (),
+    *,
+    node: str | None = None,
+    **options: Unpack[ExplainOptions],
+) -> Explanation:
+    """Explain which nodes ``-O3`` puts into fused operators, and why it leaves others.
+
+    >>> explain("model.onnx", ["attention"]).missed[0].reason            # doctest: +SKIP
+    'the mask is the same for all keys'
+
+    Args:
+        model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is.
+        patterns: only rules of these names or families.
+        node: only what concerns this node of the model, or the nodes in this scope.
+        portable, skip, dims, dim_ranges, target_opset: as for :func:`optimize`.
+        device: where the result is to run, whether it is there or not; it decides which operators pay.
+
+    Raises:
+        UsageError: no node or pattern bears the name.
+    """
+    from graphopt.debug.explain import explain_fusions
+
+    env = env.having(options)
+    env = env.without("fuser").having({"pipeline": "", "device": env.target})
+    candidate, _, _ = env.working_copy(model)
+    attempt = prepare(env.settings, **env.given).on(candidate)
+    return explain_fusions(candidate, attempt.options, patterns, node=node, before=attempt.pipeline.steps)

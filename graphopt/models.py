@@ -1,0 +1,83 @@
+"""Models in the forms in which callers hold them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import onnx
+
+from graphopt import config, ir
+from graphopt.util.arguments import checked
+
+if TYPE_CHECKING:
+    from graphopt.ort.session import Source
+
+PathLike = str | os.PathLike[str]
+#: A model in any form that public functions accept.
+ModelLike = ir.ModelLike
+
+
+def loaded(model: ModelLike, allow_external: Sequence[PathLike] | None = None) -> ir.Model:
+    """``model`` as a :class:`graphopt.ir.Model`: the caller's own object if it is one, else a new one.
+
+    Args:
+        model: a model in any form.
+        allow_external: folders besides the model's own that may hold external data; by default the setting.
+
+    Raises:
+        TypeError: ``model`` is none of the accepted types.
+        UsageError: there is no such file.
+        InvalidModel: it is no valid model, or its external data is missing.
+    """
+    allowed = config.current().allow_external if allow_external is None else allow_external
+    return ir.as_model(model, allow_external=allowed)
+
+
+def original_of(model: ModelLike, allow_external: Sequence[PathLike] | None = None) -> ir.Model | Source:
+    """``model`` in the closest form that onnxruntime reads; arguments as for :func:`loaded`."""
+    if isinstance(model, (onnx.ModelProto, bytes)):
+        return ir.serialized(model) or loaded(model, allow_external)
+    return os.fspath(model) if isinstance(model, (str, os.PathLike)) else loaded(model, allow_external)
+
+
+def copy(model: ir.Model) -> ir.Model:
+    """A copy of ``model`` that shares its tensors, which are never edited in place."""
+    other = model.clone()
+    other.meta.update(model.meta)
+    return other
+
+
+@checked
+def to_proto(model: ModelLike) -> onnx.ModelProto:
+    """A new ``onnx.ModelProto`` of a model, which holds all weights, those of external files included.
+
+    >>> onnx.save(to_proto(model), "model.onnx")                         # doctest: +SKIP
+
+    Above 2 GB, protobuf can't serialize it in one piece: save it with
+    ``onnx.save(..., save_as_external_data=True)``, or the model with :func:`save`.
+
+    Raises:
+        TypeError, UsageError, InvalidModel: as for :func:`load_model`.
+    """
+    return ir.to_whole_proto(loaded(model))
+
+
+@checked
+def save(model: ModelLike, path: PathLike, *, external_data: bool | None = None) -> list[Path]:
+    """Write a model to ``path``, atomically; returns the files written, the model first.
+
+    Args:
+        model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
+        path: its suffix determines the form, as for :func:`load_model`.
+        external_data: put large weights into a file beside the model. By default as the model
+            came, and always above 2 GB or for the JSON IR.
+
+    Raises:
+        UsageError: ``path`` can't be written; nothing is left behind.
+    """
+    if external_data is None:
+        external_data = config.current().external_data
+    return ir.save(loaded(model), path, external_data=external_data)
