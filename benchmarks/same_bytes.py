@@ -46,6 +46,8 @@ LEVELS: dict[str, dict[str, str]] = {
     "-O3": {"pipeline": "O3"},
     "--fuser native": {"fuser": "native"},
 }
+#: Levels by what `--levels` accepts.
+_NAMES = {level.split()[-1].strip("-"): level for level in LEVELS}
 #: Seconds between two saves of the table.
 _SAVE_SECONDS = 5.0
 #: Seconds for a child to import graphopt.
@@ -341,7 +343,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--table", type=Path, help="the table to write, or to continue")
     parser.add_argument("--against", type=Path, metavar="TABLE", help="an older table to compare with")
     parser.add_argument(
-        "--levels", nargs="+", choices=LEVELS, default=list(LEVELS), help="what to run (default: all)"
+        "--levels", nargs="+", choices=_NAMES, default=list(_NAMES), help="what to run (default: all)"
     )
     parser.add_argument("--only", metavar="REGEX", help="only models whose name matches")
     parser.add_argument(
@@ -380,7 +382,7 @@ def main(arguments: list[str] | None = None) -> int:
     different = fill(
         Table(options.table),
         cases,
-        options.levels,
+        [_NAMES[name] for name in options.levels],
         package=package,
         jobs=options.jobs,
         limit=options.limit,
