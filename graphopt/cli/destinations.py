@@ -98,7 +98,7 @@ def default_target(source: Path) -> Path:
     """The file beside ``source`` for its result: ``model.opt.onnx`` for ``model.onnx``."""
     from graphopt import ir
 
-    suffix = source.suffix if source.suffix in ir.SUFFIXES else ".onnx"
+    suffix = source.suffix if source.suffix in ir.suffixes() else ".onnx"
     stem = source.name.removesuffix(suffix)
     return source.with_name(f"{stem}{_OPTIMIZED}{suffix}")
 
@@ -231,11 +231,11 @@ def _named(sources: Sequence[Path], output: str, *, to_folder: bool) -> list[Pat
     from graphopt import ir
 
     path = Path(output)
-    is_folder = path.is_dir() or output.endswith("/") or (to_folder and path.suffix not in ir.SUFFIXES)
+    is_folder = path.is_dir() or output.endswith("/") or (to_folder and path.suffix not in ir.suffixes())
     if len(sources) == 1 and not is_folder:
         check_model_file(path, *(source for source in sources if source.suffix))
         return [path]
-    if path.suffix in ir.SUFFIXES and not path.exists() and not output.endswith("/"):
+    if path.suffix in ir.suffixes() and not path.exists() and not output.endswith("/"):
         raise UsageError(
             f"{counted(len(sources), 'model')} can't go into the file {path}",
             hint=f"name a folder, or write {path}/ if that is to be one",

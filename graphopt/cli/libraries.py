@@ -23,7 +23,7 @@ def remove_stale(library: Path) -> bool:
     from graphopt.fusion.inventory import is_ours
 
     stem = library.name.removesuffix(".kernels.so")
-    beside = [suffix for suffix in ir.SUFFIXES if library.with_name(f"{stem}{suffix}").exists()]
+    beside = [suffix for suffix in ir.suffixes() if library.with_name(f"{stem}{suffix}").exists()]
     if len(beside) > 1 or not is_ours(library):
         return False
     with contextlib.suppress(OSError):

@@ -32,7 +32,7 @@ def _session_of(report: Report, target: Path) -> list[str]:
     from graphopt.cli.libraries import library_of
     from graphopt.fusion.inventory import session_lines
 
-    if ir.form_of(target) is not ir.FileForm.ONNX:
+    if not ir.codec_of(target).ort_reads:
         return []
     choice = None if report.tuning is None else report.tuning.choice
     return list(session_lines(target, library_of(target), choice))

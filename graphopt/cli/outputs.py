@@ -91,7 +91,7 @@ def check_model_file(path: Path, *sources: Path) -> None:
     """The same for a model, whose suffix tells its form, or is that of one of ``sources``."""
     from graphopt import ir
 
-    check_file(path, (*ir.SUFFIXES, *(source.suffix for source in sources)))
+    check_file(path, (*ir.suffixes(), *(source.suffix for source in sources)))
 
 
 def check_told(source: Path, target: Path) -> None:
@@ -102,8 +102,8 @@ def check_told(source: Path, target: Path) -> None:
     """
     from graphopt import api, ir
 
-    if ir.form_of(target) not in (ir.FileForm.ONNX, ir.FileForm.JSON_IR):
-        ir.check_form(api.load_model(source), target)
+    if ir.codec_of(target).external_data is None:
+        ir.check_format(api.load_model(source), target)
 
 
 def check_file(path: Path | None, suffixes: Sequence[str] = ()) -> None:

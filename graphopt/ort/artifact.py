@@ -25,8 +25,8 @@ class Artifact:
     def __init__(
         self, model: ir.Model | Source, allow_external: Sequence[str | os.PathLike[str]] = ()
     ) -> None:
-        if isinstance(model, (str, os.PathLike)) and ir.form_of(model) is not ir.FileForm.ONNX:
-            model = ir.load(model, allow_external=allow_external)  # onnxruntime reads ONNX only
+        if isinstance(model, (str, os.PathLike)) and not ir.codec_of(model).ort_reads:
+            model = ir.load(model, allow_external=allow_external)
         self._given = model
         self._allow_external = allow_external
         self._folder: publish.ScratchFolder | None = None

@@ -114,7 +114,7 @@ def session_bytes(model: ir.Model, path: Path, device: Device) -> int:
     """
     trial = try_out(model, InputOptions(), device=device, typical=True)
     with contextlib.ExitStack() as stack:
-        artifact = Artifact(path if ir.form_of(path) is ir.FileForm.ONNX else model)
+        artifact = Artifact(path if ir.codec_of(path).ort_reads else model)
         stack.callback(artifact.close)
         child = stack.enter_context(Child(preload=["onnxruntime", "graphopt.timing.footprint"], fresh=True))
         return child.call(measure, artifact.source, Setup(trial.feeds, device=device))[1]

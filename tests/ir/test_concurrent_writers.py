@@ -122,7 +122,7 @@ def test_equal_data_that_disappears_while_it_is_compared(
 _KILLED = """
 import os, sys
 from pathlib import Path
-from graphopt.ir.io import load as io
+from graphopt.ir.io import save as io
 from tests.ir.test_concurrent_writers import _numbered
 model = _numbered(2)
 owner, name = {"replace": (os, "replace"), "remove_unread": (io, "remove_unread")}[sys.argv[2]]

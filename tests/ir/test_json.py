@@ -175,7 +175,7 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Mon
     def fail(*arguments: Any) -> str:
         raise InvalidModel("planted")
 
-    monkeypatch.setattr("graphopt.ir.io.load.to_json", fail)
+    monkeypatch.setattr("graphopt.ir.io.codecs.to_json", fail)
     with pytest.raises(InvalidModel, match="planted"):
         ir.save(ir.from_proto(proto), tmp_path / "m.json")
     assert list(tmp_path.iterdir()) == []

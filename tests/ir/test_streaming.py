@@ -58,9 +58,9 @@ def test_the_pieces_are_what_protobuf_writes(tmp_path) -> None:
 def test_large_weights_are_not_put_into_a_proto(tmp_path, monkeypatch) -> None:
     loaded = ir.from_proto(model())
     sizes = []
-    to_proto = ir.io.load.onnx_ir.to_proto
+    to_proto = ir.io.proto.onnx_ir.to_proto
     monkeypatch.setattr(
-        ir.io.load.onnx_ir, "to_proto", lambda m: sizes.append(to_proto(m).ByteSize()) or to_proto(m)
+        ir.io.proto.onnx_ir, "to_proto", lambda m: sizes.append(to_proto(m).ByteSize()) or to_proto(m)
     )
     ir.save(loaded, tmp_path / "model.onnx")
     assert sizes and sizes[0] < 6_000_000 < 24_000_000 < (tmp_path / "model.onnx").stat().st_size

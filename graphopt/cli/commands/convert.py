@@ -64,7 +64,7 @@ def command(run: Run, source: Path, target: Path, threshold: int, target_opset: 
             run.console.warn_unverified(verdict)
     written = ir.save(model, target, external_data=run.settings.external_data, threshold=threshold)
     sizes = run.invocation.wrote(written)
-    form = ir.form_of(target).value
+    form = ir.codec_of(target).name
     told = {"source": str(source), "target": str(target), "form": form, "files": sizes}
     run.console.json(told | {"verification": None if verdict is None else verdict_dict(verdict)})
     if not run.console.quiet:

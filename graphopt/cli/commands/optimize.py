@@ -295,7 +295,7 @@ def _optimize(
         run.console.warn(f"{about}dropped {', '.join(map(str, drops))}: {reason}")
     report.seconds |= {"save": end - before_save, "all": end - begin if several else run.invocation.seconds}
     report.file_bytes = (report.file_bytes[0], new_bytes)
-    report.other_form = target is not None and ir.form_of(source) is not ir.form_of(target)
+    report.other_form = target is not None and ir.codec_of(source) is not ir.codec_of(target)
     return report
 
 

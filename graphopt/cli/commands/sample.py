@@ -47,7 +47,7 @@ def command(run: Run, output: Path | None) -> None:
         run.console.print("  graphopt sample -o FILE writes it")
         return
     check_model_file(output, sample.PATH)
-    if ir.form_of(output) is ir.FileForm.ONNX:
+    if ir.codec_of(output) is ir.codec_of(sample.PATH):
         publish.write(output, sample.PATH.read_bytes())
     else:
         api.save(api.load_model(sample.PATH), output)

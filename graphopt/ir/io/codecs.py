@@ -1,31 +1,174 @@
-"""The forms that a model's file can have, told by its suffix."""
+"""File formats of models, selected by suffix.
+
+A format is a :class:`Codec`. To add one, call :func:`register`: loading, saving, the command line and the
+artifacts for onnxruntime then support its suffixes.
+"""
 
 from __future__ import annotations
 
 import os
-from enum import Enum
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
+import onnx
 
-class FileForm(Enum):
-    """How a file holds a model."""
+from graphopt.errors import InvalidModel
+from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir.io.external_data import changed
+from graphopt.ir.io.onnx_json import from_onnx_json, to_onnx_json
+from graphopt.ir.io.onnx_text import to_text
+from graphopt.ir.io.proto import decode, root_cause, to_proto
+from graphopt.ir.io.streaming import chunks, detach_weights
+from graphopt.ir.json import from_json, to_json
 
-    ONNX = "ONNX"
-    JSON_IR = "JSON IR"
-    ONNX_JSON = "onnx's own JSON"
-    TEXT = "ONNX text"
-
-
-#: Files with other suffixes are read as ONNX.
-SUFFIXES = {
-    ".onnx": FileForm.ONNX,
-    ".json": FileForm.JSON_IR,
-    ".onnxjson": FileForm.ONNX_JSON,
-    ".onnxtxt": FileForm.TEXT,
-    ".txt": FileForm.TEXT,
-}
+Chunks = Iterable[bytes | memoryview]
 
 
-def form_of(path: str | os.PathLike[str]) -> FileForm:
-    """The form of the file at ``path``."""
-    return SUFFIXES.get(Path(path).suffix, FileForm.ONNX)
+@dataclass(frozen=True)
+class ExternalData:
+    """How a format stores large tensors in a second file.
+
+    Attributes:
+        suffix: of the data file, appended to the file name of the model.
+        by_default: whether models get a data file unless the caller refuses one. Otherwise they get one if
+            they were loaded with external data, or exceed 2 GB.
+        attributes: whether it also contains tensors of attributes.
+    """
+
+    suffix: str
+    by_default: bool = False
+    attributes: bool = False
+
+
+@dataclass(frozen=True)
+class Codec:
+    """A file format of models.
+
+    Attributes:
+        name: in messages.
+        suffixes: of its files, with their dots.
+        load: parses the contents of a file; the second argument is its name in messages. External tensors
+            stay external. Raises InvalidModel.
+        save: serializes a model; tensors of at least so many bytes (the second argument) may use a compact
+            notation. External tensors stay external. It must not read the model after it returned. Raises
+            UnsupportedModel if the format can't represent the model.
+        external_data: ``None`` if files of this format contain all tensors.
+        ort_reads: whether onnxruntime loads files of this format.
+    """
+
+    name: str
+    suffixes: tuple[str, ...]
+    load: Callable[[bytes, str], onnx.ModelProto]
+    save: Callable[[onnx_ir.Model, int], Chunks]
+    external_data: ExternalData | None = None
+    ort_reads: bool = False
+
+    def writes_data_by_default(self, location: str) -> bool:
+        """Whether ``location`` is the name of a data file that this format writes by default."""
+        data = self.external_data
+        if data is None or not data.by_default:
+            return False
+        suffixes = "|".join(map(re.escape, self.suffixes))
+        return re.search(rf"({suffixes})(\.[0-9a-f]+)?{re.escape(data.suffix)}$", location) is not None
+
+
+def _save_onnx(model: onnx_ir.Model, inline_limit: int) -> Chunks:
+    changes, weights = detach_weights(model)
+    with changed(changes):
+        data = to_proto(model).SerializeToString()
+    return chunks(data, weights) if weights else [data]
+
+
+def _load_json_ir(data: bytes, where: str) -> onnx.ModelProto:
+    text = _text(data, where)
+    try:
+        return from_json(text)
+    except InvalidModel as error:
+        raise InvalidModel(
+            f"{where}: {error.message}", hint="docs/json-ir.md describes the format"
+        ) from error
+
+
+def _save_json_ir(model: onnx_ir.Model, inline_limit: int) -> Chunks:
+    return [to_json(to_proto(model), max(inline_limit, 1)).encode()]
+
+
+def _load_onnx_json(data: bytes, where: str) -> onnx.ModelProto:
+    text = _text(data, where)
+    try:
+        return from_onnx_json(text)
+    except InvalidModel as error:
+        raise InvalidModel(f"{where}: {error.message}") from error
+
+
+def _load_text(data: bytes, where: str) -> onnx.ModelProto:
+    import onnx.parser
+
+    try:
+        return onnx.parser.parse_model(data.decode())
+    except Exception as error:  # onnx's parser raises C++ exceptions, above all for numbers
+        raise InvalidModel(f"{where} is not ONNX text: {root_cause(error)}") from error
+
+
+def _text(data: bytes, where: str) -> str:
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise InvalidModel(f"{where} is not UTF-8: {error.reason} at byte {error.start}") from None
+
+
+ONNX = Codec("ONNX", (".onnx",), decode, _save_onnx, ExternalData(".data"), ort_reads=True)
+JSON_IR = Codec(
+    "JSON IR",
+    (".json",),
+    _load_json_ir,
+    _save_json_ir,
+    ExternalData(".bin", by_default=True, attributes=True),
+)
+ONNX_JSON = Codec(
+    "onnx's own JSON",
+    (".onnxjson",),
+    _load_onnx_json,
+    lambda model, _: [to_onnx_json(to_proto(model)).encode()],
+)
+TEXT = Codec(
+    "ONNX text",
+    (".onnxtxt", ".txt"),
+    _load_text,
+    lambda model, _: [to_text(to_proto(model)).encode()],
+)
+
+_BY_SUFFIX: dict[str, Codec] = {}
+
+
+def register(codec: Codec) -> None:
+    """Add a file format.
+
+    Raises:
+        ValueError: one of its suffixes is taken.
+    """
+    for suffix in codec.suffixes:
+        if suffix in _BY_SUFFIX:
+            raise ValueError(f"suffix {suffix} belongs to {_BY_SUFFIX[suffix].name}")
+    _BY_SUFFIX.update(dict.fromkeys(codec.suffixes, codec))
+
+
+for _codec in (ONNX, JSON_IR, ONNX_JSON, TEXT):
+    register(_codec)
+
+
+def codecs() -> tuple[Codec, ...]:
+    """All registered formats."""
+    return tuple(dict.fromkeys(_BY_SUFFIX.values()))
+
+
+def codec_of(path: str | os.PathLike[str]) -> Codec:
+    """The format of the file ``path``; ONNX for an unknown suffix."""
+    return _BY_SUFFIX.get(Path(path).suffix, ONNX)
+
+
+def suffixes() -> tuple[str, ...]:
+    """The suffixes of all registered formats, ``.onnx`` first."""
+    return tuple(_BY_SUFFIX)

@@ -126,7 +126,7 @@ def _mapped(tensor: onnx_ir.ExternalTensor, folders: Folders) -> MappedTensor:
 
 Change = tuple[Slot, onnx_ir.TensorProtocol]
 #: Where in a file tensors lie, by :func:`storage_of`.
-Written = dict[tuple[object, ...], int]
+Offsets = dict[tuple[object, ...], int]
 
 
 def write_external_data(
@@ -135,7 +135,7 @@ def write_external_data(
     threshold: int,
     *,
     attributes: bool = False,
-    written: Written | None = None,
+    offsets: Offsets | None = None,
 ) -> Callable[[str], list[Change]]:
     """Append the large tensors of ``model`` to ``file``; tensors with the same storage are written once.
 
@@ -143,14 +143,14 @@ def write_external_data(
     or with ``attributes`` all such attributes.
 
     Args:
-        written: what ``file`` holds already, of other models; added to.
+        offsets: positions in ``file`` of tensors written before, by storage; extended by this call.
 
     Returns:
         a function of the file's final name: the new contents of each of these slots, which are places in the
         file, or for external tensors that are too small, the tensors in memory.
     """
     end = file.tell()
-    offsets: Written = {} if written is None else written
+    offsets = {} if offsets is None else offsets
     inlined: list[Change] = []
     placed: list[tuple[Slot, int]] = []
     for slot in slots(model):

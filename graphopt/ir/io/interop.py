@@ -11,7 +11,8 @@ from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.constants import IR_VERSION
 from graphopt.ir.io.external_data import Change, changed, external_protos
-from graphopt.ir.io.load import check_header, from_proto, load, parse_bytes
+from graphopt.ir.io.load import load
+from graphopt.ir.io.proto import check_header, from_proto, parse_bytes
 from graphopt.ir.weights import slots
 
 #: Every form of a model that the Python interface accepts. Only ``.onnx`` files have a serialized form.

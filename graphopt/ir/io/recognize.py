@@ -14,7 +14,7 @@ from pathlib import Path
 
 import onnx
 
-from graphopt.ir.io.codecs import FileForm, form_of
+from graphopt.ir.io.codecs import ONNX, codec_of
 
 #: Bytes of a file that tests look at; archives and tensors are opened.
 HEAD = 4096
@@ -141,7 +141,7 @@ def _markup(pattern: bytes) -> Callable[[bytes, Path], bool]:
 
 def _text(head: bytes, path: Path) -> bool | str:
     """Whether it is text, and no text form of models; the beginning of its first line."""
-    if form_of(path) is not FileForm.ONNX:
+    if codec_of(path) is not ONNX:
         return False
     try:
         text = head.decode("utf-8-sig")
@@ -242,7 +242,7 @@ KINDS: tuple[Kind, ...] = (
     Kind(
         "ONNX text",
         "rename it: mv {path} {stem}.onnxtxt",
-        lambda head, path: form_of(path) is FileForm.ONNX and _is_onnx_text(head, path),
+        lambda head, path: codec_of(path) is ONNX and _is_onnx_text(head, path),
     ),
     Kind("a text file", "it begins: {note}", _text),
 )
