@@ -1,4 +1,4 @@
-"""Whether graphopt still writes the same bytes: a table of hashes of optimized models, and its comparison.
+"""Compare the bytes that two versions of graphopt write for a folder of models, by hashes.
 
     python -m benchmarks.same_bytes DIR MODEL.onnx --table table.json
     python -m benchmarks.same_bytes DIR MODEL.onnx --against table.json
@@ -46,7 +46,7 @@ LEVELS: dict[str, dict[str, str]] = {
     "-O3": {"pipeline": "O3"},
     "--fuser native": {"fuser": "native"},
 }
-#: Levels by what `--levels` accepts.
+#: Levels by their names on the command line.
 _NAMES = {level.split()[-1].strip("-"): level for level in LEVELS}
 #: Seconds between two saves of the table.
 _SAVE_SECONDS = 5.0
@@ -273,7 +273,7 @@ def fill(
     seconds: float | None,
     old: Mapping[str, Mapping[str, Hashes]],
 ) -> int:
-    """Optimize what ``table`` lacks, print the differences from ``old``, and return their number."""
+    """Optimize models missing in ``table``, print differences from ``old``, and return their number."""
     todo: queue.SimpleQueue[Case] = queue.SimpleQueue()
     for case in cases:
         todo.put(case)
@@ -343,7 +343,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--table", type=Path, help="the table to write, or to continue")
     parser.add_argument("--against", type=Path, metavar="TABLE", help="an older table to compare with")
     parser.add_argument(
-        "--levels", nargs="+", choices=_NAMES, default=list(_NAMES), help="what to run (default: all)"
+        "--levels", nargs="+", choices=_NAMES, default=list(_NAMES), help="levels (default: all)"
     )
     parser.add_argument("--only", metavar="REGEX", help="only models whose name matches")
     parser.add_argument(
