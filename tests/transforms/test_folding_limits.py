@@ -8,6 +8,7 @@ import onnx.helper as oh
 import onnx.numpy_helper
 import pytest
 
+import graphopt
 from graphopt import ir
 from graphopt.context import context_for
 from graphopt.transforms.scalar.constant_propagation import ConstantPropagation
@@ -71,6 +72,12 @@ def test_weights_that_came_of_folding_allow_no_more() -> None:
     assert ops(model).count("Range") == 9
     ConstantPropagation().run(model, context_for(model))
     assert ops(model).count("Range") == 9
+
+
+@pytest.mark.parametrize(("limit", "left"), [(None, 0), (64 * KIB, 0), (32 * KIB, 4)])
+def test_fold_limit_bounds_the_sum_of_results_of_one_size(limit: int | None, left: int) -> None:
+    model, _ = graphopt.optimize(ranges({16 * KIB: 4}, 0), fold_limit=limit, verify=False)
+    assert ops(model).count("Range") == left
 
 
 def test_a_tensor_of_one_number_stays_declared() -> None:
