@@ -213,7 +213,7 @@ def _insert(
     inputs: InputOptions | None,
 ) -> None:
     from graphopt import api, ir
-    from graphopt.api.bailing import MOST
+    from graphopt.compiler.bailouts import MOST
 
     with run.console.progress(source.name) as advance:
         advance(None, "inserting bailouts")
