@@ -11,7 +11,7 @@ are imported on first use, so that the command line starts quickly.
 
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from graphopt import api, config, errors, ir, rewrite

@@ -27,8 +27,10 @@ def test_the_cpu_requirements_are_those_of_the_project_with_the_other_onnxruntim
     assert _names((ROOT / "requirements-cpu.txt").read_text().splitlines()) == _names(expected)
 
 
-def test_the_citation_names_the_version() -> None:
+def test_the_citation_and_the_changelog_name_the_version() -> None:
     assert f"\nversion: {graphopt.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    headings = re.findall(r"^## \[(.*?)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert headings[:2] == ["Unreleased", graphopt.__version__]
 
 
 def test_make_targets_that_pages_and_workflows_name_exist() -> None:

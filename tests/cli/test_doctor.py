@@ -16,7 +16,7 @@ from tests.cli.conftest import Invoke
 
 SOUND = Health(
     versions={
-        "graphopt": "0.1.0",
+        "graphopt": "0.2.0",
         "python": "3.11.7",
         "onnx": "1.23.2",
         "onnx-ir": "1.1.0",
