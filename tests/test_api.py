@@ -195,7 +195,7 @@ def test_run(small: Path) -> None:
         graphopt.run(small, {"xx": x})
     with pytest.raises(UsageError, match="needs a value for input 'x'"):
         graphopt.run(small, {})
-    with pytest.raises(UsageError, match="input 'x' wants float32, the array holds float64"):
+    with pytest.raises(UsageError, match="input 'x' expects float32, the array contains float64"):
         graphopt.run(small, {"x": x.astype(np.float64)})
 
 

@@ -1,8 +1,8 @@
-"""Sizes for the dynamic dimensions of a model's inputs.
+"""Bindings: sizes for the dynamic dims of a model's inputs.
 
-A binding gives each symbol a size. Which bindings a model accepts is rarely written in it (a
-mask as long as past and present together, images in multiples of 32), so they are found by
-trying, from small and telling sizes to larger and likelier ones.
+A binding gives each symbol a size. A model rarely declares which bindings it accepts (a mask as long as past
+and present together, images in multiples of 32), so they are found by trial, from small, discriminating sizes
+to larger and likelier ones.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from graphopt.ir.signature import Port
 Binding = Mapping[str, int]
 Shape = tuple[int, ...]
 
-#: Distinct, so that mixed-up dimensions show; primes, so that no reshape fits by chance.
+#: Distinct sizes, which reveal swapped dims, and primes, which fit no reshape by chance.
 _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23)
-#: So large that more than borders are computed.
+#: Sizes large enough for elements away from borders.
 _LARGER = (16, 24, 12, 20, 9, 10, 14, 15)
-#: Sizes that models with a minimum or a granularity accept.
+#: Sizes for models with a minimum or a granularity.
 _LADDER = (2, 4, 8, 16, 32, 64, 96, 128, 160, 224, 256, 320, 512, 576, 1024)
-#: Lengths that users run models with.
+#: Typical lengths in production.
 _TYPICAL = (128, 64, 32)
-#: Ranks for inputs that declare none.
+#: Ranks to try for inputs that declare none.
 RANKS = (2, 4, 3, 1, 0)
 
 
 @dataclass(frozen=True)
 class Dimensions:
-    """The dims of a model's inputs with every dynamic one named.
+    """The dims of a model's inputs, with names for all dynamic dims.
 
     Attributes:
-        dims: per input its dims; a symbol is a free name or an expression over others.
+        dims: dims by input; a symbol is a free name or an expression over others.
         symbols: the free symbols, in order of appearance.
-        batch: those that lead some input; they tend to be the same size.
+        batch: symbols that are the first dim of some input; they tend to be equal.
     """
 
     dims: Mapping[str, tuple[int | str, ...]]
@@ -48,7 +48,7 @@ class Dimensions:
 
     @classmethod
     def of(cls, ports: Iterable[Port], rank: int = RANKS[0]) -> Dimensions:
-        """Name the anonymous dims of ``ports``; inputs of open rank get ``rank``."""
+        """Name the anonymous dims of ``ports``; inputs without rank get ``rank`` dims."""
         dims: dict[str, tuple[int | str, ...]] = {}
         for port in ports:
             ranked = replace(port, dims=(None,) * rank) if port.dims is None else port
@@ -65,7 +65,7 @@ class Dimensions:
         return tuple(dim if isinstance(dim, int) else _evaluate(dim, binding) for dim in self.dims[name])
 
     def first_tries(self) -> Iterator[dict[str, int]]:
-        """The bindings that tell most, if the model accepts them."""
+        """The most discriminating bindings, if the model accepts them."""
         if not self.symbols:
             yield {}
             return
@@ -75,12 +75,12 @@ class Dimensions:
         yield self._spread(2, _PRIMES, reverse=True)
 
     def typical_tries(self) -> Iterator[dict[str, int]]:
-        """Sizes that are worth timing: a batch of 1, long other dims."""
+        """Bindings that are worth timing: a batch of 1, and long other dims."""
         for size in _TYPICAL:
             yield {symbol: 1 if symbol in self.batch else size for symbol in self.symbols}
 
     def more_tries(self, seed: int) -> Iterator[dict[str, int]]:
-        """Likelier bindings, for a model that accepts no other."""
+        """Likelier bindings, for a model that accepts no others."""
         # one dim is the sum of two others: past + present = total
         spread = self._spread(2, _PRIMES)
         for total, a, b in itertools.permutations(self.symbols[:6], 3):
@@ -96,7 +96,7 @@ class Dimensions:
             yield dict(zip(self.symbols, map(int, sizes), strict=True))
 
     def variations(self, binding: Binding) -> Iterator[dict[str, int]]:
-        """Bindings near one that is known to work, the most telling first."""
+        """Variations of a valid binding, the most discriminating first."""
         rest = {symbol: binding[symbol] for symbol in self._rest}
         two, three = dict.fromkeys(self._leading, 2), dict.fromkeys(self._leading, 3)
         if rest and max(rest.values()) < 32:
@@ -116,7 +116,7 @@ class Dimensions:
         yield {**binding, **two}
 
     def larger(self, binding: Binding, symbols: Iterable[str]) -> Iterator[dict[str, int]]:
-        """Bindings like one that is known to work, with larger sizes of ``symbols``: of all, then of each."""
+        """Variations of a valid binding with larger sizes of ``symbols``: of all, then of each."""
         sizes = {symbol: binding[symbol] for symbol in symbols}
         for factor in (3, 2):
             yield {**binding, **{symbol: factor * size for symbol, size in sizes.items()}}
@@ -124,7 +124,7 @@ class Dimensions:
             yield {**binding, symbol: 2 * size}
 
     def empty(self, binding: Binding) -> Iterator[dict[str, int]]:
-        """Bindings with a size of 0: all leading dims, then each other symbol."""
+        """Bindings with a size of 0: for all leading dims, then for each other symbol."""
         if self._leading:
             yield {**binding, **dict.fromkeys(self._leading, 0)}
         for symbol in self._rest:
@@ -146,16 +146,16 @@ class Dimensions:
 
 
 def describe(binding: Binding) -> str:
-    """A binding in words, such as ``batch=2 seq=3``."""
+    """A binding as text, such as ``batch=2 seq=3``."""
     return " ".join(f"{symbol}={size}" for symbol, size in binding.items()) or "fixed shapes"
 
 
 def expression(dim: str, sizes: Mapping[str, Any]) -> Any:
-    """The value of arithmetic such as ``past + 1``, over sizes of any type that has these operators.
+    """The value of an expression such as ``past + 1``, over sizes of any type with these operators.
 
     Raises:
-        KeyError: a name in it has no size, or ``dim`` is no arithmetic.
-        TypeError: it divides by what is no number.
+        KeyError: a name in it has no size, or ``dim`` is no arithmetic expression.
+        TypeError: a divisor is not a number.
     """
 
     def value(tree: ast.expr | None) -> Any:
@@ -172,7 +172,7 @@ def expression(dim: str, sizes: Mapping[str, Any]) -> Any:
 
 
 def derived_sizes(dims: Iterable[str], sizes: Binding) -> dict[str, int]:
-    """Sizes of those of ``dims`` that are arithmetic, such as ``past + 1``, over dims of known size."""
+    """Sizes of those of ``dims`` that are expressions, such as ``past + 1``, over dims of known size."""
     names = dict.fromkeys(sizes)
     return {dim: _evaluate(dim, sizes) for dim in dims if dim not in sizes and _is_expression(dim, names)}
 
@@ -194,7 +194,7 @@ def _parse(text: str) -> ast.expr | None:
 
 
 def _is_expression(text: str, names: Mapping[str, None]) -> bool:
-    """Whether dim ``text``, such as ``past + 1``, is arithmetic over other dims."""
+    """Whether dim ``text``, such as ``past + 1``, is an expression over other dims."""
     tree = _parse(text)
     if not isinstance(tree, ast.BinOp):
         return False

@@ -37,13 +37,13 @@ _SECONDS = 4.0
 
 
 class ConstraintSystem:
-    """What is known of the sizes that symbols may have together.
+    """The constraints on the sizes of symbols.
 
     Args:
-        model: the model, of which the facts are kept.
+        model: the model; its shape facts are kept.
         dimensions: the dims of its inputs.
-        known: sizes that symbols have whatever happens.
-        ranges: first and last size of others.
+        known: fixed sizes of symbols.
+        ranges: smallest and largest size of other symbols.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class ConstraintSystem:
             model,
             constant=ir.constant_of,
             version=ir.Scopes(model).version,
-            # sizes of 0 are tried apart, so nothing has to hold for them
+            # sizes of 0 are tried separately, so facts need not hold for them
             ranges={name: (known.get(name, 1), known.get(name, math.inf)) for name in dimensions.symbols},
             budget=budget,
         )
@@ -86,7 +86,7 @@ class ConstraintSystem:
                     self.add(constraint)
 
     def _name_dims(self, model: ir.Model, dimensions: Dimensions) -> None:
-        """Find the symbols of the facts by name, and let those that are arithmetic follow from others."""
+        """Map names to the symbols of the facts, and derive those that are expressions over others."""
         derived: dict[str, Dim] = {}
         for value in model.graph.inputs:
             declared = dimensions.dims.get(value.name or "", ())
@@ -99,7 +99,7 @@ class ConstraintSystem:
             except (KeyError, TypeError, ZeroDivisionError):
                 continue
 
-    # What is known -----------------------------------------------------------------------------
+    # Constraints -------------------------------------------------------------------------------
 
     def add(self, constraint: SizeConstraint) -> bool:
         """Add ``constraint`` unless it contradicts known ones; returns whether it adds information."""
@@ -120,7 +120,7 @@ class ConstraintSystem:
         return self._add_rest(constraint)
 
     def _may_be(self, symbol: Symbol, dim: Dim) -> bool:
-        """Whether ``dim`` is within the range of ``symbol`` for some sizes of the others."""
+        """Whether ``dim`` is within the range of ``symbol`` for some sizes of other symbols."""
         first, last = self._ranges.get(symbol.name, (0, None))
         low, high = bounds(dim)
         return high >= first and (last is None or low <= last)
@@ -135,12 +135,12 @@ class ConstraintSystem:
         return True
 
     def symbols(self) -> list[Dim]:
-        """The sizes of the symbols, as far as these are not known to be numbers."""
+        """The sizes of the symbols that are not known numbers."""
         sizes = map(self._facts.resolved, self._symbols.values())
         return [size for size in dict.fromkeys(sizes) if not isinstance(size, int)]
 
     def inputs_at(self, node: str) -> list[tuple[Dim, ...]]:
-        """The shapes of the inputs of the node of that name; none of those whose rank is not known."""
+        """The shapes of the inputs of the node of that name, without those of unknown rank."""
         site = self._sites.get(node)
         values = [] if site is None else [value for value in site.inputs if value is not None]
         shapes = [self._facts.shape(value) for value in values]
@@ -149,9 +149,9 @@ class ConstraintSystem:
     # Bindings ----------------------------------------------------------------------------------
 
     def adjust(self, binding: Binding) -> dict[str, int]:
-        """``binding`` with sizes changed until all that is known holds, as far as that can be found.
+        """``binding`` with sizes adjusted until all constraints hold, as far as the solver succeeds.
 
-        Sizes of 0 stay, unless the size follows from others.
+        Sizes of 0 stay unless they follow from other sizes.
         """
         key = tuple(binding.items())
         if key not in self._adjusted:
@@ -176,7 +176,7 @@ class ConstraintSystem:
         yield from dict.fromkeys(rules)
 
     def _within_ranges(self, sizes: Mapping[str, Dim]) -> Iterator[SizeConstraint]:
-        """That sizes which follow from others are within their ranges."""
+        """Constraints that keep derived sizes within their ranges."""
         for name, dim in sizes.items():
             if lone_atom(dim) is not None:
                 continue
@@ -187,7 +187,7 @@ class ConstraintSystem:
 
 
 def _reduced(difference: Dim) -> Dim:
-    """A multiple of ``difference`` without factors that are never 0: numbers, and sizes."""
+    """``difference`` divided by factors that are never 0: numbers and sizes."""
     if isinstance(difference, int):
         return difference
     first, *others = (monomial for monomial, _ in difference.terms)
@@ -199,10 +199,10 @@ def _reduced(difference: Dim) -> Dim:
 
 
 def _solutions(difference: SymDim, order: Mapping[str, int]) -> list[tuple[Symbol, Dim]]:
-    """Symbols with what they are where ``difference`` is 0, the best first.
+    """Solutions of ``difference = 0`` for one symbol each, the best first.
 
-    The best is one that the model does not name, then one that is a sum of others rather than a difference,
-    then one that comes late in ``order``.
+    The best solves for a symbol that the model does not name, then one with a sum of others rather than a
+    difference, then one that is late in ``order``.
     """
     found: list[tuple[Symbol, Dim]] = []
     for monomial, coefficient in difference.terms:
@@ -224,7 +224,7 @@ def _solutions(difference: SymDim, order: Mapping[str, int]) -> list[tuple[Symbo
 
 
 def _roots(dim: SymDim, name: str) -> list[int]:
-    """The first two sizes of ``name``, the only symbol, for which ``dim`` is 0."""
+    """The two smallest sizes of ``name``, the only symbol, for which ``dim`` is 0."""
     found: list[int] = []
     for size in range(1, LARGEST):
         if evaluate(dim, {name: size}) == 0:

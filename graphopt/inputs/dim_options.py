@@ -1,7 +1,6 @@
-"""What the user vouches for about dynamic dims: sizes (``--dim``) and ranges (``--dim-range``).
+"""The user's guarantees about dynamic dims: sizes (``--dim``) and ranges (``--dim-range``).
 
-A dim is named by its symbol, or by an input and an axis, ``x@0``, which also names those that bear
-no symbol.
+A dim is named by its symbol, or by an input and an axis, ``x@0``, which also works for dims without symbols.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from graphopt.util.coerce import Range, check_range, check_size, natural_or_none
 
 
 def fix_dims(model: ir.Model, sizes: Mapping[str, int], *, strict: bool = True) -> None:
-    """Write ``sizes`` wherever ``model`` declares dims of these names; its inputs take no others then.
+    """Replace dims of these names by ``sizes`` in all declarations of ``model``.
 
-    Dims that are arithmetic over fixed ones, such as ``past + seq``, are fixed too.
+    Dims that are expressions over fixed ones, such as ``past + seq``, are fixed, too.
 
     Raises:
         UsageError: ``strict``, and no input has a dim of that name; it has another size already; or a size is
@@ -52,11 +51,11 @@ def fix_dims(model: ir.Model, sizes: Mapping[str, int], *, strict: bool = True) 
 
 
 def resolve_ranges(model: ir.Model, ranges: Mapping[str, Range]) -> dict[str, Range]:
-    """``ranges`` by the names that facts and made-up inputs know dims by.
+    """``ranges`` by the names of dims in shape facts and generated inputs.
 
     Raises:
-        UsageError: a range holds no size, no input has a dim of that name, its size is fixed outside it,
-            or another range of the same dim rules that one out.
+        UsageError: a range is empty, no input has a dim of that name, its fixed size is outside the range, or
+            it contradicts another range of the same dim.
     """
     found: dict[str, Range] = {}
     for name, (first, last) in ranges.items():
@@ -70,7 +69,7 @@ def resolve_ranges(model: ir.Model, ranges: Mapping[str, Range]) -> dict[str, Ra
         last = end if last is None else last if end is None else min(last, end)
         first = max(first, other)
         if last is not None and first > last:
-            raise UsageError(f"the ranges given for dim {symbol!r} rule each other out")
+            raise UsageError(f"the ranges given for dim {symbol!r} contradict each other")
         found[symbol] = (first, last)
     return found
 
@@ -100,7 +99,7 @@ def vouch(model: ir.Model, sizes: Mapping[str, int], ranges: Mapping[str, Range]
 
 
 def describe_range(name: str, found: Range) -> str:
-    """A range in words: ``1 ≤ seq ≤ 512``."""
+    """A range as text: ``1 ≤ seq ≤ 512``."""
     first, last = found
     return f"{first} ≤ {name}" + ("" if last is None else f" ≤ {last}")
 
@@ -108,7 +107,7 @@ def describe_range(name: str, found: Range) -> str:
 def _resolved(
     model: ir.Model, name: str, size: int | None, within: Range = (0, None)
 ) -> tuple[str | None, tuple[str, int] | None]:
-    """The symbol that ``name`` means, or the input and axis where there is none; neither if it is fixed."""
+    """The symbol that ``name`` means, or the input and axis without one; neither if the dim is fixed."""
     symbols = dict.fromkeys(
         symbol for value in model.graph.inputs for symbol in _names(value) if symbol is not None
     )
@@ -131,7 +130,7 @@ def _resolved(
 
 
 def _names(value: ir.Value) -> list[str | None]:
-    """Per dim of ``value`` its symbol, if it is dynamic and bears one."""
+    """The symbol of each dim of ``value``, if it is dynamic and has one."""
     if value.shape is None:
         return []
     return [

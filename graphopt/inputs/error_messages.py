@@ -18,7 +18,7 @@ from graphopt.inputs.size_constraints import SizeConstraint, equal, least
 
 _NODE = re.compile(r"\b\w+ '([^']+)': ")
 _SHAPE = re.compile(r"\{(-?\d+(?:, ?-?\d+)*)\}")
-#: Numbers that count axes, inputs or outputs, and are no sizes.
+#: Numbers of axes, inputs or outputs rather than sizes.
 _ORDINAL = re.compile(
     r"\b(?:axis|dim|dimension|input|operand|output|batch_dims)[ =:]+\d+|\b\d+(?:st|nd|rd|th)\b", re.I
 )
@@ -34,7 +34,7 @@ def constraints_from_error(
     """Constraints that ``message``, the error of a run with ``binding``, reports as violated; possibly none.
 
     Args:
-        message: as :func:`graphopt.ort.session.run` raises it.
+        message: message of the error raised by :func:`graphopt.ort.session.run`.
         constraints: provides the shapes of the node's inputs.
         binding: the sizes of that run.
     """
@@ -49,14 +49,14 @@ def constraints_from_error(
         elif not shapes:
             return []
         return list(_longer(None if which is None else int(which[1]), data, binding))
-    # where little is known of the node, a size identifies the symbol: most symbols have distinct sizes
+    # without shapes of the node, a size identifies the symbol: most symbols have distinct sizes
     dims = dict.fromkeys([dim for shape in shapes for dim in shape] + constraints.symbols())
     found = [rule for a, b in _disagreeing(text) for rule in _agreements(a, b, list(dims), binding)]
     return found or list(_alike(shapes, binding))
 
 
 def _longer(index: int | None, dims: Sequence[Dim], binding: Binding) -> Iterator[SizeConstraint]:
-    """Lower bounds on those of ``dims``, the sizes of indexed axes, that are dynamic."""
+    """Lower bounds on the dynamic ones of ``dims``, the sizes of indexed axes."""
     for dim in dims:
         size = evaluate(dim, binding)
         if isinstance(dim, int) or size is None:
@@ -67,7 +67,7 @@ def _longer(index: int | None, dims: Sequence[Dim], binding: Binding) -> Iterato
 
 
 def _disagreeing(text: str) -> Iterator[tuple[int, int]]:
-    """Pairs of different sizes that should be the same according to ``text``."""
+    """Pairs of different sizes that should agree according to ``text``."""
     shapes = [tuple(map(int, part.split(","))) for part in _SHAPE.findall(text)]
     pairs = [(one, other) for one, other in pairwise(shapes) if len(one) == len(other)]
     for one, other in pairs:
@@ -81,7 +81,7 @@ def _disagreeing(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _agreements(a: int, b: int, dims: Sequence[Dim], binding: Binding) -> Iterator[SizeConstraint]:
-    """That the first of ``dims`` which is of size ``a`` is as large as the one of size ``b``, or as ``b``."""
+    """The constraint that the first dim of size ``a`` equals the first dim of size ``b``, or ``b``."""
     left, right = (
         [dim for dim in dims if not isinstance(dim, int) and evaluate(dim, binding) == size]
         for size in (a, b)
@@ -95,7 +95,7 @@ def _agreements(a: int, b: int, dims: Sequence[Dim], binding: Binding) -> Iterat
 
 
 def _alike(shapes: Sequence[Sequence[Dim]], binding: Binding) -> Iterator[SizeConstraint]:
-    """That inputs of one rank are alike where they differ and none is 1."""
+    """Constraints that dims of inputs of the same rank agree where they differ and neither is 1."""
     for one, other in combinations(shapes, 2):
         if len(one) == len(other):
             for a, b in zip(one, other, strict=True):

@@ -1,4 +1,4 @@
-"""Inputs for running a model: given by the user, or made up to suit it."""
+"""Inputs for running a model: given by the user, or generated to suit it."""
 
 from __future__ import annotations
 
@@ -30,17 +30,18 @@ Feeds = dict[str, Any]
 
 @dataclass(frozen=True)
 class InputOptions:
-    """What the user said about inputs.
+    """The user's options for inputs.
 
     Attributes:
         shapes: shapes by input name.
         files: arrays to feed, as (input name, ``.npy`` file) or (``None``, ``.npz`` file).
-        seed: of everything that is made up.
-        ranges: first and last size of dynamic dims; others are not tried.
+        seed: seed of all generated inputs.
+        ranges: smallest and largest size of dynamic dims; sizes outside are not tried.
         vouched: the user also fixed dims of the model.
         arrays: arrays to feed, by input name.
-        profiled: shapes and arrays come from a profile rather than from the user: where the original does
-            not run with them, nothing is compared, and that is no error.
+        profiled: shapes and arrays come from a profile rather than from the user: if the original does not
+            run
+            with them, nothing is compared, which is no error.
         examples: shapes by input name with which the model is known to run, to be tried first.
     """
 
@@ -69,24 +70,24 @@ class InputOptions:
 
     @property
     def given(self) -> bool:
-        """Whether the user said anything about shapes or arrays."""
+        """Whether the user specified shapes, arrays or sizes."""
         if self.profiled:
             return False
         return bool(self.shapes or self.files or self.arrays or self.ranges or self.vouched)
 
 
 def parse_shape(text: str) -> tuple[str, Shape]:
-    """Read ``name:1,3,224,224`` or ``name:[1,3]``; the name may hold colons, ``name:`` is a scalar.
+    """Parse ``name:1,3,224,224`` or ``name:[1,3]``; the name may contain colons, ``name:`` is a scalar.
 
     Raises:
-        UsageError: there is no name, or a size is no natural number.
+        UsageError: the name is missing, or a size is not a natural number.
     """
     name, colon, sizes = text.rpartition(":")
     match = re.fullmatch(r"\s*(?:\[(.*)\]|(.*?))\s*", sizes)
     words = [word for word in re.split(r"[,x\s]+", (match[1] or match[2] or "") if match else sizes) if word]
     if colon and name and re.search(r"\d\s*x\s*\d", sizes) and "," in sizes:
         raise UsageError(
-            f"{text!r} gives several shapes", hint="bench and optimize --tune take several; give one here"
+            f"{text!r} gives several shapes", hint="only bench and optimize --tune accept several shapes"
         )
     try:
         shape = tuple(map(parse_natural, words)) if colon and name else None
@@ -98,7 +99,7 @@ def parse_shape(text: str) -> tuple[str, Shape]:
 
 
 def parse_file(text: str) -> tuple[str | None, Path]:
-    """Read ``name:file.npy`` or ``file.npz``; the name may hold colons, and so may a Windows path.
+    """Parse ``name:file.npy`` or ``file.npz``; the name may contain colons, and so may a Windows path.
 
     Raises:
         UsageError: it is neither.
@@ -113,13 +114,14 @@ def parse_file(text: str) -> tuple[str | None, Path]:
 
 
 class Inputs:
-    """Makes feeds for a model.
+    """Generates feeds for a model.
 
     Args:
-        model: the model; its interface and the uses of its inputs are read, and sizes of its dims.
-        options: what the user gave.
-        limit: bytes that the feeds of one run may take together.
-        reload: gives the model again, where sizes have to suit its graph, so that it is not kept until then.
+        model: the model, whose interface and uses of inputs are read.
+        options: the user's options.
+        limit: bytes of the feeds of one run together.
+        reload: loads the model again when constraints are derived from its graph, so that it need not be
+            kept.
 
     Raises:
         UsageError: the options name an unknown input, or do not fit the model.
@@ -155,34 +157,34 @@ class Inputs:
 
     @property
     def open_ranks(self) -> bool:
-        """Whether some input to be made up declares no rank."""
+        """Whether some generated input declares no rank."""
         return any(
             port.dims is None and port.name not in self._fixed and "map" not in port.type
-            for port in self._made_up()
+            for port in self._generated()
         )
 
     @property
     def given(self) -> Feeds:
-        """The arrays that the user gave, by input."""
+        """The user's arrays, by input."""
         return dict(self._given)
 
     @property
     def dynamic(self) -> bool:
-        """Whether some dim may be chosen."""
+        """Whether some dim is free."""
         return any(symbol not in self._known for symbol in self.dimensions.symbols)
 
     @property
     def restrictable(self) -> bool:
-        """Whether some value depends on the restriction with which it is made up."""
+        """Whether the values of some input depend on the restriction level."""
         return any(
             port.kind != "tensor"
             or not ("float" in port.type or "double" in port.type)
             or self._value_ranges[port.name].known
-            for port in self._made_up()
+            for port in self._generated()
         )
 
     def use_rank(self, rank: int) -> None:
-        """Let inputs of open rank have ``rank`` dims."""
+        """Use ``rank`` dims for inputs that declare no rank."""
         self.dimensions = Dimensions.of(self.signature.fed, rank)
         self.constraints: ConstraintSystem | None = None
         self._known = {}
@@ -198,16 +200,16 @@ class Inputs:
         yield from map(self.binding, tries)
 
     def binding(self, wish: Binding) -> dict[str, int]:
-        """``wish`` with the sizes that the user fixed, within the ranges given, and as constraints demand."""
+        """``wish`` adjusted to the user's fixed sizes and ranges, and to the constraints."""
         binding = {
             symbol: self._known.get(symbol, self._within(symbol, size)) for symbol, size in wish.items()
         }
         return binding if self.constraints is None else self.constraints.adjust(binding)
 
     def learn_from(self, refusal: str, binding: Binding) -> bool:
-        """Learn from why a run with ``binding`` failed; whether other sizes follow from that.
+        """Derive constraints from the error of a run with ``binding``; returns whether any are new.
 
-        At first the graph is asked what it demands of sizes, which takes longer than the first few runs.
+        The first error causes the graph's own constraints to be collected, which is slower than a few runs.
         """
         if self.constraints is None:
             if not self.dynamic:
@@ -220,12 +222,12 @@ class Inputs:
         return any([self.constraints.add(rule) for rule in rules])
 
     def drop_constraints(self) -> bool:
-        """Demand nothing of sizes any more; whether anything was demanded."""
+        """Drop all constraints; returns whether there were any."""
         learned, self.constraints = self.constraints, None
         return learned is not None
 
     def known_bindings(self) -> Iterator[dict[str, int]]:
-        """Sizes with which the model is known to run: those of the user's example shapes that fit it."""
+        """Bindings with which the model is known to run, from the user's example shapes that fit it."""
         for shapes in self.options.examples:
             binding: dict[str, int] = {}
             for name, shape in shapes.items():
@@ -237,40 +239,40 @@ class Inputs:
                 yield binding
 
     def ends(self, binding: Binding) -> Iterator[dict[str, int]]:
-        """``binding`` with the dims of which the user gave a range at its last size, then at its first."""
+        """``binding`` with dims at the upper ends of the user's ranges, then at the lower ends."""
         for end in (-1, 0):
             sizes = {symbol: found[end] for symbol, found in self.options.ranges.items() if symbol in binding}
             if sizes:
                 yield {**binding, **{symbol: size for symbol, size in sizes.items() if size is not None}}
 
     def _within(self, symbol: str, size: int) -> int:
-        """``size``, or one that is as telling within the range of ``symbol``."""
+        """``size``, or a comparable one within the range of ``symbol``."""
         first, last = self.options.ranges.get(symbol, (0, None))
         moved = size if size >= first else first + max(size - 1, 0)
         return moved if last is None else min(moved, last)
 
     def elements(self, binding: Binding) -> int:
-        """How many elements the inputs that are made up have together."""
-        return sum(math.prod(self._shape(port, binding)) for port in self._made_up())
+        """Number of elements of all generated inputs together."""
+        return sum(math.prod(self._shape(port, binding)) for port in self._generated())
 
     def feeds(self, binding: Binding, distribution: Distribution = "normal", restriction: int = 0) -> Feeds:
         """Values for every input that must be fed.
 
         Args:
             binding: sizes of the dynamic dims.
-            distribution: what kind of numbers.
-            restriction: from 0, what the inputs' uses allow, over 1 (integers are 0 or 1) and 2 (all
-                1) to 3 (all 0), for models that are choosier than they let on. Flavours that try
-                the limits pay no learn_from to it.
+            distribution: distribution of the values.
+            restriction: level of restriction, for models whose valid input range is narrower than inferred;
+                ignored by boundary-value distributions. 0: the inferred range; 1: integers are 0 or 1; 2: all
+                1; 3: all 0.
 
         Raises:
-            ResourceLimit: they would take more than the limit.
+            ResourceLimit: they would exceed the limit.
         """
         total = 4 * self.elements(binding)
         if total > self._limit:
             raise ResourceLimit(f"the inputs would take {total / 2**20:.0f} MiB")
         feeds = dict(self._given)
-        for port in self._made_up():
+        for port in self._generated():
             generator = np.random.default_rng([self.options.seed, zlib.crc32(port.name.encode())])
             value_range = self._value_range(port, binding)
             shape = self._shape(port, binding)
@@ -279,7 +281,7 @@ class Inputs:
             feeds |= self._overrides(feeds)
         return feeds
 
-    # What the user gave -----------------------------------------------------------------------
+    # The user's inputs ------------------------------------------------------------------------
 
     def _load(self) -> Iterator[tuple[str, Any]]:
         found = list(self.options.arrays.items())
@@ -295,10 +297,10 @@ class Inputs:
         raise unknown("input", name, self._ports)
 
     def _fit(self, name: str, array: Any) -> Any:
-        """``array`` as the element type that the input wants, if no value changes."""
+        """``array`` converted to the element type of the input, if no value changes."""
         port = self._ports[name]
         if port.kind != "tensor":
-            raise UsageError(f"input {name!r} is of type {port}; files can hold tensors only")
+            raise UsageError(f"input {name!r} is of type {port}; files can contain tensors only")
         self._check_shape(port, array.shape)
         wanted = numpy_type(port.type)
         if wanted is None or array.dtype == wanted:
@@ -306,14 +308,14 @@ class Inputs:
         if wanted.kind == "O" and array.dtype.kind in "US":
             return array.astype(object) if array.dtype.kind == "U" else np.char.decode(array).astype(object)
         if array.dtype.kind == "V" and array.dtype.itemsize == wanted.itemsize:
-            return array.view(wanted)  # numpy's files keep the element types of ml_dtypes as raw bits
+            return array.view(wanted)  # numpy's files store element types of ml_dtypes as raw bits
         if array.dtype.kind in "fiub" and wanted.kind != "O":
             cast = array.astype(wanted)
             to_float = wanted.kind not in "iub"
             if (to_float and array.dtype.kind == "f") or np.array_equal(cast.astype(array.dtype), array):
                 return cast
         named = "strings" if wanted.kind == "O" else wanted
-        raise UsageError(f"input {name!r} wants {named}, the array holds {array.dtype}")
+        raise UsageError(f"input {name!r} expects {named}, the array contains {array.dtype}")
 
     def _fixed_shapes(self) -> dict[str, Shape]:
         shapes = {self._known_name(name): tuple(shape) for name, shape in self.options.shapes.items()}
@@ -322,7 +324,7 @@ class Inputs:
             given = self._given.get(name)
             if given is not None and given.shape != shape:
                 raise UsageError(
-                    f"input {name!r}: the array has shape {given.shape}, --input-shape says {shape}"
+                    f"input {name!r}: the array has shape {given.shape}, but --input-shape gives {shape}"
                 )
         return shapes | {name: array.shape for name, array in self._given.items()}
 
@@ -337,9 +339,9 @@ class Inputs:
             given = ", ".join(map(str, shape))
             raise UsageError(f"input {port.name!r} has shape [{declared}], not [{given}]")
 
-    # What is made up --------------------------------------------------------------------------
+    # Generated inputs -------------------------------------------------------------------------
 
-    def _made_up(self) -> list[Port]:
+    def _generated(self) -> list[Port]:
         return [port for port in self.signature.fed if port.name not in self._given]
 
     def _shape(self, port: Port, binding: Binding) -> Shape:
@@ -355,7 +357,7 @@ class Inputs:
         return value_range
 
     def _overrides(self, feeds: Feeds) -> Feeds:
-        """Other values for overridable initializers: floats perturbed, other elements in reverse."""
+        """Other values for overridable initializers: floats perturbed, other elements reversed."""
         overrides = {}
         for port in self._ports.values():
             tensor = self._defaults.get(port.name)

@@ -1,4 +1,4 @@
-"""Run a model once: on given inputs, or on inputs that are made up to suit it."""
+"""Run a model once: on given inputs, or on inputs generated to suit it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from graphopt.util.element_types import native_feeds, numpy_type
 
 
 class TimedRun(NamedTuple):
-    """A run on made-up inputs: what was fed, what came out, and how long the run took."""
+    """A run on generated inputs: the feeds, the outputs by name, and the duration in seconds."""
 
     feeds: Feeds
     outputs: dict[str, Any]
@@ -43,7 +43,7 @@ def run_once(
     """The outputs of ``model`` by name, in its order.
 
     Raises:
-        UsageError: an input is missing, or there is none of that name.
+        UsageError: an input is missing or unknown.
         RuntimeFailure: onnxruntime can't load or run the model.
     """
     signature = Signature.of(model)
@@ -63,9 +63,9 @@ def try_out(
     typical: bool = False,
     choice: SessionChoice | None = None,
 ) -> TimedRun:
-    """Run ``model`` on inputs that are made up, in shapes that it accepts.
+    """Run ``model`` on generated inputs, in shapes that it accepts.
 
-    With ``typical``, shapes that users run are preferred to small ones.
+    With ``typical``, production shapes are preferred to small ones.
 
     Raises:
         UsageError: ``inputs`` does not fit the model.
@@ -79,7 +79,7 @@ def try_out(
 def try_with(
     runs: Runner, maker: Inputs, *, optimizations: Optimizations = "default", typical: bool = False
 ) -> TimedRun:
-    """The same on what is there already: a session, and what makes inputs for the model."""
+    """:func:`try_out` with an existing runner and input generator."""
     trial: TimedRun | None = None
 
     def attempt(feeds: Feeds) -> str | None:
@@ -97,9 +97,8 @@ def try_with(
     if trial is None:
         given = maker.options.given
         raise RuntimeFailure(
-            f"the model does not run on {'the' if given else 'made-up'} inputs"
-            f"{' given' if given else ''}: {found.refusal}",
-            hint="change what --input-shape and --input say"
+            f"the model does not run on the {'given' if given else 'generated'} inputs: {found.refusal}",
+            hint="change the values of --input-shape and --input"
             if given
             else "give shapes with --input-shape NAME:1x3x224x224, or arrays with --input NAME:FILE.npy",
         )
@@ -108,7 +107,7 @@ def try_with(
 
 @contextlib.contextmanager
 def runner(model: ir.Model, device: Device = CPU, choice: SessionChoice | None = None) -> Iterator[Runner]:
-    """Runs ``model`` in a child; on other devices than the CPU only if it may crash."""
+    """A runner of ``model`` in a child; on other devices than the CPU only if the model may crash."""
     with contextlib.ExitStack() as stack:
         artifact = Artifact(model)
         stack.callback(artifact.close)
@@ -125,7 +124,7 @@ def named(signature: Signature, outputs: list[Any]) -> dict[str, Any]:
 
 
 def check_feeds(feeds: Mapping[str, Any], signature: Signature) -> None:
-    """Raise UsageError if ``feeds`` lack an input, or have another."""
+    """Raise UsageError if ``feeds`` lack an input or have an unknown one."""
     names = [port.name for port in signature.inputs if port.role != "constant"]
     for name in feeds:
         if name not in names:
@@ -136,10 +135,10 @@ def check_feeds(feeds: Mapping[str, Any], signature: Signature) -> None:
 
 
 def check_dtypes(feeds: Mapping[str, Any], signature: Signature) -> None:
-    """Raise UsageError if an array is of another element type than its input; onnxruntime names neither."""
+    """Raise UsageError if an array has another element type than its input; onnxruntime names neither."""
     for port in signature.inputs:
         array, wanted = feeds.get(port.name), numpy_type(port.type)
         if not isinstance(array, (np.ndarray, np.generic)) or wanted is None or wanted.kind == "O":
             continue
         if array.dtype != wanted and array.dtype.kind != "V":
-            raise UsageError(f"input {port.name!r} wants {wanted}, the array holds {array.dtype}")
+            raise UsageError(f"input {port.name!r} expects {wanted}, the array contains {array.dtype}")

@@ -1,4 +1,4 @@
-"""Made-up values of any ONNX type, in several distributions."""
+"""Generate values of any ONNX type, in several distributions."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from graphopt.inputs.binding import Shape
 from graphopt.inputs.value_constraints import ValueRange
 from graphopt.util.element_types import LOW_TYPES
 
-#: ``special`` mixes NaN, infinities and negative zero into normal numbers; ``overridden`` is
-#: normal, and feeds other values for overridable initializers too. ``tiny`` mixes denormal numbers into
-#: normal ones, and ``huge`` such as are next to the largest of their type.
+#: ``special`` mixes NaN, infinities and negative zero into normal numbers; ``overridden`` is normal, and
+#: overrides initializers, too; ``tiny`` mixes denormal numbers into normal ones, and ``huge`` numbers next to
+#: the largest of their type.
 Distribution = Literal["normal", "zero", "negative", "large", "special", "overridden", "tiny", "huge"]
 Array = np.ndarray[Any, Any]
 
 _FLOATS = {"float": np.float32, "double": np.float64, "float16": np.float16}
 _WORDS = ("", "a", "b", "42", "hello", "WORLD", "it's 3 o'clock")
-#: Halfway between two integers, where ways to round differ.
+#: Numbers halfway between two integers, where rounding modes differ.
 _TIES = np.array([-1.5, -0.5, 0.5, 2.5])
-#: Of numbers beyond these, twice as much, or their product with a few others, may overflow.
+#: Magnitude by type beyond which a doubled number, or a product with a few others, may overflow.
 _MOST = {"float16": 1e4, "float": 1e30, "double": 1e30, "bfloat16": 1e30}
-#: How many special numbers there are in as many as this, if not four: some are to stay normal.
+#: Number of special numbers by the size of the tensor, otherwise four: some have to stay normal.
 _SPECIALS = {1: 1, 2: 1, 3: 2, 4: 2, 5: 2, 6: 3, 7: 3}
 #: Denormal numbers, whose reciprocals are infinite, and numbers that overflow when doubled.
 _TINY = {"float16": 1e-5, "float": 1e-39, "double": 1e-309, "bfloat16": 1e-39}
 _HUGE = {"float16": 6e4, "float": 3e38, "double": 1.7e308, "bfloat16": 3e38}
-#: Large for the type, yet squares and small sums of them are finite.
+#: Large magnitude by type whose squares and small sums are still finite.
 _LARGE = {"float16": 50.0, "float": 1e3, "double": 1e3, "bfloat16": 1e3}
 
 
@@ -43,13 +43,13 @@ def sample(
 ) -> Any:
     """A value of onnxruntime type ``type_``, such as ``tensor(float)`` or ``seq(tensor(int64))``.
 
-    Sequences have two elements and maps two entries; ``restriction`` as in :meth:`Inputs.feeds`.
+    Sequences have two elements and maps two entries; ``restriction`` as for :meth:`Inputs.feeds`.
 
     Raises:
-        UnsupportedModel: no value of such a type can be made.
+        UnsupportedModel: values of this type can't be generated.
     """
     if distribution in ("zero", "negative", "large"):
-        restriction = 0  # these are for trying what may be refused
+        restriction = 0  # these distributions test boundary values
     kind, _, inner = type_.partition("(")
     inner = inner[:-1]
     match kind:
@@ -64,7 +64,7 @@ def sample(
             keys: list[Any] = list(value_range.choices) or (["a", "b"] if key == "string" else [0, 1])
             values = sample(value, (len(keys),), ValueRange(), distribution, restriction, generator)
             return dict(zip(keys, values.tolist(), strict=True))
-    raise UnsupportedModel(f"no value of type {type_} can be made up")
+    raise UnsupportedModel(f"values of type {type_} can't be generated")
 
 
 def _tensor(
@@ -112,7 +112,7 @@ def _floats(
     generator: np.random.Generator,
     choices: Sequence[float] = (),
 ) -> Array:
-    """Floats that nothing is known of but what ``choices`` they are compared with."""
+    """Floats without known range, compared with ``choices`` in the graph."""
     if distribution == "zero":
         return np.zeros(shape)
     most = _MOST.get(element, 100.0)
@@ -125,7 +125,7 @@ def _floats(
             return _below(-np.abs(numbers), min(telling, default=0.0))
         case "large":
             flat = (numbers * _LARGE.get(element, 8.0)).reshape(-1)
-            if flat.sum() < 0:  # what hangs on a sum is tried with negative numbers, too
+            if flat.sum() < 0:  # the negative distribution covers negative sums
                 flat = -flat
             chosen = generator.random(flat.size) < 0.1
             chosen[2:3] = True  # of three, one
@@ -153,7 +153,7 @@ def _floats(
             places = generator.permutation(flat.size)
             inner = np.flatnonzero(places % shape[-1]) if shape and flat.size else np.array([], int)
             for nan in np.flatnonzero(np.isnan(specials)):
-                if inner.size and places[nan] % shape[-1] == 0:  # kernels that drop a NaN keep one in front
+                if inner.size and places[nan] % shape[-1] == 0:  # kernels that drop NaN keep a leading one
                     places[[nan, inner[0]]] = places[[inner[0], nan]]
             flat[places[:count]] = specials[: flat.size]
             return flat.reshape(shape)
@@ -161,7 +161,7 @@ def _floats(
 
 
 def _below(numbers: Array, bound: float) -> Array:
-    """``numbers``, of which about half, in whole rows, move below a ``bound`` that they do not reach."""
+    """``numbers``, of which about half, in whole rows, are moved below ``bound``."""
     if bound < -1 and numbers.ndim:
         rows = numbers.reshape(-1, numbers.shape[-1])
         rows[: (len(rows) + 1) // 2] += 2 * bound
@@ -198,7 +198,7 @@ def _free_integers(
     restriction: int,
     generator: np.random.Generator,
 ) -> Array:
-    """Integers that nothing is known of: small bits stand for quantized data, others count something."""
+    """Integers without known range: those of few bits are likely quantized data, others counts."""
     if restriction:
         return _restricted(shape, restriction, generator)
     if bits <= 16:
@@ -217,9 +217,9 @@ def _free_integers(
 
 
 def _with_extremes(numbers: Array, least: int, generator: np.random.Generator) -> Array:
-    """Some integers become such as floats can't hold, unless there is but one.
+    """Replace some of several integers by ones that floats can't represent.
 
-    None but unsigned ones are positive, lest a tensor of such a size is made.
+    Only unsigned ones are positive, since positive ones may become the size of a tensor.
     """
     flat = numbers.reshape(-1)
     places = np.flatnonzero(generator.random(flat.size) < 0.2)
@@ -242,7 +242,7 @@ def _bounded(
     restriction: int,
     generator: np.random.Generator,
 ) -> Array:
-    """Numbers within the range: all low, all high, from the end, or spread over it."""
+    """Numbers within the range: all low, all high, counted from the end, or spread over the range."""
     if value_range.pattern:
         numbers = (
             np.arange(int(np.prod(shape))) if value_range.pattern == "axes" else np.ones(shape, np.int64)
@@ -277,7 +277,7 @@ def _bounded(
 
 
 def _with_choices(numbers: Array, value_range: ValueRange, generator: np.random.Generator) -> Array:
-    """Let about half of the elements be telling values, and the only one of a scalar."""
+    """Replace about half of the elements, or the only one, by choices of the range."""
     fitting = [
         choice
         for choice in value_range.choices

@@ -1,4 +1,4 @@
-"""Find bindings and values with which a model runs."""
+"""Search bindings and values with which a model runs."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from graphopt.errors import ResourceLimit
 from graphopt.inputs.binding import RANKS
 from graphopt.inputs.feeds import Feeds, Inputs
 
-#: Runs a model on feeds; returns why it could not, or ``None``.
+#: Runs a model on feeds; returns the error, or ``None``.
 Attempt = Callable[[Feeds], str | None]
 
-#: Unlikely bindings are not tried if they make inputs of more elements than this.
+#: Number of input elements beyond which unlikely bindings are not tried.
 _LARGEST = 1 << 22
-#: Sizes that users know to work which are tried, beside others that tell more.
+#: Number of the user's example bindings that are tried, in addition to more discriminating ones.
 _KNOWN = 2
-#: How often what a run was refused for is heeded before another binding is tried, and in a search.
+#: Number of errors from which constraints are derived: for one binding, and in a whole search.
 _LESSONS, _ALL_LESSONS = 8, 32
-#: Time may pass this much faster than CPU time: runs may take place in other processes, or wait.
+#: Limit on wall-clock time, as a multiple of the CPU time: runs may be in other processes, or wait.
 _WAITING = 8
 
 
 @dataclass(frozen=True)
 class ValidBinding:
-    """A binding that the model accepts, with the least restriction that it takes."""
+    """A binding that the model accepts, with the least restriction level at which it does."""
 
     binding: dict[str, int]
     restriction: int
@@ -33,12 +33,12 @@ class ValidBinding:
 
 @dataclass
 class BindingSearch:
-    """What a search came to.
+    """The result of a search.
 
     Attributes:
-        valid: bindings that work.
-        refusal: why the likeliest one that was tried did not work, if any failed.
-        tries: how often the model was run.
+        valid: bindings with which the model runs.
+        refusal: the error for the likeliest binding that failed, if any.
+        tries: number of runs.
     """
 
     valid: list[ValidBinding] = field(default_factory=list)
@@ -57,17 +57,18 @@ def find_valid_bindings(
 ) -> BindingSearch:
     """Up to ``wanted`` bindings with which ``attempt`` succeeds, none of them with a size of 0.
 
-    Sizes that users know to work are tried first, then telling ones. Once the model refuses some, what its
-    graph demands is looked up, and what onnxruntime says of each refusal is heeded.
+    The user's example bindings are tried first, then discriminating ones. After the first error, constraints
+    are derived from the graph and from onnxruntime's error messages.
 
     Args:
-        inputs: makes the feeds; left at the rank of inputs that works.
+        inputs: generates the feeds; keeps the rank of inputs that works.
         attempt: runs the model.
-        wanted: bindings to find; fewer if the model has fewer. Two more may come at the ends of given ranges,
-            and one with larger sizes of dims that have the same size in all others.
-        seconds: of CPU time, after which no further try is begun; several times that on the clock.
-        typical: try first what users run (a batch of 1, long sequences), not what tells most.
-        clock: CPU time in seconds, of this process by default.
+        wanted: number of bindings; fewer if the model accepts fewer. There may be two more at the ends of
+            given
+            ranges, and one with larger sizes of dims that have the same size in all others.
+        seconds: CPU seconds after which no further try begins; the wall-clock limit is several times that.
+        typical: try production sizes first (a batch of 1, long sequences) instead of discriminating ones.
+        clock: CPU time in seconds, by default of this process.
     """
     search = _Search(inputs, attempt, seconds, clock)
     ranks = RANKS if inputs.open_ranks else RANKS[:1]
@@ -87,10 +88,10 @@ def find_valid_bindings(
     if search.found.valid:
         first = search.found.valid[0]
         search.try_all(inputs.dimensions.variations(first.binding), first.restriction, wanted)
-        if (stuck := search.stuck()) and wanted > 1:  # at the least size, perhaps, at which little shows
+        if (stuck := search.stuck()) and wanted > 1:  # perhaps at the least size, which reveals little
             others = inputs.dimensions.larger(first.binding, stuck)
             search.try_all(others, first.restriction, len(search.found.valid) + 1, _LARGEST)
-        # what an optimizer makes of a range goes wrong at its ends, if anywhere
+        # range-dependent rewrites fail at the ends of a range, if anywhere
         ends = len(search.found.valid) + 2
         search.try_all(inputs.ends(first.binding), first.restriction, ends, _LARGEST)
     return search.found
@@ -110,7 +111,7 @@ class _Search:
     def try_all(
         self, bindings: Iterable[dict[str, int]], restriction: int, wanted: int, elements: int | None = None
     ) -> None:
-        """Try ``bindings`` until ``wanted`` are found; those with more than ``elements`` inputs not."""
+        """Try ``bindings`` with at most ``elements`` input elements until ``wanted`` are found."""
         for wish in bindings:
             for _ in range(_LESSONS):
                 if len(self.found.valid) >= wanted or self._late():
@@ -131,7 +132,7 @@ class _Search:
                 self._lessons -= 1
 
     def stuck(self) -> list[str]:
-        """The symbols above 1 that have one size in all of several bindings found."""
+        """The symbols above 1 that have the same size in all bindings found, if there are several."""
         bindings = [valid.binding for valid in self.found.valid]
         return [
             symbol
@@ -140,7 +141,7 @@ class _Search:
         ]
 
     def try_harder(self) -> None:
-        """Find one binding, with more restriction and likelier sizes."""
+        """Find one binding with more restricted values and likelier sizes."""
         self._try_likelier()
         if not self.found.valid and self._inputs.drop_constraints():
             self._lessons = 0
@@ -153,7 +154,7 @@ class _Search:
                 self.try_all(bindings, restriction, 1, _LARGEST)
 
     def _note(self, reason: str) -> None:
-        """Keep the first refusal, or the first of sizes that suit the graph."""
+        """Keep the first error, or the first for sizes that satisfy the graph's constraints."""
         informed = self._inputs.constraints is not None
         if self.found.refusal is None or (informed and not self._informed):
             self.found.refusal, self._informed = reason, informed

@@ -1,4 +1,4 @@
-"""Several shapes for the same inputs: what repeated ``--input-shape`` options say."""
+"""Several shapes for the same inputs, from repeated ``--input-shape`` options."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Shapes = dict[str, Shape]
 
 
 def parse_grid(texts: Iterable[str]) -> list[Shapes]:
-    """The sets of shapes to try, one after the other; one empty set if nothing is said.
+    """The sets of shapes to try, in order; one empty set without any option.
 
-    ``x:1x3x224x224,8x3x224x224`` gives input ``x`` two shapes, and so does saying
-    ``--input-shape x:…`` twice. With several inputs the first shapes go together, then the second,
-    and so on; an input with one shape keeps it.
+    ``x:1x3x224x224,8x3x224x224`` gives input ``x`` two shapes, and so does ``--input-shape x:…`` given twice.
+    The first shapes of several inputs form the first set, the second shapes the second set, and so on; an
+    input with one shape keeps it.
 
     >>> parse_grid(["x:1x8,4x8", "n:2"])
     [{'x': (1, 8), 'n': (2,)}, {'x': (4, 8), 'n': (2,)}]
@@ -33,9 +33,10 @@ def parse_grid(texts: Iterable[str]) -> list[Shapes]:
     several = {name: shapes for name, shapes in found.items() if len(shapes) > 1}
     counts = {len(shapes) for shapes in several.values()}
     if len(counts) > 1:
-        told = ", ".join(f"{name} {len(shapes)}" for name, shapes in several.items())
+        numbers = ", ".join(f"{name} {len(shapes)}" for name, shapes in several.items())
         raise UsageError(
-            f"inputs have different numbers of shapes: {told}", hint="the first go together, the second, …"
+            f"inputs have different numbers of shapes: {numbers}",
+            hint="the first shapes of all inputs form a set, then the second ones, and so on",
         )
     count = max(counts, default=1)
     return [
@@ -45,7 +46,7 @@ def parse_grid(texts: Iterable[str]) -> list[Shapes]:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """``text`` once for each of its shapes; where sizes are joined by ``x``, commas part shapes."""
+    """``text`` once for each of its shapes; if sizes are joined by ``x``, commas separate shapes."""
     name, colon, sizes = text.rpartition(":")
     if colon and re.search(r"\d\s*x\s*\d", sizes) and "," in sizes:
         yield from (f"{name}:{shape.strip()}" for shape in sizes.split(","))

@@ -28,7 +28,7 @@ class SizeConstraint:
     """A constraint on two sizes.
 
     Attributes:
-        kind: ``equal``; ``broadcast``, equal or one of them 1; ``least``, ``left`` is at least ``right``.
+        kind: ``equal``; ``broadcast``: equal or one of them 1; ``least``: ``left`` is at least ``right``.
         left, right: sizes, as expressions over the symbols of the model's inputs.
     """
 
@@ -37,7 +37,7 @@ class SizeConstraint:
     right: Dim
 
     def holds(self, left: int, right: int) -> bool:
-        """Whether two numbers are so related."""
+        """Whether two numbers satisfy the constraint."""
         if self.kind == "least":
             return left >= right
         return left == right or (self.kind == "broadcast" and 1 in (left, right))
@@ -71,7 +71,7 @@ def size_constraints(node: ir.Node, facts: ShapeFacts, bounds: ValueBounds) -> l
         return []
     site = Site(node, facts, bounds)
     if any(attribute.is_ref() for attribute in node.attributes.values()):
-        return []  # an attribute of the enclosing function, which each call gives
+        return []  # an attribute of the enclosing function, which depends on the call
     try:
         return [*rule(site)]
     except (IndexError, KeyError, TypeError, ValueError, ArithmeticError):

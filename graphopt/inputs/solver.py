@@ -9,31 +9,31 @@ from graphopt.analysis.symbolic import number, symbols
 from graphopt.inputs.binding import Binding
 from graphopt.inputs.size_constraints import SizeConstraint
 
-#: Sizes beyond this are not looked for.
+#: Largest size in the search.
 LARGEST = 1 << 12
-#: How often some size is changed before a binding is left as it is.
+#: Number of changes after which the search gives up.
 _CHANGES = 48
-#: How far a size is moved to see whether another one fits then.
+#: Largest change of a size when two sizes are changed together.
 _STEPS = 33
 
-#: First and last size; ``None`` for no last one.
+#: Smallest and largest size; ``None`` for no upper bound.
 Range = tuple[int, int | None]
 
 
 def solve(
     binding: Binding, rules: Iterable[SizeConstraint], ranges: Mapping[str, Range], late: Collection[str] = ()
 ) -> dict[str, int]:
-    """``binding`` with few sizes changed, and by little, so that ``rules`` hold.
+    """``binding`` with as few and as small changes of sizes as make ``rules`` hold.
 
-    A greedy search: for the first constraint that does not hold, a symbol of it is moved to the nearest size
-    for which it does, preferably one that has not been moved yet; or two of them where one is not enough.
-    SizeConstraints that can't be made to hold are left.
+    A greedy search: for the first violated constraint, one of its symbols gets the nearest size that
+    satisfies it, preferably a symbol not changed before; or two symbols change together. Constraints that
+    can't be satisfied are skipped.
 
     Args:
-        binding: sizes to begin with; those of 0 stay.
-        rules: size_constraints over the same symbols; others are left out.
-        ranges: within which sizes are changed.
-        late: symbols that are moved only where no other can be.
+        binding: initial sizes; those of 0 stay.
+        rules: constraints; those with other symbols are ignored.
+        ranges: ranges of the sizes.
+        late: symbols that are changed only as a last resort.
     """
     sizes = dict(binding)
     known = [rule for rule in rules if _names(rule) and sizes.keys() >= _names(rule).keys()]
@@ -73,7 +73,7 @@ def _holds(rule: SizeConstraint, sizes: Mapping[str, int]) -> bool:
 
 
 def _nearest(rule: SizeConstraint, name: str, sizes: Mapping[str, int], range_: Range) -> int | None:
-    """The size of ``name`` nearest to the one it has for which ``rule`` holds."""
+    """The size of ``name`` nearest to its current one for which ``rule`` holds."""
     trial = dict(sizes)
     for size in _by_distance(sizes[name], range_):
         trial[name] = size
@@ -85,7 +85,7 @@ def _nearest(rule: SizeConstraint, name: str, sizes: Mapping[str, int], range_: 
 def _two_changes(
     rule: SizeConstraint, sizes: Mapping[str, int], ranges: Mapping[str, Range], late: Collection[str]
 ) -> dict[str, int]:
-    """Sizes of two symbols for which ``rule`` holds, such as factors of a product; none if none are near."""
+    """Nearby sizes of two symbols for which ``rule`` holds, such as factors of a product, if any."""
     names = [name for name in _names(rule) if sizes[name] and name not in late]
     for step in range(1, _STEPS):
         for one, other in permutations(names, 2):
@@ -100,18 +100,18 @@ def _two_changes(
 
 
 def _between(rule: SizeConstraint, name: str, sizes: Mapping[str, int], range_: Range) -> int | None:
-    """The size of ``name`` for which ``rule`` holds, if its sides grow apart steadily with that."""
+    """The size of ``name`` for which ``rule`` holds, if the difference of its sides is monotonic in it."""
 
-    def apart(size: int) -> int:
+    def difference_at(size: int) -> int:
         trial = {**sizes, name: size}
         return number(rule.left, trial) - number(rule.right, trial)
 
     low, high = range_[0] or 1, LARGEST if range_[1] is None else range_[1]
     try:
-        rising = apart(high) > apart(low)
+        rising = difference_at(high) > difference_at(low)
         while low < high:
             middle = (low + high) // 2
-            difference = apart(middle)
+            difference = difference_at(middle)
             if difference >= 0 if rising else difference <= 0:
                 high = middle
             else:
@@ -122,7 +122,7 @@ def _between(rule: SizeConstraint, name: str, sizes: Mapping[str, int], range_: 
 
 
 def _by_distance(size: int, range_: Range) -> Iterator[int]:
-    """The sizes around ``size`` within ``range_``, the nearest first, the larger before the smaller."""
+    """The sizes around ``size`` within ``range_``, nearest first, the larger before the smaller."""
     first, last = range_[0] or 1, min(LARGEST if range_[1] is None else range_[1], LARGEST)
     for step in range(1, LARGEST):
         if size + step <= last:

@@ -1,7 +1,7 @@
-"""The largest and the smallest elements of integer tensors, as expressions over the sizes of inputs.
+"""Bounds on the elements of integer tensors, as expressions over the sizes of inputs.
 
-Indices that a graph computes by itself (positions of tokens, say) come from Range and Shape through a few
-operators. How large they get says how long an axis that they index has to be.
+Indices that a graph computes by itself (positions of tokens, for example) come from Range and Shape through a
+few operators. Their upper bound is a lower bound for the size of the axis that they index.
 """
 
 from __future__ import annotations
@@ -14,32 +14,32 @@ from graphopt.analysis.symbolic import Dim, dim_max, dim_min, floordiv
 from graphopt.analysis.symbolic import at_least as proven_at_least
 from graphopt.ops import traits
 
-#: Operators back from an index that are looked at.
+#: Number of operators followed back from an index.
 _DEPTH = 48
-#: Constants of more elements are not looked at.
+#: Number of elements of the largest constants that are read.
 _ELEMENTS = 1 << 16
 
 #: Operators whose results have the bounds of their first input.
 _SAME_BOUNDS = frozenset({*traits.SELECTS, "ReduceMax", "ReduceMin"})
 
-#: The smallest and the largest element, each ``None`` where it is not known.
+#: The smallest and the largest element, each ``None`` if unknown.
 Interval = tuple[Dim | None, Dim | None]
 _OPEN: Interval = (None, None)
 
 
 class ValueBounds:
-    """Bounds of the elements of tensors of one model, by its shape facts."""
+    """Bounds on the elements of one model's tensors, by its shape facts."""
 
     def __init__(self, facts: ShapeFacts) -> None:
         self._facts = facts
         self._known: dict[ir.Value, Interval] = {}
 
     def most(self, value: ir.Value) -> Dim | None:
-        """No element of ``value`` is larger."""
+        """The upper bound of the elements of ``value``."""
         return self._interval(value, _DEPTH)[1]
 
     def parts(self, value: ir.Value, count: int) -> Sequence[Dim | None]:
-        """The same for each of the ``count`` places of the last axis."""
+        """The upper bounds for each of the ``count`` positions of the last axis."""
         node = value.producer()
         rank = self._facts.rank(value)
         if node is not None and node.op_type == "Concat" and rank is not None:
@@ -89,7 +89,7 @@ class ValueBounds:
         rule = _RULES.get(node.op_type)
         if rule is None:
             return _OPEN
-        if node.op_type == "Range":  # its inputs are scalars, of which more is known
+        if node.op_type == "Range":  # its inputs are scalars, whose values may be known expressions
             return rule(*(self._scalar(operand) for operand in node.inputs))
         if node.op_type == "Where":
             return rule(*(self._interval(operand, depth) for operand in node.inputs[1:]))

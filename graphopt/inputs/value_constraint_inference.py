@@ -1,9 +1,8 @@
-"""Which values a model's inputs may take, read off how the graph uses them.
+"""Infer the value ranges of a model's inputs from their uses in the graph.
 
-An integer that ends up as an index into a table of 30,522 rows must stay below that; one that
-is a shape must be positive; a divisor must not be zero. Such uses are found by following each
-input forward through operators that hand its elements on, also into bodies and functions, with
-integer offsets and factors taken along.
+An integer used as an index into a table of 30,522 rows must be smaller than that; one used as a shape must be
+positive; a divisor must not be zero. Each input is followed forward through operators that pass its elements
+on, also into bodies and functions, keeping track of integer offsets and factors.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def _value_range(value: ir.Value, model: ir.Model) -> ValueRange:
         found = value_constraint(node, index)
         if found is not None:
             if path.value is not value:
-                found = replace(found, pattern="")  # it is but a part of what has the pattern
+                found = replace(found, pattern="")  # the pattern applies to the whole value, not to this part
             value_range = value_range.meet(_pull_back(found, path))
     is_float = "float" in type_ or "double" in type_
     if not value_range.known and not is_float:
@@ -59,7 +58,7 @@ def _by_name(name: str) -> ValueRange:
 
 @dataclass(frozen=True)
 class _Path:
-    """How a value came from the input: ``factor * input + offset``, cast to integers or not."""
+    """The relation of a value to the input: ``factor * input + offset``, cast to integers or not."""
 
     value: ir.Value
     factor: float = 1
@@ -68,7 +67,7 @@ class _Path:
 
 
 def _uses(start: ir.Value, model: ir.Model) -> Iterator[tuple[_Path, ir.Node, int]]:
-    """Every use of ``start``'s elements: the path to it, the node and the input's place."""
+    """All uses of ``start``'s elements: the path to the value, the node and its input index."""
     pending = [_Path(start)]
     seen = {start}
     while pending:
@@ -81,8 +80,8 @@ def _uses(start: ir.Value, model: ir.Model) -> Iterator[tuple[_Path, ir.Node, in
                     pending.append(step)
 
 
-#: Operators whose output 0 holds elements of these inputs, unchanged.
-_HANDS_ON = {
+#: Operators whose output 0 contains unchanged elements of these inputs.
+_PASSES_ON = {
     name: {0}
     for name in [
         "Identity",
@@ -118,12 +117,12 @@ _HANDS_ON = {
         "Sort",
     ]
 }
-_HANDS_ON |= {"Where": {1, 2}, "CastLike": {0}, "ScatterElements": {0, 2}, "ScatterND": {0, 2}}
+_PASSES_ON |= {"Where": {1, 2}, "CastLike": {0}, "ScatterElements": {0, 2}, "ScatterND": {0, 2}}
 _ANY_INPUT = {"Concat", "Max", "Min", "SequenceConstruct"}
 
 
 def _steps(path: _Path, node: ir.Node, index: int, model: ir.Model) -> Iterator[_Path]:
-    """The values that the element passes on to."""
+    """The values that ``node`` passes the elements on to."""
     function = model.functions.get(node.op_identifier())
     if function is not None:
         if index < len(function.inputs):
@@ -146,7 +145,7 @@ def _steps(path: _Path, node: ir.Node, index: int, model: ir.Model) -> Iterator[
             moved = _moved(path, op, index, float(other))
             if moved is not None:
                 yield replace(moved, value=node.outputs[0])
-    elif op in _ANY_INPUT or index in _HANDS_ON.get(op, ()):
+    elif op in _ANY_INPUT or index in _PASSES_ON.get(op, ()):
         for output in node.outputs if op == "Split" else node.outputs[:1]:
             yield replace(path, value=output)
 

@@ -12,22 +12,22 @@ import numpy as np
 
 from graphopt import ir
 
-#: An input that is compared with more constants than this is no switch.
+#: Largest number of choices of an input; one compared with more constants does not select a branch.
 MOST_CHOICES = 64
 
 
 @dataclass(frozen=True)
 class ValueRange:
-    """Bounds on the elements of an input; ``None`` where there are none.
+    """The range of the elements of an input.
 
     Attributes:
-        low, high: inclusive.
-        below: symbols of dims (and sizes) that elements must stay below.
-        choices: telling values, such as those that the graph compares with.
-        only_choices: nothing but ``choices`` makes sense (the keys of an encoder).
+        low, high: inclusive bounds; ``None`` for no bound.
+        below: symbols of dims that are exclusive upper bounds.
+        choices: discriminating values, such as constants that the graph compares with.
+        only_choices: only ``choices`` are valid (the keys of an encoder).
         integral: a float input that is cast to integers and used as such.
-        from_end: negative values count from the end, as indices do.
-        known: some use says what the values mean.
+        from_end: negative values count from the end, as for indices.
+        known: some use determines the meaning of the values.
         pattern: ``axes`` are 0, 1, 2 …; a ``reshape`` target is -1, 1, 1 …, which suits any data.
     """
 
@@ -42,7 +42,7 @@ class ValueRange:
     pattern: Literal["", "axes", "reshape"] = ""
 
     def meet(self, other: ValueRange) -> ValueRange:
-        """What satisfies both."""
+        """The intersection of both ranges."""
         lows = [bound for bound in (self.low, other.low) if bound is not None]
         highs = [bound for bound in (self.high, other.high) if bound is not None]
         choices = tuple(dict.fromkeys((*self.choices, *other.choices)))
@@ -60,7 +60,7 @@ class ValueRange:
 
 
 def value_constraint(node: ir.Node, index: int) -> ValueRange | None:
-    """What ``node`` demands of input ``index``, if anything."""
+    """The constraint of ``node`` on the values of input ``index``, if any."""
     if node.domain not in ir.RUNTIME_DOMAINS:
         return None
     rule = _CONSTRAINTS.get((node.op_type, index)) or _CONSTRAINTS.get((node.op_type, None))
@@ -97,7 +97,7 @@ def _index_into(table: int, axis: int | None = None) -> Callable[[ir.Node, int],
 
 
 def _shape(value: ir.Value | None) -> tuple[Any, ...] | None:
-    """The shape of ``value``: of the constant that it is made from element by element, or as declared."""
+    """The shape of ``value``: of the constant that it is computed from element by element, or as declared."""
     while value is not None and ir.constant_of(value) is None:
         node = value.producer()
         if node is None or node.op_type not in ("DequantizeLinear", "QuantizeLinear", "Cast", "Identity"):
@@ -108,14 +108,14 @@ def _shape(value: ir.Value | None) -> tuple[Any, ...] | None:
 
 
 def _nd_index(node: ir.Node, index: int) -> ValueRange:
-    """Index tuples: below the smallest of the dims, which suits every place of the tuple."""
+    """Index tuples: below the smallest of the dims, which suits every position of the tuple."""
     shape = _shape(node.inputs[0])
     sizes = [size for size in shape if isinstance(size, int)] if shape is not None else []
     return ValueRange(0, max(min(sizes, default=1) - 1, 0), known=True)
 
 
 def _compared(node: ir.Node, index: int) -> ValueRange | None:
-    """Around a constant that elements are compared with, the graph behaves differently."""
+    """Values around a constant that elements are compared with."""
     numbers = _numbers(node.inputs[1 - index])
     if not numbers:
         return None
@@ -123,7 +123,7 @@ def _compared(node: ir.Node, index: int) -> ValueRange | None:
 
 
 def _bounded(node: ir.Node, index: int) -> ValueRange | None:
-    """Likewise around the bounds of floats; integers are as likely to lie beyond them as not."""
+    """Values around the bounds of floats; integers exceed such bounds often enough by themselves."""
     others = [_numbers(value) for place, value in enumerate(node.inputs) if place != index]
     named = (_attribute(node, name) for name in ("min", "max"))
     numbers = [*chain.from_iterable(others), *(number for number in named if number is not None)]
@@ -135,7 +135,7 @@ def _bounded(node: ir.Node, index: int) -> ValueRange | None:
 
 
 def _numbers(value: ir.Value | None) -> tuple[float, ...]:
-    """The different finite numbers of a small constant."""
+    """The distinct finite numbers of a small constant."""
     tensor = ir.constant_of(value)
     if tensor is None or tensor.size > 8 or tensor.dtype == ir.DataType.STRING:
         return ()
@@ -151,14 +151,14 @@ def _around(numbers: Iterable[float]) -> tuple[float, ...]:
 
 
 def _halfway(node: ir.Node, index: int) -> ValueRange | None:
-    """Halfway between two integers, by their scale, there are several ways to round."""
+    """Values halfway between two quantization steps, where rounding modes differ."""
     scales = _numbers(node.inputs[1])
     ties = tuple(scale * tie for scale in scales for tie in (-1.5, -0.5, 0.5, 2.5))
     return ValueRange(choices=ties, from_end=True) if ties else None
 
 
 def _keys(node: ir.Node, index: int) -> ValueRange | None:
-    """The keys that an encoder of ai.onnx.ml knows."""
+    """The keys of an encoder of ai.onnx.ml."""
     for name in ("keys_strings", "keys_int64s", "cats_strings", "cats_int64s", "pool_strings", "pool_int64s"):
         keys = _attribute(node, name)
         if keys:
@@ -262,10 +262,10 @@ _CONSTRAINTS |= {
 
 
 def _is_integer(value: ir.Value | None) -> bool:
-    """Whether ``value`` holds integers; where its type is not declared, it may."""
+    """Whether ``value`` has integers, or no declared type."""
     return value is not None and (value.dtype is None or value.dtype.is_integer())
 
 
 def _is_float(value: ir.Value | None) -> bool:
-    """Whether ``value`` holds floats; where its type is not declared, it may."""
+    """Whether ``value`` has floats, or no declared type."""
     return value is not None and (value.dtype is None or value.dtype.is_floating_point())

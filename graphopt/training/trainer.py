@@ -281,7 +281,7 @@ class Trainer:
             wanted = numpy_type(self._types.get(name, ""))
             given = data.dtype if isinstance(data, np.ndarray) and data.dtype.kind in "fiub" else wanted
             if wanted is not None and given != wanted:
-                raise UsageError(f"input {name!r} wants {wanted}, the array holds {given}")
+                raise UsageError(f"input {name!r} expects {wanted}, the array contains {given}")
         for name in self.plan.inputs:
             if name not in feeds:
                 raise UsageError(f"the training step needs a value for input {name!r}")

@@ -1,1 +1,1 @@
-"""The verifier: do two models compute the same?"""
+"""Differential testing of two models."""

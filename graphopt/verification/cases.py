@@ -18,28 +18,28 @@ from graphopt.verification.compare import Deviation, identical, largest_deviatio
 from graphopt.verification.empty_tensors import Unreliable
 from graphopt.verification.verdict import ORIGINAL_FAILS, Skipped
 
-#: In the order of what they tell; ``special``, ``large`` and ``huge`` are judged more leniently.
+#: In the order of their information; ``special``, ``large`` and ``huge`` are compared more leniently.
 DISTRIBUTIONS: tuple[Distribution, ...] = (
     *("normal", "zero", "negative", "special", "large", "overridden"),
     *("tiny", "huge"),
 )
-#: Flavours that are tried with one binding: sizes do not matter for what they show.
+#: Distributions that are tried with one binding only: their faults do not depend on sizes.
 _ONCE: tuple[Distribution, ...] = ("tiny", "huge")
-#: A model that has killed so many processes is not tried further.
+#: Number of crashed processes after which a model is not tried further.
 _CRASHES = 4
-#: Seconds of CPU time that a run of the original may take, unless nothing runs in that time.
+#: Seconds of CPU time for one run of the original, unless no run ends in that time.
 QUICK = 4.0
-#: Seconds of CPU time after which no more bindings are tried.
+#: Seconds of CPU time of the search for bindings.
 _SEARCH = 12.0
-#: How often that time may run out before no more bindings are tried.
+#: Number of timeouts after which the search for bindings ends.
 _TIMEOUTS = 4
-#: Seconds of CPU time that all of them may take.
+#: Seconds of CPU time that runs with a timeout may take together.
 _LOST = 8.0
-#: Bytes that all cases may take before no more distributions are tried.
+#: Bytes of inputs and outputs of all cases beyond which no more distributions are tried.
 _MEMORY = 1 << 29
-#: Runs more that tell what is random; what is drawn from few values may come out the same.
+#: Additional runs that detect random outputs; numbers drawn from few values may agree by chance.
 _AGAIN = 10
-#: Elements below which even so many runs may agree by chance.
+#: Number of elements below which even that many runs may agree by chance.
 _FEW = 64
 
 
@@ -48,21 +48,21 @@ class Case:
     """One set of inputs with the original's outputs.
 
     Attributes:
-        binding: sizes of the dynamic dims, in words.
-        distribution: what kind of numbers.
+        binding: sizes of the dynamic dims, as text.
+        distribution: distribution of the inputs.
         feeds: inputs by name.
-        off: outputs with onnxruntime's optimizations off.
-        default: outputs of a default session, ``None`` if the original fails there.
-        noise: per output and tensor, how far ``default`` is from ``off``.
+        off: outputs without onnxruntime's optimizations.
+        default: outputs of a default session; ``None`` if the original fails there.
+        noise: per output and tensor, the largest deviation of ``default`` from ``off``.
         random: indices of outputs that change from run to run.
-        random_shapes: those among them that change their shapes too.
-        varying: those among them that differed from run to run every time, as numbers drawn from few
-            values or in small tensors do not.
-        input_sensitivity: per output and tensor, how far rounding the inputs moves ``off``; ``None``
-            until somebody asks.
-        rounding_sensitivity: the same of rounding the inputs or the inner results.
+        random_shapes: indices of outputs whose shapes change, too.
+        varying: indices of outputs that differed in every run, unlike numbers drawn from few values or
+            in small tensors.
+        input_sensitivity: per output and tensor, the deviation from ``off`` with differently rounded inputs;
+            ``None`` until computed.
+        rounding_sensitivity: the same with differently rounded inputs or intermediate results.
         empty: a dynamic dim has size 0.
-        unreliable: what onnxruntime gets wrong because of empty tensors; ``None`` until somebody asks.
+        unreliable: outputs that empty tensors make unreliable; ``None`` until computed.
     """
 
     binding: str
@@ -81,19 +81,19 @@ class Case:
 
     @property
     def nbytes(self) -> int:
-        """Memory that the feeds and the outputs take."""
+        """Bytes of the feeds and the outputs."""
         return nbytes([*self.feeds.values(), self.off, *([] if self.default is self.off else [self.default])])
 
 
 @dataclass
 class Cases:
-    """All cases of one original, and what could not become one.
+    """All cases of one original, and the inputs on which it fails.
 
     Attributes:
         found: cases with sizes of at least 1.
-        skipped: what the original can't do, or was not tried, each with the reason.
-        refusal: why the original runs on no inputs at all, if so.
-        crash: how loading the original ended its process, if it did.
+        skipped: inputs that fail or were not tried, with reasons.
+        refusal: reason if the original runs on no inputs at all.
+        crash: the crash of the process that loaded the original.
         slow: no run of the original ended in time.
         valid: bindings that the original accepts.
     """
@@ -107,15 +107,15 @@ class Cases:
 
 
 def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float, quick: float = QUICK) -> Cases:
-    """Find bindings that ``original`` accepts and make cases: at least one a binding.
+    """Find bindings that ``original`` accepts and make cases: at least one for each binding.
 
     Args:
-        inputs: makes the feeds.
-        original: the model to ask.
-        random: the model holds operators that draw random numbers.
+        inputs: generates the feeds.
+        original: runs the original.
+        random: the model contains operators that draw random numbers.
         seconds: CPU time of runs after which only the cases of one distribution are made, not counting
             runs that were stopped. Wall-clock time has a bound too, which a loaded machine does not reach.
-        quick: seconds of CPU time that a run may take, unless nothing runs in that time.
+        quick: seconds of CPU time for one run, unless no run ends in that time.
     """
     begin = original.spent
     stop = time.monotonic() + SLACK * seconds
@@ -131,7 +131,7 @@ def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float, qu
     most = min(_TIMEOUTS, int(_LOST / quick))
 
     def stopped() -> None:
-        """Let a run that does not end take no time from others."""
+        """Do not count the time of a stopped run."""
         nonlocal begin, stop
         begin += quick
         stop += SLACK * quick
@@ -156,7 +156,7 @@ def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float, qu
     patience, original.seconds = original.seconds, quick
     search: BindingSearch = find_valid_bindings(inputs, attempt, seconds=_SEARCH, clock=clock)
     if not search.valid and crashes and crashes == out_of_time:
-        # nothing runs quickly: one binding has to do, with all the time there is
+        # no run is quick: use a single binding with the full time limit
         original.seconds = patience
         most = 1
         crashes.clear()
@@ -164,7 +164,7 @@ def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float, qu
         search = find_valid_bindings(inputs, attempt, wanted=1, seconds=_SEARCH, clock=clock)
     cases = Cases(valid=search.valid)
     if not search.valid:
-        cases.refusal = search.refusal or "no inputs could be made up"
+        cases.refusal = search.refusal or "no inputs could be generated"
         cases.slow = bool(out_of_time)
         return cases
     for valid, (feeds, off) in zip(search.valid, ran, strict=True):
@@ -172,21 +172,21 @@ def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float, qu
         cases.found.append(
             _complete(valid, "normal", feeds, off, original, again=_AGAIN if random else int(first))
         )
-    if (why := _default_crash(original)) is not None:
-        cases.skipped.append(Skipped("default sessions", ORIGINAL_FAILS, why))
-    endless: list[Distribution] = []
+    if (reason := _default_crash(original)) is not None:
+        cases.skipped.append(Skipped("default sessions", ORIGINAL_FAILS, reason))
+    timed_out: list[Distribution] = []
     for distribution, valid in _in_order(search.valid):
         late = original.spent - begin > seconds or time.monotonic() > stop
         cause = "time" if late else ""
         if sum(case.nbytes for case in cases.found) > _MEMORY:
             cause = "memory"
-        if distribution in endless:
+        if distribution in timed_out:
             cases.skipped.append(
                 Skipped(_where(valid, distribution), ORIGINAL_FAILS, "stopped at other sizes")
             )
         elif not cause:
             if isinstance(_add(cases, inputs, original, valid, distribution, random), ResourceLimit):
-                endless.append(distribution)
+                timed_out.append(distribution)
                 stopped()
         else:
             cases.skipped.append(Skipped(_where(valid, distribution), cause))
@@ -202,7 +202,7 @@ def _in_order(found: Sequence[ValidBinding]) -> Iterator[tuple[Distribution, Val
 
 
 def _default_crash(original: Runner) -> str | None:
-    """How a default session of ``original`` ends its process, if it does."""
+    """The crash of a default session of ``original``, if any."""
     try:
         original.load("default")
     except ProcessCrashed as crash:
@@ -213,9 +213,9 @@ def _default_crash(original: Runner) -> str | None:
 
 
 def share_random_outputs(cases: Sequence[Case]) -> None:
-    """Count small outputs that change from run to run in one case as random in all cases.
+    """Treat small outputs that are random in one case as random in all cases.
 
-    A few random numbers, such as the zeros of a Dropout, may come out the same in all runs by chance.
+    A few random numbers, such as the zeros of a Dropout, may agree in all runs by chance.
     """
     drawn = sorted(frozenset[int]().union(*(case.random for case in cases)))
     for case in cases:
@@ -224,9 +224,9 @@ def share_random_outputs(cases: Sequence[Case]) -> None:
 
 
 def share_unreproducible_outputs(cases: Sequence[Case]) -> None:
-    """Distrust in all cases what changes from run to run in one, though nothing draws random numbers.
+    """Treat outputs that change from run to run in one case as random in all, if no random numbers are drawn.
 
-    It is memory that nobody wrote, or a state, and may look the same twice by chance.
+    They contain unwritten memory or a state, which may agree twice by chance.
     """
     garbage = frozenset[int]().union(*(case.random for case in cases))
     shapes = frozenset[int]().union(*(case.random_shapes for case in cases))
@@ -235,7 +235,7 @@ def share_unreproducible_outputs(cases: Sequence[Case]) -> None:
 
 
 def empty_cases(inputs: Inputs, original: Runner, valid: Sequence[ValidBinding], *, random: bool) -> Cases:
-    """Cases in which a dynamic dim has size 0, as far as ``original`` (in a child) accepts them."""
+    """Cases with a dynamic dim of size 0 that ``original`` (in a child) accepts."""
     cases = Cases()
     if not valid:
         return cases
@@ -243,7 +243,7 @@ def empty_cases(inputs: Inputs, original: Runner, valid: Sequence[ValidBinding],
     original.seconds = QUICK
     for binding in inputs.bindings(inputs.dimensions.empty(base.binding)):
         if 0 in binding.values():
-            # some kernels leave the results of empty inputs uninitialized: run twice
+            # some kernels leave results for empty inputs uninitialized: run more than once
             failure = _add(cases, inputs, original, ValidBinding(binding, base.restriction), "normal", True)
             if isinstance(failure, ProcessCrashed | ResourceLimit):
                 crashed = isinstance(failure, ProcessCrashed)
@@ -263,7 +263,7 @@ def _add(
     distribution: Distribution,
     random: bool,
 ) -> Exception | None:
-    """Add a case unless the inputs are not new; returns why the original fails on them, if so."""
+    """Add a case unless its inputs exist already; returns the error if the original fails on them."""
     try:
         feeds = inputs.feeds(valid.binding, distribution, valid.restriction)
         if any(_same_feeds(feeds, case.feeds) for case in cases.found):
@@ -290,10 +290,10 @@ def _complete(
     *,
     again: int,
 ) -> Case:
-    """Run a default session too, and some more times for what is random.
+    """Complete a case by a default session, and by more runs that detect random outputs.
 
     Raises:
-        RuntimeFailure: ``original`` runs now and then only.
+        RuntimeFailure: ``original`` fails on some runs only.
     """
     try:
         default: list[Any] | None = original.run("default", feeds)
@@ -301,14 +301,14 @@ def _complete(
         default = None
     noise = [largest_deviations(a, b) for a, b in zip(off, off if default is None else default, strict=True)]
     if default is not None and all(map(identical, off, default)):
-        default = off  # held once
+        default = off  # stored once
     case = Case(describe(valid.binding), distribution, feeds, off, default, noise)
     case.varying = frozenset(range(len(off)) if again else ())
     previous = off
     for _ in range(again):
         try:
             other = original.run("off", feeds)
-        except ResourceLimit:  # it took almost all of its time at first
+        except ResourceLimit:  # the first run took almost all of the time limit
             return case
         changed = _differing(off, other)
         case.random |= frozenset(changed)

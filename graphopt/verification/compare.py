@@ -1,7 +1,6 @@
-"""Compare two results of a model: how far apart, and whether that is rounding.
+"""Compare two results of a model: their difference, and whether rounding explains it.
 
-Sequences, maps and optionals are flattened into their tensors first; their structure must be
-the same.
+Sequences, maps and optionals are flattened into their tensors first; their structure must agree.
 """
 
 from __future__ import annotations
@@ -16,13 +15,13 @@ from graphopt.numerics import Numerics
 
 Array = np.ndarray[Any, Any]
 
-#: What is demanded where a number is not finite: the ``same`` NaN or infinity on both sides; the
-#: same, or a huge number in place of an infinity (``overflow``); a non-finite number of either kind
-#: (``set``); a finite one allowed in place of a non-finite one (``robust``); nothing (``ignore``).
+#: The requirement for non-finite numbers: the ``same`` NaN or infinity in both results; the same, or a huge
+#: number in place of an infinity (``overflow``); any non-finite number (``set``); any number in place of a
+#: non-finite one (``robust``); nothing (``ignore``).
 NonFinite = Literal["same", "overflow", "set", "robust", "ignore"]
 
-#: (rtol, atol) by the coarsest float type in the model and by numerics: the error allowed
-#: relative to the element, and to the largest element of the tensor.
+#: (rtol, atol) by the coarsest float type in the model and by numerics: the allowed error relative to the
+#: element, and to the largest element of the tensor.
 _TOLERANCES = {
     "float64": ((1e-11, 1e-12), (1e-9, 1e-10), (1e-3, 1e-3)),
     "float32": ((1e-5, 1e-6), (5e-5, 5e-6), (1e-2, 2e-3)),
@@ -30,11 +29,11 @@ _TOLERANCES = {
     "bfloat16": ((1.6e-2, 8e-3), (2.4e-2, 1.2e-2), (1e-1, 4e-2)),
     "float8": ((1.3e-1, 7e-2), (2.5e-1, 1.3e-1), (3e-1, 2e-1)),
 }
-#: A rounding of inputs that moves an output by so many times its size says that nothing is sure there.
+#: Deviation relative to an output's size beyond which differently rounded inputs make it meaningless.
 _BLOWN_UP = 1e4
-#: A number is huge beyond the largest of its type to this power: 6e33 for float32.
+#: Numbers beyond the largest of their type to this power are huge: 6e33 for float32.
 _HUGE = 0.875
-#: Tensors with no larger element than this are judged as if they had one.
+#: Smallest scale of a tensor: the largest |element| counts as at least this.
 _LEAST_SCALE = 1e-3
 
 
@@ -43,31 +42,31 @@ Coarsest = Literal["float64", "float32", "float16", "bfloat16", "float8"]
 
 @dataclass(frozen=True)
 class Tolerance:
-    """How far apart two floats may be: ``|a - b| <= rtol * |a| + atol * max|a|``."""
+    """Allowed difference of two floats: ``|a - b| <= rtol * |a| + atol * max|a|``."""
 
     rtol: float
     atol: float
 
     @classmethod
     def of(cls, numerics: Numerics, coarsest: Coarsest = "float32") -> Tolerance:
-        """The tolerance for a class of rewrites of what is computed in this float type at the coarsest."""
+        """The tolerance for a class of rewrites and the coarsest float type of a computation."""
         return cls(*_TOLERANCES[coarsest][numerics])
 
 
 @dataclass(frozen=True)
 class Deviation:
-    """How far one tensor moved.
+    """The deviation of one tensor from another.
 
     Attributes:
-        largest: the largest difference of floats; of other types, how many elements differ.
-        total: the sum of the differences of floats, or of integers of up to 16 bits; of other types 0.
+        largest: the largest difference of floats; for other types, the number of elements that differ.
+        total: the sum of the differences of floats, or of integers of up to 16 bits; for other types 0.
     """
 
     largest: float = 0.0
     total: float = 0.0
 
     def merged(self, other: Deviation) -> Deviation:
-        """The larger of both, by each measure."""
+        """The larger deviation by each measure."""
         return Deviation(max(self.largest, other.largest), max(self.total, other.total))
 
 
@@ -76,7 +75,7 @@ _ANY = Deviation(float("inf"), float("inf"))
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of a comparison: the largest finite difference, and what is wrong, if anything."""
+    """The outcome of a comparison: the largest finite difference, and the fault, if any."""
 
     delta: float = 0.0
     reason: str | None = None
@@ -95,19 +94,19 @@ def compare(
     """Compare two outputs.
 
     Args:
-        expected, actual: as :func:`graphopt.ort.session.run` gives them.
+        expected, actual: outputs of :func:`graphopt.ort.session.run`.
         tolerance: for floats; everything else must be equal.
         nonfinite: see :data:`NonFinite`.
-        signed_zeros: tell 0.0 from -0.0.
-        slack: per tensor, as :func:`largest_deviations` gives it: an absolute difference allowed on top
-            for floats, a number of elements that may differ for other types, infinite where
-            only the element type is to agree.
-        totals: per tensor, what all differences beyond ``tolerance`` may add up to, of floats and of integers
-            of up to 16 bits: a step in all elements is no rounding where that moves a few.
+        signed_zeros: distinguish 0.0 from -0.0.
+        slack: per tensor, as returned by :func:`largest_deviations`: an additional absolute difference
+            for floats, a number of elements that may differ for other types; infinite if only the element
+            type must agree.
+        totals: per tensor, the allowed sum of all differences beyond ``tolerance``, of floats and of integers
+            of up to 16 bits: a step in all elements is no rounding if rounding changes a few.
     """
     left, right = list(_leaves(expected, "")), list(_leaves(actual, ""))
     if [(place, _kind(x)) for place, x in left] != [(place, _kind(x)) for place, x in right]:
-        return Outcome(float("inf"), f"structure {_outline(expected)} became {_outline(actual)}")
+        return Outcome(float("inf"), f"structure {_description(expected)} became {_description(actual)}")
     worst = Outcome()
     for index, ((place, a), (_, b)) in enumerate(zip(left, right, strict=True)):
         allowed = slack[index] if slack is not None and index < len(slack) else 0.0
@@ -121,15 +120,15 @@ def compare(
 
 
 def same_kind(expected: Any, actual: Any, *, shapes: bool = True) -> Outcome:
-    """Compare element types and shapes (or only ranks) alone, for results that are random."""
+    """Compare only element types and shapes (or ranks), for random results."""
     for (_, a), (_, b) in zip(_leaves(expected, ""), _leaves(actual, ""), strict=False):
         if _kind(a) != _kind(b) or a.ndim != b.ndim or (shapes and a.shape != b.shape):
-            return Outcome(float("inf"), f"{_told(a)} became {_told(b)}")
+            return Outcome(float("inf"), f"{_type_and_shape(a)} became {_type_and_shape(b)}")
     return Outcome()
 
 
 def identical(a: Any, b: Any) -> bool:
-    """Whether two results are the same, bit by bit."""
+    """Whether two results are bit-identical."""
     left, right = list(_leaves(a, "")), list(_leaves(b, ""))
     return [place for place, _ in left] == [place for place, _ in right] and all(
         _same_text(x, y) if _kind(x) == "text" else _same_bits(x, y)
@@ -138,7 +137,7 @@ def identical(a: Any, b: Any) -> bool:
 
 
 def largest_deviations(before: Any, after: Any) -> list[float]:
-    """How much a result moved, per tensor, in the terms of ``slack``; infinite if its shape did."""
+    """The largest deviation per tensor, in the units of ``slack``; infinite if the shapes differ."""
     return [moved.largest for moved in _deviations(before, after)]
 
 
@@ -150,7 +149,7 @@ def _deviations(before: Any, after: Any) -> list[Deviation]:
 
 
 def discrete_deviations(before: Any, after: Any) -> list[Deviation]:
-    """How much a result moved, per tensor, of tensors that hold no floats alone."""
+    """The deviation per tensor, counting only tensors of other types than floats."""
     leaves = [array for _, array in _leaves(before, "")]
     return [
         Deviation() if _is_inexact(array) else moved
@@ -159,7 +158,7 @@ def discrete_deviations(before: Any, after: Any) -> list[Deviation]:
 
 
 def sensitivities(before: Any, after: Any) -> list[Deviation]:
-    """How much roundings moved a result, per tensor; infinite where blown up, next to a pole as of 1 / 0."""
+    """The deviation per tensor after rounding; infinite where it blew up, as next to a pole of 1 / x."""
     sizes = [_size(a) for _, a in _leaves(before, "")]
     return [
         _ANY if moved.largest > _BLOWN_UP * size else moved
@@ -181,7 +180,7 @@ def leaves(value: Any) -> list[Array]:
 
 
 def nbytes(value: Any) -> int:
-    """Memory that the tensors in ``value`` take."""
+    """Bytes of the tensors in ``value``."""
     return sum(array.nbytes for _, array in _leaves(value, ""))
 
 
@@ -214,7 +213,7 @@ def _moved(a: Array, b: Array) -> Deviation:
 
 
 def _steps(a: Array, b: Array) -> float:
-    """The sum of the differences of small integers, which stand for quantized numbers; else none counts."""
+    """The sum of the differences of small integers, which represent quantized numbers; otherwise 0."""
     if a.dtype.kind not in "iu" or a.dtype.itemsize > 2:
         return 0.0
     return float(np.abs(a.astype(np.int64) - b.astype(np.int64)).sum())
@@ -236,15 +235,15 @@ def _kind(array: Array) -> str:
     return "text" if array.dtype.kind in "OUS" else str(array.dtype)
 
 
-def _outline(value: Any) -> str:
+def _description(value: Any) -> str:
     if isinstance(value, list | tuple):
         return f"sequence of {len(value)}"
     if isinstance(value, dict):
         return f"map of {len(value)}"
-    return "nothing" if value is None else _told(np.asarray(value))
+    return "nothing" if value is None else _type_and_shape(np.asarray(value))
 
 
-def _told(array: Array) -> str:
+def _type_and_shape(array: Array) -> str:
     return f"{_kind(array)}{list(array.shape)}"
 
 
@@ -286,7 +285,7 @@ def _compare_leaf(
 
 
 def _saturated(a: Array, b: Array) -> Array:
-    """``b`` with the infinity that ``a`` has wherever it holds a huge number of the same sign instead."""
+    """``b`` with huge numbers replaced by the infinities of the same sign that ``a`` has there."""
     if a.dtype.name not in ("float16", "float32", "float64"):
         return b
     huge = float(np.finfo(a.dtype).max) ** _HUGE

@@ -1,10 +1,10 @@
-"""Find outputs that onnxruntime gets wrong where a tensor on the way to them is empty.
+"""Find outputs that onnxruntime computes wrongly because a tensor in their computation is empty.
 
-A few kernels return without writing their outputs where a tensor that they sum over is empty, so that these
-hold whatever was in memory: the final states of a recurrence over a sequence of length 0, a batch of matrix
-products over an axis of length 0. Running the model again does not reveal that reliably, since the memory may
-hold the same bytes. Reductions over negative axes do not reduce the shape of an empty tensor. So the sizes of
-operands decide.
+A few kernels return without writing their outputs if the summed tensor is empty, which leaves uninitialized
+memory: the final states of a recurrence over a sequence of length 0, a batch of matrix products over an axis
+of length 0. Running the model again does not reveal that reliably, since the memory may contain the same
+bytes. Reductions over negative axes do not reduce the shape of an empty tensor. So the sizes of operands
+decide.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _SHAPES_ONLY = ("Shape", "Size")
 
 @dataclass(frozen=True)
 class Unreliable:
-    """Indices of outputs of which nothing but the element type, or the element type and the shape, is sure.
+    """Indices of outputs of which only the element type, or only type and shape, are reliable.
 
     Attributes:
-        shapes: outputs that depend on a shape that is wrong.
+        shapes: outputs that depend on a wrong shape.
         elements: outputs that depend on elements that may be unwritten.
     """
 
@@ -44,11 +44,11 @@ class Unreliable:
 
 
 class EmptyTensors:
-    """What a model gets wrong because of empty tensors.
+    """Detector of outputs of one model that are unreliable because of empty tensors.
 
     Args:
-        model: gives the model when it is first needed.
-        runner: makes what runs the model with the sizes of some values as its outputs.
+        model: returns the model when it is first needed.
+        runner: makes a runner for a serialized variant of the model whose outputs are sizes of values.
     """
 
     def __init__(self, model: Callable[[], ir.Model], runner: Callable[[bytes], Runner]) -> None:
@@ -73,7 +73,7 @@ class EmptyTensors:
         return any(node.domain == "" and node.op_type in _DATA_DEPENDENT for node in nodes)
 
     def unreliable(self, feeds: Feeds) -> Unreliable:
-        """The outputs that are wrong for ``feeds``; none if that can't be found out."""
+        """The unreliable outputs for ``feeds``; none if the sizes can't be determined."""
         if not self._suspects:
             return Unreliable()
         sizes = self._sizes(feeds)
@@ -96,13 +96,13 @@ class EmptyTensors:
         )
 
     def _values(self) -> Iterator[ir.Value]:
-        """What the suspects read and compute."""
+        """The inputs and outputs of the suspects."""
         for node in self._suspects:
             yield from ir.reads(node)
             yield from node.outputs
 
     def _sizes(self, feeds: Feeds) -> Mapping[ir.Value, int]:
-        """Numbers of elements of what the suspects read and compute, as far as they can be found out."""
+        """Numbers of elements of the inputs and outputs of the suspects, as far as known."""
         known: dict[ir.Value, int] = {}
         for value in self._values():
             tensor = ir.constant_of(value)
@@ -139,7 +139,8 @@ def _is_tensor(value: ir.Value) -> bool:
 def _suspicion(node: ir.Node, functions: Mapping[Any, ir.Function]) -> bool | None:
     """Whether the shapes of ``node``'s outputs may be wrong, or only their elements; ``None`` for neither.
 
-    A node that holds or calls others is as suspicious as these; of other domains everything may be unwritten.
+    A node with bodies or a call is as suspicious as the nodes inside; operators of other domains may leave
+    everything unwritten.
     """
     function = functions.get(node.op_identifier())
     bodies = [function] if function is not None else ir.bodies(node)

@@ -1,4 +1,4 @@
-"""Round the inner results of a model another way, to learn how much its outputs depend on their rounding."""
+"""Round the intermediate results of a model differently, to measure how its outputs depend on rounding."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ import onnx.shape_inference
 
 from graphopt.ops import traits
 
-#: Two units in the last place, relative to the number, of the types that onnxruntime draws random numbers of.
+#: Two units in the last place, relative to the number, by types of which onnxruntime draws random numbers.
 _UNITS: dict[int, float] = {onnx.TensorProto.FLOAT: 2.0**-22, onnx.TensorProto.DOUBLE: 2.0**-51}
-#: Operators that hold others, or compute no numbers of their own.
+#: Operators with bodies, and operators that compute no numbers of their own.
 _KEPT = frozenset({"If", "Loop", "Scan", "SequenceMap", "Constant", "DequantizeLinear", "Range"})
 
 
 def with_inner_rounding(model: bytes) -> bytes:
-    """A serialized model in which :func:`round_inner_results` has changed every float that is rounded."""
+    """A serialized model in which :func:`perturb_rounding` has changed every float that is rounded."""
     proto = onnx.ModelProto.FromString(model)
-    round_inner_results(proto)
+    perturb_rounding(proto)
     return proto.SerializeToString()
 
 
-def round_inner_results(proto: onnx.ModelProto) -> int:
-    """Let every float that an operator rounds be off by up to two units in its last place, in place.
+def perturb_rounding(proto: onnx.ModelProto) -> int:
+    """Perturb every float that an operator rounds by up to two units in the last place; modifies ``proto``.
 
-    Behind each such operator, also in bodies, the result is multiplied element by element with random numbers
-    next to 1. Each run draws others, and each session the same sequence of them.
+    The result of each such operator, also in bodies, is multiplied element-wise by random numbers next to 1.
+    Runs draw different numbers, and every session draws the same sequence.
 
     Returns:
-        The number of results.
+        The number of perturbed results.
     """
     if not {"", "ai.onnx"} & {opset.domain for opset in proto.opset_import}:
         return 0
@@ -39,7 +39,7 @@ def round_inner_results(proto: onnx.ModelProto) -> int:
 
 
 def _round(graph: onnx.GraphProto, types: dict[str, int], count: int) -> int:
-    """Change the nodes of ``graph`` and its bodies; returns ``count`` plus the number of results."""
+    """Perturb the results in ``graph`` and its bodies; returns ``count`` plus the number of results."""
     nodes: list[onnx.NodeProto] = []
     for node in graph.node:
         for body in _bodies(node):
@@ -82,6 +82,6 @@ def _types(graph: onnx.GraphProto) -> Iterator[tuple[str, int]]:
 
 def _bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     for attribute in node.attribute:
-        if attribute.HasField("g"):  # touching another one would create it
+        if attribute.HasField("g"):  # reading an absent field would create it
             yield attribute.g
         yield from attribute.graphs

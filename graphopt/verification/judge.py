@@ -1,4 +1,4 @@
-"""Compare one candidate's runs with what the original gave."""
+"""Compare the runs of one candidate with the original's outputs, and find excuses for differences."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from graphopt.verification.reference import Reference
 from graphopt.verification.sensitivity import input_sensitivity, jittered, rounding_sensitivity, with_finite
 from graphopt.verification.verdict import Row
 
-#: Runs after which what never changed is taken to be constant.
+#: Number of identical runs after which an output counts as constant.
 _DRAWS = 20
-#: Deviations are estimates: a difference may be this many times as large.
+#: Deviations are estimates: a difference may be larger by this factor.
 _MARGIN = 4.0
-#: All differences of a tensor together may be this many times as large as those of one other rounding.
+#: The sum of a tensor's differences may exceed that of one other rounding by this factor.
 _SPREAD = 16.0
 
 
@@ -50,17 +50,16 @@ class Judge:
 
     Attributes:
         outputs: names of the outputs.
-        candidate: the model to judge.
-        numerics: sets what is demanded.
-        rounding: for each output, the absolute error that its operator makes by itself.
-        original: asked for its conditioning when a difference is found; ``None``: never.
-        references: what the specification makes of the original and of the candidate, asked when some
-            differences are found.
-        bits: demand identical outputs where optimizations are off.
-        output_traits: what is known of each output.
-        draws_random: the original draws_random random numbers, and its candidates must go on doing so.
-        empties: there are tensors without elements, whatever is fed.
-        perturbed: the original with other roundings of its inner results in each run.
+        candidate: runs the candidate.
+        numerics: class of the rewrites, which sets the requirements.
+        output_traits: numeric traits of each output.
+        rounding: for each output, the absolute rounding error of its operator.
+        original: runs the original to measure its conditioning after a difference; ``None`` to never do so.
+        references: reference evaluations of the original and of the candidate, for some differences.
+        bits: require bit-identical outputs without optimizations.
+        draws_random: the original draws random numbers, and its candidates must draw them, too.
+        empties: there are tensors without elements, whatever the inputs.
+        perturbed: returns the original with differently rounded intermediate results in each run.
         unreliable: outputs that onnxruntime computes wrongly on empty tensors; only their types, and shapes
             where these are right, are compared.
     """
@@ -79,14 +78,14 @@ class Judge:
     unreliable: Callable[[Case], Unreliable] = lambda case: Unreliable()
 
     def rows(self, cases: Iterable[Case]) -> list[Row]:
-        """Every case at every level that the original reaches.
+        """All cases at all optimization levels at which the original runs.
 
-        Excuses take long to find: after one difference without an excuse, none is sought for that output.
+        Excuses are expensive: after one difference without an excuse, none is sought for that output.
         """
         found, failed = [], list[int]()
         for case in cases:
             if case.distribution == "huge" and self.numerics is not Numerics.EXACT:
-                continue  # another order may overflow
+                continue  # another order of evaluation may overflow
             expectations: dict[Optimizations, list[Any] | None] = {"off": case.off, "default": case.default}
             for level, expected in expectations.items():
                 if expected is None:
@@ -94,15 +93,15 @@ class Judge:
                 row, failure = self._row(case, level, expected, failed)
                 found.append(row)
                 if isinstance(failure, ProcessCrashed | ResourceLimit):
-                    return found  # once is enough, and each costs a new process
+                    return found  # each further crash would cost a new process
         return found
 
     def _row(
         self, case: Case, level: Optimizations, expected: list[Any], failed: list[int]
     ) -> tuple[Row, RuntimeFailure | ResourceLimit | None]:
-        """What ``case`` gives at ``level``, and what went wrong where it gives nothing.
+        """The row for ``case`` at ``level``, and the failure if the candidate does not run.
 
-        ``failed`` holds the places of outputs that are wrong in some case; one found here is appended.
+        ``failed`` collects the indices of outputs that are wrong in some case.
         """
 
         def row(delta: float | None, output: str, ok: bool, reason: str | None, same: bool = False) -> Row:
@@ -111,7 +110,7 @@ class Judge:
         try:
             actual = self.candidate.run(level, case.feeds)
             if level == "off" and self.draws_random and case.varying and self._is_constant(case, actual):
-                return row(None, "", False, "what was random is constant now"), None
+                return row(None, "", False, "random outputs became constant"), None
         except (RuntimeFailure, ResourceLimit) as failure:
             return row(None, "", False, str(failure)), failure
         if len(actual) != len(expected):
@@ -128,7 +127,7 @@ class Judge:
         return row(*worst, True, remark, same), None
 
     def _is_constant(self, case: Case, actual: list[Any]) -> bool:
-        """Whether no output that varies in the original changes in a few more runs."""
+        """Whether no output that varies in the original changes in further runs."""
         for _ in range(_DRAWS):
             again = self.candidate.run("off", case.feeds)
             if not all(identical(actual[place], again[place]) for place in case.varying):
@@ -138,7 +137,7 @@ class Judge:
     def _compare(
         self, case: Case, level: Optimizations, place: int, a: Any, b: Any, *, excuses: bool
     ) -> tuple[Outcome, str | None]:
-        """The outcome for one output, and why a difference is allowed, if ``excuses`` may be sought."""
+        """The outcome for one output, and the excuse for an allowed difference, sought if ``excuses``."""
         if place in case.random:
             return same_kind(a, b, shapes=place not in case.random_shapes), None
         demand = _nonfinite(self.numerics, case.distribution, level)
@@ -163,7 +162,7 @@ class Judge:
             return outcome, None
         if not excuses:
             return outcome, None
-        # what takes least is tried first
+        # the cheapest excuses come first
         unsure = numeric_traits.rounds or not numeric_traits.sure_nans
         if not bits and self.original is not None and unsure and (numeric_traits.halves or not strict):
             for known in self._movements(case, place):
@@ -176,17 +175,17 @@ class Judge:
                 if excused.reason is None:
                     return excused, f"{self.outputs[place]!r} is ill-conditioned: rounding moves it as much"
         if not strict and self._agree_if_finite(case, level, place, tolerance, demand):
-            return Outcome(), f"{self.outputs[place]!r}: infinities meet in another order"
+            return Outcome(), f"{self.outputs[place]!r}: infinities are combined in another order"
         if self._specified(case, place, a, b, tolerance, demand):
-            return Outcome(), f"{self.outputs[place]!r}: onnxruntime's kernels stray from the specification"
+            return Outcome(), f"{self.outputs[place]!r}: onnxruntime's kernels deviate from the specification"
         if bits:
             return outcome, None
         name = self.outputs[place]
-        accident = excuse_for(name, case, a, b, numeric_traits, self.references, tolerance, exact=strict)
-        return (Outcome(), f"{name!r}: {accident}") if accident else (outcome, None)
+        excuse = excuse_for(name, case, a, b, numeric_traits, self.references, tolerance, exact=strict)
+        return (Outcome(), f"{name!r}: {excuse}") if excuse else (outcome, None)
 
     def _movements(self, case: Case, place: int) -> Iterator[list[Deviation]]:
-        """How far roundings move one of the original's outputs: of inputs, and of inner results, too."""
+        """Deviations of an output of the original for other roundings: of inputs, then of all results."""
         assert self.original is not None
         moved = input_sensitivity(case, self.original, self.output_traits)
         if moved is not None:
@@ -198,16 +197,16 @@ class Judge:
             yield [Deviation(amount, float("inf")) for amount in case.noise[place]]
 
     def _differ_by_nan(self, case: Case, level: Optimizations, place: int) -> bool:
-        """Whether a tensor of no floats differs where nothing but NaN is not finite, whatever the rounding.
+        """Whether a tensor of other types than floats differs for every rounding, with NaN but no infinities.
 
-        What comes of infinities hangs on the order of evaluation, but NaN stays what it is.
+        The effect of infinities depends on the order of evaluation; that of NaN does not.
         """
-        told = getattr(case.off[place], "dtype", None)
+        dtype = getattr(case.off[place], "dtype", None)
         if (
             self.original is None
             or not self.output_traits[place].sure_nans
-            or told is None
-            or told.kind not in "iub"
+            or dtype is None
+            or dtype.kind not in "iub"
         ):
             return False
         for feeds in with_finite(case.feeds, nans=False):
@@ -217,19 +216,19 @@ class Judge:
                     for rounded in (feeds, *jittered(feeds))
                 ]
                 first = pairs[0][0]
-                if np.any(np.all([(told == first) & (other != first) for told, other in pairs], axis=0)):
+                if np.any(np.all([(one == first) & (other != first) for one, other in pairs], axis=0)):
                     return True
-            except (RuntimeFailure, ResourceLimit, ValueError):  # or shapes differ
+            except (RuntimeFailure, ResourceLimit, ValueError):  # ValueError: shapes differ
                 continue
         return False
 
     def _agree_if_finite(
         self, case: Case, level: Optimizations, place: int, tolerance: Tolerance, demand: NonFinite
     ) -> bool:
-        """Whether both models agree where large numbers are fed instead of infinities, and NaN as before.
+        """Whether both models agree on inputs with large numbers in place of infinities, and the same NaN.
 
-        Another order of evaluation makes NaN of infinities (inf - inf), and a later operator such as a
-        reciprocal or a comparison makes a number of either.
+        Another order of evaluation turns infinities into NaN (inf - inf), and a later operator such as a
+        reciprocal or a comparison turns either into a finite number.
         """
         if self.original is None or case.distribution != "special":
             return False
@@ -249,13 +248,13 @@ class Judge:
     def _specified(
         self, case: Case, place: int, expected: Any, actual: Any, tolerance: Tolerance, demand: NonFinite
     ) -> bool:
-        """Whether the specification settles a difference in favour of the candidate.
+        """Whether the reference evaluator decides a difference in favour of the candidate.
 
-        It is asked where kernels stray from it: where there are tensors without elements, and,
-        unless every bit is to stay, of NaN, of which some make a number or not by its place. It does
-        settle it where it makes of the original what the candidate gave; and where the original
-        strays, or, without elements, nobody does in its shape (some kernels leave a sum over nothing
-        uninitialized), also if it makes the same of both models.
+        It is consulted where kernels deviate from the specification: for tensors without elements, and,
+        unless rewrites are exact, for NaN, which some kernels drop depending on its position. It decides for
+        the candidate if it computes the candidate's output from the original; and if the original deviates,
+        or, without elements, neither deviates in shape (some kernels leave empty sums uninitialized), also if
+        it computes the same from both models.
         """
         lenient = case.distribution == "special" and self.numerics is not Numerics.EXACT
         nothing = case.empty or self.empties
@@ -267,12 +266,12 @@ class Judge:
         if original is None:
             return False
 
-        def strays(value: Any) -> bool:
-            """In its shape, or, where there are elements, in what they are."""
-            told = same_kind if nothing else partial(compare, tolerance=tolerance, nonfinite=demand)
-            return told(original, value).reason is not None
+        def deviates(value: Any) -> bool:
+            """Whether ``value`` deviates in its shape, or, if it has elements, in their values."""
+            difference = same_kind if nothing else partial(compare, tolerance=tolerance, nonfinite=demand)
+            return difference(original, value).reason is not None
 
-        same = [candidate] if strays(expected) or not strays(actual) else []
+        same = [candidate] if deviates(expected) or not deviates(actual) else []
         return any(
             value is not None and compare(original, value, tolerance, nonfinite=demand).reason is None
             for value in [actual, *same]
@@ -290,10 +289,10 @@ _SPACING: dict[Coarsest, float] = {
 
 
 def absolute_rounding(output: ir.Value, coarsest: Coarsest) -> float:
-    """The absolute error of the operator that computes the elements of ``output``, whatever its inputs.
+    """The absolute rounding error, for all inputs, of the bounded operators that compute ``output``; else 0.
 
-    Operators that only move elements are looked through. Where several operators supply elements, each
-    must have such an error; constants have none.
+    Operators that only move elements are skipped. If several operators supply elements, each must be bounded;
+    constants have no error.
     """
     pending, visited, bounded = [output], dict.fromkeys([output]), False
     while pending:
@@ -315,7 +314,7 @@ def absolute_rounding(output: ir.Value, coarsest: Coarsest) -> float:
 
 
 def _nonfinite(numerics: Numerics, distribution: Distribution, level: Optimizations) -> NonFinite:
-    """What is demanded of NaN and infinities: the table in :mod:`graphopt.verification.verifier`."""
+    """The requirement for NaN and infinities: the table in :mod:`graphopt.verification.verifier`."""
     if distribution == "special" and (level == "default" or numerics is Numerics.APPROXIMATES):
         return "ignore"
     if level == "default":

@@ -1,4 +1,4 @@
-"""Whether the sessions of a model fit into memory, and how many of them."""
+"""Decide whether the sessions of a model fit into memory, and how many at a time."""
 
 from __future__ import annotations
 
@@ -8,22 +8,23 @@ from graphopt import ir
 from graphopt.process import memory
 from graphopt.util.tables import human_bytes
 
-#: A default session holds its weights packed anew, or half-precision ones as float32.
+#: Memory of a default session, in multiples of the bytes of its weights: it repacks weights, or converts
+#: half-precision ones to float32.
 _SESSION = 2
-#: The share of what is available that may be taken: the results of runs take some, and so do others.
+#: Usable share of the available memory; results of runs and other processes need the rest.
 _SHARE = 0.8
-#: Private memory of a session besides its weights.
+#: Bytes of a session in addition to its weights.
 _BASE = 1 << 27
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """What processes that hold sessions may take.
+    """Memory limits of processes with sessions.
 
     Attributes:
-        limit: bytes that a process may take; ``None`` for any size.
-        single: one process is alive at a time, with one session.
-        refusal: why not even one session fits, if so.
+        limit: bytes of memory of a process; ``None`` for no limit.
+        single: only one process with one session may be alive at a time.
+        refusal: reason why not even one session fits.
     """
 
     limit: int | None = None
@@ -32,11 +33,11 @@ class MemoryPlan:
 
     @classmethod
     def of(cls, model: ir.Model, limit: int | None, available: int | None = None) -> MemoryPlan:
-        """The room for sessions of ``model`` and of what becomes of it.
+        """The plan for sessions of ``model`` and of its optimized form.
 
         Args:
-            limit: bytes that a process may take besides the weights; ``None`` for any size.
-            available: bytes that can be had; by default as many as the system says.
+            limit: bytes of memory of a process in addition to the weights; ``None`` for no limit.
+            available: bytes of available memory; by default as reported by the system.
         """
         weights = ir.initializer_bytes(model)
         bound = None if limit is None else max(limit, memory.SESSION_BYTES) + 3 * weights
@@ -48,6 +49,6 @@ class MemoryPlan:
         if needed > share and weights:
             sizes = f"needs about {human_bytes(needed)} of memory, {human_bytes(available)} available"
             return cls(bound, True, f"running it {sizes}")
-        # the original and the result, each without optimizations and with them
+        # original and candidate, each without and with optimizations
         together = 2 * (1 + _SESSION) * weights + 2 * _BASE
         return cls(share if bound is None else min(bound, share), together > share)

@@ -1,4 +1,4 @@
-"""What an original does that bears on how its outputs are compared."""
+"""Numeric traits of a model (float types, rounding, NaN, signed zeros) that decide how outputs compare."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from graphopt.verification.compare import Coarsest
 
 
 class _Trait(Flag):
-    """What a value's computation holds."""
+    """A trait of the computation of a value."""
 
     DOUBLE = auto()
     FLOAT = auto()
     BFLOAT16 = auto()
     FLOAT16 = auto()
     FLOAT8 = auto()
-    #: An operator that gives either of 0.0 and -0.0 where they meet, by their place.
+    #: An operator that chooses between 0.0 and -0.0 by their position.
     EITHER_ZERO = auto()
-    #: An operator whose kernels drop a NaN, or keep it, by its place.
+    #: An operator whose kernels drop or keep a NaN depending on its position.
     NAN_BY_PLACE = auto()
     #: A quotient, whose infinity has the sign of a zero.
     POLE = auto()
-    #: An operator that tells what is not finite, or not equal to itself, from what is.
+    #: An operator that distinguishes NaN or infinities from other numbers.
     TELLS_NAN = auto()
     #: An operator that rounds floats.
     ROUNDS = auto()
@@ -65,15 +65,15 @@ _COARSEST: dict[_Trait, Coarsest] = {
 
 @dataclass(frozen=True)
 class NumericTraits:
-    """What is known of the computation of one output.
+    """Numeric traits of the computation of one output.
 
     Attributes:
-        coarsest: the coarsest float type in it.
-        sure_signs: the signs of its zeros are sure; kernels for a maximum take either of 0.0 and -0.0.
-        sure_nans: whether a NaN reaches it is sure; kernels for a maximum drop it or not by its place.
-        poles: it divides, so that the sign of an infinity may hang on that of a zero.
-        tells_nan: it tells NaN or infinities from numbers.
-        rounds: a float that it depends on is rounded; else no rounding is an excuse.
+        coarsest: the coarsest float type in the computation.
+        sure_signs: the signs of zeros are determined; maximum kernels choose between 0.0 and -0.0 freely.
+        sure_nans: propagation of NaN is determined; maximum kernels drop or keep a NaN by its position.
+        poles: there is a division, so that the sign of an infinity may depend on that of a zero.
+        tells_nan: NaN or infinities are distinguished from other numbers.
+        rounds: some float is rounded; otherwise rounding is no excuse for a difference.
     """
 
     coarsest: Coarsest = "float32"
@@ -85,7 +85,7 @@ class NumericTraits:
 
     @property
     def halves(self) -> bool:
-        """It computes in half precision, for which onnxruntime casts, and rounds as it likes."""
+        """Whether it computes in half precision, for which onnxruntime inserts casts and rounds freely."""
         return self.coarsest in ("float16", "bfloat16")
 
 
@@ -116,7 +116,7 @@ def _numeric_traits(flags: _Trait) -> NumericTraits:
 def _along(
     graph: ir.Graph, outer: Mapping[ir.Value, _Trait], model: ir.Model, called: dict[object, _Trait]
 ) -> dict[ir.Value, _Trait]:
-    """The traits of every value of ``graph``; its bodies count as a whole where they stand."""
+    """The traits of every value of ``graph``; each body counts as a whole at its node."""
     found = dict(outer)
     for value in (*graph.inputs, *graph.initializers.values()):
         tensor = ir.constant_of(value)
@@ -154,12 +154,12 @@ def _of_node(node: ir.Node, model: ir.Model, called: dict[object, _Trait]) -> _T
     return flags | _Trait.ROUNDS if _rounds(node) else flags
 
 
-#: What a Cast to float32 keeps.
+#: Types that a Cast to float32 represents exactly.
 _FEW_BITS = ("FLOAT16", "BFLOAT16", "BOOL", "INT8", "UINT8", "INT16", "UINT16")
 
 
 def _rounds(node: ir.Node) -> bool:
-    """Whether ``node`` itself rounds floats, if it reads or gives any."""
+    """Whether ``node`` itself rounds floats, if its inputs or outputs are floats."""
     if node.domain != "":
         return True
     if node.op_type == "Cast" and "to" in node.attributes:
@@ -177,12 +177,12 @@ def _of_dtype(dtype: ir.DataType | None) -> _Trait:
 def draws_random(model: ir.Model) -> tuple[bool, bool]:
     """Whether ``model`` draws random numbers or updates statistics, and whether it draws random numbers."""
     random = [node.op_type for graph in ir.graphs_of(model) for node in graph if traits.is_random(node)]
-    # statistics of a batch change from run to run, too, but come to rest
+    # batch statistics change from run to run, too, but converge
     return bool(random), any(op_type != "BatchNormalization" for op_type in random)
 
 
 def has_empty_tensors(model: ir.Model) -> bool:
-    """Whether an input, initializer or Constant has no elements: sums over nothing may stay unwritten."""
+    """Whether an input, initializer or Constant has no elements: onnxruntime may not write empty sums."""
     for graph in ir.graphs_of(model):
         constants = (node.outputs[0] for node in graph if node.op_type == "Constant" and node.outputs)
         for value in (*graph.inputs, *graph.initializers.values(), *constants):

@@ -1,4 +1,4 @@
-"""A second judge: ONNX's own reference evaluator."""
+"""A second opinion on outputs: ONNX's own reference evaluator."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ import onnx
 
 from graphopt import ir
 
-#: As the specification says, with the widest floats, with no zero negative, or with maxima that drop NaN.
+#: By the specification, in the widest floats, without negative zeros, or with maxima that drop NaN.
 Mode = Literal["plain", "wide", "unsigned", "dropping"]
-#: What onnx's evaluator says before a result and its name.
+#: The format in which onnx's evaluator logs a result.
 _RESULT = " + %s: %s"
-#: Bytes of weights up to which external data is read for the evaluator, which can't find it.
+#: Largest weights, in bytes, for which external data is embedded for the evaluator, which can't read it.
 _EMBEDDED = 1 << 28
-#: Seconds of CPU time that one evaluation may take, so that no excuse depends on the load of the machine.
+#: Seconds of CPU time of one evaluation, so that no excuse depends on the load of the machine.
 _PATIENCE = 5.0
 
 
 class WideResult(NamedTuple):
-    """An output as computed in higher precision, and whether every float on the way was finite."""
+    """An output computed in the widest float type, and whether all floats in its computation were finite."""
 
     value: Any
     finite: bool
 
 
 class Reference:
-    """What a model computes by onnx's reference evaluator, which follows the specification.
+    """Evaluates a model by onnx's reference evaluator, which follows the specification.
 
-    It is slow and knows no vendor domains, so it is asked only where onnxruntime's own result is
-    in doubt: on tensors with a dim of size 0 some of its kernels give wrong shapes.
+    It is slow and has no vendor domains, so it is used only where onnxruntime's own result is in doubt: on
+    tensors with a dim of size 0, for example, some of its kernels give wrong shapes.
 
     Args:
-        model: gives the model when it is first needed.
+        model: returns the model when it is first needed.
     """
 
     def __init__(self, model: Callable[[], ir.Model]) -> None:
@@ -47,25 +47,22 @@ class Reference:
         self._known: dict[tuple[str, int], tuple[Mapping[str, Any], WideResult | None]] = {}
 
     def output(self, name: str, feeds: Mapping[str, Any]) -> Any | None:
-        """The output called ``name`` for ``feeds``; ``None`` if the evaluator can't tell."""
+        """The output ``name`` for ``feeds``; ``None`` if the evaluator fails."""
         results = self._run(name, feeds)
         return None if results is None else results[name]
 
     def without_negative_zeros(self, name: str, feeds: Mapping[str, Any]) -> Any | None:
-        """The output called ``name`` where every -0.0 on the way becomes 0.0."""
+        """The output ``name`` if every -0.0 in its computation becomes 0.0."""
         results = self._run(name, {name: _unsigned(value) for name, value in feeds.items()}, "unsigned")
         return None if results is None else results[name]
 
     def without_nan(self, name: str, feeds: Mapping[str, Any]) -> Any | None:
-        """The output called ``name`` where every NaN is dropped that some kernel drops by its place."""
+        """The output ``name`` if maxima drop every NaN that some kernel drops depending on its position."""
         results = self._run(name, feeds, "dropping")
         return None if results is None else results[name]
 
     def wide(self, name: str, feeds: Mapping[str, Any]) -> WideResult | None:
-        """The output called ``name`` where every float has the largest range and precision that numpy has.
-
-        ``None`` if the evaluator can't tell. Asked again of the same feeds, it remembers.
-        """
+        """The output ``name`` with all floats in numpy's widest type, cached; ``None`` on failure."""
         key = (name, id(feeds))
         if key not in self._known:
             from graphopt.verification.reference_wide import widened
@@ -76,13 +73,13 @@ class Reference:
                 floats = [value for value in results.values() if _is_float(value)]
                 finite = all(bool(np.isfinite(value).all()) for value in floats)
                 exact = WideResult(results[name], finite)
-            self._known[key] = (feeds, exact)  # the feeds are kept so that their id stays theirs
+            self._known[key] = (feeds, exact)  # keeping the feeds prevents reuse of their id
         return self._known[key][1]
 
     def is_tie(self, name: str, feeds: Mapping[str, Any], indices: Any) -> bool:
-        """Whether an ArgMax (ArgMin) makes the output, and ``indices`` point to largest (smallest) ones, too.
+        """Whether an ArgMax (ArgMin) computes the output, and ``indices`` are ties of its own indices.
 
-        Rounding or overflow made them equal to those that come first, which its own indices point to.
+        Rounding or overflow made the elements equal, of which its own indices select the first.
         """
         results = self._run(name, feeds)
         if results is None or self._proto is None:
@@ -112,7 +109,7 @@ class Reference:
                 self._evaluators[key] = _evaluator(part, mode)
             with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
                 return self._evaluators[key](name, feeds)
-        except Exception:  # it raises whatever numpy or its own gaps raise, and is stopped
+        except Exception:  # gaps of the evaluator raise any exception, and so do numpy and the time limit
             return None
 
 
@@ -124,7 +121,7 @@ def _self_contained(model: ir.Model) -> onnx.ModelProto:
 
 
 def _evaluator(proto: onnx.ModelProto, mode: Mode) -> Callable[[str, Mapping[str, Any]], dict[str, Any]]:
-    """A function of an output's name and feeds that gives every value on the way, or gives up in time."""
+    """A function from an output's name and feeds to all values in its computation, with a time limit."""
     from onnx.reference import ReferenceEvaluator
 
     from graphopt.verification import reference_fixes, reference_nan, reference_wide
@@ -133,7 +130,7 @@ def _evaluator(proto: onnx.ModelProto, mode: Mode) -> Callable[[str, Mapping[str
         deadline = math.inf
 
         def _log(self, level: int, pattern: str, *args: Any) -> None:
-            """Called before each node, and with the name of each value and the value itself."""
+            """Called before each node, and with the name and contents of each value."""
             if time.thread_time() > self.deadline:
                 raise TimeoutError
             if mode == "unsigned" and pattern == _RESULT and _is_float(args[-1]):
@@ -153,7 +150,7 @@ def _evaluator(proto: onnx.ModelProto, mode: Mode) -> Callable[[str, Mapping[str
 
 
 def _unsigned(value: Any) -> Any:
-    """Floats without negative zeros; all else as it is."""
+    """Floats without negative zeros; all else unchanged."""
     return value + value.dtype.type(0) if _is_float(value) else value
 
 
@@ -162,7 +159,7 @@ def _is_float(value: Any) -> bool:
 
 
 def _part_for(proto: onnx.ModelProto, output: str) -> onnx.ModelProto:
-    """The model with only the nodes that ``output`` depends on, and only that output."""
+    """The part of the model that computes ``output``, as its only output."""
     needed = {output}
     kept = []
     for node in reversed(proto.graph.node):
@@ -178,7 +175,7 @@ def _part_for(proto: onnx.ModelProto, output: str) -> onnx.ModelProto:
 
 
 def _reads(node: onnx.NodeProto) -> Iterator[str]:
-    """Every name that ``node`` or a node in its bodies reads."""
+    """All names that ``node`` or a node in its bodies reads."""
     pending = [node]
     while pending:
         current = pending.pop()

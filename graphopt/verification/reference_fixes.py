@@ -1,4 +1,4 @@
-"""Operators that onnx's reference evaluator computes otherwise than the standard says."""
+"""Replacements for operators in which onnx's reference evaluator deviates from the specification."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from onnx.reference.ops import op_batch_normalization
 
 
 class BatchNormalization(op_batch_normalization.BatchNormalization_14):
-    """BatchNormalization, which trains only where ``training_mode`` says so.
+    """BatchNormalization, which trains only with ``training_mode``.
 
-    Before opset 14, which introduced it, the evaluator mixes the statistics of the batch into those given.
+    Before opset 14, which introduced the attribute, onnx's evaluator mixes batch statistics into the given
+    ones.
     """
 
     def _run(
@@ -31,7 +32,7 @@ class BatchNormalization(op_batch_normalization.BatchNormalization_14):
 
 
 class GlobalAveragePool(OpRun):
-    """GlobalAveragePool, also of an empty batch, where the evaluator divides by zero."""
+    """GlobalAveragePool, also of an empty batch, for which onnx's evaluator divides by zero."""
 
     def _run(self, x: Any) -> Any:
         return (np.mean(x, axis=tuple(range(2, x.ndim)), keepdims=True, dtype=x.dtype),)

@@ -1,4 +1,4 @@
-"""Operators of onnx's reference evaluator that drop every NaN which a kernel may drop by its place."""
+"""Reference operators that drop every NaN that some kernel drops depending on its position."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ def _extreme(choose: Any, x: Any, axes: Any, keepdims: int, noop_with_empty_axes
 
 
 class ReduceMax(OpRun):
-    """ReduceMax, of all that are numbers."""
+    """ReduceMax, ignoring NaN."""
 
     def _run(self, x: Any, axes: Any = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> tuple[Any]:
         return _extreme(np.fmax, x, axes, keepdims, noop_with_empty_axes)
 
 
 class ReduceMin(OpRun):
-    """ReduceMin, of all that are numbers."""
+    """ReduceMin, ignoring NaN."""
 
     def _run(self, x: Any, axes: Any = None, keepdims: int = 1, noop_with_empty_axes: int = 0) -> tuple[Any]:
         return _extreme(np.fmin, x, axes, keepdims, noop_with_empty_axes)
 
 
 class LogSoftmax(OpRun):
-    """LogSoftmax, of all that are numbers."""
+    """LogSoftmax, ignoring NaN."""
 
     def _run(self, x: Any, axis: int = -1) -> tuple[Any]:
         shifted = x - np.fmax.reduce(x, axis=axis, keepdims=True)
@@ -40,14 +40,14 @@ class LogSoftmax(OpRun):
 
 
 class MaxPool(op_max_pool.MaxPool):
-    """MaxPool, of all that are numbers."""
+    """MaxPool, ignoring NaN."""
 
     def _run(self, x: Any, **options: Any) -> Any:  # type: ignore[override]
         return super()._run(_numbers(x), **options)  # type: ignore[no-untyped-call]
 
 
 class GlobalMaxPool(op_global_max_pool.GlobalMaxPool):
-    """GlobalMaxPool, of all that are numbers."""
+    """GlobalMaxPool, ignoring NaN."""
 
     def _run(self, x: Any) -> Any:
         return super()._run(_numbers(x))  # type: ignore[no-untyped-call]

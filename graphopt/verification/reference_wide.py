@@ -1,4 +1,4 @@
-"""Operators of onnx's reference evaluator that would narrow floats, or lose NaN, for a wider evaluation."""
+"""Reference operators for evaluation in the widest float type, which onnx's would narrow, or lose NaN in."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import onnx.helper
 from onnx.reference.op_run import OpRun
 from onnx.reference.ops import op_max_pool
 
-#: A Cast to these loses what the model means to lose: the result is rounded, and overflows.
+#: Types of a Cast that loses precision or overflows on purpose.
 _NARROW = (onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 
 
@@ -20,7 +20,7 @@ def widened(value: Any) -> Any:
 
 
 class Constant(OpRun):
-    """Constant, whatever its attribute."""
+    """Constant, of any attribute."""
 
     def _run(self, **attributes: Any) -> tuple[Any]:
         (value,) = (value for value in attributes.values() if value is not None)
@@ -28,7 +28,7 @@ class Constant(OpRun):
 
 
 class Cast(OpRun):
-    """Cast, which to float32 and double changes nothing of a float."""
+    """Cast, which leaves floats unchanged if the target is float32 or double."""
 
     def _run(self, x: Any, to: int = 1, **options: Any) -> tuple[Any]:
         dtype = onnx.helper.tensor_dtype_to_np_dtype(to)
@@ -38,7 +38,7 @@ class Cast(OpRun):
 
 
 class MaxPool(op_max_pool.MaxPool):
-    """MaxPool, which is NaN where one is in the window."""
+    """MaxPool, which is NaN if the window contains one."""
 
     def _run(self, x: Any, **options: Any) -> Any:  # type: ignore[override]
         nans = np.isnan(x)

@@ -1,4 +1,4 @@
-"""How ill-conditioned outputs are: how far they move with the rounding of inputs and inner results."""
+"""Measure the conditioning of outputs: their deviation under other roundings of inputs and inner results."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from graphopt.verification.cases import Case
 from graphopt.verification.compare import Deviation, discrete_deviations, sensitivities
 from graphopt.verification.numeric_traits import NumericTraits
 
-#: Roundings of inputs that stand for the roundings inside a model.
+#: Relative perturbations of inputs, by type, that simulate the roundings inside a model.
 _JITTERS = {"float32": 1e-6, "float64": 1e-14, "float16": 1e-3, "bfloat16": 8e-3}
-#: Runs with other roundings of inner results.
+#: Number of runs with differently rounded intermediate results.
 _DRAWS = 4
 
 #: Per output and tensor.
@@ -26,16 +26,16 @@ Deviations = list[list[Deviation]]
 def input_sensitivity(
     case: Case, original: Runner, output_traits: Sequence[NumericTraits]
 ) -> Deviations | None:
-    """How far ``original``'s outputs move when its float inputs are rounded differently; run once a case.
+    """The deviation of ``original``'s outputs if float inputs are rounded differently, cached in ``case``.
 
-    What is not finite counts as unknown for outputs that are not floats: an index of the largest
-    element of which one is NaN means nothing, and moves with what is put in NaN's place. Not so for
-    outputs that tell NaN from numbers.
+    For outputs of other types than floats, non-finite inputs count as unknown: the index of the largest
+    element means nothing if one element is NaN, and changes with the replacement of NaN. This does not apply
+    to outputs that distinguish NaN from numbers.
     """
     if case.input_sensitivity is None:
-        turns = [(feeds, False) for feeds in jittered(case.feeds)]
-        turns += [(feeds, True) for feeds in with_finite(case.feeds)]
-        for feeds, replaced in turns:
+        variants = [(feeds, False) for feeds in jittered(case.feeds)]
+        variants += [(feeds, True) for feeds in with_finite(case.feeds)]
+        for feeds, replaced in variants:
             case.input_sensitivity = _merged(
                 case.input_sensitivity, _moved(case, original, output_traits, feeds, replaced=replaced)
             )
@@ -45,13 +45,13 @@ def input_sensitivity(
 def rounding_sensitivity(
     case: Case, perturbed: Callable[[], Runner | None], output_traits: Sequence[NumericTraits]
 ) -> Deviations | None:
-    """How far the outputs move when inner results are rounded differently, too; run once a case.
+    """The deviation of the outputs if intermediate results are rounded differently, too, cached in ``case``.
 
-    It shows what roundings of inputs can't: behind integers, and where rounded inputs keep a symmetry by
-    which errors cancel.
+    It reveals more than roundings of inputs: behind integers, and where rounded inputs preserve a symmetry
+    that cancels errors.
 
     Args:
-        perturbed: gives the original with other roundings of its inner results in each run.
+        perturbed: returns the original with differently rounded intermediate results in each run.
     """
     if case.rounding_sensitivity is None:
         runner = perturbed()
@@ -67,7 +67,7 @@ def rounding_sensitivity(
 def _moved(
     case: Case, runner: Runner, output_traits: Sequence[NumericTraits], feeds: Feeds, *, replaced: bool
 ) -> Deviations | None:
-    """How far the outputs for ``feeds`` are from those of ``case``; ``None`` if there are none."""
+    """The deviation of the outputs for ``feeds`` from those of ``case``; ``None`` if the run fails."""
     try:
         outputs = runner.run("off", feeds)
     except (RuntimeFailure, ResourceLimit):
@@ -86,16 +86,16 @@ def _merged(one: Deviations | None, other: Deviations | None) -> Deviations | No
 
 
 def _concerns(numeric_traits: NumericTraits, replaced: bool) -> bool:
-    """Whether an output may move with roundings, or with what is put in NaN's place."""
+    """Whether an output may change with roundings, or with the replacement of NaN."""
     if replaced:
         return not numeric_traits.tells_nan and (numeric_traits.rounds or not numeric_traits.sure_nans)
     return numeric_traits.rounds
 
 
 def jittered(feeds: Feeds) -> Iterator[Feeds]:
-    """``feeds`` with every float rounded another way, twice; nothing if there are no floats."""
-    for turn in range(2):
-        generator = np.random.default_rng(turn)
+    """``feeds`` with every float rounded differently, in two ways; nothing without floats."""
+    for seed in range(2):
+        generator = np.random.default_rng(seed)
         moved = {}
         for name, value in feeds.items():
             size = _JITTERS.get(str(getattr(value, "dtype", "")))
@@ -114,7 +114,7 @@ def _rounded(value: Any, size: float, generator: np.random.Generator) -> Any:
 
 
 def with_finite(feeds: Feeds, *, nans: bool = True) -> Iterator[Feeds]:
-    """``feeds`` with large numbers of either sign for infinities and ``nans``; nothing if all is finite."""
+    """``feeds`` with large numbers of either sign for infinities and ``nans``; nothing if all are finite."""
     for filler in (1e3, -1e3):
         changed = {}
         for name, value in feeds.items():

@@ -1,4 +1,4 @@
-"""The result of a verification."""
+"""The result of a verification, as data and as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from graphopt.inputs.sampling import Distribution
 from graphopt.ort.session import Optimizations
 from graphopt.util.tables import counted
 
-#: The cause of what can't be compared by anyone, and is no gap in a verdict.
+#: The cause of comparisons that are impossible for any candidate, and so are no gap in a verdict.
 ORIGINAL_FAILS = "the original fails"
 
 #: Keys of rows in JSON where they differ from the attributes' names.
@@ -23,14 +23,14 @@ class Row:
 
     Attributes:
         binding: sizes of the dynamic dims, in words.
-        distribution: what kind of numbers was fed.
-        level: onnxruntime's optimizations, ``off`` or ``default``, on both sides.
-        delta: the largest difference between finite elements of any output; ``None`` where there are none
-            to compare, such as where the candidate does not run.
-        output: the output that is at fault, or moved most.
+        distribution: distribution of the inputs.
+        level: onnxruntime's optimizations in both sessions, ``off`` or ``default``.
+        delta: the largest difference between finite elements of any output; ``None`` without such elements,
+            for example if the candidate does not run.
+        output: the faulty output, or the one with the largest difference.
         ok: whether the difference is allowed.
-        reason: what is wrong; where it is allowed, the excuse for a difference that is not demanded away.
-        libraries: the candidate ran with its libraries of operators.
+        reason: the fault; if ``ok``, the excuse for a difference beyond the tolerance.
+        libraries: the candidate ran with its operator libraries.
         identical: all outputs have the same bits.
     """
 
@@ -46,12 +46,12 @@ class Row:
 
     @property
     def excused(self) -> bool:
-        """A difference was found and allowed, because the original is not sure of its own result."""
+        """Whether a difference beyond the tolerance is allowed because the original is ill-conditioned."""
         return self.ok and self.reason is not None
 
     @property
     def unloadable(self) -> bool:
-        """onnxruntime refuses the candidate before it runs."""
+        """Whether onnxruntime can't load the candidate."""
         return not self.ok and _UNLOADABLE in (self.reason or "")
 
 
@@ -60,9 +60,9 @@ class Skipped:
     """A comparison that was not made.
 
     Attributes:
-        what: kind of numbers, and sizes of the dynamic dims.
-        cause: why, in a word or two.
-        detail: what there is to say besides.
+        what: distribution of the inputs, and sizes of the dynamic dims.
+        cause: the reason in a word or two.
+        detail: further explanation.
     """
 
     what: str
@@ -73,21 +73,21 @@ class Skipped:
         return f"{self.what}: {self.cause}" + (f" ({self.detail})" if self.detail else "")
 
 
-#: How onnxruntime's refusal of a model begins (:func:`graphopt.ort.session.create`).
+#: First words of the error for a model that onnxruntime can't load (:func:`graphopt.ort.session.create`).
 _UNLOADABLE = "onnxruntime can't load the model"
 
-#: What the user can do where no inputs were found.
+#: Hint for the case that no valid inputs were found.
 INPUTS_HINT = (
     "give inputs with --input-shape NAME:1x3x224x224 or --input FILE.npz, or fix a dim with --dim NAME=SIZE"
 )
 
 
 def without_inputs(refusal: str, *, given: bool) -> str:
-    """Why nothing can be compared: the original can't be run, or it refused the inputs that were made up.
+    """The reason why nothing can be compared: the original does not run, or not on generated inputs.
 
     Args:
-        refusal: what a run failed with.
-        given: the user said something of the inputs.
+        refusal: the error of a run.
+        given: whether the user specified inputs.
     """
     if given or _UNLOADABLE in refusal:
         return f"the original does not run ({refusal})"
@@ -96,17 +96,17 @@ def without_inputs(refusal: str, *, given: bool) -> str:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether two models are called alike and compute alike.
+    """Whether two models have the same interface and compute the same.
 
     Attributes:
-        rows: every comparison made.
+        rows: all comparisons.
         signature: changes of the interface.
-        skipped: what was not compared, each with the reason.
-        unverifiable: why nothing could be compared, if so: the original does not run, or refuses all inputs
-            that were tried.
-        device: where the models ran.
-        seconds: time spent.
-        peak_bytes: memory needed on top, in this process and in the child together.
+        skipped: comparisons not made, with reasons.
+        unverifiable: reason if nothing could be compared: the original does not run, or accepts none of the
+            inputs that were tried.
+        device: the device that ran the models.
+        seconds: wall-clock seconds spent.
+        peak_bytes: additional peak memory, in this process and in children together.
     """
 
     rows: tuple[Row, ...] = ()
@@ -119,7 +119,7 @@ class Verdict:
 
     @property
     def ok(self) -> bool:
-        """No difference was found; see :attr:`unverifiable` for whether any was looked for."""
+        """Whether no difference was found; see :attr:`unverifiable` for whether anything was compared."""
         return not self.signature and all(row.ok for row in self.rows)
 
     @property
@@ -129,13 +129,13 @@ class Verdict:
 
     @property
     def delta(self) -> float:
-        """The largest difference of finite elements for ordinary inputs, without those that are excused."""
+        """The largest difference of finite elements for ordinary inputs, not counting excused ones."""
         counted = (row for row in self.rows if row.distribution in _ORDINARY and not row.excused)
         return max((row.delta or 0.0 for row in counted), default=0.0)
 
     @property
     def lacks_inputs(self) -> bool:
-        """Whether nothing was compared because no inputs were found, which the user may know better."""
+        """Whether nothing was compared because no valid inputs were found, which the user could give."""
         return self.unverifiable is not None and self.unverifiable.startswith("no inputs")
 
     def to_dict(self) -> dict[str, Any]:
@@ -168,20 +168,20 @@ class Verdict:
 
     @property
     def scope(self) -> str:
-        """The inputs that were compared: ``4 shapes × 4 kinds of values (26 comparisons)``."""
+        """The extent of the comparison: ``4 shapes × 4 kinds of values (26 comparisons)``."""
         shapes = counted(len({row.binding for row in self.rows}), "shape")
         kinds = counted(len({row.distribution for row in self.rows}), "kind of values", "kinds of values")
         return f"{shapes} × {kinds} ({counted(len(self.rows), 'comparison')})"
 
     @property
     def agreement(self) -> str:
-        """How close the models are, and on how many inputs: ``bit-identical on 4 shapes × …``."""
+        """The closeness of the models and the extent: ``bit-identical on 4 shapes × …``."""
         if all(row.identical for row in self.rows):
             return f"bit-identical on {self.scope}"
         return f"equal within {self.delta:.1e} on {self.scope}" if self.delta else f"equal on {self.scope}"
 
     def remarks(self) -> tuple[str, ...]:
-        """How many comparisons count less: ``2 within rounding error``, ``13 skipped for time (-v)``."""
+        """Counts of limited comparisons: ``2 within rounding error``, ``13 skipped for time (-v)``."""
         excused = sum(row.excused for row in self.rows)
         causes = Counter(skipped.cause for skipped in self.skipped if skipped.cause != ORIGINAL_FAILS)
         found = [f"{excused} within rounding error"] if excused else []

@@ -1,13 +1,13 @@
-"""The verifier: do two models compute the same? It runs both and compares.
+"""Differential testing of two models: run both on generated inputs and compare their outputs.
 
-**What is compared.** Sessions without onnxruntime's optimizations with one another, and default
-sessions with one another, because users run the latter, and onnxruntime's own optimizer can
-break a graph that is right. Several bindings of the dynamic dims, and several distributions of
-inputs. A binding or distribution counts where the original itself runs with it.
+**Comparisons.** Sessions without onnxruntime's optimizations are compared with one another, and so are
+default sessions, because users run the latter and onnxruntime's own optimizer can break a correct graph.
+Several bindings of the dynamic dims and several input distributions are tried; those on which the original
+fails are skipped.
 
-**What is demanded.** Element types, shapes, strings, booleans and integers agree. Floats agree
-within :class:`~graphopt.verification.compare.Tolerance`, by the class of the rewrites and the
-coarsest float type that they depend on. Where numbers are not finite:
+**Requirements.** Element types, shapes, strings, booleans and integers agree. Floats agree within
+:class:`~graphopt.verification.compare.Tolerance`, which depends on the numerics class of the rewrites and on
+the coarsest float type in the computation. Non-finite numbers:
 
 ========================  ====================  =====================  =====================
 inputs                    EXACT                 REASSOCIATES           APPROXIMATES
@@ -23,32 +23,31 @@ NaN and infinities        the same              not finite in the      nothing
                                                 same places
 ========================  ====================  =====================  =====================
 
-Another order of evaluation turns an infinity into NaN (inf - inf), and one that overflows
-later gives a number where the original has an infinity; but it makes no number infinite, nor a
-NaN finite. A later operator, such as a reciprocal or a comparison, may make a finite number of either:
-where infinities were fed, a difference counts only if it is there with large numbers in their place, too.
-That is demanded while optimizations are off; fused kernels treat what is not finite
-in ways of their own, so in default sessions it is enough that no finite number is lost, and with
-NaN and infinities fed in, that they run.
-EXACT also tells 0.0 from -0.0 while optimizations are off, unless a maximum may have chosen; with
-``bits``, every bit counts there.
+A different order of evaluation may turn an infinity into NaN (inf - inf), and one that overflows later gives
+a number where the original has an infinity; but it makes no number infinite and no NaN finite. A later
+operator, such as a reciprocal or a comparison, may turn either into a finite number: for inputs with
+infinities, a difference counts only if it remains with large numbers in their place. These requirements hold
+without optimizations. Fused kernels treat non-finite numbers in their own ways, so default sessions only must
+not lose finite numbers, and must run on NaN and infinities. Without optimizations, EXACT also distinguishes
+0.0 from -0.0, unless a maximum chose between them; with ``bits``, every bit counts.
 
-**What is allowed for.** An output computed by a bounded operator such as Sigmoid may be off by the
-absolute rounding error of that operator, also behind operators that only move elements
-(:data:`graphopt.ops.traits.MOVES`). Where the original's default session strays from its own session
-without optimizations, so may the candidate's. Where a difference is found that is no rounding by its size,
-the original is run again, on inputs that are rounded differently, and with inner results off by two units in
-the last place: if that moves the output as much, in its largest element and in all elements together (an
-argmax that flips, a few quantization steps), the output is ill-conditioned there and the difference allowed,
-except between EXACT sessions without optimizations, unless in half precision, for which onnxruntime puts in
-casts, and takes them out. What the original gives in
-double precision is allowed, too (an argmax of what overflows, the log of a softmax that vanishes),
-and anything where large numbers overflow even there; halves may be rounded at each step or at none;
-a maximum of NaN is left to the kernel, and the sign of an infinity at a pole to that of a zero.
-No rounding excuses an output on whose way no float is rounded, and where NaN is fed without infinities, what
-is no float must be the same.
-Outputs that are random in the original must stay random; of them, types and shapes are compared, and of
-those that depend on memory which onnxruntime leaves unwritten (:mod:`graphopt.verification.empty_tensors`).
+**Excused differences.** An output of a bounded operator such as Sigmoid may differ by the absolute rounding
+error of that operator, also behind operators that only move elements (:data:`graphopt.ops.traits.MOVES`).
+Where the original's default session deviates from its own session without optimizations, so may the
+candidate's. If a difference is larger than rounding, the original is run again on inputs that are rounded
+differently, and with intermediate results off by two units in the last place: if that changes the output as
+much, in its largest element and in all elements together (an argmax that flips, a few quantization steps),
+the output is ill-conditioned there and the difference is allowed. This does not apply to EXACT sessions
+without optimizations, except in half precision, for which onnxruntime inserts and removes casts. The
+original's result in the widest float type is allowed, too (an argmax over overflowing values, the log of a
+vanishing softmax), and any result where large numbers overflow even in that type; halves may be rounded at
+each step or at none; a maximum over NaN depends on the kernel, and the sign of an infinity at a pole on that
+of a zero. Rounding excuses no output whose computation rounds no floats, and for inputs with NaN but no
+infinities, outputs of other types must agree exactly.
+
+Outputs that are random in the original must stay random; only their types and shapes are compared. The same
+holds for outputs that depend on memory that onnxruntime leaves unwritten
+(:mod:`graphopt.verification.empty_tensors`).
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 from graphopt import ir
 from graphopt.errors import ResourceLimit, RuntimeFailure, UnsupportedModel
@@ -90,12 +89,12 @@ from graphopt.verification.verdict import Row, Skipped, Verdict, without_inputs
 
 #: Seconds of CPU time that one run may take.
 _PATIENCE = 20.0
-#: Bytes of weights that add a second to that, and nodes that add one to the time for making a session.
-_BYTES_A_SECOND, _NODES_A_SECOND = 100_000_000, 1000
-#: Bytes of weights with which a model is not changed and loaded again to learn more of it.
-_MANY = 1 << 29
-#: Seconds of CPU time that one run may take where it may never end: at first, and if none ends in that time.
-_HASTE, _IMPATIENCE = 1.0, 5.0
+#: Bytes of weights per additional second of a run, and nodes per additional second of session creation.
+_BYTES_PER_SECOND, _NODES_PER_SECOND = 100_000_000, 1000
+#: Largest weights, in bytes, of a model of which instrumented copies are loaded.
+_INSTRUMENTED_BYTES = 1 << 29
+#: Seconds of CPU time for one run of a model that may diverge: at first, and if no run ends in that time.
+_DIVERGENT_QUICK, _DIVERGENT_PATIENCE = 1.0, 5.0
 
 
 def verify(
@@ -114,24 +113,24 @@ def verify(
 
 
 class Verifier:
-    """Judges candidates against one original, which is run only once for all of them.
+    """Compares candidates with one original, which runs only once for all of them.
 
     Args:
-        original: a model, or its serialized form, or its path.
-        options: inputs that the user gave.
-        device: where to run.
+        original: a model, its serialized form, or its path.
+        options: the user's inputs.
+        device: the device that runs the models.
         threads: threads inside one operator; by default onnxruntime's choice.
-        seconds: CPU time of runs; after about half of it, only the most telling inputs are tried.
+        seconds: CPU seconds for runs; after about half of it, only the most discriminating inputs are tried.
         empty: also try dynamic dims of size 0.
-        isolate: use child processes on any device. On the CPU everything runs in them, elsewhere what
-            may crash or not end, and dims of size 0.
-        memory: bytes that a child may take besides the weights; ``None`` for any size.
-        cpu_level: the level of x86-64 whose kernels run, of candidates with libraries of them.
-        allow_external: folders outside the model's own that external data may lie in.
-        signature: the interface that candidates must have; by default the original's.
+        isolate: use child processes on any device. On the CPU every model runs in one; elsewhere only models
+            that may crash or diverge, and dims of size 0.
+        memory: bytes of memory of a child in addition to the weights; ``None`` for no limit.
+        cpu_level: x86-64 level of the kernels in the candidates' libraries.
+        allow_external: folders outside the model's own that may contain external data.
+        signature: the required interface of candidates; by default the original's.
 
     Attributes:
-        given: the user gave shapes, arrays or sizes of dims.
+        given: whether the user gave shapes, arrays or sizes of dims.
 
     Raises:
         InvalidModel, UsageError: the original can't be read, or the options do not fit it.
@@ -170,21 +169,21 @@ class Verifier:
         ]
         self._random, self._draws = draws_random(model)
         self._empties = has_empty_tensors(model)
-        self._small = ir.initializer_bytes(model) < _MANY
-        endless = self._endless = may_diverge(model) is not None
-        work = ir.initializer_bytes(model) / _BYTES_A_SECOND
-        self._patience = _IMPATIENCE if endless else _PATIENCE + work
-        self._loading = self._patience + len(model.graph) / _NODES_A_SECOND
-        self._isolated = device.kind == "cpu" or isolate or endless or may_crash(model) is not None
+        self._small = ir.initializer_bytes(model) < _INSTRUMENTED_BYTES
+        divergent = self._divergent = may_diverge(model) is not None
+        work = ir.initializer_bytes(model) / _BYTES_PER_SECOND
+        self._patience = _DIVERGENT_PATIENCE if divergent else _PATIENCE + work
+        self._loading = self._patience + len(model.graph) / _NODES_PER_SECOND
+        self._isolated = device.kind == "cpu" or isolate or divergent or may_crash(model) is not None
         self._memory_plan = MemoryPlan.of(model, memory) if device.kind == "cpu" else MemoryPlan()
         self._unfeedable: str | None = None
         self._inputs: Inputs | None = None
         try:
             self._inputs = Inputs(model, options, reload=self._artifact.model)
-        except UnsupportedModel as error:  # an input of a type that can't be made up
+        except UnsupportedModel as error:  # an input of a type that can't be generated
             self._unfeedable = str(error)
         self._empty = empty and self._inputs is not None and self._inputs.dynamic
-        # where there is no room, nothing runs, and no weights are written
+        # without enough memory nothing runs, so no weights are written
         source = b"" if self._memory_plan.refusal is not None else self._artifact.source
         self._original: Runner = self._runner(source, isolated=self._isolated)
         self._perturbed: Runner | None = None
@@ -195,7 +194,7 @@ class Verifier:
         self._cases: Cases | None = None
         self._empty_cases: Cases | None = None
 
-    def __enter__(self) -> Verifier:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -203,7 +202,7 @@ class Verifier:
 
     def close(self) -> None:
         """End child processes and remove temporary files."""
-        self._rest([*self._remote, *self._candidates])
+        self._stop([*self._remote, *self._candidates])
         self._artifact.close()
 
     def verify(
@@ -219,18 +218,17 @@ class Verifier:
         """Compare ``candidate`` with the original.
 
         Args:
-            candidate: a model, or its serialized form, or its path.
-            numerics: the furthest class of the rewrites made.
-            signature: demand that the interface stands.
-            bits: demand identical outputs where optimizations are off. Not even a rewrite that keeps
-                every bit guarantees that: some kernels compute in another order where an operand is
-                constant.
-            like: compare on nothing but the inputs of this row of an earlier verdict.
-            libraries: of operators of the candidate. It is compared without them, and again with them.
+            candidate: a model, its serialized form, or its path.
+            numerics: the least exact class of the rewrites applied.
+            signature: require an unchanged interface.
+            bits: require bit-identical outputs without optimizations. Not even bit-exact rewrites guarantee
+                that: some kernels use another order of evaluation if an operand is constant.
+            like: compare only on the inputs of this row of an earlier verdict.
+            libraries: operator libraries of the candidate. It is compared without them, and again with them.
 
         Raises:
             InvalidModel, UsageError: the candidate can't be read.
-            RuntimeFailure: onnxruntime crashes while it loads the original.
+            RuntimeFailure: onnxruntime crashes while loading the original.
         """
         with ResourceMeter() as meter:
             artifact = Artifact(candidate, self._allow_external)
@@ -239,7 +237,7 @@ class Verifier:
                     artifact, numerics, signature, bits, like, tuple(libraries)
                 )
             finally:
-                self._rest(self._candidates)
+                self._stop(self._candidates)
                 self._candidates.clear()
                 self._perturbed = None
                 artifact.close()
@@ -255,7 +253,7 @@ class Verifier:
 
     @property
     def refusal(self) -> str | None:
-        """Why nothing can be compared, if so: no run of the original succeeds. It is run once to find out."""
+        """Reason why nothing can be compared: no run of the original succeeds. Runs it on first access."""
         refusal = self._gathered().refusal
         if refusal is None or self._memory_plan.refusal is not None:
             return self._memory_plan.refusal
@@ -264,7 +262,7 @@ class Verifier:
         return without_inputs(refusal, given=self.given) + (f"; {suspect}" if suspect else "")
 
     def default_fault(self) -> str | None:
-        """Why onnxruntime can't load the original with its optimizations, if so; it is loaded to find out."""
+        """onnxruntime's error when it loads the original with optimizations, if it fails."""
         try:
             self._original.load("default")
         except (RuntimeFailure, ResourceLimit) as failure:
@@ -272,21 +270,21 @@ class Verifier:
         return None
 
     def feeds(self, row: Row) -> Feeds | None:
-        """What was fed for ``row`` of one of its verdicts; ``None`` if it is not about a run."""
+        """The inputs of ``row`` of one of this verifier's verdicts; ``None`` if the row has no run."""
         known = (self._cases, self._empty_cases)
         found = [case for cases in known if cases is not None for case in _like(cases.found, row)]
         return found[0].feeds if found else None
 
-    # Where things run ---------------------------------------------------------------------------
+    # Processes ----------------------------------------------------------------------------------
 
     def _start(self) -> Child:
         if self._memory_plan.single:  # no memory for the sessions of two models
-            self._rest([*self._remote, *self._candidates])
+            self._stop([*self._remote, *self._candidates])
         fresh = self._device.kind != "cpu"
         return Child(memory=self._memory_plan.limit, preload=("graphopt.ort.probe",), fresh=fresh)
 
-    def _rest(self, running: Sequence[RemoteRuns]) -> None:
-        """End processes; those that are needed again are started anew."""
+    def _stop(self, running: Sequence[RemoteRuns]) -> None:
+        """End processes; they restart on demand."""
         for runs in running:
             self._peak = max(self._peak, runs.peak_bytes)
             runs.rest()
@@ -321,13 +319,13 @@ class Verifier:
         return runs
 
     def _perturb(self) -> Runner | None:
-        """The original with other roundings of its inner results in each run; ``None`` if it is large."""
+        """The original with differently rounded intermediate results in each run; ``None`` if it is large."""
         if self._perturbed is None and self._small:
             source = with_inner_rounding(ir.to_bytes(self._artifact.model()))
             self._perturbed = self._runner(source, isolated=self._isolated, among=self._candidates)
         return self._perturbed
 
-    # Judging ----------------------------------------------------------------------------------
+    # Comparison -------------------------------------------------------------------------------
 
     def _judge(
         self,
@@ -344,7 +342,8 @@ class Verifier:
         model = artifact.model()
         changes: list[Change] = []
         if signature:
-            changes = diff(self._required_signature, Signature.of(model), distrusted=self._lies(cases))
+            distrusted = self._wrongly_declared(cases)
+            changes = diff(self._required_signature, Signature.of(model), distrusted=distrusted)
         if any(change.kind in ("gone", "new") for change in changes):
             return [], changes, cases.skipped, None
         kernels = SessionChoice(libraries=libraries, cpu_level=self._cpu_level)
@@ -401,14 +400,14 @@ class Verifier:
                     self._original,
                     random=self._random,
                     seconds=self._seconds / 2,
-                    quick=_HASTE if self._endless else QUICK,
+                    quick=_DIVERGENT_QUICK if self._divergent else QUICK,
                 )
                 spread = share_random_outputs if self._draws else share_unreproducible_outputs
                 spread(self._cases.found)
         return self._cases
 
     def _unreliable_in(self, case: Case) -> Unreliable:
-        """What onnxruntime gets wrong in ``case`` because of empty tensors, which is found out once."""
+        """Outputs that onnxruntime computes wrongly in ``case`` because of empty tensors, cached."""
         if case.unreliable is None:
             may = self._small and (case.empty or self._empties or self._empty_tensors.data_dependent)
             case.unreliable = self._empty_tensors.unreliable(case.feeds) if may else Unreliable()
@@ -423,8 +422,8 @@ class Verifier:
             self._empty_cases = empty_cases(self._inputs, original, cases.valid, random=self._random)
         return self._empty_cases
 
-    def _lies(self, cases: Cases) -> set[str]:
-        """Outputs whose declared shape a run of the original contradicts."""
+    def _wrongly_declared(self, cases: Cases) -> set[str]:
+        """Outputs whose declared shape contradicts a run of the original."""
         found = set()
         for case in cases.found:
             for port, value in zip(self._signature.outputs, case.off, strict=True):
@@ -439,7 +438,7 @@ class Verifier:
         return found
 
     def _loads(self, candidate: Runner) -> list[Row]:
-        """An original that loads but runs on no inputs: the candidate must load too."""
+        """Failures of the candidate to load, for an original that loads but runs on no inputs."""
         rows = []
         levels: tuple[Optimizations, ...] = ("off", "default")
         for level in levels:
@@ -455,7 +454,7 @@ class Verifier:
 
 
 def _like(cases: Sequence[Case], row: Row | None) -> Sequence[Case]:
-    """The cases that ``row`` is about; all if there is none."""
+    """The cases with the inputs of ``row``; all without a row."""
     if row is None:
         return cases
     return [case for case in cases if (case.binding, case.distribution) == (row.binding, row.distribution)]

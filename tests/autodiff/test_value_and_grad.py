@@ -58,7 +58,7 @@ def test_outputs_are_kept_and_wrong_types_named() -> None:
     feeds = {"x": np.ones((2, 3), np.float32), "target": np.ones((2, 1), np.float32)}
     f(feeds)
     assert f.outputs["y"].tolist() == [[0], [0]]
-    with pytest.raises(UsageError, match="input 'x' wants float32, the array holds float64"):
+    with pytest.raises(UsageError, match="input 'x' expects float32, the array contains float64"):
         f({**feeds, "x": np.ones((2, 3))})
     with pytest.raises(UsageError, match="no output is called 'z'"):
         graphopt.value_and_grad(parse(TEXT), "mse:y,target", outputs=["z"])

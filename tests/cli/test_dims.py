@@ -202,5 +202,5 @@ def test_ranges_of_one_dim_by_two_names_meet(other: tuple[int, int | None], agre
 
 def test_ranges_of_one_dim_that_rule_each_other_out_are_refused() -> None:
     model = parse("g (float[n, 4] x) => (float[n, 4] y) { y = Relu(x) }")
-    with pytest.raises(UsageError, match="rule each other out"):
+    with pytest.raises(UsageError, match="contradict each other"):
         resolve_ranges(model, {"n": (4, 6), "x@0": (7, 9)})

@@ -166,7 +166,7 @@ def test_failing_run_is_named_by_its_file(invoke: Invoke, tmp_path: Path) -> Non
     np.savez(file, a=np.zeros(2, np.float32), b=np.zeros(3, np.float32))
     done = invoke("profile", tmp_path / "add.onnx", "--inputs", file, "-o", target)
     assert done.status == 6 and not target.exists()
-    assert "apart.npz: the model does not run on the inputs given: onnxruntime failed" in done.err
+    assert "apart.npz: the model does not run on the given inputs: onnxruntime failed" in done.err
     assert "hint: leave it out, or run it alone: graphopt run MODEL --input" in done.err
 
 

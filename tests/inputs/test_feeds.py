@@ -109,8 +109,8 @@ def test_bits_of_low_floats_are_fed(tmp_path):
     [
         (np.ones((2, 4), np.float32), r"shape \[N, 3\], not \[2, 4\]"),
         (np.ones(3, np.float32), r"shape \[N, 3\], not \[3\]"),
-        (np.full((2, 3), "a"), "wants float32, the array holds <U1"),
-        (np.ones((2, 3), np.complex64), "wants float32"),
+        (np.full((2, 3), "a"), "expects float32, the array contains <U1"),
+        (np.ones((2, 3), np.complex64), "expects float32"),
     ],
 )
 def test_arrays_that_do_not_fit(tmp_path, array, told):
@@ -121,7 +121,7 @@ def test_arrays_that_do_not_fit(tmp_path, array, told):
 
 def test_integers_must_not_change(tmp_path):
     np.save(tmp_path / "i.npy", np.array([0.5]))
-    with pytest.raises(UsageError, match="wants int64, the array holds float64"):
+    with pytest.raises(UsageError, match="expects int64, the array contains float64"):
         Inputs(parse(MODEL), InputOptions.parse(files=[f"ids:{tmp_path}/i.npy"]))
 
 

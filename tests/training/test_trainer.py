@@ -158,7 +158,7 @@ def test_what_is_fed_wrong_is_named() -> None:
         threads=1,
     )
     feeds = {"x": np.ones(2, np.float32), "target": np.zeros(2, np.float32)}
-    with pytest.raises(UsageError, match="input 'x' wants float32, the array holds float64"):
+    with pytest.raises(UsageError, match="input 'x' expects float32, the array contains float64"):
         trained.step({**feeds, "x": np.ones(2)})
     with pytest.raises(UsageError, match="a dict of arrays"):
         trained.step([feeds])  # type: ignore[arg-type]

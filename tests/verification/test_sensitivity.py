@@ -12,7 +12,7 @@ import pytest
 
 from graphopt.ort.probe import Runs
 from graphopt.verification.compare import Deviation, Tolerance, compare
-from graphopt.verification.inner_rounding import round_inner_results
+from graphopt.verification.inner_rounding import perturb_rounding
 from graphopt.verification.verifier import Verifier
 from tests.ort.build import parse_proto
 
@@ -152,11 +152,11 @@ def test_inner_results_are_rounded_by_every_run_and_in_bodies() -> None:
         "then_branch = t () => (float[4] u) { u = Sin(p) }, else_branch = e () => (float[4] v) { v = Exp(p) }> }"
     )
     plain = Runs(proto.SerializeToString())
-    assert round_inner_results(proto) == 4, "of Cast, Mul, Sin and Exp"
+    assert perturb_rounding(proto) == 4, "of Cast, Mul, Sin and Exp"
     feeds = {"c": np.array(True), "i": np.arange(4) + 1, "w": np.linspace(0.3, 0.7, 4, dtype=np.float32)}
     (exact, same), draws = plain.run("off", feeds), [Runs(proto.SerializeToString()) for _ in range(2)]
     first, second = [run.run("off", feeds)[0] for run in draws], draws[0].run("off", feeds)
     assert np.array_equal(first[0], first[1]) and not np.array_equal(first[0], second[0])
     assert np.array_equal(second[1], same)
     assert 0 < np.abs(first[0] - exact).max() < 3e-6
-    assert not round_inner_results(parse_proto("g (int64[4] i) => (int64[4] k) { k = Neg(i) }"))
+    assert not perturb_rounding(parse_proto("g (int64[4] i) => (int64[4] k) { k = Neg(i) }"))
