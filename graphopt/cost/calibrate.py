@@ -1,9 +1,9 @@
-"""Measure what fused operators cost on this machine.
+"""Measure the costs of fused operators on this machine.
 
-Each pass is a fresh process that goes through all places (a subject at a choice of sizes). At each, the
-nodes that are replaced, the same once more, and all fused operators take turns, and each gives one ratio.
-There are as many passes as it takes to tell gain from noise, or as a budget allows, one at least; what lies
-between the ratios of the nodes against themselves is noise.
+Each pass is a fresh process that visits all places (a subject at a choice of sizes). At each place, the
+replaced nodes, an identical copy of them, and all fused operators take turns, and each contributes one ratio.
+The number of passes suffices to distinguish gains from noise, or is limited by a budget, with at least one
+pass; ratios between those of the nodes against themselves are noise.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from graphopt.timing.bench import cuda_options
 from graphopt.timing.stopwatch import RaceLimits, Setup, race, round_ratios
 from graphopt.util.tables import counted, human_seconds
 
-#: The second session of the nodes that are replaced.
+#: Name of the second session of the replaced nodes.
 TWIN = "twin"
-#: How a place is measured in one pass.
+#: Extent of the measurement at one place in one pass.
 _LIMITS = RaceLimits(rounds=10, processes=1, warmup=2, seconds=1.0)
-#: Seconds after which a place is given up.
+#: Wall-clock seconds after which a place is skipped.
 _PATIENCE = 120.0
-#: Digits that figures keep.
+#: Number of decimals of figures.
 _DIGITS = 4
 
-#: Told what is measured, and how much of all there is to measure is done.
-Say = Callable[[str, float], None]
+#: Receives a description of the current measurement, and the share of all measurements done.
+Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
@@ -48,16 +48,16 @@ class Place:
         return ", ".join([str(self.subject), *(f"{name} {size}" for name, size in self.sizes.items())])
 
 
-#: Measures places, one after the other, in a process of their own: by place, the ratio of each operator.
+#: Measures places, one after the other, in one process; yields the ratio of each operator for each place.
 Stopwatch = Callable[[Sequence[Place], int], Iterator[dict[str, float]]]
 
 
 @dataclass(frozen=True)
 class HarnessStopwatch:
-    """Readings by the timing harness.
+    """Measures by the timing harness.
 
     Attributes:
-        device: where models run.
+        device: the device.
         threads: threads inside one operator.
     """
 
@@ -65,10 +65,11 @@ class HarnessStopwatch:
     threads: int
 
     def __call__(self, places: Sequence[Place], index: int) -> Iterator[dict[str, float]]:
-        """The ratios of all operators that run at each of ``places``; none where the nodes themselves do not.
+        """The ratios of all operators that run at each of ``places``; none if the replaced nodes do not run.
 
         Args:
-            index: which pass this is; the models take turns in another order in each.
+            places: the places.
+            index: number of the pass, which determines the order of turns.
         """
         with Child(preload=["onnxruntime", "graphopt.timing.stopwatch"], fresh=True) as child:
             for place in places:
@@ -115,24 +116,25 @@ def calibrate(
     *,
     budget: float | None = None,
     threads: int = 1,
-    say: Say = lambda text, spent: None,
+    say: Progress = lambda text, spent: None,
     subjects: Sequence[Subject] = SUBJECTS,
     stopwatch: Stopwatch | None = None,
     clock: Callable[[], float] = time.monotonic,
 ) -> Costs:
-    """A table of what fused operators cost here.
+    """Measure a cost table for this machine.
 
     >>> calibrate(Device("cpu"), budget=30).weigh("Attention", length=128)     # doctest: +SKIP
 
     Args:
-        device: where to measure.
-        budget: seconds; no pass begins that is not expected to end in time, but for the first. By default
-            there are :data:`ENOUGH_PASSES`.
+        device: the device.
+        budget: seconds; no pass begins that is not expected to end in time, except the first. By default
+            there
+            are :data:`ENOUGH_PASSES` passes.
         threads: threads inside one operator.
-        say: told how far it is.
-        subjects: what is measured.
-        stopwatch: measures.
-        clock: seconds.
+        say: receives the progress.
+        subjects: the measured subjects.
+        stopwatch: performs the measurements.
+        clock: current time in seconds.
 
     Raises:
         RuntimeFailure: nothing could be measured.
@@ -157,7 +159,7 @@ def calibrate(
 
 
 def _goes_on(passes: int, spent: float, budget: float | None) -> bool:
-    """Whether there is to be one more pass."""
+    """Whether to start another pass."""
     if budget is None:
         return passes < ENOUGH_PASSES
     return spent * (passes + 1) / passes <= budget
@@ -166,7 +168,7 @@ def _goes_on(passes: int, spent: float, budget: float | None) -> bool:
 def _progress(
     places: Sequence[Place], passes: int, number: int, spent: float, budget: float | None
 ) -> tuple[str, float]:
-    """What is measured, and how much of all is done."""
+    """The description of the current measurement, and the share of all measurements done."""
     if budget is not None:
         return f"pass {passes + 1}: {places[number]}", min(1.0, spent / budget)
     done = (passes * len(places) + number + 1) / (ENOUGH_PASSES * len(places))
@@ -175,7 +177,7 @@ def _progress(
 
 
 def _grids(places: Sequence[Place], found: Sequence[dict[str, list[float]]]) -> Iterator[Grid]:
-    """The figures by subject and operator; operators that did not run everywhere are left out."""
+    """The figures by subject and operator, without operators that did not run at all places."""
     by_subject: dict[Subject, list[dict[str, list[float]]]] = {}
     for place, measured in zip(places, found, strict=True):
         by_subject.setdefault(place.subject, []).append(measured)
@@ -191,10 +193,10 @@ def _grids(places: Sequence[Place], found: Sequence[dict[str, list[float]]]) -> 
 def _figure(
     measured: Sequence[float], twin: Sequence[float], everywhere: Sequence[float]
 ) -> tuple[float, float]:
-    """The ratio at one place, and below which ratio a difference is claimed.
+    """The ratio at one place, and the ratio below which a difference is claimed.
 
-    None is where passes disagree about who is faster. Few passes tell little of noise: then that of the
-    subject's other places counts, too.
+    No difference is claimed if passes disagree about its direction. A few passes reveal little of the noise:
+    then that of the subject's other places counts, too.
     """
     middle = ratios.median(measured)
     band = min(ratios.band_of(twin).low, LEAST_GAIN)

@@ -1,4 +1,4 @@
-"""Which table of costs holds: one that was measured on this machine, the one that came along, or a file."""
+"""Select the cost table in force: measured on this machine, shipped with graphopt, or a file."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from graphopt.ort.health import version_of
 from graphopt.ort.processor import processor
 from graphopt.util.store import Store, key_of
 
-#: What the store calls tables.
+#: Kind of the entries in the store.
 _KIND = "costs"
 AUTO, SHIPPED = "auto", "shipped"
 
 
 def costs_for(setting: str, device: Device, cache: Path) -> Costs:
-    """The table that ``setting`` names, for ``device``.
+    """The table for ``device`` by ``setting``.
 
     Args:
-        setting: ``auto`` for what was measured on this machine with this runtime, or else what is shipped;
-            ``shipped``; or a file that ``graphopt calibrate`` wrote.
+        setting: ``auto`` for the table measured on this machine with this runtime, or else the shipped one;
+            ``shipped``; or a file written by ``graphopt calibrate``.
+        device: the device.
         cache: the folder of the store.
 
     Raises:
-        UsageError: it names none; the file can't be read, holds no table, or one for another kind of device.
+        UsageError: there is no such table; the file can't be read, or has no table for this kind of device.
     """
     if setting == SHIPPED:
         return shipped(device.kind)
@@ -47,7 +48,7 @@ def costs_for(setting: str, device: Device, cache: Path) -> Costs:
 
 
 def recall(store: Store, device: Device) -> Costs | None:
-    """What was measured on this machine, if it can be read."""
+    """The table measured on this machine, if there is a readable one."""
     data = store.get(_KIND, _key(device))
     if data is None:
         return None
@@ -59,9 +60,9 @@ def recall(store: Store, device: Device) -> Costs | None:
 
 
 def calibrated(settings: Settings) -> str | None:
-    """The table that was measured on this machine for the device of ``settings``, as a file holds it."""
+    """The text of the table measured on this machine for the device of ``settings``."""
     store = Store(settings.cache_dir)
-    if next(store.entries(_KIND), None) is None:  # then there is no need to look for a device
+    if next(store.entries(_KIND), None) is None:  # avoids probing the device
         return None
     try:
         device, _ = choose(settings.device, allow_fallback=True)
@@ -72,7 +73,7 @@ def calibrated(settings: Settings) -> str | None:
 
 
 def keep(store: Store, device: Device, costs: Costs) -> None:
-    """Let ``costs`` hold on this machine from now on.
+    """Store ``costs`` as the table of this machine.
 
     Raises:
         ResourceLimit: the store can't be written.
@@ -81,14 +82,14 @@ def keep(store: Store, device: Device, costs: Costs) -> None:
 
 
 def forget(store: Store, device: Device) -> Costs | None:
-    """Let what is shipped hold again; returns what was measured on this machine."""
+    """Remove the table of this machine, so that the shipped one applies again; returns the removed one."""
     costs = recall(store, device)
     store.remove(_KIND, _key(device))
     return costs
 
 
 def runtime_version() -> str:
-    """The version of the runtime, without loading it."""
+    """The version of onnxruntime, without importing it."""
     return version_of("onnxruntime-gpu") or version_of("onnxruntime")
 
 

@@ -1,8 +1,8 @@
-"""Relative times of fused operators, and the decision that they lead to.
+"""Relative times of fused operators, and decisions based on them.
 
-A figure is a *ratio*: the time of a fused operator over that of the nodes it replaces, which onnxruntime
-optimizes as it can. Ratios are known at some sizes; between them they are interpolated over the logarithms
-of the sizes, beyond them the nearest holds. All functions are pure.
+A figure is a *ratio*: the time of a fused operator over that of the nodes it replaces, as optimized by
+onnxruntime. Ratios are measured at some sizes, interpolated between them over the logarithms of the sizes,
+and constant beyond them. All functions are pure.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from typing import Any
 
 from graphopt.errors import UsageError
 
-#: Raised when the form of tables changes.
+#: Version of the file format of tables.
 FORMAT = 2
-#: Element type of the figures that stand for types without any.
+#: Element type whose figures apply to types without figures.
 _COMMON = "float"
-#: What gains less is not worth another operator, whatever the noise.
+#: Largest predicted ratio at which a fused operator is chosen, regardless of noise.
 LEAST_GAIN = 0.98
-#: Passes after which the noise of one place is known: as many as the harness needs processes for a claim.
+#: Number of passes after which the noise of a place is known: the harness needs as many processes for a
+#: claim.
 ENOUGH_PASSES = 5
-#: Operators with figures that no rule asks for, and what is done: most compute less than what they replace.
+#: Operators with figures that no rule uses, and what happens instead: most compute less than the replaced
+#: nodes.
 UNASKED = {
     "LayerNormalization": "used anyway",
     "RMSNormalization": "used anyway",
@@ -41,12 +43,12 @@ UNASKED = {
 
 @dataclass(frozen=True)
 class Axis:
-    """Sizes of one kind at which something was measured.
+    """The sizes of one kind at which measurements were made.
 
     Attributes:
-        name: what they are sizes of, such as ``length``.
-        sizes: in rising order.
-        default: stands for a size that is not known.
+        name: name of the kind, such as ``length``.
+        sizes: sizes in ascending order.
+        default: size assumed for an unknown one.
     """
 
     name: str
@@ -70,17 +72,17 @@ class Axis:
 
 
 def choices(axes: Sequence[Axis]) -> Iterator[dict[str, int]]:
-    """Each choice of a size on every axis, those of the last axis next to one another."""
+    """All combinations of sizes on the axes, the last axis varying fastest."""
     for sizes in product(*(axis.sizes for axis in axes)):
         yield {axis.name: size for axis, size in zip(axes, sizes, strict=True)}
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What figures say of one operator at one place.
+    """The estimate for one operator at some sizes.
 
     Attributes:
-        ratio: time of the operator over that of what it replaces.
+        ratio: time of the operator over that of the nodes it replaces.
         band: ratios from here up to 1 are noise.
     """
 
@@ -89,7 +91,7 @@ class Estimate:
 
     @property
     def pays(self) -> bool:
-        """Whether the operator is faster, by more than noise."""
+        """Whether the operator is faster by more than noise."""
         return self.ratio < self.band
 
 
@@ -98,12 +100,12 @@ class Grid:
     """The figures of one operator.
 
     Attributes:
-        op: the operator, or the pass that makes it.
-        case: what else matters, such as ``causal``; the empty one stands for cases without figures.
-        dtype: element type, as onnxruntime writes it.
-        axes: the sizes that matter.
-        ratios: one for each choice of sizes, those of the last axis next to one another.
-        bands: for each of these the lower end of the band of what was replaced against itself.
+        op: the operator, or the pass that creates it.
+        case: further distinction, such as ``causal``; the empty case applies to cases without figures.
+        dtype: element type in onnxruntime's notation.
+        axes: the relevant sizes.
+        ratios: one for each combination of sizes, the last axis varying fastest.
+        bands: the lower end of the band of the replaced nodes against themselves, for each combination.
     """
 
     op: str
@@ -114,7 +116,7 @@ class Grid:
     bands: tuple[float, ...]
 
     def at(self, sizes: Mapping[str, Any]) -> Estimate:
-        """The estimate for ``sizes``; those that are not known ints count as the default of their axis."""
+        """The estimate for ``sizes``; unknown sizes count as the default of their axis."""
         ratio = band = 0.0
         for corner in product(*(tuple(axis.place(sizes.get(axis.name))) for axis in self.axes)):
             index, weight = 0, 1.0
@@ -124,32 +126,32 @@ class Grid:
             band += weight * math.log(self.bands[index])
         return Estimate(math.exp(ratio), math.exp(band))
 
-    def told(self, sizes: Mapping[str, Any]) -> str:
-        """The place of an estimate in words, such as ``length 128``."""
-        said = []
+    def describe(self, sizes: Mapping[str, Any]) -> str:
+        """The sizes of an estimate as text, such as ``at length 128``."""
+        words = []
         for axis in self.axes:
             known = sizes.get(axis.name)
             exact = isinstance(known, int) and known > 0
-            said.append(
+            words.append(
                 f"{axis.name} {known:,}" if exact else f"{axis.name} unknown, {axis.default:,} assumed"
             )
-        return f" at {'; '.join(said)}" if said else ""
+        return f" at {'; '.join(words)}" if words else ""
 
     def points(self) -> Iterator[tuple[dict[str, int], Estimate]]:
-        """Each choice of sizes, and what was measured there."""
+        """All combinations of sizes with their estimates."""
         figures = map(Estimate, self.ratios, self.bands)
         yield from zip(choices(self.axes), figures, strict=True)
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What to use in one place; true if that is one of the fused operators.
+    """The decision for one rewrite site; true if it is for a fused operator.
 
     Attributes:
-        op: the operator; ``None`` for the nodes that are there.
-        ratio: its time over theirs, or that of the best of those that do not pay; ``None`` without figures.
-        reason: why, in words.
-        hint: what the user can do about it, if anything.
+        op: the operator; ``None`` to keep the nodes.
+        ratio: its time over theirs, or the best ratio if none pays; ``None`` without figures.
+        reason: the reason as text.
+        hint: a hint for the user, if any.
     """
 
     op: str | None
@@ -166,11 +168,11 @@ class Costs:
     """The figures for one device.
 
     Attributes:
-        name: what reports call them.
+        name: name in reports.
         device: ``cpu`` or ``cuda``.
-        where: what they were measured with: processor, runtime, threads.
+        where: circumstances of the measurement: processor, runtime, threads.
         grids: the figures.
-        passes: in how many they were calibrated; ``None`` for what is shipped.
+        passes: number of calibration passes; ``None`` for the shipped table.
     """
 
     name: str
@@ -184,11 +186,11 @@ class Costs:
 
     @property
     def rough(self) -> bool:
-        """Whether more passes would tell more of the noise."""
+        """Whether more passes would improve the estimate of the noise."""
         return self.passes is not None and self.passes < ENOUGH_PASSES
 
     def grid(self, op: str, case: str = "", dtype: str | None = None) -> Grid | None:
-        """The figures for ``op``: of the case and type, or else those that stand for them."""
+        """The figures for ``op``: of the case and type, or else of the default case or type."""
         for wanted in product((case, ""), (dtype or _COMMON, _COMMON)):
             for grid in self.grids:
                 if (grid.op, (grid.case, grid.dtype)) == (op, wanted):
@@ -196,19 +198,19 @@ class Costs:
         return None
 
     def weigh(self, *ops: str, case: str = "", dtype: str | None = None, **sizes: Any) -> Decision:
-        """Which of the fused operators ``ops`` to use, or none of them.
+        """Choose one of the fused operators ``ops``, or none.
 
-        The fastest that beats the nodes it would replace by more than noise; of equally fast ones
-        the first. Where there are no figures for any of them, the first is taken at its word.
+        The choice is the fastest that is faster than the replaced nodes by more than noise, and the first of
+        equally fast ones. Without figures for any of them, it is the first.
 
         >>> shipped("cpu").weigh("SkipLayerNormalization", rows=512).op is None
         True
 
         Args:
             ops: names of operators, or of passes.
-            case: what else matters, such as ``causal``.
-            dtype: element type, as onnxruntime writes it.
-            sizes: by name of the axis; whatever is no positive int is unknown.
+            case: further distinction, such as ``causal``.
+            dtype: element type in onnxruntime's notation.
+            sizes: sizes by name of the axis; anything but a positive int is unknown.
 
         Raises:
             ValueError: there are figures for one of ``ops``, but for no such case or axis.
@@ -221,18 +223,18 @@ class Costs:
         paying = [item for item in known if item[0].pays]
         best, grid = min(paying or known, key=lambda item: item[0].ratio)
         share = f"{best.ratio:.2f}× the time of the nodes that it replaces"
-        said = f"{grid.op} takes {share}{grid.told(sizes)}"
+        time = f"{grid.op} takes {share}{grid.describe(sizes)}"
         if paying:
-            return Decision(grid.op, best.ratio, f"{said} ({self.name})")
+            return Decision(grid.op, best.ratio, f"{time} ({self.name})")
         if round(best.ratio, 2) < 1:
             noise = f"only less than {best.band:.2f} is more than noise"
-            reason = f"it may not be faster: {said}, and {noise} ({self.name})"
+            reason = f"it may not be faster: {time}, and {noise} ({self.name})"
         else:
-            reason = f"it would not be faster: {said} ({self.name})"
+            reason = f"it would not be faster: {time} ({self.name})"
         return Decision(None, best.ratio, reason, self._hint(best))
 
     def _admit(self, ops: Sequence[str], case: str, sizes: Mapping[str, Any]) -> None:
-        """Fail where neither this table nor the shipped one knows ``case``, or an axis for ``ops``."""
+        """Raise ValueError if neither this table nor the shipped one has ``case``, or an axis for ``ops``."""
         every = [grid for table in (self, shipped("cpu")) for grid in table.grids]
         axes = {axis.name for grid in every if grid.op in ops for axis in grid.axes}
         if case not in {"", *(grid.case for grid in every)}:
@@ -242,13 +244,11 @@ class Costs:
                 raise ValueError(f"no figures of {' or '.join(ops)} have the axis {name!r}")
 
     def _hint(self, best: Estimate) -> str | None:
-        """What may decide otherwise where ``best`` does not pay: to measure here, or for longer."""
+        """The hint if ``best`` does not pay: measure on this machine, or longer."""
         if self.passes is None:
             return "graphopt calibrate measures that on this machine"
         if self.rough and best.ratio < LEAST_GAIN:
-            return (
-                "graphopt calibrate without --budget makes as many passes as it takes to tell gain from noise"
-            )
+            return "graphopt calibrate without --budget makes enough passes to distinguish gains from noise"
         return None
 
     def to_dict(self) -> dict[str, Any]:
@@ -275,17 +275,17 @@ class Costs:
         }
 
     def text(self) -> str:
-        """What files hold: JSON, with one line for each grid."""
+        """The text of files: JSON, with one line for each grid."""
         head, grids = self.to_dict(), self.to_dict()["grids"]
         lines = [f"{json.dumps(key)}: {json.dumps(value)}," for key, value in head.items() if key != "grids"]
         return "\n".join(["{", *lines, '"grids": [', ",\n".join(map(json.dumps, grids)), "]", "}", ""])
 
     @classmethod
     def from_dict(cls, data: Any) -> Costs:
-        """Read what :meth:`to_dict` made.
+        """Parse the result of :meth:`to_dict`.
 
         Raises:
-            ValueError: it is of another form, or its figures make no sense.
+            ValueError: the format differs, or a figure is invalid.
         """
         if not isinstance(data, dict):
             raise ValueError("it is no JSON object")
@@ -298,7 +298,7 @@ class Costs:
         except KeyError as error:
             raise ValueError(f"it lacks {error}") from error
         except (TypeError, AttributeError) as error:
-            raise ValueError("its parts are of other forms than in a table") from error
+            raise ValueError("it has another layout than a cost table") from error
 
 
 def _grid(data: Mapping[str, Any]) -> Grid:
@@ -308,12 +308,12 @@ def _grid(data: Mapping[str, Any]) -> Grid:
     )
     ratios, bands = (tuple(float(figure) for figure in data[key]) for key in ("ratios", "bands"))
     if {len(ratios), len(bands)} != {math.prod(len(axis.sizes) for axis in axes)}:
-        raise ValueError(f"{data['op']} has not one ratio and band for each choice of sizes")
+        raise ValueError(f"{data['op']} does not have one ratio and band for each combination of sizes")
     if not all(0 < figure < math.inf for figure in (*ratios, *bands)):
-        raise ValueError(f"{data['op']} has ratios that are no positive numbers")
+        raise ValueError(f"{data['op']} has ratios that are not positive numbers")
     for axis in axes:
         if not axis.sizes or axis.sizes[0] < 1 or list(axis.sizes) != sorted(set(axis.sizes)):
-            raise ValueError(f"{data['op']}: the sizes of {axis.name} do not rise")
+            raise ValueError(f"{data['op']}: the sizes of {axis.name} are not ascending")
     return Grid(str(data["op"]), str(data["case"]), str(data["dtype"]), axes, ratios, bands)
 
 
@@ -321,7 +321,7 @@ def read(path: Path) -> Costs:
     """The table in a file.
 
     Raises:
-        UsageError: it can't be read, or holds none.
+        UsageError: it can't be read, or contains no table.
     """
     try:
         return Costs.from_dict(json.loads(path.read_text(encoding="utf-8")))
@@ -329,16 +329,16 @@ def read(path: Path) -> Costs:
         raise UsageError(f"can't read {path}: {error.strerror or error}") from error
     except ValueError as error:
         hint = "graphopt calibrate writes such files"
-        raise UsageError(f"{path} is no table of costs: {error}", hint=hint) from error
+        raise UsageError(f"{path} is not a cost table: {error}", hint=hint) from error
 
 
 @lru_cache(maxsize=4)
 def shipped(device: str) -> Costs:
-    """The figures that come with graphopt for a kind of device; without any, an empty table."""
+    """The figures shipped with graphopt for a kind of device; an empty table if there are none."""
     path = Path(__file__).with_name(f"{device}.json")
     return read(path) if path.is_file() else Costs(f"no figures for {_called(device)}", device)
 
 
 def _called(kind: str) -> str:
-    """What people call a kind of device."""
+    """The usual name of a kind of device."""
     return kind.upper()

@@ -1,4 +1,4 @@
-"""Run a model that has no inputs, here or in a child."""
+"""Run a model without inputs, in this process or in a child."""
 
 from __future__ import annotations
 
@@ -12,26 +12,27 @@ from graphopt.util.element_types import to_ort_value
 def run_constant_model(
     data: bytes, large: Mapping[str, tuple[Any, str]] | None = None, seconds: float | None = None
 ) -> dict[str, tuple[Any, str]]:
-    """The outputs of a serialized model without inputs, optimizations off, on one thread.
+    """The outputs of a serialized model without inputs, without optimizations, on one thread.
 
     Args:
         data: the model.
-        large: contents, with onnxruntime's type, of initializers that ``data`` only declares,
-            as external; they are not copied unless numpy lacks their element type.
-        seconds: stop between two operators after this time.
+        large: contents, with onnxruntime's type, of initializers that ``data`` only declares as external;
+            they
+            are not copied unless numpy lacks their element type.
+        seconds: limit on CPU seconds; the run is stopped between two operators.
 
     Returns:
-        by output name its value and onnxruntime's name of its type.
+        Values and onnxruntime's names of their types, by output name.
 
     Raises:
-        RuntimeFailure: onnxruntime refuses the model or stops.
-        ResourceLimit: the time is up.
+        RuntimeFailure: onnxruntime refuses the model, or the run fails.
+        ResourceLimit: the time limit is exceeded.
     """
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     if large:
-        # the OrtValues share the arrays' memory: both must outlive the session
+        # OrtValues share the memory of the arrays: both must outlive the session
         values = [to_ort_value(array, type_) for array, type_ in large.values()]
         options.add_external_initializers(list(large), values)
     made = session.create(data, optimizations="off", threads=1, options=options)

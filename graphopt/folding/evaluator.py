@@ -1,8 +1,8 @@
-"""Compute nodes whose inputs are constant with the runtime's own kernels.
+"""Constant evaluation: compute nodes with constant inputs by the runtime's own kernels.
 
-All of them run in one onnxruntime session where possible. What can't run is found by halving
-the list and left out. What is known to kill a process is refused, or runs in a child by itself; so does a
-session with any node that is not :func:`plain <graphopt.folding.risk.is_plain>`.
+All nodes run in one onnxruntime session if possible. Nodes that fail are found by halving the list, and left
+out. Nodes that may crash are refused, or run in a child by themselves; a session with any node that is not
+:func:`plain <graphopt.folding.risk.is_plain>` runs in a child, too.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from graphopt.process.child import Child
 from graphopt.util.budget import Budget
 from graphopt.util.element_types import LOW_TYPES
 
-#: Larger constants are handed to onnxruntime without a copy.
+#: Bytes beyond which constants are passed to onnxruntime without a copy.
 _LARGE = 1 << 16
-#: The newest IR version that is asked of onnxruntime; evaluation needs none newer.
+#: The newest IR version used for evaluation.
 _NEWEST_IR = 10
 
 Tensors = dict[ir.Value, ir.TensorProtocol]
@@ -35,15 +35,15 @@ class Evaluator:
     """Computes constants.
 
     Args:
-        imports: the opset imports in force in a graph.
-        ir_version: of the model.
-        functions: the model's functions, by identifier; read anew at each evaluation.
-        constant: the tensor that a value always holds, if it is a constant.
-        limit: bytes that a result may take.
-        timeout: seconds that what is risky may take, each time.
-        child: a process for risky work that is already there; else one is started if needed.
-        budget: the time and memory that may be spent.
-        filled: whether a value is known to have elements: without any, some nodes are risky.
+        imports: returns the opset imports in force in a graph.
+        ir_version: IR version of the model.
+        functions: the model's functions, by identifier; read at each evaluation.
+        constant: returns the tensor of a constant value.
+        limit: largest result in bytes.
+        timeout: wall-clock seconds for each risky computation.
+        child: an existing process for risky work; otherwise one is started on demand.
+        budget: limits on time and memory.
+        filled: whether a value is known to have elements: some nodes are risky on empty tensors.
     """
 
     def __init__(
@@ -92,13 +92,13 @@ class Evaluator:
         """Compute ``outputs`` of ``nodes``.
 
         Args:
-            nodes: in topological order, of one graph; their inputs are constants or outputs of
-                earlier ones. Bodies may read constants and outputs of earlier nodes.
-            outputs: the values wanted; sequences and optionals are not returned.
-            refused: told of each node that could not be computed, and why.
+            nodes: nodes of one graph in topological order; their inputs are constants or outputs of earlier
+                nodes. Bodies may read constants and outputs of earlier nodes.
+            outputs: the values to compute; sequences and optionals are not returned.
+            refused: called with each node that could not be computed, and the reason.
 
         Returns:
-            the tensors of those outputs that could be computed, in their exact element types.
+            The tensors of all outputs that could be computed, in their exact element types.
         """
         evaluation = _Evaluation(self, nodes, list(outputs), refused or (lambda node, reason: None))
         with self.budget.spending():
@@ -140,7 +140,7 @@ class _Evaluation:
         self._dtypes: dict[ir.Value, ir.DataType | None] = {}
 
     def run(self) -> Tensors:
-        """Go in stages: a node whose danger depends on computed values waits until they are known."""
+        """Evaluate in stages: a node whose risk depends on computed values waits until these are known."""
         remaining = list(self._nodes)
         lost: set[ir.Value] = set()
         while remaining:
@@ -153,13 +153,13 @@ class _Evaluation:
                 if any(value in lost for value in reads):
                     self._drop(node, "it needs what could not be computed", lost)
                     continue
-                danger = self._danger(node)
-                if danger.kind == "refused":
-                    self._drop(node, danger.reason, lost)
-                elif danger.kind == "open" or any(value in waiting for value in reads):
+                risk = self._risk(node)
+                if risk.kind == "refused":
+                    self._drop(node, risk.reason, lost)
+                elif risk.kind == "open" or any(value in waiting for value in reads):
                     later.append(node)
                     waiting.update(node.outputs)
-                elif danger.kind == "risky":
+                elif risk.kind == "risky":
                     risky.append(node)
                     waiting.update(node.outputs)
                 else:
@@ -175,7 +175,7 @@ class _Evaluation:
             remaining = later
         return {value: self._known[value] for value in self._outputs if value in self._known}
 
-    def _danger(self, node: ir.Node) -> FoldingRisk:
+    def _risk(self, node: ir.Node) -> FoldingRisk:
         evaluator = self._evaluator
         known = (self._constant, evaluator._functions, self._dtypes, evaluator._limit)
         return folding_risk(node, *known, evaluator._filled)
@@ -191,7 +191,7 @@ class _Evaluation:
     def _compute(
         self, nodes: list[ir.Node], needed: dict[ir.Value, None], lost: set[ir.Value], *, risky: bool = False
     ) -> None:
-        """Run ``nodes`` in one session, or, if that fails, each half by itself."""
+        """Run ``nodes`` in one session, or, if that fails, each half separately."""
         nodes = [node for node in nodes if not self._is_lost(node, lost)]
         wanted = [
             value
@@ -250,7 +250,7 @@ class _Unfit(Exception):
 
 
 class _ConstantModel:
-    """A model without inputs made of copies of ``nodes``, values renamed to be unique."""
+    """A model without inputs from copies of ``nodes``, with values renamed to be unique."""
 
     def __init__(self, nodes: list[ir.Node], wanted: list[ir.Value], constant: Constant) -> None:
         self.large: dict[str, tuple[Any, str]] = {}
@@ -294,7 +294,14 @@ class _ConstantModel:
         in_bytes = type_ not in LOW_TYPES or LOW_TYPES[type_].bits >= 8
         if tensor.nbytes >= _LARGE and in_bytes and tensor.dtype != ir.DataType.STRING:
             self.large[name] = (tensor.numpy(), type_)
-            tensor = ir.ExternalTensor("given", 0, tensor.nbytes, tensor.dtype, shape=tensor.shape, name=name)  # type: ignore[arg-type]
+            tensor = ir.ExternalTensor(
+                "given",
+                0,
+                tensor.nbytes,
+                tensor.dtype,
+                shape=tensor.shape,  # type: ignore[arg-type]
+                name=name,
+            )
         copy.const_value = tensor
         copy.type = ir.TensorType(tensor.dtype)
         copy.shape = ir.Shape(tensor.shape)  # type: ignore[arg-type]
@@ -317,7 +324,7 @@ class _ConstantModel:
     def serialized(
         self, imports: Mapping[str, int], ir_version: int, functions: Iterable[ir.Function]
     ) -> bytes:
-        """The model's bytes."""
+        """The serialized model."""
         graph = ir.Graph(
             [],
             self._outputs,

@@ -1,4 +1,4 @@
-"""What is risky about computing a node whose inputs are constant, before it is computed."""
+"""Assess the risk of computing a node with constant inputs before it is computed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from graphopt.ort.risks import dtype_of, is_safe_divisor
 Constant = Callable[[ir.Value], ir.TensorProtocol | None]
 Functions = Mapping[Any, ir.Function]
 
-#: onnxruntime 1.31 dies when these get empty tensors.
-_DIE_OF_EMPTINESS = frozenset({"ConvTranspose", "GRU", "LSTM", "RNN", "STFT"})
-#: onnxruntime 1.31 may leave these unwritten where they sum over nothing.
+#: Operators that crash onnxruntime 1.31 on empty tensors.
+_CRASH_ON_EMPTY = frozenset({"ConvTranspose", "GRU", "LSTM", "RNN", "STFT"})
+#: Operators whose results onnxruntime 1.31 may leave unwritten for empty sums.
 _UNWRITTEN = frozenset(
     {"Conv", "ConvInteger", "Einsum", "Gemm", "MatMul", "MatMulInteger", "QLinearConv", "QLinearMatMul"}
 )
-#: Results whose size depends on the contents of these inputs.
+#: Indices of inputs whose contents determine the size of the result.
 _SIZED_BY = {
     "ConstantOfShape": (0,),
     "Expand": (0, 1),
@@ -32,11 +32,11 @@ _SIZED_BY = {
     "Resize": (0, 2, 3),
     "Upsample": (0, 1),
 }
-#: Besides element-wise operators: those that move elements, and what shapes are computed with.
+#: Operators, besides element-wise ones, that move elements or compute shapes.
 _PLAIN = frozenset(
     {*traits.MOVES, "ConstantOfShape", "Range", "Shape", "Size", "Cast", "CastLike", "Constant"}
 )
-_RISKY_INSIDE = _DIE_OF_EMPTINESS | _SIZED_BY.keys() | {"Div", "Mod", "Loop"}
+_RISKY_INSIDE = _CRASH_ON_EMPTY | _SIZED_BY.keys() | {"Div", "Mod", "Loop"}
 
 
 class FoldingRisk(NamedTuple):
@@ -54,11 +54,11 @@ SAFE, OPEN = FoldingRisk("safe"), FoldingRisk("open")
 
 
 def is_plain(node: ir.Node) -> bool:
-    """Whether ``node``, if nothing dangerous is known of it, may be computed in graphopt's own process.
+    """Whether ``node``, without known risks, may be computed in graphopt's own process.
 
-    Nearly all foldable nodes are element-wise or move elements. All others (equations, reductions,
-    convolutions, recurrences, operators of vendors, bodies and calls) have kernels or type inference in
-    onnxruntime that malformed models may crash.
+    Nearly all foldable nodes are element-wise or move elements. All others (Einsum, reductions, convolutions,
+    recurrences, vendor operators, bodies and calls) have kernels or type inference in onnxruntime that
+    malformed models may crash.
     """
     return traits.is_elementwise(node) or (node.domain == "" and node.op_type in _PLAIN)
 
@@ -71,15 +71,15 @@ def folding_risk(
     limit: int,
     filled: Callable[[ir.Value], bool],
 ) -> FoldingRisk:
-    """Judge ``node``.
+    """The risk of computing ``node``.
 
     Args:
-        node: what is to be computed.
-        constant: the contents of a value, if known by now.
+        node: the node.
+        constant: returns the contents of a value, if already known.
         functions: the model's functions.
-        dtypes: element types found on the way, kept from call to call.
-        limit: bytes that a result may take.
-        filled: whether a value is known to have elements, whatever they are.
+        dtypes: cache of inferred element types, shared by calls.
+        limit: largest result in bytes.
+        filled: whether a value is known to have elements, of any contents.
     """
     if any(attribute.is_ref() for attribute in node.attributes.values()):
         return FoldingRisk("refused", "an attribute is a parameter of its function")
@@ -92,7 +92,7 @@ def folding_risk(
         return SAFE
     if node.op_type in ("Div", "Mod"):
         return _division(node, constant, dtypes)
-    if node.op_type in _DIE_OF_EMPTINESS | _UNWRITTEN:
+    if node.op_type in _CRASH_ON_EMPTY | _UNWRITTEN:
         unknown = [value for value in node.inputs if value is not None and not filled(value)]
         tensors = [constant(value) for value in unknown]
         if any(tensor is None for tensor in tensors):
@@ -107,7 +107,7 @@ def folding_risk(
 
 
 def _inside(node: ir.Node, functions: Functions) -> bool | None:
-    """Whether the bodies or the function behind ``node`` hold something risky; ``None`` if it has none."""
+    """Whether bodies or the function of ``node`` contain risky nodes; ``None`` if it has neither."""
     graphs = list(ir.bodies(node))
     if functions and (function := functions.get(node.op_identifier())) is not None:
         graphs.append(function.graph)
@@ -159,7 +159,7 @@ def _size(node: ir.Node, constant: Constant, limit: int) -> FoldingRisk:
         tensors.append(tensor)
     elements = _elements(node, tensors)
     if elements is None:
-        return SAFE  # malformed: onnxruntime will say so
+        return SAFE  # malformed: onnxruntime reports it
     width = (
         8
         if tensors[0] is None or node.op_type in ("ConstantOfShape", "OneHot")
@@ -171,7 +171,7 @@ def _size(node: ir.Node, constant: Constant, limit: int) -> FoldingRisk:
 
 
 def _elements(node: ir.Node, tensors: list[ir.TensorProtocol | None]) -> int | None:
-    """About how many elements the result has; ``None`` if the inputs make no sense."""
+    """The approximate number of elements of the result; ``None`` if the inputs are malformed."""
     arrays = [None if tensor is None else tensor.numpy() for tensor in tensors]
     first = arrays[0]
     if first is None:
@@ -181,7 +181,7 @@ def _elements(node: ir.Node, tensors: list[ir.TensorProtocol | None]) -> int | N
             case "ConstantOfShape":
                 return _product(first)
             case "Expand" | "Tile":
-                # never less than the true number: Expand's broadcasting takes maxima
+                # an upper bound: Expand's broadcasting takes maxima
                 return first.size * _product(arrays[1]) if arrays[1] is not None else None
             case "Range":
                 start, limit, delta = (float(array.reshape(())[()]) for array in arrays if array is not None)

@@ -1,4 +1,4 @@
-"""A model in the forms that different readers want: ours, and onnxruntime's."""
+"""A model as an object, and in a form that onnxruntime can load."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from graphopt import ir, publish
 from graphopt.errors import InvalidModel
 from graphopt.ort.session import Source
 
-#: Larger models are handed to onnxruntime as files, which it maps instead of copying.
+#: Bytes of initializers beyond which a model is passed to onnxruntime as a file, which it maps.
 _LARGE = 1 << 28
 
 
 class Artifact:
-    """A model in a form that onnxruntime can load, with what had to be written for it.
+    """A model in a form that onnxruntime can load, with the temporary files for it.
 
     Args:
-        model: a model, or its serialized form, or its path, in any form that can be loaded.
-        allow_external: folders outside the model's own that external data may lie in.
+        model: a model, its serialized form, or its path, in any file format.
+        allow_external: folders outside the model's own that may contain external data.
     """
 
     def __init__(
@@ -33,12 +33,12 @@ class Artifact:
 
     @cached_property
     def source(self) -> Source:
-        """What onnxruntime loads; written when it is needed first, as it may be large."""
+        """The source for onnxruntime; written on first access, as it may be large."""
         given = self._given
         return self._write(given) if isinstance(given, ir.Model) else given
 
     def model(self) -> ir.Model:
-        """The model as such; raises InvalidModel or UsageError if it can't be read."""
+        """The model as an object; raises InvalidModel or UsageError if it can't be read."""
         given = self._given
         if isinstance(given, ir.Model):
             return given
@@ -53,7 +53,7 @@ class Artifact:
         return ir.from_proto(proto)
 
     def close(self) -> None:
-        """Remove what was written."""
+        """Remove temporary files."""
         if self._folder is not None:
             self._folder.close()
             self._folder = None

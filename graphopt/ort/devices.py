@@ -1,4 +1,4 @@
-"""Which device runs the models: parsing of ``--device`` and a quiet look at CUDA."""
+"""Devices that run models: parsing of ``--device``, and a silent probe of CUDA."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from graphopt.errors import RuntimeFailure, unknown
 if TYPE_CHECKING:
     from types import ModuleType
 
-#: ``y = Identity(x)``, float32, opset 17, IR version 8: the least that a provider can be tried on.
+#: ``y = Identity(x)``, float32, opset 17, IR version 8: a minimal model for probing a provider.
 _IDENTITY_MODEL = (
     b'\x08\x08:7\n\x10\n\x01x\x12\x01y"\x08Identity\x12\x01pZ\x0f\n\x01x\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01'
     b"b\x0f\n\x01y\x12\n\n\x08\x08\x01\x12\x04\n\x02\x08\x01B\x04\n\x00\x10\x11"
@@ -33,7 +33,7 @@ _DEVICES = ("auto", "cpu", "cuda", "cuda:N")
 
 @dataclass(frozen=True)
 class Device:
-    """A place where onnxruntime runs a model."""
+    """A device on which onnxruntime runs a model."""
 
     kind: Literal["cpu", "cuda"] = "cpu"
     index: int = 0
@@ -47,9 +47,9 @@ class Device:
         """onnxruntime's providers for this device, in order of preference.
 
         Args:
-            tf32: let CUDA round float32 products to 10 bits, onnxruntime's own default; off
-                here, because it hides faults when results are compared.
-            options: further options of the CUDA provider, which win.
+            tf32: let CUDA round float32 products to 10 bits, onnxruntime's own default; off here, because it
+                hides faults when results are compared.
+            options: further options of the CUDA provider, which take precedence.
         """
         if self.kind == "cpu":
             return ["CPUExecutionProvider"]
@@ -62,14 +62,14 @@ CPU = Device()
 
 @dataclass(frozen=True)
 class CudaStatus:
-    """Whether CUDA can be used, and in one sentence why not."""
+    """Whether CUDA can be used, and the reason if not, in one sentence."""
 
     available: bool
     reason: str
 
 
 def parse_device(text: str) -> Device | None:
-    """Read ``auto`` (gives ``None``), ``cpu``, ``cuda`` or ``cuda:N``.
+    """Parse ``auto`` (``None``), ``cpu``, ``cuda`` or ``cuda:N``.
 
     Raises:
         UsageError: anything else.
@@ -86,13 +86,13 @@ def parse_device(text: str) -> Device | None:
 
 
 def choose(text: str, *, allow_fallback: bool = False) -> tuple[Device, str | None]:
-    """The device for ``--device text``, and a one-line note if it is not what was hoped for.
+    """The device for ``--device text``, and a one-line note if it falls back to the CPU.
 
-    ``auto`` takes CUDA where it works, else the CPU.
+    ``auto`` chooses CUDA if it works, otherwise the CPU.
 
     Raises:
         UsageError: ``text`` names no device.
-        RuntimeFailure: CUDA was asked for, can't be used, and ``allow_fallback`` is off.
+        RuntimeFailure: CUDA was requested, can't be used, and ``allow_fallback`` is false.
     """
     device = parse_device(text)
     if device == CPU:
@@ -104,7 +104,7 @@ def choose(text: str, *, allow_fallback: bool = False) -> tuple[Device, str | No
     if device is not None and not allow_fallback:
         raise RuntimeFailure(
             f"CUDA can't be used: {status.reason}",
-            hint="--device auto runs on the CPU, and so does --allow-fallback; graphopt doctor tells more",
+            hint="--device auto runs on the CPU, and so does --allow-fallback; graphopt doctor has details",
         )
     return CPU, f"CUDA can't be used ({status.reason}); running on the CPU"
 
@@ -138,10 +138,10 @@ def target_device(device: str | Device | None, *, probe: bool = True) -> Device 
 
 @cache
 def probe_cuda(index: int = 0) -> CudaStatus:
-    """Find out, once a process, whether onnxruntime can run on CUDA device ``index``, printing nothing.
+    """Determine, once per process, whether onnxruntime can run on CUDA device ``index``, printing nothing.
 
-    The cheap and telling checks come first (build, driver, libraries), a session last, because
-    onnxruntime reports failures on stdout and falls back to the CPU in silence.
+    Cheap checks with clear reasons come first (build, driver, libraries), a session last, because onnxruntime
+    reports failures on stdout and silently falls back to the CPU.
     """
     import onnxruntime
 
@@ -156,14 +156,14 @@ def probe_cuda(index: int = 0) -> CudaStatus:
 
 @contextlib.contextmanager
 def quiet(onnxruntime: ModuleType) -> Iterator[None]:
-    """Silence onnxruntime's default logger and whatever its Python code prints."""
+    """Silence onnxruntime's default logger and the output of its Python code."""
     with unlogged(onnxruntime), contextlib.redirect_stdout(io.StringIO()):
         yield
 
 
 @contextlib.contextmanager
 def unlogged(onnxruntime: ModuleType) -> Iterator[None]:
-    """Silence onnxruntime's default logger, which tells of failed allocations, say."""
+    """Silence onnxruntime's default logger, which reports failed allocations, for example."""
     onnxruntime.set_default_logger_severity(4)
     try:
         yield
@@ -215,7 +215,7 @@ def _cuda_major(onnxruntime: ModuleType) -> int:
 
 
 def _missing_libraries(onnxruntime: ModuleType) -> str | None:
-    """onnxruntime's CUDA libraries that can't be loaded; cuDNN is loaded late and left out."""
+    """onnxruntime's CUDA libraries that can't be loaded, except cuDNN, which is loaded on demand."""
     with quiet(onnxruntime):
         onnxruntime.preload_dlls()
     if not sys.platform.startswith("linux"):
@@ -226,7 +226,7 @@ def _missing_libraries(onnxruntime: ModuleType) -> str | None:
     if not missing:
         return None
     package = f"onnxruntime-gpu[cuda,cudnn]=={onnxruntime.__version__}"
-    return f"missing {', '.join(missing)} (pip install '{package}' brings it)"
+    return f"missing {', '.join(missing)} (pip install '{package}' installs it)"
 
 
 def _loads(library: str) -> bool:

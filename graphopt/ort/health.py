@@ -1,4 +1,4 @@
-"""What graphopt stands on here: versions, devices, compilers, store and settings; what is wrong with them."""
+"""The state of the installation: versions, devices, compilers, store and settings, and problems with them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from graphopt.ort.devices import CudaStatus, probe_cuda
 from graphopt.ort.target import Target
 from graphopt.util.store import Store
 
-#: Distributions that graphopt builds on, besides onnxruntime.
+#: Required distributions besides onnxruntime.
 _LIBRARIES = ("onnx", "onnx-ir", "numpy")
 _COMPILERS = ("cc", "gcc", "clang")
 
@@ -30,10 +30,10 @@ class Runtime:
 
     Attributes:
         version: its version; empty if it can't be imported.
-        packages: the distributions that own its files; more than one overwrite one another.
-        providers: the execution providers that it is built with.
-        opset, ir_version: the newest that it loads; 0 if it loads nothing.
-        error: why it can't be used, if so.
+        packages: the distributions with its files; several overwrite one another.
+        providers: the execution providers of this build.
+        opset, ir_version: the newest versions that it loads; 0 if it loads nothing.
+        error: reason if it can't be used.
     """
 
     version: str
@@ -46,7 +46,7 @@ class Runtime:
 
 @dataclass(frozen=True)
 class Folder:
-    """The store: where it is, its entries and their bytes, and why it can't be used, if so."""
+    """The store: its path, the number and bytes of its entries, and the reason if it can't be used."""
 
     path: str
     entries: int = 0
@@ -56,12 +56,12 @@ class Folder:
 
 @dataclass(frozen=True)
 class Problem:
-    """Something that is not as it should be.
+    """A problem with the installation.
 
     Attributes:
-        what: one sentence.
-        advice: what to do about it.
-        broken: graphopt can't do its work with it.
+        what: description in one sentence.
+        advice: the remedy.
+        broken: graphopt does not work because of it.
     """
 
     what: str
@@ -71,17 +71,17 @@ class Problem:
 
 @dataclass(frozen=True)
 class Health:
-    """Everything that a report of a fault should tell about the machine.
+    """The information about the machine that belongs into a fault report.
 
     Attributes:
-        versions: by name, of graphopt, Python, onnx, onnx-ir and numpy; empty where no package says it.
+        versions: versions of graphopt, Python, onnx, onnx-ir and numpy by name; empty if unknown.
         runtime: onnxruntime.
-        cuda: whether CUDA can be used, and why not.
-        opset, ir_version: the newest that the installed onnx knows.
-        compilers: C compilers by the command that starts them.
+        cuda: whether CUDA can be used, and the reason if not.
+        opset, ir_version: the newest versions that the installed onnx supports.
+        compilers: C compilers by command.
         store: the store.
-        settings: files and environment variables that settings come from.
-        fault: why settings could not be read, so that the defaults are in force.
+        settings: files and environment variables with settings.
+        fault: reason why settings could not be read, so that the defaults are in force.
     """
 
     versions: dict[str, str]
@@ -99,7 +99,7 @@ class Health:
         return asdict(self)
 
     def problems(self) -> list[Problem]:
-        """What is wrong, the worst first."""
+        """The problems, the worst first."""
         runtime, found = self.runtime, []
         if len(runtime.packages) > 1:
             keep = "onnxruntime-gpu" if "onnxruntime-gpu" in runtime.packages else runtime.packages[0]
@@ -113,10 +113,10 @@ class Health:
             advice = "models run on the CPU; --device cpu skips the CUDA check"
             found.append(Problem(f"CUDA is off: {self.cuda.reason}", advice))
         if self.fault is not None:
-            advice = "mend or remove it: no other command runs with it; docs/cli.md lists the settings"
+            advice = "fix or remove it, other commands fail because of it; docs/cli.md lists the settings"
             found.append(Problem(f"settings: {self.fault}", advice, broken=True))
         if self.store.error:
-            advice = "--set cache-dir=FOLDER, or GRAPHOPT_CACHE_DIR, puts the store elsewhere"
+            advice = "move the store with --set cache-dir=FOLDER or GRAPHOPT_CACHE_DIR"
             found.append(Problem(f"the store can't be used: {self.store.error}", advice))
         return sorted(found, key=lambda problem: not problem.broken)
 
@@ -126,12 +126,12 @@ def examine(
     environ: Mapping[str, str] | None = None,
     fault: UsageError | None = None,
 ) -> Health:
-    """Look at everything; nothing is printed or changed.
+    """Collect the state of the installation; nothing is printed or changed.
 
     Args:
-        settings: those in force.
+        settings: the settings in force.
         environ: environment variables; the process's own by default.
-        fault: why others could not be read.
+        fault: the error if the settings could not be read.
     """
     runtime = _runtime()
     opset, ir_version = _onnx_ceilings()
@@ -153,7 +153,7 @@ def examine(
 
 
 def version_of(distribution: str) -> str:
-    """The version of an installed distribution; empty if there is none."""
+    """The version of an installed distribution; empty if it is not installed."""
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:
@@ -177,14 +177,14 @@ def _runtime() -> Runtime:
 
 
 def _onnx_ceilings() -> tuple[int, int]:
-    """The newest opset and IR version of the installed onnx."""
+    """The newest opset and IR version that the installed onnx supports."""
     import onnx
 
     return int(onnx.defs.onnx_opset_version()), int(onnx.IR_VERSION)
 
 
 def _compilers(environ: Mapping[str, str] | None) -> dict[str, str]:
-    """C compilers that are there, by what starts them: the file, or the module."""
+    """Installed C compilers by command: their files or modules."""
     commands = [command for command in (config.variable("CC", environ), *_COMPILERS) if command]
     found = {}
     for command in commands:

@@ -6,10 +6,10 @@ import os
 
 
 def utf8_path(path: str | os.PathLike[str]) -> str:
-    """``path`` with the characters that its bytes are in UTF-8.
+    """``path`` decoded from UTF-8.
 
-    In a locale that lacks them, such as ``C``, Python decodes the bytes to surrogates, which onnxruntime
-    refuses.
+    In a locale without these characters, such as ``C``, Python decodes the bytes to surrogates, which
+    onnxruntime refuses.
 
     >>> utf8_path("model.onnx")
     'model.onnx'

@@ -1,8 +1,8 @@
-"""Sessions in a process that must not die with onnxruntime: a child makes each of them first.
+"""Create sessions in a process that must survive crashes of onnxruntime: a child creates each of them first.
 
-Executors, bundles and trainers run models in the program that uses them, for speed. Loading is what
-onnxruntime's optimizer may crash in; a child that survives it shows that this process will, too.
-Runs are not tried: their inputs come from the program.
+Executors, bundles and trainers run models in the program that uses them, for speed. onnxruntime's optimizer
+may crash while loading; if a child survives, this process will, too. Runs are not tried: their inputs come
+from the program.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from graphopt.util.store import Store, key_of
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-#: The kind of entries in the store, and the version of their keys.
+#: Kind of the entries in the store, and version of their keys.
 _KIND, _FORM = "loaded", 1
 #: Memory of a session, in multiples of the bytes of its model.
 _SESSION = 3
@@ -40,12 +40,13 @@ def create(
     choice: SessionChoice | None = None,
     store: Store | None = None,
 ) -> InferenceSession:
-    """A session, as :func:`graphopt.ort.session.create` makes it, of a model that may crash onnxruntime.
+    """:func:`graphopt.ort.session.create` for a model that may crash onnxruntime.
 
     Args:
         model, optimizations, device, threads, choice: as there.
-        store: remembers models that were loaded, so that each is tried once. The name is the hash of the
-            file of the model; external data does not count.
+        store: records loaded models, so that each is tried once. The key is the hash of the model file,
+            without
+            external data.
 
     Raises:
         ProcessCrashed: the child died.
@@ -63,10 +64,9 @@ def try_load(
     choice: SessionChoice | None = None,
     store: Store | None = None,
 ) -> None:
-    """Make a session in a child, which then ends; arguments and errors as for :func:`create`.
+    """Create a session in a child, which then ends; arguments and errors as for :func:`create`.
 
-    Nothing is tried on other devices than the CPU, where there is no memory for two sessions or no process
-    can be started, nor in a child.
+    Skipped on other devices than the CPU, in a child, and without memory for two sessions or for a process.
     """
     if device.kind != "cpu" or is_child():
         return
@@ -82,12 +82,12 @@ def try_load(
     except NoProcess:
         return
     if store is not None and key is not None:
-        with contextlib.suppress(ResourceLimit):  # a store that can't be written is no reason to fail
+        with contextlib.suppress(ResourceLimit):  # an unwritable store is no failure
             store.put(_KIND, b"", key)
 
 
 def load(model: Source, optimizations: Optimizations, choice: SessionChoice | None) -> None:
-    """Make a session, in the child."""
+    """Create a session, in the child."""
     session.create(model, optimizations=optimizations, threads=1, choice=choice)
 
 
@@ -107,7 +107,7 @@ def _read(path: str | os.PathLike[str]) -> bytes:
 
 
 def _size(model: Source) -> int:
-    """Bytes of the model and of the files that hold its external data."""
+    """Bytes of the model and of its external data files."""
     if isinstance(model, bytes):
         return len(model)
     size = 0

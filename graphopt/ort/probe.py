@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from graphopt.process.child import Child
 
 
-#: Seconds of CPU time within which a session has to be made, whatever its runs may take.
+#: Seconds of CPU time for creating a session.
 _LOADING = 60.0
-#: Seconds on the clock for one of CPU time, before a child is ended: it may wait for others, or for a lock.
+#: Wall-clock seconds per second of CPU time before a child is killed: it may wait for other processes or a
+#: lock.
 SLACK = 8.0
-#: Seconds on the clock that a child may take in any case.
+#: Wall-clock seconds that a child may take in any case.
 START = 30.0
 
 
@@ -30,28 +31,28 @@ class Runner(Protocol):
     """Runs a model; :class:`Runs` here, :class:`RemoteRuns` in a child.
 
     Attributes:
-        seconds: CPU time that one run may take; ``None`` for any time.
-        spent: CPU time that all runs have taken.
+        seconds: limit on the CPU seconds of one run; ``None`` for no limit.
+        spent: CPU seconds of all runs so far.
     """
 
     seconds: float | None
     spent: float
 
     def load(self, level: Optimizations) -> None:
-        """Make the session at ``level``; raises RuntimeFailure or ResourceLimit, again each time."""
+        """Create the session at ``level``; raises RuntimeFailure or ResourceLimit, every time."""
 
     def run(self, level: Optimizations, feeds: Mapping[str, Any]) -> list[Any]:
         """The outputs; raises RuntimeFailure or ResourceLimit."""
 
 
 class Runs:
-    """The sessions of one model, each made when first needed and kept.
+    """The sessions of one model, created on demand and kept.
 
     Args:
         source: the model.
-        device: where it runs.
-        threads: inside one operator; by default onnxruntime's choice.
-        seconds: CPU time that one run may take.
+        device: the device that runs it.
+        threads: threads inside one operator; by default onnxruntime's choice.
+        seconds: limit on the CPU seconds of one run.
         choice: further session options.
         single: keep one session at a time, for models whose sessions do not fit into memory together.
     """
@@ -76,7 +77,7 @@ class Runs:
         self._failures: dict[Optimizations, RuntimeFailure] = {}
 
     def session(self, level: Optimizations) -> InferenceSession:
-        """The session at ``level``; raises RuntimeFailure, again each time."""
+        """The session at ``level``; raises RuntimeFailure, every time."""
         if level in self._failures:
             raise self._failures[level]
         made = self._sessions.get(level)
@@ -91,11 +92,11 @@ class Runs:
         return made
 
     def load(self, level: Optimizations) -> None:
-        """Make the session at ``level``; raises RuntimeFailure, again each time."""
+        """Create the session at ``level``; raises RuntimeFailure, every time."""
         self.session(level)
 
     def run(self, level: Optimizations, feeds: Mapping[str, Any]) -> list[Any]:
-        """The outputs for ``feeds``; names that the model does not have are left out."""
+        """The outputs for ``feeds``; unknown names are ignored."""
         outputs, seconds = self.timed(level, feeds, self.seconds)
         self.spent += seconds
         return outputs
@@ -103,7 +104,7 @@ class Runs:
     def timed(
         self, level: Optimizations, feeds: Mapping[str, Any], seconds: float | None
     ) -> tuple[list[Any], float]:
-        """The outputs, and the CPU time that the run took."""
+        """The outputs, and the CPU seconds of the run."""
         made = self.session(level)
         arguments = (*made.get_inputs(), *made.get_overridable_initializers())
         names = {argument.name for argument in arguments}
@@ -116,7 +117,7 @@ class Runs:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        # several sessions are alive at once: idle threads must not burn the cores of the others
+        # several sessions are alive at once: idle threads must not occupy the cores of the others
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         return session.create(
             self._source,
@@ -129,15 +130,15 @@ class Runs:
 
 
 class RemoteRuns:
-    """:class:`Runs` in a child, made anew after a crash.
+    """:class:`Runs` in a child, which is restarted after a crash.
 
-    A run whose time is up is stopped between two operators, so that the sessions are kept; one that does
-    not stop then is ended with its process.
+    A run that exceeds its time limit is stopped between two operators, so that the sessions survive;
+    otherwise its process is killed.
 
     Args:
-        start: starts a process, when it is needed.
+        start: starts a process on demand.
         source, device, threads, seconds, choice, single: as for :class:`Runs`.
-        loading: CPU time that making a session may take.
+        loading: limit on the CPU seconds of creating a session.
     """
 
     def __init__(
@@ -164,15 +165,16 @@ class RemoteRuns:
 
     @property
     def peak_bytes(self) -> int:
-        """The most memory that its process has held (resident set)."""
+        """Peak resident memory of the process."""
         return 0 if self._child is None else self._child.peak_bytes
 
     def load(self, level: Optimizations) -> None:
-        """Make the session at ``level``.
+        """Create the session at ``level``.
 
         Raises:
-            RuntimeFailure, ResourceLimit: onnxruntime refuses the model, crashes, or takes too long or too
-                much memory; again each time, without a further try.
+            RuntimeFailure, ResourceLimit: onnxruntime refuses the model, crashes, or exceeds a limit on time
+                or
+                memory; every time, without another attempt.
         """
         if level in self._failures:
             raise self._failures[level]
@@ -195,7 +197,7 @@ class RemoteRuns:
         self._loaded.add(level)
 
     def run(self, level: Optimizations, feeds: Mapping[str, Any]) -> list[Any]:
-        """The outputs for ``feeds``; names that the model does not have are left out."""
+        """The outputs for ``feeds``; unknown names are ignored."""
         self.load(level)
         assert self._child is not None
         most = self.seconds
@@ -217,7 +219,7 @@ class RemoteRuns:
         return found
 
     def rest(self) -> None:
-        """End the process, with all the memory that it holds, until the next call."""
+        """End the process and release its memory until the next call."""
         if self._child is not None:
             self._child.close()
         self._child = None
@@ -232,7 +234,7 @@ class RemoteRuns:
         return self._child
 
 
-#: How onnxruntime optimizes a model, in messages.
+#: onnxruntime's optimization levels, for messages.
 LEVELS: dict[Optimizations, str] = {
     "off": "without optimizations",
     "basic": "with its optimizations (level basic)",

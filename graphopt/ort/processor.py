@@ -1,4 +1,4 @@
-"""What the machine computes with, in words."""
+"""Name and instruction sets of the processor."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def processor() -> str:
-    """The name of the processor, such as ``Intel(R) Xeon(R) Processor``; its architecture if it has none."""
+    """The name of the processor, such as ``Intel(R) Xeon(R) Processor``, or else its architecture."""
     try:
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
@@ -18,7 +18,7 @@ def processor() -> str:
 
 
 def features() -> str:
-    """The instruction sets of the processor, where the system tells them (Linux)."""
+    """The instruction sets of the processor, if the system reports them (Linux)."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""What in a model can kill the process that runs it."""
+"""Risks of running a model: crashes and divergence."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ _INTEGER_RESULTS = frozenset({"Shape", "Size", "ArgMax", "ArgMin", "NonZero", "U
 _BOOLEAN_RESULTS = frozenset(
     {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor", "Not"}
 )
-#: Beyond these, onnxruntime takes long.
+#: Number of nodes, and of loop iterations, beyond which onnxruntime may take very long.
 _MOST_NODES = 20_000
 _MOST_TRIPS = 10_000
 
 
 def may_crash(model: ir.Model) -> str | None:
-    """Why running ``model`` may kill the process, or ``None``.
+    """The reason why running ``model`` may crash the process, or ``None``.
 
-    onnxruntime does not guard integer Div and Mod: the least integer of a type divided by -1
-    raises SIGFPE, and in older versions a divisor of 0 does. A Loop may pile up more than fits. A Scan
-    over an axis other than the first that has no elements divides by zero. What moves a
-    DequantizeLinear in default sessions (1.31) aborts where only bodies read the result.
+    onnxruntime does not guard integer Div and Mod: the smallest integer of a type divided by -1 raises
+    SIGFPE, and in older versions a divisor of 0 does, too. A Loop may accumulate more data than fits into
+    memory. A Scan over an empty axis other than the first divides by zero. onnxruntime's optimizer (1.31)
+    moves a DequantizeLinear, and aborts if only bodies read its result.
     """
     dtypes: dict[ir.Value, ir.DataType | None] = {}
     graphs = list(ir.graphs_of(model))
@@ -33,7 +33,7 @@ def may_crash(model: ir.Model) -> str | None:
             if node.domain == "" and node.op_type == "Scan" and "scan_input_axes" in node.attributes:
                 return f"{ir.label(node)} may scan an axis without elements"
             if node.domain == "" and node.op_type == "Loop":
-                return f"{ir.label(node)} may pile up more than fits into memory"
+                return f"{ir.label(node)} may accumulate more than fits into memory"
             if node.domain == "" and node.op_type in ("Div", "Mod") and len(node.inputs) == 2:
                 divisor = node.inputs[1]
                 dtype = dtype_of(divisor, dtypes)
@@ -43,10 +43,10 @@ def may_crash(model: ir.Model) -> str | None:
 
 
 def may_diverge(model: ir.Model) -> str | None:
-    """Why onnxruntime may not come back from loading or running ``model`` for long, or ``None``.
+    """The reason why loading or running ``model`` may take very long, or ``None``.
 
-    It inlines functions and folds constants while it makes a session, and can't be stopped then;
-    and nothing bounds the trips of a Loop, or what it piles up.
+    onnxruntime inlines functions and folds constants while it creates a session, and can't be interrupted
+    then; and the iterations of a Loop are unbounded.
     """
     size = _inlined_size(model)
     if size > _MOST_NODES:
@@ -60,13 +60,13 @@ def may_diverge(model: ir.Model) -> str | None:
                 trips = ir.scalar_of(node.inputs[0]) if node.inputs else None
                 within = times * max(1, trips) if isinstance(trips, int) else _MOST_TRIPS + 1
                 if within > _MOST_TRIPS:
-                    return f"{ir.label(node)} may run for ever"
+                    return f"{ir.label(node)} may run forever"
             graphs.extend((body, within) for body in ir.bodies(node))
     return None
 
 
 def _inlined_size(model: ir.Model) -> int:
-    """Nodes of ``model`` once every call of a function is replaced by its body."""
+    """Number of nodes of ``model`` after inlining all functions."""
     graphs = {key: function.graph for key, function in model.functions.items()}
     if not graphs:
         return 0
@@ -78,7 +78,7 @@ def _inlined_size(model: ir.Model) -> int:
 
 
 def is_safe_divisor(tensor: ir.TensorProtocol | None, dividend: ir.TensorProtocol | None = None) -> bool:
-    """Whether integers can be divided by ``tensor``, whatever they are, or if they are ``dividend``."""
+    """Whether all integers, or ``dividend``, can be divided by ``tensor`` safely."""
     if tensor is None:
         return False
     divisors = tensor.numpy()
@@ -126,7 +126,7 @@ def _declared(value: ir.Value) -> ir.DataType | None:
 
 
 def _origin(value: ir.Value) -> ir.Value | None:
-    """The input that ``value`` has its element type from, as far as can be told."""
+    """The input that determines the element type of ``value``, if known."""
     node = value.producer()
     if node is None or node.domain != "" or ir.bodies(node):
         return None

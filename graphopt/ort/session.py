@@ -1,4 +1,4 @@
-"""onnxruntime sessions: create them quietly, run them on any type, tell their errors shortly."""
+"""onnxruntime sessions: silent creation, runs on all types, and short error messages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Optimizations = Literal["off", "basic", "default"]
 #: A serialized model, or the path of one; models with external data need the path.
 Source = bytes | str | os.PathLike[str]
 
-#: What onnxruntime's messages carry besides the message: status codes, places in its sources, C++ signatures.
+#: Parts removed from onnxruntime's messages: status codes, source locations, C++ signatures.
 _NOISE = (
     (r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ", ""),
     (r"Load model from .+? failed: ?", ""),
@@ -35,11 +35,11 @@ _NOISE = (
         r"opset \1 of \2 is unknown (last: \3)",
     ),
 )
-#: Characters of a message that are looked at.
+#: Number of characters of a message that are read.
 _LONGEST = 20_000
-#: Seconds between two looks at the CPU time of a run.
+#: Seconds between two checks of the CPU time of a run.
 _TICK = 0.02
-FATAL = 4  # onnxruntime's log severity; errors reach us as exceptions anyway
+FATAL = 4  # onnxruntime's log severity; errors are reported as exceptions
 
 
 def create(
@@ -56,13 +56,13 @@ def create(
 
     Args:
         model: the serialized model, or its path.
-        optimizations: ``default`` is what users get (ORT_ENABLE_ALL), ``basic`` fuses nothing
-            (ORT_ENABLE_BASIC), ``off`` runs the nodes as they stand (ORT_DISABLE_ALL).
-        device: where to run. On CUDA an error is raised instead of falling back to the CPU.
-        threads: threads inside one operator; by default onnxruntime's choice, one a core.
-        options: session options to build upon, changed in place.
+        optimizations: ``default``: as for users (ORT_ENABLE_ALL); ``basic``: without fusions
+            (ORT_ENABLE_BASIC); ``off``: the nodes unchanged (ORT_DISABLE_ALL).
+        device: the device. On CUDA an error is raised instead of falling back to the CPU.
+        threads: threads inside one operator; by default onnxruntime's choice, one per core.
+        options: session options to extend, modified in place.
         provider_options: options of the CUDA provider; ``use_tf32`` is off by default.
-        choice: session options that suit the model; what else is given here wins.
+        choice: session options for the model; the other arguments take precedence.
 
     Raises:
         RuntimeFailure: onnxruntime refuses the model, the device or a library.
@@ -106,16 +106,19 @@ def run(
 ) -> list[Any]:
     """Run ``session`` and return the results, in the order of ``outputs`` (default: all).
 
-    Tensors are numpy arrays, of ``ml_dtypes`` for the element types that numpy lacks and of
-    dtype object for strings; sequences are lists, maps are dicts, an absent optional is ``None``.
+    Tensors are numpy arrays, with dtypes of ``ml_dtypes`` for element types that numpy lacks and dtype object
+    for strings; sequences are lists, maps are dicts, an absent optional is ``None``.
 
     Args:
-        seconds: stop between two operators once this process has taken this CPU time.
+        session: the session.
+        feeds: inputs by name.
+        outputs: names of outputs.
+        seconds: limit on the CPU seconds of this process; the run is stopped between two operators.
 
     Raises:
-        UsageError: an array is masked, or holds Python objects other than strings.
-        RuntimeFailure: onnxruntime stops, or takes or gives no such value.
-        ResourceLimit: the time is up.
+        UsageError: an array is masked, or contains Python objects other than strings.
+        RuntimeFailure: the run fails, or a value has an unsupported type.
+        ResourceLimit: the time limit is exceeded.
     """
     import onnxruntime
 
@@ -148,7 +151,7 @@ def run(
 
 
 def _stop_late(options: RunOptions, seconds: float, done: threading.Event) -> None:
-    """Terminate the run of ``options`` when it has taken ``seconds`` of CPU time."""
+    """Terminate the run of ``options`` after ``seconds`` of CPU time."""
     last = time.process_time() + seconds
     while (left := last - time.process_time()) > 0:
         if done.wait(max(left / (os.cpu_count() or 1), _TICK)):
@@ -157,7 +160,7 @@ def _stop_late(options: RunOptions, seconds: float, done: threading.Event) -> No
 
 
 def explain(error: BaseException) -> str:
-    """The part of an onnxruntime error that tells what is wrong, in one line."""
+    """The relevant part of an onnxruntime error, in one line."""
     text = " ".join(str(error)[:_LONGEST].split())  # a name in it may have any length
     for pattern, replacement in _NOISE:
         text = re.sub(pattern, replacement, text)

@@ -1,6 +1,6 @@
-"""Session options that were measured to suit a model: applied, printed, and kept in its metadata.
+"""Session options that were measured to suit a model: applied, printed, and stored in its metadata.
 
-Libraries of operators are no part of what is kept: opening a model must not run code that it names.
+Operator libraries are not stored: opening a model must not run code that it names.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
     from graphopt import ir
 
-#: The model's metadata entry that recommends session options. It does not lie in the private namespace
-#: ``graphopt.``, which saving strips: it is meant to stay.
+#: The metadata entry with recommended session options; outside the private namespace ``graphopt.``, which
+#: saving strips.
 KEY = "graphopt:session-options"
 _SPINNING = "session.intra_op.allow_spinning"
 _UNTOLD = ("libraries", "cpu_level", "remark")
-#: Most names of optimizers that are taken from a file: onnxruntime has some 200.
+#: Largest number of optimizer names read from a file: onnxruntime has some 200.
 _MOST_DISABLED = 1000
-#: Held while a library is told which level to take and then registered: telling it holds for all threads.
+#: Protects setting the CPU level of a library and registering it: the level is global to the process.
 _level_lock = threading.Lock()
 
 
@@ -37,15 +37,16 @@ class SessionChoice:
     """Session options that differ from onnxruntime's defaults.
 
     Attributes:
-        threads: inside one operator; ``None`` for onnxruntime's choice, one a core.
-        spinning: idle threads wait busily for the next operator.
-        arena: the CPU's memory is kept for the next run.
+        threads: threads inside one operator; ``None`` for onnxruntime's choice, one per core.
+        spinning: idle threads spin until the next operator.
+        arena: CPU memory is kept for the next run.
         disabled: names of onnxruntime's own optimizers that do not run.
         libraries: paths of shared libraries with operators for the CPU, in domains of their own: onnxruntime
-            takes no two libraries with the same domain.
-        cpu_level: the level of x86-64 (2, 3 or 4) whose kernels graphopt's libraries run; ``None`` for the
-            highest that the CPU has.
-        remark: why it is not what was written, if it is not; of no consequence.
+            rejects two libraries with the same domain.
+        cpu_level: the x86-64 level (2, 3 or 4) of the kernels in graphopt's libraries; ``None`` for the
+            highest
+            level of the CPU.
+        remark: explanation if the options differ from the stored ones; informative only.
     """
 
     threads: int | None = None
@@ -58,7 +59,7 @@ class SessionChoice:
 
     @property
     def plain(self) -> bool:
-        """Whether it says nothing that onnxruntime does not do anyway."""
+        """Whether all options are onnxruntime's defaults."""
         return self == SessionChoice()
 
     def __str__(self) -> str:
@@ -70,7 +71,7 @@ class SessionChoice:
         return ", ".join(words) or "defaults"
 
     def __or__(self, other: SessionChoice) -> SessionChoice:
-        """Both together; where both say something, ``other`` wins."""
+        """Both together; ``other`` takes precedence."""
         return SessionChoice(
             self.threads if other.threads is None else other.threads,
             self.spinning and other.spinning,
@@ -82,12 +83,12 @@ class SessionChoice:
         )
 
     def apply(self, options: SessionOptions, device: Device = CPU) -> None:
-        """Put it into ``options``; ``disabled`` is an argument of the session instead.
+        """Apply to ``options``; ``disabled`` is an argument of the session instead.
 
-        Libraries are left out on other devices than the CPU, which would hand tensors to it and back.
+        Libraries are skipped on other devices than the CPU, where their kernels would cause copies.
 
         Raises:
-            RuntimeFailure: a library can't be loaded, or onnxruntime does not take it.
+            RuntimeFailure: a library can't be loaded, or onnxruntime rejects it.
         """
         if self.threads is not None:
             options.intra_op_num_threads = self.threads
@@ -100,7 +101,7 @@ class SessionChoice:
                 _register(options, os.path.abspath(path), self.cpu_level)
 
     def python(self) -> Iterator[str]:
-        """Lines of Python that make such a session, for those who run the model themselves."""
+        """Lines of Python that create such a session, for use without graphopt."""
         yield "options = onnxruntime.SessionOptions()"
         if self.threads is not None:
             yield f"options.intra_op_num_threads = {self.threads}"
@@ -114,7 +115,7 @@ class SessionChoice:
         yield f"session = onnxruntime.InferenceSession(path, options, providers=providers{disabled})"
 
     def to_dict(self) -> dict[str, Any]:
-        """What differs from the defaults, for JSON; without libraries."""
+        """The options that differ from the defaults, without libraries, for JSON."""
         plain = asdict(SessionChoice())
         return {
             key: value for key, value in asdict(self).items() if value != plain[key] and key not in _UNTOLD
@@ -122,10 +123,10 @@ class SessionChoice:
 
     @classmethod
     def from_dict(cls, data: Any) -> SessionChoice:
-        """Read what :meth:`to_dict` made, or anybody else; what is not understood is left out.
+        """Parse the result of :meth:`to_dict` or of others; unknown entries are ignored.
 
-        More threads than this machine has cores are brought down to that, with a remark: onnxruntime takes
-        minutes to start thousands.
+        The number of threads is limited to that of cores, with a remark: onnxruntime takes minutes to start
+        thousands.
         """
         if not isinstance(data, dict):
             return cls()
@@ -146,7 +147,7 @@ class SessionChoice:
 
 
 def _with_folder(path: str) -> str:
-    """``path`` with a folder in it: a bare name is looked for where the system's libraries are alone."""
+    """``path`` with a folder: bare names are searched among the system's libraries only."""
     return path if os.path.dirname(path) else os.path.join(".", path)
 
 
@@ -156,20 +157,20 @@ def _register(options: SessionOptions, path: str, level: int | None) -> None:
     name = os.path.basename(path)
     try:
         with _level_lock:
-            # ctypes never unloads a library, so that it outlives each session and all that the session gave
-            tell = getattr(ctypes.CDLL(path), "graphopt_set_cpu_level", None)
-            if tell is not None:
-                tell(ctypes.c_int(-1 if level is None else level))
+            # ctypes never unloads a library, so that it outlives all sessions and their results
+            set_level = getattr(ctypes.CDLL(path), "graphopt_set_cpu_level", None)
+            if set_level is not None:
+                set_level(ctypes.c_int(-1 if level is None else level))
             options.register_custom_ops_library(utf8_path(path))
     except OSError as error:
         raise RuntimeFailure(f"can't load the library {name}: {error}") from error
     except Exception as error:  # onnxruntime's errors have no common base
         text = " ".join(str(error).split()).rpartition(" : ")[2]
-        raise RuntimeFailure(f"onnxruntime does not take the library {name}: {text}") from error
+        raise RuntimeFailure(f"onnxruntime rejects the library {name}: {text}") from error
 
 
 def recommend(model: ir.Model, choice: SessionChoice, device: Device) -> None:
-    """Note in the metadata of ``model`` that ``choice`` suits it on ``device``; a plain one ends the note."""
+    """Store ``choice`` for ``device`` in the metadata of ``model``; a plain one removes the entry."""
     if not choice.to_dict():
         model.metadata_props.pop(KEY, None)
     else:
@@ -177,15 +178,15 @@ def recommend(model: ir.Model, choice: SessionChoice, device: Device) -> None:
 
 
 def recommended(model: ir.Model, device: Device) -> SessionChoice:
-    """What the metadata of ``model`` recommends for ``device``; a plain choice if that is nothing."""
+    """The choice for ``device`` in the metadata of ``model``; a plain one if there is none."""
     return recommended_by(model.metadata_props.get(KEY), device)
 
 
 def recommended_by(text: str | None, device: Device) -> SessionChoice:
-    """The same, by the ``text`` of the metadata entry, if there is one."""
+    """The choice for ``device`` in the ``text`` of a metadata entry; a plain one if there is none."""
     try:
         data = json.loads(text or "{}")
-    except (ValueError, RecursionError):  # somebody else wrote it: the model means the same without
+    except (ValueError, RecursionError):  # malformed: the model means the same without it
         return SessionChoice()
     if not isinstance(data, dict) or data.get("device") != device.kind:
         return SessionChoice()

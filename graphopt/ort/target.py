@@ -1,4 +1,4 @@
-"""What an optimized model is for: a device, and what the installed runtime there can run."""
+"""The target of optimization: a device, and the capabilities of the installed onnxruntime on it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graphopt.process.child import run_in_child
 if TYPE_CHECKING:
     from graphopt import ir
 
-#: An opset or IR version that no runtime knows, to make it tell the last that it does.
+#: An opset or IR version beyond all known ones; onnxruntime's error for it names the last known one.
 _BEYOND = 9999
 _OPEN = 2**31 - 1
 
@@ -25,9 +25,10 @@ class Kernel:
     """One registered kernel.
 
     Attributes:
-        since, until: the first and the last version of the operator that it implements. Where the
-            runtime names no last one, it goes by the first alone, lest it run what was defined anew.
-        types: by type parameter of the operator, the types it takes, such as ``tensor(float)``.
+        since, until: the first and the last version of the operator that it implements. If the runtime names
+            no
+            last one, ``until`` equals ``since``, since a newer definition may differ.
+        types: accepted types, such as ``tensor(float)``, by type parameter of the operator.
     """
 
     since: int
@@ -37,9 +38,9 @@ class Kernel:
 
 @dataclass(frozen=True)
 class Target:
-    """A device with onnxruntime on it.
+    """A device with onnxruntime.
 
-    Everything is asked of the installed runtime, once a process.
+    All properties are read from the installed runtime, once per process.
     """
 
     device: Device = CPU
@@ -71,14 +72,14 @@ class Target:
     ) -> bool:
         """Whether the runtime has a kernel of its own for an operator.
 
-        A model may hold operators without one: functions of the ONNX standard are expanded
-        into their bodies, and float16 operators run between casts on the CPU. Both cost time.
+        A model may contain operators without one: functions of the ONNX standard are expanded into their
+        bodies, and float16 operators run between casts on the CPU. Both cost time.
 
         Args:
             op_type, domain: the operator; ``""`` is ai.onnx.
             opset: version of the domain that the model imports.
-            dtype: element type of the operator's first typed input or output, as onnxruntime
-                writes it (``float``, ``int64``), or the name of a DataType; ``None`` for any.
+            dtype: element type of the operator's first typed input or output, in onnxruntime's notation
+                (``float``, ``int64``), or the name of a DataType; ``None`` for any.
         """
         schema = _schema(op_type, domain, opset)
         if schema is None:
@@ -100,7 +101,7 @@ def _element(dtype: ir.DataType | str) -> str:
 
 @lru_cache(maxsize=1)
 def _ceilings() -> tuple[int, int]:
-    """(opset, IR version), read off the errors for versions that are too new."""
+    """(opset, IR version), parsed from the errors for versions that are too new."""
     return _ceiling(ir_version=8, opset=_BEYOND), _ceiling(ir_version=_BEYOND, opset=17)
 
 
@@ -114,8 +115,8 @@ def _ceiling(*, ir_version: int, opset: int) -> int:
     try:
         session.create(model.SerializeToString(), optimizations="off", threads=1)
     except RuntimeFailure as failure:
-        told = str(failure.__cause__)
-        match = re.search(r"till opset (\d+)|max supported IR version: (\d+)", told)
+        message = str(failure.__cause__)
+        match = re.search(r"till opset (\d+)|max supported IR version: (\d+)", message)
         if match is not None:
             return int(match[1] or match[2])
         raise
@@ -124,7 +125,7 @@ def _ceiling(*, ir_version: int, opset: int) -> int:
 
 @lru_cache(maxsize=1)
 def _schemas() -> dict[tuple[str, str], list[tuple[int, str]]]:
-    """By (domain, op type), each version with the type parameter that counts most."""
+    """All versions by (domain, op type), each with its main type parameter."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     found: dict[tuple[str, str], list[tuple[int, str]]] = {}
@@ -137,16 +138,16 @@ def _schemas() -> dict[tuple[str, str], list[tuple[int, str]]]:
 
 
 def _schema(op_type: str, domain: str, opset: int) -> tuple[int, str] | None:
-    """The operator's definition in force at ``opset``: its own version, and its main type parameter."""
+    """The operator's definition in force at ``opset``: its version, and its main type parameter."""
     known = [entry for entry in _schemas().get((domain, op_type), ()) if entry[0] <= opset]
     return known[-1] if known else None
 
 
 @lru_cache(maxsize=4)
 def _kernels(provider: str) -> dict[tuple[str, str], list[Kernel]]:
-    """The kernels of ``provider``; those of the CPU, as a guess, where its own can't be asked for.
+    """The kernels of ``provider``, or, as an approximation, those of the CPU if they can't be listed.
 
-    Where only the CPU has a kernel, tensors are copied there and back, which no rewrite should bring about.
+    If only the CPU has a kernel, tensors are copied there and back, which no rewrite should cause.
     """
     return _registered(provider) or _registered("CPUExecutionProvider")
 
@@ -157,14 +158,14 @@ def _registered(provider: str) -> dict[tuple[str, str], list[Kernel]]:
     if provider == "CPUExecutionProvider" and hasattr(state, "get_registered_ep_kernel_defs"):
         return _table(state.get_registered_ep_kernel_defs(provider))
     try:
-        # asking for all providers loads their libraries, and crashes where one of them is missing
+        # listing the kernels of all providers loads their libraries, and crashes if one of them is missing
         return run_in_child(all_kernels, provider, timeout=60)
     except GraphoptError:
         return {}
 
 
 def all_kernels(provider: str) -> dict[tuple[str, str], list[Kernel]]:
-    """The kernels of ``provider``, by way of asking for those of every provider."""
+    """The kernels of ``provider``, selected from those of all providers."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     return _table(kernel for kernel in state.get_all_opkernel_def() if kernel.provider == provider)

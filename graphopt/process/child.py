@@ -1,8 +1,8 @@
-"""Run risky work in a process of its own, with limits on time and memory.
+"""Run risky work in a child process, with limits on time and memory.
 
-onnxruntime can be made to crash (integer division by zero, some operators on empty tensors, its own
-optimizer), to run for ever (Loop) and to allocate without end. A :class:`Child` keeps its process over
-several calls. Where the system allows, it is forked by a :mod:`server <graphopt.process.fork_server>`.
+onnxruntime may crash (integer division by zero, some operators on empty tensors, its own optimizer), diverge
+(Loop) and allocate without bound. A :class:`Child` keeps its process over several calls. If the system
+allows, it is forked by a :mod:`server <graphopt.process.fork_server>`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from graphopt.process.interpreter import command
 
 T = TypeVar("T")
 _is_child: ContextVar[bool] = ContextVar("is_child", default=False)
-#: Seconds of CPU time beyond a limit after which the system ends the process.
+#: Seconds of CPU time beyond a limit after which the system kills the process.
 _GRACE = 1.0
 
 
@@ -47,25 +47,26 @@ _READY = b"graphopt\n"
 
 
 def is_child() -> bool:
-    """Whether this process is a child, which may die."""
+    """Whether this process is a child."""
     return _is_child.get()
 
 
 class Child:
-    """A process that runs picklable functions, one call at a time; started again after a crash.
+    """A process that runs picklable functions, one call at a time; restarted after a crash.
 
     Args:
-        memory: bytes of private memory that calls may take on top of the process's own, or
-            ``None``; enforced on Linux only.
-        preload: modules that the process imports at once, before the first call.
-        fresh: start an interpreter instead of a fork. Measurements need that, since all forks of a server
-            share the layout of its memory, and so do devices, which do not survive a fork.
+        memory: bytes of private memory for calls, in addition to the process's own; ``None`` for no limit;
+            enforced on Linux only.
+        preload: modules that the process imports before the first call.
+        fresh: start an interpreter instead of a fork. Measurements need one, since all forks of a server
+            share
+            its memory layout, and so do devices, which do not survive a fork.
 
     Attributes:
-        made: how many objects :meth:`new` made; the process keeps only the last.
+        made: number of objects created by :meth:`new`; the process keeps only the last.
 
     Raises:
-        NoProcess: the system, or the program, allows no process.
+        NoProcess: the system or the program does not allow a process.
     """
 
     def __init__(
@@ -88,12 +89,12 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        """Whether the process still runs, with the object that :meth:`new` made."""
+        """Whether the process still runs, with the object created by :meth:`new`."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def peak_bytes(self) -> int:
-        """The most memory that the process held (resident set), over all calls so far."""
+        """Peak resident memory of the process over all calls so far."""
         return self._peak
 
     def call(
@@ -104,20 +105,20 @@ class Child:
         cpu: float | None = None,
         doing: str = "",
     ) -> T:
-        """``function(*args)``, in the process and in this one's current folder.
+        """Return ``function(*args)``, evaluated in the process, in this process's current folder.
 
-        The function is found by its module and name.
+        The function is pickled by module and name.
 
         Args:
-            timeout: seconds of wall-clock time.
-            cpu: seconds of CPU time, enforced on Linux and macOS.
-            doing: what the call does to a model, for messages, such as ``loading the model``.
+            timeout: limit in seconds of wall-clock time.
+            cpu: limit in seconds of CPU time, enforced on Linux and macOS.
+            doing: description of the call for messages, such as ``loading the model``.
 
         Raises:
-            NoProcess: none can be started, or it does not come to run graphopt.
+            NoProcess: no process can be started, or it fails to load graphopt.
             ProcessCrashed: the process died.
-            ResourceLimit: it took more time or memory than allowed.
-            Exception: whatever ``function`` raised.
+            ResourceLimit: it exceeded a limit on time or memory.
+            Exception: any exception of ``function``.
         """
         result: T = self._request(("call", function, args), timeout, cpu, doing)
         return result
@@ -125,7 +126,7 @@ class Child:
     def new(
         self, factory: Callable[..., Any], *args: Any, timeout: float | None = None, doing: str = ""
     ) -> None:
-        """Make an object by ``factory(*args)`` and keep it in the process, for :meth:`ask`."""
+        """Create an object by ``factory(*args)`` and keep it in the process, for :meth:`ask`."""
         self.made += 1
         self._request(("new", factory, args), timeout, None, doing)
 
@@ -137,7 +138,7 @@ class Child:
         cpu: float | None = None,
         doing: str = "",
     ) -> Any:
-        """Call a method of the object that :meth:`new` made; limits and errors as those of :meth:`call`."""
+        """Call a method of the object created by :meth:`new`; limits and errors as for :meth:`call`."""
         return self._request(("ask", method, args), timeout, cpu, doing)
 
     def close(self) -> None:
@@ -206,7 +207,7 @@ class Child:
             succeeded, result, peak = pickle.load(process.stdout)
         except (EOFError, OSError, pickle.UnpicklingError) as error:
             if not self._is_ready:
-                process.kill()  # it may be anything
+                process.kill()  # it may be in any state
             status = process.wait()
             if expired.is_set():
                 raise _late(f"{timeout:g} s", doing) from None
@@ -219,7 +220,7 @@ class Child:
         if succeeded:
             return result
         if exhausted(result) is not None:
-            raise ResourceLimit("onnxruntime needs more memory than it may take") from result
+            raise ResourceLimit("onnxruntime exceeded the memory limit") from result
         raise result
 
     def _crash(self, status: int, doing: str) -> GraphoptError:
@@ -227,19 +228,19 @@ class Child:
         assert self._errors is not None
         self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - 2000))
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
-        said = lines[-1].strip()[:200] if lines else ""
+        last = lines[-1].strip()[:200] if lines else ""
         if not self._is_ready:
-            return _no_process(said or "it ended at once")
-        if status == -getattr(signal, "SIGKILL", 9) or "bad_alloc" in said or "MemoryError" in said:
-            return ResourceLimit("onnxruntime took too much memory and was stopped")
+            return _no_process(last or "it ended at once")
+        if status == -getattr(signal, "SIGKILL", 9) or "bad_alloc" in last or "MemoryError" in last:
+            return ResourceLimit("onnxruntime exceeded the memory limit and was stopped")
         name = signal.Signals(-status).name if status < 0 else f"exit status {status}"
         return ProcessCrashed(
-            f"onnxruntime crashed ({name})" + (f" {doing}" if doing else "") + (f": {said}" if said else "")
+            f"onnxruntime crashed ({name})" + (f" {doing}" if doing else "") + (f": {last}" if last else "")
         )
 
 
 def _folder() -> str | None:
-    """The folder that relative paths of a call start from, if it still exists."""
+    """The current folder, if it still exists."""
     try:
         return os.getcwd()
     except OSError:
@@ -256,7 +257,7 @@ def _no_process(reason: str) -> NoProcess:
 
 
 def _scratch_file() -> IO[bytes]:
-    """A file without a name; in memory where the system has that, as not all have a folder to write to."""
+    """A file without a name; in memory if the system supports that, since no folder may be writable."""
     if sys.platform.startswith("linux"):
         with contextlib.suppress(OSError):
             return os.fdopen(os.memfd_create("graphopt"), "w+b")
@@ -272,7 +273,7 @@ def run_in_child(
 
 
 def serve(memory: int | None, preload: Sequence[str]) -> None:
-    """The process's own loop: requests on stdin, replies on what was stdout."""
+    """The main loop of the child: requests on stdin, replies on the original stdout."""
     _is_child.set(True)
     replies = os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # native code may print there
@@ -281,13 +282,13 @@ def serve(memory: int | None, preload: Sequence[str]) -> None:
     arrived = threading.Semaphore(0)
 
     def receive() -> None:
-        """Read ahead, so that the parent's end is noticed during a call too."""
+        """Read ahead, so that the end of the parent is noticed during a call, too."""
         while True:
             try:
                 inbox.append(pickle.load(requests))
             except EOFError:
                 os._exit(0)
-            except Exception as error:  # a request that can't be read is answered with the reason
+            except Exception as error:  # an unreadable request is answered with the error
                 inbox.append(("fail", error, (), None, None))
             arrived.release()
 
@@ -308,7 +309,7 @@ def serve(memory: int | None, preload: Sequence[str]) -> None:
             if kind == "fail":
                 raise target
             if folder is not None:
-                with contextlib.suppress(OSError):  # it is gone by now
+                with contextlib.suppress(OSError):  # it was removed
                     os.chdir(folder)
             function = getattr(kept, target) if kind == "ask" else target
             with _limited_cpu(cpu):
@@ -324,7 +325,7 @@ def serve(memory: int | None, preload: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def _limited_cpu(seconds: float | None) -> Iterator[None]:
-    """Have the system end this process where the block takes more CPU time, to the next full second."""
+    """Let the system kill this process if the block exceeds ``seconds`` of CPU time, rounded up."""
     if seconds is None or sys.platform == "win32":
         yield
         return
@@ -344,9 +345,9 @@ def _pickled_error(error: Exception) -> bytes:
     try:
         data = pickle.dumps((False, error, _peak_bytes()), protocol=5)
         pickle.loads(data)
-    except Exception:  # an error that can't travel is told by its text
-        told = RuntimeFailure(f"{type(error).__name__}: {error}")
-        data = pickle.dumps((False, told, _peak_bytes()), protocol=5)
+    except Exception:  # an error that can't be pickled is replaced by its text
+        replacement = RuntimeFailure(f"{type(error).__name__}: {error}")
+        data = pickle.dumps((False, replacement, _peak_bytes()), protocol=5)
     return data
 
 

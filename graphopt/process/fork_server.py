@@ -1,15 +1,15 @@
-"""Processes for risky work, forked from a small one that stays clean.
+"""Worker processes forked from a small, clean server process.
 
-A fresh interpreter with numpy and onnxruntime costs 0.2 s of CPU time; a fork of a process that has
-imported them costs a few milliseconds. So there is one *server* per process of graphopt's, and it forks
-all workers. It never makes a session, as onnxruntime's thread pools do not survive a fork, and it runs
-one thread, so that no lock is held while it forks.
+A fresh interpreter with numpy and onnxruntime costs 0.2 s of CPU time; a fork of a process that has imported
+them costs a few milliseconds. So each process of graphopt has one *server* that forks all workers. The server
+never creates a session, because onnxruntime's thread pools do not survive a fork, and it has a single thread,
+so that no lock is held while it forks.
 
-The server is a fork of this process only where the process runs nothing but graphopt's command line, on
-one Python thread. Elsewhere graphopt is part of a program with any threads, locks and devices, and a fork
-would copy them in whatever state they are in: there the server is a fresh interpreter.
+The server is a fork of this process only if the process runs nothing but graphopt's command line, on one
+Python thread. Otherwise graphopt is part of a program with arbitrary threads, locks and devices, which a fork
+would copy in an undefined state; then the server is a fresh interpreter.
 
-Linux only. It ends with its parent.
+Linux only. The server ends with its parent.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from typing import IO, Any
 from graphopt import config
 from graphopt.process.interpreter import command, search_path
 
-#: What workers need.
+#: Modules that workers need.
 _IMPORTS = ("numpy", "onnxruntime", "graphopt.folding.constant_model", "graphopt.ort.probe")
-#: Bytes of a message; the longest carries ``sys.path``.
+#: Largest message in bytes; the longest contains ``sys.path``.
 _MESSAGE = 1 << 16
 
-#: What a worker runs: a function by module and name, and its arguments, which are JSON.
+#: The task of a worker: module and name of a function, and its arguments, which must be JSON.
 Task = tuple[str, str, Sequence[Any]]
 
 #: Set by the console script: the process runs nothing but graphopt.
@@ -54,12 +54,12 @@ def claim_process() -> None:
 
 
 class Forked:
-    """A worker; the part of :class:`subprocess.Popen` that a child process needs.
+    """A worker, with the part of the interface of :class:`subprocess.Popen` that a child process needs.
 
     Attributes:
-        pid: its number.
-        returncode: its exit status, negative for a signal; ``None`` while it is not known to have ended.
-        stdin, stdout: this process's ends of its pipes.
+        pid: process number.
+        returncode: exit status, negative for a signal; ``None`` until the worker is known to have ended.
+        stdin, stdout: this process's ends of the pipes.
     """
 
     def __init__(self, server: Server, pid: int, stdin: IO[bytes], stdout: IO[bytes]) -> None:
@@ -81,15 +81,15 @@ class Forked:
         return self.returncode or 0
 
     def _hung_up(self) -> bool:
-        """Whether its end of the pipe is closed, as when it has ended; cheaper than asking the server."""
+        """Whether the worker's end of the pipe is closed; cheaper than a request to the server."""
         if self.stdout.closed:
             return True
         pipe = select.poll()
-        pipe.register(self.stdout, 0)  # no event but POLLHUP and POLLERR, which are always reported
+        pipe.register(self.stdout, 0)  # only POLLHUP and POLLERR, which are always reported
         return bool(pipe.poll(0))
 
     def kill(self) -> None:
-        """End it; it stays a zombie until the server reports its status, so that its number is not reused."""
+        """Kill the worker; it stays a zombie until its status is read, so that its number is not reused."""
         if self.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, signal.SIGKILL)
@@ -114,7 +114,7 @@ class Server:
         """A new worker that runs ``task``, whose stderr is ``errors``.
 
         Raises:
-            OSError: the server is gone, or can't fork.
+            OSError: the server died, or can't fork.
         """
         ours = [-1, -1]
         theirs = [-1, -1, errors.fileno()]
@@ -132,17 +132,17 @@ class Server:
         return Forked(self, pid or 0, os.fdopen(ours[0], "wb"), os.fdopen(ours[1], "rb"))
 
     def status(self, pid: int, *, wait: bool) -> int | None:
-        """The exit status of a worker; ``None`` if it runs, and -SIGKILL if the server is gone."""
+        """The exit status of a worker; ``None`` if it runs, and -SIGKILL if the server died."""
         try:
             return self._request(["status", pid, wait])
         except OSError:
             return -signal.SIGKILL
 
     def close(self) -> None:
-        """End the server; not from a fork of this process, which holds a copy of this object."""
+        """End the server, unless this is a fork of the owner with a copy of this object."""
         if os.getpid() == self._owner:
-            with contextlib.suppress(OSError):  # it is gone
-                self._channel.shutdown(socket.SHUT_RDWR)  # forks of this process may hold the channel, too
+            with contextlib.suppress(OSError):  # the server died
+                self._channel.shutdown(socket.SHUT_RDWR)  # forks of this process may have the channel open
             self._channel.close()
             self._join()
             atexit.unregister(self.close)
@@ -153,10 +153,10 @@ class Server:
             message = json.dumps([self._asked, *request]).encode()
             socket.send_fds(self._channel, [message], list(descriptors))
             answer: dict[str, Any] = {}
-            while answer.get("to") != self._asked:  # others are of requests that were interrupted
+            while answer.get("to") != self._asked:  # skip answers to interrupted requests
                 reply = self._channel.recv(_MESSAGE)
                 if not reply:
-                    raise ConnectionError("the fork server is gone")
+                    raise ConnectionError("the fork server died")
                 answer = json.loads(reply)
         if "error" in answer:
             raise OSError(answer["error"])
@@ -165,10 +165,11 @@ class Server:
 
 
 def start(task: Task, errors: IO[bytes]) -> Forked | None:
-    """A worker that runs ``task``; ``None`` where there are no fork servers.
+    """Start a worker that runs ``task``; ``None`` on systems without fork servers.
 
     Args:
-        errors: its stderr.
+        task: the function and its arguments.
+        errors: stderr of the worker.
     """
     if not sys.platform.startswith("linux"):
         return None
@@ -180,7 +181,7 @@ def start(task: Task, errors: IO[bytes]) -> Forked | None:
             return None
         try:
             return server.fork(task, errors)
-        except ConnectionError:  # it was killed
+        except ConnectionError:  # the server was killed
             _forget(server)
         except OSError:  # it can't fork
             return None
@@ -188,15 +189,15 @@ def start(task: Task, errors: IO[bytes]) -> Forked | None:
 
 
 def _forget(server: Server) -> None:
-    """Replace ``server``, which died, at the next start of a worker, unless another thread has done so."""
+    """Drop the dead ``server``, so that the next start replaces it, unless another thread has done so."""
     with _starting[os.getpid()]:
         if _server_of(os.getpid()) is server:
             _server_of.cache_clear()
             server.close()
 
 
-#: Locks for starting the server, by process number: a fork of this process may hold a copy of a lock that
-#: was taken, which no thread of the fork would release.
+#: Locks for starting the server, by process number: a fork of this process may have a copy of a locked lock,
+#: which no thread of the fork would release.
 _starting: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
 
 
@@ -207,7 +208,7 @@ def _server_of(process: int) -> Server:
     if _own_process.get() and threading.active_count() == 1:
         _import_all()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # about threads of numpy's, which survive
+            warnings.simplefilter("ignore", DeprecationWarning)  # about numpy's threads, which is harmless
             pid = os.fork()
         if pid == 0:
             Context().run(_serve, theirs)
@@ -226,7 +227,7 @@ def _server_of(process: int) -> Server:
 
 
 def _wait(pid: int) -> None:
-    """Wait for the end of a child, which leaves no status where this process ignores SIGCHLD."""
+    """Wait for the end of a child, which has no status if this process ignores SIGCHLD."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, 0)
 
@@ -235,7 +236,7 @@ def _wait(pid: int) -> None:
 
 
 def boot(descriptor: int) -> None:
-    """Be the server, in a fresh interpreter."""
+    """Entry point of the server in a fresh interpreter."""
     _import_all()
     _serve(socket.socket(fileno=descriptor))
 
@@ -249,7 +250,7 @@ def _serve(channel: socket.socket) -> None:
     try:
         _detach(channel)
         gc.disable()
-        gc.freeze()  # workers leave these pages alone
+        gc.freeze()  # keeps these pages shared with workers
         while True:
             message, descriptors, _, _ = socket.recv_fds(channel, _MESSAGE, 3)
             if not message:
@@ -265,9 +266,9 @@ def _serve(channel: socket.socket) -> None:
 
 
 def _detach(channel: socket.socket) -> None:
-    """Let go of what the process was forked with: files, pipes and signals."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to all; the parent decides
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # a program that ignores it has no statuses of children
+    """Release inherited files, pipes and signal handlers."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to all processes; the parent decides
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, children would have no status
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     nothing = os.open(os.devnull, os.O_RDWR)
     for descriptor in range(3):
@@ -296,7 +297,7 @@ def _answer(channel: socket.socket, request: list[Any], descriptors: list[int]) 
 
 
 def _work(channel: socket.socket, path: list[str], task: Task, descriptors: list[int]) -> None:
-    """Be a worker."""
+    """Run ``task`` in a new worker."""
     import resource
 
     try:
@@ -305,7 +306,7 @@ def _work(channel: socket.socket, path: list[str], task: Task, descriptors: list
             os.dup2(descriptor, target)
             os.close(descriptor)
         sys.stderr = os.fdopen(os.dup(2), "w", buffering=1, errors="replace")
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # a crash is expected, and of no interest
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # crashes are expected
         sys.path[:] = path
         gc.enable()
         module, name, arguments = task

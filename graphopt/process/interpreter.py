@@ -1,4 +1,4 @@
-"""Fresh Python interpreters that import graphopt as this process does."""
+"""Commands for fresh Python interpreters with the same search path as this process."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ _BOOT = (
 
 
 def search_path() -> list[str]:
-    """``sys.path`` without entries that Python ignores, which are not text, such as ``Path`` objects."""
+    """``sys.path`` without entries that are not text, such as ``Path`` objects, which Python ignores."""
     return [entry for entry in sys.path if isinstance(entry, str)]
 
 
 def command(module: str, function: str, arguments: Sequence[Any]) -> list[str]:
-    """The command of an interpreter that runs a function.
+    """The command line of an interpreter that runs a function.
 
-    Nothing is imported from the working directory, unless this process does that too.
+    Nothing is imported from the working directory, unless this process does that, too.
 
     Args:
         module, function: the function.
-        arguments: its arguments, which are JSON.
+        arguments: its arguments, which must be JSON.
 
     Raises:
-        OSError: this process has no interpreter: it is an application that embeds or bundles Python.
+        OSError: this process has no interpreter, because it embeds or bundles Python.
     """
     if getattr(sys, "frozen", False) or not sys.executable:
         raise FileNotFoundError("this program has no Python interpreter of its own")

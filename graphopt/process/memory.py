@@ -1,4 +1,4 @@
-"""Memory: how much is available, and limits on it."""
+"""Available memory, and limits on memory."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-#: cgroups report a number near 2^63 where there is no limit.
+#: Bytes beyond which a cgroup's limit means no limit: cgroups report a number near 2^63.
 _NO_LIMIT = 1 << 60
-#: Bytes that a process which makes sessions may take at least, however little their results take.
+#: Smallest memory limit, in bytes, of a process with sessions.
 SESSION_BYTES = 1 << 28
 
 
 def available(root: Path = Path("/")) -> int | None:
-    """Bytes that a new process can take: the least that the system, cgroups and resource limits leave.
+    """Bytes available to a new process: the minimum over the system, cgroups and resource limits.
 
     Linux only; ``None`` elsewhere.
 
     Args:
-        root: of the file system that holds ``proc`` and ``sys``.
+        root: root of the file system with ``proc`` and ``sys``.
     """
     if not sys.platform.startswith("linux"):
         return None
@@ -28,7 +28,7 @@ def available(root: Path = Path("/")) -> int | None:
 
 
 def limit_data(nbytes: int) -> None:
-    """Let this process take ``nbytes`` of private memory more, or less where a limit is in force already.
+    """Limit further private memory of this process to ``nbytes``, or less if a limit is in force already.
 
     Enforced on Linux only.
     """
@@ -48,7 +48,7 @@ def _of_system(root: Path) -> Iterator[int]:
 
 
 def _of_cgroups(root: Path) -> Iterator[int]:
-    """What each cgroup that this process is in leaves (v2, and the memory controller of v1)."""
+    """Bytes available in each cgroup of this process (v2, and the memory controller of v1)."""
     for line in _lines(root / "proc/self/cgroup"):
         number, controllers, name = line.split(":", 2)
         mount = root / "sys/fs/cgroup"

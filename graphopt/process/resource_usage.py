@@ -1,4 +1,4 @@
-"""How long something takes, and how much memory it needs on top."""
+"""Measure the duration and the additional memory of a block."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ class ResourceMeter:
     """Measures the block under ``with``.
 
     Attributes:
-        seconds: wall-clock time.
-        peak_bytes: growth of the process's resident memory from the start to its peak inside
-            the block. Where the system keeps only a peak since the process began (not Linux),
-            growth below that peak is not seen.
+        seconds: wall-clock seconds.
+        peak_bytes: growth of the process's resident memory from the start of the block to the peak inside.
+            Systems other than Linux record only the peak since the start of the process, so growth below
+            that peak is missed.
     """
 
     seconds: float = 0.0
@@ -32,7 +32,7 @@ class ResourceMeter:
 
 
 def peak_resident() -> int:
-    """The most memory, in bytes, that this process has held; 0 if the system does not tell."""
+    """Peak resident memory of this process in bytes; 0 if unknown."""
     if sys.platform == "win32":
         return 0
     status = _status("VmHWM")
@@ -49,7 +49,7 @@ def _resident() -> int:
 
 
 def _status(entry: str) -> int:
-    """An entry of ``/proc/self/status`` in bytes; 0 where there is none."""
+    """An entry of ``/proc/self/status`` in bytes; 0 if missing."""
     try:
         with open("/proc/self/status") as file:
             return next((int(line.split()[1]) * 1024 for line in file if line.startswith(entry + ":")), 0)
@@ -58,7 +58,7 @@ def _status(entry: str) -> int:
 
 
 def _reset_peak() -> None:
-    """Let Linux's record of the peak start anew (``proc(5)``, ``clear_refs``)."""
+    """Reset Linux's record of the peak (``proc(5)``, ``clear_refs``)."""
     try:
         descriptor = os.open("/proc/self/clear_refs", os.O_WRONLY)
     except OSError:
@@ -66,6 +66,6 @@ def _reset_peak() -> None:
     try:
         os.write(descriptor, b"5")
     except OSError:
-        pass  # not permitted: the older peak stays, and less growth is seen
+        pass  # not permitted: the older peak stays, which hides some growth
     finally:
         os.close(descriptor)

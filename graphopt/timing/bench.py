@@ -1,4 +1,4 @@
-"""Everything that is measured about models that compute the same: time, memory, placement, results."""
+"""Measurements of models that compute the same: time, memory, placement, results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from graphopt.timing.stopwatch import RaceLimits, Setup, output_shapes
 from graphopt.verification.compare import Outcome, Tolerance, compare
 from graphopt.verification.numeric_traits import coarsest_of
 
-#: Processes that session creation and memory are measured in, for each model.
+#: Number of processes that measure session creation and memory of each model.
 _MOST = 3
 
 Advance = Callable[[float | None, str], None]
@@ -33,11 +33,11 @@ class Contestant:
     """A model to be measured.
 
     Attributes:
-        name: what it is called.
+        name: name in reports.
         path: its file.
-        model: the same, for its signature; ``None`` if only onnxruntime can read it.
-        nodes: of its graph and the bodies in it, without Constant.
-        failure: why there is none.
+        model: the loaded model, for its signature; ``None`` if only onnxruntime can read it.
+        nodes: number of nodes of its graph and bodies, without Constant.
+        failure: reason if there is no model.
         choice: session options that it needs.
     """
 
@@ -62,7 +62,7 @@ class Row:
     """One model's figures; where it failed, only ``failure``.
 
     Attributes:
-        outcome: how its outputs differ from the original's; ``None`` for the original.
+        outcome: comparison of its outputs with the original's; ``None`` for the original.
     """
 
     name: str
@@ -97,10 +97,10 @@ class Result:
     """Models measured on the same inputs, the original first.
 
     Attributes:
-        shapes: the inputs' shapes, in words.
-        rows: one a model.
-        timing: as measured.
-        exact_products: outputs were compared with TF32 off, though it was on for the times.
+        shapes: the inputs' shapes, as text.
+        rows: one row per model.
+        timing: the measured times.
+        exact_products: outputs were compared with TF32 off, although it was on for the times.
     """
 
     shapes: str
@@ -128,9 +128,9 @@ class Bench:
 
     Args:
         contestants: the models.
-        device, threads, provider_options: how they run.
-        limits: how much is measured.
-        heeds_choices: session options that a model recommends are its own.
+        device, threads, provider_options: settings of the sessions.
+        limits: extent of the measurement.
+        heeds_choices: use the session options that a model recommends.
     """
 
     contestants: Sequence[Contestant]
@@ -142,7 +142,7 @@ class Bench:
 
     @property
     def choices(self) -> dict[str, SessionChoice]:
-        """The session options of models, by name: those that they need, and recommend, if that is heeded."""
+        """The session options by model name: those that models need, and recommend, if enabled."""
         found = {}
         for one in self.contestants:
             heeded = self.heeds_choices and one.model is not None
@@ -158,7 +158,7 @@ class Bench:
         return str(onnxruntime.__version__)
 
     def facts(self) -> dict[str, Any]:
-        """What is the same for all tables, for JSON."""
+        """The settings common to all tables, for JSON."""
         return {
             "device": str(self.device),
             "threads": self.threads,
@@ -199,11 +199,11 @@ class Bench:
 
     @property
     def _exact_products(self) -> bool:
-        """Whether outputs are compared with TF32 off, whatever is timed: it hides faults."""
+        """Whether outputs are compared with TF32 off, independently of the timed runs: TF32 hides faults."""
         return self.device.kind == "cuda" and self.provider_options.get("use_tf32") == "1"
 
     def _footprints(self, setup: Setup, advance: Advance) -> tuple[dict[str, Footprint], dict[str, str]]:
-        """The footprints of the models that run, and why the others do not."""
+        """The footprints of the models that run, and the errors of the others."""
         checked = setup.eager(use_tf32="0") if self.device.kind == "cuda" else None
         found: dict[str, Footprint] = {}
         failures: dict[str, str] = {}
@@ -238,13 +238,13 @@ def cuda_options(
         if given:
             raise UsageError(
                 f"{flag} is for CUDA, and the models run on the CPU",
-                hint="add --device cuda, or leave it out",
+                hint="add --device cuda, or omit the flag",
             )
     return {}
 
 
 def format_shapes(feeds: Mapping[str, Any]) -> str:
-    """The shapes that are fed."""
+    """The shapes of the inputs, as text."""
     words = [f"{name} {list(value.shape)}" for name, value in feeds.items() if isinstance(value, np.ndarray)]
     shown = ", ".join(words[:4])
     return (shown + f", … {len(words) - 4} more" if len(words) > 4 else shown) or "none"

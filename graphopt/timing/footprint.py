@@ -1,6 +1,6 @@
-"""What a model costs besides time: session creation, memory, where its nodes run, hot operators.
+"""Measure the costs of a model besides time: session creation, memory, node placement, hot operators.
 
-:func:`measure` runs in a process that holds nothing else; :func:`footprint` starts such processes.
+:func:`measure` runs in an otherwise empty process; :func:`footprint` starts such processes.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ from graphopt.process.resource_usage import ResourceMeter
 from graphopt.timing import ratios
 from graphopt.timing.stopwatch import Setup, known_feeds, runner
 
-#: Runs that are profiled, after one that is not counted.
+#: Number of profiled runs, after one that is not counted.
 _PROFILED = 5
-#: Seconds that one process may take.
+#: Wall-clock seconds for one process.
 _PATIENCE = 600.0
 
 
 @dataclass(frozen=True)
 class HotOp:
-    """What the nodes of one operator cost in one run (medians over several).
+    """The cost of all nodes of one operator in one run (medians over several runs).
 
     Attributes:
         op: the operator that onnxruntime ran, which may be a fusion of several.
-        provider: who ran it (``CPU``, ``CUDA``).
-        nodes: how many of its kernels ran; those of a loop count once an iteration.
-        milliseconds: their time, with that of nested graphs.
-        share: of all time in kernels of the outermost and of nested graphs.
+        provider: its execution provider (``CPU``, ``CUDA``).
+        nodes: number of kernel runs; those in a loop count once per iteration.
+        milliseconds: their time, including nested graphs.
+        share: share of the time of all kernels, including nested graphs.
     """
 
     op: str
@@ -48,11 +48,11 @@ class HotOp:
 
 @dataclass(frozen=True)
 class Placement:
-    """Where nodes run.
+    """The placement of nodes on execution providers.
 
     Attributes:
-        nodes: by provider, as onnxruntime assigned them (some of them fused afterwards).
-        kernels: by provider, how many ran in one run.
+        nodes: number of nodes assigned by onnxruntime, by provider (some are fused afterwards).
+        kernels: number of kernel runs in one run of the model, by provider.
         copies: copies between host and device in one run (Memcpy nodes).
         hot: operators by cost, the most expensive first.
     """
@@ -65,13 +65,13 @@ class Placement:
 
 @dataclass(frozen=True)
 class Footprint:
-    """What a model costs besides time.
+    """The costs of a model besides time.
 
     Attributes:
-        session_seconds: from the file to a session that can run, median over processes.
-        peak_bytes: growth of the process by session and first runs, median over processes.
-        placement: where nodes run.
-        outputs: what the model gives for the inputs.
+        session_seconds: seconds from the file to a usable session, median over processes.
+        peak_bytes: growth of the process by the session and first runs, median over processes.
+        placement: placement of the nodes.
+        outputs: the outputs of the model for the inputs.
     """
 
     session_seconds: float
@@ -87,13 +87,13 @@ def footprint(
 
     Args:
         source: the model.
-        setup: how to run it.
-        checked: how to run it for its outputs, if otherwise.
-        processes: how many processes are started.
-        name: what ``setup`` calls it.
+        setup: settings of the session.
+        checked: settings of the session that computes the outputs, if they differ.
+        processes: number of processes.
+        name: name of the model in ``setup``.
 
     Raises:
-        RuntimeFailure: it does not run.
+        RuntimeFailure: the model does not run.
     """
     checked = checked or setup.eager()
     seconds: list[float] = []
@@ -109,7 +109,7 @@ def footprint(
 
 
 def measure(source: Source, setup: Setup, name: str = "") -> tuple[float, int]:
-    """Seconds until a session is made, and bytes that it and three runs take."""
+    """Seconds of session creation, and bytes of the session and three runs."""
     with ResourceMeter() as meter:
         begin = time.perf_counter()
         made = setup.session(source, name)
@@ -121,7 +121,7 @@ def measure(source: Source, setup: Setup, name: str = "") -> tuple[float, int]:
 
 
 def look(source: Source, setup: Setup, checked: Setup, name: str = "") -> tuple[Placement, list[Any]]:
-    """Where the nodes of a model run, and what it gives."""
+    """The placement of the nodes of a model, and its outputs."""
     made = checked.session(source, name)
     outputs = session.run(made, known_feeds(made, checked.feeds))
     del made
@@ -138,11 +138,11 @@ def look(source: Source, setup: Setup, checked: Setup, name: str = "") -> tuple[
 
 
 def read_profile(events: Iterable[Mapping[str, Any]], assigned: dict[str, int]) -> Placement:
-    """Sum up the events of an onnxruntime profile, but those of the first run.
+    """Sum up the events of an onnxruntime profile, except those of the first run.
 
     Args:
-        events: as the profile's JSON has them; times in microseconds.
-        assigned: nodes by provider, passed on.
+        events: events of the profile's JSON; times in microseconds.
+        assigned: number of nodes by provider, copied to the result.
     """
     events = list(events)
     runs = [event for event in events if event.get("name") == "model_run"]
@@ -169,7 +169,7 @@ def read_profile(events: Iterable[Mapping[str, Any]], assigned: dict[str, int]) 
 def _costs(
     kernels: Iterable[Mapping[str, Any]], begin: float, end: float
 ) -> dict[tuple[str, str], tuple[int, float]]:
-    """Of the kernels that ran from ``begin`` to ``end``, number and microseconds by operator and provider."""
+    """Number and microseconds of kernel runs from ``begin`` to ``end``, by operator and provider."""
     found: dict[tuple[str, str], tuple[int, float]] = {}
     for event in kernels:
         if begin <= event["ts"] <= end:

@@ -1,17 +1,19 @@
 """The timing harness: compare models by running them in turns, in fresh processes.
 
-What makes timings lie, and what is done about it:
+Sources of error, and the countermeasures:
 
-- **Layout and luck of a process**: several fresh processes, the median of their ratios.
-- **Who comes first**: sessions are created, and take their turns, in another order each time.
-- **Drift** (clock rates, other users of the machine): the models take turns within a process, and
-  only times of the same round are divided by one another.
-- **Hiccups**: of the runs of a turn the quickest counts, of rounds and processes the median.
-- **Noise taken for a result**: the original runs twice, as if it were two models. The 5th to 95th
-  percentile of the ratios of the two is the band inside which nothing is claimed.
+- **Process layout**: several fresh processes, and the median of their ratios.
+- **Order**: sessions are created, and take turns, in a different order each time.
+- **Drift** (clock rates, other users of the machine): the models take turns within a process, and only times
+of
+  the same round are divided by one another.
+- **Outliers**: the quickest run of a turn counts, and the median of rounds and processes.
+- **Noise mistaken for a result**: the original runs twice, as if it were two models. The 5th to 95th
+percentile
+  of their ratios is the band inside which no difference is claimed.
 
-Times are those of :func:`time.perf_counter` around one run. On CUDA inputs and outputs are bound on
-the device, and a run ends when its results are there.
+Times are measured by :func:`time.perf_counter` around one run. On CUDA inputs and outputs are bound on the
+device, and a run ends when its results are available.
 """
 
 from __future__ import annotations
@@ -29,26 +31,26 @@ from graphopt.timing import ratios
 from graphopt.timing.ratios import Band, Comparison
 from graphopt.timing.stopwatch import RaceLimits, Setup, race, round_ratios
 
-#: The original's second session; no model is called so.
+#: Name of the original's second session; no model has this name.
 _TWIN = "\0twin"
-#: Seconds that one process may take on top of its share.
+#: Wall-clock seconds for one process in addition to its share.
 _PATIENCE = 600.0
 
-#: Told how far the measurement is, from 0 to 1.
+#: Receives the progress of the measurement, from 0 to 1.
 Advance = Callable[[float], None]
-#: Whether the ratios of the models, and those of the twin, are enough.
+#: Whether the ratios of the models and of the twin suffice.
 Enough = Callable[[Sequence[Sequence[float]], Sequence[float]], bool]
 
 
 @dataclass(frozen=True)
 class Speed:
-    """How fast a model is.
+    """The speed of a model.
 
     Attributes:
         p50, p90, p99: percentiles of all runs, in milliseconds.
-        runs: how many these are.
-        ratios: time relative to the original, one a process.
-        comparison: what these tell; ``None`` for the original.
+        runs: number of runs.
+        ratios: time relative to the original, one per process.
+        comparison: conclusion from the ratios; ``None`` for the original.
     """
 
     p50: float
@@ -64,11 +66,11 @@ class Timing:
     """Models timed in turns.
 
     Attributes:
-        speeds: by name, the original first.
-        twin: ratios of the original to itself, one a process.
-        band: what these tell.
-        rounds: rounds over all processes.
-        seconds: what the measurement took.
+        speeds: speeds by name, the original first.
+        twin: ratios of the original to itself, one per process.
+        band: the band of these ratios.
+        rounds: number of rounds in all processes.
+        seconds: duration of the measurement.
     """
 
     speeds: dict[str, Speed]
@@ -79,7 +81,7 @@ class Timing:
 
     @property
     def processes(self) -> int:
-        """Processes that were started."""
+        """Number of processes."""
         return len(self.twin)
 
 
@@ -90,7 +92,7 @@ def compare_speed(
     advance: Advance | None = None,
     enough: Enough = ratios.settled,
 ) -> Timing:
-    """Time models that take the same inputs.
+    """Time models with the same inputs.
 
     >>> timing = compare_speed({"a": "a.onnx", "b": "b.onnx"}, Setup(feeds))  # doctest: +SKIP
     >>> timing.speeds["b"].comparison                                         # doctest: +SKIP
@@ -98,10 +100,10 @@ def compare_speed(
 
     Args:
         sources: the models by name; the first is the original.
-        setup: how to run them.
-        limits: how often; by default 40 rounds in each of 7 processes.
-        advance: told how far it is.
-        enough: asked after each process whether to start no more.
+        setup: settings of the sessions.
+        limits: extent of the measurement; by default 40 rounds in each of 7 processes.
+        advance: receives the progress.
+        enough: called after each process; stops the measurement if true.
 
     Raises:
         RuntimeFailure: a model does not run.

@@ -1,7 +1,7 @@
-"""Run another optimizer the plainest way it offers, in a process of its own.
+"""Run another optimizer in its simplest way, in a process of its own.
 
-The part that runs there is this file itself, handed to an interpreter that has the tool but need not
-have graphopt: it imports nothing but the standard library until it is told a tool.
+This file itself is passed to an interpreter that has the tool but need not have graphopt: it imports only the
+standard library until a tool is selected.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ PEERS: dict[str, Callable[[str, str], None]] = {
 
 
 def installed() -> dict[str, str]:
-    """Name and version of each peer that this interpreter has."""
+    """Names and versions of the peers installed for this interpreter."""
     versions = {}
     for name in PEERS:
         try:
@@ -65,16 +65,16 @@ def installed() -> dict[str, str]:
 
 
 def command(python: str, name: str) -> tuple[str, ...]:
-    """A command that runs the tool ``name`` by the interpreter ``python``; IN and OUT are to be appended."""
+    """A command that runs the tool ``name`` with the interpreter ``python``; append IN and OUT."""
     return (python, "-c", _SOURCE, name)
 
 
 def versions(python: str) -> dict[str, str]:
-    """Name and version of each peer that the interpreter ``python`` has.
+    """Names and versions of the peers installed for the interpreter ``python``.
 
     Raises:
         OSError: ``python`` can't be started.
-        subprocess.CalledProcessError: it is no interpreter, or too old a one.
+        subprocess.CalledProcessError: it is no interpreter, or too old.
     """
     done = subprocess.run([python, "-c", _SOURCE], capture_output=True, text=True, check=True)
     found: dict[str, str] = json.loads(done.stdout)

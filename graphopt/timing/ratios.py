@@ -1,8 +1,8 @@
-"""What timings tell: ratios, the band of a model against itself, and whether a difference is one.
+"""Statistics of timings: ratios, the band of a model against itself, and significance of differences.
 
-All functions are pure. A *ratio* is the time of a model over that of the original, both measured
-in turns in one process; each process gives one, the median over its rounds. The *band* comes from
-timing the original against itself in the same way: what lies inside it is noise.
+All functions are pure. A *ratio* is the time of a model over that of the original, both measured in turns in
+one process; each process contributes one, the median over its rounds. The *band* results from timing the
+original against itself in the same way: ratios inside it are noise.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ import numpy as np
 
 Conclusion = Literal["faster", "slower", "no difference", "too few processes"]
 
-#: With fewer processes than this nothing is claimed.
+#: Smallest number of processes for a claim.
 LEAST_PROCESSES = 5
-#: Smaller ratios are never claimed to be a difference.
+#: Smallest ratio that is claimed to be a difference.
 _LEAST = 1.01
-#: A process stops early when the standard error of each median falls below this.
+#: Relative standard error of each median, and number of rounds, at which a process stops early.
 _PRECISE = 0.003
 _LEAST_ROUNDS = 10
-#: A difference is settled when it is this many times as far from 1 as the band.
+#: A difference is settled at this multiple of the band's distance from 1 (logarithmic).
 _CLEAR = 3.0
 
 
@@ -40,12 +40,12 @@ class Band:
 
 @dataclass(frozen=True)
 class Comparison:
-    """How a model compares with the original.
+    """The comparison of a model with the original.
 
     Attributes:
         ratio: median of the processes' ratios.
         spread: their 5th to 95th percentile.
-        conclusion: what may be claimed.
+        conclusion: the supported claim.
     """
 
     ratio: float
@@ -54,9 +54,9 @@ class Comparison:
 
 
 def turns(names: Sequence[str], index: int) -> list[str]:
-    """``names`` in the order of the turn ``index``: reversed in every other, and begun one later each two.
+    """``names`` in the order of the turn ``index``: rotated by one every two turns, and reversed every other.
 
-    Each name comes first, and each comes before and after each other, equally often.
+    Each name is first, and before and after each other name, equally often.
     """
     start = index // 2 % len(names)
     order = [*names[start:], *names[:start]]
@@ -64,7 +64,7 @@ def turns(names: Sequence[str], index: int) -> list[str]:
 
 
 def median(values: Sequence[float]) -> float:
-    """The middle value."""
+    """The median."""
     return float(np.median(values))
 
 
@@ -77,19 +77,19 @@ def spread(values: Sequence[float]) -> Band:
 def band_of(twin: Sequence[float]) -> Band:
     """The band of ratios between two sessions of the same model.
 
-    Each ratio counts with its inverse, because which of the twins is called the original is
-    arbitrary: the band always holds 1. It reaches 1 % to either side at least: a longer path, or
-    another environment, moves times by that much.
+    Each ratio counts with its inverse, because the choice of the original is arbitrary: the band always
+    contains 1. It extends at least 1 % to either side: a longer path, or another environment, changes times
+    by that much.
     """
     around = spread([*twin, *(1 / ratio for ratio in twin)])
     return Band(min(around.low, 1 / _LEAST), max(around.high, _LEAST))
 
 
 def compare(ratios: Sequence[float], band: Band) -> Comparison:
-    """What the ratios of several processes allow to claim.
+    """The claim that the ratios of several processes support.
 
-    A difference is claimed where the median lies outside the band, and all but the extreme ratios
-    lie on the same side of 1.
+    A difference is claimed if the median is outside the band, and all but the extreme ratios are on the same
+    side of 1.
     """
     middle, around = median(ratios), spread(ratios)
     conclusion: Conclusion = "no difference"
@@ -101,10 +101,10 @@ def compare(ratios: Sequence[float], band: Band) -> Comparison:
 
 
 def settled(ratios: Sequence[Sequence[float]], twin: Sequence[float]) -> bool:
-    """Whether more processes would not change what is claimed.
+    """Whether more processes would not change the claims.
 
-    True where there are enough processes and every model is so much faster or slower than the
-    original that each of its ratios lies well outside the band.
+    True if there are enough processes, and every model is so much faster or slower than the original that
+    each of its ratios is well outside the band.
     """
     if len(twin) < LEAST_PROCESSES:
         return False
@@ -117,9 +117,9 @@ def settled(ratios: Sequence[Sequence[float]], twin: Sequence[float]) -> bool:
 
 
 def decided(ratios: Sequence[Sequence[float]], twin: Sequence[float]) -> bool:
-    """Whether more processes would hardly change what is claimed, differences or none.
+    """Whether more processes would hardly change the claims, including those of no difference.
 
-    As :func:`settled`, but a model is settled, too, if each of its ratios lies within the band.
+    Like :func:`settled`, but a model is settled, too, if each of its ratios is within the band.
     """
     if len(twin) < LEAST_PROCESSES:
         return False
@@ -128,11 +128,11 @@ def decided(ratios: Sequence[Sequence[float]], twin: Sequence[float]) -> bool:
 
 
 def precise(rounds: Sequence[Sequence[float]]) -> bool:
-    """Whether the median of each series of round ratios is known well enough to stop."""
+    """Whether the median of each series of round ratios is precise enough to stop."""
     return all(len(series) >= _LEAST_ROUNDS and _error(series) < _PRECISE for series in rounds)
 
 
 def _error(series: Sequence[float]) -> float:
-    """The relative standard error of the median, from the quartiles (normal noise assumed)."""
+    """The relative standard error of the median, from the quartiles (assuming normal noise)."""
     low, middle, high = np.percentile(series, [25, 50, 75])
     return float(1.2533 * (high - low) / 1.349 / math.sqrt(len(series)) / middle)

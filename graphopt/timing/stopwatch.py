@@ -1,7 +1,7 @@
-"""What runs inside a measuring process: sessions that are timed in turns.
+"""The work of a measuring process: sessions that are timed in turns.
 
-Everything that comes in pickles and everything that goes out is plain numbers, because each
-measurement takes place in a fresh process.
+All arguments can be pickled and all results are plain numbers, because each measurement runs in a fresh
+process.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from graphopt.util.element_types import LOW_TYPES, to_ort_value
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-#: Seconds that a turn takes at least, if models are quick, and its runs; the quickest counts.
+#: Least seconds of a turn for quick models, and bounds on its number of runs, of which the quickest counts.
 _LEAST_TURN = 0.01
 _LEAST_RUNS, _MOST_RUNS = 3, 50
-#: Seconds of a run from which on one run is a turn.
+#: Seconds of a run beyond which a turn has a single run.
 _LONG = 0.2
-#: Rounds that are made whatever time they take.
+#: Least number of rounds, regardless of time.
 _LEAST_ROUNDS = 3
 
 
 @dataclass(frozen=True)
 class Setup:
-    """How models are run.
+    """Settings of the sessions that are timed.
 
     Attributes:
         feeds: inputs by name.
-        shapes: shape and dtype of each output that the original gives, where all are plain
-            tensors; on CUDA, buffers for them are kept on the device.
-        device: where to run.
+        shapes: shape and dtype of each output of the original, if all are plain tensors; on CUDA, buffers for
+            them are kept on the device.
+        device: the device.
         threads: threads inside one operator; by default onnxruntime's choice.
         provider_options: options of the CUDA provider.
-        optimizations: onnxruntime's own.
-        choices: session options by name of the model; those without one have onnxruntime's defaults.
+        optimizations: level of onnxruntime's own optimizations.
+        choices: session options by name of the model; others use onnxruntime's defaults.
     """
 
     feeds: Mapping[str, Any]
@@ -60,21 +60,25 @@ class Setup:
     choices: Mapping[str, SessionChoice] = field(default_factory=dict)
 
     def eager(self, **options: str) -> Setup:
-        """The same without CUDA graphs, which show no kernels and want bound buffers; other ``options``."""
+        """A copy with ``options`` and without CUDA graphs, which hide kernels and require bound buffers."""
         kept = {key: value for key, value in self.provider_options.items() if key != "enable_cuda_graph"}
         return replace(self, provider_options=kept | options)
 
     def session(
         self, source: Source, name: str = "", profile: str | None = None, optimized: str | None = None
     ) -> InferenceSession:
-        """A session of the model ``name`` as users make it; ``profile`` is how names of its profile begin.
+        """A session of the model ``name`` as users create it.
 
-        What onnxruntime made of the graph is written to ``optimized``.
+        Args:
+            source: the model.
+            name: its name in ``choices``.
+            profile: prefix of the path of its profile.
+            optimized: path for the graph after onnxruntime's optimizations.
         """
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        # Several sessions are alive: the threads of one must not burn the cores while another runs.
+        # Several sessions are alive: idle threads of one must not occupy the cores while another runs.
         options.add_session_config_entry("session.force_spinning_stop", "1")
         if profile is not None:
             options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
@@ -98,13 +102,13 @@ class Setup:
 
 @dataclass(frozen=True)
 class RaceLimits:
-    """How much is measured.
+    """The extent of a measurement.
 
     Attributes:
-        rounds: in each round every model has a turn; a process makes so many.
-        processes: fresh processes.
+        rounds: number of rounds per process; every model has one turn in each round.
+        processes: number of fresh processes.
         warmup: runs of each model before the first round.
-        seconds: no process is started after so many seconds.
+        seconds: wall-clock seconds after which no process is started.
     """
 
     rounds: int = 40
@@ -116,13 +120,13 @@ class RaceLimits:
 def race(
     sources: Mapping[str, Source], setup: Setup, limits: RaceLimits, index: int
 ) -> dict[str, list[list[float]]]:
-    """Time models in turns: for each of them, by round, the seconds of each run.
+    """Time models in turns; returns the seconds of each run, by model and round.
 
     Args:
-        sources: the models; all ratios are to the first.
-        setup: how to run them.
-        limits: how often.
-        index: which process this is; sessions are created, and take their turns, in another order in each.
+        sources: the models; all ratios are relative to the first.
+        setup: settings of the sessions.
+        limits: extent of the measurement.
+        index: number of the process, which determines the order of sessions and turns.
 
     Raises:
         RuntimeFailure: a model does not run.
@@ -152,8 +156,8 @@ def race(
 def round_ratios(times: Mapping[str, Sequence[Sequence[float]]], name: str, first: str) -> list[float]:
     """The time of ``name`` over that of ``first``, by round.
 
-    The quickest run of a turn stands for it: in the others the machine did something else too, which
-    hits the longer model more often and would make differences larger than they are.
+    The quickest run of a turn counts: during others the machine did something else, too, which affects longer
+    runs more often and would exaggerate differences.
     """
     return [min(a) / min(b) for a, b in zip(times[name], times[first], strict=True)]
 
@@ -162,7 +166,7 @@ def runner(made: InferenceSession, setup: Setup) -> Callable[[], object]:
     """A function that runs the session once; on CUDA inputs and outputs stay on the device.
 
     Raises:
-        RuntimeFailure: the model does not run, or takes other inputs.
+        RuntimeFailure: the model does not run, or has other inputs.
     """
     try:
         run = _bound(made, setup) if setup.device.kind == "cuda" else _plain(made, setup)
@@ -185,20 +189,20 @@ def _time(run: Callable[[], object], runs: int) -> list[float]:
 
 
 def known_feeds(made: InferenceSession, feeds: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of ``feeds`` that the session takes; a model may have lost an unused input.
+    """The subset of ``feeds`` for the inputs of the session; a model may have lost an unused input.
 
     Raises:
-        RuntimeFailure: it wants others.
+        RuntimeFailure: an input of the session is missing.
     """
     wanted = [argument.name for argument in made.get_inputs()]
     missing = [name for name in wanted if name not in feeds]
     if missing:
-        raise RuntimeFailure(f"the model wants another input, {missing[0]!r}")
+        raise RuntimeFailure(f"the model has an additional input, {missing[0]!r}")
     return {name: feeds[name] for name in wanted}
 
 
 def _plain(made: InferenceSession, setup: Setup) -> Callable[[], object]:
-    """Run on numpy arrays, as most users do on the CPU."""
+    """Run on numpy arrays, like most users on the CPU."""
     feeds = known_feeds(made, setup.feeds)
     types = {argument.name: argument.type for argument in (*made.get_inputs(), *made.get_outputs())}
     if all(type_ not in LOW_TYPES for type_ in types.values()):
@@ -209,7 +213,7 @@ def _plain(made: InferenceSession, setup: Setup) -> Callable[[], object]:
 
 
 def _bound(made: InferenceSession, setup: Setup) -> Callable[[], object]:
-    """Run with inputs and outputs bound on the device; ``run_with_iobinding`` waits for its results."""
+    """Run with inputs and outputs bound on the device; ``run_with_iobinding`` waits for the results."""
     import onnxruntime
 
     kind, number = setup.device.kind, setup.device.index

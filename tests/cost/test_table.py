@@ -116,7 +116,7 @@ def test_calibrating_is_advised_only_where_it_may_decide_otherwise(
 @pytest.mark.parametrize("text", ["[]", "3", '{"format": 2, "grids": {}}', '{"format": 2, "grids": [3]}'])
 def test_what_is_no_table_is_told_in_plain_words(text: str, tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text(text)
-    with pytest.raises(UsageError, match="is no table of costs: it") as caught:
+    with pytest.raises(UsageError, match="is not a cost table: it") as caught:
         read(tmp_path / "manifest.json")
     assert not any(word in caught.value.message for word in ("indices", "subscript", "attribute", "str"))
 
@@ -139,7 +139,7 @@ def test_known_pessimizations_do_not_pay_on_the_cpu() -> None:
     [
         ({"format": 99}, "format 99"),
         ({"grids": [{}]}, "lacks 'axes'"),
-        ({"grids": 3}, "of other forms"),
+        ({"grids": 3}, "another layout"),
     ],
 )
 def test_a_file_that_holds_no_table_is_refused(tmp_path: Path, change: dict[str, object], said: str) -> None:

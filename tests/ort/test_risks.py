@@ -23,12 +23,12 @@ def test_loops_of_so_many_trips(trips: str, body: str, ends: bool) -> None:
         f"g (float[2] x, bool t) => (float[2] y) <int64 n = {{{trips}}}> {{ y = Loop(n, t, x){body} }}"
     )
     assert (may_diverge(model) is None) is ends
-    assert may_crash(model) == "Loop(y) may pile up more than fits into memory"
+    assert may_crash(model) == "Loop(y) may accumulate more than fits into memory"
 
 
 def test_nobody_knows_how_often_a_loop_runs_whose_trips_are_computed() -> None:
     model = parse(f"g (float[2] x, int64 n, bool t) => (float[2] y) {{ y = Loop(n, t, x){BODY} }}")
-    assert may_diverge(model) == "Loop(y) may run for ever"
+    assert may_diverge(model) == "Loop(y) may run forever"
     assert may_diverge(parse("g (float[2] x) => (float[2] y) { y = Sin(x) }")) is None
 
 

@@ -85,7 +85,7 @@ def test_the_time_limit_ends_rounds_and_processes(quick: Path) -> None:
 
 
 def test_a_model_with_other_inputs_is_refused(quick: Path) -> None:
-    with pytest.raises(RuntimeFailure, match="wants another input, 'x'"):
+    with pytest.raises(RuntimeFailure, match="has an additional input, 'x'"):
         known_feeds(create(quick.read_bytes()), {"z": FEEDS["x"]})
 
 

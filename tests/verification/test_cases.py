@@ -44,7 +44,7 @@ def test_what_runs_now_and_then_is_no_case(runs: int, found: int) -> None:
     ("failure", "cause"),
     [
         (ProcessCrashed("onnxruntime crashed (SIGSEGV)"), "a crash of the original"),
-        (ResourceLimit("onnxruntime needs more memory than it may take"), "a limit on time or memory"),
+        (ResourceLimit("onnxruntime exceeded the memory limit"), "a limit on time or memory"),
     ],
 )
 def test_empty_cases_stop_at_a_failure_and_give_its_reason(failure: Exception, cause: str) -> None:
