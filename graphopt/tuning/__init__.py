@@ -1,1 +1,1 @@
-"""The gate: rewrites stay only if they pay on the target, and the result is never slower than the input."""
+"""Measured optimization: rewrites stay only if they pay, and the result is never slower than the input."""

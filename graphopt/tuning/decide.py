@@ -1,25 +1,29 @@
-"""The search: which groups of rewrites and which session options stay.
+"""Decide which groups of rewrites and which session options stay.
 
-It asks for measurements of variants and decides, and knows nothing else. The rewrites of a group are
-judged by leaving them out of the model that has all others. Groups are screened in few processes,
-several at a time; only what seems to make a difference is measured again, thoroughly, in fresh
-processes, so that a claim needs two measurements that agree. Then:
+The decisions depend on measurements of variants alone. A group is evaluated by leaving its rewrites out of
+the model with all others. Groups are screened in few processes, several at a time; only those that seem to
+make a difference are measured again, thoroughly, in fresh processes, so that a claim needs two measurements
+that agree. Then:
 
-- A group that makes the model slower goes, or those of its rules that do. Slower in one of
-  several shapes is slower.
-- A group for *speed* stays only if it is measured to be faster. Those that make no difference each
-  are also measured together, since two may do the same work, or each too little to be seen.
-- Other rewrites stay if they are not slower and make the model smaller; those that do not make it
-  smaller have to be faster, too.
-- The same for a newer opset, in which more can be fused, is tried, and kept only if it is faster.
-- Where rules went, native groups may be made of other nodes, and have other names: these are judged in the
-  same way, on the model without the rules. Without a measurement they stay if those that
-  they replace did.
-- What is left is compared with the original. If it is slower, the rewrites for speed go, then what
-  was not measured, then all.
-- Session options are tried on the graph that stays, and are kept only if they are faster.
+- A group that makes the model slower is reverted, or those of its rules that do so. Slower for one of several
+  shapes is slower.
+- A group for *speed* stays only if the model is measured to be faster with it. Groups without a difference
+are
+  also measured together, since two may do the same work, or each too little to be measured.
+- Other rewrites stay if the model is not slower and smaller with them; those that do not make it smaller have
+to
+  make it faster.
+- A newer opset, in which more can be fused, is kept only if the model is faster.
+- Without the reverted rules, native groups may consist of other nodes, and have other names: these are
+evaluated
+  in the same way, on the model without the rules. Without a measurement they stay if those that they replace
+  did.
+- The result is compared with the original. If it is slower, the rewrites for speed are reverted, then those
+that
+  were not measured, then all.
+- Session options are tried on the final graph, and are kept only if it is faster.
 
-What there was no time for counts as no difference. The comparison with the original is always made.
+Without time for a measurement, no difference is assumed. The comparison with the original is always made.
 """
 
 from __future__ import annotations
@@ -33,23 +37,23 @@ from graphopt.tuning.screening import screen
 from graphopt.tuning.search_space import Group, Variant
 from graphopt.tuning.session_choices import try_choices
 
-#: Rules of a group that loses which are tried one by one.
+#: Number of rules of a harmful group that are tried one by one.
 _RULES = 4
 #: Share of the budget after which no more groups are measured; the rest is for session options.
 _SHARE = 0.5
-#: The same where groups are judged again that came to be because of what went.
+#: The same for groups that result from reverting others.
 _LATER_SHARE = 0.75
 
 
 @dataclass
 class TuningDecision:
-    """What the search came to.
+    """The result of the search.
 
     Attributes:
-        variant: what to make.
-        groups, choices: what became of each; a newer opset is among the choices.
+        variant: the best variant.
+        groups, choices: findings about groups, and about session options and a newer opset.
         final: the result against the original, with onnxruntime's default session options.
-        fallback: what was given up because the result was slower than the original.
+        fallback: explanation if rewrites were reverted because the result was slower than the original.
     """
 
     variant: Variant
@@ -62,13 +66,13 @@ class TuningDecision:
 def search(
     groups: Sequence[Group], choices: Iterable[SessionChoice], measurer: Measurer, opset: int | None = None
 ) -> TuningDecision:
-    """Decide what stays.
+    """Search the best variant.
 
     Args:
-        groups: the groups that changed something, in the order in which to measure them.
+        groups: the groups of rewrites, in the order of measurement.
         choices: session options to try.
         measurer: measures variants.
-        opset: one to try; ``None``: none.
+        opset: a newer opset to try, if any.
     """
     found = _groups(groups, measurer)
     if any(group.whole for group in groups):
@@ -128,7 +132,7 @@ def _idle(groups: Sequence[Group], off: Mapping[str, Sequence[str]], measurer: M
 def _together(
     pool: Sequence[Group], off: Mapping[str, Sequence[str]], measurer: Measurer
 ) -> Measurement | None:
-    """The model without what makes no difference one by one, against the model with all of it."""
+    """The model without all groups that make no difference one by one, against the model with them."""
     if len(pool) < 2:
         return None
     reference = _variant(off)
@@ -141,7 +145,7 @@ def _variant(off: Mapping[str, Sequence[str]]) -> Variant:
 
 
 def _guilty(group: Group, measurer: Measurer) -> tuple[str, ...]:
-    """Of a group that makes the model slower, the one rule without which it is no slower; else all."""
+    """The rule of a harmful group without which the model is no slower, if one suffices; otherwise all."""
     if group.whole or len(group.owners) == 1 or measurer.spent() >= _SHARE:
         return group.owners
     rules = group.owners[:_RULES]
@@ -158,7 +162,7 @@ def _guilty(group: Group, measurer: Measurer) -> tuple[str, ...]:
 
 
 def _settle(found: TuningDecision, groups: Sequence[Group], measurer: Measurer) -> list[Group]:
-    """Judge groups of single rewrites that came to be because rules went; returns all that there are."""
+    """Evaluate groups of single rewrites that result from reverted rules; returns all current groups."""
     rules = [group for group in groups if not group.whole]
     single = frozenset(owner for group in groups if group.whole for owner in group.owners)
     variant = Variant(found.variant.off - single)
@@ -187,7 +191,7 @@ def _settle(found: TuningDecision, groups: Sequence[Group], measurer: Measurer) 
 
 
 def _raise_opset(found: TuningDecision, opset: int, measurer: Measurer) -> None:
-    """Write the model for ``opset`` first, if it is faster then."""
+    """Convert the model to ``opset`` first, if it is faster then."""
     raised = replace(found.variant, opset=opset)
     measurement = screen(found.variant, [raised], measurer, _SHARE, frozenset({raised}))[0]
     kept = measurement is not None and measurement.faster and not measurement.slower
@@ -230,35 +234,35 @@ def _finding(
 
 
 def _check(found: TuningDecision, groups: Sequence[Group], measurer: Measurer) -> None:
-    """Compare with the original, and give up what makes the result slower, ever more of it."""
+    """Compare with the original, and revert more and more rewrites while the result is slower."""
     found.final = _against_original(found.variant, measurer)
     if not found.final.slower:
         return
-    told = "the result was slower than the original"
+    cause = "the result was slower than the original"
     if found.final.failure:
-        told = f"the result does not run: {found.final.failure}"
+        cause = f"the result does not run: {found.final.failure}"
     unknown = {finding.name for finding in found.groups if finding.measurement is None}
     for what, given_up in (
         ("all rewrites for speed", [group for group in groups if group.speed]),
         ("all rewrites for speed, or not measured", [g for g in groups if g.speed or g.name in unknown]),
     ):
         variant = found.variant.without(owner for group in given_up for owner in group.owners)
-        variant = replace(variant, opset=None)  # which is for speed, too
+        variant = replace(variant, opset=None)  # its purpose is speed, too
         if variant == found.variant or len(given_up) == len(groups):
             continue
         final = _against_original(variant, measurer)
         _give_up(found, given_up)
         found.variant, found.final = variant, final
         if not final.slower:
-            found.fallback = f"{told}: {what} were reverted"
+            found.fallback = f"{cause}: {what} were reverted"
             return
     found.variant, found.final = Variant(original=True), Measurement(same=True)
-    found.fallback = f"{told}: all rewrites were reverted"
+    found.fallback = f"{cause}: all rewrites were reverted"
     _give_up(found, groups)
 
 
 def _against_original(variant: Variant, measurer: Measurer) -> Measurement:
-    """The variant against the original; what seems slower is measured twice, and then is."""
+    """The variant against the original; it is slower if it seems so in two measurements."""
     (measurement,) = measurer(Variant(original=True), [variant], thorough=True)
     if not measurement.suspicious:
         return measurement
@@ -267,7 +271,7 @@ def _against_original(variant: Variant, measurer: Measurer) -> Measurement:
 
 
 def _give_up(found: TuningDecision, groups: Sequence[Group]) -> None:
-    """Tell that ``groups`` are reverted, too, and a newer opset with them."""
+    """Mark ``groups`` as reverted, and a newer opset with them."""
     owners = {group.name: group.owners for group in groups}
     for index, finding in enumerate(found.groups):
         if finding.kept and finding.name in owners:

@@ -1,4 +1,4 @@
-"""Readings by the timing harness."""
+"""Measure variants by the timing harness."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from graphopt.tuning.measurements import Measurement, Size
 from graphopt.tuning.search_space import Group, Variant
 from graphopt.tuning.variant_builder import VariantBuilder
 
-#: Of models whose runs take longer, or whose weights take more bytes, fewer are measured at a time.
+#: Number of models measured together, by seconds of a run or bytes of weights above which it applies.
 _SLOW = ((1.0, 1 << 31, 1), (0.2, 1 << 29, 2), (0.05, 1 << 27, 4))
 _MANY = 8
-#: Rounds, processes and warm-up of a screening, and of a measurement that may claim something.
+#: Rounds, processes and warm-up runs of a screening, and of a measurement that supports claims.
 _SCREENING, _THOROUGH = (12, 3, 2), (40, 7, 3)
-#: Seconds that one thorough measurement may take over all shapes, whatever is left of the budget.
+#: Least seconds of a thorough measurement over all shapes, regardless of the remaining budget.
 _LEAST_SECONDS = 30.0
 
 _REFERENCE = "reference"
 
-#: Told what is measured, and the share of the budget that is spent.
+#: Receives a description of the current measurement, and the spent share of the budget.
 Progress = Callable[[str, float], None]
 
 
 class HarnessMeasurer:
-    """Makes variants and measures them; see :class:`graphopt.tuning.measurements.Measurer`.
+    """Builds and measures variants; see :class:`graphopt.tuning.measurements.Measurer`.
 
     Args:
-        builder: makes the variants.
-        setups: how to run them, once for each set of shapes.
-        seconds: what one run of the original takes.
-        budget: seconds that may be spent.
-        say: told what goes on.
+        builder: builds the variants.
+        setups: settings of the sessions for each set of shapes.
+        seconds: seconds of one run of the original.
+        budget: seconds for all measurements.
+        say: receives the progress.
 
     Attributes:
-        measured: how many variants were measured.
+        measured: number of measured variants.
     """
 
     def __init__(
@@ -50,13 +50,13 @@ class HarnessMeasurer:
         self._setups = list(setups)
         size = builder.size(Variant(original=True))[1]
         self._together = next((most for slow, large, most in _SLOW if seconds > slow or size > large), _MANY)
-        self._budget = max(budget, 1e-3)  # nothing is measured then but the result
+        self._budget = max(budget, 1e-3)  # the least budget still measures the result
         self._say = say
         self._begin = time.monotonic()
         self.measured = 0
 
     def spent(self) -> float:
-        """The share of the budget that is gone."""
+        """The spent share of the budget."""
         return (time.monotonic() - self._begin) / self._budget
 
     def __call__(self, reference: Variant, others: list[Variant], *, thorough: bool) -> list[Measurement]:
@@ -71,7 +71,7 @@ class HarnessMeasurer:
         return [measurement for measurement in measurements if measurement is not None]
 
     def known(self, reference: Variant, other: Variant) -> Measurement | None:
-        """A measurement that needs no clock: they are the same, or ``other`` can't be made."""
+        """A result without timing: both are the same, or ``other`` can't be built."""
         self._say("making variants", self.spent())
         try:
             return Measurement(same=True) if self._workshop.same(reference, other) else None
@@ -86,7 +86,7 @@ class HarnessMeasurer:
             return (0, 0, 0)
 
     def single(self, variant: Variant) -> list[Group] | None:
-        """The native groups of a variant; ``None`` if it can't be made."""
+        """The native groups of a variant; ``None`` if it can't be built."""
         try:
             return self._workshop.kernels(variant)
         except GraphoptError:

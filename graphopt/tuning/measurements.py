@@ -1,4 +1,4 @@
-"""What a measurement says about variants, and what becomes of a group because of it."""
+"""Measurements of variants, and findings about groups of rewrites."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from graphopt.tuning.search_space import Group, Variant
 
 #: Why there is no measurement.
 LATE = "not measured: no time was left"
-#: Bands that reach further hide what one would want to see.
+#: Upper end of a band beyond which it may hide relevant differences.
 _ROUGH = 1.05
-#: Nodes, bytes of weights, and constants; compared in this order.
+#: Number of nodes, bytes of weights, and number of constants; compared in this order.
 Size = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class Measurement:
-    """How a variant compares with the variant of reference, over all shapes.
+    """The comparison of a variant with the reference variant over all shapes.
 
     Attributes:
-        ratio: its time over the other's, the geometric mean over the shapes.
-        band: the widest of the bands inside which nothing is claimed.
-        faster, slower: it is claimed to be, in some shape; both may be true.
-        unsure: there were too few processes to claim what the ratio suggests.
+        ratio: its time over the reference's, the geometric mean over the shapes.
+        band: the widest of the bands inside which no difference is claimed.
+        faster, slower: whether it is claimed for some shape; both may be true.
+        unsure: there were too few processes for the claim that the ratio suggests.
         same: both are the same graph to onnxruntime; nothing was measured.
-        failure: why it does not run.
+        failure: the error if it does not run.
     """
 
     ratio: float = 1.0
@@ -41,34 +41,34 @@ class Measurement:
 
     @classmethod
     def failed(cls, why: str) -> Measurement:
-        """That of a variant that does not run: it counts as slower."""
+        """The measurement of a variant that does not run, which counts as slower."""
         return cls(math.inf, slower=True, failure=why)
 
     @classmethod
     def of(cls, found: Sequence[tuple[Comparison, Band]]) -> Measurement:
-        """What the comparisons in several shapes come to."""
-        mean = math.exp(sum(math.log(told.ratio) for told, _ in found) / len(found))
+        """The summary of the comparisons for several shapes."""
+        mean = math.exp(sum(math.log(comparison.ratio) for comparison, _ in found) / len(found))
         band = Band(min(band.low for _, band in found), max(band.high for _, band in found))
-        said = {told.conclusion for told, _ in found}
-        return cls(mean, band, "faster" in said, "slower" in said, "too few processes" in said)
+        claims = {comparison.conclusion for comparison, _ in found}
+        return cls(mean, band, "faster" in claims, "slower" in claims, "too few processes" in claims)
 
     @property
     def claims(self) -> bool:
-        """Whether it says, or suggests, that there is a difference."""
+        """Whether it claims or suggests a difference."""
         return self.faster or self.slower or self.unsure
 
     @property
     def rough(self) -> bool:
-        """Whether the band is so wide that much could hide in it."""
+        """Whether the band is so wide that it may hide relevant differences."""
         return not self.same and self.band.high > _ROUGH
 
     @property
     def suspicious(self) -> bool:
-        """Whether the variant seems slower, though not surely."""
+        """Whether the variant seems slower, without a claim."""
         return not self.slower and not self.same and self.ratio > self.band.high
 
     def inverse(self) -> Measurement:
-        """The same seen from the other side; of a variant without something, what that something does."""
+        """The comparison of the reference with the variant: the effect of what the variant leaves out."""
         band = Band(1 / self.band.high, 1 / self.band.low)
         ratio = 0.0 if math.isinf(self.ratio) else 1 / self.ratio
         return Measurement(ratio, band, self.slower, self.faster, self.unsure, self.same, self.failure)
@@ -81,41 +81,41 @@ class Measurement:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Measurement:
-        """Read what :meth:`to_dict` made."""
+        """Parse the result of :meth:`to_dict`."""
         ratio = math.inf if data["ratio"] is None else data["ratio"]
         return cls(**{**data, "ratio": ratio, "band": Band(*data["band"])})
 
 
 class Measurer(Protocol):
-    """Measures variants; the search knows of models and clocks only through it."""
+    """Measures variants; the search has access to models and clocks only through it."""
 
     def __call__(self, reference: Variant, others: list[Variant], *, thorough: bool) -> list[Measurement]:
         """One measurement for each of ``others``; only ``thorough`` ones claim anything."""
 
     def known(self, reference: Variant, other: Variant) -> Measurement | None:
-        """A measurement that takes no measuring: they are the same, or ``other`` can't be made."""
+        """A result without timing: both are the same, or ``other`` can't be built."""
 
     def size(self, variant: Variant) -> Size:
-        """How large the model is; all zeros if it can't be made."""
+        """The size of the model; all zeros if it can't be built."""
 
     def single(self, variant: Variant) -> list[Group] | None:
-        """The groups of single rewrites in a variant; ``None`` if it can't be made."""
+        """The groups of single rewrites in a variant; ``None`` if it can't be built."""
 
     def spent(self) -> float:
-        """The share of the budget that is gone, from 0."""
+        """The spent share of the budget, from 0."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What a group, or a choice of session options, gave.
+    """The finding about a group, or about a choice of session options.
 
     Attributes:
-        name: what it is called.
-        rewrites: how many rewrites; ``None`` for session options.
-        measurement: the model with it against the model without it; ``None`` if there was no time for it.
+        name: name of the group or choice.
+        rewrites: number of rewrites; ``None`` for session options.
+        measurement: the model with it against the model without it; ``None`` without time for it.
         kept: it is part of the result.
-        reason: why, or why not.
-        reverted: the rules and passes that are switched off because of it.
+        reason: the reason for keeping or reverting it.
+        reverted: the rules and passes that are disabled because of it.
     """
 
     name: str
@@ -139,7 +139,7 @@ class Finding:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Finding:
-        """Read what :meth:`to_dict` made."""
+        """Parse the result of :meth:`to_dict`."""
         measurement = None if data["reading"] is None else Measurement.from_dict(data["reading"])
         name, rewrites, kept, reason = (data[key] for key in ("name", "rewrites", "kept", "reason"))
         return cls(name, rewrites, measurement, kept, reason, tuple(data["reverted"]))

@@ -1,4 +1,4 @@
-"""What tuning came to: for people, for programs, and for the store."""
+"""The result of tuning, as text, as JSON, and in the store."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from graphopt.tuning.search_space import Variant
 from graphopt.util.store import Store, key_of
 from graphopt.util.tables import Block, Table, counted, flat, human_seconds, shortened
 
-#: What the store calls these.
+#: Kind of the entries in the store.
 _KIND = "tunings"
-#: Groups that a minute is likely to be enough for.
-_GROUPS_A_MINUTE = 8
-#: Raised when the entries, or what is decided on them, change.
+#: Number of groups that are likely to be measured in a minute.
+_GROUPS_PER_MINUTE = 8
+#: Version of the entries and of the decisions.
 _FORMAT = 3
 
 
 @dataclass
 class Tuning:
-    """The decisions, and what they rest on.
+    """The decisions and their circumstances.
 
     Attributes:
-        decision: what stays, and what each group gave.
+        decision: the best variant, and findings about each group.
         where: device, runtime, processor, threads.
-        shapes: those that were measured, in words.
-        seconds: what it took.
-        measured: how many variants were timed.
-        stored: it comes from the store.
+        shapes: the measured shapes, as text.
+        seconds: duration of all measurements.
+        measured: number of timed variants.
+        stored: the result comes from the store.
     """
 
     decision: TuningDecision
@@ -47,12 +47,12 @@ class Tuning:
 
     @property
     def choice(self) -> SessionChoice:
-        """The session options that are recommended."""
+        """The recommended session options."""
         return self.decision.variant.choice
 
     @property
     def kernels_reverted(self) -> list[Finding]:
-        """The native groups that do not stay."""
+        """The reverted native groups."""
         owner = f"{FuseGroups.name} at "
         return [
             finding
@@ -61,17 +61,17 @@ class Tuning:
         ]
 
     def is_hasty(self, budget: float) -> bool:
-        """Whether there was no time for some groups, and ``budget``, in seconds, gives more of it."""
+        """Whether some groups were not measured, and ``budget``, in seconds, allows more measurements."""
         return budget > 1.5 * self.seconds and any(
             finding.measurement is None for finding in self.decision.groups
         )
 
     def lines(self) -> Iterator[str]:
-        """The outcome as text."""
+        """The result as text."""
         return flat(self._blocks())
 
     def blocks(self) -> Iterator[Block]:
-        """The outcome in indented lines and a table, for a report."""
+        """The result as indented lines and a table, for a report."""
         for block in self._blocks():
             yield f"  {block}" if isinstance(block, str) else block
 
@@ -91,7 +91,7 @@ class Tuning:
             yield from (f"  {line}" for line in self.choice.python())
 
     def table(self) -> Table:
-        """What each group and each choice of session options gave."""
+        """The findings about each group and each choice of session options."""
         table = Table(["group", "rewrites", "ratio", "band", "", ""], "<>>><<")
         for finding in self._rows():
             measurement = finding.measurement
@@ -104,7 +104,7 @@ class Tuning:
         return table
 
     def _rows(self) -> Iterator[Finding]:
-        """The findings; those that there was no time for, and that share a fate, in one."""
+        """The findings; unmeasured ones with the same conclusion are merged."""
         late: dict[tuple[bool, bool, str], list[Finding]] = {}
         for finding in (*self.decision.groups, *self.decision.choices):
             if finding.measurement is not None:
@@ -118,7 +118,7 @@ class Tuning:
             yield replace(same[0], name=names, rewrites=rewrites)
 
     def _busy(self) -> Iterator[str]:
-        """A line where measurements were too rough to tell much."""
+        """A line if measurements were too rough."""
         measurements = [
             finding.measurement for finding in self.decision.groups if finding.measurement is not None
         ]
@@ -129,15 +129,15 @@ class Tuning:
             yield f"the machine is busy: differences up to {widest - 1:.0%} could not be told from noise"
 
     def _unmeasured(self) -> Iterator[str]:
-        """A line where there was time for no group, or not for all kernels, with a budget that may do."""
+        """A line if no group, or not all kernels, were measured, with a sufficient budget."""
         groups = self.decision.groups
         late = sum(finding.measurement is None for finding in self.kernels_reverted)
-        minutes = max(math.ceil(len(groups) / _GROUPS_A_MINUTE), int(self.seconds // 60) + 1)
+        minutes = max(math.ceil(len(groups) / _GROUPS_PER_MINUTE), int(self.seconds // 60) + 1)
         if groups and all(finding.measurement is None for finding in groups):
             yield f"no group was measured: --budget {minutes}m --fresh leaves time for that"
         elif late:
-            told = "1 native kernel was" if late == 1 else f"{late} native kernels were"
-            yield f"{told} not measured, so left out: --budget {minutes}m --fresh leaves time for that"
+            kernels = "1 native kernel was" if late == 1 else f"{late} native kernels were"
+            yield f"{kernels} not measured, so left out: --budget {minutes}m --fresh leaves time for that"
 
     def _against_original(self) -> str:
         final = self.decision.final
@@ -145,8 +145,8 @@ class Tuning:
             return "result: the original's own graph"
         if final.same:
             return "result: to onnxruntime the same as the original"
-        said = "faster" if final.faster and not final.slower else "no difference"
-        return f"result: {final.ratio:.2f} of the original's time (band {_range(final)}): {said}"
+        claim = "faster" if final.faster and not final.slower else "no difference"
+        return f"result: {final.ratio:.2f} of the original's time (band {_range(final)}): {claim}"
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -169,7 +169,7 @@ class Tuning:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Tuning:
-        """Read what :meth:`to_dict` made, as it comes from the store."""
+        """Parse the result of :meth:`to_dict` from the store."""
         choice = SessionChoice.from_dict(data["session_options"])
         decision = TuningDecision(
             Variant(frozenset(data["reverted"]), data["original"], choice, data["opset"]),
@@ -186,15 +186,15 @@ class StoredTuning:
     """The entry of the store for one model under fixed circumstances.
 
     Attributes:
-        store: where it is.
-        parts: all that the outcome depends on.
+        store: the store.
+        parts: everything that the result depends on.
     """
 
     store: Store
     parts: Sequence[str] = field(default_factory=tuple)
 
     def recall(self) -> Tuning | None:
-        """What is stored, if it can be read."""
+        """The stored result, if there is a readable one."""
         data = self.store.get(_KIND, self._key)
         if data is None:
             return None
@@ -205,11 +205,11 @@ class StoredTuning:
             return None
 
     def keep(self, tuning: Tuning) -> str | None:
-        """Store it; returns why that can't be done."""
+        """Store ``tuning``; returns a remark if that fails."""
         try:
             self.store.put(_KIND, json.dumps(tuning.to_dict()).encode(), self._key)
         except ResourceLimit as error:
-            return f"what was measured is not kept: {error.message}"
+            return f"the measurements could not be stored: {error.message}"
         return None
 
     @property
@@ -222,7 +222,7 @@ def _range(measurement: Measurement) -> str:
 
 
 def describe(data: Any) -> str:
-    """A dataclass as text that is the same for equal ones, for keys."""
+    """A dataclass as text that is identical for equal ones, for keys."""
     return json.dumps(asdict(data), sort_keys=True, default=_sorted)
 
 

@@ -1,4 +1,4 @@
-"""Screening: many variants are looked at briefly, and what seems to differ is measured again."""
+"""Screening: many variants are measured briefly, and those that seem to differ are measured again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from graphopt.tuning.measurements import Measurement, Measurer
 from graphopt.tuning.search_space import Variant
 
-#: Variants that are measured at a time, besides the one of reference and its twin.
+#: Number of variants measured together, besides the reference and its twin.
 _TOGETHER = 8
 
 
@@ -20,8 +20,8 @@ def screen(
 ) -> list[Measurement | None]:
     """A measurement of each variant, as long as ``share`` of the budget lasts; claims are measured twice.
 
-    What needs no clock is told at once, so that the clock runs for variants that may differ. Of those
-    in ``careful``, also what was too rough to tell is measured again.
+    Results without timing come first, so that time is spent on variants that may differ. Those in ``careful``
+    are measured again also if the first measurement was too rough.
     """
     found: dict[int, Measurement] = {}
     waiting: list[int] = []
@@ -49,7 +49,7 @@ def _time(
     share: float,
     careful: frozenset[Variant],
 ) -> dict[int, Measurement]:
-    """Readings of some of ``variants`` by index; none where a second look is wanted and time is up."""
+    """Measurements of some of ``variants`` by index; none if a second one is needed but the time is up."""
     screened = measurer(reference, [variants[index] for index in indices], thorough=False)
     found = dict(zip(indices, screened, strict=True))
     doubtful = [
@@ -69,7 +69,7 @@ def _time(
 
 
 def _agreed(first: Measurement, second: Measurement) -> Measurement:
-    """What two measurements in a row allow to claim: what the second says, on the first one's side."""
+    """The claim that two measurements support: the second's, if the first is on the same side."""
     return Measurement(
         second.ratio,
         second.band,

@@ -1,4 +1,4 @@
-"""What can be switched: groups of rewrites, and session options."""
+"""The search space of tuning: groups of rewrites, a newer opset, and session options."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from graphopt.rules import all_rules
 
 #: The first opset with Attention, RMSNormalization and RotaryEmbedding.
 _FUSED = 23
-#: What a LayerNormalization may look like before it is fused.
+#: Operators of a LayerNormalization before or after fusion.
 _NORMALIZES = frozenset({"LayerNormalization", "SkipLayerNormalization", "ReduceMean"})
 
 
@@ -29,10 +29,10 @@ class Group:
 
     Attributes:
         name: the family of rules, or the pass.
-        owners: the rules (or the pass) that made them, most rewrites first; or single rewrites, as
-            :class:`graphopt.rewrite.filter.RewriteSite` reads as text.
-        rewrites: how many these are.
-        speed: they do nothing but make a model faster: they stay only if they do.
+        owners: the rules (or the pass) that made them, most rewrites first; or single rewrites, as text of
+            :class:`graphopt.rewrite.filter.RewriteSite`.
+        rewrites: number of rewrites.
+        speed: their only purpose is speed: they stay only if the model is faster with them.
         whole: its owners are not tried one by one.
     """
 
@@ -45,13 +45,13 @@ class Group:
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to make and run the model.
+    """One way to build and run the model.
 
     Attributes:
-        off: rules and passes that do not run, and single rewrites that are not made.
-        original: the model as it came.
+        off: disabled rules and passes, and single rewrites.
+        original: the original model without rewrites.
         choice: the session options.
-        opset: what the model is written for first; ``None``: what it is.
+        opset: the opset to which the model is converted first; ``None`` for its own.
     """
 
     off: frozenset[str] = frozenset()
@@ -60,15 +60,15 @@ class Variant:
     opset: int | None = None
 
     def without(self, owners: Iterable[str]) -> Variant:
-        """The same with more switched off."""
+        """A copy with ``owners`` disabled, too."""
         return replace(self, off=self.off | frozenset(owners))
 
 
 class KernelRecorder(PassInstrumentation):
-    """Notes which rewrites made the calls of native groups, each of which is tried by itself.
+    """Records the rewrites that create calls of native groups, each of which is tried by itself.
 
     Attributes:
-        places: the rewrites that made calls, by name of the function; those of the last run count.
+        places: the rewrites that created calls in the last run, by name of the function.
     """
 
     def __init__(self) -> None:
@@ -76,19 +76,19 @@ class KernelRecorder(PassInstrumentation):
         self._run: Context | None = None
 
     def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:
-        """Forget what an earlier run did."""
+        """Forget the records of an earlier run."""
         if cx is not self._run:
             self._run = cx
             self.places = {}
 
     def rewrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
-        """Note the calls."""
+        """Record the calls."""
         for node in made:
             if node.domain == dialects.NATIVE_DOMAIN:
                 self.places.setdefault(node.op_type, {})[RewriteSite(action.owner, action.node)] = None
 
     def groups(self) -> list[Group]:
-        """One for each function, whose calls are switched together."""
+        """One group for each function, whose calls are switched together."""
         return [
             Group(name, tuple(map(str, places)), len(places), speed=True, whole=True)
             for name, places in self.places.items()
@@ -98,9 +98,9 @@ class KernelRecorder(PassInstrumentation):
 def rewrite_groups(
     records: Iterable[PassRecord], passes: Iterable[Pass], kernels: Sequence[Group] = ()
 ) -> list[Group]:
-    """The groups of a run that changed something: first those for speed, then by number of rewrites.
+    """The groups of rewrites of a run: first those for speed, then by number of rewrites.
 
-    Passes that the user asked for by what they do, such as a conversion of the opset, are no group.
+    Passes that the user requested for their effect, such as an opset conversion, are not groups.
 
     Args:
         records: what each run of a pass did.
@@ -135,11 +135,11 @@ def rewrite_groups(
 
 
 def newer_opset(model: ir.Model, passes: Iterable[Pass], ceiling: int) -> int | None:
-    """An opset worth trying because more can be fused in it, if the model is written for an older one.
+    """An opset in which more can be fused, if the model has an older one.
 
     Args:
-        model: as it came.
-        passes: those of the pipeline: they must fuse, and leave the opset alone.
+        model: the original.
+        passes: passes of the pipeline, which must fuse operators and not convert the opset.
         ceiling: the newest opset that the runtime loads.
     """
     names = {pass_.name for pass_ in passes}
@@ -148,10 +148,12 @@ def newer_opset(model: ir.Model, passes: Iterable[Pass], ceiling: int) -> int | 
 
 
 def choices_for(model: ir.Model, device: Device, threads: int | None) -> Iterator[SessionChoice]:
-    """Session options worth trying.
+    """Session options to try.
 
     Args:
-        threads: what the user settled on; then no other number is tried.
+        model: the optimized model.
+        device: the device that runs it.
+        threads: the user's number of threads; if given, no other number is tried.
     """
     if threads is None and device.kind == "cpu":
         cores = os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Session options: which of them pay for the graph that stays."""
+"""Select the session options that pay for the final graph."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphopt.tuning.search_space import Variant
 def try_choices(
     reference: Variant, choices: Sequence[SessionChoice], measurer: Measurer
 ) -> tuple[SessionChoice, list[Finding]]:
-    """The session options that pay for the graph of ``reference``, and what each of ``choices`` gave."""
+    """The session options that pay for the graph of ``reference``, and findings about each of ``choices``."""
     variants = [replace(reference, choice=choice) for choice in choices]
     measurements = screen(reference, variants, measurer, 1.0)
     winners = [
@@ -43,7 +43,7 @@ def try_choices(
 def _combined(
     reference: Variant, winners: Sequence[tuple[float, SessionChoice]], measurer: Measurer
 ) -> SessionChoice:
-    """The winners together, if that is faster than the best of them; else the best of them."""
+    """The combination of all winners, if it is faster than the best of them; otherwise the best."""
     if not winners:
         return SessionChoice()
     best = winners[0][1]

@@ -1,4 +1,4 @@
-"""optimize --tune: run the pipeline, measure what it did, and run it again without what does not pay."""
+"""optimize --tune: run the pipeline, measure its rewrites, and run it again without those that do not pay."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ from graphopt.util.tables import counted, human_seconds
 #: Runs an attempt on a model in place; the result is verified, and repaired if need be.
 Produce = Callable[[Attempt, ir.Model], tuple[ir.Model, Report]]
 
-#: Seconds that a few variants of a small model need.
+#: Smallest budget in seconds: enough for a few variants of a small model.
 _LEAST_BUDGET = 10.0
 
 
 @dataclass(frozen=True)
 class Tune:
-    """How to tune.
+    """Options for tuning.
 
     Attributes:
-        budget: seconds to spend on measuring; the comparison with the original is made in any case.
-        threads: threads inside one operator; by default one a core, and other numbers are tried.
-        shapes: further sets of input shapes that count; by default those that the inputs have.
-        fresh: measure anew, though the store knows.
+        budget: seconds for measurements; the comparison with the original is made in any case.
+        threads: threads inside one operator; by default one per core, and other numbers are tried.
+        shapes: sets of input shapes to measure; by default those of the inputs.
+        fresh: measure again, even if the store has a result.
 
     Raises:
         UsageError: the budget is too small to measure anything.
@@ -62,7 +62,7 @@ class Tune:
         if self.budget < _LEAST_BUDGET:
             given, least = human_seconds(self.budget), f"{_LEAST_BUDGET:g}s"
             raise UsageError(
-                f"a budget of {given} measures nothing: give at least {least}",
+                f"a budget of {given} is too small for any measurement: give at least {least}",
                 hint="models that take more than a few milliseconds need 60s or more",
             )
 
@@ -72,10 +72,10 @@ class Tuner:
     """Tunes one model.
 
     Attributes:
-        tune: how.
-        inputs: how to feed it.
-        device: where it runs.
-        store: keeps what was measured.
+        tune: the options.
+        inputs: options for the inputs.
+        device: the device that runs the model.
+        store: keeps results.
         toolchain: builds kernels.
     """
 
@@ -86,15 +86,15 @@ class Tuner:
     toolchain: Toolchain
 
     def run(self, original: ir.Model, attempt: Attempt, produce: Produce) -> tuple[ir.Model, Report]:
-        """The model that pays, and its report.
+        """The tuned model and its report.
 
         Args:
-            original: the model before; it stays as it is.
-            attempt: what optimizes it.
-            produce: runs a attempt.
+            original: the model before; not modified.
+            attempt: the optimization.
+            produce: runs an attempt.
 
         Raises:
-            RuntimeFailure: the original does not run on the inputs that were given.
+            RuntimeFailure: the original does not run on the given inputs.
         """
         self._say(attempt, "looking for inputs", None)
         try:
@@ -105,7 +105,7 @@ class Tuner:
             model, report = produce(attempt, copy(original))
             report.remarks.append(f"not tuned: {failure.message}")
             return model, report
-        attempt = replace(attempt, pipeline=attempt.pipeline.eager())  # what does not pay is reverted
+        attempt = replace(attempt, pipeline=attempt.pipeline.eager())  # rewrites that do not pay are reverted
         memory = StoredTuning(self.store, self._circumstances(original, attempt, shapes))
         tuning = None if self.tune.fresh else memory.recall()
         if tuning is not None and tuning.is_hasty(self.tune.budget):
@@ -121,14 +121,14 @@ class Tuner:
             remark = memory.keep(tuning)
         variant = tuning.decision.variant
         if first is None or variant != Variant(choice=variant.choice):
-            self._say(attempt, "making what pays", None)
+            self._say(attempt, "building the result", None)
             model, report = produce(attempt_for(attempt, variant, dropped), copy(original))
             report.dropped = [*dropped, *report.dropped]
             if repair:
                 report.seconds["repair"] = repair + report.seconds.get("repair", 0.0)
         if first is not None and remark is not None:
             report.remarks.append(remark)
-        report.skipped = [name for name in report.skipped if name not in variant.off]  # the table tells
+        report.skipped = [name for name in report.skipped if name not in variant.off]  # the table has them
         recommend(model, tuning.choice, self.device)
         report.tuning = tuning
         report.seconds["tune"] = 0.0 if tuning.stored else tuning.seconds
@@ -137,7 +137,7 @@ class Tuner:
     def _opset(
         self, original: ir.Model, attempt: Attempt, produce: Produce, dropped: Sequence[Dropped]
     ) -> int | None:
-        """A newer opset to try, if there is one in which the model computes the same."""
+        """A newer opset to try, if the model computes the same in it."""
         opset = newer_opset(original, attempt.pipeline.passes(), Target(self.device).opset_ceiling)
         if opset is not None:
             self._say(attempt, f"trying opset {opset}", None)
@@ -149,7 +149,7 @@ class Tuner:
         return opset
 
     def _setups(self, original: ir.Model) -> tuple[list[Setup], list[str], float]:
-        """How to run the model in each set of shapes, these in words, and the seconds of the longest run."""
+        """Session settings for each set of shapes, the shapes as text, and the seconds of the longest run."""
         setups, told, longest = [], [], 0.0
         for shapes in self.tune.shapes or (self.inputs.shapes,):
             inputs = replace(self.inputs, shapes=shapes)
@@ -200,7 +200,7 @@ class Tuner:
         return f"{self.device}, onnxruntime {onnxruntime.__version__}, {processor()}, {threads}"
 
     def _circumstances(self, original: ir.Model, attempt: Attempt, shapes: Sequence[str]) -> list[str]:
-        """All that the outcome depends on."""
+        """Everything that the result depends on, for its key in the store."""
         fingerprint = ir.fingerprint(original, names=True)
         options = describe(attempt.options)
         where = [self._where(), str(os.cpu_count()), str(self.device)]
@@ -213,6 +213,6 @@ class Tuner:
 
 
 def _code() -> str:
-    """The key of graphopt's own sources: another version may make another model of the same."""
+    """The key of graphopt's own sources: another version may produce another model."""
     root = Path(graphopt.__file__).parent
     return key_of(*(path.read_bytes() for path in sorted(root.rglob("*.py"))))

@@ -1,4 +1,4 @@
-"""Makes variants of a model, as files, and tells which are the same to onnxruntime."""
+"""Build variants of a model as files, and recognize those that are the same to onnxruntime."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from graphopt.timing.stopwatch import Setup
 from graphopt.tuning.measurements import Size
 from graphopt.tuning.search_space import Group, KernelRecorder, Variant
 
-#: Bytes of the largest models that are looked into after onnxruntime has optimized them.
+#: Bytes of the largest models that are compared after onnxruntime's optimizations.
 _LARGEST = 1 << 29
-#: Seconds that onnxruntime may take for that.
+#: Wall-clock seconds for onnxruntime's optimizations.
 _PATIENCE = 120.0
 
 
 def attempt_for(attempt: Attempt, variant: Variant, dropped: Iterable[Dropped] = ()) -> Attempt:
-    """The attempt that makes ``variant``, without what was ``dropped`` because it did harm.
+    """The attempt that builds ``variant``, without the harmful rewrites in ``dropped``.
 
-    Of the original it makes what was asked for in any case, such as another opset.
+    The original undergoes only required passes, such as a requested opset conversion.
     """
     if variant.original:
         steps = tuple(step for step in attempt.pipeline.passes() if step.required)
@@ -66,15 +66,15 @@ class _Built:
 
 
 class VariantBuilder:
-    """Variants of one model.
+    """Builds variants of one model on demand, and caches them.
 
     Args:
-        original: the model; it stays as it is.
-        attempt: what optimizes it.
-        dropped: rewrites that no variant has.
-        folder: where the files go.
-        setup: how models are run.
-        libraries: the kernels that go with a model.
+        original: the model; not modified.
+        attempt: the optimization.
+        dropped: rewrites that no variant may have.
+        folder: folder for the files of variants.
+        setup: settings of the sessions.
+        libraries: builds the kernels of a model.
     """
 
     def __init__(
@@ -89,9 +89,7 @@ class VariantBuilder:
         self._original = original
         self._libraries = libraries
         self._built: list[Libraries] = []
-        options = replace(
-            attempt.options, strict_fusion={}
-        )  # that is for the result to keep, not for all variants
+        options = replace(attempt.options, strict_fusion={})  # applies to the result, not to all variants
         self._attempt = replace(
             attempt,
             options=options,
@@ -116,27 +114,27 @@ class VariantBuilder:
             self._child.close()
 
     def size(self, variant: Variant) -> Size:
-        """Nodes, bytes of weights, and constants of a variant; raises what :meth:`path` raises."""
+        """Nodes, bytes of weights, and constants of a variant; raises like :meth:`path`."""
         return self._make(variant).size
 
     def path(self, variant: Variant) -> Path:
         """The file of a variant.
 
         Raises:
-            GraphoptError: it can't be made.
+            GraphoptError: it can't be built.
         """
         return self._make(variant).path
 
     def kernels(self, variant: Variant) -> list[Group]:
-        """The native groups of a variant; raises what :meth:`path` raises."""
+        """The native groups of a variant; raises like :meth:`path`."""
         return self._make(variant).kernels
 
     def choice(self, variant: Variant) -> SessionChoice:
-        """The session options of a variant, with its kernels; raises what :meth:`path` raises."""
+        """The session options of a variant, with its kernels; raises like :meth:`path`."""
         return variant.choice | self._make(variant).libraries
 
     def same(self, one: Variant, other: Variant) -> bool:
-        """Whether two variants are run alike: they, or what onnxruntime makes of them, are built the same."""
+        """Whether two variants have the same graph, before or after onnxruntime's optimizations."""
         if replace(one.choice, disabled=()) != replace(other.choice, disabled=()):
             return False
         first, second = self._make(one), self._make(other)
@@ -171,7 +169,7 @@ class VariantBuilder:
         return _Built(path, ir.fingerprint(model, names=True), size, self._library(model), kernels.groups())
 
     def _library(self, model: ir.Model) -> SessionChoice:
-        """The kernels of ``model``: a library that has all of them, as that of the model with all groups."""
+        """The library with the kernels of ``model``, which may contain others, too."""
         names = {key[1] for key in model.functions if key[0] == dialects.NATIVE_DOMAIN}
         if not names:
             return SessionChoice()
@@ -182,7 +180,7 @@ class VariantBuilder:
         return found.choice
 
     def _lower(self, made: _Built, disabled: tuple[str, ...]) -> str | None:
-        """The fingerprint of what onnxruntime makes of a model; ``None`` where that can't be told."""
+        """The fingerprint of a model after onnxruntime's optimizations; ``None`` if unknown."""
         path = made.path
         key = (path, disabled)
         if key not in self._lowered:
@@ -200,5 +198,5 @@ class VariantBuilder:
 
 
 def lower(source: Source, setup: Setup, choice: SessionChoice, target: str) -> None:
-    """Write what onnxruntime makes of a model with these session options to ``target``; for a child."""
+    """Write a model after onnxruntime's optimizations to ``target``; runs in a child."""
     replace(setup, choices={"": choice}).session(source, optimized=target)
