@@ -45,13 +45,13 @@ class Facts(Protocol):
     def shape_equal(self, x: ir.Value, y: ir.Value) -> bool: ...
     def nbytes(self, value: ir.Value) -> Dim | None: ...
     def infer_all(self) -> None: ...
-    def presume(self, value: ir.Value, like: ir.Value, *, sliced: bool = False) -> None: ...
-    def presume_declared(self, value: ir.Value) -> None: ...
-    def settle(self, value: ir.Value, fact: Any) -> None: ...
-    def forget(self, graph: ir.Graph) -> None: ...
+    def assume_like(self, value: ir.Value, like: ir.Value, *, sliced: bool = False) -> None: ...
+    def assume_declared(self, value: ir.Value) -> None: ...
+    def set(self, value: ir.Value, fact: Any) -> None: ...
+    def invalidate(self, graph: ir.Graph) -> None: ...
     def replaced(self, old: ir.Value, new: ir.Value) -> None: ...
     def refresh(self) -> None: ...
-    def anew(self, edit: ir.Editor) -> Facts: ...
+    def rebuild(self, edit: ir.Editor) -> Facts: ...
 
 
 @dataclass(frozen=True)
@@ -353,18 +353,23 @@ class Context:
         return bool(refused) and not refused.isdisjoint([(owner, ""), (owner, ir.label(node))])
 
     def look_afresh(self, kind: str) -> None:
-        """Find out anew what is known of the model, which something else than the editor changed.
+        """Deprecated: use :meth:`invalidate`."""
+        warnings.warn("Context.look_afresh is deprecated: use invalidate", DeprecationWarning, stacklevel=2)
+        self.invalidate(kind)
+
+    def invalidate(self, kind: str) -> None:
+        """Discard everything inferred about the model, after a change that bypassed the editor.
 
         Args:
-            kind: what the change counts as.
+            kind: the kind of change, for statistics.
         """
         self.edit.resync(kind)
-        self.facts = self.facts.anew(self.edit)
+        self.facts = self.facts.rebuild(self.edit)
         self._tied = None
 
     def infer_afresh(self) -> None:
-        """Infer every fact from the model as it is, without the knowledge that removed nodes left behind."""
-        self.facts = self.facts.anew(self.edit)
+        """Infer every fact from the current model, without facts that removed nodes left behind."""
+        self.facts = self.facts.rebuild(self.edit)
         self.facts.infer_all()
 
     def end_rewrite(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
@@ -426,7 +431,7 @@ def context_for(
     ranges = {name: (first, last or math.inf) for name, (first, last) in options.dim_ranges.items()}
     budget = Budget(options.time_limit, options.memory_limit)
     known = ShapeFacts.of(edit, ranges, budget)
-    evaluator = Evaluator.of(model, edit.scopes, budget=budget, filled=known.is_filled)
+    evaluator = Evaluator.of(model, edit.scopes, budget=budget, filled=known.is_nonempty)
     return Context(
         model, edit, known, Target(options.device), evaluator, options, budget, gate, list(observers)
     )

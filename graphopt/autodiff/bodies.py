@@ -42,7 +42,7 @@ class BodyGradient:
         if type_ is None or isinstance(type_, ir.OptionalType):
             raise self._node.refusal(f"the type of {like.name!r} in its body is unknown or optional")
         new = ir.Value(name=cx.edit.fresh_name(f"{like.name}_{suffix}"), type=type_)
-        cx.facts.presume(new, like=like)
+        cx.facts.assume_like(new, like=like)
         self._placeholders[new] = None
         return new
 
@@ -104,7 +104,7 @@ class BodyGradient:
                 values[value] = copy_of
         nodes = [*first, *copies, *made]
         graph = edit.split_off(self.body, nodes, inputs, outputs, f"{self.body.name}_grad", values)
-        op.cx.facts.forget(graph)
+        op.cx.facts.invalidate(graph)
         return graph
 
     def _lift_constants(self, nodes: Iterable[ir.Node]) -> None:

@@ -159,7 +159,7 @@ class NodeBuilder:
             inputs: formal inputs with declared types; facts about them may have been assumed before.
         """
         for value in inputs:
-            self.cx.facts.presume_declared(value)
+            self.cx.facts.assume_declared(value)
         return self.within(self.cx.edit.begin_body(self.graph, inputs, name))
 
     def end_body(self, outputs: Sequence[ir.Value]) -> ir.Graph:
@@ -168,7 +168,7 @@ class NodeBuilder:
         Facts inside it rest on assumptions about its inputs and are discarded.
         """
         self.cx.edit.set_outputs(self.graph, outputs)
-        self.cx.facts.forget(self.graph)
+        self.cx.facts.invalidate(self.graph)
         return self.graph
 
     def mark(self) -> int:

@@ -168,7 +168,7 @@ def compiled(
     )
     with context_for(ir.Model(graph, ir_version=10)) as cx:
         for value, tensor in zip(taken, signature.inputs, strict=True):
-            cx.facts.settle(value, tensor.fact)
+            cx.facts.set(value, tensor.fact)
         return lower(graph, cx, name)
 
 

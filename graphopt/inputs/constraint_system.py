@@ -95,7 +95,7 @@ class ConstraintSystem:
                     (self._symbols if name in self._order else derived)[name] = dim
         for name, dim in derived.items():
             try:
-                self._facts.presume_equal(dim, expression(name, self._symbols))
+                self._facts.assume_equal(dim, expression(name, self._symbols))
             except (KeyError, TypeError, ZeroDivisionError):
                 continue
 
@@ -115,7 +115,7 @@ class ConstraintSystem:
             return False
         for symbol, dim in _solutions(difference, self._order):
             if self._may_be(symbol, dim):
-                self._facts.presume_equal(lone(symbol), dim)
+                self._facts.assume_equal(lone(symbol), dim)
                 return True
         return self._add_rest(constraint)
 

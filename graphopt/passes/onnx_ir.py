@@ -60,7 +60,7 @@ class OnnxIrPass(Pass):
         if result.model is not model:
             take_over(model, result.model)
         if result.modified or result.model is not model:
-            cx.look_afresh(self.name)
+            cx.invalidate(self.name)
             cx.end_rewrite(action, first, [])
 
 

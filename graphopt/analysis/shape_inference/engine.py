@@ -1,8 +1,7 @@
-"""Facts computed by need, node by node, over one scope.
+"""Infer facts on demand, node by node, within one scope.
 
-A scope is a set of graphs whose facts are asked for together: the whole model, or the body of a
-function for one particular call. What scopes share (symbols, ranges, counters) is in
-:class:`graphopt.analysis.shape_inference.state.World`.
+A scope is a set of graphs whose facts are inferred together: the whole model, or the body of a function for
+one particular call. Scopes share an :class:`graphopt.analysis.shape_inference.state.InferenceState`.
 """
 
 from __future__ import annotations
@@ -12,19 +11,19 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from graphopt import ir
-from graphopt.analysis.shape_inference import fallback
 from graphopt.analysis.shape_inference.facts import ABSENT, UNKNOWN, Fact, ShapeTuple, constant_fact, joined
-from graphopt.analysis.shape_inference.fallback import with_vendor_types
+from graphopt.analysis.shape_inference.fallback import infer_with_onnx, with_contrib_types
 from graphopt.analysis.shape_inference.fills import fill_of
 from graphopt.analysis.shape_inference.node import NodeFacts, UnknownAttribute
-from graphopt.analysis.shape_inference.state import World
-from graphopt.analysis.symbolic import Dim
+from graphopt.analysis.shape_inference.state import InferenceState
+from graphopt.analysis.symbolic import Dim, SymDim
 
-# What a rule may raise on a node that breaks the operator's specification.
+#: Exceptions that a rule may raise for a node that violates the operator's specification.
 _MALFORMED = (IndexError, KeyError, TypeError, ValueError, ArithmeticError, AttributeError, OSError)
 
 _HAVE_BODIES = frozenset({"If", "Loop", "Scan"})
 _GRAPH_TYPES = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
+#: Maximum depth of nested calls.
 _CALL_DEPTH = 24
 
 
@@ -32,80 +31,96 @@ class Inference:
     """The facts of one scope.
 
     Attributes:
-        facts: what has been computed so far.
-        attributes: in the body of a called function, the attributes of the call; else None.
+        facts: inferred so far.
+        attributes: of the call, in the body of a called function; else ``None``.
     """
 
-    def __init__(self, world: World, attributes: Mapping[str, ir.Attr] | None = None, depth: int = 0) -> None:
-        self.world = world
+    def __init__(
+        self, state: InferenceState, attributes: Mapping[str, ir.Attr] | None = None, depth: int = 0
+    ) -> None:
+        self.state = state
         self.attributes = attributes
         self.depth = depth
         self.facts: dict[ir.Value, Fact] = {}
         self.tensors: dict[ir.Value, ir.TensorProtocol] = {}
-        self.version = world.version
-        self.fresh = world.fresh
+        self.version = state.version
+        self.fresh = state.fresh
         self._trail: list[ir.Value] | None = None
         self._inside: set[ir.Node] = set()
-        self._callers = 0  # how many calls up facts are being looked for
+        self._callers = 0  # depth of the search through callers
 
-    # what rules ask for
+    # services for rules
 
     def constant(self, value: ir.Value) -> ir.TensorProtocol | None:
+        """The tensor that ``value`` always equals in this scope, or ``None``."""
         tensor = self.tensors.get(value)
-        return self.world.constant(value) if tensor is None else tensor
+        return self.state.constant(value) if tensor is None else tensor
 
     def fill(self, value: ir.Value) -> np.generic | None:
-        """The number that every element of ``value`` is, if that is known."""
+        """The number that all elements of ``value`` equal, if known."""
         tensor = self.constant(value)
-        return self.need(value).fill if tensor is None else ir.fill_of_tensor(tensor)
+        return self.infer(value).fill if tensor is None else ir.fill_of_tensor(tensor)
 
     def resolve(self, attribute: ir.Attr) -> ir.Attr | None:
-        """What a reference to an attribute of the enclosing function means in this call."""
+        """The attribute of this call that ``attribute`` refers to. Raises UnknownAttribute outside calls."""
         if self.attributes is None:
             raise UnknownAttribute(attribute.name)
         return self.attributes.get(attribute.ref_attr_name or "")
 
-    def need(self, value: ir.Value) -> Fact:
-        """The facts of ``value``, computed now if they are not known yet."""
+    def infer(self, value: ir.Value) -> Fact:
+        """The facts of ``value``, inferred now if necessary."""
         if value in self.facts:
             return self.known(value)
-        with self.world.budget.spending():
+        with self.state.budget.spending():
             return self._compute(value)
 
     def known(self, value: ir.Value) -> Fact:
-        """The facts of a value for which they have been computed."""
+        """The facts of a value that were inferred before."""
         fact = self.facts[value]
-        fresh = self.world.refreshed(fact)
+        fresh = self.state.refreshed(fact)
         if fresh is not fact:
             self.facts[value] = fresh
         return fresh
 
     def equate(self, node: ir.Node, vague: Dim, dim: Dim) -> None:
-        """Learn an equality without which ``node`` fails, if ``node`` is part of every run."""
-        if self.depth == 0 and self._trail is None and node.graph is self.world.model.graph:
-            self.world.equate(vague, dim)
+        """Record an equality without which ``node`` fails, if ``node`` is part of every run."""
+        if self.depth == 0 and self._trail is None and node.graph is self.state.model.graph:
+            self.state.equate(vague, dim)
 
-    def settle(self, value: ir.Value, fact: Fact) -> None:
+    @property
+    def newest_symbol(self) -> int:
+        """The number of the newest fresh symbol."""
+        return self.state.newest_symbol
+
+    def guard_symbol(self, name: str) -> SymDim:
+        """The symbol ``name`` of guards."""
+        return self.state.guard_symbol(name)
+
+    def resolved(self, dim: Dim) -> Dim:
+        """``dim`` with the equalities found so far substituted."""
+        return self.state.resolved(dim)
+
+    def set(self, value: ir.Value, fact: Fact) -> None:
         """Record the facts of ``value``."""
         if self._trail is not None:
             self._trail.append(value)
         self.facts[value] = fact
 
-    def attempt(self, premises: Mapping[ir.Value, Fact], wanted: Iterable[ir.Value]) -> Attempt:
-        """Infer ``wanted`` from ``premises`` in a way that can be taken back."""
+    def assume(self, premises: Mapping[ir.Value, Fact], wanted: Iterable[ir.Value]) -> Assumption:
+        """Infer ``wanted`` from ``premises``; the result can be retracted."""
         outer, self._trail = self._trail, []
         try:
             for value, fact in premises.items():
-                self.settle(value, fact)
-            results = [self.need(value) for value in wanted]
-            return Attempt(self, results, self._trail)
+                self.set(value, fact)
+            results = [self.infer(value) for value in wanted]
+            return Assumption(self, results, self._trail)
         finally:
             if outer is not None:
                 outer.extend(self._trail)
             self._trail = outer
 
-    def forget(self, graphs: Iterable[ir.Graph]) -> None:
-        """Compute the facts of all values of ``graphs`` anew when they are asked for."""
+    def invalidate(self, graphs: Iterable[ir.Graph]) -> None:
+        """Discard the facts of all values of ``graphs``, to infer them again on demand."""
         for graph in graphs:
             for value in (*graph.inputs, *graph.initializers.values()):
                 self.facts.pop(value, None)
@@ -113,17 +128,17 @@ class Inference:
                 for value in node.outputs:
                     self.facts.pop(value, None)
 
-    # the walk
+    # traversal
 
     def infer_graphs(self, graphs: Iterable[ir.Graph]) -> None:
-        """Compute the facts of every value of ``graphs`` and of the bodies within."""
+        """Infer the facts of every value of ``graphs`` and of their bodies."""
         stack = list(graphs)[::-1]
-        with self.world.budget.spending():
+        with self.state.budget.spending():
             while stack:
                 stack.extend(reversed(self._infer_graph(stack.pop())))
 
     def _infer_graph(self, graph: ir.Graph) -> list[ir.Graph]:
-        """Compute the facts of every value of ``graph``; gives back the bodies that its nodes hold."""
+        """Infer the facts of every value of ``graph``; returns the bodies of its nodes."""
         facts = self.facts
         found: list[ir.Graph] = []
         for value in (*graph.inputs, *graph.initializers.values()):
@@ -142,11 +157,11 @@ class Inference:
             for operand in node.inputs:
                 if operand is not None and operand not in facts:
                     self._compute(operand)
-            self._infer(node)
+            self._infer_node(node)
         return found
 
     def _compute(self, wanted: ir.Value) -> Fact:
-        """Work back from ``wanted`` to what is known, and forward again. No recursion over nodes."""
+        """Infer ``wanted`` after the values that it depends on. Does not recurse over nodes."""
         facts = self.facts
         stack = [wanted]
         entered: set[ir.Node] = set()
@@ -157,40 +172,40 @@ class Inference:
                 continue
             node = self._definer(value)
             if node is None:
-                self.settle(value, self._source(value))
+                self.set(value, self._source(value))
                 continue
             if node is not value.producer() and node.outputs and node.outputs[0] in facts:
-                self.settle(value, UNKNOWN)  # a body's input that its node says nothing about
+                self.set(value, UNKNOWN)  # a body's input about which its node implies nothing
                 continue
             missing = [need for need in self._operands(node) if need not in facts]
             if not missing:
-                self._infer(node)
+                self._infer_node(node)
             elif node in entered:  # the graph is cyclic
                 for output in (value, *node.outputs):
-                    self.settle(output, UNKNOWN)
+                    self.set(output, UNKNOWN)
             else:
                 entered.add(node)
                 stack.extend(reversed(missing))
         return self.known(wanted)
 
     def _definer(self, value: ir.Value) -> ir.Node | None:
-        """The node that tells the facts of ``value``: its producer, or the node whose body it enters."""
+        """The node that determines ``value``: its producer, or the node with the body whose input it is."""
         producer = value.producer()
         if producer is not None or not value.is_graph_input():
             return producer
         graph = value.graph
-        if graph is None or graph is self.world.model.graph:
+        if graph is None or graph is self.state.model.graph:
             return None
-        return self.world.holder(graph)
+        return self.state.holder(graph)
 
     def _operands(self, node: ir.Node) -> list[ir.Value]:
-        """The values that must be known before ``node``: its inputs, and what its bodies capture."""
+        """The values that must be inferred before ``node``: its inputs, and the captures of its bodies."""
         if node.op_type in _HAVE_BODIES:
             return ir.reads(node)
         return [value for value in node.inputs if value is not None]
 
     def _source(self, value: ir.Value) -> Fact:
-        """The facts of a value that no node produces."""
+        """The facts of a value without a producer."""
         try:
             tensor = self.constant(value)
             if tensor is not None:
@@ -200,38 +215,37 @@ class Inference:
                 return fact
         except _MALFORMED:
             return UNKNOWN
-        if value.is_graph_input() and value.graph is self.world.model.graph:
+        if value.is_graph_input() and value.graph is self.state.model.graph:
             return self._declared_input(value)
         if value.is_graph_input() and value.graph is not None:
             return self._argument(value, value.graph)
-        held = value.const_value
-        if held is not None:  # a variable: its contents are not told, and the rest stands
-            return Fact(held.dtype, tuple(held.shape.numpy()))
+        tensor = value.const_value
+        if tensor is not None:  # a variable: only its contents are unknown
+            return Fact(tensor.dtype, tuple(tensor.shape.numpy()))
         return UNKNOWN
 
     def _argument(self, value: ir.Value, graph: ir.Graph) -> Fact:
-        """What is true of the input of a function in all calls of it."""
-        found = self.world.calls(graph)
+        """The facts of the input of a function that hold in all its calls."""
+        found = self.state.calls(graph)
         if found is None or self._callers >= _CALL_DEPTH:
             return UNKNOWN
         function, calls = found
         index = function.inputs.index(value)
         self._callers += 1
         try:
-            given = [call.inputs[index] if index < len(call.inputs) else None for call in calls]
-            facts = [UNKNOWN if argument is None else self.need(argument) for argument in given]
+            arguments = [call.inputs[index] if index < len(call.inputs) else None for call in calls]
+            facts = [UNKNOWN if argument is None else self.infer(argument) for argument in arguments]
         finally:
             self._callers -= 1
         return joined(facts, self.fresh)
 
     def _declared_input(self, value: ir.Value) -> Fact:
-        """The facts of an input of the model, whose declaration the runtime enforces."""
+        """The facts of an input of the model; the runtime enforces its declaration."""
         declared = value.type
         if isinstance(declared, ir.SequenceType | ir.OptionalType):
             return declared_fact(declared)
         if not isinstance(declared, ir.TensorType):
             return UNKNOWN
-        world = self.world
         if value.shape is None:
             return Fact(declared.dtype)
         dims: list[Dim] = []
@@ -242,26 +256,26 @@ class Inference:
             name = None if isinstance(dim, int) else dim.value
             if name is None or name in ir.ANONYMOUS_DIMS:
                 name = ir.unnamed_dim(value.name, index)
-            dims.append(world.named(name))
+            dims.append(self.state.declared_symbol(name))
         return Fact(declared.dtype, tuple(dims))
 
     # one node
 
-    def _infer(self, node: ir.Node) -> None:
-        if self.world.budget.over:
-            self.world.budget.unknown += 1
+    def _infer_node(self, node: ir.Node) -> None:
+        if self.state.budget.over:
+            self.state.budget.unknown += 1
             for output in node.outputs:
-                self.settle(output, UNKNOWN)
+                self.set(output, UNKNOWN)
             return
-        given = NodeFacts(self, node)
+        inputs = NodeFacts(self, node)
         fill = None
         try:
-            result = () if node in self._inside else self._apply(given)
-            fill = fill_of(given)
+            result = () if node in self._inside else self._apply(inputs)
+            fill = fill_of(inputs)
         except UnknownAttribute:
             result = ()
         except _MALFORMED as error:
-            self.world.failures.append((node, error))
+            self.state.failures.append((node, error))
             result = ()
         facts = (result,) if isinstance(result, Fact) else tuple(result or ())
         for index, output in enumerate(node.outputs):
@@ -269,78 +283,76 @@ class Inference:
             shape = fact.shape
             if shape is not None:
                 for dim in shape:
-                    if dim.__class__ is int and dim < 0:  # the node is bound to fail
+                    if dim.__class__ is int and dim < 0:  # the node always fails
                         fact = Fact(fact.dtype, self._without_negatives(shape))
                         break
             if fill is not None:
                 fact = fact.filled(fill)
-            self.settle(output, fact)
+            self.set(output, fact)
 
-    def _apply(self, given: NodeFacts) -> Fact | Iterable[Fact] | None:
-        node = given.node
-        if node.op_type not in _HAVE_BODIES:
-            return self._told(given)
-        self._inside.add(node)  # a malformed body may ask for what its own node gives
+    def _apply(self, node: NodeFacts) -> Fact | Iterable[Fact] | None:
+        if node.ir.op_type not in _HAVE_BODIES:
+            return self._facts_of_outputs(node)
+        self._inside.add(node.ir)  # a malformed body may read the outputs of its own node
         try:
-            return self._told(given)
+            return self._facts_of_outputs(node)
         finally:
-            self._inside.discard(node)
+            self._inside.discard(node.ir)
 
-    def _told(self, given: NodeFacts) -> Fact | Iterable[Fact] | None:
-        """What a function, a shape rule or onnx tells of the outputs of a node."""
-        node = given.node
-        world = self.world
-        functions = world.model.functions
-        # of a function named like an operator of its own, onnxruntime may run the operator
-        if functions and node.domain not in ir.RUNTIME_DOMAINS:
-            function = functions.get((node.domain, node.op_type, node.overload))
+    def _facts_of_outputs(self, node: NodeFacts) -> Fact | Iterable[Fact] | None:
+        """The facts of a node's outputs from a function's body, a shape rule, or onnx's inference."""
+        domain, op_type = node.ir.domain, node.ir.op_type
+        functions = self.state.model.functions
+        # in these domains, onnxruntime may prefer its own operator to a function of the same name
+        if functions and domain not in ir.RUNTIME_DOMAINS:
+            function = functions.get((domain, op_type, node.ir.overload))
             if function is not None:
-                return self._call(given, function)
-        rule = world.rules.get((node.domain, node.op_type))
-        result = None if rule is None else rule(given)
-        if node.domain == ir.MICROSOFT:
-            return with_vendor_types(given, result)
-        return fallback.infer(given) if result is None else result
+                return self._call(node, function)
+        rule = self.state.rules.get((domain, op_type))
+        result = None if rule is None else rule(node)
+        if domain == ir.MICROSOFT:
+            return with_contrib_types(node, result)
+        return infer_with_onnx(node) if result is None else result
 
-    def _call(self, given: NodeFacts, function: ir.Function) -> list[Fact]:
-        """The facts of a call, inferred through the body of the function."""
-        world = self.world
-        world.calls_left -= len(function)
-        if self.depth >= _CALL_DEPTH or world.calls_left < 0:
+    def _call(self, node: NodeFacts, function: ir.Function) -> list[Fact]:
+        """The facts of a call, inferred from the body of the function."""
+        state = self.state
+        state.calls_left -= len(function)
+        if self.depth >= _CALL_DEPTH or state.calls_left < 0:
             return []
         attributes = {name: a for name, a in function.attributes.items() if a.value is not None}
-        for name, attribute in given.node.attributes.items():
+        for name, attribute in node.ir.attributes.items():
             resolved = self.resolve(attribute) if attribute.is_ref() else attribute
             if resolved is not None:
                 attributes[name] = resolved
-        scope = Inference(world, attributes, self.depth + 1)
+        scope = Inference(state, attributes, self.depth + 1)
         for index, value in enumerate(function.inputs):
-            scope.facts[value] = given.fact(index) if given.has(index) else ABSENT
-            tensor = given.constant(index)
+            scope.facts[value] = node.fact(index) if node.has(index) else ABSENT
+            tensor = node.constant(index)
             if tensor is not None:
                 scope.tensors[value] = tensor
-        return [scope.need(value) for value in function.outputs]
+        return [scope.infer(value) for value in function.outputs]
 
     def _without_negatives(self, shape: ShapeTuple) -> ShapeTuple:
         return tuple(self.fresh("dim") if isinstance(dim, int) and dim < 0 else dim for dim in shape)
 
 
-class Attempt:
-    """Facts that were inferred from premises which may turn out too strong."""
+class Assumption:
+    """Facts inferred from premises that may turn out too strong."""
 
     def __init__(self, scope: Inference, results: list[Fact], trail: list[ir.Value]) -> None:
         self.results = results
         self._scope = scope
         self._trail = trail
 
-    def withdraw(self) -> None:
-        """Forget the premises and all that was inferred from them."""
+    def retract(self) -> None:
+        """Discard the premises and everything inferred from them."""
         for value in self._trail:
             self._scope.facts.pop(value, None)
 
 
 def declared_fact(declared: ir.TypeProtocol) -> Fact:
-    """The fact that a declared type states: all but the shape, which is not enforced for elements."""
+    """The facts of a declared type, without its shape, which runtimes do not enforce for elements."""
     if isinstance(declared, ir.SequenceType | ir.OptionalType):
         return Fact(container=type(declared), element=declared_fact(declared.elem_type))
     return Fact(declared.dtype) if isinstance(declared, ir.TensorType) else UNKNOWN

@@ -1,4 +1,4 @@
-"""What is known about one value."""
+"""Facts about one value: dtype, shape, small contents."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ CONTENTS_LIMIT = 256
 
 
 class Fact:
-    """What is known about one value. Never changed once made, but for :attr:`contents`.
+    """Facts about one value. Immutable except for :attr:`contents`.
 
     Attributes:
-        dtype: element type of a tensor; None if unknown or not a tensor.
-        shape: dims of a tensor; None if the rank is unknown.
-        contents: the elements of a small integer or boolean tensor (booleans as 0 and 1), in
-            row-major order; only where every dim is an int. Symbols may be given to elements
-            later on, which names what is unknown and so changes nothing.
-        fill: the number that every element is, if that is known of a value that is computed;
-            :meth:`graphopt.analysis.shape_inference.engine.Inference.fill` also knows it of constants.
-        container: ``ir.SequenceType`` or ``ir.OptionalType`` if it is one, with the facts that
-            hold for each of its elements in ``element``.
-        vacant: whether it is about the elements of a sequence that has none.
-        known_equal: how many of the equalities learned in its World it already reflects.
+        dtype: element type of a tensor; ``None`` if unknown or not a tensor.
+        shape: dims of a tensor; ``None`` if the rank is unknown.
+        contents: the elements of a small integer or boolean tensor (booleans as 0 and 1), in row-major order;
+            only if every dim is an int. Unknown contents may be replaced by symbols later, which adds no
+            information.
+        fill: the number that all elements of a computed value equal, if known;
+            :meth:`graphopt.analysis.shape_inference.engine.Inference.fill` includes constants.
+        container: ``ir.SequenceType`` or ``ir.OptionalType``, with the facts common to all its elements in
+            ``element``; ``None`` for a tensor.
+        vacant: whether it describes the elements of an empty sequence.
+        known_equal: number of equalities of its InferenceState that are substituted in it.
     """
 
     __slots__ = ("container", "contents", "dtype", "element", "fill", "known_equal", "shape", "vacant")
@@ -64,7 +64,7 @@ class Fact:
         return f"{self.dtype}[{dims}]{inside}"
 
     def same_as(self, other: Fact) -> bool:
-        """Whether both facts say the same."""
+        """Whether both facts are equivalent."""
         if self.element is not None and other.element is not None:
             return self.container is other.container and self.element.same_as(other.element)
         return (
@@ -78,7 +78,7 @@ class Fact:
         )
 
     def filled(self, number: np.generic | None) -> Fact:
-        """The same of a tensor whose every element is ``number``."""
+        """This fact for a tensor whose elements all equal ``number``."""
         if number is None or self.container is not None or same_number(self.fill, number):
             return self
         contents = self.contents
@@ -88,7 +88,7 @@ class Fact:
 
     @property
     def type(self) -> ir.TypeProtocol | None:
-        """The type, if known as far as its element type."""
+        """The type; ``None`` unless known down to the element type."""
         if self.container is not None:
             element = self.element.type if self.element is not None else None
             return self.container(element) if element is not None else None
@@ -96,10 +96,10 @@ class Fact:
 
 
 UNKNOWN = Fact()
-"""Nothing is known."""
+"""The fact of an unknown value."""
 
 ABSENT = Fact()
-"""The fact of a function's input that its call leaves out."""
+"""The fact of a function's input that its call omits."""
 
 INTEGER_RANGES = {
     ir.DataType.BOOL: (0, 1),
@@ -112,9 +112,10 @@ INTEGER_RANGES = {
     ir.DataType.UINT32: (0, (1 << 32) - 1),
     ir.DataType.UINT64: (0, (1 << 64) - 1),
 }
-"""The dtypes whose contents are tracked, and the numbers they hold."""
+"""The dtypes whose contents are tracked, with their minimum and maximum."""
 
 
+#: Maximum absolute coefficient in an expression over sizes of tensors.
 _LARGEST_SIZE = 1 << 31
 
 
@@ -124,7 +125,7 @@ def same_number(a: np.generic | None, b: np.generic | None) -> bool:
 
 
 def joined(facts: Sequence[Fact], fresh: Callable[[str], Dim]) -> Fact:
-    """What is true of all values that ``facts`` are about; ``fresh`` makes up a symbol."""
+    """The facts common to several values; ``fresh`` creates a symbol."""
     if not facts or any(fact.vacant for fact in facts):
         return UNKNOWN
     first, *others = facts
@@ -158,7 +159,7 @@ def element_count(shape: ShapeTuple | None) -> int | None:
 
 
 def tracks_contents(dtype: ir.DataType | None, shape: ShapeTuple | None) -> bool:
-    """Whether contents are worth tracking: a small integer or boolean tensor of static shape."""
+    """Whether contents are tracked: those of a small integer or boolean tensor of static shape."""
     if dtype not in INTEGER_RANGES:
         return False
     count = element_count(shape)
@@ -168,9 +169,8 @@ def tracks_contents(dtype: ir.DataType | None, shape: ShapeTuple | None) -> bool
 def representable(dim: Dim, dtype: ir.DataType) -> bool:
     """Whether computing ``dim`` in ``dtype`` can't overflow.
 
-    An expression over sizes of tensors fits 32 bits: a model for which it does not would not
-    run. Nothing is presumed of expressions over contents of unknown sign or with numbers that are
-    no sizes, nor of narrow dtypes.
+    An expression over sizes of tensors fits into 32 bits, or the model could not run. Not assumed for
+    expressions over contents of unknown sign or with numbers that can't be sizes, nor for narrow dtypes.
     """
     least, most = INTEGER_RANGES[dtype]
     lo, hi = bounds(dim)
@@ -184,7 +184,7 @@ def representable(dim: Dim, dtype: ir.DataType) -> bool:
 
 
 def constant_fact(tensor: ir.TensorProtocol) -> Fact:
-    """All about a constant."""
+    """The facts of a constant."""
     shape = tuple(int(dim) for dim in tensor.shape)  # type: ignore[arg-type]
     dtype = tensor.dtype
     contents = tuple(map(int, tensor.numpy().reshape(-1).tolist())) if tracks_contents(dtype, shape) else None

@@ -1,9 +1,9 @@
-"""Fills: tensors all of whose elements are one number, whatever their shape.
+"""Fills: tensors whose elements are all equal, of any shape.
 
-``ConstantOfShape`` and ``Expand`` of a number make them, most operators that move elements pass them
-on, and element-wise functions of fills are fills. A number is a numpy scalar of the tensor's dtype, and
-equal to another only bit by bit: -0.0 is not 0.0. Nothing is computed here that a kernel might
-round differently: only what IEEE 754 and two's complement define.
+``ConstantOfShape`` and ``Expand`` of a number create them, most data movement operators propagate them, and
+element-wise functions of fills are fills. A number is a numpy scalar of the tensor's dtype, compared bit by
+bit: -0.0 is not 0.0. Only results that IEEE 754 and two's complement define are computed here, none that a
+kernel might round differently.
 """
 
 from __future__ import annotations
@@ -11,25 +11,23 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from graphopt import ir
 from graphopt.analysis.shape_inference.facts import same_number
+from graphopt.analysis.shape_inference.node import NodeFacts
 from graphopt.ops import traits
 
-if TYPE_CHECKING:
-    from graphopt.analysis.shape_inference.node import NodeFacts
-
-Fill: TypeAlias = "np.generic | None"
-_Rule: TypeAlias = "Callable[[NodeFacts], Fill]"
+Fill: TypeAlias = np.generic | None
+_Rule: TypeAlias = Callable[[NodeFacts], Fill]
 
 
-def fill_of(given: NodeFacts) -> Fill:
-    """The number that every element of the first output holds, of all outputs for Split; else ``None``."""
-    rule = _RULES.get(given.node.op_type)
-    return None if rule is None or given.node.domain != "" else rule(given)
+def fill_of(node: NodeFacts) -> Fill:
+    """The number that all elements of the first output equal (for Split, of all outputs); else ``None``."""
+    rule = _RULES.get(node.ir.op_type)
+    return None if rule is None or node.ir.domain != "" else rule(node)
 
 
 def is_number(fill: Fill, number: float) -> bool:
@@ -40,54 +38,54 @@ def is_number(fill: Fill, number: float) -> bool:
 
 
 def may_fill(op_type: str) -> bool:
-    """Whether an operator of this name can make a fill."""
+    """Whether an operator of this name can produce a fill."""
     return op_type in _RULES
 
 
-# Operators that make fills, and those that move elements --------------------------------------
+# Creation and data movement
 
 
-def _constant_of_shape(given: NodeFacts) -> Fill:
-    attribute = given.attr("value")
+def _constant_of_shape(node: NodeFacts) -> Fill:
+    attribute = node.attr("value")
     if attribute is None:
         return np.float32(0)
     return ir.fill_of_tensor(attribute.value)
 
 
-def _first(given: NodeFacts) -> Fill:
-    return given.fill(0)
+def _first(node: NodeFacts) -> Fill:
+    return node.fill(0)
 
 
-def _concat(given: NodeFacts) -> Fill:
-    return _common(given, range(len(given.facts)))
+def _concat(node: NodeFacts) -> Fill:
+    return _common(node, range(len(node.facts)))
 
 
-def _common(given: NodeFacts, inputs: range) -> Fill:
-    """The fill that all of ``inputs`` have in common."""
-    first = given.fill(inputs[0])
-    if first is None or not all(same_number(first, given.fill(index)) for index in inputs[1:]):
+def _common(node: NodeFacts, inputs: range) -> Fill:
+    """The common fill of ``inputs``."""
+    first = node.fill(inputs[0])
+    if first is None or not all(same_number(first, node.fill(index)) for index in inputs[1:]):
         return None
     return first
 
 
-def _pad(given: NodeFacts) -> Fill:
-    """What is put around the data is the same number, or the data's own elements."""
-    fill = given.fill(0)
-    if fill is None or given.attr_str("mode", "constant") != "constant":
+def _pad(node: NodeFacts) -> Fill:
+    """The padding equals the fill of the data, or repeats its elements."""
+    fill = node.fill(0)
+    if fill is None or node.attr_str("mode", "constant") != "constant":
         return fill
-    if given.version < 11:
-        attribute = given.attr("value")
+    if node.version < 11:
+        attribute = node.attr("value")
         around: Any = 0.0 if attribute is None else attribute.value
         return fill if same_number(fill, fill.dtype.type(around)) else None
-    padding = given.fill(2) if given.has(2) else fill.dtype.type(0)
+    padding = node.fill(2) if node.has(2) else fill.dtype.type(0)
     return fill if same_number(fill, padding) else None
 
 
-def _where(given: NodeFacts) -> Fill:
-    condition = given.fill(0)
+def _where(node: NodeFacts) -> Fill:
+    condition = node.fill(0)
     if condition is not None:
-        return _signless(given.fill(1 if condition else 2))
-    return _signless(_common(given, range(1, 3)))
+        return _signless(node.fill(1 if condition else 2))
+    return _signless(_common(node, range(1, 3)))
 
 
 def _signless(fill: Fill) -> Fill:
@@ -95,16 +93,16 @@ def _signless(fill: Fill) -> Fill:
     return None if fill is not None and not fill and _is_negative(fill) else fill
 
 
-def _scatter(given: NodeFacts) -> Fill:
+def _scatter(node: NodeFacts) -> Fill:
     """Data and updates are the same number, and take each other's place."""
-    if given.attr_str("reduction", "none") != "none":
+    if node.attr_str("reduction", "none") != "none":
         return None
-    fill = given.fill(0)
-    return fill if same_number(fill, given.fill(2)) else None
+    fill = node.fill(0)
+    return fill if same_number(fill, node.fill(2)) else None
 
 
-def _trilu(given: NodeFacts) -> Fill:
-    fill = given.fill(0)
+def _trilu(node: NodeFacts) -> Fill:
+    fill = node.fill(0)
     return fill if fill is not None and not fill and not _is_negative(fill) else None
 
 
@@ -117,8 +115,8 @@ _ALL_FLOATS = tuple(dtype for dtype in ir.DataType if dtype.is_floating_point())
 def _unary(compute: Callable[[Any], Any], kinds: str) -> _Rule:
     """The function ``compute`` of a number of one of ``kinds`` of dtypes."""
 
-    def rule(given: NodeFacts) -> Fill:
-        return _computed(compute, given.fill(0), kinds=kinds)
+    def rule(node: NodeFacts) -> Fill:
+        return _computed(compute, node.fill(0), kinds=kinds)
 
     return rule
 
@@ -133,11 +131,11 @@ def _binary(
         extremum: the function chooses one of the numbers; nothing is known of zeros of different signs.
     """
 
-    def rule(given: NodeFacts) -> Fill:
+    def rule(node: NodeFacts) -> Fill:
         fills = []
-        for index in range(len(given.facts)):
-            fill = given.fill(index)
-            if fill is None and (absorbing is None or given.dtype(index) in _ALL_FLOATS):
+        for index in range(len(node.facts)):
+            fill = node.fill(index)
+            if fill is None and (absorbing is None or node.dtype(index) in _ALL_FLOATS):
                 return None  # before constants are looked at for nothing
             fills.append(fill)
         if absorbing is not None:
@@ -172,13 +170,13 @@ def _computed(compute: Callable[..., Any], *fills: Fill, kinds: str) -> Fill:
     return result
 
 
-def _cast(given: NodeFacts) -> Fill:
-    return _converted(given.fill(0), ir.DataType(given.attr_int("to", 0)))
+def _cast(node: NodeFacts) -> Fill:
+    return _converted(node.fill(0), ir.DataType(node.attr_int("to", 0)))
 
 
-def _cast_like(given: NodeFacts) -> Fill:
-    dtype = given.dtype(1)
-    return None if dtype is None else _converted(given.fill(0), dtype)
+def _cast_like(node: NodeFacts) -> Fill:
+    dtype = node.dtype(1)
+    return None if dtype is None else _converted(node.fill(0), dtype)
 
 
 _CASTS = "?bBhHiIlLqQfd"

@@ -1,17 +1,16 @@
-"""One node as a shape rule sees it: its attributes, and the facts about its inputs.
+"""The input of a shape rule: a node with its attributes, and the facts about its inputs.
 
-A *shape rule* tells the facts of a node's outputs. It is a function of a :class:`NodeFacts`, marked
-with :func:`shape_rule` in a module of :mod:`graphopt.analysis.shape_inference.rules`. It returns a
-:class:`Fact` for each output (one alone stands for itself; outputs left out are unknown), or None
-to leave the node to onnx's own inference. It may assume that the node runs without an error,
-and must hold for every such run.
+A *shape rule* infers the facts of a node's outputs. It is a function of a :class:`NodeFacts`, marked with
+:func:`shape_rule` in a module of :mod:`graphopt.analysis.shape_inference.rules`. It returns a :class:`Fact`
+for each output (a single fact for a single output; omitted outputs are unknown), or ``None`` to fall back to
+onnx's inference. It may assume that the node runs without an error, and must hold for every such run.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, TypeAlias, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -26,18 +25,42 @@ from graphopt.analysis.shape_inference.facts import (
 )
 from graphopt.analysis.symbolic import Bound, Dim, Extremum, OrElse, SymDim, at_least, bounds, lone_atom
 
-if TYPE_CHECKING:
-    from graphopt.analysis.shape_inference.engine import Inference
-
 Facts: TypeAlias = "Fact | Sequence[Fact] | None"
 ShapeRule: TypeAlias = "Callable[[NodeFacts], Facts]"
 _Rule = TypeVar("_Rule", bound=ShapeRule)
 
-_NAMED_ELEMENTS = 16  # unknown contents get symbols up to this many elements
+#: Maximum number of elements of a tensor whose unknown contents get symbols.
+_NAMED_ELEMENTS = 16
 
 
 class UnknownAttribute(Exception):
-    """An attribute refers to one of the enclosing function, and the call is not known."""
+    """An attribute refers to one of the enclosing function, and the call is unknown."""
+
+
+class Assumption(Protocol):
+    """Facts inferred from premises that may turn out too strong."""
+
+    results: list[Fact]
+
+    def retract(self) -> None:
+        """Discard the premises and everything inferred from them."""
+
+
+class Scope(Protocol):
+    """Services of the engine for rules; implemented by :class:`.engine.Inference`."""
+
+    @property
+    def newest_symbol(self) -> int: ...
+    def version(self, node: ir.Node, /) -> int: ...
+    def constant(self, value: ir.Value, /) -> ir.TensorProtocol | None: ...
+    def known(self, value: ir.Value, /) -> Fact: ...
+    def infer(self, value: ir.Value, /) -> Fact: ...
+    def resolve(self, attribute: ir.Attr, /) -> ir.Attr | None: ...
+    def fresh(self, hint: str, lo: Bound = 0, hi: Bound = math.inf) -> SymDim: ...
+    def guard_symbol(self, name: str, /) -> SymDim: ...
+    def resolved(self, dim: Dim, /) -> Dim: ...
+    def equate(self, node: ir.Node, vague: Dim, dim: Dim, /) -> None: ...
+    def assume(self, premises: Mapping[ir.Value, Fact], wanted: Iterable[ir.Value], /) -> Assumption: ...
 
 
 def shape_rule(*op_types: str, domain: str = "") -> Callable[[_Rule], _Rule]:
@@ -52,20 +75,26 @@ def shape_rule(*op_types: str, domain: str = "") -> Callable[[_Rule], _Rule]:
 
 
 class NodeFacts:
-    """A node, its attributes, and the facts about its inputs."""
+    """A node, its attributes, and the facts about its inputs.
 
-    __slots__ = ("facts", "inference", "node")
+    Attributes:
+        ir: the node itself.
+        scope: the inference engine.
+        facts: of the inputs.
+    """
 
-    def __init__(self, inference: Inference, node: ir.Node) -> None:
-        self.inference = inference
-        self.node = node
-        known = inference.known
+    __slots__ = ("facts", "ir", "scope")
+
+    def __init__(self, scope: Scope, node: ir.Node) -> None:
+        self.scope = scope
+        self.ir = node
+        known = scope.known
         self.facts = [ABSENT if value is None else known(value) for value in node.inputs]
 
-    # inputs; an index past the last input is a missing input
+    # inputs; an index beyond the last input is a missing input
 
     def has(self, index: int) -> bool:
-        """Whether input ``index`` is given."""
+        """Whether input ``index`` is present."""
         return index < len(self.facts) and self.facts[index] is not ABSENT
 
     def fact(self, index: int) -> Fact:
@@ -82,42 +111,42 @@ class NodeFacts:
         return self.facts[index].dtype if index < len(self.facts) else None
 
     def contents(self, index: int) -> Contents | None:
-        """The elements of an integer input, where they are known."""
+        """The elements of an integer input; ``None`` if unknown."""
         return self.facts[index].contents if index < len(self.facts) else None
 
     def named_contents(self, index: int) -> Contents | None:
-        """Like :meth:`contents`, with symbols for the unknown elements of a very small tensor."""
+        """As :meth:`contents`, with symbols for the unknown elements of a very small tensor."""
         fact = self.fact(index)
         if fact.contents is None and tracks_contents(fact.dtype, fact.shape):
             count = element_count(fact.shape)
             if count is not None and count <= _NAMED_ELEMENTS:
-                value = self.node.inputs[index]
+                value = self.ir.inputs[index]
                 name = (value.name if value is not None else None) or "value"
                 lo, hi = _value_range(fact.dtype)
                 fact.contents = tuple(self.fresh(name, lo, hi) for _ in range(count))
         return fact.contents
 
     def static_contents(self, index: int) -> tuple[int, ...] | None:
-        """The elements of an integer input if every one is a known number."""
+        """The elements of an integer input if all are known numbers."""
         return ir.all_ints(self.contents(index))
 
     def fill(self, index: int) -> np.generic | None:
-        """The number that every element of input ``index`` is, if that is known."""
-        value = self.node.inputs[index] if index < len(self.node.inputs) else None
+        """The number that all elements of input ``index`` equal, if known."""
+        value = self.ir.inputs[index] if index < len(self.ir.inputs) else None
         if value is None:
             return None
-        tensor = self.inference.constant(value)
+        tensor = self.scope.constant(value)
         if tensor is None:
-            return self.inference.need(value).fill
+            return self.scope.infer(value).fill
         number = ir.fill_of_tensor(tensor)
         if number is not None:
             ir.read_for_facts(value)
         return number
 
     def constant(self, index: int) -> ir.TensorProtocol | None:
-        """The tensor, if input ``index`` is constant."""
-        value = self.node.inputs[index] if index < len(self.node.inputs) else None
-        return None if value is None else self.inference.constant(value)
+        """The tensor of input ``index`` if it is constant."""
+        value = self.ir.inputs[index] if index < len(self.ir.inputs) else None
+        return None if value is None else self.scope.constant(value)
 
     def constant_array(self, index: int, limit: int = 1024) -> np.ndarray | None:
         """The contents of a constant input of at most ``limit`` elements."""
@@ -128,18 +157,18 @@ class NodeFacts:
         return tensor.numpy()
 
     def rely_on(self, index: int) -> None:
-        """Note that facts come from the contents of input ``index``."""
-        value = self.node.inputs[index]
+        """Record that facts depend on the contents of input ``index``."""
+        value = self.ir.inputs[index]
         if value is not None:
             ir.read_for_facts(value)
 
     # attributes
 
     def attr(self, name: str) -> ir.Attr | None:
-        """The attribute, as the call of the enclosing function gives it. Raises UnknownAttribute."""
-        attribute = self.node.attributes.data.get(name)
+        """The attribute, with a reference resolved for the call at hand. Raises UnknownAttribute."""
+        attribute = self.ir.attributes.data.get(name)
         if attribute is not None and attribute.is_ref():
-            return self.inference.resolve(attribute)
+            return self.scope.resolve(attribute)
         return attribute
 
     def attr_int(self, name: str, default: int) -> int:
@@ -161,10 +190,10 @@ class NodeFacts:
         return attribute.value.decode() if isinstance(attribute.value, bytes) else attribute.value
 
     def attr_graph(self, name: str) -> ir.Graph:
-        """A body. Raises AttributeError if it is missing."""
+        """The body in attribute ``name``. Raises AttributeError if it is missing."""
         attribute = self.attr(name)
         if attribute is None:
-            raise AttributeError(f"{self.node.op_type} has no {name}")
+            raise AttributeError(f"{self.ir.op_type} has no {name}")
         return attribute.value
 
     def axis(self, rank: int, default: int, name: str = "axis") -> int:
@@ -174,24 +203,24 @@ class NodeFacts:
     @property
     def version(self) -> int:
         """The opset version of the node's domain."""
-        return self.inference.version(self.node)
+        return self.scope.version(self.ir)
 
     # results
 
     def fresh(self, hint: str | None = None, lo: Bound = 0, hi: Bound = math.inf) -> SymDim:
-        """A new unknown, by default a dimension."""
-        return self.inference.fresh(hint or self.node.op_type, lo, hi)
+        """A new symbol, by default for a dim."""
+        return self.scope.fresh(hint or self.ir.op_type, lo, hi)
 
     def fresh_shape(self, rank: int) -> ShapeTuple:
-        """A shape of which only the rank is known."""
+        """A shape with unknown dims."""
         return tuple(self.fresh() for _ in range(rank))
 
     def like(self, index: int, dtype: ir.DataType | None = None) -> Fact:
-        """Another tensor with the shape of an input, and its dtype unless one is given."""
+        """A tensor with the shape of input ``index``, and its dtype unless one is given."""
         return Fact(dtype or self.dtype(index), self.shape(index))
 
     def broadcast(self, shapes: Sequence[ShapeTuple | None]) -> ShapeTuple | None:
-        """The shape of multidirectional broadcasting (ONNX: Broadcasting in ONNX)."""
+        """The result of multidirectional broadcasting (ONNX: Broadcasting in ONNX)."""
         first = shapes[0]
         if first is None:
             return None
@@ -208,31 +237,31 @@ class NodeFacts:
         return tuple(self.broadcast_dim(dims) for dims in zip(*padded, strict=True))
 
     def broadcast_dim(self, dims: Iterable[Dim]) -> Dim:
-        """The size that ``dims`` broadcast to. All that are not 1 agree, or the node fails."""
+        """The size that ``dims`` broadcast to. All dims other than 1 are equal, or the node fails."""
         found: list[Dim] = []
-        for dim in map(self.inference.world.resolved, dims):
+        for dim in map(self.scope.resolved, dims):
             if dim != 1 and dim not in found:
                 found.append(dim)
         if len(found) <= 1:
             return found[0] if found else 1
-        sure = [dim for dim in found if never_one(dim)]
-        for dim in sure:
+        certain = [dim for dim in found if never_one(dim)]
+        for dim in certain:
             if isinstance(dim, int):
                 return dim
-        if sure:
-            return sure[0]
+        if certain:
+            return certain[0]
         if len(found) == 2:
             for vague, dim in (found, found[::-1]):
                 if _equal_or_conflicting(vague, dim):
-                    self.inference.equate(self.node, vague, dim)
+                    self.scope.equate(self.ir, vague, dim)
                     return dim
         return self.fresh()
 
 
 def _equal_or_conflicting(vague: Dim, dim: Dim) -> bool:
-    """Whether ``vague`` equals ``dim``, or else they are two different sizes other than 1."""
+    """Whether ``vague`` and ``dim`` are equal or conflict: different sizes, neither of them 1."""
     atom = lone_atom(vague)
-    if isinstance(atom, OrElse):  # "dim or d": where dim is 0, d takes its place
+    if isinstance(atom, OrElse):  # "dim or d" is d if dim is 0
         return atom.first == dim and never_one(atom.otherwise)
     if isinstance(atom, Extremum) and atom.sign < 0:  # min(dim, d)
         return dim in atom.args and all(arg == dim or at_least(arg, 2) for arg in atom.args)
@@ -248,7 +277,7 @@ def never_one(dim: Dim) -> bool:
 
 
 def normalize_axis(axis: int, rank: int) -> int:
-    """``axis``, counted from the front. Raises IndexError if there is no such axis."""
+    """``axis`` as a non-negative index. Raises IndexError if there is no such axis."""
     if not -rank <= axis < rank:
         raise IndexError(f"axis {axis} of a tensor of rank {rank}")
     return axis + rank if axis < 0 else axis

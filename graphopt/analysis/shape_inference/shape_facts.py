@@ -1,13 +1,11 @@
-"""Shape facts: what is known of a model's values without running it.
+"""Shape facts: dtypes, shapes and small contents of a model's values, without running it.
 
-Facts are a table beside the model. They are computed by need from a value's producer and kept;
-the model itself is never written to, and what it declares about values other than its inputs is
-never believed. Sources, in this order: the rules of
-:mod:`graphopt.analysis.shape_inference.rules`, then onnx's own inference, node by node. A node that neither
-can tell about is unknown, which is not an error.
+Facts are a table beside the model, inferred on demand from a value's producer and cached. The model itself is
+not modified, and its declarations of values other than inputs are not trusted. Sources, in this order: the
+rules of :mod:`graphopt.analysis.shape_inference.rules`, then onnx's inference, node by node. The outputs of
+any other node are unknown, which is not an error.
 
-A fact holds for every run that onnxruntime completes, whatever the sizes that the symbols stand
-for, 0 included.
+A fact holds for every run that onnxruntime completes, for all values of the symbols, 0 included.
 """
 
 from __future__ import annotations
@@ -19,7 +17,9 @@ import numpy as np
 from graphopt import ir
 from graphopt.analysis.shape_inference.engine import Inference, declared_fact
 from graphopt.analysis.shape_inference.facts import Contents, Fact, ShapeTuple
-from graphopt.analysis.shape_inference.state import World
+from graphopt.analysis.shape_inference.node import ShapeRule
+from graphopt.analysis.shape_inference.rules import shape_rules
+from graphopt.analysis.shape_inference.state import InferenceState
 from graphopt.analysis.symbolic import Bound, Dim, SymDim, ceildiv, equal, known_nonzero, product
 from graphopt.util.budget import Budget
 
@@ -30,13 +30,14 @@ class ShapeFacts:
     """Facts about the values of one model.
 
     Args:
-        model: never changed here. It may be edited meanwhile: facts of values that are still there
-            stay valid, since an edit never changes what a value holds.
-        constant: the tensor that a value always holds, or None.
-        version: the opset version of a node's domain where it stands.
-        ranges: first and last size of named dims that the user vouches for, ``{"seq": (1, 512)}``;
-            ``math.inf`` for no end.
-        budget: the time that may be spent; what is asked for later is unknown.
+        model: not changed here. It may be edited: facts of remaining values stay valid, since an edit never
+            changes the contents of a value.
+        constant: the tensor that a value always equals, or ``None``.
+        version: the opset version of a node's domain in its graph.
+        ranges: minimum and maximum of named dims, guaranteed by the caller: ``{"seq": (1, 512)}``;
+            ``math.inf`` for no maximum.
+        budget: time limit; values inferred later are unknown.
+        rules: shape rules by domain and operator; those of graphopt if not given.
     """
 
     def __init__(
@@ -47,14 +48,22 @@ class ShapeFacts:
         version: Callable[[ir.Node], int],
         ranges: Mapping[str, tuple[Bound, Bound]] | None = None,
         budget: Budget | None = None,
+        rules: Mapping[tuple[str, str], ShapeRule] | None = None,
     ) -> None:
-        self._world = World(model, constant, version, ranges or {}, budget or Budget())
-        self._scope = Inference(self._world)
+        self._state = InferenceState(
+            model,
+            constant,
+            version,
+            ranges or {},
+            budget or Budget(),
+            shape_rules() if rules is None else rules,
+        )
+        self._scope = Inference(self._state)
         self._outdated: dict[ir.Node, None] = {}
 
     @classmethod
     def of(cls, edit: ir.Editor, ranges: Mapping[str, tuple[Bound, Bound]], budget: Budget) -> ShapeFacts:
-        """Facts about the model of ``edit``, told of its edits and asked by it what is declared truly."""
+        """Facts about the model of ``edit``: they follow its edits, and it verifies declarations by them."""
         facts = cls(
             edit.model,
             constant=ir.constant_of,
@@ -63,64 +72,64 @@ class ShapeFacts:
             budget=budget,
         )
         edit.listeners.append(facts)
-        edit.declared_truly = facts.agrees
+        edit.declared_truly = facts.matches_declaration
         return facts
 
-    def anew(self, edit: ir.Editor) -> ShapeFacts:
-        """What takes the place of these facts when the model is another: same ranges, same budget."""
+    def rebuild(self, edit: ir.Editor) -> ShapeFacts:
+        """New facts in place of these, after an external change of the model; same ranges, same budget."""
         edit.listeners.remove(self)
-        return ShapeFacts.of(edit, self._world.ranges, self._world.budget)
+        return ShapeFacts.of(edit, self._state.ranges, self._state.budget)
 
     # queries
 
     def shape(self, value: ir.Value) -> ShapeTuple | None:
-        """The dims of a tensor: ints, or expressions over symbols; None if the rank is unknown.
+        """The dims of a tensor: ints, or expressions over symbols; ``None`` if the rank is unknown.
 
-        An unknown dim is a symbol of its own, so that it is equal to itself alone.
+        An unknown dim is a unique symbol, equal only to itself.
         """
-        return self._scope.need(value).shape
+        return self._scope.infer(value).shape
 
     def rank(self, value: ir.Value) -> int | None:
         """The number of dims."""
-        shape = self._scope.need(value).shape
+        shape = self._scope.infer(value).shape
         return None if shape is None else len(shape)
 
-    def is_filled(self, value: ir.Value) -> bool:
-        """Whether ``value`` is known to have elements."""
+    def is_nonempty(self, value: ir.Value) -> bool:
+        """Whether ``value`` provably has elements."""
         shape = self.shape(value)
         return shape is not None and all(map(known_nonzero, shape))
 
     def dtype(self, value: ir.Value) -> ir.DataType | None:
-        """The element type of a tensor; None if it is unknown or no tensor."""
-        dtype = self._scope.need(value).dtype
+        """The element type of a tensor; ``None`` if it is unknown or not a tensor."""
+        dtype = self._scope.infer(value).dtype
         return None if dtype == ir.DataType.UNDEFINED else dtype
 
     def type(self, value: ir.Value) -> ir.TypeProtocol | None:
-        """The tensor, sequence or optional type, where it is known down to the element type."""
-        return self._scope.need(value).type
+        """The tensor, sequence or optional type; ``None`` unless known down to the element type."""
+        return self._scope.infer(value).type
 
     def known_ints(self, value: ir.Value) -> Contents | None:
         """The elements of a small integer or boolean tensor (0 and 1) of rank 0 or 1.
 
-        Entries may be expressions over symbols. None if they are not known, or more than 256.
+        Entries may be expressions over symbols. ``None`` if unknown, or more than 256.
         """
-        fact = self._scope.need(value)
+        fact = self._scope.infer(value)
         return fact.contents if fact.shape is not None and len(fact.shape) <= 1 else None
 
     def fill(self, value: ir.Value) -> np.generic | None:
-        """The number that every element of ``value`` is, bit by bit, whatever its shape; else ``None``."""
+        """The number that all elements of ``value`` equal, bit by bit, whatever its shape; else ``None``."""
         return self._scope.fill(value)
 
     def nbytes(self, value: ir.Value) -> Dim | None:
-        """The size of the elements in bytes, perhaps symbolic; None where it is not known."""
-        fact = self._scope.need(value)
+        """The size of all elements in bytes, possibly symbolic; ``None`` if unknown."""
+        fact = self._scope.infer(value)
         if fact.shape is None or fact.dtype in (None, ir.DataType.STRING, ir.DataType.UNDEFINED):
             return None
         return ceildiv(product(fact.shape) * fact.dtype.bitwidth, 8)
 
     def dim_equal(self, a: Dim, b: Dim) -> bool:
         """Whether two dims are provably equal."""
-        return a == b or equal(self._world.resolved(a), self._world.resolved(b))
+        return a == b or equal(self._state.resolved(a), self._state.resolved(b))
 
     def shape_equal(self, x: ir.Value, y: ir.Value) -> bool:
         """Whether two tensors provably have the same shape."""
@@ -131,8 +140,8 @@ class ShapeFacts:
 
     # the model and its edits
 
-    def agrees(self, value: ir.Value) -> bool:
-        """Whether the numbers in the declared shape of ``value`` are known to be right."""
+    def matches_declaration(self, value: ir.Value) -> bool:
+        """Whether the numbers in the declared shape of ``value`` are provably correct."""
         declared = value.shape
         if declared is None:
             return True
@@ -146,74 +155,76 @@ class ShapeFacts:
         )
 
     def infer_all(self) -> None:
-        """Compute the facts of every value of the model, its bodies and its functions."""
-        model = self._world.model
+        """Infer the facts of every value of the model, its bodies and its functions."""
+        model = self._state.model
         self._scope.infer_graphs([model.graph, *(function.graph for function in model.functions.values())])
 
-    def presume(self, value: ir.Value, like: ir.Value, *, sliced: bool = False) -> None:
-        """Assume the type and shape of ``like`` for ``value``, whose own are unknown.
+    def assume_like(self, value: ir.Value, like: ir.Value, *, sliced: bool = False) -> None:
+        """Assume that ``value`` has the type and shape of ``like``.
 
         Args:
-            sliced: those of one slice of ``like`` along its first axis instead.
+            value: a value without facts.
+            like: a value with facts.
+            sliced: assume those of one slice of ``like`` along its first axis instead.
         """
-        fact = self._scope.need(like)
+        fact = self._scope.infer(like)
         shape = fact.shape[1:] if sliced and fact.shape is not None else fact.shape
-        self._scope.settle(value, Fact(fact.dtype, shape, container=fact.container, element=fact.element))
+        self._scope.set(value, Fact(fact.dtype, shape, container=fact.container, element=fact.element))
 
-    def presume_declared(self, value: ir.Value) -> None:
-        """Assume the declared type of ``value``, if nothing else is known."""
+    def assume_declared(self, value: ir.Value) -> None:
+        """Assume the declared type of ``value`` if it has no facts."""
         if value.type is not None and value not in self._scope.facts:
-            self._scope.settle(value, declared_fact(value.type))
+            self._scope.set(value, declared_fact(value.type))
 
-    def presume_equal(self, dim: Dim, other: Dim) -> None:
-        """Take it that ``dim``, a single symbol, is always equal to ``other``.
+    def assume_equal(self, dim: Dim, other: Dim) -> None:
+        """Assume that ``dim``, a single symbol, always equals ``other``.
 
-        Nothing follows for facts that were computed before, but for their own dims.
+        In facts inferred before, only the dims themselves are substituted.
         """
-        self._world.equate(dim, other)
+        self._state.equate(dim, other)
 
     def resolved(self, dim: Dim) -> Dim:
-        """``dim`` with all in it that is known to be equal to something else put in."""
-        return self._world.resolved(dim)
+        """``dim`` with the equalities found so far substituted."""
+        return self._state.resolved(dim)
 
-    def settle(self, value: ir.Value, fact: Fact) -> None:
-        """Take ``fact`` for what is true of ``value``, an input."""
-        self._scope.settle(value, fact)
+    def set(self, value: ir.Value, fact: Fact) -> None:
+        """Set the facts of ``value``, an input."""
+        self._scope.set(value, fact)
 
-    def forget(self, graph: ir.Graph) -> None:
-        """Forget what is known inside ``graph``: a function called from new places, or a new body."""
-        self._world.forget_calls()
-        self._scope.forget(ir.with_bodies(graph))
+    def invalidate(self, graph: ir.Graph) -> None:
+        """Discard the facts inside ``graph``, a function with new calls or a new body."""
+        self._state.invalidate_calls()
+        self._scope.invalidate(ir.with_bodies(graph))
 
     def replaced(self, old: ir.Value, new: ir.Value) -> None:
-        """Take over what is known of ``old``, which ``new`` now stands for and is equal to.
+        """Merge the facts of ``old`` into those of ``new``, which replaces it and is equal to it.
 
-        Where both are known as well, the names of ``old`` stay. Two values of a body are equal in
-        runs that get there: that tells nothing of values around it, nor of sizes that are theirs.
+        If both are equally precise, the symbols of ``old`` are kept. Two values of a body are equal only in
+        runs that reach it, which implies nothing about outer values and their sizes.
         """
         facts = self._scope.facts
         before = facts.get(old)
-        self._outdate_holder(new)
+        self._mark_holder(new)
         if before is None or old is new or old.graph is not new.graph:
             return
-        after = self._scope.need(new)
+        after = self._scope.infer(new)
         if after.same_as(before):
             return
         merged, equal_dims = _merged(before, after)
         facts[new] = merged
-        if _says_more(merged, before):
-            self._outdate_readers(new)
-        if new.graph is self._world.model.graph:
+        if _is_more_precise(merged, before):
+            self._mark_readers(new)
+        if new.graph is self._state.model.graph:
             for vague, dim in equal_dims:
-                self._world.equate(vague, dim)
+                self._state.equate(vague, dim)
 
     def refresh(self) -> None:
-        """Infer anew what nodes give whose inputs are better known by now than when they were inferred.
+        """Infer the outputs of nodes again whose inputs have more precise facts than before.
 
-        Where that says more, the same is done for what reads it; what was known stays. Edits make the list
-        of such nodes, so this costs nothing where they taught nothing new.
+        More precise outputs are propagated to their readers; known facts are kept. Edits record such nodes,
+        so the cost is zero if there are none.
         """
-        while self._outdated and not self._world.budget.over:
+        while self._outdated and not self._state.budget.over:
             pending, self._outdated = list(self._outdated), {}
             for node in pending:
                 if node.graph is not None:
@@ -222,43 +233,45 @@ class ShapeFacts:
     def _infer_again(self, node: ir.Node) -> None:
         facts = self._scope.facts
         before = {value: facts.pop(value) for value in node.outputs if value in facts}
-        if node.op_type != "If":  # whose branches have no inputs: what they read makes them be inferred again
-            self._scope.forget(inner for body in ir.bodies(node) for inner in ir.with_bodies(body))
+        if (
+            node.op_type != "If"
+        ):  # its branches have no inputs: they are inferred again with the values that they read
+            self._scope.invalidate(inner for body in ir.bodies(node) for inner in ir.with_bodies(body))
         for value, old in before.items():
-            new = self._scope.need(value)
+            new = self._scope.infer(value)
             merged, equal_dims = _merged(old, new)
-            if not _says_more(merged, old):
+            if not _is_more_precise(merged, old):
                 facts[value] = old
                 continue
             facts[value] = merged
-            for vague, dim in equal_dims:  # what is unknown of the new fact has just been made up
-                if old.shape is not None and vague in old.shape and node.graph is self._world.model.graph:
-                    self._world.equate(vague, dim)
-            self._outdate_readers(value)
-            self._outdate_holder(value)
+            for vague, dim in equal_dims:  # unknown dims of the new fact are fresh symbols
+                if old.shape is not None and vague in old.shape and node.graph is self._state.model.graph:
+                    self._state.equate(vague, dim)
+            self._mark_readers(value)
+            self._mark_holder(value)
 
-    def _outdate_readers(self, value: ir.Value) -> None:
+    def _mark_readers(self, value: ir.Value) -> None:
         self._outdated.update(dict.fromkeys(ir.readers(value)))
 
-    def _outdate_holder(self, value: ir.Value) -> None:
-        """Look again at the node whose body returns ``value``, or at the calls of the function that does."""
+    def _mark_holder(self, value: ir.Value) -> None:
+        """Mark the node whose body returns ``value``, or the calls of the function that returns it."""
         graph = value.graph
-        if graph is None or graph is self._world.model.graph or not value.is_graph_output():
+        if graph is None or graph is self._state.model.graph or not value.is_graph_output():
             return
-        found = self._world.calls(graph)
-        holder = None if found is not None else self._world.holder(graph)
+        found = self._state.calls(graph)
+        holder = None if found is not None else self._state.holder(graph)
         self._outdated.update(dict.fromkeys(found[1] if found is not None else [holder] if holder else []))
 
     # reports
 
     @property
     def failures(self) -> list[tuple[ir.Node, Exception]]:
-        """Nodes that break their operator's specification, with what went wrong; they are unknown."""
-        return self._world.failures
+        """Nodes that violate their operator's specification, with the exception raised."""
+        return self._state.failures
 
 
 def _vagueness(dim: Dim) -> int:
-    """0 for a number, 1 for a name of the model's own, 2 for an expression over such, 3 for anything else."""
+    """0 for a number, 1 for a declared symbol, 2 for an expression over such, 3 for anything else."""
     if isinstance(dim, int):
         return 0
     if dim.birth:
@@ -266,8 +279,8 @@ def _vagueness(dim: Dim) -> int:
     return 2 if dim.symbol is None else 1
 
 
-def _says_more(fact: Fact, before: Fact) -> bool:
-    """Whether ``fact`` says something of a tensor that ``before`` did not."""
+def _is_more_precise(fact: Fact, before: Fact) -> bool:
+    """Whether ``fact`` about a tensor implies more than ``before``."""
     if before.container is not None:
         return False
     for now, then in ((fact.dtype, before.dtype), (fact.fill, before.fill)):
@@ -282,13 +295,13 @@ def _says_more(fact: Fact, before: Fact) -> bool:
 
 
 def _merged(before: Fact, after: Fact) -> tuple[Fact, list[tuple[Dim, Dim]]]:
-    """What both facts about one value tell, and sizes without a name in them with what they are equal to."""
+    """Combine two facts about one value; returns also the fresh symbols in them with equal, better dims."""
     if before.container is not None or after.container is not None:
         return (after if before.type is None else before), []
     equal_dims: list[tuple[Dim, Dim]] = []
 
     def better(old: Dim, new: Dim) -> Dim:
-        """The better known of two equal dims, the old one in doubt."""
+        """The more precise of two equal dims, the old one in doubt."""
         best, other = (new, old) if _vagueness(new) < _vagueness(old) else (old, new)
         if isinstance(other, SymDim) and other.birth:
             equal_dims.append((other, best))

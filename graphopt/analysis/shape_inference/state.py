@@ -1,4 +1,4 @@
-"""What the inference of all scopes of one model shares: symbols, ranges, equalities, counters."""
+"""State shared by all scopes of one model's inference: symbols, ranges, equalities, budgets."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from graphopt import ir
 from graphopt.analysis.shape_inference.facts import Fact
-from graphopt.analysis.shape_inference.rules import shape_rules
+from graphopt.analysis.shape_inference.node import ShapeRule
 from graphopt.analysis.symbolic import (
     Atom,
     Bound,
@@ -22,14 +22,15 @@ from graphopt.analysis.symbolic import (
 )
 from graphopt.util.budget import Budget
 
-_CALL_BUDGET = 50_000  # nodes inferred within calls of functions, over the life of a World
+#: Maximum number of nodes inferred within calls of functions, over the lifetime of an InferenceState.
+_CALL_BUDGET = 50_000
 
 
-class World:
-    """What all scopes of one model share.
+class InferenceState:
+    """State shared by all scopes of one model.
 
     Attributes:
-        failures: nodes on which a rule raised, with the exception; their outputs are unknown.
+        failures: nodes whose rule raised, with the exception; their outputs are unknown.
     """
 
     def __init__(
@@ -39,34 +40,35 @@ class World:
         version: Callable[[ir.Node], int],
         ranges: Mapping[str, tuple[Bound, Bound]],
         budget: Budget,
+        rules: Mapping[tuple[str, str], ShapeRule],
     ) -> None:
         self.model = model
         self.constant = constant
         self.version = version
         self.ranges = ranges
         self.budget = budget
-        self.rules = shape_rules()
+        self.rules = rules
         self.failures: list[tuple[ir.Node, Exception]] = []
         self.calls_left = _CALL_BUDGET
         self._names: dict[str, Dim] = {}
-        self._born = 0
-        self._guarded: dict[str, SymDim] = {}
-        self._guarded_names: set[str] = set()
+        self._newest = 0
+        self._guard_symbols: dict[str, SymDim] = {}
+        self._guard_names: set[str] = set()
         self._scopes: ir.Scopes | None = None
         self._calls: dict[ir.Graph, tuple[ir.Function, list[ir.Node]]] | None = None
-        self._learned: dict[Atom, Dim] = {}
+        self._equalities: dict[Atom, Dim] = {}
         self._resolved: dict[SymDim, Dim] = {}
         self._reserve_names()
 
     def _reserve_names(self) -> None:
-        """Make the model's own dim names, before any name is made up."""
+        """Create symbols for the model's own dim names before fresh symbols are named."""
         for value in self.model.graph.inputs:
             for dim in value.shape or ():
                 if isinstance(dim, ir.SymbolicDim) and dim.value not in ir.ANONYMOUS_DIMS and dim.value:
-                    self.named(dim.value)
+                    self.declared_symbol(dim.value)
 
-    def named(self, name: str) -> Dim:
-        """The dim called ``name`` in the model: a symbol, or its size where that is assumed."""
+    def declared_symbol(self, name: str) -> Dim:
+        """The symbol of the model's dim ``name``, or its size if the caller guarantees one."""
         dim = self._names.get(name)
         if dim is None:
             lo, hi = self.ranges.get(name, (0, math.inf))
@@ -74,59 +76,59 @@ class World:
         return dim
 
     def fresh(self, hint: str, lo: Bound = 0, hi: Bound = math.inf) -> SymDim:
-        """A new symbol, numbered in the order of asking."""
+        """A new symbol, numbered in order of creation."""
         while True:
-            self._born += 1
-            if f"{hint}?{self._born}" not in self._names:
-                return fresh_symbol(hint, self._born, lo, hi)
+            self._newest += 1
+            if f"{hint}?{self._newest}" not in self._names:
+                return fresh_symbol(hint, self._newest, lo, hi)
 
-    def guarded(self, name: str) -> SymDim:
-        """The size that guards call ``name``: a symbol of its own, whatever the model calls its dims."""
-        dim = self._guarded.get(name)
+    def guard_symbol(self, name: str) -> SymDim:
+        """The symbol ``name`` of guards, which is distinct from the model's dim of that name."""
+        dim = self._guard_symbols.get(name)
         if dim is None:
-            dim = self._guarded[name] = self.fresh(name)
-            self._guarded_names.update(symbols(dim))
+            dim = self._guard_symbols[name] = self.fresh(name)
+            self._guard_names.update(symbols(dim))
         return dim
 
     @property
-    def born(self) -> int:
+    def newest_symbol(self) -> int:
         """The number of the newest fresh symbol."""
-        return self._born
+        return self._newest
 
-    # equalities that hold in every run which completes
+    # equalities that hold in every completed run
 
     def equate(self, vague: Dim, dim: Dim) -> None:
-        """Learn that ``vague``, if it is a lone atom, always equals ``dim``, and use that from now on.
+        """Record that ``vague``, if it is a single atom, always equals ``dim``.
 
-        Nothing is learned of sizes that guards name: they are the same wherever a guard names them, and
-        what is found at one place may hold only in runs that get there.
+        Equalities about symbols of guards are ignored: a symbol is shared by all guards that name it, and an
+        equality found at one of them may hold only in runs that reach it.
         """
-        if self._guarded and not self._guarded_names.isdisjoint(symbols(vague)):
+        if self._guard_symbols and not self._guard_names.isdisjoint(symbols(vague)):
             return
         atom, dim = lone_atom(vague), self.resolved(dim)
         if atom is not None and not within(atom, dim):
-            self._learned[atom] = dim
+            self._equalities[atom] = dim
             self._resolved.clear()
 
     def resolved(self, dim: Dim) -> Dim:
-        """``dim`` with the equalities learned so far put in."""
-        if not self._learned or isinstance(dim, int):
+        """``dim`` with the equalities found so far substituted."""
+        if not self._equalities or isinstance(dim, int):
             return dim
         result = self._resolved.get(dim)
         if result is None:
             result = dim
-            for _ in range(4):  # what is put in may hold something that was learned about later
-                before, result = result, replace_atoms(result, self._learned)
+            for _ in range(4):  # substituted dims may contain atoms with later equalities
+                before, result = result, replace_atoms(result, self._equalities)
                 if result == before:
                     break
             self._resolved[dim] = result
         return result
 
     def refreshed(self, fact: Fact) -> Fact:
-        """``fact`` with the equalities learned so far put in."""
-        if fact.known_equal == len(self._learned):
+        """``fact`` with the equalities found so far substituted."""
+        if fact.known_equal == len(self._equalities):
             return fact
-        fact.known_equal = len(self._learned)
+        fact.known_equal = len(self._equalities)
         shape, contents = fact.shape, fact.contents
         if shape is not None:
             shape = tuple(map(self.resolved, shape))
@@ -141,10 +143,10 @@ class World:
     # scopes
 
     def calls(self, graph: ir.Graph) -> tuple[ir.Function, list[ir.Node]] | None:
-        """The function whose body ``graph`` is, and all calls of it; ``None`` if it is none.
+        """The function with body ``graph``, and all its calls; ``None`` if there is no such function.
 
-        Nor is one told of a model with training info, which may hold calls that nobody sees.
-        Calls that came later are copies of these, or told of by :meth:`forget_calls`.
+        Always ``None`` for a model with training info, which may contain opaque calls. Calls created later
+        are copies of these, or reported by :meth:`invalidate_calls`.
         """
         if self._calls is None:
             functions = self.model.functions
@@ -155,16 +157,16 @@ class World:
                 for node in inner:
                     if node.op_identifier() in by_key:
                         by_key[node.op_identifier()].append(node)
-            self._calls = {held.graph: (held, by_key[key]) for key, held in functions.items()}
+            self._calls = {function.graph: (function, by_key[key]) for key, function in functions.items()}
         return self._calls.get(graph)
 
-    def forget_calls(self) -> None:
-        """Functions are called from new places."""
+    def invalidate_calls(self) -> None:
+        """Collect the calls of functions again, because there are new ones."""
         self._calls = None
 
     def holder(self, graph: ir.Graph) -> ir.Node | None:
-        """The node whose body ``graph`` is."""
-        for _ in range(2):  # an edit may have given the body to another node
+        """The node with body ``graph``."""
+        for _ in range(2):  # an edit may have moved the body to another node
             if self._scopes is None:
                 self._scopes = ir.Scopes(self.model)
             try:

@@ -56,7 +56,7 @@ class CreateAutodiffSubgraphs(Pass):
                 cx.end_rewrite(action, group.nodes[0], [call])
             made = made or bool(calls)
         if made:
-            cx.look_afresh("outline")
+            cx.invalidate("outline")
             CommonSubexpressionElimination().run(model, cx)
 
     def policy(self, cx: Context) -> AutodiffPolicy:

@@ -58,5 +58,5 @@ class MergeFunctions(Pass):
                 cx.end_rewrite(action, node, [])
                 merged = True
         for function in model.functions.values() if merged else ():
-            cx.facts.forget(function.graph)  # what is called in them is called by more, too
+            cx.facts.invalidate(function.graph)  # what is called in them is called by more, too
         return merged

@@ -71,7 +71,7 @@ def dissolve(model: ir.Model, cx: Context) -> None:
         if key not in called:
             cx.edit.remove_function(model.functions[key])
     note_signatures(model, signatures_of(model), cx)
-    cx.look_afresh("inline")
+    cx.invalidate("inline")
 
 
 class _Constants:

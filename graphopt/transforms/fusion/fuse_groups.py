@@ -80,7 +80,7 @@ class FuseGroups(Pass):
         if made:
             _forget_declarations(model)
             note_signatures(model, signatures, cx)
-            cx.look_afresh("outline")
+            cx.invalidate("outline")
 
 
 def make_groups(

@@ -53,7 +53,7 @@ class InsertGuards(Pass):
         for value in annotations:
             cx.edit.forget(value, is_annotation)
         if changed:
-            cx.look_afresh("guard")
+            cx.invalidate("guard")
 
     def _possible(
         self, annotations: Mapping[ir.Value, ValueProfile], cx: Context

@@ -34,7 +34,7 @@ class RemoveProfileNodes(Pass):
                 if dialects.is_guard(node) and node.inputs and node.inputs[0] is not None:
                     removed += self._remove(node, node.inputs[0], cx)
         if removed:
-            cx.look_afresh("guard")
+            cx.invalidate("guard")
 
     def _remove(self, node: ir.Node, value: ir.Value, cx: Context) -> bool:
         action = cx.begin_rewrite(self.name, node)

@@ -35,4 +35,4 @@ class RemoveTypeSpecializations(Pass):
             cx.edit.forget(value, lambda key: key == DECLARED)
             changed = True
         if changed:
-            cx.look_afresh("specialize")
+            cx.invalidate("specialize")

@@ -51,7 +51,7 @@ class SpecializeTypes(Pass):
                     ]
                 )
         if found:
-            cx.look_afresh("specialize")
+            cx.invalidate("specialize")
         for value, seen in found.items():
             if seen.ints is not None and seen.is_static and value.dtype is not None:
                 self._pin(value, seen, cx)

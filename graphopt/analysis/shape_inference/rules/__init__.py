@@ -1,5 +1,5 @@
 # mypy: implicit-reexport
-"""Shape rules, one file a family of operators. Each is found by walking this package."""
+"""Shape rules, one file for each family of operators, found by walking this package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from graphopt.analysis.shape_inference.node import ShapeRule
 def shape_rules() -> dict[tuple[str, str], ShapeRule]:
     """The shape rules of this package by ``(domain, op_type)``.
 
-    Raises ValueError if two rules are for the same operator.
+    Raises:
+        ValueError: an operator has two rules.
     """
     found: dict[tuple[str, str], ShapeRule] = {}
     for info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):

@@ -8,23 +8,23 @@ from graphopt.analysis.symbolic import Dim, floordiv
 
 
 @shape_rule("Attention")
-def attention(given: NodeFacts) -> list[Fact]:
+def attention(node: NodeFacts) -> list[Fact]:
     """Y, present key, present value, and what is between the two products (ONNX: Attention).
 
     Q, K and V are batch, heads, sequence, size; or batch, sequence, heads * size, and Y then as well.
     """
-    q, k, v = (given.shape(index) for index in range(3))
-    dtypes = [given.dtype(0), given.dtype(1), given.dtype(2), given.dtype(0)]
+    q, k, v = (node.shape(index) for index in range(3))
+    dtypes = [node.dtype(0), node.dtype(1), node.dtype(2), node.dtype(0)]
     if q is None or k is None or v is None:
         return [Fact(dtype) for dtype in dtypes]
     flat = len(q) == 3
     if flat:
-        q_heads, kv_heads = given.attr_int("q_num_heads", 1), given.attr_int("kv_num_heads", 1)
+        q_heads, kv_heads = node.attr_int("q_num_heads", 1), node.attr_int("kv_num_heads", 1)
         q, k, v = _split(q, q_heads), _split(k, kv_heads), _split(v, kv_heads)
-    past_key, past_value = given.shape(4), given.shape(5)
+    past_key, past_value = node.shape(4), node.shape(5)
     past: Dim = 0
-    if given.has(4):
-        past = given.fresh("past") if past_key is None else past_key[2]
+    if node.has(4):
+        past = node.fresh("past") if past_key is None else past_key[2]
     total = past + k[2]
     present_key = (k[0], k[1], total, k[3])
     present_value = (v[0], v[1], total if past_value is None else past_value[2] + v[2], v[3])

@@ -27,33 +27,33 @@ _BOOLEAN = frozenset({"And", "Or", "Xor", "Equal", "Greater", "GreaterOrEqual", 
     *("GreaterOrEqual", "Less", "LessOrEqual", "Max", "Mean", "Min", "Mod", "Mul", "Or", "PRelu"),
     *("Pow", "Sub", "Sum", "Xor"),
 )
-def elementwise(given: NodeFacts) -> Fact:
+def elementwise(node: NodeFacts) -> Fact:
     """All inputs broadcast together; the dtype is theirs (of the base in Pow), or bool."""
-    op_type = given.node.op_type
-    dtype = ir.DataType.BOOL if op_type in _BOOLEAN else given.dtype(0)
+    op_type = node.ir.op_type
+    dtype = ir.DataType.BOOL if op_type in _BOOLEAN else node.dtype(0)
     if dtype is None and op_type != "Pow":  # the inputs are alike, but for the exponent
-        dtype = next((fact.dtype for fact in given.facts if fact.dtype is not None), None)
-    shapes = [fact.shape for fact in given.facts]
-    if given.version < 8 and given.version < _NUMPY_STYLE_SINCE.get(op_type, 7):
+        dtype = next((fact.dtype for fact in node.facts if fact.dtype is not None), None)
+    shapes = [fact.shape for fact in node.facts]
+    if node.version < 8 and node.version < _NUMPY_STYLE_SINCE.get(op_type, 7):
         # The second input is stretched to the first, or all have one shape.
-        known = shapes[0] if "broadcast" in given.node.attributes else next(filter(None, shapes), None)
+        known = shapes[0] if "broadcast" in node.ir.attributes else next(filter(None, shapes), None)
         return Fact(dtype, known)
-    shape = shapes[0] if len(shapes) == 1 else given.broadcast(shapes)
-    return Fact(dtype, shape, _contents(given, op_type, dtype, shape))
+    shape = shapes[0] if len(shapes) == 1 else node.broadcast(shapes)
+    return Fact(dtype, shape, _contents(node, op_type, dtype, shape))
 
 
 def _contents(
-    given: NodeFacts, op_type: str, dtype: ir.DataType | None, shape: ShapeTuple | None
+    node: NodeFacts, op_type: str, dtype: ir.DataType | None, shape: ShapeTuple | None
 ) -> Contents | None:
-    for fact in given.facts:
+    for fact in node.facts:
         if fact.contents is None:
             return None
     function = _FUNCTIONS.get(op_type)
     if function is None or shape is None or not tracks_contents(dtype, shape):
         return None
-    if op_type == "Mod" and given.attr_int("fmod", 0):
+    if op_type == "Mod" and node.attr_int("fmod", 0):
         function = _fmod
-    inputs = [stretch(fact, shape) for fact in given.facts]
+    inputs = [stretch(fact, shape) for fact in node.facts]
     result: list[Dim] = []
     for dims in zip(*inputs, strict=True):
         value: Dim | None = dims[0]
@@ -153,18 +153,18 @@ _FUNCTIONS: dict[str, Callable[[Dim, Dim], Dim | None]] = {
 
 
 @shape_rule("Where")
-def where(given: NodeFacts) -> Fact:
+def where(node: NodeFacts) -> Fact:
     """Condition, X and Y broadcast together."""
-    shape = given.broadcast([given.shape(0), given.shape(1), given.shape(2)])
-    dtype = given.dtype(1) or given.dtype(2)
+    shape = node.broadcast([node.shape(0), node.shape(1), node.shape(2)])
+    dtype = node.dtype(1) or node.dtype(2)
     result = Fact(dtype, shape)
-    condition = given.contents(0)
+    condition = node.contents(0)
     if condition is not None and shape is not None and tracks_contents(dtype, shape):
-        sides = [given.named_contents(1), given.named_contents(2)]
+        sides = [node.named_contents(1), node.named_contents(2)]
         if None not in sides:
             chosen = [
                 (x if c == 1 else y) if isinstance(c, int) else (x if x == y else None)
-                for c, x, y in zip(*(stretch(given.fact(i), shape) for i in range(3)), strict=True)
+                for c, x, y in zip(*(stretch(node.fact(i), shape) for i in range(3)), strict=True)
             ]
             if None not in chosen:
                 result.contents = tuple(dim for dim in chosen if dim is not None)

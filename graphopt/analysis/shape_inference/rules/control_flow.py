@@ -18,73 +18,72 @@ _ROUNDS = 3  # of weakening what is presumed of carried values, before nothing i
 
 
 @shape_rule("If")
-def if_(given: NodeFacts) -> list[Fact]:
+def if_(node: NodeFacts) -> list[Fact]:
     """What both branches agree on, or the facts of the branch that is known to be taken."""
-    condition = given.contents(0)
+    condition = node.contents(0)
     names: tuple[str, ...] = ("then_branch", "else_branch")
     if condition in ((0,), (1,)):
         names = names[:1] if condition == (1,) else names[1:]
-    results = [[given.inference.need(value) for value in given.attr_graph(name).outputs] for name in names]
+    results = [[node.scope.infer(value) for value in node.attr_graph(name).outputs] for name in names]
     if len(results) == 1:
         return results[0]
-    return [join(given, a, b) for a, b in zip(*results, strict=True)]
+    return [join(node, a, b) for a, b in zip(*results, strict=True)]
 
 
 @shape_rule("Loop")
-def loop(given: NodeFacts) -> list[Fact]:
+def loop(node: NodeFacts) -> list[Fact]:
     """Inputs M, cond and the carried values; outputs their last values, then the scans."""
-    body = given.attr_graph("body")
-    mark = given.inference.world.born
+    body = node.attr_graph("body")
+    mark = node.scope.newest_symbol
     counter, condition = body.inputs[:2]
     # The body runs only while the condition is true.
     fixed = {counter: Fact(ir.DataType.INT64, _scalar_shape(counter))}
     running = Fact(ir.DataType.BOOL, _scalar_shape(condition), (1,))
-    initial = [given.fact(index) for index in range(2, len(given.node.inputs))]
-    results = _run(given, fixed, body.inputs[1:], [running, *initial], body.outputs, mark, (1,))
-    trips, never_skipped = _trips(given, results[0])
+    initial = [node.fact(index) for index in range(2, len(node.ir.inputs))]
+    results = _run(node, fixed, body.inputs[1:], [running, *initial], body.outputs, mark, (1,))
+    trips, never_skipped = _trips(node, results[0])
     count = len(initial) + 1
     outputs = []
     for start, end in zip(initial, results[1:count], strict=True):
-        outputs.append(_outside(given, end if never_skipped else join(given, start, end), mark))
+        outputs.append(_outside(node, end if never_skipped else join(node, start, end), mark))
     for value, scan in zip(body.outputs[count:], results[count:], strict=True):
-        fact = _outside(given, scan, mark) if never_skipped else _perhaps_skipped(given, value, scan)
+        fact = _outside(node, scan, mark) if never_skipped else _perhaps_skipped(node, value, scan)
         outputs.append(_stacked(fact, trips, 0))
     return outputs
 
 
 @shape_rule("Scan")
-def scan(given: NodeFacts) -> list[Fact]:
+def scan(node: NodeFacts) -> list[Fact]:
     """Carried values, then slices of the scanned inputs; since opset 9. It always runs at least once."""
-    if given.version < 9:
+    if node.version < 9:
         return []
-    body = given.attr_graph("body")
-    mark = given.inference.world.born
-    carried = len(given.node.inputs) - given.attr_int("num_scan_inputs", 0)
-    axes = given.attr_ints("scan_input_axes") or (0,) * (len(given.node.inputs) - carried)
+    body = node.attr_graph("body")
+    mark = node.scope.newest_symbol
+    carried = len(node.ir.inputs) - node.attr_int("num_scan_inputs", 0)
+    axes = node.attr_ints("scan_input_axes") or (0,) * (len(node.ir.inputs) - carried)
     fixed: dict[ir.Value, Fact] = {}
     lengths: list[Dim] = []
     for index, axis in enumerate(axes, start=carried):
-        shape = given.shape(index)
+        shape = node.shape(index)
         if shape is not None:
             axis = normalize_axis(axis, len(shape))
             lengths.append(shape[axis])
             shape = shape[:axis] + shape[axis + 1 :]
-        fixed[body.inputs[index]] = Fact(given.dtype(index), shape)
-    initial = [given.fact(index) for index in range(carried)]
-    results = _run(given, fixed, body.inputs[:carried], initial, body.outputs, mark)
+        fixed[body.inputs[index]] = Fact(node.dtype(index), shape)
+    initial = [node.fact(index) for index in range(carried)]
+    results = _run(node, fixed, body.inputs[:carried], initial, body.outputs, mark)
     known = [length for length in lengths if isinstance(length, int)] or lengths
-    length = known[0] if known else given.fresh("length")
-    outputs = [_outside(given, end, mark) for end in results[:carried]]
+    length = known[0] if known else node.fresh("length")
+    outputs = [_outside(node, end, mark) for end in results[:carried]]
     scans = results[carried:]
-    out_axes = given.attr_ints("scan_output_axes") or (0,) * len(scans)
+    out_axes = node.attr_ints("scan_output_axes") or (0,) * len(scans)
     return outputs + [
-        _stacked(_outside(given, fact, mark), length, axis)
-        for fact, axis in zip(scans, out_axes, strict=True)
+        _stacked(_outside(node, fact, mark), length, axis) for fact, axis in zip(scans, out_axes, strict=True)
     ]
 
 
 def _run(
-    given: NodeFacts,
+    node: NodeFacts,
     fixed: Mapping[ir.Value, Fact],
     carried: Sequence[ir.Value],
     initial: Sequence[Fact],
@@ -100,33 +99,33 @@ def _run(
     """
     presumed = [_copy(fact) for fact in initial]
     for _ in range(_ROUNDS):
-        attempt = given.inference.attempt({**fixed, **dict(zip(carried, presumed, strict=True))}, wanted)
-        results = attempt.results
+        assumption = node.scope.assume({**fixed, **dict(zip(carried, presumed, strict=True))}, wanted)
+        results = assumption.results
         ends = results[: len(carried)]
-        weaker = [_weakened(given, a, b, mark) for a, b in zip(presumed, ends, strict=True)]
+        weaker = [_weakened(node, a, b, mark) for a, b in zip(presumed, ends, strict=True)]
         if condition is not None:
             weaker[0].contents = condition if weaker[0].shape is not None else None
         if all(a.same_as(b) for a, b in zip(presumed, weaker, strict=True)):
             return results
-        attempt.withdraw()
+        assumption.retract()
         presumed = weaker
     presumed = [Fact(fact.dtype) if fact.container is None else UNKNOWN for fact in presumed]
-    return given.inference.attempt({**fixed, **dict(zip(carried, presumed, strict=True))}, wanted).results
+    return node.scope.assume({**fixed, **dict(zip(carried, presumed, strict=True))}, wanted).results
 
 
-def _weakened(given: NodeFacts, presumed: Fact, result: Fact, mark: int) -> Fact:
+def _weakened(node: NodeFacts, presumed: Fact, result: Fact, mark: int) -> Fact:
     """What is true of ``presumed`` and of ``result``; a made-up symbol stands for any size."""
     if presumed.container is not None or result.container is not None:
         if presumed.container is not result.container:
             return UNKNOWN
-        element = _weakened(given, presumed.element or UNKNOWN, result.element or UNKNOWN, mark)
+        element = _weakened(node, presumed.element or UNKNOWN, result.element or UNKNOWN, mark)
         return Fact(container=presumed.container, element=element)
     if presumed.vacant:
-        return _outside(given, result, mark)
+        return _outside(node, result, mark)
     shape: ShapeTuple | None = None
     if presumed.shape is not None and result.shape is not None and len(presumed.shape) == len(result.shape):
         shape = tuple(
-            dim if dim == end or _is_local(dim, mark) else given.fresh()
+            dim if dim == end or _is_local(dim, mark) else node.fresh()
             for dim, end in zip(presumed.shape, result.shape, strict=True)
         )
     dtype = presumed.dtype if result.dtype in (None, presumed.dtype) else None
@@ -149,20 +148,20 @@ def _is_local(dim: Dim, mark: int) -> bool:
     return isinstance(dim, SymDim) and dim.birth > mark
 
 
-def _outside(given: NodeFacts, fact: Fact, mark: int) -> Fact:
+def _outside(node: NodeFacts, fact: Fact, mark: int) -> Fact:
     """``fact`` as it is seen outside of the body: without the symbols that were made up since ``mark``."""
     if fact.container is not None:
-        return Fact(container=fact.container, element=_outside(given, fact.element or UNKNOWN, mark))
+        return Fact(container=fact.container, element=_outside(node, fact.element or UNKNOWN, mark))
     contents: Contents | None = fact.contents
     if contents is not None and any(_is_local(dim, mark) for dim in contents):
         contents = None
     shape = fact.shape
     if shape is not None:
-        shape = tuple(given.fresh() if _is_local(dim, mark) else dim for dim in shape)
+        shape = tuple(node.fresh() if _is_local(dim, mark) else dim for dim in shape)
     return Fact(fact.dtype, shape, contents, vacant=fact.vacant)
 
 
-def _perhaps_skipped(given: NodeFacts, value: ir.Value, fact: Fact) -> Fact:
+def _perhaps_skipped(node: NodeFacts, value: ir.Value, fact: Fact) -> Fact:
     """What is true of a scan even of a loop that does not run.
 
     onnxruntime then gives a size of 0 where it knows none, and a vector where it knows no rank. It
@@ -171,7 +170,7 @@ def _perhaps_skipped(given: NodeFacts, value: ir.Value, fact: Fact) -> Fact:
     if fact.shape is None or value.shape is None or value.shape.rank() != len(fact.shape):
         return Fact(fact.dtype)
     pairs = zip(fact.shape, value.shape, strict=True)
-    return Fact(fact.dtype, tuple(dim if dim == told else given.fresh() for dim, told in pairs))
+    return Fact(fact.dtype, tuple(dim if dim == told else node.fresh() for dim, told in pairs))
 
 
 def _stacked(fact: Fact, length: Dim, axis: int) -> Fact:
@@ -187,14 +186,14 @@ def _scalar_shape(value: ir.Value) -> ShapeTuple:
     return (1,) if value.shape is not None and value.shape.rank() == 1 else ()
 
 
-def _trips(given: NodeFacts, condition: Fact) -> tuple[Dim, bool]:
+def _trips(node: NodeFacts, condition: Fact) -> tuple[Dim, bool]:
     """The number of iterations, and whether there is at least one."""
-    starts = not given.has(1) or given.contents(1) == (1,)
-    limit = given.named_contents(0) if given.has(0) else None
+    starts = not node.has(1) or node.contents(1) == (1,)
+    limit = node.named_contents(0) if node.has(0) else None
     if limit is None:
-        return given.fresh("trips"), starts and not given.has(0)
+        return node.fresh("trips"), starts and not node.has(0)
     never_skipped = starts and at_least(limit[0], 1)
     stops_early = condition.contents != (1,)
     if stops_early or not starts:
-        return given.fresh("trips"), never_skipped
+        return node.fresh("trips"), never_skipped
     return dim_max(limit[0], 0), never_skipped

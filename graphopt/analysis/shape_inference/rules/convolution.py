@@ -13,13 +13,13 @@ from graphopt.analysis.symbolic import Dim, ceildiv, dim_max, dim_min, floordiv
 class _Window:
     """The attributes that say how a window moves over the spatial axes."""
 
-    def __init__(self, given: NodeFacts, kernel: Sequence[Dim], axes: int) -> None:
-        self.kernel = given.attr_ints("kernel_shape") or kernel
-        self.strides = given.attr_ints("strides") or (1,) * axes
-        self.dilations = given.attr_ints("dilations") or (1,) * axes
-        pads = given.attr_ints("pads") or (0,) * (2 * axes)
+    def __init__(self, node: NodeFacts, kernel: Sequence[Dim], axes: int) -> None:
+        self.kernel = node.attr_ints("kernel_shape") or kernel
+        self.strides = node.attr_ints("strides") or (1,) * axes
+        self.dilations = node.attr_ints("dilations") or (1,) * axes
+        pads = node.attr_ints("pads") or (0,) * (2 * axes)
         self.before, self.after = pads[:axes], pads[axes:]
-        self.mode = given.attr_str("auto_pad", "NOTSET")
+        self.mode = node.attr_str("auto_pad", "NOTSET")
         if self.mode == "VALID":
             self.before = self.after = (0,) * axes
 
@@ -33,9 +33,9 @@ class _Window:
         return (self.kernel[axis] - 1) * self.dilations[axis] + 1
 
 
-def _convolved(given: NodeFacts, spatial: ShapeTuple, kernel: Sequence[Dim]) -> list[Dim]:
+def _convolved(node: NodeFacts, spatial: ShapeTuple, kernel: Sequence[Dim]) -> list[Dim]:
     """The spatial dims of a convolution. It fails where the padded input is smaller than the kernel."""
-    window = _Window(given, kernel, len(spatial))
+    window = _Window(node, kernel, len(spatial))
     dims: list[Dim] = []
     for axis, size in enumerate(spatial):
         stride = window.strides[axis]
@@ -47,56 +47,56 @@ def _convolved(given: NodeFacts, spatial: ShapeTuple, kernel: Sequence[Dim]) -> 
     return dims
 
 
-def _convolution(given: NodeFacts, x: int, w: int, dtype: ir.DataType | None) -> Fact:
+def _convolution(node: NodeFacts, x: int, w: int, dtype: ir.DataType | None) -> Fact:
     """N M and the convolved spatial dims, for X of N C ... and W of M C/groups kernel."""
-    shape, weights = given.shape(x), given.shape(w)
+    shape, weights = node.shape(x), node.shape(w)
     if shape is None and weights is None:
         return Fact(dtype)
     if shape is None or weights is None:
         rank = len(shape or weights or ())
-        known = given.fresh_shape(rank)
+        known = node.fresh_shape(rank)
         if shape is not None:
             known = (shape[0], *known[1:])
         elif weights is not None:
             known = (known[0], weights[0], *known[2:])
         return Fact(dtype, known)
-    return Fact(dtype, (shape[0], weights[0], *_convolved(given, shape[2:], weights[2:])))
+    return Fact(dtype, (shape[0], weights[0], *_convolved(node, shape[2:], weights[2:])))
 
 
 @shape_rule("Conv", "DeformConv")
-def conv(given: NodeFacts) -> Fact:
-    return _convolution(given, 0, 1, given.dtype(0))
+def conv(node: NodeFacts) -> Fact:
+    return _convolution(node, 0, 1, node.dtype(0))
 
 
 @shape_rule("FusedConv", domain=ir.MICROSOFT)
-def fused_conv(given: NodeFacts) -> Fact:
-    return _convolution(given, 0, 1, given.dtype(0))
+def fused_conv(node: NodeFacts) -> Fact:
+    return _convolution(node, 0, 1, node.dtype(0))
 
 
 @shape_rule("ConvInteger")
-def conv_integer(given: NodeFacts) -> Fact:
-    return _convolution(given, 0, 1, ir.DataType.INT32)
+def conv_integer(node: NodeFacts) -> Fact:
+    return _convolution(node, 0, 1, ir.DataType.INT32)
 
 
 @shape_rule("QLinearConv")
-def qlinear_conv(given: NodeFacts) -> Fact:
+def qlinear_conv(node: NodeFacts) -> Fact:
     """The dtype is that of the output's zero point."""
-    return _convolution(given, 0, 3, given.dtype(7))
+    return _convolution(node, 0, 3, node.dtype(7))
 
 
 @shape_rule("ConvTranspose")
-def conv_transpose(given: NodeFacts) -> Fact:
+def conv_transpose(node: NodeFacts) -> Fact:
     """stride * (d - 1) + output_padding + extent - pads, or ``output_shape`` (ONNX: ConvTranspose)."""
-    shape, weights = given.shape(0), given.shape(1)
-    dtype = given.dtype(0)
+    shape, weights = node.shape(0), node.shape(1)
+    dtype = node.dtype(0)
     if shape is None or weights is None:
-        known_rank = given.rank(0) or given.rank(1)
-        return Fact(dtype, None if known_rank is None else given.fresh_shape(known_rank))
+        known_rank = node.rank(0) or node.rank(1)
+        return Fact(dtype, None if known_rank is None else node.fresh_shape(known_rank))
     axes = len(shape) - 2
-    window = _Window(given, weights[2:], axes)
-    output_padding = given.attr_ints("output_padding") or (0,) * axes
-    output_shape = given.attr_ints("output_shape")
-    channels = weights[1] * given.attr_int("group", 1)
+    window = _Window(node, weights[2:], axes)
+    output_padding = node.attr_ints("output_padding") or (0,) * axes
+    output_shape = node.attr_ints("output_shape")
+    channels = weights[1] * node.attr_int("group", 1)
     if output_shape:
         return Fact(dtype, (shape[0], channels, *output_shape[-axes:]))
     dims: list[Dim] = []
@@ -110,15 +110,15 @@ def conv_transpose(given: NodeFacts) -> Fact:
     return Fact(dtype, (shape[0], channels, *dims))
 
 
-def _pooled(given: NodeFacts, spatial: ShapeTuple) -> list[Dim]:
+def _pooled(node: NodeFacts, spatial: ShapeTuple) -> list[Dim]:
     """The spatial dims of pooling, as onnxruntime computes them.
 
     It divides like C: a window that does not fit is still counted when the input is less than a
     stride too small. With ``ceil_mode`` no window may start beyond the input and its padding
     in front.
     """
-    window = _Window(given, (), len(spatial))
-    ceil = given.attr_int("ceil_mode", 0)
+    window = _Window(node, (), len(spatial))
+    ceil = node.attr_int("ceil_mode", 0)
     dims: list[Dim] = []
     for axis, size in enumerate(spatial):
         stride = window.strides[axis]
@@ -136,25 +136,25 @@ def _pooled(given: NodeFacts, spatial: ShapeTuple) -> list[Dim]:
 
 
 @shape_rule("AveragePool", "LpPool")
-def pool(given: NodeFacts) -> Fact:
-    shape = given.shape(0)
+def pool(node: NodeFacts) -> Fact:
+    shape = node.shape(0)
     if shape is None:
-        kernel = given.attr_ints("kernel_shape") or ()
-        return Fact(given.dtype(0), given.fresh_shape(len(kernel) + 2))
-    return Fact(given.dtype(0), (*shape[:2], *_pooled(given, shape[2:])))
+        kernel = node.attr_ints("kernel_shape") or ()
+        return Fact(node.dtype(0), node.fresh_shape(len(kernel) + 2))
+    return Fact(node.dtype(0), (*shape[:2], *_pooled(node, shape[2:])))
 
 
 @shape_rule("MaxPool")
-def max_pool(given: NodeFacts) -> list[Fact]:
+def max_pool(node: NodeFacts) -> list[Fact]:
     """The largest elements and their indices."""
-    result = pool(given)
+    result = pool(node)
     return [result, Fact(ir.DataType.INT64, result.shape)]
 
 
 @shape_rule("GlobalAveragePool", "GlobalLpPool", "GlobalMaxPool")
-def global_pool(given: NodeFacts) -> Fact:
+def global_pool(node: NodeFacts) -> Fact:
     """All spatial dims become 1."""
-    shape = given.shape(0)
+    shape = node.shape(0)
     if shape is None:
-        return Fact(given.dtype(0))
-    return Fact(given.dtype(0), (*shape[:2], *(1 for _ in shape[2:])))
+        return Fact(node.dtype(0))
+    return Fact(node.dtype(0), (*shape[:2], *(1 for _ in shape[2:])))

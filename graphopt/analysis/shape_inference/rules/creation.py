@@ -20,13 +20,13 @@ from graphopt.analysis.symbolic import Dim, ceildiv, dim_max, product
 
 
 @shape_rule("Constant")
-def constant(given: NodeFacts) -> Fact:
+def constant(node: NodeFacts) -> Fact:
     """The tensor itself; a reference to an attribute is looked up in the call."""
-    tensor = given.inference.constant(given.node.outputs[0])
+    tensor = node.scope.constant(node.ir.outputs[0])
     if tensor is not None:
         return constant_fact(tensor)
-    for name in given.node.attributes:
-        attribute = given.attr(name)
+    for name in node.ir.attributes:
+        attribute = node.attr(name)
         if attribute is None:
             return UNKNOWN
         value = attribute.value
@@ -58,15 +58,15 @@ def _dense(attribute: ir.Attr) -> Fact:
 
 
 @shape_rule("ConstantOfShape")
-def constant_of_shape(given: NodeFacts) -> Fact:
+def constant_of_shape(node: NodeFacts) -> Fact:
     """The dims are the contents of the input; by default filled with 0.0."""
-    attribute = given.attr("value")
+    attribute = node.attr("value")
     tensor = None if attribute is None else attribute.value
     dtype = ir.DataType.FLOAT if tensor is None else tensor.dtype
-    dims = given.named_contents(0)
+    dims = node.named_contents(0)
     if dims is None:
-        length = known_length(given.shape(0))
-        return Fact(dtype, None if length is None else given.fresh_shape(length))
+        length = known_length(node.shape(0))
+        return Fact(dtype, None if length is None else node.fresh_shape(length))
     result = Fact(dtype, dims)
     if tensor is not None and tracks_contents(dtype, dims):
         result.contents = (int(tensor.numpy().reshape(-1)[0]),) * (element_count(dims) or 0)
@@ -74,10 +74,10 @@ def constant_of_shape(given: NodeFacts) -> Fact:
 
 
 @shape_rule("Range")
-def range_(given: NodeFacts) -> Fact:
+def range_(node: NodeFacts) -> Fact:
     """max(ceil((limit - start) / delta), 0) numbers."""
-    dtype = given.dtype(0) or given.dtype(1) or given.dtype(2)
-    parts = [given.named_contents(index) for index in range(3)]
+    dtype = node.dtype(0) or node.dtype(1) or node.dtype(2)
+    parts = [node.named_contents(index) for index in range(3)]
     if None not in parts:
         start, limit, delta = (part[0] for part in parts if part is not None)
         if isinstance(delta, int) and delta:
@@ -86,22 +86,22 @@ def range_(given: NodeFacts) -> Fact:
             if tracks_contents(dtype, result.shape) and isinstance(count, int):
                 result.contents = tuple(start + i * delta for i in range(count))
             return result
-    arrays = [given.constant_array(index) for index in range(3)]
+    arrays = [node.constant_array(index) for index in range(3)]
     if all(array is not None and array.dtype in (np.float32, np.float64) for array in arrays):
         first, last, step = (array.reshape(())[()] for array in arrays if array is not None)
         if step:
             return Fact(dtype, (max(math.ceil(float(last - first) / float(step)), 0),))
-    return Fact(dtype, (given.fresh(),))
+    return Fact(dtype, (node.fresh(),))
 
 
 @shape_rule("Shape")
-def shape(given: NodeFacts) -> Fact:
+def shape(node: NodeFacts) -> Fact:
     """The dims, from ``start`` to ``end`` since opset 15."""
-    dims = given.shape(0)
+    dims = node.shape(0)
     if dims is None:
-        return Fact(ir.DataType.INT64, (given.fresh(),))
-    start = given.attr_int("start", 0)
-    end = given.attr_int("end", len(dims))
+        return Fact(ir.DataType.INT64, (node.fresh(),))
+    start = node.attr_int("start", 0)
+    end = node.attr_int("end", len(dims))
     part = dims[_clamped(start, len(dims)) : _clamped(end, len(dims))]
     known = all(representable(dim, ir.DataType.INT64) for dim in part)  # a Flatten can multiply beyond it
     return Fact(ir.DataType.INT64, (len(part),), part if known else None)
@@ -112,21 +112,21 @@ def _clamped(index: int, rank: int) -> int:
 
 
 @shape_rule("Size")
-def size(given: NodeFacts) -> Fact:
-    dims = given.shape(0)
-    count = given.fresh() if dims is None else product(dims)
+def size(node: NodeFacts) -> Fact:
+    dims = node.shape(0)
+    count = node.fresh() if dims is None else product(dims)
     return Fact(ir.DataType.INT64, (), (count,) if representable(count, ir.DataType.INT64) else None)
 
 
 @shape_rule("RandomNormal", "RandomUniform")
-def random(given: NodeFacts) -> Fact:
-    dims = given.attr_ints("shape")
-    return Fact(ir.DataType(given.attr_int("dtype", 1)), dims)
+def random(node: NodeFacts) -> Fact:
+    dims = node.attr_ints("shape")
+    return Fact(ir.DataType(node.attr_int("dtype", 1)), dims)
 
 
 @shape_rule("Multinomial")
-def multinomial(given: NodeFacts) -> Fact:
+def multinomial(node: NodeFacts) -> Fact:
     """One row of samples for each row of the input."""
-    dims = given.shape(0)
-    rows: Dim = given.fresh() if dims is None else dims[0]
-    return Fact(ir.DataType(given.attr_int("dtype", 6)), (rows, given.attr_int("sample_size", 1)))
+    dims = node.shape(0)
+    rows: Dim = node.fresh() if dims is None else dims[0]
+    return Fact(ir.DataType(node.attr_int("dtype", 6)), (rows, node.attr_int("sample_size", 1)))

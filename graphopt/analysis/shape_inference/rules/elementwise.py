@@ -23,12 +23,12 @@ from graphopt.analysis.symbolic import Dim, bounds, dim_max
     *("Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softmax", "Softplus", "Softsign"),
     *("Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Trilu"),
 )
-def unary(given: NodeFacts) -> Fact:
+def unary(node: NodeFacts) -> Fact:
     """Shape and dtype of the first input."""
-    result = given.like(0)
-    contents = given.contents(0)
+    result = node.like(0)
+    contents = node.contents(0)
     if contents is not None and result.dtype is not None:
-        computed = _unary_contents(given.node.op_type, contents)
+        computed = _unary_contents(node.ir.op_type, contents)
         # the least integer has no negative
         if computed is not None and all(representable(dim, result.dtype) for dim in computed):
             result.contents = computed
@@ -46,43 +46,43 @@ def _unary_contents(op_type: str, contents: Contents) -> Contents | None:
 
 
 @shape_rule("IsInf", "IsNaN")
-def predicate(given: NodeFacts) -> Fact:
-    return given.like(0, ir.DataType.BOOL)
+def predicate(node: NodeFacts) -> Fact:
+    return node.like(0, ir.DataType.BOOL)
 
 
 @shape_rule("Not")
-def logical_not(given: NodeFacts) -> Fact:
-    result = given.like(0, ir.DataType.BOOL)
-    contents = given.contents(0)
+def logical_not(node: NodeFacts) -> Fact:
+    result = node.like(0, ir.DataType.BOOL)
+    contents = node.contents(0)
     if contents is not None:
         result.contents = tuple(1 - dim for dim in contents)
     return result
 
 
 @shape_rule("Identity")
-def identity(given: NodeFacts) -> Fact:
-    fact = given.fact(0)
+def identity(node: NodeFacts) -> Fact:
+    fact = node.fact(0)
     return UNKNOWN if fact is ABSENT else fact
 
 
 @shape_rule("Cast")
-def cast(given: NodeFacts) -> Fact:
-    return _cast(given, ir.DataType(given.attr_int("to", 0)))
+def cast(node: NodeFacts) -> Fact:
+    return _cast(node, ir.DataType(node.attr_int("to", 0)))
 
 
 @shape_rule("CastLike")
-def cast_like(given: NodeFacts) -> Fact:
-    return _cast(given, given.dtype(1))
+def cast_like(node: NodeFacts) -> Fact:
+    return _cast(node, node.dtype(1))
 
 
-def _cast(given: NodeFacts, dtype: ir.DataType | None) -> Fact:
-    result = Fact(dtype, given.shape(0))
+def _cast(node: NodeFacts, dtype: ir.DataType | None) -> Fact:
+    result = Fact(dtype, node.shape(0))
     if dtype not in INTEGER_RANGES:
         return result
-    contents = given.contents(0)
-    source = given.dtype(0)
+    contents = node.contents(0)
+    source = node.dtype(0)
     if contents is None and source in _EXACT_FLOATS:
-        contents = _whole_numbers(given)
+        contents = _whole_numbers(node)
     if contents is None:
         return result
     if dtype == ir.DataType.BOOL:
@@ -98,9 +98,9 @@ def _cast(given: NodeFacts, dtype: ir.DataType | None) -> Fact:
 _EXACT_FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16})
 
 
-def _whole_numbers(given: NodeFacts) -> Contents | None:
+def _whole_numbers(node: NodeFacts) -> Contents | None:
     """The elements of a small floating-point constant, if they are whole numbers."""
-    array = given.constant_array(0, limit=16)
+    array = node.constant_array(0, limit=16)
     if array is None:
         return None
     numbers = array.reshape(-1).tolist()
@@ -119,43 +119,43 @@ def _is_nonzero(dim: Dim) -> Dim | None:
 
 
 @shape_rule("Dropout")
-def dropout(given: NodeFacts) -> list[Fact]:
+def dropout(node: NodeFacts) -> list[Fact]:
     """The mask is boolean since opset 10."""
-    mask = given.like(0, ir.DataType.BOOL if given.version >= 10 else None)
-    return [given.like(0), mask]
+    mask = node.like(0, ir.DataType.BOOL if node.version >= 10 else None)
+    return [node.like(0), mask]
 
 
 @shape_rule("BatchNormalization")
-def batch_normalization(given: NodeFacts) -> list[Fact]:
+def batch_normalization(node: NodeFacts) -> list[Fact]:
     """Y, and in training the statistics: one number a channel."""
-    statistics = [given.like(index) for index in (3, 4, 3, 4)]
-    return [given.like(0), *statistics]
+    statistics = [node.like(index) for index in (3, 4, 3, 4)]
+    return [node.like(0), *statistics]
 
 
 @shape_rule("LayerNormalization", "SimplifiedLayerNormalization")
-def layer_normalization(given: NodeFacts) -> list[Fact]:
+def layer_normalization(node: NodeFacts) -> list[Fact]:
     """Y; mean and inverse deviation, in ``stash_type``, have size 1 from ``axis`` on.
 
     onnxruntime lets input and scale differ in dtype: Y is like the scale. Its own operator in the standard
     domain, SimplifiedLayerNormalization, tells the inverse deviation alone.
     """
-    shape, dtype = given.shape(0), given.dtype(1)
-    stash = ir.DataType(given.attr_int("stash_type", 1))
+    shape, dtype = node.shape(0), node.dtype(1)
+    stash = ir.DataType(node.attr_int("stash_type", 1))
     if shape is None:
         return [Fact(dtype), Fact(stash), Fact(stash)]
-    axis = given.axis(len(shape), -1)
+    axis = node.axis(len(shape), -1)
     reduced = shape[:axis] + (1,) * (len(shape) - axis)
     return [Fact(dtype, shape), Fact(stash, reduced), Fact(stash, reduced)]
 
 
 @shape_rule("RMSNormalization")
-def rms_normalization(given: NodeFacts) -> Fact:
+def rms_normalization(node: NodeFacts) -> Fact:
     """The dtype is that of the scale."""
-    return given.like(0, given.dtype(1))
+    return node.like(0, node.dtype(1))
 
 
 @shape_rule("Bernoulli", "RandomNormalLike", "RandomUniformLike", "EyeLike")
-def like_with_dtype(given: NodeFacts) -> Fact:
+def like_with_dtype(node: NodeFacts) -> Fact:
     """The shape of the input, in the dtype of an attribute."""
-    dtype = given.attr("dtype")
-    return given.like(0, None if dtype is None else ir.DataType(dtype.value))
+    dtype = node.attr("dtype")
+    return node.like(0, None if dtype is None else ir.DataType(dtype.value))

@@ -22,15 +22,15 @@ from graphopt.profile.annotations import assertion_of
 
 
 @shape_rule(dialects.GUARD, domain=dialects.GUARD_DOMAIN)
-def guard(given: NodeFacts) -> Fact:
+def guard(node: NodeFacts) -> Fact:
     """Type, sizes and contents of the input, or as asserted where they are unknown."""
-    known, seen = given.fact(0), assertion_of(given.node)
+    known, seen = node.fact(0), assertion_of(node.ir)
     if known is ABSENT:
         return UNKNOWN
     if seen is None or known.container is not None or (known.type is None and not _is_tensor(seen)):
         return known
     dtype = known.dtype or _dtypes().get(seen.type)
-    shape = _shape(given, known.shape, seen)
+    shape = _shape(node, known.shape, seen)
     contents = known.contents
     if seen.ints is not None and tracks_contents(dtype, shape) and element_count(shape) == len(seen.ints):
         contents = ir.all_ints(contents) or seen.ints
@@ -47,18 +47,18 @@ def _dtypes() -> dict[str, ir.DataType]:
     return {text_of_type(ir.TensorType(dtype)): dtype for dtype in ir.DataType if dtype.value}
 
 
-def _shape(given: NodeFacts, known: ShapeTuple | None, seen: ValueProfile) -> ShapeTuple | None:
+def _shape(node: NodeFacts, known: ShapeTuple | None, seen: ValueProfile) -> ShapeTuple | None:
     if seen.shape is None or (known is not None and len(known) != len(seen.shape)):
         return known  # an input of another rank leaves the model
     sizes = [None] * len(seen.shape) if known is None else known
-    return tuple(_size(given, size, dim) for size, dim in zip(sizes, seen.shape, strict=True))
+    return tuple(_size(node, size, dim) for size, dim in zip(sizes, seen.shape, strict=True))
 
 
-def _size(given: NodeFacts, known: Dim | None, asserted: int | str) -> Dim:
+def _size(node: NodeFacts, known: Dim | None, asserted: int | str) -> Dim:
     if isinstance(known, int):
         return known
     if isinstance(asserted, int):
         return asserted
     if asserted in ir.ANONYMOUS_DIMS:
-        return given.fresh() if known is None else known
-    return given.inference.world.guarded(asserted)
+        return node.fresh() if known is None else known
+    return node.scope.guard_symbol(asserted)

@@ -28,28 +28,28 @@ from graphopt.analysis.symbolic import (
 
 
 @shape_rule("Reshape")
-def reshape(given: NodeFacts) -> Fact:
+def reshape(node: NodeFacts) -> Fact:
     """0 copies a dim, unless ``allowzero``; -1 takes what is left (ONNX: Reshape)."""
     target: Contents | None
-    if given.version < 5:
-        target = given.attr_ints("shape")
+    if node.version < 5:
+        target = node.attr_ints("shape")
     else:
-        target = given.named_contents(1)
+        target = node.named_contents(1)
         if target is None:
-            length = known_length(given.shape(1))
-            return Fact(given.dtype(0), None if length is None else given.fresh_shape(length))
+            length = known_length(node.shape(1))
+            return Fact(node.dtype(0), None if length is None else node.fresh_shape(length))
     if target is None:
-        return Fact(given.dtype(0))
-    shape = reshaped(given, given.shape(0), target, allow_zero=bool(given.attr_int("allowzero", 0)))
-    return Fact(given.dtype(0), shape, _kept(given, shape))
+        return Fact(node.dtype(0))
+    shape = reshaped(node, node.shape(0), target, allow_zero=bool(node.attr_int("allowzero", 0)))
+    return Fact(node.dtype(0), shape, _kept(node, shape))
 
 
-def _kept(given: NodeFacts, shape: ShapeTuple) -> Contents | None:
-    return given.contents(0) if ir.all_ints(shape) is not None else None
+def _kept(node: NodeFacts, shape: ShapeTuple) -> Contents | None:
+    return node.contents(0) if ir.all_ints(shape) is not None else None
 
 
 def reshaped(
-    given: NodeFacts, source: ShapeTuple | None, target: Sequence[Dim], *, allow_zero: bool
+    node: NodeFacts, source: ShapeTuple | None, target: Sequence[Dim], *, allow_zero: bool
 ) -> ShapeTuple:
     """The shape that Reshape makes of ``source``."""
     dims: list[Dim | None] = []
@@ -72,7 +72,7 @@ def reshaped(
         known = [dim for dim in dims if dim is not None]
         if target[unknown[0]] == -1 or all(known_nonzero(dim) for dim in known):
             dims[unknown[0]] = _quotient(source, known)
-    return tuple(given.fresh() if dim is None else dim for dim in dims)
+    return tuple(node.fresh() if dim is None else dim for dim in dims)
 
 
 def _may_copy_other(index: int, source: ShapeTuple | None, target: Sequence[Dim]) -> bool:
@@ -118,75 +118,75 @@ def _quotient(source: ShapeTuple, known: Sequence[Dim]) -> Dim | None:
 
 
 @shape_rule("Flatten")
-def flatten(given: NodeFacts) -> Fact:
+def flatten(node: NodeFacts) -> Fact:
     """Two dims: the product before ``axis`` and the one from it on."""
-    shape = given.shape(0)
+    shape = node.shape(0)
     if shape is None:
-        return Fact(given.dtype(0), given.fresh_shape(2))
-    axis = given.attr_int("axis", 1)
+        return Fact(node.dtype(0), node.fresh_shape(2))
+    axis = node.attr_int("axis", 1)
     if axis < 0:
         axis += len(shape)
     result = (product(shape[:axis]), product(shape[axis:]))
-    return Fact(given.dtype(0), result, _kept(given, result))
+    return Fact(node.dtype(0), result, _kept(node, result))
 
 
-def _axes(given: NodeFacts, since: int) -> tuple[bool, tuple[int, ...] | None]:
-    """Whether axes are given, and which: an attribute, or an input from opset ``since`` on."""
-    if given.version < since:
-        axes = given.attr_ints("axes")
+def _axes(node: NodeFacts, since: int) -> tuple[bool, tuple[int, ...] | None]:
+    """Whether axes are node, and which: an attribute, or an input from opset ``since`` on."""
+    if node.version < since:
+        axes = node.attr_ints("axes")
         return axes is not None, axes
-    return given.has(1), given.static_contents(1)
+    return node.has(1), node.static_contents(1)
 
 
 @shape_rule("Squeeze")
-def squeeze(given: NodeFacts) -> Fact:
+def squeeze(node: NodeFacts) -> Fact:
     """Without axes, all dims of size 1 go: the rank is known only if each dim is 1 or is not."""
-    shape = given.shape(0)
-    given_axes, axes = _axes(given, 13)
+    shape = node.shape(0)
+    given_axes, axes = _axes(node, 13)
     if shape is None:
-        return Fact(given.dtype(0))
+        return Fact(node.dtype(0))
     if given_axes and axes is None:
-        count = known_length(given.shape(1))
+        count = known_length(node.shape(1))
         rank = None if count is None else len(shape) - count
-        return Fact(given.dtype(0), None if rank is None else given.fresh_shape(rank))
+        return Fact(node.dtype(0), None if rank is None else node.fresh_shape(rank))
     if axes:
         gone = {normalize_axis(axis, len(shape)) for axis in axes}
     elif all(dim == 1 or never_one(dim) for dim in shape):
         gone = {index for index, dim in enumerate(shape) if dim == 1}
     else:
-        return Fact(given.dtype(0))
+        return Fact(node.dtype(0))
     result = tuple(dim for index, dim in enumerate(shape) if index not in gone)
-    return Fact(given.dtype(0), result, _kept(given, result))
+    return Fact(node.dtype(0), result, _kept(node, result))
 
 
 @shape_rule("Unsqueeze")
-def unsqueeze(given: NodeFacts) -> Fact:
+def unsqueeze(node: NodeFacts) -> Fact:
     """The axes count in the result."""
-    shape = given.shape(0)
-    _, axes = _axes(given, 13)
+    shape = node.shape(0)
+    _, axes = _axes(node, 13)
     if shape is None:
-        return Fact(given.dtype(0))
+        return Fact(node.dtype(0))
     if axes is None:
-        count = known_length(given.shape(1))
-        return Fact(given.dtype(0), None if count is None else given.fresh_shape(len(shape) + count))
+        count = known_length(node.shape(1))
+        return Fact(node.dtype(0), None if count is None else node.fresh_shape(len(shape) + count))
     rank = len(shape) + len(axes)
     new = {normalize_axis(axis, rank) for axis in axes}
     rest = iter(shape)
     result = tuple(1 if index in new else next(rest) for index in range(len(shape) + len(new)))
-    return Fact(given.dtype(0), result, _kept(given, result))
+    return Fact(node.dtype(0), result, _kept(node, result))
 
 
 @shape_rule("Transpose")
-def transpose(given: NodeFacts) -> Fact:
+def transpose(node: NodeFacts) -> Fact:
     """By default the dims are reversed."""
-    shape = given.shape(0)
-    perm = given.attr_ints("perm")
+    shape = node.shape(0)
+    perm = node.attr_ints("perm")
     if shape is None:
-        return Fact(given.dtype(0), None if perm is None else given.fresh_shape(len(perm)))
+        return Fact(node.dtype(0), None if perm is None else node.fresh_shape(len(perm)))
     if perm is None:
         perm = tuple(range(len(shape) - 1, -1, -1))
-    result = Fact(given.dtype(0), tuple(shape[axis] for axis in perm))
-    contents = given.contents(0)
+    result = Fact(node.dtype(0), tuple(shape[axis] for axis in perm))
+    contents = node.contents(0)
     if contents is not None:
         result.contents = tuple(as_array(contents, shape).transpose(perm).reshape(-1).tolist())
     return result
@@ -200,20 +200,20 @@ def as_array(contents: Contents, shape: ShapeTuple) -> np.ndarray:
 
 
 @shape_rule("DepthToSpace")
-def depth_to_space(given: NodeFacts) -> Fact:
+def depth_to_space(node: NodeFacts) -> Fact:
     """N C/b² H·b W·b."""
-    return _blocks(given, lambda n, c, h, w, b: (n, floordiv(c, b * b), h * b, w * b))
+    return _blocks(node, lambda n, c, h, w, b: (n, floordiv(c, b * b), h * b, w * b))
 
 
 @shape_rule("SpaceToDepth")
-def space_to_depth(given: NodeFacts) -> Fact:
+def space_to_depth(node: NodeFacts) -> Fact:
     """N C·b² H/b W/b."""
-    return _blocks(given, lambda n, c, h, w, b: (n, c * (b * b), floordiv(h, b), floordiv(w, b)))
+    return _blocks(node, lambda n, c, h, w, b: (n, c * (b * b), floordiv(h, b), floordiv(w, b)))
 
 
-def _blocks(given: NodeFacts, moved: Callable[[Dim, Dim, Dim, Dim, int], ShapeTuple]) -> Fact:
+def _blocks(node: NodeFacts, moved: Callable[[Dim, Dim, Dim, Dim, int], ShapeTuple]) -> Fact:
     """The result of ``moved(n, c, h, w, b)``, where blocks of b × b pixels become channels or the reverse."""
-    shape = given.shape(0)
+    shape = node.shape(0)
     if shape is None or len(shape) != 4:
-        return Fact(given.dtype(0), given.fresh_shape(4))
-    return Fact(given.dtype(0), moved(*shape, given.attr_int("blocksize", 1)))
+        return Fact(node.dtype(0), node.fresh_shape(4))
+    return Fact(node.dtype(0), moved(*shape, node.attr_int("blocksize", 1)))

@@ -13,44 +13,44 @@ ml_rule = partial(shape_rule, domain="ai.onnx.ml")
 
 
 @ml_rule("Binarizer", "Imputer")
-def like_input(given: NodeFacts) -> Fact:
-    return given.like(0)
+def like_input(node: NodeFacts) -> Fact:
+    return node.like(0)
 
 
 @ml_rule("Normalizer", "Scaler")
-def as_floats(given: NodeFacts) -> Fact:
-    return given.like(0, ir.DataType.FLOAT)
+def as_floats(node: NodeFacts) -> Fact:
+    return node.like(0, ir.DataType.FLOAT)
 
 
 @ml_rule("LinearRegressor", "SVMRegressor", "TreeEnsembleRegressor")
-def regressor(given: NodeFacts) -> Fact:
+def regressor(node: NodeFacts) -> Fact:
     """A row of targets for each row of the input."""
-    name = "n_targets" if given.node.op_type == "TreeEnsembleRegressor" else "targets"
-    return Fact(ir.DataType.FLOAT, (_rows(given), given.attr_int(name, 1)))
+    name = "n_targets" if node.ir.op_type == "TreeEnsembleRegressor" else "targets"
+    return Fact(ir.DataType.FLOAT, (_rows(node), node.attr_int(name, 1)))
 
 
 @ml_rule("LinearClassifier", "SVMClassifier", "TreeEnsembleClassifier")
-def classifier(given: NodeFacts) -> list[Fact]:
+def classifier(node: NodeFacts) -> list[Fact]:
     """A label and a row of scores for each row of the input."""
-    names = given.attr("classlabels_strings")
+    names = node.attr("classlabels_strings")
     label = ir.DataType.STRING if names is not None and names.value else ir.DataType.INT64
-    rows = _rows(given)
-    return [Fact(label, (rows,)), Fact(ir.DataType.FLOAT, (rows, given.fresh("classes")))]
+    rows = _rows(node)
+    return [Fact(label, (rows,)), Fact(ir.DataType.FLOAT, (rows, node.fresh("classes")))]
 
 
-def _rows(given: NodeFacts) -> Dim:
+def _rows(node: NodeFacts) -> Dim:
     """The rows of the input; a vector is one row."""
-    shape = given.shape(0)
+    shape = node.shape(0)
     if shape is None:
-        return given.fresh("rows")
+        return node.fresh("rows")
     return shape[0] if len(shape) > 1 else 1
 
 
 @ml_rule("ArrayFeatureExtractor")
-def array_feature_extractor(given: NodeFacts) -> Fact:
+def array_feature_extractor(node: NodeFacts) -> Fact:
     """The columns that the elements of the second input name; of a vector, one row."""
-    shape, picks = given.shape(0), given.shape(1)
+    shape, picks = node.shape(0), node.shape(1)
     if shape is None or not shape:
-        return Fact(given.dtype(0))
-    columns: Dim = given.fresh("columns") if picks is None else product(picks)
-    return Fact(given.dtype(0), (*(shape[:-1] or (1,)), columns))
+        return Fact(node.dtype(0))
+    columns: Dim = node.fresh("columns") if picks is None else product(picks)
+    return Fact(node.dtype(0), (*(shape[:-1] or (1,)), columns))

@@ -8,13 +8,13 @@ from graphopt.analysis.symbolic import Dim
 
 
 @shape_rule("GRU", "LSTM", "RNN")
-def recurrent(given: NodeFacts) -> list[Fact]:
+def recurrent(node: NodeFacts) -> list[Fact]:
     """Y, Y_h and, for LSTM, Y_c; R is directions, gates · hidden, hidden."""
-    recurrence = given.shape(2)
-    return recurrent_facts(given, None if recurrence is None else recurrence[2])
+    recurrence = node.shape(2)
+    return recurrent_facts(node, None if recurrence is None else recurrence[2])
 
 
-def recurrent_facts(given: NodeFacts, width: Dim | None) -> list[Fact]:
+def recurrent_facts(node: NodeFacts, width: Dim | None) -> list[Fact]:
     """The facts of a recurrent operator's outputs.
 
     Y is sequence, directions, batch, hidden; with ``layout`` 1 batch comes first. The states have
@@ -23,13 +23,13 @@ def recurrent_facts(given: NodeFacts, width: Dim | None) -> list[Fact]:
     Args:
         width: the hidden size that the weights tell, if an attribute does not.
     """
-    dtype = given.dtype(0)
-    directions = 2 if given.attr_str("direction", "forward") == "bidirectional" else 1
-    hidden: Dim = given.attr_int("hidden_size", 0)
+    dtype = node.dtype(0)
+    directions = 2 if node.attr_str("direction", "forward") == "bidirectional" else 1
+    hidden: Dim = node.attr_int("hidden_size", 0)
     if not hidden:
-        hidden = given.fresh("hidden") if width is None else width
-    x = given.shape(0) or given.fresh_shape(3)
-    if given.attr_int("layout", 0):
+        hidden = node.fresh("hidden") if width is None else width
+    x = node.shape(0) or node.fresh_shape(3)
+    if node.attr_int("layout", 0):
         batch, sequence = x[:2]
         return [
             Fact(dtype, (batch, sequence, directions, hidden)),

@@ -21,20 +21,20 @@ _AXES_INPUT_SINCE = {"ReduceSum": 13}  # all others: 18
     *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin"),
     *("ReduceProd", "ReduceSum", "ReduceSumSquare"),
 )
-def reduce_(given: NodeFacts) -> Fact:
+def reduce_(node: NodeFacts) -> Fact:
     """Axes are an attribute or, later, an input; without axes all, or none by ``noop_with_empty_axes``."""
-    dtype, shape = given.dtype(0), given.shape(0)
-    keep = given.attr_int("keepdims", 1) == 1
-    as_input = given.version >= _AXES_INPUT_SINCE.get(given.node.op_type, 18)
+    dtype, shape = node.dtype(0), node.shape(0)
+    keep = node.attr_int("keepdims", 1) == 1
+    as_input = node.version >= _AXES_INPUT_SINCE.get(node.ir.op_type, 18)
     axes: tuple[int, ...] | None
     if not as_input:
-        axes = given.attr_ints("axes") or ()
+        axes = node.attr_ints("axes") or ()
     else:
-        axes = given.static_contents(1) if given.has(1) else ()
+        axes = node.static_contents(1) if node.has(1) else ()
     if axes is None:
-        return Fact(dtype, _some_axes(given, keep))
-    if not axes and as_input and given.attr_int("noop_with_empty_axes", 0):
-        return given.like(0)
+        return Fact(dtype, _some_axes(node, keep))
+    if not axes and as_input and node.attr_int("noop_with_empty_axes", 0):
+        return node.like(0)
     if shape is None:
         return Fact(dtype, () if not axes and not keep else None)
     gone = {normalize_axis(axis, len(shape)) for axis in axes} if axes else set(range(len(shape)))
@@ -43,20 +43,20 @@ def reduce_(given: NodeFacts) -> Fact:
     else:
         result = tuple(dim for index, dim in enumerate(shape) if index not in gone)
     fact = Fact(dtype, result)
-    contents = given.contents(0)
+    contents = node.contents(0)
     if contents and len(gone) == len(shape):
-        fact.contents = _contents(given.node.op_type, contents, dtype)
+        fact.contents = _contents(node.ir.op_type, contents, dtype)
     return fact
 
 
-def _some_axes(given: NodeFacts, keep: bool) -> tuple[Dim, ...] | None:
+def _some_axes(node: NodeFacts, keep: bool) -> tuple[Dim, ...] | None:
     """The shape when it is not known which axes are reduced."""
-    shape = given.shape(0)
+    shape = node.shape(0)
     if shape is None:
         return None
     if keep:
-        return tuple(1 if dim == 1 else given.fresh(hi=max(bounds(dim)[1], 1)) for dim in shape)
-    return given.fresh_shape(len(shape) - 1) if known_length(given.shape(1)) == 1 else None
+        return tuple(1 if dim == 1 else node.fresh(hi=max(bounds(dim)[1], 1)) for dim in shape)
+    return node.fresh_shape(len(shape) - 1) if known_length(node.shape(1)) == 1 else None
 
 
 _FOLDS: dict[str, Callable[[Contents], Dim]] = {
@@ -76,11 +76,11 @@ def _contents(op_type: str, contents: Contents, dtype: ir.DataType | None) -> Co
 
 
 @shape_rule("ArgMax", "ArgMin")
-def arg_reduce(given: NodeFacts) -> Fact:
+def arg_reduce(node: NodeFacts) -> Fact:
     """One axis is reduced to the index of an element."""
-    shape = given.shape(0)
+    shape = node.shape(0)
     if shape is None:
         return Fact(ir.DataType.INT64)
-    axis = given.axis(len(shape), 0)
-    kept = (1,) if given.attr_int("keepdims", 1) else ()
+    axis = node.axis(len(shape), 0)
+    kept = (1,) if node.attr_int("keepdims", 1) else ()
     return Fact(ir.DataType.INT64, shape[:axis] + kept + shape[axis + 1 :])

@@ -12,26 +12,26 @@ from graphopt.analysis.shape_inference.node import NodeFacts, normalize_axis, sh
 from graphopt.analysis.symbolic import Dim
 
 
-def join_shapes(given: NodeFacts, a: ShapeTuple | None, b: ShapeTuple | None) -> ShapeTuple | None:
+def join_shapes(node: NodeFacts, a: ShapeTuple | None, b: ShapeTuple | None) -> ShapeTuple | None:
     """What is true of both shapes."""
     if a is None or b is None or len(a) != len(b):
         return None
-    return tuple(x if x == y else given.fresh() for x, y in zip(a, b, strict=True))
+    return tuple(x if x == y else node.fresh() for x, y in zip(a, b, strict=True))
 
 
-def join(given: NodeFacts, a: Fact, b: Fact) -> Fact:
+def join(node: NodeFacts, a: Fact, b: Fact) -> Fact:
     """What is true of both facts; contents are kept only where all are the same."""
     if a is b:
         return a
     if a.container is not None or b.container is not None:
         if a.container is not b.container:
             return UNKNOWN
-        return Fact(container=a.container, element=join(given, a.element or UNKNOWN, b.element or UNKNOWN))
+        return Fact(container=a.container, element=join(node, a.element or UNKNOWN, b.element or UNKNOWN))
     if a.vacant or b.vacant:
         return b if a.vacant else a
     dtype = a.dtype if a.dtype == b.dtype else None
     contents = a.contents if a.contents == b.contents and a.shape == b.shape else None
-    return Fact(dtype, join_shapes(given, a.shape, b.shape), contents)
+    return Fact(dtype, join_shapes(node, a.shape, b.shape), contents)
 
 
 def _sequence(element: Fact) -> Fact:
@@ -40,97 +40,97 @@ def _sequence(element: Fact) -> Fact:
     return Fact(container=ir.SequenceType, element=element)
 
 
-def _element(given: NodeFacts, sequence: Fact) -> Fact:
+def _element(node: NodeFacts, sequence: Fact) -> Fact:
     """One element of a sequence."""
     element = sequence.element
     if element is None or element.container is not None:
         return element or UNKNOWN
-    return Fact(element.dtype, _renewed(given, element.shape))
+    return Fact(element.dtype, _renewed(node, element.shape))
 
 
-def _renewed(given: NodeFacts, shape: ShapeTuple | None) -> ShapeTuple | None:
+def _renewed(node: NodeFacts, shape: ShapeTuple | None) -> ShapeTuple | None:
     if shape is None:
         return None
-    return tuple(given.fresh() if not isinstance(dim, int) and dim.birth else dim for dim in shape)
+    return tuple(node.fresh() if not isinstance(dim, int) and dim.birth else dim for dim in shape)
 
 
 @shape_rule("SequenceEmpty")
-def sequence_empty(given: NodeFacts) -> Fact:
-    return _sequence(Fact(ir.DataType(given.attr_int("dtype", 1)), vacant=True))
+def sequence_empty(node: NodeFacts) -> Fact:
+    return _sequence(Fact(ir.DataType(node.attr_int("dtype", 1)), vacant=True))
 
 
 @shape_rule("SequenceConstruct")
-def sequence_construct(given: NodeFacts) -> Fact:
-    element = given.fact(0)
-    for other in given.facts[1:]:
-        element = join(given, element, other)
+def sequence_construct(node: NodeFacts) -> Fact:
+    element = node.fact(0)
+    for other in node.facts[1:]:
+        element = join(node, element, other)
     return _sequence(element)
 
 
 @shape_rule("SequenceInsert")
-def sequence_insert(given: NodeFacts) -> Fact:
-    return _sequence(join(given, given.fact(0).element or UNKNOWN, given.fact(1)))
+def sequence_insert(node: NodeFacts) -> Fact:
+    return _sequence(join(node, node.fact(0).element or UNKNOWN, node.fact(1)))
 
 
 @shape_rule("SequenceErase")
-def sequence_erase(given: NodeFacts) -> Fact:
-    return given.fact(0)
+def sequence_erase(node: NodeFacts) -> Fact:
+    return node.fact(0)
 
 
 @shape_rule("SequenceAt")
-def sequence_at(given: NodeFacts) -> Fact:
-    return _element(given, given.fact(0))
+def sequence_at(node: NodeFacts) -> Fact:
+    return _element(node, node.fact(0))
 
 
 @shape_rule("SequenceLength")
-def sequence_length(given: NodeFacts) -> Fact:
-    return Fact(ir.DataType.INT64, (), (given.fresh("length"),))
+def sequence_length(node: NodeFacts) -> Fact:
+    return Fact(ir.DataType.INT64, (), (node.fresh("length"),))
 
 
 @shape_rule("SplitToSequence")
-def split_to_sequence(given: NodeFacts) -> Fact:
+def split_to_sequence(node: NodeFacts) -> Fact:
     """Without ``split`` each element has size 1 along ``axis``, which ``keepdims`` 0 drops."""
-    shape, dtype = given.shape(0), given.dtype(0)
+    shape, dtype = node.shape(0), node.dtype(0)
     if shape is None:
         return _sequence(Fact(dtype))
-    axis = given.axis(len(shape), 0)
-    if given.has(1):
-        return _sequence(Fact(dtype, (*shape[:axis], given.fresh(), *shape[axis + 1 :])))
-    kept = (1,) if given.attr_int("keepdims", 1) else ()
+    axis = node.axis(len(shape), 0)
+    if node.has(1):
+        return _sequence(Fact(dtype, (*shape[:axis], node.fresh(), *shape[axis + 1 :])))
+    kept = (1,) if node.attr_int("keepdims", 1) else ()
     return _sequence(Fact(dtype, shape[:axis] + kept + shape[axis + 1 :]))
 
 
 @shape_rule("ConcatFromSequence")
-def concat_from_sequence(given: NodeFacts) -> Fact:
+def concat_from_sequence(node: NodeFacts) -> Fact:
     """The elements joined along ``axis``, or stacked along a new one."""
-    element = given.fact(0).element or UNKNOWN
-    shape = _renewed(given, element.shape)
+    element = node.fact(0).element or UNKNOWN
+    shape = _renewed(node, element.shape)
     if shape is None:
         return Fact(element.dtype)
-    joined: Dim = given.fresh()
-    if given.attr_int("new_axis", 0):
-        axis = normalize_axis(given.attr_int("axis", 0), len(shape) + 1)
+    joined: Dim = node.fresh()
+    if node.attr_int("new_axis", 0):
+        axis = normalize_axis(node.attr_int("axis", 0), len(shape) + 1)
         return Fact(element.dtype, (*shape[:axis], joined, *shape[axis:]))
-    axis = given.axis(len(shape), 0)
+    axis = node.axis(len(shape), 0)
     return Fact(element.dtype, (*shape[:axis], joined, *shape[axis + 1 :]))
 
 
 @shape_rule("Optional")
-def optional(given: NodeFacts) -> Fact | None:
-    """The value given, or none of a declared type."""
-    if not given.has(0):
+def optional(node: NodeFacts) -> Fact | None:
+    """The value node, or none of a declared type."""
+    if not node.has(0):
         return None
-    value = given.fact(0)
+    value = node.fact(0)
     return Fact(container=ir.OptionalType, element=value)
 
 
 @shape_rule("OptionalGetElement")
-def optional_get_element(given: NodeFacts) -> Fact:
+def optional_get_element(node: NodeFacts) -> Fact:
     """A tensor or sequence that is no optional is given back as it is (opset 18)."""
-    fact = given.fact(0)
+    fact = node.fact(0)
     return fact if fact.container is not ir.OptionalType else fact.element or UNKNOWN
 
 
 @shape_rule("OptionalHasElement")
-def optional_has_element(given: NodeFacts) -> Fact:
+def optional_has_element(node: NodeFacts) -> Fact:
     return Fact(ir.DataType.BOOL, ())

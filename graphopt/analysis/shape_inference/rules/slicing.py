@@ -31,45 +31,45 @@ _TO_THE_END = (1 << 31) - 1  # exporters write INT32_MAX or INT64_MAX; no dim go
 
 
 @shape_rule("Slice")
-def slice_(given: NodeFacts) -> Fact:
+def slice_(node: NodeFacts) -> Fact:
     """Starts, ends, axes and steps: attributes before opset 10, inputs since."""
-    shape = given.shape(0)
+    shape = node.shape(0)
     if shape is None:
-        return Fact(given.dtype(0))
+        return Fact(node.dtype(0))
     starts: Sequence[Dim | None]
     ends: Sequence[Dim | None]
     steps: Sequence[Dim | None]
-    if given.version < 10:
+    if node.version < 10:
         starts, ends, axes = (
-            given.attr_ints("starts") or (),
-            given.attr_ints("ends") or (),
-            given.attr_ints("axes"),
+            node.attr_ints("starts") or (),
+            node.attr_ints("ends") or (),
+            node.attr_ints("axes"),
         )
         steps = (1,) * len(starts)
         given_axes = axes is not None
     else:
-        count = known_length(given.shape(1)) or known_length(given.shape(2)) or len(shape)
+        count = known_length(node.shape(1)) or known_length(node.shape(2)) or len(shape)
         unknown = (None,) * count
-        starts = given.named_contents(1) or unknown
-        ends = given.named_contents(2) or unknown
-        axes, given_axes = given.static_contents(3), given.has(3)
-        steps = (given.contents(4) or unknown) if given.has(4) else (1,) * count
+        starts = node.named_contents(1) or unknown
+        ends = node.named_contents(2) or unknown
+        axes, given_axes = node.static_contents(3), node.has(3)
+        steps = (node.contents(4) or unknown) if node.has(4) else (1,) * count
     if not given_axes:
         axes = tuple(range(len(starts)))
     if axes is None:
-        return Fact(given.dtype(0), tuple(given.fresh(hi=bounds(dim)[1]) for dim in shape))
+        return Fact(node.dtype(0), tuple(node.fresh(hi=bounds(dim)[1]) for dim in shape))
     dims = list(shape)
     cuts: list[tuple[int, Dim, int]] = []
     for index, axis in enumerate(axes):
         axis = normalize_axis(axis, len(shape))
         cut = _cut(shape[axis], starts[index], ends[index], steps[index])
         if cut is None:
-            dims[axis] = given.fresh(hi=bounds(shape[axis])[1])
+            dims[axis] = node.fresh(hi=bounds(shape[axis])[1])
         else:
             first, dims[axis], step = cut
             cuts.append((axis, first, step))
-    result = Fact(given.dtype(0), tuple(dims))
-    contents = given.contents(0)
+    result = Fact(node.dtype(0), tuple(dims))
+    contents = node.contents(0)
     if contents is not None and len(cuts) == len(axes):
         array = as_array(contents, shape)
         for axis, first, step in cuts:
@@ -115,34 +115,34 @@ def _clamp(index: Dim, lo: Dim, hi: Dim) -> Dim:
 
 
 @shape_rule("Split")
-def split(given: NodeFacts) -> list[Fact]:
+def split(node: NodeFacts) -> list[Fact]:
     """Sizes as an attribute, from opset 13 on as an input; without them equal parts.
 
     With ``num_outputs`` (opset 18) the last part takes what is left.
     """
-    shape = given.shape(0)
-    dtype = given.dtype(0)
-    parts = len(given.node.outputs)
+    shape = node.shape(0)
+    dtype = node.dtype(0)
+    parts = len(node.ir.outputs)
     if shape is None:
         return [Fact(dtype)] * parts
-    axis = given.axis(len(shape), 0)
+    axis = node.axis(len(shape), 0)
     size = shape[axis]
     sizes: Sequence[Dim] | None
-    if given.version < 13:
-        sizes, given_sizes = given.attr_ints("split"), given.attr("split") is not None
+    if node.version < 13:
+        sizes, given_sizes = node.attr_ints("split"), node.attr("split") is not None
     else:
-        sizes, given_sizes = given.named_contents(1), given.has(1)
+        sizes, given_sizes = node.named_contents(1), node.has(1)
     if not given_sizes:
-        if given.version >= 18:
-            parts = given.attr_int("num_outputs", parts)
+        if node.version >= 18:
+            parts = node.attr_int("num_outputs", parts)
             chunk = ceildiv(size, parts)
             sizes = [chunk] * (parts - 1) + [size - chunk * (parts - 1)]
         else:
             sizes = [floordiv(size, parts)] * parts
     elif sizes is None:
-        sizes = [given.fresh(hi=bounds(size)[1]) for _ in range(parts)]
+        sizes = [node.fresh(hi=bounds(size)[1]) for _ in range(parts)]
     facts = [Fact(dtype, (*shape[:axis], part, *shape[axis + 1 :])) for part in sizes]
-    contents = given.contents(0)
+    contents = node.contents(0)
     static = ir.all_ints(sizes)
     if contents is not None and static is not None:
         array = as_array(contents, shape)
@@ -152,20 +152,20 @@ def split(given: NodeFacts) -> list[Fact]:
 
 
 @shape_rule("Concat")
-def concat(given: NodeFacts) -> Fact:
+def concat(node: NodeFacts) -> Fact:
     """The dims add up along ``axis`` and agree elsewhere."""
-    shapes = [fact.shape for fact in given.facts]
-    dtype = next((fact.dtype for fact in given.facts if fact.dtype is not None), None)
+    shapes = [fact.shape for fact in node.facts]
+    dtype = next((fact.dtype for fact in node.facts if fact.dtype is not None), None)
     known = [shape for shape in shapes if shape is not None]
     if not known:
         return Fact(dtype)
     rank = len(known[0])
-    axis = given.axis(rank, 1)  # opset 1 has a default
+    axis = node.axis(rank, 1)  # opset 1 has a default
     if len(known) < len(shapes):
-        return Fact(dtype, given.fresh_shape(rank))
-    result = Fact(dtype, concatenated(given, known, axis))
+        return Fact(dtype, node.fresh_shape(rank))
+    result = Fact(dtype, concatenated(node, known, axis))
     if tracks_contents(dtype, result.shape):
-        inputs = [given.named_contents(index) for index in range(len(known))]
+        inputs = [node.named_contents(index) for index in range(len(known))]
         if None not in inputs:
             if rank == 1:
                 result.contents = tuple(chain.from_iterable(part for part in inputs if part is not None))
@@ -175,16 +175,16 @@ def concat(given: NodeFacts) -> Fact:
     return result
 
 
-def concatenated(given: NodeFacts, shapes: Sequence[ShapeTuple], axis: int) -> ShapeTuple:
+def concatenated(node: NodeFacts, shapes: Sequence[ShapeTuple], axis: int) -> ShapeTuple:
     """The shape of ``shapes`` joined along ``axis``."""
     total: Dim = 0
     for shape in shapes:
         total = total + shape[axis]
     places = range(len(shapes[0]))
-    return tuple(total if place == axis else _agreed(given, shapes, place) for place in places)
+    return tuple(total if place == axis else _agreed(node, shapes, place) for place in places)
 
 
-def _agreed(given: NodeFacts, shapes: Sequence[ShapeTuple], place: int) -> Dim:
+def _agreed(node: NodeFacts, shapes: Sequence[ShapeTuple], place: int) -> Dim:
     """The size of a dim that is not concatenated.
 
     onnxruntime only asks of inputs that are not empty that they agree. So an input tells the size
@@ -199,7 +199,7 @@ def _agreed(given: NodeFacts, shapes: Sequence[ShapeTuple], place: int) -> Dim:
     for index, shape in enumerate(shapes):
         if all(map(known_nonzero, shape)) or (index == 0 and _all_empty_with(shape, shapes[1:])):
             return shape[place]
-    return given.fresh()
+    return node.fresh()
 
 
 def _all_empty_with(shape: ShapeTuple, others: Sequence[ShapeTuple]) -> bool:
@@ -208,40 +208,40 @@ def _all_empty_with(shape: ShapeTuple, others: Sequence[ShapeTuple]) -> bool:
 
 
 @shape_rule("Tile")
-def tile(given: NodeFacts) -> Fact | None:
+def tile(node: NodeFacts) -> Fact | None:
     """Each dim times its repeats."""
-    if given.version < 6:
+    if node.version < 6:
         return None
-    shape = given.shape(0)
-    repeats = given.named_contents(1)
+    shape = node.shape(0)
+    repeats = node.named_contents(1)
     if shape is None:
-        length = known_length(given.shape(1))
-        return Fact(given.dtype(0), None if length is None else given.fresh_shape(length))
+        length = known_length(node.shape(1))
+        return Fact(node.dtype(0), None if length is None else node.fresh_shape(length))
     if repeats is None:
-        return Fact(given.dtype(0), given.fresh_shape(len(shape)))
+        return Fact(node.dtype(0), node.fresh_shape(len(shape)))
     dims = tuple(dim * times for dim, times in zip(shape, repeats, strict=True))
-    result = Fact(given.dtype(0), dims)
-    contents, static = given.contents(0), ir.all_ints(repeats)
+    result = Fact(node.dtype(0), dims)
+    contents, static = node.contents(0), ir.all_ints(repeats)
     if contents is not None and static is not None and tracks_contents(result.dtype, dims):
         result.contents = tuple(np.tile(as_array(contents, shape), static).reshape(-1).tolist())
     return result
 
 
 @shape_rule("Expand")
-def expand(given: NodeFacts) -> Fact:
+def expand(node: NodeFacts) -> Fact:
     """The input broadcast together with the shape that the second input holds."""
-    shape = given.shape(0)
-    target = given.named_contents(1)
+    shape = node.shape(0)
+    target = node.named_contents(1)
     if target is None:
-        length = known_length(given.shape(1))
+        length = known_length(node.shape(1))
         if shape is None or length is None:
-            return Fact(given.dtype(0))
-        target = given.fresh_shape(length)
+            return Fact(node.dtype(0))
+        target = node.fresh_shape(length)
     if shape is None:
-        return Fact(given.dtype(0))
-    dims = given.broadcast([shape, target])
-    result = Fact(given.dtype(0), dims)
-    contents = given.contents(0)
+        return Fact(node.dtype(0))
+    dims = node.broadcast([shape, target])
+    result = Fact(node.dtype(0), dims)
+    contents = node.contents(0)
     if contents is not None and dims is not None and tracks_contents(result.dtype, dims):
         array = np.broadcast_to(as_array(contents, shape), ir.all_ints(dims) or ())
         result.contents = tuple(array.reshape(-1).tolist())
@@ -249,22 +249,22 @@ def expand(given: NodeFacts) -> Fact:
 
 
 @shape_rule("Pad")
-def pad(given: NodeFacts) -> Fact:
+def pad(node: NodeFacts) -> Fact:
     """Each dim plus what is added before and after it; negative amounts crop."""
-    shape = given.shape(0)
-    dtype = given.dtype(0)
+    shape = node.shape(0)
+    dtype = node.dtype(0)
     if shape is None:
         return Fact(dtype)
     pads: Sequence[Dim] | None
     axes: Sequence[int] | None = range(len(shape))
-    if given.version < 11:
-        pads = given.attr_ints("pads" if given.version >= 2 else "paddings")
+    if node.version < 11:
+        pads = node.attr_ints("pads" if node.version >= 2 else "paddings")
     else:
-        pads = given.named_contents(1)
-        if given.has(3):
-            axes = given.static_contents(3)
+        pads = node.named_contents(1)
+        if node.has(3):
+            axes = node.static_contents(3)
     if pads is None or axes is None:
-        return Fact(dtype, given.fresh_shape(len(shape)))
+        return Fact(dtype, node.fresh_shape(len(shape)))
     dims = list(shape)
     for index, axis in enumerate(axes):
         axis = normalize_axis(axis, len(shape))

@@ -8,22 +8,22 @@ from graphopt.analysis.symbolic import Dim, floordiv
 
 
 @shape_rule("DFT")
-def dft(given: NodeFacts) -> Fact:
+def dft(node: NodeFacts) -> Fact:
     """The axis gets the length of the transform, or half of it and one, and the last axis the parts."""
-    shape, dtype = given.shape(0), given.dtype(0)
+    shape, dtype = node.shape(0), node.dtype(0)
     if shape is None:
         return Fact(dtype)
-    onesided, inverse = bool(given.attr_int("onesided", 0)), bool(given.attr_int("inverse", 0))
+    onesided, inverse = bool(node.attr_int("onesided", 0)), bool(node.attr_int("inverse", 0))
     dims: list[Dim] = [*shape[:-1], 1 if onesided and inverse else 2]
-    axis: int | None = given.attr_int("axis", 1) if given.version < 20 else -2
-    if given.version >= 20 and given.has(2):
-        known = given.static_contents(2)
+    axis: int | None = node.attr_int("axis", 1) if node.version < 20 else -2
+    if node.version >= 20 and node.has(2):
+        known = node.static_contents(2)
         axis = known[0] if known else None
     if axis is None:
-        return Fact(dtype, (*(given.fresh() for _ in dims[:-1]), dims[-1]))
+        return Fact(dtype, (*(node.fresh() for _ in dims[:-1]), dims[-1]))
     place = normalize_axis(axis, len(shape))
-    if given.has(1):
-        points = (given.named_contents(1) or (given.fresh(),))[0]
+    if node.has(1):
+        points = (node.named_contents(1) or (node.fresh(),))[0]
     else:
         points = 2 * (shape[place] - 1) if onesided and inverse else shape[place]
     dims[place] = floordiv(points, 2) + 1 if onesided and not inverse else points
@@ -31,15 +31,15 @@ def dft(given: NodeFacts) -> Fact:
 
 
 @shape_rule("STFT")
-def stft(given: NodeFacts) -> Fact:
+def stft(node: NodeFacts) -> Fact:
     """(batch, frames, bins, 2), with as many bins as a frame has samples, or half of it and one."""
-    shape, dtype = given.shape(0), given.dtype(0)
-    batch, length = shape[:2] if shape is not None and len(shape) == 3 else (given.fresh(), given.fresh())
-    window = given.shape(2)
-    samples: Dim = window[0] if window else length if not given.has(2) else given.fresh()
-    if given.has(3):
-        samples = (given.named_contents(3) or (given.fresh(),))[0]
-    step = given.static_contents(1)
-    frames = floordiv(length - samples, step[0]) + 1 if step else given.fresh()
-    bins = floordiv(samples, 2) + 1 if given.attr_int("onesided", 1) else samples
+    shape, dtype = node.shape(0), node.dtype(0)
+    batch, length = shape[:2] if shape is not None and len(shape) == 3 else (node.fresh(), node.fresh())
+    window = node.shape(2)
+    samples: Dim = window[0] if window else length if not node.has(2) else node.fresh()
+    if node.has(3):
+        samples = (node.named_contents(3) or (node.fresh(),))[0]
+    step = node.static_contents(1)
+    frames = floordiv(length - samples, step[0]) + 1 if step else node.fresh()
+    bins = floordiv(samples, 2) + 1 if node.attr_int("onesided", 1) else samples
     return Fact(dtype, (batch, frames, bins, 2))
