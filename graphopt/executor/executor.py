@@ -145,7 +145,7 @@ class Executor:
         seen = {name: BoundValue(value) for name, value in values.items()}
         plan = now.plan_for(seen)
         ready = plan.prepare()
-        found = run_bound(ready.session, ready.taken(values), ready.outputs, self._maker.host.device)
+        found = run_bound(ready.session, ready.own_feeds(values), ready.outputs, self._maker.host.device)
         now.ran(plan, seen)
         return dict(zip(ready.outputs, found, strict=True))
 

@@ -1,1 +1,1 @@
-"""Profiles of runs; specialized variants of a model, behind guards, with the general model as the way out."""
+"""Record profiles of runs, and build variants of a model for them."""

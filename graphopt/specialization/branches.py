@@ -1,4 +1,4 @@
-"""What a model with variants consists of, in the words that its metadata and a bundle's plan keep."""
+"""The variants of a model: as branches to build, and as records in metadata and bundle plans."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from graphopt import ir
 from graphopt.errors import InvalidModel
 from graphopt.profile import Guard
 
-#: The model's metadata entry that tells of its variants. It does not lie in the private namespace
-#: ``graphopt.``, which saving strips.
+#: Metadata key of the records of a model's variants, outside of the namespace ``graphopt.``, which saving
+#: strips.
 KEY = "graphopt:variants"
 
 
 @dataclass(frozen=True)
 class Branch:
-    """A model that is right where its guard holds.
+    """A model that is correct where its guard holds.
 
     Attributes:
-        name: what its nodes and values are called after.
-        guard: what it assumes.
-        model: called like the original, though its inputs may declare less.
-        pins: inputs that are declared to be of the sizes that the guard checks, by a Reshape: in a branch
-            onnxruntime believes nothing else.
+        name: the suffix of the names of its nodes and values.
+        guard: its assumptions.
+        model: has the signature of the original, except that inputs may be more specific.
+        pins: inputs that a Reshape declares to have the sizes that the guard checks; onnxruntime infers no
+            sizes of outer values in a branch otherwise.
     """
 
     name: str
@@ -35,14 +35,14 @@ class Branch:
 
 @dataclass(frozen=True)
 class VariantRecord:
-    """A variant, as it was written.
+    """The record of a variant in a file.
 
     Attributes:
         name: such as ``static-1``.
-        guard: what it assumes.
-        runs: how many runs of the profile it is for.
-        nodes: how many it has.
-        file: where it lies, in a bundle.
+        guard: its assumptions.
+        runs: the number of profiled runs that it serves.
+        nodes: its number of nodes.
+        file: its file in a bundle; ``None`` for a branch of a model.
     """
 
     name: str
@@ -52,42 +52,38 @@ class VariantRecord:
     file: str | None = None
 
     def in_file(self, file: str) -> VariantRecord:
-        """The same, which lies in ``file``."""
+        """This record with a file name."""
         return replace(self, file=file)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The JSON form."""
         found = {"name": self.name, "runs": self.runs, "nodes": self.nodes, "guard": self.guard.to_dict()}
         return found if self.file is None else {**found, "file": self.file}
 
     @classmethod
     def from_dict(cls, data: Any) -> VariantRecord:
-        """Read what :meth:`to_dict` made.
+        """Parse the result of :meth:`to_dict`.
 
         Raises:
-            InvalidModel: it is something else.
+            InvalidModel: ``data`` is malformed.
         """
         if not isinstance(data, dict) or not isinstance(data.get("name"), str):
-            raise InvalidModel("a variant has no name")
+            raise InvalidModel("malformed variant record: no name")
         file, runs, nodes = data.get("file"), data.get("runs", 0), data.get("nodes", 0)
         if not (file is None or isinstance(file, str)) or type(runs) is not int or type(nodes) is not int:
-            raise InvalidModel(f"variant {data['name']!r} is not told of in a known way")
+            raise InvalidModel(f"unsupported record format for variant {data['name']!r}")
         return cls(data["name"], Guard.from_dict(data.get("guard")), runs, nodes, file)
 
 
 def record_variants(model: ir.Model, variants: list[VariantRecord]) -> None:
-    """Note in the metadata of ``model`` which variants it has."""
+    """Store the records of its variants in the metadata of ``model``."""
     model.metadata_props[KEY] = json.dumps([variant.to_dict() for variant in variants], ensure_ascii=False)
 
 
 def read_variants(model: ir.Model) -> list[VariantRecord]:
-    """The variants that the metadata of ``model`` tells of; none if it is not understood."""
+    """The records of variants in the metadata of ``model``; empty if they are malformed."""
     try:
         data = json.loads(model.metadata_props.get(KEY, "[]"))
         return [VariantRecord.from_dict(item) for item in data] if isinstance(data, list) else []
-    except (
-        ValueError,
-        RecursionError,
-        InvalidModel,
-    ):  # somebody else wrote it: the model means the same without
+    except (ValueError, RecursionError, InvalidModel):  # the model runs without these records
         return []

@@ -1,4 +1,4 @@
-"""A general model and its specialized variants, each optimized by itself."""
+"""Build a general model and its specialized variants, each optimized separately."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from graphopt.specialization.profitability import Policy
 from graphopt.specialization.shared_initializers import share_initializers
 from graphopt.specialization.specialize_inputs import specialize_inputs
 
-#: Passes that a variant runs first: what is known of its inputs opens functions and loops.
+#: Passes that a variant runs first, because its inputs may determine trip counts and branches.
 FIRST = ("inline-functions", "unroll-loops")
 
-#: Optimizes a model, running the named passes before all others. A guard is that which the model relies on,
-#: beside the original.
+#: Optimizes a model, running the named passes first. The guard has the assumptions of the model; ``None`` for
+#: the general model.
 Optimize = Callable[[ir.Model, tuple[str, ...], Guard | None], tuple[ir.Model, Report]]
 
 
@@ -29,11 +29,11 @@ class Specialization:
     """How to specialize a model.
 
     Attributes:
-        profile: what was seen in runs of it.
-        strategy: how many variants are called for, and how closely each keeps to what was seen.
-        most: make no more than that.
-        single_file: of one model: all weights in the file itself, and read from outside of the branches.
-        pins: of one model: variants tell onnxruntime the sizes of their inputs, by a Reshape of each.
+        profile: a profile of the model.
+        strategy: the number and kinds of variants.
+        most: the maximum number of variants.
+        single_file: for one model: keep all weights in the file itself; branches capture shared weights.
+        pins: for one model: declare the input sizes of a branch to onnxruntime by a Reshape of each input.
     """
 
     profile: Profile
@@ -48,12 +48,12 @@ class Specialized:
     """A model and its variants.
 
     Attributes:
-        general: right for all inputs.
-        branches: right where their guards hold, in the order in which they are to be asked.
-        plan: what there is to tell of each branch.
-        report: about ``general``, and about all variants.
-        original: fingerprint of the model that all were made of.
-        model: all in one; ``None`` if they are for a bundle.
+        general: the model for all inputs.
+        branches: the variants, in the order in which their guards are checked.
+        plan: a record of each branch.
+        report: of ``general`` and all variants.
+        original: fingerprint of the original model.
+        model: the versioned model; ``None`` for a bundle.
     """
 
     general: ir.Model = field(repr=False)
@@ -72,14 +72,14 @@ def build(
     *,
     strict: bool = False,
 ) -> Specialized:
-    """Optimize ``original`` as it is, and once for each variant that its profile calls for.
+    """Optimize ``original``, and each variant that its profile requests.
 
     Args:
-        policy: what the variants are for.
-        strict: a variant that fails is an error; by default it is left out.
+        policy: which variants are kept.
+        strict: fail if a variant fails; by default, it is dropped.
 
     Raises:
-        UsageError: the profile is of another model, or speaks of inputs in another way than it does.
+        UsageError: the profile is of another model, or contradicts its declared inputs.
     """
     check_profile(how.profile, original)
     signature = Signature.of(original)
@@ -97,15 +97,15 @@ def build(
     before = ir.count_all_nodes(general)
     for variant in variants:
         try:
-            model, told = optimize(specialize_inputs(original, variant.guard), FIRST, variant.guard)
+            model, variant_report = optimize(specialize_inputs(original, variant.guard), FIRST, variant.guard)
         except GraphoptError as failure:
             if strict:
                 raise
             report.variants.append(VariantReport(variant, 0, before, str(failure)))
             continue
-        reason = policy.left_out(general, model, variant)
+        reason = policy.drop_reason(general, model, variant)
         nodes = ir.count_all_nodes(model)
-        dropped = tuple(map(str, told.dropped))
+        dropped = tuple(map(str, variant_report.dropped))
         report.variants.append(VariantReport(variant, nodes, before, reason, dropped))
         if reason is None:
             pins = frozenset(variant.guard.inputs) if how.pins else frozenset()

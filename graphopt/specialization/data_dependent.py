@@ -1,4 +1,4 @@
-"""Which inner values of a model have shapes that the shapes of its inputs do not tell."""
+"""Find intermediate values with data-dependent shapes."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from graphopt.context import Facts
 def data_dependent_values(
     model: ir.Model, facts: Facts, *, bodies: bool = False
 ) -> Iterator[tuple[ir.Value, ir.TensorType]]:
-    """Tensors of the main graph whose rank is unknown, or that have a size which nothing tells, in order.
+    """Tensors whose rank is unknown, or that introduce a size that is not a function of known sizes.
 
-    What tells a size are the dims of inputs, and those of values before: of a NonZero and all that gathers
-    by the indices that it finds, only the NonZero is data_dependent_values.
+    Known sizes are those of inputs, and of earlier values: of a NonZero and the nodes that use its indices,
+    only the NonZero is reported.
 
     Args:
-        bodies: also those of bodies, graph by graph; what loops carry, too.
+        bodies: include values of bodies, and loop-carried values; by default only the main graph.
     """
-    told = {name for value in model.graph.inputs for dim in facts.shape(value) or () for name in symbols(dim)}
+    known = {
+        name for value in model.graph.inputs for dim in facts.shape(value) or () for name in symbols(dim)
+    }
     for graph in ir.with_bodies(model.graph) if bodies else (model.graph,):
         given = () if graph is model.graph else graph.inputs
         for value in (*given, *(output for node in graph for output in node.outputs)):
@@ -28,12 +30,12 @@ def data_dependent_values(
             if not value.name or not isinstance(type_, ir.TensorType):
                 continue
             shape = facts.shape(value)
-            news = [name for dim in shape or () for name in _made_up(dim) if name not in told]
-            if shape is None or news:
-                told.update(news)
+            fresh = [name for dim in shape or () for name in _fresh_symbols(dim) if name not in known]
+            if shape is None or fresh:
+                known.update(fresh)
                 yield value, type_
 
 
-def _made_up(dim: Dim) -> list[str]:
-    """The symbols in ``dim`` that stand for what is not known; the others are names that the model gives."""
+def _fresh_symbols(dim: Dim) -> list[str]:
+    """The symbols in ``dim`` that stand for unknown sizes, in contrast to names that the model declares."""
     return [name for name, symbol in symbols(dim).items() if symbol.birth]

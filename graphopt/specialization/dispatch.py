@@ -1,7 +1,7 @@
-"""Guards as one function that tells which of them holds first, in as few operations as Python can.
+"""Compile guards into one Python function that returns the index of the first one that holds.
 
-The function is written as Python text and compiled once: most of its work are comparisons of tuples. It says
-what :meth:`graphopt.profile.Guard.holds` says, which is asked itself about anything but plain arrays.
+The function is generated as source text; most of its work is comparing tuples. It agrees with
+:meth:`graphopt.profile.Guard.holds`, to which it delegates for anything but plain arrays.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from graphopt.profile import Guard
 from graphopt.profile.value_profile import STRINGS, is_symbol
 from graphopt.util.element_types import numpy_type
 
-#: The number of the first guard that holds for feeds, or how many there are if none does.
+#: Returns the index of the first guard that holds for feeds, or the number of guards if none does.
 Dispatch = Callable[[Mapping[str, Any]], int]
 
 
 def compile_guards(guards: Sequence[Guard]) -> Dispatch:
-    """Make the function that chooses between ``guards``.
+    """The dispatch function of ``guards``.
 
     >>> one, any_number = (Guard({"x": ValueProfile("tensor(float)", shape)}) for shape in ((1, 8), ("n", 8)))
     >>> compile_guards([one, any_number])({"x": np.zeros((3, 8), np.float32)})
@@ -37,7 +37,7 @@ def compile_guards(guards: Sequence[Guard]) -> Dispatch:
 
 
 class _Writer:
-    """Writes the function; ``constants`` are the objects that its text names."""
+    """Generates the function; ``constants`` are the objects that its source refers to."""
 
     def __init__(self, guards: Sequence[Guard]) -> None:
         self.constants: dict[str, Any] = {}
@@ -47,19 +47,19 @@ class _Writer:
         self._everywhere = {name for name in inputs if all(name in guard.inputs for guard in guards)}
 
     def text(self) -> str:
-        """The whole function."""
+        """The source of the function."""
         body = [f"if {self._condition(guard)}: return {number}" for number, guard in enumerate(self._guards)]
         lines = [*self._reads(), *body, f"return {len(self._guards)}"]
         indented = "\n".join(f"        {line}" for line in lines)
         return (
             "def choose(feeds):\n    try:\n"
             f"{indented}\n"
-            "    except (AttributeError, TypeError):  # something is missing, or no array\n"
+            "    except (AttributeError, TypeError):  # an input is missing, or not an array\n"
             "        return one_by_one(feeds)\n"
         )
 
     def _reads(self) -> Iterator[str]:
-        """Read each input once, and its shape where some guard asks for that."""
+        """Statements that read each input, and its shape if a guard checks it."""
         shaped = {
             name for guard in self._guards for name, seen in guard.inputs.items() if seen.shape is not None
         }
@@ -72,17 +72,17 @@ class _Writer:
     def _condition(self, guard: Guard) -> str:
         if not all(seen.always for seen in guard.inputs.values()):
             return f"{self._constant(guard)}.holds(feeds)"
-        terms = [*self._there(guard), *self._sizes(guard), *self._types(guard), *self._contents(guard)]
+        terms = [*self._presence(guard), *self._sizes(guard), *self._types(guard), *self._contents(guard)]
         return " and ".join(terms) or "True"
 
     def _constant(self, item: Any) -> str:
-        """What the text calls ``item``."""
+        """The name of ``item`` in the source."""
         known = next((name for name, other in self.constants.items() if other is item), None)
         name = known or f"c{len(self.constants)}"
         self.constants[name] = item
         return name
 
-    def _there(self, guard: Guard) -> Iterator[str]:
+    def _presence(self, guard: Guard) -> Iterator[str]:
         yield from (f"{name!r} not in feeds" for name in guard.absent)
         for name, seen in guard.inputs.items():
             if name not in self._everywhere or seen.shape is None:
@@ -103,22 +103,22 @@ class _Writer:
                     yield f"{shape}[{axis}] == {dim}"
                 elif is_symbol(dim):
                     equal.setdefault(dim, []).append(f"{shape}[{axis}]")
-        yield from (" == ".join(places) for places in equal.values() if len(places) > 1)
+        yield from (" == ".join(dims) for dims in equal.values() if len(dims) > 1)
 
     def _types(self, guard: Guard) -> Iterator[str]:
         for name, seen in guard.inputs.items():
             dtype = numpy_type(seen.type)
             if dtype is None:
                 continue
-            asked = f".kind in {STRINGS!r}" if dtype.kind == "O" else f" == {self._constant(dtype)}"
-            yield f"x{self._numbers[name]}.dtype{asked}"
+            check = f".kind in {STRINGS!r}" if dtype.kind == "O" else f" == {self._constant(dtype)}"
+            yield f"x{self._numbers[name]}.dtype{check}"
 
     def _contents(self, guard: Guard) -> Iterator[str]:
         for name, seen in guard.inputs.items():
             value = f"x{self._numbers[name]}"
             if seen.ints is None:
                 continue
-            if len(seen.ints) == 1:  # sizes are asked before
+            if len(seen.ints) == 1:  # sizes are checked before
                 yield f"{value}.item() == {seen.ints[0]}"
             else:
                 yield f"{value}.ravel().tolist() == {list(seen.ints)}"

@@ -1,4 +1,4 @@
-"""Models that are called like others, and compute nothing yet."""
+"""Empty models with the signature of another model."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from graphopt import ir
 def empty_like(
     general: ir.Model, inputs: Sequence[ir.Value] | None = None, outputs: Sequence[ir.Value] | None = None
 ) -> ir.Model:
-    """A model called like ``general`` that computes nothing yet.
+    """A model without nodes that has the signature of ``general``.
 
     Args:
-        inputs: those that it has instead, which nothing makes.
-        outputs: the same.
+        inputs: its inputs, instead of copies of those of ``general``.
+        outputs: its outputs, likewise.
     """
     graph = general.graph
-    made: dict[ir.Value, ir.Value] = {}  # an output may be an input, or another output
+    made: dict[ir.Value, ir.Value] = {}  # outputs may repeat, or be inputs
     if inputs is None:
-        made = {value: declared(value) for value in graph.inputs}
+        made = {value: copy_declaration(value) for value in graph.inputs}
         inputs = list(made.values())
     if outputs is None:
         for value in graph.outputs:
             if value not in made:
-                made[value] = declared(value)
+                made[value] = copy_declaration(value)
         outputs = [made[value] for value in graph.outputs]
     overridable = [value for value in inputs if value.const_value is not None]
     bare = ir.Graph(
@@ -41,8 +41,8 @@ def empty_like(
     return ir.model_of(bare, general)
 
 
-def declared(value: ir.Value) -> ir.Value:
-    """A value of the same name and declarations that nothing makes."""
+def copy_declaration(value: ir.Value) -> ir.Value:
+    """A value without producer that has the name and the declarations of ``value``."""
     copy = ir.Value(
         name=value.name,
         type=value.type,

@@ -1,4 +1,4 @@
-"""A guard as nodes, so that a model can check by itself what its inputs, or inner values, are like."""
+"""Guards as graph nodes, so that a model can check its own inputs or intermediate values."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from graphopt import ir
 from graphopt.profile import Guard, ValueProfile
 from graphopt.profile.value_profile import is_symbol
 
-#: A position in what is checked of an input.
-_Place = tuple[tuple[str, str], int]
+#: A position in the vector: the part (of an input), and the offset in it.
+_Position = tuple[tuple[str, str], int]
 
 
 @dataclass
 class GuardNodes:
-    """Writes guards into a graph: one vector holds all sizes and contents that some guard asks for.
+    """Appends guards to a graph: one vector contains all sizes and contents that any guard checks.
 
-    It is compared to itself and to numbers in one go, so that a guard costs a few nodes however many inputs
-    it is about. What is known is not checked: of inputs onnxruntime checks what the model declares, unless
-    it declares a scalar. Values that are no tensors are not looked at.
+    The vector is compared with numbers and with itself in one operation, so that a guard costs a few nodes
+    regardless of the number of inputs. Known sizes are not checked: onnxruntime checks the declarations of
+    inputs, except for scalars. Values that are not tensors are not checked.
 
     Attributes:
-        edit: of the model.
-        graph: where the vector is made.
-        inputs: inputs of the model, or values that are visible in the graph, by the names that guards use.
-        shapes: what is known of their shapes, ``None`` for an unknown size or shape; by default what each of
-            them declares, which is only to be believed of inputs.
+        edit: the editor of the model.
+        graph: the graph that computes the vector.
+        inputs: model inputs, or values visible in the graph, by their names in guards.
+        shapes: the known shapes, with ``None`` for an unknown size or shape; by default the declared ones,
+            which are reliable for model inputs only.
     """
 
     edit: ir.Editor
@@ -41,7 +41,7 @@ class GuardNodes:
     _vector: ir.Value | None = None
 
     def prepare(self, guards: list[Guard]) -> None:
-        """Make the vector of what ``guards`` ask for, but for those that can't hold."""
+        """Append the nodes that compute the vector for ``guards``, without those that can't hold."""
         guards = [guard for guard in guards if not self._contradicts(guard)]
         for guard in guards:
             for name, seen in guard.inputs.items():
@@ -50,7 +50,7 @@ class GuardNodes:
                 if ("shape", name) not in self._starts and self._is_open(name, seen):
                     shape = self._node("Shape", [self.inputs[name]], {})
                     if self._known(name) is None:
-                        self._add(("rank", name), self._alone(self._node("Size", [shape], {})), 1)
+                        self._add(("rank", name), self._as_vector(self._node("Size", [shape], {})), 1)
                     self._add(("shape", name), *self._sizes(name, shape, guards))
                 if ("ints", name) not in self._starts and seen.ints is not None:
                     self._add(("ints", name), *self._contents(name, guards))
@@ -60,14 +60,14 @@ class GuardNodes:
             self._vector = self._node("Concat", self._parts, {"axis": 0})
 
     def condition(self, guard: Guard, graph: ir.Graph) -> ir.Value | None:
-        """A scalar that is true where ``guard`` holds, made in ``graph``; ``None`` if it always does."""
+        """Append the nodes to ``graph`` that compute whether ``guard`` holds; ``None`` if it always does."""
         if self._contradicts(guard):
             return self.edit.constant(graph, np.array(False), "guard_never")
-        pairs = list(self._pairs(guard))
-        if not pairs or self._vector is None:
+        pairs, vector = list(self._pairs(guard)), self._vector
+        if not pairs or vector is None:
             return None
-        left = self._taken([self._index(place) for place, _ in pairs], graph)
-        right = self._other_side([other for _, other in pairs], graph)
+        left = self._gather(vector, [self._index(position) for position, _ in pairs], graph)
+        right = self._expected(vector, [other for _, other in pairs], graph)
         equal = self._node("Equal", [left, right], {}, graph)
         if len(pairs) == 1:
             shape = self._ints(graph, None)
@@ -76,62 +76,60 @@ class GuardNodes:
         least = self._all(number, graph)
         return self._node("Cast", [least], {"to": ir.DataType.BOOL}, graph)
 
-    def asks(self, guard: Guard) -> bool:
-        """Whether ``guard`` asks for anything that is not known."""
+    def needs_check(self, guard: Guard) -> bool:
+        """Whether ``guard`` is not implied by the known shapes."""
         return self._contradicts(guard) or any(True for _ in self._pairs(guard))
 
-    def _index(self, place: _Place) -> int:
-        start, offset = place
+    def _index(self, position: _Position) -> int:
+        start, offset = position
         return self._starts[start] + offset
 
-    def _taken(self, indices: list[int], graph: ir.Graph) -> ir.Value:
-        """The elements of the vector at ``indices``."""
-        assert self._vector is not None
+    def _gather(self, vector: ir.Value, indices: list[int], graph: ir.Graph) -> ir.Value:
+        """Append a Gather of ``vector`` at ``indices``."""
         if indices == list(range(self._length)):
-            return self._vector
-        return self._node("Gather", [self._vector, self._ints(graph, indices)], {"axis": 0}, graph)
+            return vector
+        return self._node("Gather", [vector, self._ints(graph, indices)], {"axis": 0}, graph)
 
-    def _other_side(self, others: list[_Place | int], graph: ir.Graph) -> ir.Value:
-        """A vector of these numbers, and elements of the vector."""
-        assert self._vector is not None
+    def _expected(self, vector: ir.Value, others: list[_Position | int], graph: ir.Graph) -> ir.Value:
+        """Append a vector of these numbers, and elements of ``vector``."""
         numbers = [other for other in others if isinstance(other, int)]
         if len(numbers) == len(others):
             return self._ints(graph, numbers)
-        behind = iter(range(self._length, self._length + len(numbers)))
-        indices = [next(behind) if isinstance(other, int) else self._index(other) for other in others]
-        pool = self._vector
+        appended = iter(range(self._length, self._length + len(numbers)))
+        indices = [next(appended) if isinstance(other, int) else self._index(other) for other in others]
+        pool = vector
         if numbers:
             pool = self._node("Concat", [pool, self._ints(graph, numbers)], {"axis": 0}, graph)
         return self._node("Gather", [pool, self._ints(graph, indices)], {"axis": 0}, graph)
 
-    def _pairs(self, guard: Guard) -> Iterator[tuple[_Place, _Place | int]]:
-        """What is to be equal: a place in the vector, and another or a number."""
+    def _pairs(self, guard: Guard) -> Iterator[tuple[_Position, _Position | int]]:
+        """The equalities to check: a position in the vector, and a number or another position."""
         numbers = dict(self._declared(guard))
-        firsts: dict[str, _Place] = {}
+        firsts: dict[str, _Position] = {}
         for name, seen in guard.inputs.items():
             if name not in self.inputs:
                 continue
             if self._known(name) is None and seen.shape is not None:
                 yield (("rank", name), 0), len(seen.shape)
             for axis in self._open_axes(name, seen):
-                dim, place = (seen.shape or ())[axis], (("shape", name), axis)
+                dim, position = (seen.shape or ())[axis], (("shape", name), axis)
                 dim = dim if isinstance(dim, int) else numbers.get(dim, dim)
                 if isinstance(dim, int):
-                    yield place, dim
-                elif is_symbol(dim) and firsts.setdefault(dim, place) != place:
-                    yield place, firsts[dim]
+                    yield position, dim
+                elif is_symbol(dim) and firsts.setdefault(dim, position) != position:
+                    yield position, firsts[dim]
             for index, number in enumerate(seen.ints or ()):
                 yield (("ints", name), index), number
 
     def _declared(self, guard: Guard) -> Iterator[tuple[str, int]]:
-        """The symbols of ``guard`` of which some dim is declared to be of a size."""
+        """The symbols of ``guard`` that have a known size at some dim."""
         for name, seen in guard.inputs.items():
             for dim, size in zip(seen.shape or (), self._known(name) or (), strict=False):
                 if is_symbol(dim) and isinstance(size, int):
                     yield dim, size
 
     def _contradicts(self, guard: Guard) -> bool:
-        """Whether ``guard`` can't hold for inputs as they are declared."""
+        """Whether ``guard`` contradicts the known shapes."""
         numbers = dict(self._declared(guard))
         for name, seen in guard.inputs.items():
             if seen.shape and self._is_scalar(name):
@@ -148,12 +146,12 @@ class GuardNodes:
         return False
 
     def _is_scalar(self, name: str) -> bool:
-        """Whether a value is declared as a scalar: onnxruntime plans with one, though it takes others."""
+        """Whether a value is declared as a scalar, which onnxruntime relies on but does not check."""
         value = self.inputs.get(name)
         return self.shapes is None and value is not None and value.shape is not None and not len(value.shape)
 
     def _known(self, name: str) -> Sequence[int | None] | None:
-        """What is known of the sizes of a value."""
+        """The known sizes of a value."""
         if self.shapes is not None:
             return self.shapes.get(name)
         value = self.inputs.get(name)
@@ -162,29 +160,29 @@ class GuardNodes:
         return [dim if isinstance(dim, int) else None for dim in value.shape]
 
     def _open_axes(self, name: str, seen: ValueProfile) -> Iterator[int]:
-        """The dims of a value that are not known."""
+        """The axes of a value whose sizes are unknown."""
         known = self._known(name)
         for axis in range(len(seen.shape or ())):
             if known is None or known[axis] is None:
                 yield axis
 
     def _is_open(self, name: str, seen: ValueProfile) -> bool:
-        """Whether the shape of a value has to be looked at."""
+        """Whether the shape of a value must be computed."""
         known = self._known(name)
         return seen.shape is not None and (known is None or None in known)
 
-    def _add(self, place: tuple[str, str], part: ir.Value | None, length: int) -> None:
-        self._starts[place] = self._length
+    def _add(self, position: tuple[str, str], part: ir.Value | None, length: int) -> None:
+        self._starts[position] = self._length
         self._length += length
         if part is not None:
             self._parts.append(part)
 
-    def _alone(self, scalar: ir.Value) -> ir.Value:
-        """``scalar`` as a vector."""
+    def _as_vector(self, scalar: ir.Value) -> ir.Value:
+        """Append a Reshape of ``scalar`` to a vector."""
         return self._node("Reshape", [scalar, self._ints(self.graph, [1])], {})
 
     def _sizes(self, name: str, shape: ir.Value, guards: list[Guard]) -> tuple[ir.Value | None, int]:
-        """The sizes of a value; if its rank is open, as many as guards ask for."""
+        """The sizes of a value; with an unknown rank, padded or cut to the highest rank in ``guards``."""
         known = self._known(name)
         if known is not None:
             return shape, len(known)
@@ -192,27 +190,27 @@ class GuardNodes:
         return (self._cut(shape, most, -1), most) if most else (None, 0)
 
     def _contents(self, name: str, guards: list[Guard]) -> tuple[ir.Value, int]:
-        """The contents of a value as int64 numbers, as many as guards ask for, whatever shape it has."""
+        """The flattened contents of a value as int64, padded or cut to the highest number in ``guards``."""
         found = [guard.inputs[name].ints for guard in guards if name in guard.inputs]
         count, value, known = max(len(ints or ()) for ints in found), self.inputs[name], self._known(name)
         numbers = value
         if value.dtype is not ir.DataType.INT64:
             numbers = self._node("Cast", [value], {"to": ir.DataType.INT64})
-        if self._is_scalar(name):  # no vector may be made of it
-            return self._alone(self._node("ReduceSum", [numbers], {"keepdims": 0})), count
+        if self._is_scalar(name):  # onnxruntime rejects a Reshape of a declared scalar to a vector
+            return self._as_vector(self._node("ReduceSum", [numbers], {"keepdims": 0})), count
         numbers = self._node("Reshape", [numbers, self._ints(self.graph, [-1])], {})
         if known is None or None in known:
             numbers = self._cut(numbers, count, 0)
         return numbers, count
 
     def _cut(self, vector: ir.Value, count: int, filler: int) -> ir.Value:
-        """``vector`` with fillers behind it, cut to ``count`` numbers."""
+        """Append nodes that pad ``vector`` with fillers and cut it to ``count`` elements."""
         filled = self._node("Concat", [vector, self._ints(self.graph, [filler] * count)], {"axis": 0})
         index = self._ints(self.graph, list(range(count)))
         return self._node("Gather", [filled, index], {"axis": 0})
 
     def _all(self, number: ir.Value, graph: ir.Graph) -> ir.Value:
-        """The least of a vector of numbers, as a scalar."""
+        """Append a reduction of a vector to its minimum."""
         if self._version() < 18:
             return self._node("ReduceMin", [number], {"keepdims": 0, "axes": [0]}, graph)
         return self._node("ReduceMin", [number, self._ints(graph, [0])], {"keepdims": 0}, graph)
@@ -222,7 +220,7 @@ class GuardNodes:
         return ir.standard_version(imports)
 
     def _ints(self, graph: ir.Graph, numbers: list[int] | None) -> ir.Value:
-        """A constant vector; ``None`` for the shape of a scalar."""
+        """A constant vector; ``None`` for an empty one, the shape of a scalar."""
         return self.edit.constant(graph, np.array(numbers or [], np.int64), "guard_numbers")
 
     def _node(

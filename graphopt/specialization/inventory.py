@@ -1,4 +1,4 @@
-"""What the variants of a model or a bundle consist of: nodes, and weights of their own."""
+"""The size of each variant of a model or a bundle: nodes, own and shared weights, session memory."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from graphopt.timing.stopwatch import Setup
 
 @dataclass(frozen=True)
 class Item:
-    """A variant, or the general model.
+    """The size of a variant, or of the general model.
 
     Attributes:
         name: its name.
-        nodes: how many it has.
-        shared: bytes of weights that others have, too.
-        own: bytes of other weights.
-        guard: what it assumes; ``None`` for the general model.
-        runs: how many runs of the profile it is for.
-        session_bytes: memory that its session takes, with a few runs, if it was measured.
+        nodes: its number of nodes.
+        shared: size of the weights shared with others, in bytes.
+        own: size of its other weights, in bytes.
+        guard: its assumptions; ``None`` for the general model.
+        runs: the number of profiled runs that it serves.
+        session_bytes: memory of its session after a few runs, in bytes; ``None`` if not measured.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Item:
     session_bytes: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The JSON form."""
         return {
             "name": self.name,
             "nodes": self.nodes,
@@ -60,10 +60,10 @@ class Item:
 
 
 def of_bundle(bundle: Bundle) -> list[Item]:
-    """The variants of ``bundle`` in order, and the general model.
+    """The variants of ``bundle`` in order, then the general model.
 
     Raises:
-        InvalidModel: one of the models is damaged.
+        InvalidModel: a model is damaged.
     """
     models = {name: bundle.model(name) for name in bundle.names}
     weights = {name: _weights(_initializers(ir.graphs_of(model))) for name, model in models.items()}
@@ -72,16 +72,16 @@ def of_bundle(bundle: Bundle) -> list[Item]:
 
 
 def of_model(model: ir.Model, plan: list[VariantRecord]) -> list[Item]:
-    """The variants that are branches of ``model``, in order, and the general one."""
+    """The variants in the branches of ``model``, in order, then the general model."""
     graphs: dict[str, ir.Graph] = {}
-    place = model.graph
+    graph = model.graph
     for planned in plan:
-        node = next((node for node in place if node.name == f"guarded_{planned.name}"), None)
+        node = next((node for node in graph if node.name == f"guarded_{planned.name}"), None)
         if node is None or {"then_branch", "else_branch"} - node.attributes.keys():
-            return []  # another tool changed it
+            return []  # another tool changed the model
         graphs[planned.name] = node.attributes["then_branch"].as_graph()
-        place = node.attributes["else_branch"].as_graph()
-    graphs[GENERAL_NAME] = place
+        graph = node.attributes["else_branch"].as_graph()
+    graphs[GENERAL_NAME] = graph
     nodes = {name: ir.count_nodes(graph) for name, graph in graphs.items()}
     weights = {
         name: _weights([*_initializers(ir.with_bodies(graph)), *ir.captures(graph)])
@@ -91,7 +91,7 @@ def of_model(model: ir.Model, plan: list[VariantRecord]) -> list[Item]:
 
 
 def measured(items: Iterable[Item], bundle: Bundle, device: Device) -> list[Item]:
-    """The same with the memory of a session of each; none where it does not run on inputs made up."""
+    """``items`` with session memory, except for models that fail on generated inputs."""
     found = []
     for item in items:
         try:
@@ -104,13 +104,13 @@ def measured(items: Iterable[Item], bundle: Bundle, device: Device) -> list[Item
 
 
 def session_bytes(model: ir.Model, path: Path, device: Device) -> int:
-    """Bytes by which a process grows that makes a session of a model and runs it on inputs that are made up.
+    """The memory, in bytes, of a session of a model after runs on generated inputs, in a process of its own.
 
     Args:
-        path: where ``model`` lies.
+        path: the file of ``model``.
 
     Raises:
-        RuntimeFailure: it does not run.
+        RuntimeFailure: the model fails.
     """
     trial = try_out(model, InputOptions(), device=device, typical=True)
     with contextlib.ExitStack() as stack:
@@ -125,7 +125,7 @@ def _initializers(graphs: Iterable[ir.Graph]) -> Iterator[ir.Value]:
 
 
 def _weights(values: Iterable[ir.Value]) -> dict[tuple[object, ...], int]:
-    """The bytes of each weight among ``values``, by what tells it from others."""
+    """The size of each distinct weight in ``values``, in bytes, by type, shape and contents."""
     tensors = (value.const_value for value in values)
     return {
         (tensor.dtype, tuple(tensor.shape.numpy()), ir.hash_of(tensor)): tensor.nbytes
@@ -138,11 +138,11 @@ def _items(
     plan: list[VariantRecord], nodes: Mapping[str, int], weights: Mapping[str, dict[tuple[object, ...], int]]
 ) -> list[Item]:
     users = Counter(key for found in weights.values() for key in found)
-    told = {planned.name: planned for planned in plan}
+    records = {record.name: record for record in plan}
     items = []
     for name, found in weights.items():
         shared = sum(size for key, size in found.items() if users[key] > 1)
-        planned = told.get(name)
-        guard, runs = (None, None) if planned is None else (planned.guard, planned.runs)
+        record = records.get(name)
+        guard, runs = (None, None) if record is None else (record.guard, record.runs)
         items.append(Item(name, nodes[name], shared, sum(found.values()) - shared, guard, runs))
     return items

@@ -1,4 +1,4 @@
-"""Whether a specialization is worth the guard before it, as far as the graphs tell."""
+"""Decide which variants are worth keeping, by their estimated numbers of executed nodes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from graphopt.profile import Guard, SpecializationKind, Variant
 from graphopt.specialization.guard_nodes import GuardNodes
 from graphopt.specialization.specialize_inputs import specialize_inputs
 
-#: Nodes that take as long as a guard and its If.
+#: Cost of a guard and its If, in executed nodes.
 _GUARD = 8
-#: Nodes that take as long as it takes to begin another trip.
-_TRIP = {"Loop": 2, "Scan": 1}
-#: Trips that a loop is taken to make if their number is not known.
-_TRIPS = 8
+#: Overhead of an iteration, in executed nodes.
+_ITERATION = {"Loop": 2, "Scan": 1}
+#: Assumed number of iterations of a loop whose trip count is unknown.
+_ITERATIONS = 8
 
 
-def steps(model: ir.Model, guard: Guard) -> int:
-    """About how many nodes run where ``guard`` holds: of an If the larger branch, of a loop all trips."""
+def executed_nodes(model: ir.Model, guard: Guard) -> int:
+    """The estimated number of nodes executed where ``guard`` holds.
+
+    An If counts with its larger branch, a loop with all its iterations.
+    """
     found = specialize_inputs(model, guard)
     with context_for(found) as cx:
         done: dict[ir.Graph, int] = {}
@@ -32,7 +35,7 @@ def steps(model: ir.Model, guard: Guard) -> int:
 
 
 def _callees_first(model: ir.Model) -> list[ir.Function]:
-    """The functions of ``model``, each behind those that it calls."""
+    """The functions of ``model``, callees before callers."""
     order: dict[ir.Function | None, None] = {None: None}
     waiting = list(model.functions.values())
     while waiting:
@@ -47,12 +50,12 @@ def _callees_first(model: ir.Model) -> list[ir.Function]:
 
 
 def _count(graph: ir.Graph, done: dict[ir.Graph, int], cx: Context) -> None:
-    """Count the steps of ``graph`` and of the bodies in it."""
+    """Store the executed nodes of ``graph`` and of its bodies in ``done``."""
     for inner in reversed(list(ir.with_bodies(graph))):
-        done[inner] = sum(_steps(node, done, cx) for node in inner)
+        done[inner] = sum(_cost(node, done, cx) for node in inner)
 
 
-def _steps(node: ir.Node, done: dict[ir.Graph, int], cx: Context) -> int:
+def _cost(node: ir.Node, done: dict[ir.Graph, int], cx: Context) -> int:
     if node.op_type == "Constant" and not node.domain:
         return 0
     function = cx.model.functions.get(node.op_identifier())
@@ -65,52 +68,52 @@ def _steps(node: ir.Node, done: dict[ir.Graph, int], cx: Context) -> int:
     if form is None:
         return 1 + max(bodies)
     trips = trips_of(form, cx).most
-    return 1 + (_TRIPS if trips is None else trips) * (_TRIP[node.op_type] + max(bodies))
+    return 1 + (_ITERATIONS if trips is None else trips) * (_ITERATION[node.op_type] + max(bodies))
 
 
 def unprofitable(general: ir.Model, variant: ir.Model, guard: Guard) -> str | None:
-    """Why ``variant`` is not worth its ``guard``; ``None`` if it is."""
-    before, after = steps(general, guard), steps(variant, guard)
+    """Why ``variant`` does not pay for its ``guard``; ``None`` if it does."""
+    before, after = executed_nodes(general, guard), executed_nodes(variant, guard)
     if before - after > _GUARD:
         return None
-    return f"about {after} nodes run instead of {before}, which does not pay for a guard"
+    return f"about {after} instead of {before} executed nodes do not pay for a guard"
 
 
-#: Why a variant, the second model, is left out beside the general model, the first; ``None`` if it is not.
-LeftOut = Callable[[ir.Model, ir.Model, Variant], str | None]
+#: The reason for dropping a variant, given the general model and its model; ``None`` to keep it.
+DropReason = Callable[[ir.Model, ir.Model, Variant], str | None]
 
 
 @dataclass(frozen=True)
 class Policy:
-    """Which variants are made and kept.
+    """Which variants are built and kept.
 
     Attributes:
-        left_out: why one that was made is not kept.
-        limits: of variants by behaviour; none of a behaviour that is missing.
-        sees_absence: guards can see whether an input with a default is fed.
+        drop_reason: why a variant that was built is dropped.
+        limits: maximum number of variants by kind; unlimited for other kinds.
+        sees_absence: whether guards can detect that an optional input is not fed.
     """
 
-    left_out: LeftOut
+    drop_reason: DropReason
     limits: Mapping[SpecializationKind, int] = field(default_factory=dict)
     sees_absence: bool = False
 
 
-def _too_little(general: ir.Model, model: ir.Model, variant: Variant) -> str | None:
-    """Why a variant is not worth a guard in one model."""
+def _unprofitable_branch(general: ir.Model, model: ir.Model, variant: Variant) -> str | None:
+    """Why a variant does not pay for a guard in one model."""
     inputs = {value.name or "": value for value in general.graph.inputs}
-    if not GuardNodes(ir.Editor(general), general.graph, inputs).asks(variant.guard):
-        return "its guard would hold for all inputs"
+    if not GuardNodes(ir.Editor(general), general.graph, inputs).needs_check(variant.guard):
+        return "its guard holds for all inputs"
     return unprofitable(general, model, variant.guard)
 
 
-def _the_same(general: ir.Model, model: ir.Model, variant: Variant) -> str | None:
-    """Why not even a bundle needs a variant: only known sizes make a difference to an equal graph."""
+def _equal_to_general(general: ir.Model, model: ir.Model, variant: Variant) -> str | None:
+    """Why a bundle does not need a variant. An equal graph is kept only for its static sizes."""
     if variant.kind is SpecializationKind.STATIC or ir.fingerprint(model) != ir.fingerprint(general):
         return None
-    return "it would be the general model again"
+    return "it equals the general model"
 
 
-#: Each variant has weights of its own in memory, and each guard is nodes that run.
-ONE_MODEL = Policy(_too_little, limits={SpecializationKind.STATIC: 2, SpecializationKind.DYNAMIC: 1})
-#: A guard costs next to nothing on the host: hardly smaller variants are kept, too.
-BUNDLE = Policy(_the_same, sees_absence=True)
+#: For branches of one model: each has weights of its own in memory, and each guard executes nodes.
+ONE_MODEL = Policy(_unprofitable_branch, limits={SpecializationKind.STATIC: 2, SpecializationKind.DYNAMIC: 1})
+#: For bundles: guards run on the host at negligible cost, so slightly smaller variants are kept, too.
+BUNDLE = Policy(_equal_to_general, sees_absence=True)

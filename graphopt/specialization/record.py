@@ -1,4 +1,4 @@
-"""Record a profile: run a model, and keep of its values what specializing it can rest on."""
+"""Record a profile: run a model, and observe its inputs and data-dependent intermediate values."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
 
 
 class Recorder:
-    """Runs a model, and tells what was seen of its inputs and inner values.
+    """Runs a model, and profiles its inputs and intermediate values.
 
-    onnxruntime's optimizations are off, so that inner values are there; a model that may kill the process
-    runs in a child. Of inner values only those are recorded whose shapes nothing else tells
+    onnxruntime's optimizations are off, so that intermediate values exist; a model that may crash the process
+    runs in a child. Only intermediate values with data-dependent shapes are recorded
     (:func:`graphopt.specialization.data_dependent.data_dependent_values`).
 
     >>> with Recorder(model) as recorder:                                 # doctest: +SKIP
@@ -37,17 +37,17 @@ class Recorder:
     (1, 128)
 
     Args:
-        model: it is not changed.
-        device: where it runs.
+        model: the model, which is not modified.
+        device: the device to run it on.
         requires_grad: inputs for which a gradient is wanted.
-        most: inner values that are recorded; the first ones, if there are more.
+        most: the maximum number of intermediate values to record, the first ones.
 
     Attributes:
-        profile: what was seen so far.
-        left_out: how many inner values are too many to be recorded.
+        profile: the profile of all runs so far.
+        left_out: the number of intermediate values beyond ``most``.
 
     Raises:
-        UsageError: ``requires_grad`` names no input.
+        UsageError: ``requires_grad`` contains an unknown input.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Recorder:
             inner = {value.name or "": type_ for value, type_ in data_dependent_values(model, cx.facts)}
         self.left_out = max(0, len(inner) - most)
         self._inner = dict(list(inner.items())[:most])
-        self._model = _watched(model, self._inner)
+        self._model = _with_outputs(model, self._inner)
         self._device = device
         self._stack = contextlib.ExitStack()
 
@@ -80,46 +80,46 @@ class Recorder:
         """Run the model on ``feeds``, as for :func:`graphopt.run`.
 
         Raises:
-            UsageError: an input is missing, or there is none of that name.
-            RuntimeFailure: the model does not run on them.
+            UsageError: an input is missing or unknown.
+            RuntimeFailure: the model fails on them.
         """
         signature = Signature.of(self._model)
         feeds = native_feeds(feeds)
         run_once.check_feeds(feeds, signature)
-        self._saw(feeds, run_once.named(signature, self._runner.run("off", feeds)), feeds)
+        self._record(feeds, run_once.named(signature, self._runner.run("off", feeds)), feeds)
 
     def make_up(self, inputs: InputOptions) -> None:
-        """Run the model on inputs that are made up as far as ``inputs`` does not give them.
+        """Run the model on ``inputs``, generating those that are not given.
 
-        Contents of inputs that are made up are not recorded.
+        Contents of generated inputs are not recorded.
 
         Raises:
-            UsageError: ``inputs`` does not fit the model.
-            RuntimeFailure: the model runs on none that were tried.
+            UsageError: ``inputs`` do not fit the model.
+            RuntimeFailure: the model fails on all generated inputs.
         """
         maker = Inputs(self._model, inputs)
         trial = run_once.try_with(self._runner, maker, optimizations="off", typical=True)
-        self._saw(trial.feeds, trial.outputs, maker.given)
+        self._record(trial.feeds, trial.outputs, maker.given)
 
     @cached_property
     def _runner(self) -> Runner:
-        """Starts when there is something to run."""
+        """Created on the first run."""
         return self._stack.enter_context(run_once.runner(self._model, self._device))
 
-    def _saw(self, feeds: Mapping[str, Any], outputs: Mapping[str, Any], given: Collection[str]) -> None:
+    def _record(self, feeds: Mapping[str, Any], outputs: Mapping[str, Any], given: Collection[str]) -> None:
         inputs = observe(self._types, feeds, contents=given)
         inner = {name: text_of_type(type_) for name, type_ in self._inner.items()}
         self.profile = self.profile.with_run(inputs, observe(inner, outputs, contents=()))
 
 
-def _watched(model: ir.Model, inner: Mapping[str, ir.TensorType]) -> ir.Model:
-    """A copy of ``model`` that also returns the values of these names and types."""
-    watched = copy(model)
-    edit, given = ir.Editor(watched), set(watched.graph.outputs)
-    for node in watched.graph:
+def _with_outputs(model: ir.Model, inner: Mapping[str, ir.TensorType]) -> ir.Model:
+    """A copy of ``model`` that also returns the values with these names and types."""
+    extended = copy(model)
+    edit, given = ir.Editor(extended), set(extended.graph.outputs)
+    for node in extended.graph:
         for value in node.outputs:
             type_ = inner.get(value.name or "")
             if type_ is not None and value not in given:
                 value.type, value.shape = type_, None  # declared ones may be wrong
-                edit.add_output(watched.graph, value)
-    return watched
+                edit.add_output(extended.graph, value)
+    return extended

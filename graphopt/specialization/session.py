@@ -1,4 +1,4 @@
-"""A session of a variant, ready to run on whatever the whole model takes."""
+"""A session of a variant that accepts the feeds of the whole model."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ if TYPE_CHECKING:
 
 
 class VariantSession:
-    """A session, and what can be known of its runs before they start.
+    """A session with precomputed run arguments, to keep the overhead of a run low.
 
     Attributes:
         session: the session.
         outputs: the names of the outputs.
     """
 
-    def __init__(self, made: InferenceSession, signature: Signature) -> None:
+    def __init__(self, session_: InferenceSession, signature: Signature) -> None:
         import onnxruntime
 
-        arguments = [*made.get_inputs(), *made.get_overridable_initializers()]
-        results = made.get_outputs()
-        taken = {argument.name for argument in arguments}
-        self.session = made
+        arguments = [*session_.get_inputs(), *session_.get_overridable_initializers()]
+        results = session_.get_outputs()
+        own = {argument.name for argument in arguments}
+        self.session = session_
         self.outputs = [result.name for result in results]
         self._signature = signature
-        self._idle = frozenset(port.name for port in signature.inputs) - taken
+        self._unused = frozenset(port.name for port in signature.inputs) - own
         self._plain = all(value.type not in LOW_TYPES for value in (*arguments, *results))
         self._options = onnxruntime.RunOptions()
         self._options.log_severity_level = session.FATAL
 
-    def taken(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """``feeds`` without inputs of the whole model that the session does not have."""
-        return {name: value for name, value in feeds.items() if name not in self._idle}
+    def own_feeds(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """``feeds`` without inputs of the whole model that the session lacks."""
+        return {name: value for name, value in feeds.items() if name not in self._unused}
 
     def run(self, feeds: Mapping[str, Any]) -> list[Any]:
-        """The outputs; inputs that the session does not have are left out."""
-        if self._idle or type(feeds) is not dict:
-            feeds = self.taken(feeds)
+        """The outputs, in order; ignores feeds that the session lacks."""
+        if self._unused or type(feeds) is not dict:
+            feeds = self.own_feeds(feeds)
         try:
             if self._plain:
                 found: list[Any] = self.session.run(self.outputs, feeds, self._options)
@@ -58,15 +58,15 @@ class VariantSession:
 
 
 def check_signature(name: str, found: Signature, planned: Signature) -> None:
-    """Check that a variant has the outputs of the whole model, and no inputs but those.
+    """Check that a variant has the outputs of the whole model, and a subset of its inputs.
 
     Args:
-        name: of the variant.
+        name: the name of the variant.
         found: its signature.
-        planned: that of the whole model.
+        planned: the signature of the whole model.
 
     Raises:
-        InvalidModel: it has others.
+        InvalidModel: the signatures are incompatible.
     """
     types = {port.name: port.type for port in planned.inputs}
     others = [port for port in found.inputs if not _fits(port.type, types.get(port.name))]
@@ -79,11 +79,11 @@ def check_signature(name: str, found: Signature, planned: Signature) -> None:
             fault = f"output {mine.name!r} of type {mine}"
     if fault is not None:
         raise InvalidModel(
-            f"{name} is not the variant that the plan describes: it has {fault}",
+            f"{name} does not match the plan: it has {fault}",
             hint="write the bundle again, or copy all of it again",
         )
 
 
 def _fits(found: str, planned: str | None) -> bool:
-    """Whether types agree; a type that a model does not declare is empty, and agrees with any."""
+    """Whether types agree; an undeclared type is empty, and agrees with any."""
     return planned is not None and (found == planned or not found or not planned)

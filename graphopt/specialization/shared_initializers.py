@@ -1,4 +1,4 @@
-"""Weights that several models have in common, as one tensor."""
+"""Share equal weights between models, and between the branches of one model."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 from graphopt import ir
 
-#: Smaller ones are not looked at.
+#: Minimum size of a shared weight, in bytes.
 _SMALL = 256
 
 
 def share_initializers(models: Iterable[ir.Model]) -> None:
-    """Let tensors of equal contents be one tensor, in all of ``models``, so that files hold them once."""
+    """Replace tensors of equal contents in ``models`` by one tensor, which files then contain once."""
     known: dict[tuple[object, ...], ir.TensorProtocol] = {}
     storages: dict[tuple[object, ...], ir.TensorProtocol] = {}
     for model in models:
@@ -29,18 +29,18 @@ def share_initializers(models: Iterable[ir.Model]) -> None:
 
 
 def lift_shared_initializers(model: ir.Model) -> None:
-    """Let weights that several branches hold be weights of the whole, which the file then holds once.
+    """Move weights that several branches contain to the main graph, so that the file contains them once.
 
-    onnxruntime packs those less well that a branch reads from outside.
+    onnxruntime prepacks fewer of the weights that a branch captures from outside.
     """
     edit = ir.Editor(model)
-    places: dict[tuple[object, ...], list[ir.Value]] = {}
+    by_storage: dict[tuple[object, ...], list[ir.Value]] = {}
     for graph in ir.with_bodies(model.graph):
         for value in graph.initializers.values():
             tensor = value.const_value
             if graph is not model.graph and tensor is not None and tensor.nbytes >= _SMALL:
-                places.setdefault(ir.storage_of(tensor), []).append(value)
-    for values in places.values():
+                by_storage.setdefault(ir.storage_of(tensor), []).append(value)
+    for values in by_storage.values():
         tensor = values[0].const_value
         if len(values) < 2 or tensor is None:
             continue

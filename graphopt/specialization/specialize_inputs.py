@@ -1,4 +1,4 @@
-"""A model for inputs that a guard lets through, and for no others."""
+"""Apply a guard to a model's inputs: declare them accordingly, and generate inputs that satisfy it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from graphopt.util.element_types import numpy_type
 
 
 def specialize_inputs(model: ir.Model, guard: Guard) -> ir.Model:
-    """A copy of ``model`` that declares what ``guard`` asks of inputs, and reads contents as constants.
+    """A copy of ``model`` whose inputs are declared as ``guard`` assumes; assumed contents become constants.
 
-    Inputs with a default that are assumed not to be fed can't be fed any more: they are constants.
+    Optional inputs that the guard assumes to be absent are replaced by their defaults.
     """
     found = copy(model)
     annotate(found, guard.inputs)
@@ -36,7 +36,7 @@ def specialize_inputs(model: ir.Model, guard: Guard) -> ir.Model:
 
 
 def profiled_inputs(guard: Guard, profile: Profile, inputs: InputOptions) -> InputOptions | None:
-    """``inputs`` with the shapes of the most frequent runs that pass ``guard``; ``None`` without any."""
+    """``inputs`` with the shapes of the most frequent runs that satisfy ``guard``, or ``None``."""
     for pattern in sorted(profile.patterns, key=lambda pattern: -pattern.count):
         if guard.admits(pattern.inputs):
             return _fixed(guard, pattern.inputs, inputs)
@@ -44,14 +44,14 @@ def profiled_inputs(guard: Guard, profile: Profile, inputs: InputOptions) -> Inp
 
 
 def static_inputs(guard: Guard, inputs: InputOptions) -> InputOptions | None:
-    """``inputs`` with the shapes and contents that ``guard`` fixes; ``None`` unless it fixes all shapes."""
+    """``inputs`` with the shapes and contents that ``guard`` fixes; ``None`` unless all shapes are static."""
     if not all(seen.is_static and seen.always for seen in guard.inputs.values()):
         return None
     return replace(_fixed(guard, guard.inputs, inputs), profiled=True)
 
 
 def _fixed(guard: Guard, values: Mapping[str, ValueProfile], inputs: InputOptions) -> InputOptions:
-    """``inputs`` with the contents that ``guard`` fixes, and the shapes of all other ``values``."""
+    """``inputs`` with the contents that ``guard`` fixes, and the shapes of the other ``values``."""
     contents = {name: _contents(seen) for name, seen in guard.inputs.items()}
     arrays = {name: array for name, array in contents.items() if array is not None}
     shapes = {
@@ -63,7 +63,7 @@ def _fixed(guard: Guard, values: Mapping[str, ValueProfile], inputs: InputOption
 
 
 def _contents(seen: ValueProfile) -> np.ndarray[Any, Any] | None:
-    """The contents that are assumed of an input; ``None`` if they are open."""
+    """The assumed contents of an input, or ``None``."""
     dtype = numpy_type(seen.type)
     if seen.ints is None or dtype is None or seen.shape is None:
         return None

@@ -1,4 +1,4 @@
-"""One portable model: ``If(guard) { specialized } else { general }``, for any onnxruntime."""
+"""Function multiversioning: one portable model ``If(guard) { specialized } else { general }``."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from graphopt.verification.verifier import Verifier
 
 
 def build_versioned_model(general: ir.Model, branches: Sequence[Branch]) -> ir.Model:
-    """A model that takes the first of ``branches`` whose guard holds, and else is ``general``.
+    """A model that runs the first of ``branches`` whose guard holds, and ``general`` otherwise.
 
-    It is called like ``general``. Weights belong to the branches, which share tensors: with external data
-    each is written once.
+    It has the signature of ``general``. Branches contain their own initializers, which share tensors:
+    external data contains each once.
 
     Raises:
         UnsupportedModel: see :func:`obstacle`.
@@ -33,22 +33,20 @@ def build_versioned_model(general: ir.Model, branches: Sequence[Branch]) -> ir.M
     reason = obstacle(general, branches)
     if reason is not None:
         raise UnsupportedModel(
-            f"the variants can't go into one model: {reason}", hint="--emit bundle can hold them"
+            f"the variants can't be combined in one model: {reason}", hint="--emit bundle supports them"
         )
     model = empty_like(general)
     edit = ir.Editor(model)
-    for output in dict.fromkeys(
-        model.graph.outputs
-    ):  # nothing makes them yet, but no body may use their names
+    for output in dict.fromkeys(model.graph.outputs):  # reserve their names
         if not output.is_graph_input():
             edit.fresh_name(output.name or "")
     inputs = {value.name or "": value for value in model.graph.inputs}
-    computed = _computed(general)
+    computed = _computed_outputs(general)
     guards = GuardNodes(edit, model.graph, inputs)
     guards.prepare([branch.guard for branch in branches])
-    place = model.graph
+    graph = model.graph
     for branch in branches:
-        condition = guards.condition(branch.guard, place)
+        condition = guards.condition(branch.guard, graph)
         if condition is None:
             raise UnsupportedModel(f"the guard of {branch.name} always holds")
         suffix = f"_{branch.name.replace('-', '_')}"
@@ -64,37 +62,37 @@ def build_versioned_model(general: ir.Model, branches: Sequence[Branch]) -> ir.M
             outputs=len(computed),
             name=f"guarded_{branch.name}",
         )
-        edit.append(place, node)
-        _return(edit, model.graph, place, node, computed)
+        edit.append(graph, node)
+        _set_results(edit, model.graph, graph, node, computed)
         _pin(edit, then, branch, inputs)
         _import(model, branch.model)
-        place = other
+        graph = other
     ir.sort_model(model)
     return model
 
 
 def obstacle(general: ir.Model, branches: Sequence[Branch]) -> str | None:
-    """Why the models can't become one; ``None`` if they can."""
+    """Why the models can't be combined in one; ``None`` if they can."""
     if general.ir_version < 4:
-        return f"IR version {general.ir_version} has no weights in branches"
+        return f"IR version {general.ir_version} has no initializers in branches"
     version = ir.standard_version(general.opset_imports)
     if version < 11:
-        return f"opset {version} has no If on what the guards need"
+        return f"opset {version} lacks the operators that guards need"
     for value in general.graph.outputs:
         if not isinstance(value.type, ir.TensorType) and version < 16:
-            return f"before opset 16, output {value.name!r}, which is no tensor, can't come from an If"
+            return f"output {value.name!r} is not a tensor, which an If can return from opset 16 only"
     for branch in branches:
         if branch.model.functions.keys() - general.functions.keys():
-            return f"{branch.name} has functions of its own"
+            return f"{branch.name} has functions that the general model lacks"
         if branch.guard.absent:
             return (
-                f"{branch.name} assumes that {branch.guard.absent[0]!r} is not fed, which a model can't see"
+                f"{branch.name} assumes that {branch.guard.absent[0]!r} is not fed, which nodes can't detect"
             )
     return None
 
 
-def _computed(general: ir.Model) -> list[int]:
-    """The outputs that branches have to compute: those that are no inputs, and each once."""
+def _computed_outputs(general: ir.Model) -> list[int]:
+    """Indices of the outputs that branches compute: without inputs and repetitions."""
     outputs = general.graph.outputs
     return [
         index
@@ -106,7 +104,7 @@ def _computed(general: ir.Model) -> list[int]:
 def _body(
     edit: ir.Editor, model: ir.Model, inputs: dict[str, ir.Value], computed: list[int], *, suffix: str
 ) -> ir.Graph:
-    """``model`` as a body that reads the inputs of the whole, and returns the outputs ``computed``."""
+    """``model`` as a body that captures ``inputs`` and returns the outputs ``computed``."""
     copier = ir.Copier(
         {value: inputs[value.name or ""] for value in model.graph.inputs},
         value_name=lambda name: edit.fresh_name(f"{name}{suffix}"),
@@ -120,14 +118,14 @@ def _body(
             identity.outputs[0].type = value.type
             edit.append(body, identity)
             value = identity.outputs[0]
-        value.shape = None  # branches may differ in it, and onnxruntime knows better
+        value.shape = None  # it may differ between branches; onnxruntime infers it
         outputs.append(value)
     edit.set_outputs(body, outputs)
     return body
 
 
 def _pin(edit: ir.Editor, body: ir.Graph, branch: Branch, inputs: dict[str, ir.Value]) -> None:
-    """Let ``body`` read inputs of sizes that onnxruntime knows."""
+    """Insert a Reshape to the assumed shape for each pinned input of ``branch``."""
     own = dict.fromkeys(body.all_nodes())
     first = next(iter(body), None)
     for name, value in inputs.items():
@@ -146,13 +144,15 @@ def _pin(edit: ir.Editor, body: ir.Graph, branch: Branch, inputs: dict[str, ir.V
 
 
 def _import(model: ir.Model, other: ir.Model) -> None:
-    """Import what ``other`` imports too."""
+    """Add the opset imports of ``other``."""
     for domain, version in other.opset_imports.items():
         model.opset_imports.setdefault(domain, version)
 
 
-def _return(edit: ir.Editor, whole: ir.Graph, graph: ir.Graph, node: ir.Node, computed: list[int]) -> None:
-    """Let ``graph`` return what ``node`` computes; the ``whole`` does so under its own names."""
+def _set_results(
+    edit: ir.Editor, whole: ir.Graph, graph: ir.Graph, node: ir.Node, computed: list[int]
+) -> None:
+    """Make the outputs of ``node`` those of ``graph``; the main graph keeps its output names."""
     if graph is not whole:
         edit.set_outputs(graph, node.outputs)
     outputs = list(whole.outputs)
@@ -162,20 +162,20 @@ def _return(edit: ir.Editor, whole: ir.Graph, graph: ir.Graph, node: ir.Node, co
         if graph is not whole:
             continue
         edit.take_over(output, declared)
-        for place, value in enumerate(outputs):
+        for position, value in enumerate(outputs):
             if value is declared:
-                edit.set_output(graph, place, output)
+                edit.set_output(graph, position, output)
 
 
-#: Makes the judge of what becomes of the original, fed as told.
-Judge = Callable[[InputOptions], Verifier]
+#: Creates a verifier against the original, for the given input options.
+MakeVerifier = Callable[[InputOptions], Verifier]
 
 
-def whole(found: Specialized, how: Specialization) -> ir.Model:
-    """One model; the general one, if there are no variants.
+def versioned_model(found: Specialized, how: Specialization) -> ir.Model:
+    """The versioned model of ``found``; the general model if there are no variants.
 
     Raises:
-        UnsupportedModel: the model can't be put into a branch.
+        UnsupportedModel: the variants can't be combined in one model.
     """
     if not found.branches:
         return found.general
@@ -191,50 +191,53 @@ def check(
     model: ir.Model,
     found: Specialized,
     profile: Profile,
-    judge: Judge,
+    make_verifier: MakeVerifier,
     inputs: InputOptions,
     numerics: Numerics,
 ) -> None:
-    """Compare ``model`` with the original; the report holds the verdict on inputs of all kinds.
+    """Verify ``model`` on inputs that satisfy each guard, and on general ones, whose verdict is reported.
 
     Raises:
         VerificationFailed: they differ.
     """
     given = [(branch.name, profiled_inputs(branch.guard, profile, inputs)) for branch in found.branches]
-    for name, told in (*given, ("", inputs)):
-        if told is None:
+    for name, options in (*given, ("", inputs)):
+        if options is None:
             continue
-        with judge(told) as verifier:
+        with make_verifier(options) as verifier:
             verdict = verifier.verify(model, numerics=numerics)
         if not verdict.ok:
             where = f" where the guard of {name} holds" if name else ""
-            raise VerificationFailed(f"the model with variants is not the same{where}: {verdict.summary()}")
+            raise VerificationFailed(f"the model with variants differs{where}: {verdict.summary()}")
         found.report.verdict = verdict
 
 
 def verified_model(
     found: Specialized,
     how: Specialization,
-    judge: Judge | None,
+    make_verifier: MakeVerifier | None,
     inputs: InputOptions,
     numerics: Numerics,
     *,
     strict: bool = False,
 ) -> ir.Model:
-    """One model, checked by ``judge`` if there is one; without variants, and saying why, if that fails.
+    """The versioned model of ``found``, verified unless ``make_verifier`` is ``None``.
+
+    If that fails, it is the general model, and the report has the reason.
 
     Raises:
-        UnsupportedModel, VerificationFailed: ``strict``, and there can be no such model, or it is wrong.
+        UnsupportedModel, VerificationFailed: ``strict``, and combining or verifying failed.
     """
     try:
-        model = whole(found, how)
-        if judge is not None and found.branches:
-            check(model, found, how.profile, judge, inputs, numerics)
+        model = versioned_model(found, how)
+        if make_verifier is not None and found.branches:
+            check(model, found, how.profile, make_verifier, inputs, numerics)
     except (UnsupportedModel, VerificationFailed) as failure:
         if strict:
             raise
         found.report.variants[:] = [
-            replace(told, left_out=told.left_out or failure.message) for told in found.report.variants
+            replace(variant, left_out=variant.left_out or failure.message)
+            for variant in found.report.variants
         ]
         found.branches.clear()
         found.plan.clear()

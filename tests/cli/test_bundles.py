@@ -80,7 +80,7 @@ def test_only_another_bundle_replaces_a_bundle(invoke: Invoke, model: Path) -> N
     assert sorted(os.listdir("m.bundle")) == ["general.onnx", "plan.json", "static-1.onnx", "weights.bin"]
     Path("m.bundle/notes.txt").write_text("mine")
     done = invoke(*optimize, "m.bundle")
-    assert done.status == 2 and "notes.txt in it is no part of the bundle" in done.err
+    assert done.status == 2 and "notes.txt is not part of the bundle" in done.err
     done = invoke(*optimize, "p.json")
     assert done.status == 2 and "p.json is a file, not a folder" in done.err
 

@@ -16,7 +16,7 @@ import graphopt
 from graphopt import api, ir
 from graphopt.errors import InvalidModel, UsageError
 from graphopt.specialization.build import Specialization
-from graphopt.specialization.versioned_model import whole
+from graphopt.specialization.versioned_model import versioned_model
 from tests.support import parse
 
 KEY = "graphopt:folded"
@@ -236,7 +236,7 @@ def test_a_model_with_variants_takes_no_new_weights(single_file: bool, tmp_path:
     original = parse(VARIANTS)
     profile = graphopt.record_profile(original, [{"x": np.ones((3, 8), np.float32)}])
     how = Specialization(profile, single_file=single_file)
-    model = whole(api.specialize(original, how, bundle=True, verify=False), how)
+    model = versioned_model(api.specialize(original, how, bundle=True, verify=False), how)
     graphopt.save(model, tmp_path / "m.onnx")
     for found in (model, graphopt.load_model(tmp_path / "m.onnx")):
         with pytest.raises(UsageError, match="'b' is built into nodes or branches"):

@@ -1,4 +1,4 @@
-"""Small models that are worth specializing."""
+"""Small models that benefit from specialization."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ g (float[B, N, 4] x, int64 mode) => (float[B, N, 4] y, int64[3] sizes)
 
 
 def positions(*, opset: int = 17, ir_version: int = 8) -> ir.Model:
-    """What depends on the length folds where that is known, and the If where ``mode`` is."""
+    """A model whose shape computations fold for a known length, and whose If folds for a known ``mode``."""
     weight = np.random.default_rng(0).standard_normal(16).round(3)
     text = _POSITIONS.replace("WEIGHT", ", ".join(map(str, weight)))
     return parse(text.replace("OPSET", str(opset)).replace("IR", str(ir_version)))
 
 
 def profile_of(model: ir.Model, *runs: Mapping[str, np.ndarray]) -> Profile:
-    """A profile of these runs, with the contents of integers as users give them."""
+    """A profile of these runs, with given integer contents."""
     types = {np.dtype(np.float32): "tensor(float)", np.dtype(np.int64): "tensor(int64)"}
     profile = Profile(ir.fingerprint(model, names=True))
     for feeds in runs:

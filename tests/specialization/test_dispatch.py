@@ -1,4 +1,4 @@
-"""Compiled guards say what the guards themselves say."""
+"""Compiled guards agree with ``Guard.holds``."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ guards = st.builds(
 
 @st.composite
 def fitting(draw: st.DrawFn, guard: Guard) -> dict[str, Any]:
-    """Feeds that ``guard`` lets through, but for what it asserts to be absent."""
+    """Feeds that satisfy ``guard``, except possibly for absent inputs."""
     feeds: dict[str, Any] = {}
     for name, item in guard.inputs.items():
         shape = [draw(st.integers(0, 2)) if dim == "?" else SIZES.get(dim, dim) for dim in item.shape or ()]  # type: ignore[call-overload]
@@ -56,7 +56,7 @@ def fitting(draw: st.DrawFn, guard: Guard) -> dict[str, Any]:
 
 
 def _others(value: np.ndarray[Any, Any]) -> list[Any]:
-    """What differs from ``value`` in one way: in dtype, rank, each dim, or each element, or is no array."""
+    """Values that differ from ``value`` in one property: dtype, rank, a dim, an element, or being an array."""
     found: list[Any] = [
         value.astype(dtype) for dtype in (*TYPES.values(), np.int32, "U1") if dtype != value.dtype
     ]
@@ -75,8 +75,8 @@ def _others(value: np.ndarray[Any, Any]) -> list[Any]:
 
 
 @given(st.lists(guards, min_size=1, max_size=3), st.data())
-def test_it_says_what_the_guards_say(found: list[Guard], data: st.DataObject) -> None:
-    """Of feeds made after one of the guards, and of those that differ from them in one place."""
+def test_compiled_guards_agree_with_guards(found: list[Guard], data: st.DataObject) -> None:
+    """For feeds that satisfy one of the guards, and for those that differ from them in one property."""
     choose = compile_guards(found)
     feeds = data.draw(fitting(data.draw(st.sampled_from(found))))
     runs = [feeds, *({**feeds, name: np.zeros(1, np.float32)} for name in NAMES if name not in feeds)]
@@ -89,8 +89,8 @@ def test_it_says_what_the_guards_say(found: list[Guard], data: st.DataObject) ->
 
 
 @pytest.mark.parametrize("shape", [(1, 2), ("n", 2), ("n", "n"), ("?", "?"), ()])
-def test_rank_and_number_are_asked(shape: tuple[int | str, ...]) -> None:
-    """Sizes that begin alike, and sizes that are none of the guard's, are told apart."""
+def test_rank_and_sizes_are_checked(shape: tuple[int | str, ...]) -> None:
+    """Shapes with a common prefix, and shapes that violate the guard, are distinguished."""
     guard = Guard({"x": ValueProfile("tensor(float)", shape)})
     choose = compile_guards([guard])
     for sizes in [(), (2,), (1, 2), (2, 2), (2, 1), (1, 2, 1), (2, 2, 2)]:
@@ -99,13 +99,13 @@ def test_rank_and_number_are_asked(shape: tuple[int | str, ...]) -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
-def test_one_number_is_asked_with_its_shape(shape: tuple[int, ...]) -> None:
+def test_single_element_is_checked_with_its_shape(shape: tuple[int, ...]) -> None:
     choose = compile_guards([Guard({"k": ValueProfile("tensor(int64)", shape, (7,))})])
     for sizes in [(), (1,), (1, 1), (0,), (2,)]:
         assert choose({"k": np.full(sizes, 7)}) == (sizes != shape)
 
 
-def test_strings_are_told_from_numbers() -> None:
+def test_strings_are_distinguished_from_numbers() -> None:
     guard = Guard({"x": ValueProfile("tensor(string)", (1,))})
     choose = compile_guards([guard])
     for array in (np.array(["a"]), np.array([b"a"]), np.array(["a"], object)):
@@ -114,7 +114,7 @@ def test_strings_are_told_from_numbers() -> None:
         assert not guard.holds({"x": other}) and choose({"x": other}) == 1
 
 
-def test_types_that_numpy_lacks_are_told_apart() -> None:
+def test_types_without_numpy_equivalent_are_distinguished() -> None:
     import ml_dtypes
 
     for type_, dtype in [("bfloat16", ml_dtypes.bfloat16), ("float8e4m3fn", ml_dtypes.float8_e4m3fn)]:
@@ -124,19 +124,19 @@ def test_types_that_numpy_lacks_are_told_apart() -> None:
 
 
 class _NoArray:
-    """Has a method where arrays have sizes, as onnxruntime's own values do."""
+    """``shape`` is a method, as of an OrtValue."""
 
     def shape(self) -> list[int]:
         return [1]
 
 
 @pytest.mark.parametrize("shape", [None, (1,), ("n",)])
-def test_what_is_no_array(shape: tuple[int | str, ...] | None) -> None:
+def test_values_that_are_not_arrays(shape: tuple[int | str, ...] | None) -> None:
     guard = Guard({"x": ValueProfile("tensor(float)", shape)})
     assert compile_guards([guard])({"x": _NoArray()}) == (not guard.holds({"x": _NoArray()}))
 
 
-def test_text_in_a_guard_is_never_run() -> None:
+def test_names_in_guards_are_not_executed() -> None:
     name = "x'); raise SystemExit #\n"
     guard = Guard({name: ValueProfile("tensor(datetime64[ns])", ("n');", "n');"))}, ("\\'",))
     feeds = {name: np.zeros((2, 2), "datetime64[ns]")}

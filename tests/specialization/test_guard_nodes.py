@@ -1,4 +1,4 @@
-"""A guard in a model is true exactly where its predicate is."""
+"""Guard nodes compute what ``Guard.holds`` computes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ g (float[B, N] x, float[N, 4, M] y, float z, int64 rate, bool[K] flags, int32[2]
 
 
 def _checking(*guards: Guard, opset: int = 17) -> ir.Model:
-    """A model that tells of each of ``guards`` whether it holds; the rank of ``z`` is open."""
+    """A model that returns for each of ``guards`` whether it holds; the rank of ``z`` is unknown."""
     model = parse(_MODEL.replace("OPSET", str(opset)))
     inputs = {value.name or "": value for value in model.graph.inputs}
     inputs["z"].shape = None
@@ -68,7 +68,7 @@ def _guards(draw: st.DrawFn) -> Guard:
         inputs["flags"] = ValueProfile("tensor(bool)", (len(flags),), flags)
     if draw(st.booleans()):
         inputs["pair"] = ValueProfile("tensor(int32)", (2,), (draw(st.integers(-1, 1)), 7))
-    if draw(st.booleans()):  # perhaps it can't hold for what is declared
+    if draw(st.booleans()):  # it may contradict the declarations
         numbers = tuple(draw(st.lists(st.integers(0, 1), max_size=3)))
         inputs["two"] = ValueProfile("tensor(int64)", (len(numbers),), numbers or None)
     return Guard(inputs)
@@ -102,27 +102,25 @@ def _feeds(draw: st.DrawFn) -> dict[str, Any]:
     st.lists(_feeds(), min_size=1, max_size=3),
     st.sampled_from([11, 13, 17, 18, 21]),
 )
-def test_the_nodes_say_what_the_guards_say(
-    guards: list[Guard], runs: list[dict[str, Any]], opset: int
-) -> None:
+def test_guard_nodes_agree_with_guards(guards: list[Guard], runs: list[dict[str, Any]], opset: int) -> None:
     model = _checking(*guards, opset=opset)
     for feeds in [*runs, *(_bent(guard)(run) for guard in guards for run in runs)]:
         assert _held(model, feeds) == [guard.holds(feeds) for guard in guards]
 
 
 def _bent(guard: Guard) -> Any:
-    """Feeds that pass ``guard``, but perhaps for sizes that are declared to be equal."""
+    """Feeds that satisfy ``guard``, except possibly for sizes declared to be equal."""
 
     def bend(feeds: dict[str, Any]) -> dict[str, Any]:
         bent, sizes = dict(feeds), {"s": 4, "t": 3, "?": 2}
         for name, seen in guard.inputs.items():
             shape = [dim if isinstance(dim, int) else sizes[dim] for dim in seen.shape or ()]
             data = np.zeros(shape) if seen.ints is None else np.reshape(np.array(seen.ints), shape)
-            if name != "two" or shape == [2]:  # onnxruntime refuses others
+            if name != "two" or shape == [2]:  # onnxruntime rejects others
                 bent[name] = data.astype(feeds[name].dtype)
-        if bent["y"].shape[1] != 4:  # which onnxruntime refuses
+        if bent["y"].shape[1] != 4:  # rejected by onnxruntime
             bent["y"] = feeds["y"]
-        if bent["x"].shape[1] != bent["y"].shape[0]:  # the model itself demands that
+        if bent["x"].shape[1] != bent["y"].shape[0]:  # required by the model itself
             bent["x"], bent["y"] = feeds["x"], feeds["y"]
         return bent
 
@@ -130,7 +128,7 @@ def _bent(guard: Guard) -> Any:
 
 
 @pytest.mark.parametrize("rank", [0, 1, 2, 3])
-def test_an_open_rank_is_checked(rank: int) -> None:
+def test_unknown_rank_is_checked(rank: int) -> None:
     feeds = {
         "x": _zeros(1, 1), "y": _zeros(1, 4, 1), "rate": np.array(0), "flags": np.zeros(1, bool),
         "pair": np.zeros(2, np.int32), "two": np.zeros(2, np.int64), "z": _zeros(*[2] * rank),
@@ -141,7 +139,7 @@ def test_an_open_rank_is_checked(rank: int) -> None:
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (2,), (0,), (1, 1)])
-def test_a_scalar_is_checked_since_onnxruntime_does_not(shape: tuple[int, ...]) -> None:
+def test_declared_scalar_is_checked(shape: tuple[int, ...]) -> None:
     guard = Guard(
         {"rate": ValueProfile("tensor(int64)", (), (7,)), "x": ValueProfile("tensor(float)", (1, "n"))}
     )
@@ -169,8 +167,8 @@ _ZEROS = {
         {"y": ValueProfile("tensor(float)", ("s", "s", 1)), "x": ValueProfile("tensor(float)", (3, "s"))},
     ],
 )
-def test_a_guard_that_never_holds_leaves_others_as_they_are(never: dict[str, ValueProfile]) -> None:
-    """All share one vector, in which it must not shift what others look at."""
+def test_guard_that_never_holds_does_not_affect_others(never: dict[str, ValueProfile]) -> None:
+    """All guards share one vector, whose positions it must not shift."""
     flags, x = ValueProfile("tensor(bool)", (1,), (0,)), ValueProfile("tensor(float)", (1, 1))
     good = Guard({"two": ValueProfile("tensor(int64)", (2,), (5, 6)), "rate": ValueProfile("tensor(int64)", (), (0,)),
                   "flags": flags, "x": x})  # fmt: skip
@@ -179,14 +177,14 @@ def test_a_guard_that_never_holds_leaves_others_as_they_are(never: dict[str, Val
     assert _held(_checking(good, bad, Guard({**good.inputs, **never})), _ZEROS) == [True, False, False]
 
 
-def test_a_question_mark_asserts_nothing_each_time() -> None:
+def test_anonymous_dims_are_unconstrained() -> None:
     guard = Guard({"z": ValueProfile("tensor(float)", ("?", "?"))})
     assert _held(_checking(guard), {**_ZEROS, "z": _zeros(2, 3)}) == [True]
     assert _held(_checking(guard), {**_ZEROS, "z": _zeros(2)}) == [False]
 
 
 @pytest.mark.parametrize("size", [3, 4])
-def test_a_symbol_of_a_declared_size_is_a_number_elsewhere(size: int) -> None:
+def test_symbol_with_a_declared_size_is_fixed_elsewhere(size: int) -> None:
     guard = Guard(
         {"x": ValueProfile("tensor(float)", ("s", 1)), "y": ValueProfile("tensor(float)", (1, "s", 1))}
     )
@@ -194,7 +192,7 @@ def test_a_symbol_of_a_declared_size_is_a_number_elsewhere(size: int) -> None:
     assert _held(_checking(guard), feeds) == [guard.holds(feeds)] == [size == 4]
 
 
-def test_what_the_model_declares_is_not_checked() -> None:
+def test_declared_sizes_are_not_checked() -> None:
     model = parse("g (float[2, 3] x, int64[2] y) => (float[2, 3] out) { out = Identity(x) }")
     inputs = {value.name or "": value for value in model.graph.inputs}
     nodes = GuardNodes(ir.Editor(model), model.graph, inputs)

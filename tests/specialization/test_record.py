@@ -1,4 +1,4 @@
-"""What a profile keeps of the runs of a model."""
+"""Recording profiles."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _feeds(rows: int, n: int, mask: tuple[bool, bool] = (True, False)) -> dict[s
     return {"x": x, "n": np.array(n), "mask": np.array(mask)}
 
 
-def test_sizes_and_contents_that_never_varied_are_kept() -> None:
+def test_constant_sizes_and_contents_are_recorded() -> None:
     profile = graphopt.record_profile(parse(FOUND), [_feeds(1, 3), _feeds(2, 3), _feeds(2, 3)])
     assert [(pattern.count, pattern.inputs["x"].shape) for pattern in profile.patterns] == [
         (1, (1, 4)),
@@ -51,20 +51,23 @@ def test_sizes_and_contents_that_never_varied_are_kept() -> None:
     assert profile.values["mask"] == ValueProfile("tensor(bool)", (2,), (1, 0))
 
 
-def test_contents_that_varied_are_not() -> None:
+def test_varying_contents_are_not_recorded() -> None:
     profile = graphopt.record_profile(parse(FOUND), [_feeds(1, 3), _feeds(1, 5, (False, False))])
     assert profile.values["n"] == ValueProfile("tensor(int64)", ())
     assert profile.values["mask"].ints is None
     assert profile.values["ones"].shape == ("d0",)
 
 
-def test_inner_values_are_kept_where_the_sizes_of_inputs_do_not_tell_theirs() -> None:
+def test_intermediate_values_with_data_dependent_shapes_are_recorded() -> None:
     profile = graphopt.record_profile(parse(FOUND), [_feeds(2, 3)])
-    assert profile.values.keys() - {"x", "n", "mask"} == {"places", "ones"}  # z is as long as places tell
+    assert profile.values.keys() - {"x", "n", "mask"} == {
+        "places",
+        "ones",
+    }  # the size of z follows from that of places
     assert profile.values["places"] == ValueProfile("tensor(int64)", (2, 2))
 
 
-def test_a_wrong_declaration_of_an_inner_value_does_no_harm() -> None:
+def test_wrong_declaration_of_an_intermediate_value_is_ignored() -> None:
     model = parse(FOUND)
     (places,) = (value for value in ir.values_of(model.graph) if value.name == "places")
     places.shape, places.type = ir.Shape([7]), ir.TensorType(ir.DataType.FLOAT)
@@ -72,14 +75,14 @@ def test_a_wrong_declaration_of_an_inner_value_does_no_harm() -> None:
     assert profile.values["places"] == ValueProfile("tensor(int64)", (2, 2))
 
 
-def test_the_model_is_left_as_it_is() -> None:
+def test_recording_does_not_modify_the_model() -> None:
     model = parse(FOUND)
     before = ir.to_bytes(model)
     graphopt.record_profile(model, [_feeds(2, 3)])
     assert ir.to_bytes(model) == before
 
 
-def test_large_contents_floats_and_what_was_made_up_are_not_kept() -> None:
+def test_large_float_and_generated_contents_are_not_recorded() -> None:
     model = parse("g (int64[N] i, float[1] f) => (int64[N] j, float[1] g) { j = Neg(i)  g = Neg(f) }")
     feeds = {"i": np.arange(17), "f": np.ones(1, np.float32)}
     profile = graphopt.record_profile(model, [feeds])
@@ -89,7 +92,7 @@ def test_large_contents_floats_and_what_was_made_up_are_not_kept() -> None:
     assert graphopt.record_profile(model, [feeds | {"i": np.arange(16)}]).values["i"].ints == (*range(16),)
 
 
-def test_a_default_that_is_not_overridden_is_missing_from_the_pattern() -> None:
+def test_default_that_is_not_overridden_is_missing_in_the_pattern() -> None:
     model = parse("g (float[N] x, int64[1] k = {2}) => (float[K] y, int64[K] at) { y, at = TopK(x, k) }")
     x = np.arange(4, dtype=np.float32)
     profile = graphopt.record_profile(model, [{"x": x}, {"x": x, "k": np.array([3])}])
@@ -98,7 +101,7 @@ def test_a_default_that_is_not_overridden_is_missing_from_the_pattern() -> None:
     assert profile.values["y"].shape == ("d0",) and "at" not in profile.values
 
 
-def test_sequences_strings_and_scalars() -> None:
+def test_sequences_strings_and_scalars_are_recorded() -> None:
     text = "g (seq(float[N]) s, string[N] t, int32 i) => (float[M] y, string[N] u, int32 j) {" + (
         " y = ConcatFromSequence <axis = 0> (s)  u = Identity(t)  j = Identity(i) }"
     )
@@ -114,7 +117,7 @@ def test_sequences_strings_and_scalars() -> None:
     assert profile.values["y"] == ValueProfile("tensor(float)", (5,))
 
 
-def test_what_a_loop_piles_up_is_recorded_in_a_child() -> None:
+def test_crash_prone_model_is_recorded_in_a_child() -> None:
     body = oh.make_graph(
         [
             oh.make_node("Identity", ["c"], ["d"]),
@@ -147,14 +150,14 @@ def test_what_a_loop_piles_up_is_recorded_in_a_child() -> None:
     assert graphopt.record_profile(model, runs).values["all"] == ValueProfile("tensor(float)", ("d0", 2))
 
 
-def test_only_so_many_inner_values_are_recorded() -> None:
+def test_number_of_recorded_intermediate_values_is_limited() -> None:
     with Recorder(parse(FOUND), most=1) as recorder:
         recorder.run(_feeds(1, 3))
     assert recorder.left_out == 1
     assert "places" in recorder.profile.values and "ones" not in recorder.profile.values
 
 
-def test_what_is_wrong_with_a_run_is_told() -> None:
+def test_errors_of_a_run_are_reported() -> None:
     model = parse(FOUND)
     with pytest.raises(UsageError, match="needs a value for input 'n'"):
         graphopt.record_profile(model, [{"x": np.zeros((1, 4), np.float32)}])
@@ -164,12 +167,12 @@ def test_what_is_wrong_with_a_run_is_told() -> None:
         graphopt.record_profile(model, [_feeds(1, 3) | {"x": np.zeros((1, 5), np.float32)}])
 
 
-def test_a_wanted_gradient_is_kept_and_no_run_is_a_profile_too() -> None:
+def test_requires_grad_is_kept_in_a_profile_without_runs() -> None:
     profile = graphopt.record_profile(parse(FOUND), [], requires_grad=["x"])
     assert profile.runs == 0 and profile.requires_grad == {"x": True}
 
 
-def test_a_profile_belongs_to_a_model_in_any_form(tmp_path: Any) -> None:
+def test_profile_is_valid_for_all_forms_of_a_model(tmp_path: Any) -> None:
     model = parse(FOUND)
     profile = graphopt.record_profile(model, [_feeds(1, 3)])
     for suffix in (".onnx", ".json", ".onnxtxt", ".onnxjson"):

@@ -1,4 +1,4 @@
-"""Models with variants behind guards, in one file."""
+"""Versioned models: variants behind guards in one model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _specialized(model: ir.Model, *runs: dict[str, np.ndarray], **arguments: obj
 
 
 @pytest.mark.parametrize("opset", [13, 17, 18, 21])
-def test_it_computes_the_same_whether_guards_hold_or_not(opset: int) -> None:
+def test_outputs_equal_the_original_whether_or_not_guards_hold(opset: int) -> None:
     original = positions(opset=opset)
     found = _specialized(original)
     assert [branch.name for branch in found.branches] == ["static-1", "static-2"]
@@ -49,8 +49,8 @@ def test_it_computes_the_same_whether_guards_hold_or_not(opset: int) -> None:
                 np.testing.assert_allclose(given[name], value, rtol=1e-5, err_msg=str(feeds["x"].shape))
 
 
-def test_each_guard_takes_its_branch() -> None:
-    """Branches that compute something else show which one ran."""
+def test_each_guard_selects_its_branch() -> None:
+    """The branches compute different results, to show which one ran."""
     model = parse("g (float[B, N] x) => (float[B, N] y) { y = Identity(x) }")
     branches = []
     for index, dims in enumerate([(1, 2), (1, 3), ("s", "s")]):
@@ -66,7 +66,7 @@ def test_each_guard_takes_its_branch() -> None:
         np.testing.assert_array_equal(api.run(whole, feeds)["y"], expected, err_msg=str(shape))
 
 
-def test_pinned_inputs_are_of_known_sizes_in_branches() -> None:
+def test_pinned_inputs_have_known_sizes_in_branches() -> None:
     found = _specialized(positions(), pins=True)
     assert found.model is not None
     (holder,) = (node for node in found.model.graph if node.op_type == "If")
@@ -77,7 +77,7 @@ def test_pinned_inputs_are_of_known_sizes_in_branches() -> None:
         np.testing.assert_allclose(api.run(found.model, feeds)["y"], expected, rtol=1e-5)
 
 
-def test_it_is_called_as_before() -> None:
+def test_signature_is_kept() -> None:
     original = positions()
     original.metadata_props["author"] = "somebody"
     found = _specialized(original)
@@ -88,12 +88,12 @@ def test_it_is_called_as_before() -> None:
     assert read_variants(found.model)[0].guard.holds(feeds_of(1, 8))
 
 
-def test_two_runs_give_the_same_bytes() -> None:
+def test_building_is_deterministic() -> None:
     texts = [ir.to_bytes(_specialized(positions()).model or positions()) for _ in range(2)]
     assert texts[0] == texts[1]
 
 
-def test_the_weights_are_in_the_file_once(tmp_path: Path) -> None:
+def test_weights_are_written_once(tmp_path: Path) -> None:
     rows = ", ".join("1.5" for _ in range(64 * 4))
     text = f"""g (float[B, N, 4] x) => (float[B, N, 64] y) <float[4, 64] w = {{{rows}}}, int64 one = {{1}},
         int64 zero = {{0}}, int64[1] axis = {{0}}> {{
@@ -117,27 +117,27 @@ def test_the_weights_are_in_the_file_once(tmp_path: Path) -> None:
         np.testing.assert_allclose(api.run(single, feeds)["y"], api.run(original, feeds)["y"], rtol=1e-6)
 
 
-def test_variants_that_save_little_are_left_out_and_told() -> None:
+def test_unprofitable_variants_are_dropped_and_reported() -> None:
     original = parse("g (float[B, N] x) => (float[B, N] y) { s = Shape(x) r = Reshape(x, s) y = Relu(r) }")
     found = _specialized(original, {"x": np.ones((2, 3), np.float32)})
     assert found.branches == [] and found.model is found.general
-    assert "does not pay for a guard" in str(found.report)
+    assert "do not pay for a guard" in str(found.report)
 
 
-def test_the_strategy_and_a_limit_say_how_many() -> None:
+def test_strategy_and_limit_determine_the_number_of_variants() -> None:
     runs = [feeds_of(2, length) for length in (5, 5, 6, 7)]
     assert len(_specialized(positions(), *runs, most=1).branches) == 1
     dynamic = _specialized(positions(), *runs, strategy=FusionStrategy.parse("dynamic:2"))
     assert [told.variant.name for told in dynamic.report.variants] == ["dynamic-1"]
 
 
-def test_a_profile_of_another_model_is_refused() -> None:
+def test_profile_of_another_model_is_rejected() -> None:
     with pytest.raises(UsageError, match="another model"):
         api.specialize(positions(), Specialization(Profile("something else")))
 
 
-def test_a_wrong_variant_is_left_out_or_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A guard that is written wrongly would show."""
+def test_wrong_variant_is_dropped_or_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Verification detects a guard that is written wrongly."""
     from graphopt.specialization import guard_nodes
 
     original = positions()
@@ -148,12 +148,14 @@ def test_a_wrong_variant_is_left_out_or_an_error(monkeypatch: pytest.MonkeyPatch
     )
     found = api.specialize(original, how, pipeline="O2")
     assert found.model is found.general
-    assert all("not the same" in (told.left_out or "") for told in found.report.variants if told.nodes == 3)
-    with pytest.raises(VerificationFailed, match="not the same"):
+    assert all(
+        "differs" in (variant.left_out or "") for variant in found.report.variants if variant.nodes == 3
+    )
+    with pytest.raises(VerificationFailed, match="the model with variants differs"):
         api.specialize(original, how, pipeline="O2", strict=True)
 
 
-def test_inputs_of_an_open_rank_are_not_taken_for_others() -> None:
+def test_inputs_of_unknown_rank_do_not_satisfy_other_guards() -> None:
     model = positions()
     model.graph.inputs[0].shape = None
     found = _specialized(model, *_RUNS, strategy=FusionStrategy.parse("dynamic:1"))
@@ -171,17 +173,17 @@ def test_inputs_of_an_open_rank_are_not_taken_for_others() -> None:
         assert api.run(whole, feeds)["sizes"].tolist() == list(shape)
 
 
-def test_a_variant_that_would_always_run_does_not_spoil_the_others() -> None:
+def test_variant_with_a_trivial_guard_does_not_affect_others() -> None:
     model = parse("""g (float[B] x) => (float[B] y) <int64 trips = {12}, bool yes = {1}> {
         y = Loop (trips, yes, x) <body = b (int64 i, bool c, float[B] h) => (bool d, float[B] k) {
             d = Identity(c) a = Sin(h) e = Cos(a) k = Tanh(e) }> }""")
     runs = [{"x": np.ones(size, np.float32)} for size in (1, 1, 2, 2, 3, 4)]
     found = _specialized(model, *runs)
     assert [branch.name for branch in found.branches] == ["static-1", "static-2"]
-    assert "hold for all inputs" in (found.report.variants[2].left_out or "")
+    assert "holds for all inputs" in (found.report.variants[2].left_out or "")
 
 
-def test_what_a_profile_says_of_types_is_checked() -> None:
+def test_profiled_types_are_checked() -> None:
     model = positions()
     for wrong in (
         ValueProfile("foo", (1, 8, 4)),
@@ -194,14 +196,14 @@ def test_what_a_profile_says_of_types_is_checked() -> None:
     fingerprint = ir.fingerprint(model, names=True)
     scalar = Profile(fingerprint).with_run(
         {"mode": ValueProfile("tensor(int64)", (1,))}
-    )  # onnxruntime takes that
+    )  # accepted by onnxruntime
     api.specialize(model, Specialization(scalar), verify=False)
     profile = Profile(fingerprint).with_run({"q": ValueProfile("tensor(float)", (1,))})
     with pytest.raises(UsageError, match="no input is called 'q'"):
         api.specialize(model, Specialization(profile), verify=False)
 
 
-# What can't become one model ------------------------------------------------------------------
+# Unsupported models --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -211,25 +213,25 @@ def test_what_a_profile_says_of_types_is_checked() -> None:
         ('<ir_version: 4, opset_import: ["" : 9]>', "opset 9"),
     ],
 )
-def test_what_is_too_old_is_told(header: str, why: str) -> None:
+def test_unsupported_versions_are_reported(header: str, why: str) -> None:
     model = parse(f"{header} g (float[N] x) => (float[N] y) {{ y = Relu(x) }}")
     guard = Guard({"x": ValueProfile("tensor(float)", (2,))})
     with pytest.raises(UnsupportedModel, match=why):
         build_versioned_model(model, [Branch("static-1", guard, specialize_inputs(model, guard))])
 
 
-def test_what_a_model_can_not_see_or_hold_is_told() -> None:
+def test_variants_that_a_model_can_not_represent_are_reported() -> None:
     model = parse("g (float[N] x, float k) => (float[N] y) <float k = {3}> { y = Mul(x, k) }")
     guard = Guard({"x": ValueProfile("tensor(float)", (2,))}, absent=("k",))
     with pytest.raises(UnsupportedModel, match="'k' is not fed"):
         build_versioned_model(model, [Branch("static-1", guard, specialize_inputs(model, guard))])
     calling = parse("""<ir_version: 8, opset_import: ["" : 17, "local" : 1]> g (float[N] x, float k) => (float[N] y)
         <float k = {3}> { y = local.f(x, k) } <domain: "local", opset_import: ["" : 17]> f (a, b) => (c) { c = Mul(a, b) }""")
-    with pytest.raises(UnsupportedModel, match="functions of its own"):
+    with pytest.raises(UnsupportedModel, match="functions that the general model lacks"):
         build_versioned_model(model, [Branch("static-1", Guard(guard.inputs), calling)])
 
 
-def test_outputs_that_are_inputs_weights_or_twice_the_same_come_out_of_branches() -> None:
+def test_outputs_that_are_inputs_weights_or_repeated() -> None:
     text = """g (float[N] x, float[M] z) => (float[N] y, float[N] same, float[M] z2, float[2] w, float[M] z, float[N] y)
         <float[2] w = {1, 2}> { y = Relu(x) same = Identity(y) z2 = Identity(z) }"""
     model = parse(text)
@@ -243,7 +245,7 @@ def test_outputs_that_are_inputs_weights_or_twice_the_same_come_out_of_branches(
             np.testing.assert_array_equal(given[name], value)
 
 
-def test_overridable_initializers_stay_so() -> None:
+def test_overridable_initializers_stay_overridable() -> None:
     model = parse("g (float[N] x, float k) => (float[N] y) <float k = {3}> { y = Mul(x, k) }")
     guard = Guard({"x": ValueProfile("tensor(float)", (2,))})
     whole = build_versioned_model(model, [Branch("static-1", guard, specialize_inputs(model, guard))])
@@ -252,7 +254,7 @@ def test_overridable_initializers_stay_so() -> None:
     assert api.run(whole, {**feeds, "k": np.array(5, np.float32)})["y"].tolist() == [5, 5]
 
 
-def test_functions_are_opened_in_variants_and_stay_in_the_general_model() -> None:
+def test_functions_are_inlined_in_variants_only() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
         g (float[B, N] x) => (float[B, N] y) { a = local.f(x) y = local.f(a) }
         <domain: "local", opset_import: ["" : 17]>
@@ -271,7 +273,7 @@ def test_functions_are_opened_in_variants_and_stay_in_the_general_model() -> Non
         np.testing.assert_allclose(api.run(whole, feeds)["y"], api.run(model, feeds)["y"], rtol=1e-6)
 
 
-def test_inputs_that_pass_a_guard_are_made_from_the_profile() -> None:
+def test_inputs_for_a_guard_come_from_the_profile() -> None:
     model = positions()
     profile = profile_of(model, *_RUNS)
     guard = Guard(

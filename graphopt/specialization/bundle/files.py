@@ -1,4 +1,4 @@
-"""The files of a loaded bundle: all of one bundle, compared with its plan, even if the folder is replaced."""
+"""The files of a loaded bundle: a consistent snapshot, even if the folder is replaced."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from graphopt.specialization.bundle.plan import BundlePlan
 
 T = TypeVar("T")
 
-#: How often a bundle is opened anew because it is replaced meanwhile.
+#: Maximum number of attempts to open a bundle that is being replaced.
 _TRIES = 100
-#: Bytes that are read at a time.
+#: Block size for reading, in bytes.
 _BLOCK = 1 << 20
 
 
 class BundleFiles:
-    """The plan of a bundle and its other files, all of one bundle whatever becomes of the folder.
+    """The plan and the files of one bundle, held open, so that they outlive the folder.
 
     Args:
-        folder: of the bundle.
-        check: compare sizes and SHA-256 of files with those of the plan, each before its first use.
+        folder: the folder of the bundle.
+        check: compare the size and the SHA-256 of each file with the plan, before its first use.
 
     Attributes:
         plan: the plan.
 
     Raises:
-        UsageError: there is no bundle, or it can't be read.
-        InvalidModel: its plan is damaged, or a file is missing.
+        UsageError: the bundle does not exist, or can't be read.
+        InvalidModel: the plan is damaged, or a file is missing.
     """
 
     def __init__(self, folder: Path, *, check: bool) -> None:
@@ -48,14 +48,14 @@ class BundleFiles:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Bytes of each file but the plan."""
+        """The size of each file except the plan, in bytes."""
         return {name: os.fstat(self._open[name]).st_size for name in self.plan.files}
 
     def check(self, *names: str) -> None:
-        """Compare files with their checksums in the plan, unless that was done, or is not wanted.
+        """Compare files with their checksums in the plan, once, if checks are enabled.
 
         Raises:
-            InvalidModel: one differs.
+            InvalidModel: a file differs.
         """
         with self._lock:
             for name in names if self._checks else ():
@@ -65,19 +65,19 @@ class BundleFiles:
                 size, digest = _read(self._open[name])
                 if (expected.bytes not in (None, size)) or expected.sha256 != digest:
                     raise InvalidModel(
-                        f"the bundle {self._folder} is damaged: {name} is not the file that was written",
-                        hint="write the bundle again, or copy all of it again",
+                        f"the bundle {self._folder} is damaged: {name} does not match its checksum",
+                        hint="write the bundle again, or copy it again completely",
                     )
                 self._checked.add(name)
 
     def use(self, name: str, function: Callable[[Path], T]) -> T:
-        """What ``function`` makes of the path of a model, with the file of weights beside it.
+        """Call ``function`` with the path of a model, beside which there is the file of weights.
 
-        It is the path in the folder, or that of a copy where the folder has been replaced.
+        The path is in the folder, or in a temporary copy if the folder has been replaced.
 
         Raises:
             InvalidModel: the model or the weights are damaged.
-            ResourceLimit: there is no room for a copy.
+            ResourceLimit: there is no space for a copy.
         """
         self.check(name, *([self.plan.weights] if self.plan.weights else []))
         if self._is_in_place():
@@ -92,7 +92,7 @@ class BundleFiles:
         return function(self._copied() / name)
 
     def weights_key(self) -> str:
-        """A text that differs for other contents of the file of weights."""
+        """A key that identifies the contents of the file of weights."""
         name = self.plan.weights
         if name is None:
             return ""
@@ -103,11 +103,11 @@ class BundleFiles:
         return f"{self.plan.digest}:{found.st_size}:{found.st_mtime_ns}"
 
     def _opened(self) -> tuple[BundlePlan, dict[str, int]]:
-        """The plan, and descriptors of all files by name, with that of the folder as ``.``."""
+        """The plan, and file descriptors by name; that of the folder is ``.``."""
         for tries_left in reversed(range(_TRIES)):
             opened: dict[str, int] = {}
             try:
-                with contextlib.suppress(PermissionError):  # on Windows no folder can be opened
+                with contextlib.suppress(PermissionError):  # Windows can't open folders
                     opened["."] = os.open(self._folder, os.O_RDONLY)
                 plan = BundlePlan.read(self._folder)
                 for name in plan.files:
@@ -121,7 +121,7 @@ class BundleFiles:
                         raise InvalidModel(f"can't read {self._folder}: {error.strerror or error}") from error
                     raise
             _close(list(opened.values()))
-        raise AssertionError("the last try returns or raises")
+        raise AssertionError("the last attempt returns or raises")
 
     def _is_in_place(self) -> bool:
         return self._copy is None and _is_at(self._folder, self._open)
@@ -143,7 +143,7 @@ class BundleFiles:
 
 
 def _is_at(folder: Path, opened: dict[str, int]) -> bool:
-    """Whether ``folder`` is the one that was opened, as far as can be known."""
+    """Whether ``folder`` is still the opened one; true where that can't be determined."""
     if "." not in opened:
         return True
     try:
@@ -153,7 +153,7 @@ def _is_at(folder: Path, opened: dict[str, int]) -> bool:
 
 
 def _read(descriptor: int) -> tuple[int, str]:
-    """Size and SHA-256 of an open file."""
+    """The size in bytes and the SHA-256 of an open file."""
     digest, size = hashlib.sha256(), 0
     for block in _blocks(descriptor):
         digest.update(block)
@@ -162,8 +162,8 @@ def _read(descriptor: int) -> tuple[int, str]:
 
 
 def _blocks(descriptor: int) -> Iterator[bytes]:
-    """The contents of an open file; forked processes, which share its position, may read at the same time."""
-    if not hasattr(os, "pread"):  # on Windows, where no process is forked
+    """The contents of an open file, read without its position, which forked processes share."""
+    if not hasattr(os, "pread"):  # Windows, where processes are not forked
         os.lseek(descriptor, 0, os.SEEK_SET)
         yield from iter(lambda: os.read(descriptor, _BLOCK), b"")
         return

@@ -1,4 +1,4 @@
-"""A bundle that was loaded: it picks the variant that inputs are for, and runs it."""
+"""A loaded bundle, which selects a variant for given inputs and runs it."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 
 class Bundle:
-    """A model and its variants in a folder; each run takes the first whose guard lets its inputs through.
+    """A model and its variants in a folder; each run uses the first variant whose guard holds.
 
-    A session is made when its variant first runs. Several threads may run a bundle at once.
+    A session is created when its variant first runs. Thread-safe.
 
     >>> bundle = graphopt.load("model.bundle")                              # doctest: +SKIP
     >>> bundle.run({"ids": np.zeros((1, 128), np.int64)})                   # doctest: +SKIP
@@ -39,26 +39,26 @@ class Bundle:
     'general'
 
     Args:
-        path: of the folder, or of the plan in it.
-        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; by default what the settings say.
-        threads: inside one operator; by default onnxruntime's choice.
-        optimizations: onnxruntime's own, ``default`` or ``off``.
-        session_options: use those that the model's metadata recommends for the device.
-        prepack: keep weights in the store as onnxruntime packs them on this machine, and map them from there.
-        check: compare each file with its size and SHA-256 in the plan before it is used for the first time,
-            which takes about a second for 1 to 2 GB. Without, damage goes unnoticed.
+        path: the folder, or the plan in it.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; by default that of the settings.
+        threads: threads within an operator; by default onnxruntime's choice.
+        optimizations: onnxruntime's optimization level, ``default`` or ``off``.
+        session_options: apply the session options that the model's metadata recommends for the device.
+        prepack: cache the weights that onnxruntime packs for this machine in the store, and map them from
+            there.
+        check: compare the size and the SHA-256 of each file with the plan before its first use, at about 1 to
+            2 GB per second. Otherwise damage is not detected.
 
-    If the folder is replaced by another bundle, or removed, the loaded one keeps its own files, which
-    it holds open.
+    The files are held open: if the folder is replaced or removed, the loaded bundle keeps its own.
 
     Attributes:
-        folder: where it lies.
-        plan: what it consists of.
-        remarks: variants whose weights could not be kept packed, and why; they run as if not asked for.
+        folder: its folder.
+        plan: its contents.
+        remarks: variants whose packed weights could not be cached, with the reasons; they run without.
 
     Raises:
         UsageError: there is no bundle.
-        InvalidModel: its plan is damaged, or a file is missing.
+        InvalidModel: the plan is damaged, or a file is missing.
     """
 
     def __init__(
@@ -74,15 +74,15 @@ class Bundle:
     ) -> None:
         found = folder_of(Path(path))
         if found is None:
-            raise UsageError(f"{path} is no bundle: it has no {PLAN}")
+            raise UsageError(f"{path} is not a bundle: it has no {PLAN}")
         self.folder = found
         self._files = BundleFiles(found, check=check)
         self.plan = self._files.plan
-        self._settings = config.current()  # those of this thread, whichever makes sessions
-        self._asked = device
+        self._settings = config.current()  # of this thread; another one may create sessions
+        self._device = device
         self._threads = threads
         self._optimizations: Optimizations = optimizations
-        self._heeds_options = session_options
+        self._use_session_options = session_options
         self._prepacks, self._checks = prepack, check
         self.remarks: list[str] = []
         self._names = list(self.plan.models)
@@ -91,12 +91,12 @@ class Bundle:
         self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Sessions are not pickled, but made anew when they are needed."""
+        """Pickled without its sessions, which are created on demand."""
         arguments: dict[str, Any] = {
-            "device": self._asked,
+            "device": self._device,
             "threads": self._threads,
             "optimizations": self._optimizations,
-            "session_options": self._heeds_options,
+            "session_options": self._use_session_options,
             "prepack": self._prepacks,
             "check": self._checks,
         }
@@ -104,28 +104,28 @@ class Bundle:
 
     @property
     def names(self) -> list[str]:
-        """The names of the variants in the order in which their guards are asked, ``general`` last."""
+        """The names of the variants in the order in which their guards are checked, ``general`` last."""
         return list(self._names)
 
     @property
     def signature(self) -> Signature:
-        """How it is called."""
+        """The inputs and outputs."""
         return self.plan.signature
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
-        """The outputs by name, in the model's order, of the variant that :meth:`choose` tells.
+        """Run the variant that :meth:`choose` selects; returns the outputs by name, in the model's order.
 
         Args:
             feeds: as for :func:`graphopt.run`.
 
         Raises:
-            UsageError: an input is missing or unknown, or holds neither numbers nor strings.
+            UsageError: an input is missing or unknown, or contains neither numbers nor strings.
             InvalidModel: the file of the variant is damaged.
             RuntimeFailure: onnxruntime can't load or run the variant, or the device can't be used.
         """
         feeds = native_feeds(feeds)
         number = self._dispatch(feeds)
-        ready = self._ready[number] or self._made(number)
+        ready = self._ready[number] or self._session(number)
         return dict(zip(ready.outputs, ready.run(feeds), strict=True))
 
     def choose(self, feeds: Mapping[str, Any]) -> str:
@@ -133,48 +133,48 @@ class Bundle:
         return self._names[self._dispatch(native_feeds(feeds))]
 
     def explain(self, feeds: Mapping[str, Any]) -> dict[str, list[str]]:
-        """For each variant, in what ``feeds`` differ from what its guard asks for; nothing if it holds."""
+        """The violated assumptions of each variant for ``feeds``; empty if its guard holds."""
         feeds = native_feeds(feeds)
         return {variant.name: variant.guard.explain(feeds) for variant in self.plan.variants}
 
     def session(self, name: str) -> InferenceSession:
-        """The session of a variant, made if need be.
+        """The session of a variant, created on first use.
 
         Raises:
-            UsageError: no variant bears the name.
-            InvalidModel: its file is damaged, or is a model of another signature than the plan says.
+            UsageError: there is no such variant.
+            InvalidModel: its file is damaged, or the signature differs from that of the plan.
             RuntimeFailure: onnxruntime can't load it, or the device can't be used.
         """
         number = self._number(name)
-        return (self._ready[number] or self._made(number)).session
+        return (self._ready[number] or self._session(number)).session
 
     def model(self, name: str) -> ir.Model:
-        """The model of a variant, loaded anew.
+        """The model of a variant, loaded from its file.
 
         Raises:
-            UsageError: no variant bears the name.
-            InvalidModel: its file is damaged, or is a model of another signature than the plan says.
+            UsageError: there is no such variant.
+            InvalidModel: its file is damaged, or the signature differs from that of the plan.
         """
         found = self._files.use(self._file(name), ir.load)
         check_signature(name, Signature.of(found), self.signature)
         return found
 
     def path(self, name: str) -> Path:
-        """The file of a variant; raises UsageError if none bears the name."""
+        """The file of a variant; raises UsageError if there is no such variant."""
         return self._files.use(self._file(name), lambda path: path)
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Bytes of each file but the plan."""
+        """The size of each file except the plan, in bytes."""
         return self._files.sizes
 
     def check(self) -> bool:
-        """Compare all files with their sizes and SHA-256 in the plan; whether the plan has those of all.
+        """Compare all files with the plan's checksums; returns whether all files have one.
 
-        Bundles of older versions of graphopt have only that of the weights.
+        Bundles of format version 1 have a checksum of the weights only.
 
         Raises:
-            InvalidModel: one differs.
+            InvalidModel: a file differs.
         """
         self._files.check(*self.plan.files)
         return self._checks and all(name in self.plan.sums for name in self.plan.files)
@@ -185,42 +185,42 @@ class Bundle:
 
     @cached_property
     def device(self) -> Device:
-        """Where it runs; raises RuntimeFailure if that can't be used."""
-        return choose_device(self._asked, self._settings)[0]
+        """The device; raises RuntimeFailure if it can't be used."""
+        return choose_device(self._device, self._settings)[0]
 
     def _number(self, name: str) -> int:
         if name not in self._names:
             raise unknown("variant", name, self._names)
         return self._names.index(name)
 
-    def _made(self, number: int) -> VariantSession:
-        """The session number ``number``, made by whichever thread comes first."""
+    def _session(self, number: int) -> VariantSession:
+        """The session with this index, created once."""
         with self._lock:
             ready = self._ready[number]
             if ready is None:
-                ready = self._ready[number] = self._make(self._names[number])
+                ready = self._ready[number] = self._create(self._names[number])
             return ready
 
-    def _make(self, name: str) -> VariantSession:
-        text = self.plan.session_options if self._heeds_options else None
+    def _create(self, name: str) -> VariantSession:
+        text = self.plan.session_options if self._use_session_options else None
         choice = recommended_by(text, self.device)
         if choice.remark is not None and choice.remark not in self.remarks:
             self.remarks.append(choice.remark)
         try:
-            made = self._packed(name, choice)
-            if made is None:
-                made = self._files.use(
-                    self._file(name), lambda path: self._created(path, self._optimizations, choice)
+            session = self._prepacked(name, choice)
+            if session is None:
+                session = self._files.use(
+                    self._file(name), lambda path: self._create_session(path, self._optimizations, choice)
                 )
         except RuntimeFailure as failure:
             raise RuntimeFailure(
                 f"{name} of {self.folder}: {failure.message}", hint=failure.hint
             ) from failure
-        check_signature(name, Signature.of_session(made), self.signature)
-        return VariantSession(made, self.signature)
+        check_signature(name, Signature.of_session(session), self.signature)
+        return VariantSession(session, self.signature)
 
-    def _packed(self, name: str, choice: SessionChoice) -> InferenceSession | None:
-        """A session whose weights the store has packed; ``None`` if that is not wanted, or not possible."""
+    def _prepacked(self, name: str, choice: SessionChoice) -> InferenceSession | None:
+        """A session with packed weights of the store; ``None`` if disabled or not possible."""
         if not self._prepacks or self.device.kind != "cpu" or self._optimizations != "default":
             return None
         store = Store(self._settings.cache_dir)
@@ -229,12 +229,12 @@ class Bundle:
             packed = self._files.use(
                 self._file(name), lambda path: prepacked(path, weights, choice, store, check=self._checks)
             )
-            return self._created(packed, "off", choice)
+            return self._create_session(packed, "off", choice)
         except (ResourceLimit, RuntimeFailure) as failure:
             self.remarks.append(f"{name}: {failure.message}")
             return None
 
-    def _created(self, path: Path, level: Optimizations, choice: SessionChoice) -> InferenceSession:
+    def _create_session(self, path: Path, level: Optimizations, choice: SessionChoice) -> InferenceSession:
         return preflight.create(
             path,
             optimizations=level,

@@ -1,9 +1,9 @@
-"""Weights as onnxruntime packs them for its kernels, in the store: mapped, instead of packed at each start.
+"""Cache weights in the layout that onnxruntime packs them in, to map them instead of packing at each start.
 
-onnxruntime writes the model as its own optimizations leave it, with packed weights in a file beside
+onnxruntime writes its optimized model with packed weights in an external file
 (``session.save_external_prepacked_constant_initializers``). A session of that model packs nothing, and its
-weights are pages of a file that all processes share. The layout is that of one processor and one version
-of onnxruntime, so that it never leaves the machine.
+weights are pages of a file that processes share. The layout is specific to the processor and the version of
+onnxruntime, so it is kept in the store of the machine.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from graphopt.ort.target import Target
 from graphopt.process.child import Child
 from graphopt.util.store import Store, key_of
 
-#: In the store; its number changes with what is written.
+#: Kind of the entries in the store, and version of their contents.
 _KIND, _FORM = "prepacked", 1
 _MODEL, _WEIGHTS = "model.onnx", "weights.bin"
-#: Smaller weights stay in the file of the model.
+#: Minimum size of an external weight, in bytes.
 _LEAST = 1024
 
 
 def prepacked(model: Path, weights: str, choice: SessionChoice, store: Store, *, check: bool = True) -> Path:
-    """The file of a model that computes what ``model`` does, with weights that are packed for this machine.
+    """The file of an optimized model equivalent to ``model``, with weights packed for this machine.
 
-    It is made if the store does not have it, or has a damaged one. A session of it is to be made with
-    onnxruntime's optimizations off: they are in it.
+    It is created if it is missing in the store, or damaged. Create its session with onnxruntime's
+    optimizations off, because they are applied already.
 
     Args:
         model: the file of the model.
-        weights: what tells the contents of its external data from others.
-        choice: session options, some of which say how it is optimized.
-        check: compare contents with their checksums, not only sizes.
+        weights: a key that identifies the contents of its external data.
+        choice: session options, some of which affect optimization.
+        check: verify checksums of cached files, not only sizes.
 
     Raises:
-        RuntimeFailure: onnxruntime can't load or write it.
+        RuntimeFailure: onnxruntime can't load or write the model.
         ResourceLimit: the store can't be written.
     """
     machine = (Target().version, processor(), features())
@@ -52,7 +52,7 @@ def _write(model: Path, folder: Path, choice: SessionChoice) -> None:
 
 
 def write(model: Path, folder: Path, choice: SessionChoice) -> None:
-    """Write the model and its packed weights; in a child, which onnxruntime may kill."""
+    """Write the model and its packed weights; runs in a child, which onnxruntime may crash."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -1,4 +1,4 @@
-"""Run a bundle on inputs that are made up to suit its model."""
+"""Run a bundle once, on given or generated inputs."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from graphopt.specialization.bundle.plan import GENERAL_NAME
 
 
 def run_bundle_once(bundle: Bundle, inputs: InputOptions) -> TimedRun:
-    """Run ``bundle`` in a child; on other devices than the CPU only if its model may crash.
+    """Run ``bundle`` in a child process; on other devices than the CPU only if its model may crash.
 
-    The time is that of a run whose session is there already.
+    The time is that of a second run, with an existing session.
 
     Raises:
-        UsageError: ``inputs`` does not fit the model.
-        RuntimeFailure: the model runs on none of the inputs that were tried.
+        UsageError: ``inputs`` do not fit the model.
+        RuntimeFailure: the model fails on all generated inputs.
     """
     general = bundle.model(GENERAL_NAME)
     in_child = bundle.device.kind == "cpu" or may_crash(general) is not None
@@ -37,7 +37,7 @@ def run_bundle_once(bundle: Bundle, inputs: InputOptions) -> TimedRun:
 
 
 class _Runs:
-    """A :class:`Runner` of a bundle, whose own optimizations are in force."""
+    """A :class:`Runner` of a bundle, which ignores the given optimization level."""
 
     def __init__(self, bundle: Bundle) -> None:
         self.seconds: float | None = None
@@ -52,7 +52,7 @@ class _Runs:
 
 
 class _RemoteRuns:
-    """The same in a child, made anew after a crash."""
+    """The same in a child process, which is restarted after a crash."""
 
     def __init__(self, child: Child, bundle: Bundle) -> None:
         self.seconds: float | None = None

@@ -1,4 +1,4 @@
-"""Write a bundle: a folder of a model for each variant, one file of weights, and the plan that picks one."""
+"""Save a bundle: a folder with a model per variant, one file of weights, and the plan."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from graphopt.util.store import file_digest
 
 
 def save_bundle(found: Specialized, folder: str | os.PathLike[str]) -> list[Path]:
-    """Write ``found`` to ``folder``; returns the files, the plan first.
+    """Save ``found`` to ``folder``; returns the files, the plan first.
 
-    Weights that several of the models have are written once. All is written to a folder beside, which then
-    takes the place of ``folder`` in one step: at any time there is the older bundle or the new one, also if
-    the process is killed, or several write at once, of which the last one wins.
+    Weights that models share are written once. ``folder`` is replaced atomically by a temporary folder beside
+    it: it contains either the old or the new bundle, even if the process is killed. Of concurrent writers,
+    the last one wins.
 
     Args:
-        folder: a new one, or an empty one, or an older bundle with no other files in it, which is replaced.
+        folder: a new or empty folder, or that of an older bundle without other files, which is replaced.
 
     Raises:
-        UsageError: it is something else, or can't be written.
+        UsageError: the folder has other contents, or can't be written.
         ResourceLimit: the disk is full.
     """
     folder = Path(folder)
@@ -44,12 +44,12 @@ def save_bundle(found: Specialized, folder: str | os.PathLike[str]) -> list[Path
 
 
 def check_replaceable(folder: Path) -> None:
-    """Check that ``folder`` may become a bundle: nothing but an older bundle is written over.
+    """Check that ``folder`` does not exist, is empty, or contains an older bundle and nothing else.
 
     Raises:
-        UsageError: it may not.
+        UsageError: it has other contents.
     """
-    with publish.locked(folder.absolute().parent):  # or another writer might replace it meanwhile
+    with publish.locked(folder.absolute().parent):  # so that no concurrent writer replaces it
         _check_replaceable(folder)
 
 
@@ -57,22 +57,22 @@ def _check_replaceable(folder: Path) -> None:
     if not os.path.lexists(folder):
         return
     if folder.resolve() == Path.cwd():
-        raise UsageError("a bundle can't be the current folder", hint="name a new folder in it")
+        raise UsageError("a bundle can't replace the current folder", hint="name a new folder in it")
     if not folder.is_dir():
-        raise UsageError(f"can't write a bundle to {folder}: it is no folder")
+        raise UsageError(f"can't write a bundle to {folder}: not a folder")
     inside = sorted(os.listdir(folder))
     if not inside:
         return
-    hint = "a bundle takes a new folder, or that of an older bundle"
+    hint = "choose a new folder, or that of an older bundle"
     try:
         known = None if folder_of(folder) is None else [PLAN, *BundlePlan.read(folder).files]
     except GraphoptError as error:
         raise UsageError(f"{folder} is not replaced: {error.message}", hint=hint) from error
     if known is None:
-        raise UsageError(f"{folder} is not replaced: it is no bundle", hint=hint)
+        raise UsageError(f"{folder} is not replaced: not a bundle", hint=hint)
     other = next((name for name in inside if name not in known), None)
     if other is not None:
-        raise UsageError(f"{folder} is not replaced: {other} in it is no part of the bundle", hint=hint)
+        raise UsageError(f"{folder} is not replaced: {other} is not part of the bundle", hint=hint)
 
 
 def _plan(found: Specialized, files: Sequence[Path]) -> BundlePlan:

@@ -16,7 +16,7 @@ from graphopt.specialization.deopt.liveness import Live, is_given, live_at
 from graphopt.specialization.deopt.prefix import PrefixWriter
 from graphopt.specialization.deopt.transfer import Transfer, scalar
 from graphopt.specialization.deopt.writer import Writer
-from graphopt.specialization.empty_like import declared, empty_like
+from graphopt.specialization.empty_like import copy_declaration, empty_like
 
 
 @dataclass(frozen=True)
@@ -83,7 +83,7 @@ def _transfers(
     certain = all(level.form is not None for level in levels[1:])
     for value in live.values:
         if is_given(value, model.graph):
-            found[value] = Transfer(declared(value))
+            found[value] = Transfer(copy_declaration(value))
             continue
         name = value.name or "value"
         name = name if names[name] == 1 else cx.edit.fresh_name(name)
@@ -128,7 +128,7 @@ def _cut(
     outputs = [output for transfer in made.values() for output in transfer.outputs]
     names = tuple(output.name or "" for output in outputs)
 
-    inputs = [declared(value) for value in model.graph.inputs]
+    inputs = [copy_declaration(value) for value in model.graph.inputs]
     prefix = empty_like(model, [*inputs, *([] if occurrence is None else [occurrence])], [reached, *outputs])
     writer = Writer.of(prefix)
     writer.copier.values.update(zip(model.graph.inputs, inputs, strict=True))
