@@ -122,7 +122,7 @@ class _Target(TypedDict, total=False):
             default=(),
             setting=tuple[str, ...],
             flag="--skip",
-            metavar="A,B",
+            metavar="NAME,...",
             section="Passes",
         ),
     ]
@@ -141,7 +141,7 @@ class _Target(TypedDict, total=False):
         Opt(
             "Convert the model to this version of the ai.onnx opset.",
             flag="--target-opset",
-            metavar="N",
+            metavar="N>0",
             section="Passes",
         ),
     ]
@@ -204,7 +204,7 @@ class PlanOptions(DeviceOptions, DimOptions, _Target, _Verify, total=False):
             "Apply only these rewrite rules or families of rules.",
             default=(),
             flag="--only",
-            metavar="RULE,RULE",
+            metavar="RULE,...",
             section="Passes",
         ),
     ]

@@ -126,7 +126,7 @@ def print_variants(console: Console, items: Sequence[Item], *, verbose: bool) ->
     console.table(table)
 
 
-def verify(run: Run, original: Path, candidate: Path, *, signature: bool, **values: Any) -> int:
+def verify(run: Run, original: Path, candidate: Path, *, signature: bool) -> int:
     """Compare each variant with the original where its guard holds, and the general model everywhere."""
     from graphopt import api
     from graphopt.instrument.report import verdict_dict, verdict_lines
@@ -134,25 +134,22 @@ def verify(run: Run, original: Path, candidate: Path, *, signature: bool, **valu
     from graphopt.specialization.bundle.plan import GENERAL_NAME
     from graphopt.specialization.specialize_inputs import specialize_inputs
 
-    if values["dims"] or values["dim_ranges"]:
+    if "dims" in run.options or "dim_ranges" in run.options:
         raise UsageError("--dim and --dim-range are about models: a bundle is compared at all of its sizes")
-    inputs = option_values.given_inputs(run, values)
-    numerics = api.make_options(run.settings).numerics
     bundle, model = Bundle(candidate), api.load_model(original)
     bundle.check()
-    device = option_values.chosen_device(run)
+    option_values.chosen_device(run)
     guards = {variant.name: variant.guard for variant in bundle.plan.variants}
     found = {}
     for name in bundle.names:
         with run.console.progress(f"verifying {name}"):
-            verdict = api.verify(
+            compiler = run.compiler if name == GENERAL_NAME else run.compiler.without("inputs")
+            verdict = compiler.verify(
                 specialize_inputs(model, guards[name]) if name in guards else model,
                 bundle.model(name),
-                numerics=numerics,
-                inputs=inputs if name == GENERAL_NAME else None,
+                numerics=compiler.numerics,
                 signature=signature,
                 bits=run.settings.exact,
-                device=device,
             )
         found[name] = verdict
         run.console.print(f"  {name}", "title")

@@ -11,8 +11,9 @@ import functools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -22,6 +23,10 @@ from graphopt.cli.console import Console
 from graphopt.cli.help import HelpedCommand, Section
 from graphopt.cli.parameters import writes
 from graphopt.errors import UsageError
+from graphopt.options import OPTIONS, OptimizeOptions
+
+if TYPE_CHECKING:
+    from graphopt.compiler import Compiler
 
 Function = Callable[..., Any]
 
@@ -112,9 +117,16 @@ def _changed(path: Path) -> int | None:
 
 @dataclass
 class Run:
-    """What a command is handed: its settings, where its output goes, and where to keep what can repeat it.
+    """The context of one command.
 
-    ``settings_fault`` tells why settings could not be read, and the defaults are in force.
+    Attributes:
+        settings: those in force.
+        console: its output.
+        verbose: how many ``-v`` were given.
+        invocation: the call of the command line.
+        save_repro: the folder for its reproducer.
+        settings_fault: the reason why the settings could not be read, and the defaults are in force.
+        options: the options of ``optimize`` that were given and are no settings.
     """
 
     settings: config.Settings
@@ -123,6 +135,14 @@ class Run:
     invocation: Invocation = field(default_factory=Invocation)
     save_repro: Path | None = None
     settings_fault: UsageError | None = None
+    options: OptimizeOptions = field(default_factory=OptimizeOptions)
+
+    @cached_property
+    def compiler(self) -> Compiler:
+        """The compiler under the options that were given."""
+        from graphopt.compiler import Compiler
+
+        return Compiler(self.settings, **self.options)
 
 
 class Command(HelpedCommand):
@@ -166,6 +186,7 @@ def command(
         @functools.wraps(function)
         @click.pass_context
         def call(context: click.Context, /, **values: Any) -> Any:
+            from graphopt.cli.option_values import take_options
             from graphopt.cli.outputs import check_apart, written_paths
 
             run = _start(context, values, needs_settings=needs_settings)
@@ -174,6 +195,7 @@ def command(
             run.invocation.watch(written_paths(context))
             publish.remove_abandoned_scratch()
             with config.using(run.settings):
+                take_options(run, context, values)
                 if run.save_repro is None:
                     return function(run, **values)
                 return _recorded(context, run, run.save_repro, lambda: function(run, **values))
@@ -242,8 +264,14 @@ def _start(context: click.Context, values: dict[str, Any], *, needs_settings: bo
             raise
         fault, settings = error, config.defaults()
     invocation.debug, invocation.color = settings.debug, settings.color
-    if given.get("require_verified") and not settings.verify:
-        raise UsageError("--no-verify and --require-verified exclude each other")
+    settings.check(
+        {
+            name
+            for name, opt in OPTIONS.items()
+            if opt.flag and given.get(name, values.get(name)) not in (None, False, (), {})
+        },
+        lambda name: OPTIONS[name].flag.partition("/")[0],
+    )
     console = Console(color=settings.color, quiet=quiet, as_json=as_json)
     if str(sample.PATH) in invocation.names:
         console.note(f"  {sample.NOTE}")

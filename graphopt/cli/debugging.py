@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,19 @@ if TYPE_CHECKING:
     from graphopt.debug.culprit import Culprit
     from graphopt.debug.trial import Trial
 
-check_options = options.group(
+
+@dataclass(frozen=True)
+class CheckValues:
+    """The values of :data:`check_options`."""
+
+    check: str
+    growth: float | None
+    seconds: float | None
+
+
+check_options = options.values_of(
+    CheckValues,
+    "chosen",
     "Check",
     click.option(
         "--check",
@@ -41,33 +54,24 @@ check_options = options.group(
 )
 
 
-def prepare(run: Run, model: Path, values: dict[str, Any]) -> tuple[Trial, CheckOptions]:
-    """What is to be run, and how its results are checked; uses ``values`` up."""
-    from graphopt import api
-    from graphopt.attempt import prepare as prepare_request
+def prepare(run: Run, model: Path, chosen: CheckValues) -> tuple[Trial, CheckOptions]:
+    """The trial of the pipeline on ``model``, and the check of its results."""
+    from graphopt import attempt
     from graphopt.debug.checks import GROWTH, CheckOptions
     from graphopt.debug.trial import Trial
-    from graphopt.inputs.feeds import InputOptions
-    from graphopt.transforms.scalar.check_aliasing import pairs_of
 
-    kind, growth, seconds = (values.pop(key) for key in ("check", "growth", "seconds"))
-    inputs, pipeline = option_values.given_inputs(run, values), option_values.chosen_pipeline(values)
-    share_buffers = pairs_of(values.pop("share_buffers"))
-    request = prepare_request(
-        run.settings, inputs=inputs, pipeline=pipeline, share_buffers=share_buffers, **values
-    )
-    loaded = api.load_model(model)
-    request = request.on(loaded)
+    loaded = run.compiler.load(model)
+    found = attempt.prepare(run.settings, **run.options).on(loaded)
     check = CheckOptions(
-        kind,
-        request.options.numerics,
-        request.inputs or InputOptions(seed=run.settings.seed),
+        chosen.check,
+        found.options.numerics,
+        found.inputs or run.compiler.inputs,
         option_values.chosen_device(run),
-        growth or GROWTH,
-        run.settings.verify_seconds if seconds is None else seconds,
+        chosen.growth or GROWTH,
+        run.settings.verify_seconds if chosen.seconds is None else chosen.seconds,
         run.settings.memory_limit,
     )
-    return Trial(loaded, request.pipeline, request.options), check
+    return Trial(loaded, found.pipeline, found.options), check
 
 
 def check_compared(judge: Check) -> None:

@@ -20,7 +20,22 @@ from graphopt.util.tables import Table, human_seconds
 _NEEDS_INPUTS = {"goes_with": "--inputs", "hint": "add --inputs FILE.npz or a folder of them"}
 _with_inputs = partial(relations.option, **_NEEDS_INPUTS)
 
-executor_options = options.group(
+
+@dataclass(frozen=True)
+class ExecutorValues:
+    """The values of :data:`executor_options`."""
+
+    recorded: Sequence[Path]
+    rounds: int | None
+    fusion_strategy: str | None
+    profiled_runs: int | None
+    fuser: str | None
+    no_optimize: bool
+
+
+executor_options = options.values_of(
+    ExecutorValues,
+    "chosen",
     "Executor",
     recorded_option(
         excludes=(
@@ -52,28 +67,7 @@ executor_options = options.group(
 )
 
 
-@dataclass(frozen=True)
-class Request:
-    """What was asked for."""
-
-    files: Sequence[Path]
-    rounds: int
-    strategy: str | None
-    profiled_runs: int
-    fuser: str | None
-    optimize: bool
-
-
-def requested(values: dict[str, Any]) -> Request | None:
-    """What the options of :data:`executor_options` ask for; takes them out of ``values``."""
-    files, rounds, strategy = (values.pop(key) for key in ("recorded", "rounds", "fusion_strategy"))
-    runs, fuser, plain = (values.pop(key) for key in ("profiled_runs", "fuser", "no_optimize"))
-    if files:
-        return Request(files, rounds or 1, strategy, 1 if runs is None else runs, fuser, not plain)
-    return None
-
-
-def run_all(run: Run, model: Path, asked: Request) -> None:
+def run_all(run: Run, model: Path, chosen: ExecutorValues) -> None:
     """Let an executor run the files, and tell which plan each took."""
     import graphopt
     from graphopt.api import is_bundle, load_model
@@ -86,7 +80,7 @@ def run_all(run: Run, model: Path, asked: Request) -> None:
             f"an executor specializes models, and {model} is a bundle of variants",
             hint="--input FILE.npz runs it on the inputs of one file",
         )
-    files = [file for path in asked.files for file in arrays_in(run, path)]
+    files = [file for path in chosen.recorded for file in arrays_in(run, path)]
     loaded = load_model(model)
     feeds = {}
     for file in files:
@@ -95,19 +89,21 @@ def run_all(run: Run, model: Path, asked: Request) -> None:
         except UsageError as error:
             said = error.message if str(file) in error.message else f"{file}: {error.message}"
             raise UsageError(said, hint=error.hint) from error
-    strategy = None if asked.strategy is None else FusionStrategy.parse(asked.strategy)
-    device = option_values.chosen_device(run)
+    strategy = None if chosen.fusion_strategy is None else FusionStrategy.parse(chosen.fusion_strategy)
+    option_values.chosen_device(run)
+    runs = 1 if chosen.profiled_runs is None else chosen.profiled_runs
+    rounds = chosen.rounds or 1
     with ExitStack() as stack:
-        if asked.fuser is not None:
-            stack.enter_context(graphopt.fuser(asked.fuser))
-        stack.enter_context(graphopt.optimized_execution(asked.optimize))
+        if chosen.fuser is not None:
+            stack.enter_context(graphopt.fuser(chosen.fuser))
+        stack.enter_context(graphopt.optimized_execution(not chosen.no_optimize))
         advance = stack.enter_context(run.console.progress("compiling"))
-        how = ExecutorOptions(strategy=strategy, profiled_runs=asked.profiled_runs, wait=None)
-        executor = graphopt.compile(loaded, how, device=device, verify=run.settings.verify)
+        how = ExecutorOptions(strategy=strategy, profiled_runs=runs, wait=None)
+        executor = run.compiler.compile(loaded, how)
         rows: list[dict[str, Any]] = []
-        for number in range(asked.rounds):
+        for number in range(rounds):
             for index, file in enumerate(files):
-                advance((number + index / len(files)) / asked.rounds, file.name)
+                advance((number + index / len(files)) / rounds, file.name)
                 begin = time.perf_counter()
                 executor.run(feeds[file])
                 took = time.perf_counter() - begin

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from graphopt import config
 from graphopt.cli import options
 from graphopt.cli.command_line import Run
 from graphopt.cli.console import say
 from graphopt.errors import UsageError
+from graphopt.options import OptimizeOptions
 
 if TYPE_CHECKING:
     from graphopt import ir
     from graphopt.cli.console import Advance
     from graphopt.fusion.library import Libraries
-    from graphopt.inputs.feeds import InputOptions
     from graphopt.ort.devices import Device
 
 
@@ -41,8 +40,30 @@ def check_idle(sections: Collection[str], why: str, hint: str) -> None:
             raise UsageError(f"{parameter.opts[-1]} {why}", hint=hint)
 
 
-def chosen_pipeline(values: dict[str, Any]) -> str | None:
-    """The pipeline that ``-O``, ``--passes`` or ``--fuser`` chooses, if any; removes them from ``values``.
+def take_options(run: Run, context: click.Context, values: dict[str, Any]) -> None:
+    """Move options of ``optimize`` that are no settings from ``values`` to ``run.options``.
+
+    Raises:
+        UsageError: a fuser is combined with another preset, or inputs can't be read.
+    """
+    found: dict[str, Any] = {}
+    for parameter in context.command.params:
+        if isinstance(parameter, options.TableOption) and parameter.name in values:
+            found[parameter.name] = values.pop(parameter.name)
+    shapes, files = found.pop("input_shapes", ()), found.pop("input_files", ())
+    if shapes or files:
+        from graphopt.inputs.feeds import InputOptions
+
+        found["inputs"] = InputOptions.parse(shapes, files, run.settings.seed)
+    if "level" in values:
+        found["pipeline"] = chosen_pipeline({key: values.pop(key) for key in ("level", "passes", "fuser")})
+        _warn_of_idle_portable(run, context, found)
+    given = {name: value for name, value in found.items() if value not in (None, (), {})}
+    run.options = cast(OptimizeOptions, given)
+
+
+def chosen_pipeline(values: Mapping[str, Any]) -> str | None:
+    """The pipeline that ``-O``, ``--passes`` or ``--fuser`` chooses, if any.
 
     ``--pipeline`` is a setting, and is in force already. A fuser may be combined with the preset that it
     builds on.
@@ -50,41 +71,36 @@ def chosen_pipeline(values: dict[str, Any]) -> str | None:
     Raises:
         UsageError: a fuser is combined with another preset.
     """
-    level, passes, fuser = values.pop("level"), values.pop("passes"), values.pop("fuser")
-    chosen = f"O{level}" if level is not None else ",".join(passes) or None
-    if fuser is not None:
-        from graphopt.executor.options import FUSERS
+    level, passes, fuser = values["level"], values["passes"], values["fuser"]
+    if fuser is None:
+        return f"O{level}" if level is not None else ",".join(passes) or None
+    from graphopt.executor.options import FUSERS
 
-        base = FUSERS[fuser].pipeline if fuser != "native" else "O3"
-        if level is not None and base != f"O{level}":
-            raise UsageError(f"-O{level} and --fuser {fuser} exclude each other", hint=options.FUSER_HINT)
-        chosen = FUSERS[fuser].pipeline
-    _warn_of_idle_portable(chosen, values)
-    return chosen
+    base = FUSERS[fuser].pipeline if fuser != "native" else "O3"
+    if level is not None and base != f"O{level}":
+        raise UsageError(f"-O{level} and --fuser {fuser} exclude each other", hint=options.FUSER_HINT)
+    return FUSERS[fuser].pipeline
 
 
-def _warn_of_idle_portable(pipeline: str | None, values: dict[str, Any]) -> None:
+def _warn_of_idle_portable(run: Run, context: click.Context, found: Mapping[str, Any]) -> None:
     """Warn if ``--portable`` has no effect."""
-    context = click.get_current_context()
     if context.get_parameter_source("portable") is not click.core.ParameterSource.COMMANDLINE:
         return
     from graphopt.passes.pipelines import make_pipeline
 
-    text = pipeline or config.current().pipeline
-    passes = make_pipeline(text, values["pre_passes"], values["post_passes"]).passes()
+    text = found["pipeline"] or run.settings.pipeline
+    passes = make_pipeline(text, found["pre_passes"], found["post_passes"]).passes()
     if not any(step.name == "fuse-builtin" for step in passes):
         text = "graphopt: warning: --portable leaves out nothing here: only -O3 fuses operators"
         say(text, "caution", stream=sys.stderr, color=context.obj.color)
 
 
 def chosen_device(run: Run) -> Device:
-    """The device that the settings choose; a line explains it if the named one can't be used.
+    """The device that the options choose; a line explains it if the named one can't be used.
 
     For ``auto``, only ``-v`` shows that line.
     """
-    from graphopt.api import choose_device
-
-    device, remark = choose_device()
+    device, remark = run.compiler.device, run.compiler.device_remark
     if remark and (run.verbose or run.settings.device != "auto"):
         run.console.note(f"  {remark}")
     return device
@@ -102,13 +118,3 @@ def libraries_of(
     for remark in found.remarks:
         run.console.note(f"  {remark}")
     return found
-
-
-def given_inputs(run: Run, values: dict[str, Any]) -> InputOptions | None:
-    """The inputs that ``--input`` and ``--input-shape`` describe, if any; removes them from ``values``."""
-    shapes, files = values.pop("input_shapes"), values.pop("input_files")
-    if not shapes and not files:
-        return None
-    from graphopt.inputs.feeds import InputOptions
-
-    return InputOptions.parse(shapes, files, run.settings.seed)

@@ -1,11 +1,14 @@
-"""Groups of options that look the same in every command; ``option_values`` reads their values.
+"""Options of the command line that several commands share.
 
-Options that are settings too are ``None`` unless they were given.
+Those of :data:`graphopt.options.OPTIONS` are made of that table. Their values do not reach the function of a
+command, but become :attr:`graphopt.cli.command_line.Run.options`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,27 +26,116 @@ from graphopt.cli.parameters import (
     split_some,
     writes,
 )
+from graphopt.options import OPTIONS, Opt
 from graphopt.util.coerce import parse_ranges, parse_sizes
 
+Callback = Callable[[click.Context, click.Parameter, tuple[str, ...]], Any]
 
-def parsed_by(
-    parse: Callable[[Iterable[str]], dict[str, Any]],
-) -> Callable[[click.Context, click.Parameter, tuple[str, ...]], dict[str, Any]]:
-    """A callback of an option that turns its texts into a dict by ``parse``."""
+
+def parsed_by(parse: Callable[[Iterable[str]], Any]) -> Callback:
+    """A callback of an option that turns its texts into a value by ``parse``."""
     return lambda context, parameter, texts: parse(texts)
+
+
+def _pairs(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """Pairs of an input and an output."""
+    if not (texts := tuple(texts)):
+        return ()
+    from graphopt.transforms.scalar.check_aliasing import pairs_of
+
+    return pairs_of(texts)
+
+
+#: By notation of the value, the arguments of ``click.option``; others take text.
+_KINDS: Mapping[str, dict[str, Any]] = {
+    "RULE,...": {
+        "multiple": True,
+        "callback": split_some,
+        "shell_complete": completion.rules,
+        "metavar": "A,B",
+    },
+    "PASS": {"multiple": True, "shell_complete": completion.passes},
+    "SCOPE": {"multiple": True},
+    "IN=OUT": {"multiple": True, "callback": parsed_by(_pairs)},
+    "NAME=SIZE": {"multiple": True, "callback": parsed_by(parse_sizes)},
+    "NAME=FIRST:LAST": {"multiple": True, "callback": parsed_by(parse_ranges)},
+    "SIZE": {"type": Size()},
+    "TIME": {"type": Seconds()},
+    "N": {"type": Count(0)},
+    "N>0": {"type": Count(1), "metavar": "N"},
+    "auto|cpu|cuda[:N]": {"shell_complete": completion.devices},
+    "NAME,...": {
+        "multiple": True,
+        "callback": split_names,
+        "shell_complete": completion.passes_and_rules,
+        "metavar": "A,B",
+    },
+}
+
+
+class TableOption(relations.Option):
+    """An option of :data:`graphopt.options.OPTIONS`."""
+
+
+def option(name: str, **changes: Any) -> Function:
+    """The option ``name`` of the table; ``changes`` are arguments of ``click.option``."""
+    opt = OPTIONS[name]
+    kind = {"is_flag": True} if not opt.metavar else {"metavar": opt.metavar} | _KINDS[opt.metavar]
+    text = f"{opt.help}{_default_text(opt)}"
+    decorator: Function = click.option(
+        opt.flag, name, **({"cls": TableOption, "default": None, "help": text} | kind | changes)
+    )
+    return decorator
+
+
+def _default_text(opt: Opt) -> str:
+    """The default of ``opt`` for the help, if it is worth mentioning."""
+    if opt.setting is None or opt.default in ((), False):
+        return ""
+    if opt.metavar == "TIME":
+        return f"  [default: {opt.default:g}s]"
+    if opt.metavar == "SIZE":
+        exponent = min(max(opt.default.bit_length() - 1, 0) // 10, 3)
+        return f"  [default: {opt.default >> 10 * exponent}{('', 'KiB', 'MiB', 'GiB')[exponent]}]"
+    return f"  [default: {opt.flag.partition('/')[0].strip('-') if opt.default is True else opt.default}]"
 
 
 def group(title: str, *options: Function) -> Function:
     """One decorator out of several options, which the help lists under ``title``."""
 
     def decorate(function: Function) -> Function:
-        for option in reversed(options):
-            function = option(function)
+        for one in reversed(options):
+            function = one(function)
         for parameter in function.__click_params__[-len(options) :]:  # type: ignore[attr-defined]
             parameter.section = title
         return function
 
     return decorate
+
+
+def values_of(kind: type, name: str, title: str, *options: Function) -> Function:
+    """As :func:`group`, but the command receives one argument ``name`` of the dataclass ``kind``."""
+    keys = [field.name for field in dataclasses.fields(kind)]
+
+    def decorate(function: Function) -> Function:
+        @functools.wraps(function)
+        def call(run: Any, **values: Any) -> Any:
+            return function(run, **{name: kind(**{key: values.pop(key) for key in keys})}, **values)
+
+        return group(title, *options)(call)
+
+    return decorate
+
+
+def of_section(title: str, *first: Function) -> Function:
+    """The options of the table that are listed under ``title``, below the options ``first``."""
+    names = [name for name, opt in OPTIONS.items() if opt.section == title]
+    return group(title, *first, *map(option, names))
+
+
+def named(title: str, *names: str) -> Function:
+    """The options ``names`` of the table, listed under ``title``."""
+    return group(title, *map(option, names))
 
 
 def model_argument(name: str = "model", *, metavar: str = "[MODEL]", several: bool = False) -> Function:
@@ -105,11 +197,7 @@ def fuser_option(*, default: str = "", **relation: Any) -> Function:
     Args:
         default: its default value, for the help.
     """
-    meaning = (
-        "Who fuses operators: ort (only onnxruntime, as -O2), builtin (also graphopt, as -O3), native (as"
-        " builtin, and with compiled kernels: docs/kernels.md), or none (as ort, but executors also turn"
-        " onnxruntime's fusions off)."
-    )
+    meaning = OPTIONS["fuser"].help
     decorator: Function = relations.option(
         "--fuser",
         type=click.Choice(["none", "ort", "builtin", "native"]),
@@ -119,31 +207,11 @@ def fuser_option(*, default: str = "", **relation: Any) -> Function:
     return decorator
 
 
-skip_option = click.option(
-    "--skip",
-    shell_complete=completion.passes_and_rules,
-    multiple=True,
-    callback=split_names,
-    metavar="A,B",
-    help="Leave out these passes, rules or families of rules.",
-)
-
-portable_option = click.option(
-    "--portable",
-    is_flag=True,
-    default=None,
-    help="With -O3: only operators of the ONNX standard, none of onnxruntime's own.",
-)
-
 log_option = click.option(
     "--log",
     shell_complete=completion.log_spec,
     metavar="SPEC",
     help="Log passes or rule files: dce:>peephole:>>transpose.",
-)
-
-stop_option = click.option(
-    "--stop-after", type=Count(0), metavar="N", help="Stop after the first N rewrites."
 )
 
 pager_option = click.option(
@@ -181,7 +249,8 @@ model_output = group(
     ),
 )
 
-pipeline_options = group(
+#: All that determines which passes run.
+pipeline_options = of_section(
     "Passes",
     click.option(
         "-O",
@@ -209,175 +278,62 @@ pipeline_options = group(
         help="Run only these passes, in order.",
     ),
     fuser_option(excludes=("--pipeline", "--passes"), hint=FUSER_HINT),
-    skip_option,
-    click.option(
-        "--only",
-        shell_complete=completion.rules,
-        multiple=True,
-        callback=split_some,
-        metavar="A,B",
-        help="Apply only these rewrite rules or families of rules.",
-    ),
-    click.option(
-        "--exact",
-        is_flag=True,
-        default=None,
-        help="Apply only bit-exact rewrites (docs/cli.md, also about kernels that pack constants).",
-    ),
-    click.option("--fast-math", is_flag=True, default=None, help="Also apply approximate rewrites."),
-    portable_option,
-    click.option(
-        "--fold-limit",
-        type=Size(),
-        metavar="SIZE",
-        help="Maximum size of a folded constant, whatever it replaces.  [default: 64KiB]",
-    ),
-    click.option(
-        "--time-limit",
-        type=Seconds(),
-        metavar="TIME",
-        help="Time limit of constant folding and inference together; the rest is left as it is."
-        "  [default: 60s]",
-    ),
-    click.option(
-        "--memory-limit",
-        type=Size(),
-        metavar="SIZE",
-        help="Memory limit of constant folding, and of risky runs during verification.  [default: 2GiB]",
-    ),
-    click.option(
-        "--pre-pass",
-        "pre_passes",
-        shell_complete=completion.passes,
-        multiple=True,
-        metavar="PASS",
-        help="Run this first: a pass, module:Class or module:rule.",
-    ),
-    click.option(
-        "--post-pass",
-        "post_passes",
-        shell_complete=completion.passes,
-        multiple=True,
-        metavar="PASS",
-        help="Run this last: a pass, module:Class or module:rule.",
-    ),
 )
 
-dim_options = group(
-    "Inputs",
-    click.option(
-        "--dim",
-        "dims",
-        multiple=True,
-        metavar="NAME=SIZE",
-        callback=parsed_by(parse_sizes),
-        help="Fix a dynamic dim, or the axis INPUT@AXIS, to this size.",
-    ),
-    click.option(
-        "--dim-range",
-        "dim_ranges",
-        multiple=True,
-        metavar="NAME=FIRST:LAST",
-        callback=parsed_by(parse_ranges),
-        help="Assume that a dynamic dim lies within this range.",
-    ),
-)
+dim_options = named("Inputs", "dims", "dim_ranges")
 
-version_options = group(
-    "Passes",
-    click.option(
-        "--target-opset",
-        type=Count(1),
-        metavar="N",
-        help="Convert the model to this version of the ai.onnx opset.",
-    ),
-)
+verify_options = named("Verification", "verify", "require_verified")
 
-#: What is written besides, and what it has to suit.
-outcome_options = group(
-    "Passes",
-    click.option(
-        "--strip-docs", is_flag=True, help="Remove doc strings and exporters' metadata (docs/cli.md)."
-    ),
-    click.option(
-        "--share-buffers",
-        multiple=True,
-        metavar="IN=OUT",
-        help="Fail unless this output may safely be written over this input.",
-    ),
-)
-
-watch_options = group(
+watch_options = of_section(
     "Watching",
     log_option,
     click.option(
         "--dump-dir", type=writes, metavar="FOLDER", help="Write the model after each pass that changed it."
     ),
-    click.option("--validate-each", is_flag=True, help="Check that the model is valid after each pass."),
-    click.option(
-        "--verify-each", is_flag=True, help="Compare the results with the original's after each pass."
-    ),
-    stop_option,
 )
 
-verify_options = group(
-    "Verification",
-    click.option(
-        "--verify/--no-verify", default=None, help="Compare the result with the original.  [default: verify]"
-    ),
-    click.option(
-        "--require-verified",
-        is_flag=True,
-        default=None,
-        help="Write nothing, and fail, if the original does not run and can't be compared.",
-    ),
-)
 
-input_options = group(
-    "Inputs",
-    click.option(
-        "--input",
-        "input_files",
-        type=ReadsArrays(),
-        multiple=True,
-        metavar="NAME:FILE.npy|FILE.npz",
-        help="Feed these arrays instead of generated ones.",
-    ),
-    click.option(
-        "--input-shape",
-        "input_shapes",
-        multiple=True,
-        metavar="NAME:1x3x224x224",
-        help="Shape of a generated input.",
-    ),
-    click.option(
-        "--seed", type=Count(0, 2**63 - 1), metavar="N", help="Seed of generated inputs.  [default: 0]"
-    ),
-)
+def input_options_of(several: bool = False) -> Function:
+    """The options that describe inputs.
 
-device_options = group(
-    "Device",
-    click.option(
-        "--device",
-        shell_complete=completion.devices,
-        metavar="auto|cpu|cuda[:N]",
-        help="Device that models run on.  [default: auto]",
-    ),
-    click.option(
-        "--allow-fallback",
-        is_flag=True,
-        default=None,
-        help="Run on the CPU if the device can't be used, instead of failing.",
-    ),
-)
+    Args:
+        several: the command itself reads the texts, of several sets of shapes.
+    """
+    kind = {} if several else {"cls": TableOption}
+    return group(
+        "Inputs",
+        click.option(
+            "--input",
+            "input_files",
+            type=ReadsArrays(),
+            multiple=True,
+            metavar="NAME:FILE.npy|FILE.npz",
+            help="Feed these arrays instead of generated ones.",
+            **kind,
+        ),
+        click.option(
+            "--input-shape",
+            "input_shapes",
+            multiple=True,
+            metavar="NAME:1x3x224x224",
+            help="Shape of a generated input.",
+            **kind,
+        ),
+        click.option(
+            "--seed", type=Count(0, 2**63 - 1), metavar="N", help="Seed of generated inputs.  [default: 0]"
+        ),
+    )
+
+
+input_options = input_options_of()
+
+device_options = of_section("Device")
 
 #: For commands that run no model, but choose for one device or another.
 target_options = group(
     "Passes",
-    click.option(
-        "--device",
-        shell_complete=completion.devices,
-        metavar="auto|cpu|cuda[:N]",
+    option(
+        "device",
         help="Device that the result is for, present or not: decides which fused operators pay off."
         "  [default: auto]",
     ),

@@ -1,4 +1,4 @@
-"""Options that go with others, or exclude them: told where they are declared, checked of all commands."""
+"""Options of the command line that need others, or exclude them; checked alike in all commands."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from typing import Any
 
 import click
 
+from graphopt import options
 from graphopt.errors import UsageError
 
 
 class Option(click.Option):
-    """An option that stands in relations to others of its command.
+    """An option with relations to others of its command.
 
     Args:
         goes_with: another that has to be given, too.
         excludes: others of which none may be given.
         where: another option, and the value that it has to have.
-        hint: what to do where that is not so.
+        hint: the next step where that is violated.
     """
 
     def __init__(
@@ -32,12 +33,13 @@ class Option(click.Option):
         super().__init__(*arguments, **more)
         self.goes_with = goes_with
         self.excludes = excludes
+        self.needs = () if goes_with is None else (goes_with,)
         self.where = where
         self.hint = hint
 
     @property
     def label(self) -> str:
-        """What messages call it."""
+        """Its name in messages."""
         return self.opts[0]
 
 
@@ -59,23 +61,14 @@ def check(context: click.Context) -> None:
     """
     command = context.command
     given = [param for param in command.params if _is_given(context, param)]
+    related = {param.label: param for param in command.params if isinstance(param, Option)}
+    options.check(related, {name for param in given for name in param.opts})
     for param in given:
-        if not isinstance(param, Option):
-            continue
-        if param.goes_with is not None and named(command, param.goes_with) not in given:
-            hint = param.hint or f"add {param.goes_with}, or leave {param.label} out"
-            raise UsageError(f"{param.label} goes with {param.goes_with}", hint=hint)
-        if param.where is not None:
+        if isinstance(param, Option) and param.where is not None:
             other, value = param.where
             if context.params.get(named(command, other).name or "") != value:
                 hint = param.hint or f"add {other} {value}, or leave {param.label} out"
                 raise UsageError(f"{param.label} goes with {other} {value}", hint=hint)
-        for other in param.excludes:
-            if named(command, other) in given:
-                raise UsageError(
-                    f"{other} and {param.label} exclude each other",
-                    hint=param.hint or "leave one of them out",
-                )
 
 
 def _is_given(context: click.Context, param: click.Parameter) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from graphopt import config
 from graphopt.cli import relations
-from graphopt.cli.options import group
+from graphopt.cli.options import values_of
 from graphopt.cli.parameters import Count
 from graphopt.errors import UsageError
 
@@ -21,7 +21,51 @@ if TYPE_CHECKING:
 
 _with_profile = partial(relations.option, goes_with="--profile", hint="graphopt profile makes one")
 
-specialize_options = group(
+
+@dataclass(frozen=True)
+class SpecializeValues:
+    """The values of :data:`specialize_options`."""
+
+    profile: Path | None
+    fusion_strategy: str | None
+    variants: int | None
+    emit: str | None
+    single_file: bool
+    pin_shapes: bool
+
+    @property
+    def bundle(self) -> bool:
+        """Whether a folder is written, rather than a model."""
+        return self.profile is not None and self.emit == "bundle"
+
+    def specialization(self) -> Specialization | None:
+        """The profile and how it is used, if there is one.
+
+        Raises:
+            UsageError: the options contradict each other.
+            InvalidModel: the profile can't be read.
+        """
+        if self.profile is None:
+            return None
+        if self.bundle and (self.single_file or self.pin_shapes):
+            option = "--single-file" if self.single_file else "--pin-shapes"
+            raise UsageError(f"{option} is about one model, and a bundle is a folder of several")
+        from graphopt.profile import FusionStrategy, Profile
+        from graphopt.specialization.build import Specialization
+
+        strategy = self.fusion_strategy
+        return Specialization(
+            Profile.read(self.profile),
+            FusionStrategy() if strategy is None else FusionStrategy.parse(strategy),
+            self.variants,
+            self.single_file,
+            self.pin_shapes,
+        )
+
+
+specialize_options = values_of(
+    SpecializeValues,
+    "variants",
     "Specializing",
     relations.option(
         "--profile",
@@ -59,25 +103,6 @@ specialize_options = group(
 )
 
 
-@dataclass(frozen=True)
-class Request:
-    """What was asked for.
-
-    Attributes:
-        how: the profile, and what to make of it.
-        bundle: write a folder; else a model.
-    """
-
-    how: Specialization
-    bundle: bool
-
-    def run(self, source: Path, arguments: dict[str, Any]) -> Specialized:
-        """Optimize the model in ``source`` and its variants."""
-        from graphopt import api
-
-        return api.specialize(source, self.how, bundle=self.bundle, **arguments)
-
-
 def bundle_folder(output: str) -> Path:
     """The folder ``output`` for a bundle, checked before any work is done.
 
@@ -93,11 +118,11 @@ def bundle_folder(output: str) -> Path:
     return folder
 
 
-def write(made: Result | Specialized, target: Path, asked: Request | None) -> list[Path]:
+def write(made: Result | Specialized, target: Path, how: Specialization | None) -> list[Path]:
     """Write what was made to ``target``; returns the files."""
     from graphopt import api
 
-    if asked is None:
+    if how is None:
         assert made.model is not None
         return api.save(made.model, target)
     from graphopt.specialization.build import Specialized
@@ -107,33 +132,6 @@ def write(made: Result | Specialized, target: Path, asked: Request | None) -> li
     if made.model is None:
         return save_bundle(made, target)
     external = config.current().external_data
-    if external is None and made.branches and not asked.how.single_file:
+    if external is None and made.branches and not how.single_file:
         external = True  # the branches share weights there
     return api.save(made.model, target, external_data=external)
-
-
-def requested(values: dict[str, Any]) -> Request | None:
-    """What the options of :data:`specialize_options` ask for; takes them out of ``values``.
-
-    Raises:
-        UsageError: they contradict each other.
-        InvalidModel: the profile is none.
-    """
-    profile, strategy, variants = (values.pop(key) for key in ("profile", "fusion_strategy", "variants"))
-    emit, single_file, pins = (values.pop(key) for key in ("emit", "single_file", "pin_shapes"))
-    if profile is None:
-        return None
-    if emit == "bundle" and (single_file or pins):
-        option = "--single-file" if single_file else "--pin-shapes"
-        raise UsageError(f"{option} is about one model, and a bundle is a folder of several")
-    from graphopt.profile import FusionStrategy, Profile
-    from graphopt.specialization.build import Specialization
-
-    how = Specialization(
-        Profile.read(profile),
-        FusionStrategy() if strategy is None else FusionStrategy.parse(strategy),
-        variants,
-        single_file,
-        pins,
-    )
-    return Request(how, emit == "bundle")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from pathlib import Path
 
 from graphopt import ir
 from graphopt.cli.command_line import Run
@@ -13,10 +13,9 @@ from graphopt.passes.base import Pass
 from graphopt.passes.instrumentation import PassInstrumentation
 
 
-def instruments(run: Run, arguments: dict[str, Any]) -> list[PassInstrumentation]:
+def instruments(run: Run, folder: Path | None) -> list[PassInstrumentation]:
     """DumpOptions ``--log`` and ``--dump-dir`` ask for; takes the latter out of ``arguments``."""
     found: list[PassInstrumentation] = []
-    folder = arguments.pop("dump_dir")
     if folder is not None:
         from graphopt.instrument.dump import Dump, DumpOptions
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 import onnx
 
 from graphopt import config, ir
-from graphopt.attempt import is_heavy, make_options
+from graphopt.attempt import is_heavy, make_options, vouch
+from graphopt.context import Options
 from graphopt.errors import VerificationFailed
 from graphopt.fusion.library import Toolchain
 from graphopt.instrument.summary import external_bytes
@@ -124,6 +125,10 @@ class Environment:
         # onnxruntime reads the original's file itself, unless it could not
         readable = Path(model).suffix == ".onnx" and not self.settings.allow_external
         return (found, model, size) if readable else (copy(found), found, size)
+
+    def vouched(self, model: ir.Model) -> Options:
+        """Limits for passes on ``model``, whose dims are fixed in place (:func:`graphopt.attempt.vouch`)."""
+        return vouch(model, self.options["dims"], self.options["dim_ranges"])
 
     def is_heavy(self, model: ir.Model) -> bool:
         """Whether a run of ``model`` may take more memory than the limit."""

@@ -64,7 +64,13 @@ def test_each_is_checked(
 def _given(param: click.Parameter) -> list[str]:
     """The option with some value."""
     assert isinstance(param, click.Option)
-    values = {"--dim": "B=2", "--dim-range": "B=1:2", "--input-shape": "x:1", "-O": "2"}
+    values = {
+        "--dim": "B=2",
+        "--dim-range": "B=1:2",
+        "--share-buffers": "a=b",
+        "--input-shape": "x:1",
+        "-O": "2",
+    }
     if param.is_flag:
         return [param.opts[0]]
     if isinstance(param.type, click.Choice):

@@ -6,7 +6,6 @@ import importlib
 from pathlib import Path
 from typing import Any
 
-import click
 import onnx
 import pytest
 
@@ -18,6 +17,7 @@ from graphopt.cli.console import Console
 from graphopt.debug import checks
 from graphopt.debug.checks import CheckOptions, make_check
 from graphopt.errors import UsageError, VerificationFailed
+from graphopt.options import OptimizeOptions
 from tests.cli.conftest import Invoke
 from tests.support import parse
 
@@ -48,15 +48,11 @@ def test_options_that_shape_a_result_are_shared(command: str) -> None:
 def test_fault_search_runs_the_pipeline_of_optimize(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(ir.to_proto(parse(TEXT)), path)
-    values: dict[str, Any] = {
-        **dict.fromkeys(["level", "fuser", "growth"]),
-        **dict.fromkeys(["pre_passes", "post_passes", "only", "input_shapes", "input_files"], ()),
-        **{"check": "numerics", "seconds": 3.0, "passes": ("dce",), "dims": {}, "dim_ranges": {"n": (1, 4)}},
-        **{"target_opset": 18, "strip_docs": True, "share_buffers": ("past=present",)},
-    }
+    options: OptimizeOptions = {"pipeline": "dce", "dim_ranges": {"n": (1, 4)}, "target_opset": 18}
+    options |= {"strip_docs": True, "share_buffers": (("past", "present"),)}
     settings = config.Settings(memory_limit=12345, portable=True, device="cpu")
-    with click.Context(click.Command("bisect")):
-        attempt, check = debugging.prepare(Run(settings, Console(quiet=True)), path, values)
+    run = Run(settings, Console(quiet=True), options=options)
+    attempt, check = debugging.prepare(run, path, debugging.CheckValues("numerics", None, 3.0))
     assert str(attempt.pipeline) == "convert-opset{target=18},dce,strip-docs,check-aliasing"
     assert attempt.options.share_buffers == (("past", "present"),) and attempt.options.portable
     assert attempt.options.memory_limit == check.memory == 12345 and check.seconds == 3.0

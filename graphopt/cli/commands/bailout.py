@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphopt.cli import command_line, option_values, options, relations
+from graphopt.cli import command_line, options, relations
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import Count, reads_data, reads_model, writes
@@ -18,7 +18,6 @@ from graphopt.util.tables import Table, counted
 
 if TYPE_CHECKING:
     from graphopt import ir
-    from graphopt.inputs.feeds import InputOptions
     from graphopt.profile import Profile
     from graphopt.verification.verdict import Verdict
 
@@ -100,7 +99,6 @@ def command(
     profile_path: Path | None,
     output: Path | None,
     prefix: Path | None,
-    **values: Any,
 ) -> None:
     """Cut a model in two, also within a Loop or an If.
 
@@ -122,14 +120,13 @@ def command(
             check_model_file(path, source)
     if output is not None and prefix is not None and os.path.realpath(output) == os.path.realpath(prefix):
         raise UsageError("-o and --prefix name the same file", hint="give each a name of its own")
-    inputs = option_values.given_inputs(run, values)
     profile = None if profile_path is None else Profile.read(profile_path)
     if listing:
         _list(run, api.load_model(source), profile)
     elif every and profile is not None and output is not None:
-        _insert(run, source, profile, output, most, inputs)
+        _insert(run, source, profile, output, most)
     elif at is not None and output is not None:
-        _cut(run, source, at, profile, output, prefix, inputs)
+        _cut(run, source, at, profile, output, prefix)
 
 
 def _check(listing: bool, at: str | None, every: bool, profile: Path | None, output: Path | None) -> None:
@@ -168,13 +165,12 @@ def _cut(
     profile: Profile | None,
     output: Path,
     prefix: Path | None,
-    inputs: InputOptions | None,
 ) -> None:
-    from graphopt import api, ir
+    from graphopt import ir
 
     with run.console.progress(source.name) as advance:
         advance(None, "cutting")
-        found, verdict = api.bailout(source, at, profile=profile, inputs=inputs)
+        found, verdict = run.compiler.bailout(source, at, profile=profile)
     external = run.settings.external_data
     with contextlib.ExitStack() as stack:
         written = [stack.enter_context(ir.saving(found.rest, output, external_data=external))]
@@ -210,14 +206,13 @@ def _insert(
     profile: Profile,
     output: Path,
     most: int | None,
-    inputs: InputOptions | None,
 ) -> None:
-    from graphopt import api, ir
+    from graphopt import ir
     from graphopt.compiler.bailouts import MOST
 
     with run.console.progress(source.name) as advance:
         advance(None, "inserting bailouts")
-        found = api.with_bailouts(source, profile, most=most or MOST, inputs=inputs)
+        found = run.compiler.with_bailouts(source, profile, most=most or MOST)
     sizes = run.invocation.wrote(ir.save(found.model, output, external_data=run.settings.external_data))
     before, after = found.report.original.nodes, found.report.optimized.nodes
     places = [{"value": place.value.name, "seen": str(place.seen)} for place in found.inserted.exit_points]

@@ -6,9 +6,9 @@ import contextlib
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -52,6 +52,59 @@ _EVERYDAY = (
 )
 
 
+@dataclass(frozen=True)
+class Measurement:
+    """The values of :data:`measurement`."""
+
+    threads: int | None
+    processes: int
+    rounds: int
+    warmup: int
+    seconds: float
+    hot: bool
+    plot: Path | None
+
+
+@dataclass(frozen=True)
+class CudaFlags:
+    """The values of :data:`cuda_flags`."""
+
+    tf32: bool | None
+    cuda_graph: bool
+    nhwc: bool
+
+
+measurement = options.values_of(
+    Measurement,
+    "how",
+    "Measurement",
+    options.threads_option("one per core"),
+    click.option("--processes", type=Count(1), default=7, help="Number of fresh processes.  [default: 7]"),
+    click.option("--rounds", type=Count(1), default=40, help="Rounds in each process.  [default: 40]"),
+    click.option(
+        "--warmup", type=Count(1), default=5, help="Warm-up runs before the first round.  [default: 5]"
+    ),
+    click.option(
+        "--seconds",
+        type=Seconds(positive=True),
+        default=120.0,
+        metavar="TIME",
+        help="Time limit of all rounds of a table; creating sessions and warm-up come on top.  [default: 2m]",
+    ),
+    click.option("--hot", is_flag=True, help="Also show the operators that take the most time."),
+    click.option("--plot", type=writes, metavar="FILE.svg", help="Draw the latencies."),
+)
+
+cuda_flags = options.values_of(
+    CudaFlags,
+    "cuda",
+    "CUDA",
+    click.option("--tf32/--no-tf32", default=None, help="Allow TF32 in float32 products.  [default: tf32]"),
+    click.option("--cuda-graph", is_flag=True, help="Capture the kernels in a CUDA graph, and replay it."),
+    click.option("--nhwc", is_flag=True, help="Prefer the channels-last layout."),
+)
+
+
 @command_line.command("bench", example=EXAMPLE, section=Section.EVERYDAY, rank=4, everyday=_EVERYDAY)
 @options.model_argument("models", metavar="[MODEL...]", several=True)
 @options.group(
@@ -72,49 +125,26 @@ _EVERYDAY = (
         help="Python interpreter that has these tools.  [default: this one]",
     ),
 )
-@options.group(
-    "Measurement",
-    options.threads_option("one per core"),
-    click.option("--processes", type=Count(1), default=7, help="Number of fresh processes.  [default: 7]"),
-    click.option("--rounds", type=Count(1), default=40, help="Rounds in each process.  [default: 40]"),
-    click.option(
-        "--warmup", type=Count(1), default=5, help="Warm-up runs before the first round.  [default: 5]"
-    ),
-    click.option(
-        "--seconds",
-        type=Seconds(positive=True),
-        default=120.0,
-        metavar="TIME",
-        help="Time limit of all rounds of a table; creating sessions and warm-up come on top.  [default: 2m]",
-    ),
-    click.option("--hot", is_flag=True, help="Also show the operators that take the most time."),
-    click.option("--plot", type=writes, metavar="FILE.svg", help="Draw the latencies."),
-)
+@measurement
 @options.pipeline_options
-@options.version_options
-@options.outcome_options
 @options.dim_options
-@options.input_options
+@options.input_options_of(several=True)
 @options.device_options
 @options.session_options
 @options.kernel_options
-@options.group(
-    "CUDA",
-    click.option("--tf32/--no-tf32", default=None, help="Allow TF32 in float32 products.  [default: tf32]"),
-    click.option("--cuda-graph", is_flag=True, help="Capture the kernels in a CUDA graph, and replay it."),
-    click.option("--nhwc", is_flag=True, help="Prefer the channels-last layout."),
-)
+@cuda_flags
 @options.model_options
 def command(
     run: Run,
     models: tuple[Path, ...],
     against: tuple[str, ...],
     peer_python: str,
-    hot: bool,
-    plot: Path | None,
+    how: Measurement,
+    cuda: CudaFlags,
     session_options: bool,
     kernels: bool,
-    **values: Any,
+    input_shapes: tuple[str, ...],
+    input_files: tuple[str, ...],
 ) -> int:
     """Compare the latencies of models.
 
@@ -132,32 +162,29 @@ def command(
     from graphopt.timing.bench import Bench, cuda_options
     from graphopt.timing.stopwatch import RaceLimits
 
-    check_file(plot, [".svg"])
-    grid = parse_grid(values.pop("input_shapes"))
-    inputs = InputOptions.parse((), values.pop("input_files"), run.settings.seed)
-    limits = RaceLimits(*(values.pop(key) for key in ("rounds", "processes", "warmup", "seconds")))
-    flags = {key: values.pop(key) for key in ("tf32", "cuda_graph", "nhwc")}
-    threads = values.pop("threads")
+    check_file(how.plot, [".svg"])
+    grid = parse_grid(input_shapes)
+    inputs = InputOptions.parse((), input_files, run.settings.seed)
+    limits = RaceLimits(how.rounds, how.processes, how.warmup, how.seconds)
     _check_models(models)
     _check_against(models, against)
     loaded = [api.load_model(path) for path in models]  # before the device is told of
-    vouched = api.vouch(loaded[0], values["dims"], values["dim_ranges"])
-    inputs = replace(inputs, ranges=vouched.dim_ranges)
+    inputs = replace(inputs, ranges=run.compiler.vouched(loaded[0]).dim_ranges)
     device = option_values.chosen_device(run)
-    provider_options = cuda_options(device, **flags)
+    provider_options = cuda_options(device, **asdict(cuda))
     results = []
     with publish.ScratchFolder() as folder:
-        contestants = _Contestants(run, folder, device, kernels).all(models, against, peer_python, values)
+        contestants = _Contestants(run, folder, device, kernels).all(models, against, peer_python)
         contestants[0] = replace(contestants[0], model=loaded[0])  # inputs keep to what is said of dims
-        bench = Bench(contestants, device, threads, provider_options, limits, session_options)
+        bench = Bench(contestants, device, how.threads, provider_options, limits, session_options)
         for shapes in grid:
             with run.console.progress("timing") as advance:
                 results.append(bench.run(replace(inputs, shapes=shapes), advance))
-            print_result(run.console, results[-1], bench, hot=hot)
+            print_result(run.console, results[-1], bench, hot=how.hot)
     run.console.json({**bench.facts(), "tables": [result.to_dict() for result in results]})
-    if plot is not None:
-        publish.write(plot, drawing(results))
-        run.console.note(f"  wrote {plot}")
+    if how.plot is not None:
+        publish.write(how.plot, drawing(results))
+        run.console.note(f"  wrote {how.plot}")
     failed = [
         one
         for one in contestants
@@ -215,9 +242,7 @@ class _Contestants:
         self._folder = folder
         self._device, self._kernels = device, kernels
 
-    def all(
-        self, models: Sequence[Path], against: Sequence[str], python: str, passes: dict[str, Any]
-    ) -> list[Contestant]:
+    def all(self, models: Sequence[Path], against: Sequence[str], python: str) -> list[Contestant]:
         """The models, the original first."""
         if len(models) > 1:
             return [self._given(name, path) for name, path in zip(_names(models), models, strict=True)]
@@ -225,7 +250,7 @@ class _Contestants:
         original = self._given(_ORIGINAL, path)
         peers = [name for name in dict.fromkeys(against) if name != _ORIGINAL]
         found = [original, *self._peers(peers, python, original.path)]
-        return [*found, self._optimized(path, passes)]
+        return [*found, self._optimized(path)]
 
     def _given(self, name: str, path: Path) -> Contestant:
         """A model as it is; forms that onnxruntime does not read are written as ONNX."""
@@ -238,17 +263,15 @@ class _Contestants:
             api.save(model, path)
         return Contestant.of(name, path, model, self._needed(model))
 
-    def _optimized(self, path: Path, passes: dict[str, Any]) -> Contestant:
+    def _optimized(self, path: Path) -> Contestant:
         from graphopt import api
         from graphopt.timing.bench import Contestant
-        from graphopt.transforms.scalar.check_aliasing import pairs_of
 
-        passes["share_buffers"] = pairs_of(passes["share_buffers"])
-        pipeline = option_values.chosen_pipeline(passes)
-        text = pipeline or self._run.settings.pipeline
+        compiler = self._run.compiler
+        text = compiler.settings.pipeline
         with self._run.console.progress("optimizing"):
             # outputs are compared on the inputs that are timed
-            model, _ = api.optimize(path, pipeline=pipeline, verify=False, strict=True, **passes)
+            model, _ = compiler.optimize(path, verify=False, strict=True)
         target = self._folder / "graphopt.onnx"
         api.save(model, target)
         name = f"graphopt -{text}" if text in ("O0", "O1", "O2", "O3") else "graphopt"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -50,12 +49,10 @@ _EVERYDAY = (
 @options.model_options
 @debugging.check_options
 @options.pipeline_options
-@options.version_options
-@options.outcome_options
 @options.dim_options
 @options.input_options
 @options.device_options
-def command(run: Run, model: Path, output: Path | None, **values: Any) -> int:
+def command(run: Run, model: Path, output: Path | None, chosen: debugging.CheckValues) -> int:
     """Find the first rewrite after which a check fails.
 
     The pipeline runs about log2(rewrites) times. The rule, the node and its surroundings are printed, and
@@ -68,7 +65,7 @@ def command(run: Run, model: Path, output: Path | None, **values: Any) -> int:
 
     folder = output or free_folder(Path(f"{model.stem}.repro"))
     check_new(folder, "-o")
-    attempt, check = debugging.prepare(run, model, values)
+    attempt, check = debugging.prepare(run, model, chosen)
     with run.console.progress(model.name) as advance, helper() as child:
         with make_check(check, attempt.model) as judge:
             bisection = Bisection(isolated(attempt, check, child), judge, lambda text: advance(None, text))

@@ -33,12 +33,12 @@ graphopt convert model.onnx newer.onnx --target-opset 21
         help="Keep smaller weights in OUT when others are in a separate file.  [default: 1024]",
     ),
 )
-@options.version_options
+@options.named("Passes", "target_opset")
 @options.verify_options
 @options.device_options
 @options.output_options
 @options.model_options
-def command(run: Run, source: Path, target: Path, threshold: int, target_opset: int | None) -> None:
+def command(run: Run, source: Path, target: Path, threshold: int) -> None:
     """Convert a model to another file format, by suffix.
 
     .onnx is ONNX, .json the JSON IR (docs/json-ir.md), .onnxjson onnx's own JSON, .onnxtxt and
@@ -53,11 +53,11 @@ def command(run: Run, source: Path, target: Path, threshold: int, target_opset: 
     check_model_file(target)
     remarks: list[str] = []
     verdict = None
-    if target_opset is None:
+    if "target_opset" not in run.options:
         model = api.load_model(source)
     else:
         check_told(source, target)
-        model, report = api.optimize(source, pipeline="O0", target_opset=target_opset)
+        model, report = run.compiler.optimize(source, pipeline="O0")
         remarks = list(report.notes())
         verdict = report.verdict
         if verdict is not None:

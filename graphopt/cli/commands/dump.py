@@ -87,13 +87,7 @@ _EVERYDAY = (
     options.pager_option,
 )
 @options.pipeline_options
-@options.version_options
-@options.outcome_options
-@options.group(
-    "Passes",
-    options.stop_option,
-    options.log_option,
-)
+@options.group("Passes", options.option("stop_after"), options.log_option)
 @options.target_options
 @options.dim_options
 @options.model_options
@@ -108,7 +102,6 @@ def command(
     filter_: str | None,
     output: Path | None,
     pager: bool,
-    **values: Any,
 ) -> None:
     """Print a model, or the changes of each pass.
 
@@ -118,7 +111,6 @@ def command(
     from graphopt import api, ir
     from graphopt.cli.watching import make_log
     from graphopt.instrument.dump import Dump, DumpOptions
-    from graphopt.transforms.scalar.check_aliasing import pairs_of
 
     _check(pass_by_pass, full=full, changed=changed, diff=diff)
     target = _Target.of(output, format_, pass_by_pass)
@@ -135,19 +127,14 @@ def command(
     report: dict[str, Any] = {"model": run.invocation.name_of(model)}
     try:
         if not pass_by_pass:
-            choices = api.vouch(loaded, values["dims"], values["dim_ranges"])
-            cx = api.context_for(loaded, choices)
+            cx = api.context_for(loaded, run.compiler.vouched(loaded))
             if target.file is not None and target.format == "onnx":
                 ir.save(loaded, target.file)
             else:
                 dump.model(loaded, cx)
         else:
-            values["share_buffers"] = pairs_of(values["share_buffers"])
             watchers = [dump, make_log(run.settings.log)] if run.settings.log else [dump]
-            pipeline = option_values.chosen_pipeline(values)
-            _, result = api.optimize(
-                model, pipeline=pipeline, verify=False, strict=True, instruments=watchers, **values
-            )
+            _, result = run.compiler.optimize(model, verify=False, strict=True, instruments=watchers)
             report = result.to_dict()
             report["diffs"] = [stage.to_dict() for stage in dump.stages]
     finally:

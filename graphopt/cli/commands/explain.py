@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import click
 
@@ -45,26 +45,19 @@ _NAMES = 3
     ),
     click.option("--node", metavar="NAME", help="Only this node of MODEL, or nodes with this name prefix."),
 )
-@options.group(
-    "Passes",
-    options.skip_option,
-    options.portable_option,
-)
-@options.version_options
+@options.named("Passes", "skip", "portable", "target_opset")
 @options.model_options
 @options.target_options
 @options.dim_options
-def command(run: Run, model: Path, **values: Any) -> None:
+def command(run: Run, model: Path, patterns: tuple[str, ...], node: str | None) -> None:
     """Show what -O3 fuses, and why the rest is left.
 
     Lists the nodes in each fused operator. For nodes that are not fused: the nearest pattern, the first
     condition that failed, the value that it failed for, and the next step. Nothing is written.
     """
-    from graphopt import api
-
     with run.console.progress(model.name) as advance:
         advance(None, "fusing")
-        found = api.explain(model, values.pop("patterns"), **values)
+        found = run.compiler.explain(model, patterns, node=node)
     run.console.json(
         {
             "model": str(model),
@@ -72,7 +65,7 @@ def command(run: Run, model: Path, **values: Any) -> None:
             "missed": [one.to_dict() for one in found.missed],
         }
     )
-    _print(run, found, everything=bool(run.verbose or values["node"]))
+    _print(run, found, everything=bool(run.verbose or node))
 
 
 def _print(run: Run, found: Explanation, *, everything: bool) -> None:

@@ -34,7 +34,7 @@ _LISTED = 15
 @options.model_argument()
 @options.model_options
 @options.dim_options
-def command(run: Run, model: Path, dims: dict[str, int], dim_ranges: dict[str, Any]) -> None:
+def command(run: Run, model: Path) -> None:
     """Show the interface and the contents of a model.
 
     Lists inputs, outputs, versions, operators, weights and functions; -v lists all of them, with the largest
@@ -56,7 +56,7 @@ def command(run: Run, model: Path, dims: dict[str, int], dim_ranges: dict[str, A
         bundles.show(run, Bundle(model))
         return
     loaded = api.load_model(model)
-    choices = api.vouch(loaded, dims, dim_ranges)
+    choices = run.compiler.vouched(loaded)
     summary, interface = Summary.of(loaded), Interface.of(loaded)
     external = external_bytes(loaded)
     flops, unknown = _flops(loaded, choices) if run.verbose else (None, 0)

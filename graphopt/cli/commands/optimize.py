@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +18,6 @@ from graphopt.cli import (
     command_line,
     destinations,
     optimize_output,
-    option_values,
     options,
     relations,
     specializing,
@@ -26,13 +27,15 @@ from graphopt.cli.failure import tell
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import Seconds, Writes, writes
 from graphopt.errors import UsageError
+from graphopt.options import OptimizeOptions
 from graphopt.util.tables import counted, human_seconds
 
 if TYPE_CHECKING:
     from graphopt import ir
     from graphopt.api import Report, Result
+    from graphopt.compiler import Compiler
     from graphopt.inputs.binding import Shape
-    from graphopt.specialization.build import Specialized
+    from graphopt.specialization.build import Specialization, Specialized
     from graphopt.tuning.tuner import Tune
 
 EXAMPLE = """
@@ -67,6 +70,52 @@ _EVERYDAY = (
 )
 
 
+@dataclass(frozen=True)
+class TuneValues:
+    """The values of :data:`tune_options`."""
+
+    tune: bool
+    budget: float | None
+    threads: int | None
+    fresh: bool
+
+    def of(self, grid: Sequence[dict[str, Shape]]) -> Tune | None:
+        """How to tune for each of the sets of shapes in ``grid``, if that is asked for."""
+        if not self.tune:
+            return None
+        from graphopt.tuning.tuner import Tune
+
+        budget = 60.0 if self.budget is None else self.budget
+        return Tune(budget, self.threads, tuple(grid) if any(grid) else (), self.fresh)
+
+
+tune_options = options.values_of(
+    TuneValues,
+    "tuning",
+    "Tuning",
+    relations.option(
+        "--tune",
+        is_flag=True,
+        excludes=("--stop-after",),
+        hint="only whole results are tuned",
+        help="Measure rewrites and session options, and keep those that make the model faster"
+        " (docs/tune.md).",
+    ),
+    relations.option(
+        "--budget",
+        goes_with="--tune",
+        type=Seconds(positive=True),
+        metavar="TIME",
+        help="Approximate measuring time, such as 60s or 2m; in less than about 35s, little is measured."
+        " The comparison with IN takes up to half a minute more.  [default: 60s]",
+    ),
+    options.threads_option("one per core, and others are tried", goes_with="--tune"),
+    relations.option(
+        "--fresh", is_flag=True, goes_with="--tune", help="Measure again, even if the store has results."
+    ),
+)
+
+
 @command_line.command("optimize", example=EXAMPLE, section=Section.EVERYDAY, rank=1, everyday=_EVERYDAY)
 @options.model_argument("sources", metavar="[IN...] [OUT]", several=True)
 @options.group(
@@ -96,54 +145,25 @@ _EVERYDAY = (
 @options.output_options
 @options.model_options
 @options.pipeline_options
-@options.version_options
-@options.outcome_options
-@options.verify_options
-@options.group(
-    "Verification",
-    click.option(
-        "--strict-fusion",
-        multiple=True,
-        metavar="SCOPE",
-        help="With -O3 or --fuser native: fail unless this node, or all nodes with this name prefix,"
-        " become one fused operator or kernel.",
-    ),
-    click.option(
-        "--strict",
-        is_flag=True,
-        help="Fail if the result differs; by default the rewrite at fault is dropped.",
-    ),
-)
-@options.group(
-    "Tuning",
-    relations.option(
-        "--tune",
-        is_flag=True,
-        excludes=("--stop-after",),
-        hint="only whole results are tuned",
-        help="Measure rewrites and session options, and keep those that make the model faster"
-        " (docs/tune.md).",
-    ),
-    relations.option(
-        "--budget",
-        goes_with="--tune",
-        type=Seconds(positive=True),
-        metavar="TIME",
-        help="Approximate measuring time, such as 60s or 2m; in less than about 35s, little is measured."
-        " The comparison with IN takes up to half a minute more.  [default: 60s]",
-    ),
-    options.threads_option("one per core, and others are tried", goes_with="--tune"),
-    relations.option(
-        "--fresh", is_flag=True, goes_with="--tune", help="Measure again, even if the store has results."
-    ),
-)
+@options.of_section("Verification")
+@tune_options
 @specializing.specialize_options
 @options.dim_options
-@options.input_options
+@options.input_options_of(several=True)
 @options.device_options
 @options.watch_options
 def command(
-    run: Run, sources: tuple[Path, ...], output: str | None, report_path: Path | None, **values: Any
+    run: Run,
+    sources: tuple[Path, ...],
+    output: str | None,
+    dry_run: bool,
+    force: bool,
+    report_path: Path | None,
+    dump_dir: Path | None,
+    tuning: TuneValues,
+    variants: specializing.SpecializeValues,
+    input_shapes: tuple[str, ...],
+    input_files: tuple[str, ...],
 ) -> int:
     """Make models smaller and faster.
 
@@ -158,149 +178,149 @@ def command(
     """
     from graphopt.cli.outputs import check_file, check_folder
 
-    planned = _plan(run, sources, output, values)
+    if variants.bundle:
+        planned = _plan_bundle(sources, output, dry_run=dry_run)
+    else:
+        planned = destinations.plan(
+            sources,
+            output,
+            stdin=run.invocation.stdin,
+            force=force,
+            dry_run=dry_run,
+            note=run.console.note,
+        )
     check_file(report_path, [".json"])
-    check_folder(values["dump_dir"])
-    fuser = values["fuser"]
-    arguments = _arguments(run, values)
-    if arguments["specialize"] is not None:
+    check_folder(dump_dir)
+    native = run.options.get("pipeline") == "native"
+    how = variants.specialization()
+    if how is not None:
         if len(planned.sources) > 1:
             raise UsageError("a profile is of one model, and several are given")
-        if fuser == "native":
+        if native:
             raise UsageError(
                 "variants for a profile have no kernels of their own: --fuser native goes without --profile",
                 hint="an executor compiles some for what comes: graphopt run MODEL --inputs … --fuser native",
             )
+    extra = _extra_options(run, tuning, input_shapes, input_files)
+    job = _Job(run, run.compiler.having(extra), how, variants.bundle, dump_dir)
     if destinations.STDOUT in planned.targets:
         run.console.use_stderr()
-        if fuser == "native":
+        if native:
             raise UsageError("standard output has no place for a library of kernels", hint="-o FILE")
     if len(planned.sources) == 1:
         source, target = planned.sources[0], planned.targets[0]
         if planned.marks and source.exists():  # a missing model is reported when it is loaded
             run.console.note(f"  {source} → {target}")
-        report = _optimize(run, source, target, arguments, marks=planned.marks)
+        report = job.optimize(source, target, marks=planned.marks)
         told = run.console.as_json or report_path is not None
         result = optimize_output.as_dict(run, source, target, report) if told else {}
         status = 0
         optimize_output.print_report(run, report, source, target, planned)
     else:
-        result, status = _optimize_all(run, planned, arguments)
+        result, status = _optimize_all(job, planned)
     run.console.json(result)
     if report_path is not None:
         publish.write(report_path, json.dumps(result, indent=2, ensure_ascii=False, default=str) + "\n")
     return status
 
 
-def _plan(run: Run, words: tuple[Path, ...], output: str | None, values: dict[str, Any]) -> destinations.Plan:
-    """The models to read, and the file or folder for each result; takes what says so out of ``values``."""
-    force, dry_run = values.pop("force"), values.pop("dry_run")
-    if values["emit"] == "bundle" and values["profile"] is not None:
-        if output is None:
-            output = str(words[1] if len(words) == 2 else words[0].with_suffix(".bundle"))
-            words = words[:1]
-        target = None if dry_run else specializing.bundle_folder(output)
-        return destinations.Plan(words, (target,) * len(words), output=output)
-    stdin = run.invocation.stdin
-    return destinations.plan(words, output, stdin=stdin, force=force, dry_run=dry_run, note=run.console.note)
+def _plan_bundle(words: tuple[Path, ...], output: str | None, *, dry_run: bool) -> destinations.Plan:
+    """The models to read, and the folder for the bundle."""
+    if output is None:
+        output = str(words[1] if len(words) == 2 else words[0].with_suffix(".bundle"))
+        words = words[:1]
+    target = None if dry_run else specializing.bundle_folder(output)
+    return destinations.Plan(words, (target,) * len(words), output=output)
 
 
-def _arguments(run: Run, values: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of :func:`graphopt.api.optimize` that are not settings."""
-    tune = _tune(values)
-    specialize = specializing.requested(values)
-    inputs = option_values.given_inputs(run, values)
-    pipeline = option_values.chosen_pipeline(values)
-    weigh = bool(run.verbose or run.console.as_json)
-    command = run.invocation.command
-    return {
-        **values,
-        "inputs": inputs,
-        "tune": tune,
-        "pipeline": pipeline,
-        "weigh_each": weigh,
-        "share_buffers": _shared_buffers(values["share_buffers"]),
-        "specialize": specialize,
-        "command": command,
-    }
+def _extra_options(
+    run: Run, tuning: TuneValues, shapes: tuple[str, ...], files: tuple[str, ...]
+) -> OptimizeOptions:
+    """Options that several options of the command line determine; the first shapes are verified."""
+    found = OptimizeOptions(
+        weigh_each=bool(run.verbose or run.console.as_json), command=run.invocation.command
+    )
+    if tuning.tune:
+        from graphopt.inputs.shape_grids import parse_grid
+
+        grid: list[dict[str, Shape]] = parse_grid(shapes)
+        shapes = tuple(f"{name}:{','.join(map(str, shape))}" for name, shape in grid[0].items())
+        found["tune"] = tuning.of(grid)
+    if shapes or files:
+        from graphopt.inputs.feeds import InputOptions
+
+        found["inputs"] = InputOptions.parse(shapes, files, run.settings.seed)
+    return found
 
 
-def _shared_buffers(texts: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """The pairs of input and output that ``--share-buffers`` names."""
-    if not texts:
-        return ()
-    from graphopt.transforms.scalar.check_aliasing import pairs_of
+@dataclass(frozen=True)
+class _Job:
+    """The optimization of each of the models.
 
-    return pairs_of(texts)
-
-
-def _tune(values: dict[str, Any]) -> Tune | None:
-    """How to tune, if that is asked for; takes what says so out of ``values``.
-
-    Of several shapes, the first stays there: the result is verified with it.
+    Attributes:
+        run: the context of the command.
+        compiler: optimizes models.
+        how: the profile for variants, if there is one.
+        bundle: a bundle is written.
+        dump_dir: the folder for the model after each pass.
     """
-    tune, budget, threads, fresh = (values.pop(key) for key in ("tune", "budget", "threads", "fresh"))
-    if not tune:
-        return None
-    from graphopt.inputs.shape_grids import parse_grid
-    from graphopt.tuning.tuner import Tune
 
-    grid: list[dict[str, Shape]] = parse_grid(values["input_shapes"])
-    values["input_shapes"] = tuple(f"{name}:{','.join(map(str, shape))}" for name, shape in grid[0].items())
-    return Tune(60.0 if budget is None else budget, threads, tuple(grid) if any(grid) else (), fresh)
+    run: Run
+    compiler: Compiler
+    how: Specialization | None
+    bundle: bool
+    dump_dir: Path | None
 
+    def optimize(
+        self, source: Path, target: Path | None, *, marks: bool = False, several: bool = False
+    ) -> Report:
+        """Optimize one model and write it, unless ``target`` is ``None``."""
+        from graphopt import ir
+        from graphopt.cli.outputs import check_told
+        from graphopt.cli.watching import Progress, instruments
+        from graphopt.verification.verdict import INPUTS_HINT
 
-def _optimize(
-    run: Run,
-    source: Path,
-    target: Path | None,
-    arguments: dict[str, Any],
-    *,
-    marks: bool = False,
-    several: bool = False,
-) -> Report:
-    """Optimize one model and write it, unless ``target`` is ``None``."""
-    from graphopt import api, ir
-    from graphopt.cli.outputs import check_told
-    from graphopt.cli.watching import Progress, instruments
-    from graphopt.verification.verdict import INPUTS_HINT
-
-    arguments = dict(arguments)
-    watchers = instruments(run, arguments)
-    if run.save_repro is not None:
-        arguments["save_repro"] = run.save_repro / source.stem if several else run.save_repro
-    begin = time.perf_counter()
-    name = run.invocation.name_of(source)
-    with run.console.progress(source.name if name == str(source) else name) as advance:
-        advance(None, "loading")
-        if target is not None:
-            check_told(source, target)
-        arguments["instruments"] = [*watchers, Progress(advance)]
-        asked: specializing.Request | None = arguments.pop("specialize")
-        made = api.optimize(source, **arguments) if asked is None else asked.run(source, arguments)
-        report = made.report
-        if made.model is not None:
-            _check_guards(made.model, report)
-            if marks:
-                destinations.mark(made.model.metadata_props)
-        advance(None, "writing")
-        before_save = time.perf_counter()
-        new_bytes = _write(run, made, target, asked)
-    end = time.perf_counter()
-    about = f"{name}: " if several else ""
-    if report.verdict is not None:
-        hint = INPUTS_HINT + ("" if asked else "; --profile FILE.json tries the shapes of recorded runs")
-        run.console.warn_unverified(report.verdict, about, hint)
-    for reason, drops in groupby(report.dropped, lambda drop: drop.reason):
-        run.console.warn(f"{about}dropped {', '.join(map(str, drops))}: {reason}")
-    report.seconds |= {"save": end - before_save, "all": end - begin if several else run.invocation.seconds}
-    report.file_bytes = (report.file_bytes[0], new_bytes)
-    report.other_form = target is not None and ir.codec_of(source) is not ir.codec_of(target)
-    return report
+        run, how = self.run, self.how
+        more = OptimizeOptions()
+        if run.save_repro is not None:
+            more["save_repro"] = run.save_repro / source.stem if several else run.save_repro
+        begin = time.perf_counter()
+        name = run.invocation.name_of(source)
+        with run.console.progress(source.name if name == str(source) else name) as advance:
+            advance(None, "loading")
+            if target is not None:
+                check_told(source, target)
+            more["instruments"] = [*instruments(run, self.dump_dir), Progress(advance)]
+            compiler = self.compiler.having(more)
+            made = (
+                compiler.optimize(source)
+                if how is None
+                else compiler.specialize(source, how, bundle=self.bundle)
+            )
+            report = made.report
+            if made.model is not None:
+                _check_guards(made.model, report)
+                if marks:
+                    destinations.mark(made.model.metadata_props)
+            advance(None, "writing")
+            before_save = time.perf_counter()
+            new_bytes = _write(run, made, target, how)
+        end = time.perf_counter()
+        about = f"{name}: " if several else ""
+        if report.verdict is not None:
+            hint = INPUTS_HINT + ("" if how else "; --profile FILE.json tries the shapes of recorded runs")
+            run.console.warn_unverified(report.verdict, about, hint)
+        for reason, drops in groupby(report.dropped, lambda drop: drop.reason):
+            run.console.warn(f"{about}dropped {', '.join(map(str, drops))}: {reason}")
+        all_seconds = end - begin if several else run.invocation.seconds
+        report.seconds |= {"save": end - before_save, "all": all_seconds}
+        report.file_bytes = (report.file_bytes[0], new_bytes)
+        report.other_form = target is not None and ir.codec_of(source) is not ir.codec_of(target)
+        return report
 
 
 def _write(
-    run: Run, made: Result | Specialized, target: Path | None, asked: specializing.Request | None
+    run: Run, made: Result | Specialized, target: Path | None, how: Specialization | None
 ) -> int | None:
     """Write a result; returns its size in bytes, ``None`` if nothing is written."""
     from graphopt.cli.libraries import library_of, remove_stale, writing
@@ -315,8 +335,8 @@ def _write(
         make_folder(target.parent)
     report, library = made.report, library_of(target)
     with writing(report.libraries, library):
-        written = specializing.write(made, target, asked)
-    if asked is None and not report.libraries and remove_stale(library):
+        written = specializing.write(made, target, how)
+    if how is None and not report.libraries and remove_stale(library):
         report.remarks.append(f"removed {library}, the kernels of what was here before")
     return sum(run.invocation.wrote(written).values())
 
@@ -343,19 +363,18 @@ def _check_guards(model: ir.Model, report: Report) -> None:
         )
 
 
-def _optimize_all(
-    run: Run, planned: destinations.Plan, arguments: dict[str, Any]
-) -> tuple[dict[str, Any], int]:
+def _optimize_all(job: _Job, planned: destinations.Plan) -> tuple[dict[str, Any], int]:
     """Optimize several models: a line for each, and the worst exit status."""
     from graphopt.instrument.report import not_verified
 
+    run = job.run
     results: list[dict[str, Any]] = []
     pairs = list(zip(planned.sources, planned.targets, strict=True))
     labels = [f"{one.name} → {to.name}" if planned.marks and to else one.name for one, to in pairs]
     status, width = 0, max(map(len, labels))
     for (source, target), label in zip(pairs, labels, strict=True):
         try:
-            report = _optimize(run, source, target, arguments, marks=planned.marks, several=True)
+            report = job.optimize(source, target, marks=planned.marks, several=True)
         except Exception as error:  # the others are optimized all the same
             failure = tell(
                 error,

@@ -117,7 +117,6 @@ def command(
     explain: bool,
     output: Path | None,
     plot: Path | None,
-    **values: Any,
 ) -> None:
     """Find groups of nodes that can be handled as one.
 
@@ -126,7 +125,7 @@ def command(
     memory. With -o, each group becomes a function of the domain graphopt.autodiff, or graphopt.native, and
     the model is written once it has been compared with the original (docs/partition.md).
     """
-    from graphopt import api, ir
+    from graphopt import ir
     from graphopt.cli.outputs import check_file, check_model_file, check_told
     from graphopt.instrument.report import verdict_dict, verdict_lines
     from graphopt.profile import Profile
@@ -139,11 +138,10 @@ def command(
         check_model_file(output, model)
         check_told(model, output)
     check_file(plot, _DRAWINGS)
-    inputs = option_values.given_inputs(run, values)
     profile = None if profile_path is None else Profile.read(profile_path)
     with run.console.progress(model.name) as advance:
         advance(None, "finding groups")
-        found = api.partition(
+        found = run.compiler.partition(
             model,
             policy,
             minimum=minimum,
@@ -156,7 +154,7 @@ def command(
         verdict, sizes = None, {}
         if output is not None:
             advance(None, "comparing")
-            outlined, verdict = api.with_groups(found, inputs=inputs)
+            outlined, verdict = run.compiler.with_groups(found)
             written = ir.save(outlined, output, external_data=run.settings.external_data)
             sizes = run.invocation.wrote(written)
     if plot is not None:

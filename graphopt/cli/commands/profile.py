@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -61,7 +61,7 @@ graphopt profile model.onnx --merge monday.json --merge tuesday.json -o week.jso
         help="Record that a gradient is needed for this input.",
     ),
 )
-@options.input_options
+@options.input_options_of(several=True)
 @options.device_options
 def command(
     run: Run,
@@ -71,7 +71,8 @@ def command(
     recorded: tuple[Path, ...],
     runs: int | None,
     requires_grad: tuple[str, ...],
-    **values: Any,
+    input_shapes: tuple[str, ...],
+    input_files: tuple[str, ...],
 ) -> None:
     """Run a model and record a profile of its values.
 
@@ -88,8 +89,7 @@ def command(
     from graphopt.specialization.record import Recorder
 
     check_file(output, [".json"])
-    shapes, files = values["input_shapes"], values["input_files"]
-    wanted = list(_wanted(run, recorded, shapes, files, runs, merges=bool(others)))
+    wanted = list(_wanted(run, recorded, input_shapes, input_files, runs, merges=bool(others)))
     loaded = api.load_model(model)
     with Recorder(loaded, device=option_values.chosen_device(run), requires_grad=requires_grad) as recorder:
         earlier = [_earlier(path, recorder.profile) for path in others]

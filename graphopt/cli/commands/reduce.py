@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -30,12 +29,10 @@ _EVERYDAY = ["-o", "--check", "--seconds", "-O", "--passes", "--dim", "--input-s
 @options.model_options
 @debugging.check_options
 @options.pipeline_options
-@options.version_options
-@options.outcome_options
 @options.dim_options
 @options.input_options
 @options.device_options
-def command(run: Run, model: Path, output: Path, **values: Any) -> None:
+def command(run: Run, model: Path, output: Path, chosen: debugging.CheckValues) -> None:
     """Shrink a model as long as a check of its result fails.
 
     Nodes and outputs are removed, functions inlined and sizes reduced. With -O0, the check is a command on
@@ -52,7 +49,7 @@ def command(run: Run, model: Path, output: Path, **values: Any) -> None:
     from graphopt.util import npz
 
     check_model_file(output, model)
-    attempt, check = debugging.prepare(run, model, values)
+    attempt, check = debugging.prepare(run, model, chosen)
     culprit = None
     with run.console.progress(model.name) as advance, helper() as child:
         with make_check(check, attempt.model) as judge:

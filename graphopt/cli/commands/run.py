@@ -64,7 +64,7 @@ def command(
     optimizations: Any,
     session_options: bool,
     kernels: bool,
-    **values: Any,
+    chosen: executing.ExecutorValues,
 ) -> None:
     """Run a model once and show its outputs.
 
@@ -72,14 +72,12 @@ def command(
     whose guard accepts the inputs runs; -v shows why others do not. With --inputs, an executor runs all
     files, specializes the model for their inputs, and reports the plan that ran each (docs/executor.md).
     """
-    asked = executing.requested(values)
-    if asked is not None:
-        executing.run_all(run, model, asked)
+    if chosen.recorded:
+        executing.run_all(run, model, chosen)
         return
     from graphopt import api
     from graphopt.cli.bundles import print_choice, told_choice
     from graphopt.cli.outputs import check_file
-    from graphopt.inputs.feeds import InputOptions
     from graphopt.ort.session_options import recommended
     from graphopt.specialization.bundle.load import Bundle
     from graphopt.specialization.bundle.plan import GENERAL_NAME
@@ -87,7 +85,6 @@ def command(
     from graphopt.util import npz
 
     check_file(output, [".npz"])
-    inputs = option_values.given_inputs(run, values)
     bundle, libraries = None, tuple[str, ...]()
     if api.is_bundle(model):
         bundle = Bundle(model, optimizations=optimizations, session_options=session_options)
@@ -96,16 +93,14 @@ def command(
     with run.console.progress("running") as advance:
         if bundle is None:
             libraries = option_values.libraries_of(run, loaded, device, kernels, advance).paths
-            trial = api.try_out(
+            trial = run.compiler.try_out(
                 loaded,
-                inputs,
-                device=device,
                 optimizations=optimizations,
                 session_options=session_options,
                 libraries=libraries,
             )
         else:
-            trial = run_bundle_once(bundle, inputs or InputOptions(seed=run.settings.seed))
+            trial = run_bundle_once(bundle, run.compiler.inputs)
     choice = recommended(loaded, device)
     used = session_options and not choice.plain
     told = {} if bundle is None else told_choice(bundle, trial.feeds)

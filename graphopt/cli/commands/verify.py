@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -45,7 +45,7 @@ graphopt verify model.onnx model.bundle
 @options.device_options
 @options.kernel_options
 @options.model_options
-def command(run: Run, original: Path, candidate: Path, signature: bool, kernels: bool, **values: Any) -> int:
+def command(run: Run, original: Path, candidate: Path, signature: bool, kernels: bool) -> int:
     """Check that model B computes the same as model A.
 
     Both run on several sizes of every dynamic dim and several kinds of numbers, with
@@ -61,23 +61,17 @@ def command(run: Run, original: Path, candidate: Path, signature: bool, kernels:
     from graphopt.verification.verdict import INPUTS_HINT
 
     if api.is_bundle(candidate):
-        return bundles.verify(run, original, candidate, signature=signature, **values)
-    inputs = option_values.given_inputs(run, values)
-    numerics = api.make_options(run.settings).numerics
+        return bundles.verify(run, original, candidate, signature=signature)
     loaded = [api.load_model(path) for path in (original, candidate)]  # before the device is told of
     device = option_values.chosen_device(run)
     with run.console.progress("verifying") as advance:
         libraries = option_values.libraries_of(run, loaded[1], device, kernels, advance).paths
-        verdict = api.verify(
+        verdict = run.compiler.verify(
             original,
             candidate,
-            numerics=numerics,
-            inputs=inputs,
-            dims=values["dims"],
-            dim_ranges=values["dim_ranges"],
+            numerics=run.compiler.numerics,
             signature=signature,
             bits=run.settings.exact,
-            device=device,
             libraries=libraries,
         )
     run.console.json(verdict_dict(verdict))
@@ -85,7 +79,7 @@ def command(run: Run, original: Path, candidate: Path, signature: bool, kernels:
     if verdict.lacks_inputs:
         run.console.note(f"hint: {INPUTS_HINT}")
     fixed = {} if verdict.ok else fixed_dims(*map(Signature.of, loaded))
-    if fixed and not values["dims"]:
+    if fixed and "dims" not in run.options:
         said = " ".join(f"--dim {name}={size}" for name, size in fixed.items())
         run.console.note(f"hint: {said} compares them at the sizes that {candidate} is for")
     equal = verdict.ok and verdict.unverifiable is None
