@@ -78,7 +78,7 @@ def test_a_gradient_that_is_zero_is_an_output_if_it_was_asked_for_by_name() -> N
     joint = graphopt.grad(parse(text), "loss", ["w"])
     assert joint.unrelated == ["w"]
     assert [(item.op, item.reason) for item in joint.stopped] == [
-        ("Floor", "it is constant between its jumps")
+        ("Floor", "it is piecewise constant")
     ]
     feeds = {"x": np.ones(2, np.float32), "w": np.ones(2, np.float32)}
     assert run(joint.model, feeds)["grad.w"].tolist() == [0, 0]
