@@ -1,4 +1,4 @@
-"""A model as a graph for Graphviz: ``dot -Tsvg model.dot``."""
+"""Export a model to Graphviz: ``dot -Tsvg model.dot``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def to_dot(model: ir.Model, types: Types | None = None) -> str:
     """``model`` in the DOT language: a box for each node, a frame for each body and function.
 
     Args:
-        types: text of a value's type, for the edges; by default what the model declares.
+        types: the labels of edges, by default the declared types.
     """
     return "\n".join(_Dot(model, types or ir.declared_type).lines()) + "\n"
 
@@ -33,7 +33,7 @@ class _Dot:
         yield "  node [shape=box, fontname=monospace]; edge [fontname=monospace];"
         yield from self._graph(self._model.graph)
         for index, value in enumerate(self._model.graph.outputs):
-            yield f"  out{index} [label={_quoted(self._names(value))}, shape=ellipse];"
+            yield f"  out{index} [label={quoted(self._names(value))}, shape=ellipse];"
             yield self._edge(value, f"out{index}")
         for function in self._model.functions.values():
             yield from self._frame(f"{function.domain}::{function.name}", function.graph)
@@ -46,24 +46,25 @@ class _Dot:
 
     def _graph(self, graph: ir.Graph) -> Iterator[str]:
         for value in graph.inputs:
-            yield f"  {self._ids[value]} [label={_quoted(self._names(value))}, shape=ellipse];"
+            yield f"  {self._ids[value]} [label={quoted(self._names(value))}, shape=ellipse];"
         for node in graph:
             constants = [ir.constant_text(t) for t in map(ir.constant_of, node.inputs) if t is not None]
             text = "\n".join([node.op_type, *(text for text in constants if len(text) <= 40)])
-            yield f"  {self._ids[node]} [label={_quoted(text)}, tooltip={_quoted(ir.label(node))}];"
+            yield f"  {self._ids[node]} [label={quoted(text)}, tooltip={quoted(ir.label(node))}];"
             for body in ir.bodies(node):
                 yield from self._frame(body.name or node.op_type, body)
 
     def _frame(self, title: str, graph: ir.Graph) -> Iterator[str]:
         first = next((self._ids[node] for node in graph), title.encode().hex())
-        yield f"  subgraph cluster_{first} {{ label={_quoted(title)};"
+        yield f"  subgraph cluster_{first} {{ label={quoted(title)};"
         yield from self._graph(graph)
         yield "  }"
 
     def _edge(self, value: ir.Value, target: str) -> str:
         source = self._ids.get(value.producer() or value, "unknown")
-        return f"  {source} -> {target} [label={_quoted(self._types(value) or '')}];"
+        return f"  {source} -> {target} [label={quoted(self._types(value) or '')}];"
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
+    """``text`` as a string of the DOT language."""
     return json.dumps(text, ensure_ascii=False)

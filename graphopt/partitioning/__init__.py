@@ -1,7 +1,8 @@
-"""Groups of nodes that are handled as one: what may be in one, which groups there are, and why no more.
+"""Partition a graph into groups of nodes that are handled as one.
 
-The algorithm (:mod:`graphopt.partitioning.propose`) asks a policy about single nodes, and knows nothing of
-what groups are for; :mod:`graphopt.partitioning.autodiff` is the policy for groups that are differentiated.
+The algorithm (:mod:`graphopt.partitioning.propose`) takes the role of each node from a policy and is
+independent of the purpose of groups; :mod:`graphopt.partitioning.autodiff` is the policy for groups that are
+differentiated.
 """
 
 from graphopt.partitioning.policy import Decision, Policy, Role

@@ -1,15 +1,15 @@
-"""Groups of a graph between which there are no cycles, in time that grows with its edges.
+"""Convex groups of a graph, without cycles between them, in time linear in its edges.
 
-Groups that are right one by one can be wrong together: with a → d and c → b, the groups {a, b} and {c, d}
-need each other. Contracting them one by one takes a search for cycles each time, as in the seed
-(``create_autodiff_subgraphs.cpp``, where ``moveBeforeTopologicallyValid`` searches). Here each node gets a
-level instead: no edge leads to a lower one, and an edge out of what may be grouped, to what may not, leads to
-a higher one. Neighbours of equal level that may be grouped are one group. A way that leaves a group reaches a
-higher level at once, so it never comes back, and no cycle of groups is possible.
+Groups that are convex one by one can depend on each other: with a → d and c → b, the groups {a, b} and {c, d}
+do. Contracting groups one by one takes a search for cycles each time, as in the seed
+(``create_autodiff_subgraphs.cpp``, ``moveBeforeTopologicallyValid``). Here each node has a level instead: no
+edge leads to a lower level, and an edge from a node that may be grouped to one that may not leads to a higher
+level. Adjacent groupable nodes of equal level form a group. A path that leaves a group reaches a higher level
+and never returns, so that no cycle of groups is possible.
 
-First each node has the lowest level that it can have. Then, from the end, groups rise to the lowest of their
-readers, where that makes them part of a reader's group: what is computed early and read late, such as a
-transposed weight, joins those that read it.
+First, each node has its lowest possible level. Then, from the end, groups rise to the lowest level of their
+readers if that merges them with a reader's group: a value that is computed early and read late, such as a
+transposed weight, joins its readers.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ def convex_groups(inside: Sequence[bool], feeds: Sequence[Sequence[int]]) -> lis
     """The groups, each in ascending order, in the order of their first nodes.
 
     Args:
-        inside: of each node, in topological order, whether it may be in a group.
-        feeds: of each node, those that read it.
+        inside: by node, in topological order, whether it may be in a group.
+        feeds: by node, its readers.
 
     >>> convex_groups([True, False, True, True], [[1, 2], [3], [3], []])
     [[0, 2], [3]]
@@ -47,7 +47,7 @@ def _lowest(inside: Sequence[bool], feeds: Sequence[Sequence[int]]) -> list[int]
 
 
 def _rise(inside: Sequence[bool], feeds: Sequence[Sequence[int]], level: list[int], sets: _Sets) -> None:
-    """Raise levels, and join groups with those of their readers."""
+    """Raise levels, and merge groups with those of their readers."""
     top = max(level, default=0) + 1
     floors: list[tuple[list[list[int]], list[int]]] = [([], []) for _ in range(top)]
     for part in _parts(inside, sets):
@@ -87,7 +87,7 @@ class _Sets:
         self._size = [1] * count
 
     def root(self, item: int) -> int:
-        """The number that stands for the set of ``item``."""
+        """The representative of the set of ``item``."""
         above = self._above
         while above[item] != item:
             above[item] = above[above[item]]
@@ -95,7 +95,7 @@ class _Sets:
         return item
 
     def join(self, one: int, other: int) -> None:
-        """Make one set of those of two numbers."""
+        """Merge the sets of two numbers."""
         one, other = self.root(one), self.root(other)
         if self._size[one] < self._size[other]:
             one, other = other, one
@@ -105,12 +105,12 @@ class _Sets:
 
 
 def trimmed(
-    group: Sequence[int], along: Sequence[bool], feeds: Sequence[Sequence[int]]
+    group: Sequence[int], passthrough: Sequence[bool], feeds: Sequence[Sequence[int]]
 ) -> tuple[list[list[int]], list[int]]:
-    """What is left of a group without nodes at its edge that only go along, and these.
+    """Remove pass-through nodes at the edge of a group; the remaining groups, and the removed nodes.
 
-    What is left may fall apart into several groups. A node at the edge has no neighbour before it in the
-    group, or none behind it: without it, no way leads out of the group and back.
+    The rest may split into several groups. A node at the edge has no predecessor or no successor in the
+    group, so that removing it keeps the group convex.
     """
     left = dict.fromkeys(group)
     behind = {node: [reader for reader in feeds[node] if reader in left] for node in group}
@@ -120,17 +120,17 @@ def trimmed(
             before[reader].append(node)
     outer = {node: len(found) for node, found in behind.items()}
     inner = {node: len(found) for node, found in before.items()}
-    gone = dict.fromkeys(node for node in group if along[node] and not (inner[node] and outer[node]))
-    pending = list(gone)
+    removed = dict.fromkeys(node for node in group if passthrough[node] and not (inner[node] and outer[node]))
+    pending = list(removed)
     for node in pending:  # grows
         del left[node]
         for counts, neighbours in ((inner, behind[node]), (outer, before[node])):
             for near in neighbours:
                 counts[near] -= 1
-                if along[near] and counts[near] == 0 and near not in gone:
-                    gone[near] = None
+                if passthrough[near] and counts[near] == 0 and near not in removed:
+                    removed[near] = None
                     pending.append(near)
-    if not gone:
+    if not removed:
         return [list(group)], []
     places = {node: place for place, node in enumerate(left)}
     sets = _Sets(len(places))

@@ -1,26 +1,26 @@
-"""Groups as a drawing: SVG by itself, or text for Graphviz."""
+"""Draw the groups of a model, as SVG or in the DOT language of Graphviz."""
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from xml.sax.saxutils import escape
 
 from graphopt import ir
+from graphopt.instrument.graphviz import quoted
 from graphopt.partitioning.partitioned import Group, Partitioned
 from graphopt.partitioning.propose import edges, is_constant
 
 _COLOURS = ("#a5d8ff", "#b2f2bb", "#ffec99", "#ffc9c9", "#d0bfff", "#99e9f2", "#fcc2d7", "#d8f5a2")
 _PLAIN = "#f1f3f5"
 _WIDTH, _HEIGHT, _GAP, _STEP, _MARGIN = 190, 40, 24, 78, 16
-#: Operators that are named in the box of a group.
+#: Number of operators named in the box of a group.
 _NAMED = 3
 
 
 def to_dot(found: Partitioned) -> str:
-    """The main graph in the DOT language: a box a node, a frame a group. ``dot -Tsvg`` draws it."""
+    """The main graph in the DOT language: a box for each node, a frame for each group."""
     return "\n".join(_dot(found)) + "\n"
 
 
@@ -32,15 +32,15 @@ def _dot(found: Partitioned) -> Iterator[str]:
     grouped: dict[ir.Node, None] = {}
     for number, group in enumerate(_main(found)):
         colour = _COLOURS[number % len(_COLOURS)]
-        frame = f"label={_quoted(group.name)}; style=filled; color={_quoted(colour)};"
+        frame = f"label={quoted(group.name)}; style=filled; color={quoted(colour)};"
         yield f"  subgraph cluster_{number} {{ {frame}"
         for node in group.partition.nodes:
             grouped[node] = None
-            yield f"    {names[node]} [label={_quoted(node.op_type)}, tooltip={_quoted(ir.label(node))}];"
+            yield f"    {names[node]} [label={quoted(node.op_type)}, tooltip={quoted(ir.label(node))}];"
         yield "  }"
     for node in nodes:
         if node not in grouped:
-            yield f"  {names[node]} [label={_quoted(node.op_type)}, tooltip={_quoted(ir.label(node))}];"
+            yield f"  {names[node]} [label={quoted(node.op_type)}, tooltip={quoted(ir.label(node))}];"
     for index, readers in enumerate(edges(nodes)):
         for reader in readers:
             yield f"  {names[nodes[index]]} -> {names[nodes[reader]]};"
@@ -49,7 +49,7 @@ def _dot(found: Partitioned) -> Iterator[str]:
 
 @dataclass
 class _Box:
-    """A group, or nodes outside of one operator that stand on one level."""
+    """A group, or the ungrouped nodes of one operator on one level."""
 
     level: int
     group: Group | None = None
@@ -58,9 +58,9 @@ class _Box:
 
 
 def to_svg(found: Partitioned) -> str:
-    """The main graph as an SVG document: a box a group, and one for equal operators outside on one level.
+    """The main graph as an SVG document: boxes for groups, and for ungrouped nodes by operator and level.
 
-    Each box stands below all that it reads from.
+    Each box is below those that it reads from.
     """
     boxes, lines = _boxes(found)
     rows: dict[int, list[_Box]] = {}
@@ -93,7 +93,7 @@ def to_svg(found: Partitioned) -> str:
 
 
 def _boxes(found: Partitioned) -> tuple[list[_Box], list[tuple[_Box, _Box]]]:
-    """The boxes, and which of them are read by which."""
+    """The boxes, and the edges between them."""
     nodes = [node for node in found.model.graph if not is_constant(node)]
     group_of = {node: group for group in _main(found) for node in group.partition.nodes}
     units = [id(group_of[node]) if node in group_of else id(node) for node in nodes]
@@ -125,13 +125,13 @@ def _boxes(found: Partitioned) -> tuple[list[_Box], list[tuple[_Box, _Box]]]:
 
 
 def _draw(box: _Box, x: int, y: int, colour: str) -> list[str]:
-    told = [f"{op} × {count}" if count > 1 else op for op, count in box.ops.most_common()]
-    text = ", ".join(told[:_NAMED]) + (" …" if len(told) > _NAMED else "")
+    ops = [f"{op} × {count}" if count > 1 else op for op, count in box.ops.most_common()]
+    text = ", ".join(ops[:_NAMED]) + (" …" if len(ops) > _NAMED else "")
     title = "" if box.group is None else f"{box.group.name}: {sum(box.ops.values())} nodes"
     middle = x + _WIDTH // 2
     parts = [
         f'<rect x="{x}" y="{y}" width="{_WIDTH}" height="{_HEIGHT}" rx="4" fill="{colour}" stroke="#495057">'
-        f"<title>{escape(', '.join(told))}</title></rect>"
+        f"<title>{escape(', '.join(ops))}</title></rect>"
     ]
     if title:
         parts.append(
@@ -146,7 +146,3 @@ def _draw(box: _Box, x: int, y: int, colour: str) -> list[str]:
 
 def _main(found: Partitioned) -> list[Group]:
     return [group for group in found.groups if group.partition.graph is found.model.graph]
-
-
-def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Nodes of a group that compute the same."""
+"""Redundant nodes of a group."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from collections.abc import Hashable, Iterable, Iterator
 from graphopt import ir
 from graphopt.ops import traits
 
-#: What only passes a value on is not executed.
-_PASSED_ON = frozenset({"Identity", "Constant"})
+#: Operators that compute nothing.
+_TRIVIAL = frozenset({"Identity", "Constant"})
 
 
 def duplicates(nodes: Iterable[ir.Node]) -> Iterator[tuple[ir.Node, ir.Node]]:
-    """Each node, in order, with the first one that computes the same, perhaps itself.
+    """Each node, in order, with the first one that computes the same, possibly itself.
 
-    Nodes with bodies are taken to be different. All have to give the same for the same.
+    Nodes with bodies are considered different. All nodes have to be deterministic.
     """
     stands_for: dict[ir.Value, ir.Value] = {}
     seen: dict[Hashable, ir.Node] = {}
@@ -41,10 +41,10 @@ def _key(node: ir.Node, stands_for: dict[ir.Value, ir.Value]) -> Hashable:
 
 
 def executed(nodes: Iterable[ir.Node], enough: int) -> int:
-    """How many of ``nodes`` are executed, each computation once; at most ``enough`` are counted."""
+    """The number of distinct computations of ``nodes``, counted up to ``enough``."""
     count = 0
     for node, first in duplicates(nodes):
-        count += first is node and not (node.domain == "" and node.op_type in _PASSED_ON)
+        count += first is node and not (node.domain == "" and node.op_type in _TRIVIAL)
         if count >= enough:
             break
     return count

@@ -1,4 +1,4 @@
-"""What groups of one kind are, for whoever shows and writes them without knowing what they are for."""
+"""The interface of kinds of groups, by which groups are reported and outlined."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Grouping(Protocol):
     """The groups of one kind in one model.
 
     Attributes:
-        proposals: the groups of the main graph, then those of bodies, and why other nodes are in none.
-        because: why a node is in a group, where nothing else is known.
+        proposals: the groups of the main graph, then those of bodies, with reasons for ungrouped nodes.
+        default_reason: the reason why a node is in a group, unless a proposal has another one.
     """
 
     @property
@@ -27,25 +27,25 @@ class Grouping(Protocol):
     def default_reason(self) -> str: ...
 
     def inputs(self, group: Partition) -> list[ir.Value]:
-        """What goes into ``group``, without constants that it has to itself."""
+        """The inputs of ``group``, without constants that only it reads."""
         ...
 
     def requires_grad(self, value: ir.Value) -> bool | None:
-        """Whether a gradient of ``value`` is wanted; ``None`` where nobody asks for gradients."""
+        """Whether ``value`` requires a gradient; ``None`` for kinds without gradients."""
         ...
 
     def saved(self, group: Partition) -> Dim | None:
-        """The bytes that ``group`` reads and writes less than its nodes; ``None`` if that is not told."""
+        """The bytes of memory traffic that ``group`` saves; ``None`` if it is not estimated."""
         ...
 
 
 class GroupKind(Protocol):
-    """What groups are for.
+    """A kind of groups.
 
     Attributes:
-        name: of the policy.
-        domain: that of the functions that groups become.
-        made_by: the pass that makes them.
+        name: the name of the policy.
+        domain: the domain of the functions that groups become.
+        outlining_pass: the pass that makes functions of groups.
     """
 
     @property
@@ -58,13 +58,13 @@ class GroupKind(Protocol):
     def outlining_pass(self) -> Pass: ...
 
     def find(self, model: ir.Model, cx: Context) -> Grouping:
-        """The groups of ``model``, on which what the policy has to know is noted.
+        """The groups of ``model``, which is annotated as the policy requires.
 
         Raises:
-            UsageError: something that was named is not there.
+            UsageError: an option names an unknown value or scope.
         """
         ...
 
     def raise_version(self, model: ir.Model, cx: Context) -> None:
-        """Raise ``model`` to a version of the IR that has functions, if :attr:`made_by` does not do so."""
+        """Raise ``model`` to an IR version with functions, unless :attr:`outlining_pass` does so."""
         ...

@@ -1,4 +1,4 @@
-"""Groups become functions, with one call each."""
+"""Outline groups: replace each by a call of a function."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from graphopt.partitioning.duplicates import duplicates
 from graphopt.partitioning.policy import Policy
 from graphopt.partitioning.propose import Partition, edges
 
-#: Constants up to this size are copied into each function that reads them; larger ones are its inputs.
+#: Constants of at most this many bytes are copied into functions; larger ones become inputs.
 COPIED_BYTES = 1024
-#: Since this opset, Constant takes all types.
+#: First opset with a Constant of any element type.
 _ANY_CONSTANT = 9
-#: Functions came with this IR version.
+#: First IR version with functions.
 FUNCTIONS_SINCE = 8
 
 
@@ -27,16 +27,16 @@ def outline_groups(
     *,
     variables: Container[ir.Value] = (),
 ) -> dict[Partition, tuple[ir.Function, ir.Node]]:
-    """Make functions ``group_0``, ``group_1``, … of ``domain`` of ``groups``, all of one graph.
+    """Outline ``groups``, all of one graph, as functions ``group_0``, ``group_1``, … of ``domain``.
 
-    They are numbered in the order in which their calls stand in the graph, so that inlining and outlining
-    them again gives the same names. Values come out of a function once: what a group passes through, or
-    computes twice, is read from outside, or from the first node that computes it. (The seed's
-    ``unmergeAliasedOutputs`` and ``unmergeOutputsAlisingInputs`` put such nodes back; ours never come in.)
-    Small constants are copied into the function, so that its nodes alone determine the result.
+    Functions are numbered in the order of their calls, so that inlining and outlining again gives the same
+    names. Outputs of a function are distinct: copies and repeated computations in a group are replaced by
+    their first occurrence. (The seed's ``unmergeAliasedOutputs`` and ``unmergeOutputsAlisingInputs`` move
+    such nodes out again.) Small constants are copied into the function, so that its nodes alone determine the
+    result.
 
     Args:
-        variables: constants that count as inputs, whatever their size.
+        variables: constants that become inputs regardless of size.
 
     Returns:
         The function and the call of each group, in the order of the calls.
@@ -59,7 +59,7 @@ def outline_groups(
 
 
 def _without_aliases(nodes: Iterable[ir.Node], cx: Context) -> list[ir.Node]:
-    """The nodes of a group without those that pass on, or compute again, what another one has computed."""
+    """The nodes of a group without copies and repeated computations."""
     left = []
     nodes = list(nodes)
     for node in nodes:
@@ -81,14 +81,14 @@ def _without_aliases(nodes: Iterable[ir.Node], cx: Context) -> list[ir.Node]:
 
 
 def _can_merge(old: ir.Value, new: ir.Value, cx: Context) -> bool:
-    """As for cse: not where it costs an Identity, or leads anybody to believe a wrong declaration."""
+    """As in ``cse``: not if it requires an Identity or exposes a declaration that may be wrong."""
     return cx.edit.can_stand_for(old, new) and (not new.is_graph_output() or cx.edit.declared_truly(new))
 
 
 def _take_constants(
     nodes: list[ir.Node], graph: ir.Graph, variables: Container[ir.Value], cx: Context
 ) -> None:
-    """Copy small constants that ``nodes`` read, as Constant nodes in front of them."""
+    """Copy small constants that ``nodes`` read to Constant nodes before them."""
     if ir.standard_version(cx.edit.scopes.imports(graph)) < _ANY_CONSTANT:
         return
     copies: dict[ir.Value, ir.Value] = {}
@@ -113,7 +113,7 @@ def _take_constants(
 
 
 def drop_if_unread(value: ir.Value, cx: Context) -> None:
-    """Remove ``value``, a constant, unless something reads it or a caller may set it."""
+    """Remove ``value``, a constant, if it is unused and callers can't override it."""
     if ir.is_read(value):
         return
     producer = value.producer()
@@ -124,9 +124,9 @@ def drop_if_unread(value: ir.Value, cx: Context) -> None:
 
 
 def _in_rows(graph: ir.Graph, groups: Sequence[Sequence[ir.Node]], policy: Policy) -> list[ir.Node]:
-    """The nodes of ``graph`` in an order in which those of each group stand in a row.
+    """A topological order of the nodes of ``graph`` in which those of each group are consecutive.
 
-    Among those that may come next, what stood first comes first.
+    Ties are resolved by the original order.
     """
     nodes = list(graph)
     unit_of = {node: group[-1] for group in groups for node in group}
@@ -153,5 +153,5 @@ def _in_rows(graph: ir.Graph, groups: Sequence[Sequence[ir.Node]], policy: Polic
             waits[other] -= 1
             if not waits[other]:
                 heapq.heappush(ready, order[other])
-    assert len(arranged) == len(nodes), "groups need each other"
+    assert len(arranged) == len(nodes), "groups depend on each other"
     return arranged

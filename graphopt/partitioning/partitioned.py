@@ -1,4 +1,4 @@
-"""The groups of a model, for people to read: what is in them, and why the other nodes are in none."""
+"""A report of the groups of a model: their contents, and reasons for ungrouped nodes."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from graphopt.partitioning.group_kind import Grouping, GroupKind
 from graphopt.partitioning.propose import Partition
 from graphopt.passes.pipelines import make_pipeline
 
-_BETWEEN = "it lies between nodes of the group"
+_BETWEEN = "it lies between members of the group"
 
 
 @dataclass(frozen=True)
 class Port:
-    """A value that goes into a group or comes out of it.
+    """An input or output of a group.
 
     Attributes:
-        name: of the value.
-        type: such as ``f32[N, 4]``; empty if unknown.
-        bytes: what it takes, perhaps an expression over symbols; ``None`` if unknown.
-        requires_grad: whether a gradient of it is wanted; ``None`` where nobody asks for gradients.
+        name: the name of the value.
+        type: its type, such as ``f32[N, 4]``; empty if unknown.
+        bytes: its size, possibly symbolic; ``None`` if unknown.
+        requires_grad: whether it requires a gradient; ``None`` for kinds without gradients.
     """
 
     name: str
@@ -44,12 +44,12 @@ class Group:
     """A group of nodes.
 
     Attributes:
-        name: what it is called here.
-        where: the graph that it stands in: ``main``, or the node whose body that is.
-        ops: how often each operator is in it.
-        inputs, outputs: what goes into it and comes out, constants left out that it has to itself.
+        name: its name in the report, which is that of its function.
+        where: its graph: ``main``, or the node with the body.
+        ops: the number of nodes by operator.
+        inputs, outputs: its inputs, without constants that only it reads, and its outputs.
         partition: the nodes themselves.
-        saved: the bytes that it reads and writes less than its nodes; ``None`` if that is not told.
+        saved: the bytes of memory traffic that it saves; ``None`` if it is not estimated.
     """
 
     name: str
@@ -80,10 +80,13 @@ class Group:
 
 @dataclass(frozen=True)
 class Reason:
-    """Why a node is in a group, or in none.
+    """The reason why a node is in a group or in none.
 
     Attributes:
-        group: the name of the group; ``None`` for none.
+        node, op: the name of the node, and its operator.
+        where: its graph, as for :class:`Group`.
+        group: the name of the group, or ``None``.
+        reason: the reason.
     """
 
     node: str
@@ -98,10 +101,10 @@ class Partitioned:
     """The groups of a model.
 
     Attributes:
-        model: a copy of it, which nothing has changed.
-        kind: what the groups are for.
+        model: an unmodified copy of the model.
+        kind: the kind of groups.
         groups: those of the main graph, then those of bodies.
-        reasons: one for each node, but for constants and what is in bodies of grouped nodes.
+        reasons: one for each node, except for constants and nodes in bodies of grouped nodes.
     """
 
     model: ir.Model
@@ -115,14 +118,11 @@ class Partitioned:
 
     @property
     def policy(self) -> str:
-        """The name of what the groups are for."""
+        """The name of the kind of groups."""
         return self.kind.name
 
     def outlined(self) -> ir.Model:
-        """A model that computes the same, with a function for each group.
-
-        Functions came with IR version 8, to which older models are raised.
-        """
+        """An equivalent model with a function for each group, of IR version 8 at least."""
         model = copy(self.model)
         with context_for(model) as cx:
             self.kind.raise_version(model, cx)
@@ -131,18 +131,20 @@ class Partitioned:
 
 
 def partitioned(model: ir.Model, kind: GroupKind) -> Partitioned:
-    """The groups of ``model``, which is left as it is.
+    """The groups of ``model``, which is not modified.
 
     Raises:
-        UsageError: something that ``kind`` names is not there.
+        UsageError: ``kind`` names an unknown value or scope.
     """
     model = copy(model)
     with context_for(model) as cx:
-        groups, reasons = _told(kind.find(model, cx), kind.domain, model, cx)
+        groups, reasons = _described(kind.find(model, cx), kind.domain, model, cx)
     return Partitioned(model, kind, tuple(groups), tuple(reasons))
 
 
-def _told(found: Grouping, domain: str, model: ir.Model, cx: Context) -> tuple[list[Group], list[Reason]]:
+def _described(
+    found: Grouping, domain: str, model: ir.Model, cx: Context
+) -> tuple[list[Group], list[Reason]]:
     groups: list[Group] = []
     reasons: list[Reason] = []
     first = sum(key[0] == domain for key in model.functions)

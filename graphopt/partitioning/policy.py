@@ -1,4 +1,4 @@
-"""What a policy says of single nodes."""
+"""The interface of policies, which decide on the role of single nodes."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from graphopt import ir
 
 
 class Role(Enum):
-    """Where a node may stand.
+    """The role of a node in grouping.
 
-    ``ALONG`` is for nodes that are no reason for a group, but no obstacle either, such as those that compute
-    sizes: they are in a group where they lie between others of it.
+    A ``PASSTHROUGH`` node, such as one that computes sizes, does not justify a group, but is in one if it
+    lies between members of it.
     """
 
-    MEMBER = "inside"
-    PASSTHROUGH = "along"
-    BOUNDARY = "outside"
+    MEMBER = "member"
+    PASSTHROUGH = "pass-through"
+    BOUNDARY = "boundary"
 
 
 class Decision(NamedTuple):
-    """Where a node may stand, and why not inside."""
+    """The role of a node, and the reason why it is not a member."""
 
-    place: Role
+    role: Role
     reason: str = ""
 
 
 class Policy(Protocol):
-    """Which nodes may be in a group of some kind.
+    """Decides which nodes may be in a group of some kind.
 
     Attributes:
-        kind: what the groups are for, in one word.
-        minimum: how many nodes a group has at least.
+        kind: the name of the kind.
+        minimum: the minimum :meth:`size` of a group.
     """
 
     @property
@@ -43,13 +43,13 @@ class Policy(Protocol):
     def minimum(self) -> int: ...
 
     def decide(self, node: ir.Node) -> Decision:
-        """Where ``node`` may stand."""
+        """The role of ``node``."""
         ...
 
     def is_ordered(self, node: ir.Node) -> bool:
-        """Whether ``node`` and all others of which this is so have to run in their order."""
+        """Whether ``node`` has side effects that must stay ordered."""
         ...
 
     def size(self, nodes: Sequence[ir.Node]) -> int:
-        """How many nodes a group of ``nodes`` counts as; what is above :attr:`minimum` need not be exact."""
+        """The size of a group of ``nodes``; need not be exact above :attr:`minimum`."""
         ...

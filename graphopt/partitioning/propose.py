@@ -1,4 +1,4 @@
-"""Which groups of nodes there can be in a graph, and why the other nodes are in none."""
+"""Propose the groups of a graph, with reasons for ungrouped nodes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from graphopt.partitioning.policy import Decision, Policy, Role
 
 @dataclass(frozen=True)
 class Partition:
-    """A group of nodes of one graph. No way leads out of it and back, nor through other groups.
+    """A convex group of nodes of one graph: no path leaves it and returns, even through other groups.
 
     Attributes:
-        nodes: in the order of the graph; constants that they read are not among them.
-        inputs: values from outside that they, or their bodies, read, in the order of first reading.
-        outputs: their values that others read, or that the graph returns.
-        kind: what it is for.
+        nodes: in the order of the graph, without Constant nodes.
+        inputs: outer values that the nodes and their bodies read, in the order of first use.
+        outputs: values of the nodes that others read, or that the graph returns.
+        kind: the kind of group.
     """
 
     nodes: tuple[ir.Node, ...]
@@ -45,7 +45,7 @@ class Partition:
 
     @property
     def graph(self) -> ir.Graph:
-        """The graph that the nodes stand in."""
+        """The graph of the nodes."""
         graph = self.nodes[0].graph
         assert graph is not None
         return graph
@@ -58,8 +58,8 @@ class Proposal:
     Attributes:
         graph: a main graph or a body.
         groups: in the order of their first nodes.
-        outside: by node in no group, why; constants are not among them.
-        along: by node that only goes along in a group, why it is no reason for one.
+        ungrouped: by node in no group, the reason; without Constant nodes.
+        passthrough: by pass-through node of a group, the reason why it is no member.
     """
 
     graph: ir.Graph
@@ -69,10 +69,10 @@ class Proposal:
 
 
 def propose_all(root: ir.Graph, policy: Policy) -> list[Proposal]:
-    """The groups of ``root``, and of bodies in it.
+    """The groups of ``root`` and of the bodies in it.
 
-    A body whose holder is in a group has none of its own; nor has one of another domain than the standard's,
-    on which onnxruntime fails if it calls functions.
+    Bodies of grouped nodes have no groups of their own, nor have those of operators outside the standard
+    domain: onnxruntime fails if these call functions.
     """
     found: list[Proposal] = []
     pending = [root]
@@ -85,16 +85,16 @@ def propose_all(root: ir.Graph, policy: Policy) -> list[Proposal]:
 
 
 def propose(graph: ir.Graph, policy: Policy) -> Proposal:
-    """The groups of ``graph`` that ``policy`` asks for, in time that grows with its edges.
+    """The groups of ``graph`` under ``policy``, in time linear in its edges.
 
-    Nodes that go along are in a group where a way leads through them alone from one node inside to another.
+    A pass-through node is in a group if it is on a path of such nodes from one member to another.
     """
     nodes = [node for node in graph if not is_constant(node)]
     decisions = [policy.decide(node) for node in nodes]
     feeds = edges(nodes, policy)
     passthrough = _between(decisions, feeds)
     inside = [
-        decision.place is Role.MEMBER or between
+        decision.role is Role.MEMBER or between
         for decision, between in zip(decisions, passthrough, strict=True)
     ]
     ungrouped = {
@@ -125,21 +125,21 @@ def propose(graph: ir.Graph, policy: Policy) -> Proposal:
 
 
 def is_constant(node: ir.Node) -> bool:
-    """Whether ``node`` is a Constant, which reads nothing and so is in nobody's way."""
+    """Whether ``node`` is a Constant: it has no operands and constrains no group."""
     return node.op_type == "Constant" and node.domain == ""
 
 
 def edges(nodes: Sequence[ir.Node], policy: Policy | None = None) -> list[list[int]]:
-    """By index, which of ``nodes`` have to run after each: they, or their bodies, read it, or have a turn."""
+    """By index of ``nodes``, the nodes that have to run later: its readers, and the next ordered node."""
     place = {node: index for index, node in enumerate(nodes)}
     feeds: list[list[int]] = [[] for _ in nodes]
-    turn: int | None = None
+    ordered: int | None = None
     for index, node in enumerate(nodes):
         needed = dict.fromkeys(_places(ir.reads(node), place))
         if policy is not None and policy.is_ordered(node):
-            if turn is not None:
-                needed[turn] = None
-            turn = index
+            if ordered is not None:
+                needed[ordered] = None
+            ordered = index
         for need in needed:
             feeds[need].append(index)
     return feeds
@@ -153,12 +153,12 @@ def _places(values: Iterable[ir.Value], place: dict[ir.Node, int]) -> Iterable[i
 
 
 def _between(decisions: Sequence[Decision], feeds: Sequence[Sequence[int]]) -> list[bool]:
-    """Which nodes that go along lie between nodes inside, with nothing outside in between.
+    """Whether each node is a pass-through node on a path between members.
 
-    Others must not count: one before or behind all groups, counted as inside, would tear groups apart.
+    Others must not be grouped: one before or after all groups would split groups.
     """
-    goes = [decision.place is Role.PASSTHROUGH for decision in decisions]
-    core = [decision.place is Role.MEMBER for decision in decisions]
+    goes = [decision.role is Role.PASSTHROUGH for decision in decisions]
+    core = [decision.role is Role.MEMBER for decision in decisions]
     after, before = list(core), list(core)
     for node, readers in enumerate(feeds):
         for reader in readers if after[node] else ():

@@ -1,4 +1,4 @@
-"""Of which values a gradient is wanted: all that depend on what is differentiated by."""
+"""The values that require a gradient: those that depend on the values to differentiate by."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from graphopt.ops import dialects
 
 
 def noted(value: ir.Value) -> bool | None:
-    """Whether a gradient of ``value`` is noted to be wanted; ``None`` if nothing is noted."""
+    """Whether ``value`` is annotated to require a gradient; ``None`` without an annotation."""
     text = value.metadata_props.get(dialects.REQUIRES_GRAD)
     return None if text is None else text == "true"
 
 
 def sources(model: ir.Model, wrt: str | Iterable[str], cx: Context) -> list[ir.Value]:
-    """What is differentiated by.
+    """The values to differentiate by.
 
     Args:
-        wrt: as for :func:`graphopt.autodiff.wrt.wrt_names`. Notes on inputs and parameters come before
-            ``params``, ``inputs`` and ``all``.
+        wrt: as for :func:`graphopt.autodiff.wrt.wrt_names`. Annotations of inputs and parameters take
+            precedence over ``params``, ``inputs`` and ``all``.
 
     Raises:
-        UsageError: no value bears a name, one holds no real numbers, or nothing is named.
+        UsageError: a name is unknown, its value holds no floating-point numbers, or ``wrt`` is empty.
     """
     names = wrt_names(model, wrt)
     values = {value.name: value for value in ir.values_of(model.graph) if value.name}
@@ -41,11 +41,11 @@ def sources(model: ir.Model, wrt: str | Iterable[str], cx: Context) -> list[ir.V
 def requires_grad(
     starts: Iterable[ir.Value], cx: Context, no_grad: Callable[[ir.Node], bool]
 ) -> dict[ir.Value, None]:
-    """``starts``, and all values of real numbers that depend on them, in bodies too.
+    """``starts`` and all floating-point values that depend on them, in bodies too.
 
-    What a node computes that lets no gradient through is not among them, nor what ``no_grad`` nodes
-    compute, nor values of which it is noted that no gradient is wanted. That holds for these values alone:
-    what such nodes read is none of their business. An operator without a known gradient lets it through.
+    Excluded are results of non-differentiable nodes and of ``no_grad`` nodes, and values annotated as
+    requiring no gradient. This does not affect the operands of such nodes. Operators without a known gradient
+    propagate the requirement.
     """
     found = dict.fromkeys(starts)
     pending = list(found)
@@ -69,25 +69,25 @@ def _spread(
 
 
 def _reached(node: ir.Node, index: int, cx: Context) -> Iterator[ir.Value]:
-    """What depends at once on input ``index`` of ``node``: its outputs, or inputs of its bodies."""
+    """The direct dependents of input ``index`` of ``node``: its outputs, or inputs of its bodies."""
     if not ir.bodies(node):
         if not isinstance(registry.find(node.domain, node.op_type, cx.version(node)), NonDifferentiable):
             yield from node.outputs
         return
     for body in ir.bodies(node):
-        if node.op_type == "If":  # it reads the condition alone
+        if node.op_type == "If":  # its only input is the condition
             continue
         yield from body.inputs[index : index + 1]
 
 
 def _returned(value: ir.Value, cx: Context, no_grad: Callable[[ir.Node], bool]) -> Iterator[ir.Value]:
-    """What ``value``, which its graph returns, becomes in its holder, or in the next iteration."""
+    """The values that ``value``, an output of its graph, becomes outside, or in the next iteration."""
     producer = value.producer()
     graph = producer.graph if producer is not None else value.graph
     holder = None if graph is None else cx.edit.scopes.holder(graph)
     if graph is None or holder is None or no_grad(holder):
         return
-    # a Loop's body returns whether to go on before all else, and takes two values before those it carries
+    # the body of a Loop returns a condition first, and takes two values before the carried ones
     ahead = 1 if holder.op_type == "Loop" else 0
     for index, output in enumerate(graph.outputs):
         if output is value and index >= ahead:
@@ -98,7 +98,7 @@ def _returned(value: ir.Value, cx: Context, no_grad: Callable[[ir.Node], bool]) 
 
 
 def _carried(holder: ir.Node, body: ir.Graph) -> int:
-    """How many values an iteration hands on to the next."""
+    """The number of carried values."""
     if holder.op_type == "Loop":
         return len(body.inputs) - 2
     scanned = holder.attributes.get("num_scan_inputs")

@@ -40,7 +40,7 @@ def test_it_prints_groups_and_reasons(invoke: Invoke, path: Path) -> None:
     assert "2 groups with 5 of 8 nodes" in text and "Exp, Neg" in text and "32 B" in text
     assert "draws" not in text and "--explain" in text
     text = invoke("partition", path, "--policy", "autodiff", "--explain").out
-    assert "it draws random numbers" in text and "a gradient is wanted of what it reads" in text
+    assert "it draws random numbers" in text and "its operands require a gradient" in text
 
 
 def test_contents_of_json(invoke: Invoke, path: Path) -> None:
@@ -53,7 +53,7 @@ def test_contents_of_json(invoke: Invoke, path: Path) -> None:
     assert [one["group"] for one in told["reasons"]] == [
         "group_0", "group_0", None, "group_1", "group_1", "group_1", None, None,
     ]  # fmt: skip
-    assert told["reasons"][6]["reason"] == "no gradient is wanted of what it reads"
+    assert told["reasons"][6]["reason"] == "its operands require no gradient"
 
 
 def test_names_are_taken_as_by_grad(invoke: Invoke, path: Path) -> None:
@@ -109,7 +109,7 @@ def test_options_of_python(path: Path) -> None:
     assert [group.ops for group in found.groups] == []
     assert {reason.node: reason.reason for reason in found.reasons}[
         "Neg(b)"
-    ] == "no gradient is wanted in Neg(b)"
+    ] == "gradients are disabled in Neg(b)"
     assert len(graphopt.partition(path, minimum=3).groups) == 1
     with pytest.raises(UsageError, match="no policy"):
         graphopt.partition(path, policy="constants")

@@ -52,8 +52,8 @@ def test_random_and_training_nodes_keep_their_turn_outside() -> None:
     groups, outside = divided(text)
     assert groups == [["a", "b"], ["c", "d"], ["f", "y"]]
     assert outside == {
-        "r": "it draws random numbers, and keeps its turn",
-        "e": "it trains, and keeps its turn",
+        "r": "it draws random numbers, in order",
+        "e": "it updates state, in order",
     }
 
 
@@ -67,8 +67,8 @@ def test_what_gradients_are_wanted_of() -> None:
         v = Abs(d)
         k = Add(i, i)
     }"""
-    unwanted = "no gradient is wanted of what it reads"
-    real = "its results are no real numbers"
+    unwanted = "its operands require no gradient"
+    real = "its results are not floating-point numbers"
     assert divided(text) == ([["a", "b", "c", "d", "y", "v"]], {"k": real})
     assert divided(text, wrt="x") == (
         [["a", "b", "y"]],
@@ -119,8 +119,8 @@ SIZES = """g (float[N,4,2] x, int64[N,4] i) => (float[N,8] y, int64[1] n) <int64
 def test_sizes_are_in_a_group_between_others_of_it_and_not_at_its_edge() -> None:
     groups, outside = divided(SIZES)
     assert groups == [["a", "s", "m", "t", "b", "y"]]
-    real = "its results are no real numbers"
-    assert outside == {"u": real, "n": real, "j": "no gradient is wanted of what it reads"}
+    real = "its results are not floating-point numbers"
+    assert outside == {"u": real, "n": real, "j": "its operands require no gradient"}
 
 
 def test_sizes_and_masks_on_the_way_in_tear_no_group_apart() -> None:
@@ -173,12 +173,12 @@ def test_sizes_that_another_group_reads_are_at_the_edge() -> None:
         y = Reshape(c, s)
     }"""
     groups, outside = divided(text)
-    assert groups == [["a", "b"], ["c", "y"]] and outside["s"] == "its results are no real numbers"
+    assert groups == [["a", "b"], ["c", "y"]] and outside["s"] == "its results are not floating-point numbers"
 
 
 def test_views_are_in_groups_or_not() -> None:
     groups, outside = divided(SIZES, views=False)
-    assert groups == [] and outside["b"] == "views are kept out"
+    assert groups == [] and outside["b"] == "views are excluded"
     text = (
         "g (float[4,2] x) => (float[2,4] y) { a = Exp(x) b = Neg(a) c = Transpose(b) d = Sin(c) y = Cos(d) }"
     )
@@ -209,7 +209,7 @@ def test_facts_of_a_scope_without_gradients_do_not_leak() -> None:
         y = Mul(f, b)
         z = Abs(e)
     }"""
-    quiet, unwanted = "no gradient is wanted in quiet", "no gradient is wanted of what it reads"
+    quiet, unwanted = "gradients are disabled in quiet", "its operands require no gradient"
     model = parse(text)
     for node in model.graph:
         node.name = f"quiet/{node.op_type}" if node.op_type in ("Sin", "Cos") else f"loud/{node.op_type}"
@@ -223,7 +223,7 @@ def test_a_scope_without_gradients_holds_for_bodies() -> None:
     model = parse(BODIES % "[draw] n = RandomNormalLike(a)")
     model.graph[1].name = "quiet"
     groups, outside = divided(model, no_grad=("quiet",))
-    assert groups == [] and outside["o"] == "no gradient is wanted in quiet"
+    assert groups == [] and outside["o"] == "gradients are disabled in quiet"
 
 
 def test_no_gradient_is_known_or_flows() -> None:
@@ -240,7 +240,7 @@ def test_no_gradient_is_known_or_flows() -> None:
     groups, outside = divided(text)
     assert groups == [["a", "b", "d", "e", "y"]]
     assert outside == {
-        "c": "nothing is known of my.domain::What",
+        "c": "my.domain::What is unknown",
         "w": "its group has fewer than 2 nodes",
     }
 
@@ -259,8 +259,8 @@ def test_a_node_goes_inside_with_its_bodies_or_these_have_groups() -> None:
     assert divided(BODIES % "")[0] == [["a", "b", "y"]]
     groups, outside = divided(BODIES % "[draw] n = RandomNormalLike(a)")
     assert groups == [["o", "p"], ["r", "q"]]
-    assert outside["b"] == "its body holds a node that keeps its turn"
-    assert outside["n"] == "it draws random numbers, and keeps its turn"
+    assert outside["b"] == "its body has side effects, in order"
+    assert outside["n"] == "it draws random numbers, in order"
 
 
 LOOP = """g (int64 n, bool c, float[4] x, float[4] z) => (float[4] last, float[K,4] rows) {
@@ -284,7 +284,7 @@ def test_what_iterations_hand_on() -> None:
     """Gradients are wanted of s after the first iteration, when it depends on x; of t never."""
     groups, outside = divided(LOOP, wrt="x")
     assert groups == [["u", "s2", "v", "w", "k", "row"]]
-    assert outside["t2"] == "no gradient is wanted of what it reads"
+    assert outside["t2"] == "its operands require no gradient"
     assert divided(LOOP, wrt="z")[0] == [["t1", "t2"], ["u", "s2", "v", "w", "k", "row"]]
 
 
@@ -298,4 +298,4 @@ def test_calls_and_guards_and_sequences_stay_outside() -> None:
     }
     <domain: "local", opset_import: ["" : 17]> F (p) => (q) { q = Neg(p) }"""
     outside = divided(text)[1]
-    assert outside["b"].startswith("it calls a function") and outside["y"] == "it handles a sequence"
+    assert outside["b"].startswith("it calls a function") and outside["y"] == "it reads or returns a sequence"

@@ -1,4 +1,4 @@
-"""Zero gradients on their way through a model: what they make unnecessary goes."""
+"""Propagate zero gradients, and remove the computations that they make unnecessary."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from graphopt.ops import dialects
 
 
 def is_gradient_node(node: ir.Node, op_type: str) -> bool:
-    """Whether ``node`` is the operator ``op_type`` of gradients."""
+    """Whether ``node`` is the operator ``op_type`` of the domain ``graphopt.ad``."""
     return node.domain == dialects.AD_DOMAIN and node.op_type == op_type
 
 
 def is_zero(value: ir.Value | None) -> bool:
-    """Whether ``value`` is known to be a zero gradient; one that is left out is."""
+    """Whether ``value`` is known to be a zero gradient; an omitted one is."""
     if value is None or value.metadata_props.get(dialects.UNDEFINED) == "true":
         return True
     node = value.producer()
@@ -23,9 +23,9 @@ def is_zero(value: ir.Value | None) -> bool:
 
 
 def walk_gradients(model: ir.Model, cx: Context, owner: str, *, lower: bool) -> None:
-    """Drop sums with zeros and regions that only zeros enter; with ``lower``, lower the rest, too.
+    """Remove zero summands and regions with only zero inputs; with ``lower``, lower the rest.
 
-    A node comes after what it reads, so that zeros travel through the whole model at once.
+    Nodes are visited in topological order, so that one pass propagates all zeros.
     """
     for graph in ir.graphs_of(model):
         pending = deque(graph)
@@ -38,7 +38,7 @@ def walk_gradients(model: ir.Model, cx: Context, owner: str, *, lower: bool) -> 
 
 
 def _region(node: ir.Node, cx: Context, owner: str, lower: bool) -> list[ir.Node]:
-    """Replace the GradOf ``node`` by zeros or its body, of which the nodes are returned."""
+    """Replace the GradOf ``node`` by zeros or by the nodes of its body, which are returned."""
     attribute = node.attributes.get("body")
     outputs = list(node.outputs)
     count = len(node.inputs) - len(outputs)

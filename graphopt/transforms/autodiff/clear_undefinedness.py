@@ -1,4 +1,4 @@
-"""clear-undefinedness: which gradients are known to be absent is forgotten."""
+"""clear-undefinedness: clear annotations of absent gradients."""
 
 from __future__ import annotations
 
@@ -13,16 +13,15 @@ from graphopt.passes.base import Pass
 
 @dataclass(frozen=True)
 class ClearUndefinedness(Pass):
-    """Forget which values of the model, its bodies and its functions are known to be zero gradients.
+    """Clear the annotation ``graphopt.undefined`` of values of the model, its bodies and its functions.
 
-    The facts are metadata with the key ``graphopt.undefined``. They held for the runs that were
-    profiled, and need not for others.
+    It marks zero gradients of profiled runs, and need not hold for others.
     """
 
     name: ClassVar[str] = "clear-undefinedness"
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Forget the facts of all values."""
+        """Clear the annotations of all values."""
         for graph in ir.graphs_of(model):
             for value in ir.values_of(graph):
                 cx.edit.forget(value, lambda key: key == dialects.UNDEFINED)

@@ -1,4 +1,4 @@
-"""create-autodiff-subgraphs: neighbours with gradients become groups that are differentiated as one."""
+"""create-autodiff-subgraphs: outline connected differentiable nodes as groups."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from graphopt.transforms.scalar.cse import CommonSubexpressionElimination
 
 @dataclass(frozen=True)
 class CreateAutodiffSubgraphs(Pass):
-    """Put neighbouring nodes that have gradients into functions of the domain ``graphopt.autodiff``.
+    """Outline connected differentiable nodes as functions of the domain ``graphopt.autodiff``.
 
-    A gradient has to be wanted of what they read. Bodies have groups of their own where the nodes that
-    hold them are in none. Which outputs a gradient is wanted of is noted on them
-    (``graphopt.requires_grad``). Random and stateful nodes, and guards, stay outside, in their order.
+    The operands of members require a gradient. Bodies of ungrouped nodes have groups of their own. Inputs and
+    outputs of groups are annotated with whether they require a gradient (``graphopt.requires_grad``). Random
+    and stateful nodes, and guards, are never members, and keep their order.
 
     The seed is ``CreateAutodiffSubgraphs`` of PyTorch's JIT.
 
     Attributes:
-        minimum: nodes of a group; each computation counts once.
-        views: whether operators that only move elements may be in groups.
-        wrt: what is differentiated by: ``params``, ``inputs``, ``all`` of both, or names of values.
-        no_grad: nodes, or scopes of them, in which no gradient is wanted.
+        minimum: minimum size of a group, in distinct computations.
+        views: whether operators that only move elements may be members.
+        wrt: the values to differentiate by: ``params``, ``inputs``, ``all`` of both, or names of values.
+        no_grad: nodes, or scopes of nodes, with disabled gradients.
     """
 
     minimum: int = 2
@@ -41,7 +41,7 @@ class CreateAutodiffSubgraphs(Pass):
     name: ClassVar[str] = "create-autodiff-subgraphs"
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Find all groups, then make functions of them, graph by graph; then merge what is computed twice."""
+        """Find all groups, outline them graph by graph, and run cse."""
         if model.ir_version < FUNCTIONS_SINCE:
             reason = f"functions came with IR version {FUNCTIONS_SINCE}, the model has {model.ir_version}"
             cx.refuse(Refusal(self.name, "", reason))
@@ -49,8 +49,8 @@ class CreateAutodiffSubgraphs(Pass):
         policy = self.policy(cx)
         made = False
         for proposal in propose_all(model.graph, policy):
-            asked = [(group, cx.begin_rewrite(self.name, group.nodes[0])) for group in proposal.groups]
-            allowed = [(group, action) for group, action in asked if action is not None]
+            started = [(group, cx.begin_rewrite(self.name, group.nodes[0])) for group in proposal.groups]
+            allowed = [(group, action) for group, action in started if action is not None]
             calls = make_functions(cx, [group for group, _ in allowed], policy)
             for (group, action), call in zip(allowed, calls, strict=True):
                 cx.end_rewrite(action, group.nodes[0], [call])
@@ -60,12 +60,12 @@ class CreateAutodiffSubgraphs(Pass):
             CommonSubexpressionElimination().run(model, cx)
 
     def policy(self, cx: Context) -> AutodiffPolicy:
-        """What may be in a group."""
+        """The policy for members of groups."""
         return AutodiffPolicy(cx, self.wrt, self.minimum, self.views, self.no_grad)
 
 
 def make_functions(cx: Context, groups: list[Partition], policy: AutodiffPolicy) -> list[ir.Node]:
-    """Make functions of ``groups``, all of one graph, and note what is known of them; returns the calls."""
+    """Outline ``groups``, all of one graph, and annotate their inputs and outputs; returns the calls."""
     if not groups:
         return []
     wanted = policy.wanted

@@ -1,4 +1,4 @@
-"""Groups that are differentiated as one, as they are shown and written."""
+"""The kind of groups that are differentiated as one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class AutodiffGroups:
 
     Attributes:
         minimum, views, wrt, no_grad: as for :class:`CreateAutodiffSubgraphs`.
-        profile: tells of which inputs a gradient was wanted.
+        profile: which inputs required a gradient in profiled runs.
     """
 
     minimum: int = 2
@@ -40,7 +40,7 @@ class AutodiffGroups:
 
     @property
     def outlining_pass(self) -> CreateAutodiffSubgraphs:
-        """The pass that makes functions of them."""
+        """The pass that outlines the groups."""
         return CreateAutodiffSubgraphs(self.minimum, self.views, self.wrt, self.no_grad)
 
     def find(self, model: ir.Model, cx: Context) -> Found:
@@ -55,7 +55,7 @@ class AutodiffGroups:
         return Found(self.outlining_pass.policy(cx), model)
 
     def raise_version(self, model: ir.Model, cx: Context) -> None:
-        """The pass leaves models without functions as they are."""
+        """Raise models without functions, which the pass does not modify."""
         if model.ir_version < FUNCTIONS_SINCE:
             cx.edit.raise_ir_version(FUNCTIONS_SINCE)
 
@@ -67,29 +67,29 @@ class Found:
     policy: AutodiffPolicy
     model: ir.Model
 
-    default_reason: ClassVar[str] = "a gradient is wanted of what it reads"
+    default_reason: ClassVar[str] = "its operands require a gradient"
 
     @cached_property
     def proposals(self) -> list[Proposal]:
-        """The groups, and why other nodes are in none."""
+        """The groups, with reasons for ungrouped nodes."""
         return propose_all(self.model.graph, self.policy)
 
     def inputs(self, group: Partition) -> list[ir.Value]:
-        """What goes into ``group``, without constants of which no gradient is wanted."""
+        """The inputs of ``group``, without constants that require no gradient."""
         wanted = self.policy.wanted
         return [value for value in group.inputs if value in wanted or ir.constant_of(value) is None]
 
     def requires_grad(self, value: ir.Value) -> bool:
-        """Whether a gradient of ``value`` is wanted."""
+        """Whether ``value`` requires a gradient."""
         return value in self.policy.wanted
 
     def saved(self, group: Partition) -> None:
-        """Groups are not there to save bytes."""
+        """Not estimated."""
         return None
 
 
 def _check_scopes(scopes: Sequence[str], model: ir.Model) -> None:
-    """Raise UsageError for a scope in which no node stands."""
+    """Raise UsageError for a scope without nodes."""
     known: dict[str, None] = {}
     for graph in ir.graphs_of(model):
         for node in graph:
@@ -100,7 +100,7 @@ def _check_scopes(scopes: Sequence[str], model: ir.Model) -> None:
 
 
 def _note(profile: Profile, model: ir.Model, cx: Context) -> None:
-    """Note on inputs whether a gradient of them was wanted."""
+    """Annotate inputs with whether they required a gradient."""
     check_profile(profile, model)
     for value in model.graph.inputs:
         wanted = profile.requires_grad.get(value.name or "")

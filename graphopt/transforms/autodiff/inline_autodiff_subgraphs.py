@@ -1,4 +1,4 @@
-"""inline-autodiff-subgraphs: groups that are too small to be differentiated as one are dissolved."""
+"""inline-autodiff-subgraphs: inline groups that are too small."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from graphopt.passes.base import Pass
 
 @dataclass(frozen=True)
 class InlineAutodiffSubgraphs(Pass):
-    """Put the nodes of groups that have fewer than a minimum back where the groups are called.
+    """Inline groups that are smaller than a minimum, and remove functions without calls.
 
-    Each computation counts once, Identity and Constant not at all. Functions that nothing calls any more
-    are removed.
+    The size of a group is the number of distinct computations, without Identity and Constant.
 
     The seed is ``InlineAutodiffSubgraphs`` of PyTorch's JIT.
 
     Attributes:
-        minimum: groups with fewer nodes are dissolved.
+        minimum: minimum size of groups that are kept.
     """
 
     minimum: int = 2
@@ -30,7 +29,7 @@ class InlineAutodiffSubgraphs(Pass):
     name: ClassVar[str] = "inline-autodiff-subgraphs"
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Dissolve small groups, in all graphs."""
+        """Inline small groups in all graphs."""
         small = {
             key: function
             for key, function in model.functions.items()

@@ -1,4 +1,4 @@
-"""lower-grad-of: gradient regions become plain operators."""
+"""lower-grad-of: replace gradient regions by standard operators."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from graphopt.transforms.autodiff._gradients import is_gradient_node, walk_gradi
 
 @dataclass(frozen=True)
 class LowerGradOf(Pass):
-    """Replace the operators of ``graphopt.ad`` by plain ones.
+    """Replace the operators of ``graphopt.ad`` by standard ones.
 
-    A region (``GradOf``) becomes what is in it, or zeros if only zeros enter it; ``AutogradAdd``
-    becomes an Add, or the side that is not zero. Zeros that something else still reads become tensors, and
-    those that nothing reads go: no runtime knows them.
+    ``GradOf(dy…, x…) → body``, or zeros if all dy are zero. ``AutogradAdd(a, b) → Add(a, b)``, or the operand
+    that is not zero. ``Zero(x) → ConstantOfShape(Shape(x))`` if something reads it; otherwise it is removed,
+    since no runtime implements it.
     """
 
     name: ClassVar[str] = "lower-grad-of"
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Let zeros travel first, so that few are left to be made."""
+        """Propagate zeros first, so that few tensors of zeros remain."""
         walk_gradients(model, cx, self.name, lower=True)
         for graph in ir.graphs_of(model):
             for node in list(reversed(graph)):

@@ -1,4 +1,4 @@
-"""specialize-autograd-zero: no work for gradients that are known to be zero."""
+"""specialize-autograd-zero: remove the computation of gradients that are known to be zero."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from graphopt.transforms.autodiff._gradients import walk_gradients
 
 @dataclass(frozen=True)
 class SpecializeAutogradZero(Pass):
-    """Drop gradient regions that only zeros enter, and sums with zeros; leave other regions whole.
+    """Remove gradient regions with only zero inputs, and summands that are zero; keep other regions.
 
-    Zeros are those of ``graphopt.ad::Zero``, and values noted ``graphopt.undefined``.
+    Zeros are results of ``graphopt.ad::Zero`` and values annotated ``graphopt.undefined``.
     """
 
     name: ClassVar[str] = "specialize-autograd-zero"
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Let zeros travel, graph by graph."""
+        """Propagate zeros, graph by graph."""
         walk_gradients(model, cx, self.name, lower=False)

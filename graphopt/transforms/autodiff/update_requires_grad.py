@@ -1,4 +1,4 @@
-"""update-requires-grad: of all values a gradient is wanted, or of none."""
+"""update-requires-grad: annotate all values as requiring a gradient or not."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from graphopt.passes.base import Pass
 
 @dataclass(frozen=True)
 class UpdateRequiresGrad(Pass):
-    """Note on all values of real numbers, in bodies and functions too, whether a gradient is wanted of them.
+    """Annotate all floating-point values, in bodies and functions too, as requiring a gradient or not.
 
-    Inside the forward of a group none is: its backward computes gradients.
+    Inside the forward function of a group none does: its backward function computes gradients.
 
     The seed is ``UpdateDifferentiableGraphRequiresGrad`` of PyTorch's JIT.
 
     Attributes:
-        value: what is noted as ``graphopt.requires_grad``.
+        value: the value of the annotation ``graphopt.requires_grad``.
     """
 
     value: bool = False
@@ -29,7 +29,7 @@ class UpdateRequiresGrad(Pass):
     name: ClassVar[str] = "update-requires-grad"
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Note it on all values."""
+        """Annotate all values."""
         text = str(self.value).lower()
         for graph in ir.graphs_of(model):
             for value in ir.values_of(graph):
