@@ -77,9 +77,7 @@ def test_a_gradient_that_is_zero_is_an_output_if_it_was_asked_for_by_name() -> N
     text = "m (float[2] x, float[2] w) => (float loss) { f = Floor(w) p = Mul(x, f) loss = ReduceSum<keepdims=0>(p) }"
     joint = graphopt.grad(parse(text), "loss", ["w"])
     assert joint.unrelated == ["w"]
-    assert [(item.op, item.reason) for item in joint.stopped] == [
-        ("Floor", "it is piecewise constant")
-    ]
+    assert [(item.op, item.reason) for item in joint.stopped] == [("Floor", "it is piecewise constant")]
     feeds = {"x": np.ones(2, np.float32), "w": np.ones(2, np.float32)}
     assert run(joint.model, feeds)["grad.w"].tolist() == [0, 0]
 
