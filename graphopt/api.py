@@ -6,7 +6,7 @@
 >>> graphopt.save(model, "model.opt.onnx")                           # doctest: +SKIP
 
 Options that are settings too (:class:`graphopt.config.Settings`) default to the settings in force: those of
-the nearest ``graphopt.toml``, of the environment, or of :func:`graphopt.config.patch`.
+the environment, of :func:`graphopt.config.patch`, or of :func:`graphopt.config.using`.
 """
 
 from __future__ import annotations
@@ -66,14 +66,14 @@ record_profile = _function(Compiler.record_profile)
 specialize = _function(Compiler.specialize)
 bailout = _function(Compiler.bailout)
 with_bailouts = _function(Compiler.with_bailouts)
-grad = _function(Compiler.grad)
+differentiate = _function(Compiler.differentiate)
 split = _function(Compiler.split)
 verify_split = _function(Compiler.verify_split)
 value_and_grad = _function(Compiler.value_and_grad)
 train_step = _function(Compiler.train_step)
 partition = _function(Compiler.partition)
 with_groups = _function(Compiler.with_groups)
-kernels = _function(Compiler.kernels)
+list_kernels = _function(Compiler.list_kernels)
 build_kernels = _function(Compiler.build_kernels)
 lift_parameters = _function(Compiler.lift_parameters)
 unlift_parameters = _function(Compiler.unlift_parameters)
@@ -162,11 +162,11 @@ __all__ = [
     "compile",
     "context_for",
     "copy",
+    "differentiate",
     "explain",
-    "grad",
     "is_bundle",
-    "kernels",
     "lift_parameters",
+    "list_kernels",
     "load",
     "load_model",
     "make_options",

@@ -122,21 +122,25 @@ def load(
     folder: Path | None = None,
     overrides: Mapping[str, Any] | None = None,
     assignments: Iterable[str] = (),
+    *,
+    file: bool = True,
 ) -> Settings:
-    """Read the settings.
+    """Read the settings from the nearest file, the environment, and the arguments.
 
     Args:
         environ: environment variables; the process's own by default.
         folder: where the search for a settings file starts; the current one by default.
         overrides: values from command-line options; ``None`` stands for "not given".
         assignments: ``key=value`` texts (``--set``); ``overrides`` win over them.
+        file: whether to read a settings file.
 
     Raises:
         UsageError: a key is unknown (the nearest is named), or a value does not fit its key.
     """
     environ = os.environ if environ is None else environ
     values = _conventions(environ)
-    values |= _from_file(Path.cwd() if folder is None else folder)
+    if file:
+        values |= _from_file(Path.cwd() if folder is None else folder)
     values |= dict(
         _from_text(name.removeprefix(_PREFIX).lower(), text, name)
         for name, text in environ.items()
@@ -157,8 +161,11 @@ _patched: ContextVar[Settings | None] = ContextVar("graphopt settings", default=
 
 
 def current() -> Settings:
-    """The settings in force: those of the innermost :func:`patch`, else freshly read."""
-    return _patched.get() or load()
+    """The settings of the innermost :func:`using` or :func:`patch`, else those of the environment variables.
+
+    Only the command line reads settings files by itself; ``using(load())`` applies them to library calls.
+    """
+    return _patched.get() or load(file=False)
 
 
 @contextlib.contextmanager

@@ -16,12 +16,17 @@ from typing import ClassVar
 import numpy as np
 
 import graphopt
-from graphopt import ir
-from graphopt.context import Context
-from graphopt.passes.base import Pass
-from graphopt.rewrite import Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder
-from graphopt.rewrite.worklist import apply_rules
+from graphopt import (
+    Builder,
+    Context,
+    Match,
+    Outcome,
+    Pass,
+    Reassociates,
+    apply_rules,
+    ir,
+    rule,
+)
 
 
 @rule(lambda op, x, c: op.Div(x, c.constant()), numerics=Reassociates)

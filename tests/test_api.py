@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from pathlib import Path
 
 import numpy as np
@@ -45,6 +47,38 @@ def test_package_exports_the_public_names(small: Path) -> None:
     assert graphopt.optimize is api.optimize and "verify" in dir(graphopt)
     with pytest.raises(AttributeError, match="no attribute 'optimise'"):
         graphopt.optimise  # type: ignore[attr-defined] # noqa: B018
+
+
+def test_every_public_name_is_found_where_the_stub_says() -> None:
+    for name in graphopt.__all__:
+        assert getattr(graphopt, name) is not None
+    assert len(graphopt.__all__) == len(set(graphopt.__all__))
+
+
+@pytest.mark.parametrize(("old", "new"), [("grad", "differentiate"), ("kernels", "list_kernels")])
+def test_former_names_work_with_a_warning(old: str, new: str) -> None:
+    with pytest.warns(DeprecationWarning, match=f"graphopt.{old} is called graphopt.{new}"):
+        assert getattr(graphopt, old) is getattr(graphopt, new)
+    assert old not in graphopt.__all__
+
+
+def test_signatures_name_public_types_only() -> None:
+    """Classes of graphopt in the signatures of public functions can be imported from the top package."""
+    named: dict[str, str] = {}
+    for name in graphopt.__all__:
+        function = getattr(graphopt, name)
+        if inspect.isfunction(function):
+            signature = inspect.signature(function)
+            hints = [*(one.annotation for one in signature.parameters.values()), signature.return_annotation]
+            named.update(dict.fromkeys(re.findall(r"(?<![\w.])[A-Z]\w+", " ".join(map(str, hints))), name))
+    defined = {
+        class_
+        for path in sorted(Path(graphopt.__file__).parent.rglob("*.py"))
+        for class_ in re.findall(r"^class (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE)
+    }
+    missing = {f"{class_} of {function}" for class_, function in named.items() if class_ in defined}
+    unlisted = sorted(one for one in missing if one.split()[0] not in graphopt.__all__)
+    assert unlisted == []
 
 
 def test_optimize_returns_model_and_report(small: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import graphopt
 from graphopt import config
 from graphopt.errors import UsageError
 
@@ -102,6 +103,16 @@ def test_patch_holds_for_a_block_and_after_exceptions_too() -> None:
     assert config.current() == before
     with pytest.raises(UsageError, match="nearest: seed"):
         config.patch(sed=1)
+
+
+def test_library_calls_read_no_settings_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "graphopt.toml").write_text("seed = 7\n")
+    monkeypatch.chdir(tmp_path)
+    assert config.current().seed == 0 and graphopt.Compiler().settings.seed == 0
+    with config.using(config.load()):
+        assert config.current().seed == 7 and graphopt.Compiler().settings.seed == 7
+    monkeypatch.setenv("GRAPHOPT_SEED", "8")
+    assert config.current().seed == 8 and config.load().seed == 8
 
 
 def test_every_setting_is_documented() -> None:

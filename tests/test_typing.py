@@ -129,7 +129,7 @@ def test_representations_of_models_with_gradients_are_short() -> None:
         "g (float[N, 2] x) => (float[N, 2] y) <float[2, 2] w = {1, 2, 3, 4}> { y = MatMul(x, w) }"
     )
     for found in (
-        graphopt.grad(network, "mse:y,target"),
+        graphopt.differentiate(network, "mse:y,target"),
         graphopt.split(network, "mse:y,target"),
         graphopt.train_step(network, "mse:y,target"),
         graphopt.partition(network),

@@ -40,14 +40,14 @@ class Compiler(Environment):
     compile = specializing.compile
     bailout = bailouts.bailout
     with_bailouts = bailouts.with_bailouts
-    grad = gradients.grad
+    differentiate = gradients.differentiate
     split = gradients.split
     verify_split = gradients.verify_split
     value_and_grad = gradients.value_and_grad
     train_step = training.train_step
     partition = partitioning.partition
     with_groups = partitioning.with_groups
-    kernels = native_kernels.kernels
+    list_kernels = native_kernels.list_kernels
     build_kernels = native_kernels.build_kernels
     lift_parameters = parameters.lift_parameters
     unlift_parameters = parameters.unlift_parameters

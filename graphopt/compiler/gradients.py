@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @checked
-def grad(
+def differentiate(
     env: Environment,
     model: ModelLike,
     loss: str | Loss,
@@ -30,7 +30,7 @@ def grad(
 ) -> Joint:
     """The joint graph: a model that also returns the gradients of a loss, made of ordinary operators.
 
-    >>> joint = grad("model.onnx", "cross_entropy:logits,labels")        # doctest: +SKIP
+    >>> joint = differentiate("model.onnx", "cross_entropy:logits,labels")    # doctest: +SKIP
     >>> joint.gradients                                                  # doctest: +SKIP
     {'fc.weight': 'grad.fc.weight', 'fc.bias': 'grad.fc.bias'}
     >>> graphopt.save(joint.model, "joint.onnx")                         # doctest: +SKIP
@@ -167,5 +167,5 @@ def value_and_grad(
 
     kept = list(outputs)
     env = env.having(options)
-    joint = grad(env, model, loss, wrt, outputs="all" if kept else "loss")
+    joint = differentiate(env, model, loss, wrt, outputs="all" if kept else "loss")
     return ValueAndGrad(joint, env.device, threads, kept)

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 @checked
-def kernels(env: Environment, model: ModelLike) -> Inventory:
+def list_kernels(env: Environment, model: ModelLike) -> Inventory:
     """The native kernels of a model; of a model without groups, those that ``fuser="native"`` would make.
 
-    >>> found = kernels("model.onnx")                                    # doctest: +SKIP
+    >>> found = list_kernels("model.onnx")                               # doctest: +SKIP
     >>> [(group.name, group.calls) for group in found.groups]            # doctest: +SKIP
     [('sigmoid_mul_add_0c5e1f3a77b2', 12)]
     >>> print(found.source())                                            # doctest: +SKIP
@@ -55,6 +55,6 @@ def build_kernels(
         NoCompiler: there is no C compiler.
         RuntimeFailure: the compiler fails.
     """
-    found = kernels(env, model)
+    found = list_kernels(env, model)
     found.build(Path(path), progress)
     return found

@@ -94,7 +94,7 @@ def run(
         optimizations: onnxruntime's own, ``default`` or ``off``.
         session_options: use those that the model's metadata recommends for the device.
         libraries: paths of libraries with operators; by default kernels of the model's native groups,
-            from the store or built (:func:`graphopt.kernels`).
+            from the store or built (:func:`graphopt.list_kernels`).
         options: as for :func:`optimize`.
 
     Raises:

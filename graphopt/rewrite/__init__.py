@@ -4,9 +4,20 @@ from graphopt.numerics import Numerics
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.matcher import Match
 from graphopt.rewrite.rule import Outcome, Rule, rule
+from graphopt.rewrite.worklist import apply_rules
 
 Exact = Numerics.EXACT
 Reassociates = Numerics.REASSOCIATES
 Approximates = Numerics.APPROXIMATES
 
-__all__ = ["Approximates", "Builder", "Exact", "Match", "Outcome", "Reassociates", "Rule", "rule"]
+__all__ = [
+    "Approximates",
+    "Builder",
+    "Exact",
+    "Match",
+    "Outcome",
+    "Reassociates",
+    "Rule",
+    "apply_rules",
+    "rule",
+]

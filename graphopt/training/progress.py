@@ -9,10 +9,10 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 
-class Bar:
+class ProgressBar:
     """Shows steps and the loss on stderr while a ``with`` block runs, where that is a terminal.
 
-    >>> with Bar(1000) as bar:                                           # doctest: +SKIP
+    >>> with ProgressBar(1000) as bar:                                           # doctest: +SKIP
     ...     trainer.fit(batches, watch=bar)
 
     Args:
@@ -24,7 +24,7 @@ class Bar:
         self._steps, self._what = steps, what
         self._progress: Progress | None = None
 
-    def __enter__(self) -> Bar:
+    def __enter__(self) -> ProgressBar:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 

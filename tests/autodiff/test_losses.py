@@ -28,7 +28,7 @@ def cross_entropy(logits: np.ndarray, labels: np.ndarray) -> tuple[float, np.nda
 @pytest.mark.parametrize("axis", [-1, 1, 0])
 def test_cross_entropy_along_any_axis(axis: int) -> None:
     model = parse("m (float[A,B,C] x) => (float[A,B,C] y) { y = Identity(x) }")
-    joint = graphopt.grad(model, f"cross_entropy:y,labels,axis={axis}", ["x"])
+    joint = graphopt.differentiate(model, f"cross_entropy:y,labels,axis={axis}", ["x"])
     shape = tuple(np.delete(LOGITS.shape, axis))
     labels = np.random.default_rng(1).integers(0, LOGITS.shape[axis], shape)
     found = run(joint.model, {"x": LOGITS, "labels": labels})
@@ -39,13 +39,13 @@ def test_cross_entropy_along_any_axis(axis: int) -> None:
 
 def test_mean_squared_error_against_an_input_and_against_a_value() -> None:
     model = parse("m (float[A,3] x) => (float[A,3] y) { y = Mul(x, x) }")
-    joint = graphopt.grad(model, "mse:y,t", "inputs")
+    joint = graphopt.differentiate(model, "mse:y,t", "inputs")
     assert joint.gradients == {"x": "grad.x"}
     x, t = LOGITS[0, :, :3], LOGITS[1, :, :3]
     found = run(joint.model, {"x": x, "t": t})
     assert np.allclose(found["loss"], np.mean((x * x - t) ** 2), atol=1e-6)
     assert np.allclose(found["grad.x"], 4 * x * (x * x - t) / x.size, atol=1e-5)
-    own = graphopt.grad(model, "mse:y,x", "inputs")
+    own = graphopt.differentiate(model, "mse:y,x", "inputs")
     assert np.allclose(run(own.model, {"x": x})["grad.x"], 2 * (x * x - x) * (2 * x - 1) / x.size, atol=1e-5)
 
 
@@ -56,7 +56,7 @@ def test_types_of_scores_and_labels(scores: str, labels: str, ignored: int | Non
     attribute = "" if ignored is None else f"<ignore_index={ignored}>"
     text = f"""m ({scores}[N,3] x, {labels}[N] t) => ({scores} loss)
         {{ loss = SoftmaxCrossEntropyLoss{attribute}(x, t) }}"""
-    joint = graphopt.grad(parse(text), "loss", ["x"])
+    joint = graphopt.differentiate(parse(text), "loss", ["x"])
     x, rows = LOGITS.transpose(0, 2, 1).reshape(10, 3), np.arange(10) % 3
     counted = np.ones(10, bool)
     if ignored is not None:
@@ -95,7 +95,7 @@ def count(model: ir.Model) -> int:
 def test_a_network_takes_few_nodes() -> None:
     model = parse("""m (float[B,16] x, float[16,32] w, float[32] b, float[32,4] v, float[4] c) => (float[B,4] y)
         { h = Gemm(x, w, b) r = Relu(h) y = Gemm(r, v, c) }""")
-    joint = graphopt.grad(model, "cross_entropy:y,labels", ["w", "b", "v", "c"])
+    joint = graphopt.differentiate(model, "cross_entropy:y,labels", ["w", "b", "v", "c"])
     assert count(joint.model) <= 17
 
 
@@ -114,37 +114,37 @@ def test_layers_with_normalizations_take_few_nodes(opset: int, most: int, loss: 
     rows = f"""m (float[B,16] x, float[32,16] w, float[4,32] v, {parameters}) => (float[B,4] y) {{
         i = Gemm<transB=1>(x, w, b) n = LayerNormalization(i, g, h) {GELUS[opset]} y = Gemm<transB=1>(k, v, c) }}"""
     wrt = ["w", "b", "g", "h", "v", "c"]
-    assert count(graphopt.grad(parse(rows, opset=opset), loss, wrt).model) <= most
+    assert count(graphopt.differentiate(parse(rows, opset=opset), loss, wrt).model) <= most
     places = f"""m (float[B,9,16] x, float[16,32] w, float[32,4] v, {parameters}) => (float[B,9,4] y) {{
         j = MatMul(x, w) i = Add(j, b) n = LayerNormalization(i, g, h) {GELUS[opset]} z = MatMul(k, v) y = Add(z, c) }}"""
-    assert count(graphopt.grad(parse(places, opset=opset), loss, wrt).model) <= most + 9
+    assert count(graphopt.differentiate(parse(places, opset=opset), loss, wrt).model) <= most + 9
 
 
 def test_attention_takes_few_nodes() -> None:
     model = parse("""m (float[B,H,S,8] q, float[B,H,S,8] k, float[B,H,S,8] v) => (float[B,H,S,8] o) {
         scale = Constant<value = float {0.35355339}>() d = Transpose<perm = [0, 1, 3, 2]>(k) s = MatMul(q, d)
         t = Mul(s, scale) p = Softmax<axis = -1>(t) o = MatMul(p, v) }""")
-    joint = graphopt.grad(model, "mse:o,target", "inputs")
+    joint = graphopt.differentiate(model, "mse:o,target", "inputs")
     assert count(joint.model) <= 25
 
 
 def test_a_mean_squared_error_of_other_shapes_is_refused() -> None:
     model = parse("m (float[2,3] x, float[3] t) => (float[2,3] y) { y = Exp(x) }")
     with pytest.raises(UsageError, match="mse needs equal shapes"):
-        graphopt.grad(model, "mse:y,t", ["x"])
+        graphopt.differentiate(model, "mse:y,t", ["x"])
 
 
 def test_classes_of_more_than_two_axes_have_to_be_told() -> None:
     model = parse("m (float[A,B,C] x) => (float[A,B,C] y) { y = Identity(x) }")
     with pytest.raises(UsageError, match="the class axis is not given") as told:
-        graphopt.grad(model, "cross_entropy:y,labels", ["x"])
+        graphopt.differentiate(model, "cross_entropy:y,labels", ["x"])
     assert "cross_entropy:y,labels,axis=-1" in str(told.value.hint)
-    assert graphopt.grad(model, "cross_entropy:y,labels,axis=-1", ["x"]).target == "labels"
+    assert graphopt.differentiate(model, "cross_entropy:y,labels,axis=-1", ["x"]).target == "labels"
 
 
 def test_a_label_that_does_not_count() -> None:
     model = parse("m (float[A,C] x) => (float[A,C] y) { y = Identity(x) }")
-    joint = graphopt.grad(model, "cross_entropy:y,labels,ignore_index=-100", ["x"])
+    joint = graphopt.differentiate(model, "cross_entropy:y,labels,ignore_index=-100", ["x"])
     labels = np.array([1, -100, 4])
     found = run(joint.model, {"x": LOGITS[0], "labels": labels})
     loss, gradient = cross_entropy(LOGITS[0][[0, 2]], labels[[0, 2]])
@@ -155,7 +155,7 @@ def test_a_label_that_does_not_count() -> None:
 def test_labels_are_whole_numbers() -> None:
     model = parse("m (float[A,C] x, float[A] t) => (float[A,C] y) { y = Identity(x) }")
     with pytest.raises(UsageError, match="'t' is float, and labels must be int32 or int64"):
-        graphopt.grad(model, "cross_entropy:y,t", ["x"])
+        graphopt.differentiate(model, "cross_entropy:y,t", ["x"])
 
 
 def test_what_is_no_loss_is_told() -> None:
@@ -176,4 +176,4 @@ def test_what_is_no_loss_is_told() -> None:
 def test_a_value_may_be_called_like_a_loss_function() -> None:
     model = parse("m (float x) => (float loss) { loss = Exp(x) }")
     model.graph.outputs[0].name = "mse:a,b"
-    assert graphopt.grad(model, "mse:a,b", ["x"]).loss == "mse:a,b"
+    assert graphopt.differentiate(model, "mse:a,b", ["x"]).loss == "mse:a,b"

@@ -125,7 +125,7 @@ def trained() -> ir.Model:
 
 def test_running_statistics_are_state() -> None:
     model = trained()
-    joint = graphopt.grad(model, "loss")
+    joint = graphopt.differentiate(model, "loss")
     assert list(joint.gradients) == ["s", "b", "w"]
     assert [item.name for item in joint.model.graph.outputs][:3] == ["loss", "mean1", "var1"]
     feeds = {
@@ -134,7 +134,7 @@ def test_running_statistics_are_state() -> None:
     feeds["labels"] = np.array([0, 1, 1])
     plain, found = run(model, feeds), run(joint.model, feeds)
     assert all(np.allclose(found[name], plain[name], atol=1e-6) for name in plain)
-    alone = graphopt.grad(model, "loss", outputs="loss")
+    alone = graphopt.differentiate(model, "loss", outputs="loss")
     only = run(alone.model, feeds)
     assert list(only) == ["loss", "grad.s", "grad.b", "grad.w", "state.mean", "state.var"]
     assert joint.state == {"mean": "mean1", "var": "var1"}

@@ -286,6 +286,6 @@ def test_sizes_of_zero() -> None:
     model = parse(
         "m (float[A,3] x, float[3,2] w) => (float loss) { y = MatMul(x, w) loss = ReduceSum<keepdims=0>(y) }"
     )
-    joint = graphopt.grad(model, "loss", ["x", "w"])
+    joint = graphopt.differentiate(model, "loss", ["x", "w"])
     found = run(joint.model, {"x": np.zeros((0, 3), np.float32), "w": np.ones((3, 2), np.float32)})
     assert found["grad.x"].shape == (0, 3) and found["grad.w"].tolist() == [[0, 0]] * 3

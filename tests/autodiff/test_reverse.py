@@ -64,18 +64,18 @@ def test_equal_shapes_need_no_sum_and_known_ones_no_search() -> None:
 def test_what_the_loss_does_not_need_costs_nothing() -> None:
     text = """m (float[4,4] x, float[4,4] w, float[4,4] v) => (float loss, float[4,4] z)
         { a = MatMul(x, w) z = MatMul(x, v) s = Sin(z) loss = ReduceSum<keepdims=0>(a) }"""
-    joint = graphopt.grad(parse(text), "loss", ["w"])
+    joint = graphopt.differentiate(parse(text), "loss", ["w"])
     assert (
         sorted(ops(joint.model)) == sorted(["MatMul", "MatMul", "ReduceSum", "Expand", "Gemm"])
         or len(ops(joint.model)) <= 4
     )
     assert joint.unrelated == []
-    assert graphopt.grad(parse(text), "loss", "inputs").unrelated == ["v"]
+    assert graphopt.differentiate(parse(text), "loss", "inputs").unrelated == ["v"]
 
 
 def test_a_gradient_that_is_zero_is_an_output_if_it_was_asked_for_by_name() -> None:
     text = "m (float[2] x, float[2] w) => (float loss) { f = Floor(w) p = Mul(x, f) loss = ReduceSum<keepdims=0>(p) }"
-    joint = graphopt.grad(parse(text), "loss", ["w"])
+    joint = graphopt.differentiate(parse(text), "loss", ["w"])
     assert joint.unrelated == ["w"]
     assert [(item.op, item.reason) for item in joint.stopped] == [("Floor", "it is piecewise constant")]
     feeds = {"x": np.ones(2, np.float32), "w": np.ones(2, np.float32)}
@@ -98,7 +98,7 @@ def test_an_operator_without_a_gradient_is_named() -> None:
         "other::Thing",
         "its domain other is not a standard one",
     )
-    assert graphopt.grad(
+    assert graphopt.differentiate(
         parse("m (float[2] x, float[2] c) => (float loss) { k = Exp(c) loss = ReduceSum<keepdims=0>(x) }"),
         "loss",
         ["x"],
@@ -108,31 +108,31 @@ def test_an_operator_without_a_gradient_is_named() -> None:
 def test_losses_have_one_element_and_names_exist() -> None:
     model = parse("m (float[2,2] x, int64[2] i) => (float[2,2] y) { y = Exp(x) }")
     with pytest.raises(UsageError, match="'y' is no loss: it has 2x2 elements"):
-        graphopt.grad(model, "y", ["x"])
+        graphopt.differentiate(model, "y", ["x"])
     with pytest.raises(UsageError, match="'z'"):
-        graphopt.grad(model, "z", ["x"])
+        graphopt.differentiate(model, "z", ["x"])
     with pytest.raises(UsageError, match="'i' holds no floating-point numbers"):
-        graphopt.grad(model, "mse:y,t", ["i"])
+        graphopt.differentiate(model, "mse:y,t", ["i"])
 
 
 def test_losses_that_may_have_several_elements_are_refused() -> None:
     text = "m (float[N,1] x, int64[R] s) => (float[N,1] y, float[R] z) { y = Exp(x) z = Reshape(x, s) }"
     with pytest.raises(UsageError, match="'y' is no loss: it may have Nx1 elements") as caught:
-        graphopt.grad(parse(text), "y", ["x"])
+        graphopt.differentiate(parse(text), "y", ["x"])
     assert "a mean or sum" in (caught.value.hint or "")
     model = parse(text)
     model.graph.outputs[1].shape = None
     with pytest.raises(UsageError, match="'z' is of unknown shape, and a loss has one element"):
-        graphopt.grad(model, "z", ["x"])
-    assert graphopt.grad(parse(text.replace("N", "1")), "y", ["x"]).loss == "y"
+        graphopt.differentiate(model, "z", ["x"])
+    assert graphopt.differentiate(parse(text.replace("N", "1")), "y", ["x"]).loss == "y"
     declared = parse(text.replace("float[R] z", "float z"))
-    assert graphopt.grad(declared, "z", ["x"]).loss == "z"  # what the model says is believed
+    assert graphopt.differentiate(declared, "z", ["x"]).loss == "z"  # what the model says is believed
 
 
 def test_outputs_declare_what_is_known() -> None:
     model = parse("""m (float["batch size",3] x, float[3,M] w) => (float["batch size",M] y) {
         a = MatMul(x, w) y = Relu(a) s = Concat<axis=0>(a, y) q = Mul(s, s) l = ReduceMean<keepdims=0>(q) }""")
-    proto = ir.to_proto(graphopt.grad(model, "l", ["x", "w", "s"]).model)
+    proto = ir.to_proto(graphopt.differentiate(model, "l", ["x", "w", "s"]).model)
     onnx.checker.check_model(proto, full_check=True)
     dims = {
         item.name: [dim.dim_param or dim.dim_value for dim in item.type.tensor_type.shape.dim]
@@ -146,7 +146,7 @@ def test_inner_values_and_the_model_as_it_was() -> None:
         "m (float[2] x) => (float loss) { a = Exp(x) b = Mul(a, a) loss = ReduceSum<keepdims=0>(b) }"
     )
     before = ir.to_bytes(model)
-    joint = graphopt.grad(model, "loss", ["a", "x"], outputs="loss")
+    joint = graphopt.differentiate(model, "loss", ["a", "x"], outputs="loss")
     assert ir.to_bytes(model) == before
     found = run(joint.model, {"x": np.zeros(2, np.float32)})
     assert list(found) == ["loss", "grad.a", "grad.x"]
@@ -157,7 +157,7 @@ def test_second_gradients() -> None:
     model = parse(
         "m (double[N] x) => (double loss) { a = Mul(x, x) b = Mul(a, x) loss = ReduceSum<keepdims=0>(b) }"
     )
-    first = graphopt.grad(model, "loss", ["x"])
+    first = graphopt.differentiate(model, "loss", ["x"])
     # the sum of the gradient's elements has 6x for gradient
     second = differentiate(first.model, ["grad.x"], ["x"])
     found = run(second.model, {"x": np.array([1.0, 2.0]), "cotangent.grad.x": np.ones(2)})
@@ -169,7 +169,7 @@ def test_older_models_and_functions() -> None:
     text = """<ir_version: 8, opset_import: ["" : 11, "local" : 1]>
         m (float[2,3] x) => (float loss) { a = local.twice(x) s = ReduceSum<axes=[0,1], keepdims=0>(a) loss = Identity(s) }
         <domain: "local", opset_import: ["" : 11]> twice (x) => (y) { y = Add(x, x) }"""
-    joint = graphopt.grad(parse(text), "loss", ["x"])
+    joint = graphopt.differentiate(parse(text), "loss", ["x"])
     assert joint.opset == 13
     found = run(joint.model, {"x": np.ones((2, 3), np.float32)})
     assert found["grad.x"].tolist() == [[2, 2, 2]] * 2
@@ -190,7 +190,7 @@ def test_a_long_chain() -> None:
 
 def test_the_same_model_gives_the_same_bytes() -> None:
     text = "m (float[A,B] x, float[C,B] z) => (float loss) { p = Mul(x, z) loss = ReduceSum<keepdims=0>(p) }"
-    once, again = (ir.to_bytes(graphopt.grad(parse(text), "loss", "inputs").model) for _ in range(2))
+    once, again = (ir.to_bytes(graphopt.differentiate(parse(text), "loss", "inputs").model) for _ in range(2))
     assert once == again
 
 
@@ -214,7 +214,7 @@ def test_a_body_is_differentiated_where_it_stands() -> None:
 def test_the_model_is_simplified_first_but_for_what_is_named() -> None:
     model = parse("""m (float[N,4] x) => (float[N,3] y) <float[3,4] w = {1,2,3,4,5,6,7,8,9,10,11,12}, float[3] dead = {1,2,3}> {
         t = Transpose<perm = [1, 0]>(w) a = Identity(x) h = Identity(a) y = MatMul(h, t) z = Identity(y) }""")
-    joint = graphopt.grad(model, "mse:z,target", ["w", "h", "dead"])
+    joint = graphopt.differentiate(model, "mse:z,target", ["w", "h", "dead"])
     assert list(joint.gradients) == ["w", "h", "dead"] and joint.unrelated == ["dead"]
     held = joint.model.graph.initializers
     large = [
@@ -227,7 +227,7 @@ def test_the_model_is_simplified_first_but_for_what_is_named() -> None:
     dy = 2 * (x @ w.T) / 6
     assert np.allclose(found["grad.w"], dy.T @ x) and np.allclose(found["grad.h"], dy @ w)
     assert not found["grad.dead"].any()
-    whole = graphopt.grad(model, "mse:z,target", ["w"], optimize=False)
+    whole = graphopt.differentiate(model, "mse:z,target", ["w"], optimize=False)
     assert ops(whole.model).count("Identity") > ops(joint.model).count("Identity")
 
 

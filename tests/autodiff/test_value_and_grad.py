@@ -40,7 +40,7 @@ def test_running_statistics_are_returned_and_kept() -> None:
         <float[2] scale = {1, 1}, float[2] bias = {0, 0}, float[2] mean = {0, 0}, float[2] var = {1, 1}> {
         y = BatchNormalization<training_mode=1, momentum=0.5>(x, scale, bias, mean, var) }""")
     x = np.array([[1, 2], [3, 6]], np.float32)
-    joint = graphopt.grad(model, "mse:y,target", outputs="loss")
+    joint = graphopt.differentiate(model, "mse:y,target", outputs="loss")
     assert joint.state == {"mean": "state.mean", "var": "state.var"}
     assert [value.name for value in joint.model.graph.outputs] == [
         "loss", "grad.scale", "grad.bias", "state.mean", "state.var"

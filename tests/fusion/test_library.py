@@ -140,10 +140,10 @@ def test_a_fuser_and_a_pipeline_exclude_each_other() -> None:
 
 
 def test_kernels_lists_groups() -> None:
-    found = graphopt.kernels(grouped())
+    found = graphopt.list_kernels(grouped())
     assert not found.proposed and [group.calls for group in found.groups] == [1, 1]
     assert all(group.name in found.source() for group in found.groups)
-    assert graphopt.kernels(parse(TWO)).proposed
+    assert graphopt.list_kernels(parse(TWO)).proposed
     nothing = parse("g (float[4] x) => (float[4] y) { y = Neg(x) }")
     for model in (nothing, parse(TWO)):
         with pytest.raises(UsageError, match="no native groups") as caught:
@@ -169,7 +169,7 @@ def test_proposed_kernels_are_those_of_the_fuser() -> None:
         a = Add(v, e) r = Sqrt(a) n = Div(d, r) s = Sin(n) y = Mul(s, b)
     }""")
     _, report = api.optimize(model, fuser="native")
-    found = graphopt.kernels(model)
+    found = graphopt.list_kernels(model)
     assert found.proposed and [group.name for group in found.groups] == list(report.kernels)
     asis = groups_of(graphopt.partition(model, "fusion").outlined())
     assert [group.name for group in found.groups] != [group.name for group in asis]

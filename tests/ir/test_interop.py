@@ -77,7 +77,7 @@ def _train(model: Any) -> None:
 def _differentiate(model: Any) -> None:
     loss, gradients = graphopt.value_and_grad(model, "mse:y,target")({**FEEDS, "target": EXPECTED + 2})
     assert loss == 4.0 and gradients["w"].shape == (2, 3)
-    assert list(graphopt.grad(model, "mse:y,target").gradients) == ["w"]
+    assert list(graphopt.differentiate(model, "mse:y,target").gradients) == ["w"]
     assert isinstance(graphopt.split(model, "mse:y,target").forward, ir.Model)
 
 
@@ -103,7 +103,7 @@ USES: dict[str, Callable[[Any], object]] = {
     "try_out": api.try_out,
     "explain": api.explain,
     "partition": lambda model: graphopt.partition(model).groups,
-    "kernels": graphopt.kernels,
+    "kernels": graphopt.list_kernels,
     "record_profile": lambda model: graphopt.record_profile(model, [FEEDS]).values["x"],
     "load": lambda model: isinstance(graphopt.load(model), ir.Model),
     "to_proto": _convert,

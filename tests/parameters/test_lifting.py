@@ -108,12 +108,12 @@ def test_files_that_hold_no_parameters(tmp_path: Path, name: str) -> None:
 def test_of_a_joint_graph_parameters_are_those_whose_gradients_it_returns(tmp_path: Path) -> None:
     model = parse("""m (float[N,3] x) => (float[N,2] y) <float[3,2] w = {1, 2, 3, 4, 5, 6}, float[1] c = {4}> {
         d = Sqrt(c) h = MatMul(x, w) y = Div(h, d) }""")
-    joint = graphopt.grad(model, "cross_entropy:y,labels", ["w"])
+    joint = graphopt.differentiate(model, "cross_entropy:y,labels", ["w"])
     _, parameters = graphopt.lift_parameters(joint.model)
     assert list(parameters.tensors) == ["w"]
-    both = graphopt.grad(model, "cross_entropy:y,labels")
+    both = graphopt.differentiate(model, "cross_entropy:y,labels")
     assert list(both.gradients) == ["w", "c"], "constants that folding makes are no parameters"
-    assert list(graphopt.grad(both.model, "loss").gradients) == ["w", "c"]
+    assert list(graphopt.differentiate(both.model, "loss").gradients) == ["w", "c"]
 
 
 @pytest.mark.parametrize("suffix", files.SUFFIXES)
@@ -194,7 +194,7 @@ def test_weights_in_constant_nodes_are_parameters(ir_version: int) -> None:
 def test_gradients_and_training_of_weights_in_constant_nodes() -> None:
     model = parse(CONSTANTS)
     feeds = {"x": np.ones((2, 4), np.float32), "c": np.array(True), "t": np.zeros((2, 2), np.float32)}
-    joint = graphopt.grad(model, "mse:y,t")
+    joint = graphopt.differentiate(model, "mse:y,t")
     assert list(joint.gradients) == ["s", "w", "bias", "w_1"]
     found = graphopt.run(joint.model, feeds)
     assert found["grad.w"].any() and found["grad.bias"].any() and not found["grad.w_1"].any()

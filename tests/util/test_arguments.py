@@ -189,7 +189,7 @@ def test_numbers_of_numpy_become_numbers_of_python() -> None:
 
 def test_iterators_may_be_read_more_than_once() -> None:
     model = parse("g (float[N] x, float[N] t, float[N] w) => (float[N] y) { y = Mul(x, w) }")
-    joint = graphopt.grad(model, "mse:y,t", (name for name in ["w"]))
+    joint = graphopt.differentiate(model, "mse:y,t", (name for name in ["w"]))
     assert list(joint.gradients) == ["w"]
     with pytest.raises(TypeError, match="not"):
         graphopt.optimize(model, skip=(number for number in [3]))  # type: ignore[misc]

@@ -122,7 +122,7 @@ def command(
     check_model_file(output)
     check_told(model, output)
     with run.console.warnings_as_notes(), run.console.progress("differentiating"):
-        joint = api.grad(model, asked, wrt, outputs=outputs)
+        joint = api.differentiate(model, asked, wrt, outputs=outputs)
     written = ir.save(joint.model, output, external_data=run.settings.external_data)
     sizes = run.invocation.wrote(written)
     nodes = ir.count_nodes(joint.model.graph)

@@ -67,7 +67,7 @@ def command(run: Run, model: Path, output: Path | None, source: bool) -> None:
         check_file(output, SUFFIXES)
     with run.console.progress(model.name) as advance:
         advance(None, "looking for groups")
-        found = api.kernels(model)
+        found = api.list_kernels(model)
         if output is not None:
             found.build(output, advance)
     if source:
