@@ -30,7 +30,7 @@ def _session_of(report: Report, target: Path) -> list[str]:
     """How a program runs the result with its library; none where onnxruntime does not read such files."""
     from graphopt import ir
     from graphopt.cli.libraries import library_of
-    from graphopt.fusion.inventory import session_lines
+    from graphopt.fusion.library import session_lines
 
     if not ir.codec_of(target).ort_reads:
         return []

@@ -10,7 +10,7 @@ from graphopt.models import ModelLike, PathLike
 from graphopt.util.arguments import checked
 
 if TYPE_CHECKING:
-    from graphopt.fusion.backends.c.build import Advance
+    from graphopt.fusion.backend import Progress
     from graphopt.fusion.inventory import Inventory
 
 
@@ -36,7 +36,7 @@ def list_kernels(env: Environment, model: ModelLike) -> Inventory:
 
 @checked
 def build_kernels(
-    env: Environment, model: ModelLike, path: PathLike, progress: Advance | None = None
+    env: Environment, model: ModelLike, path: PathLike, progress: Progress | None = None
 ) -> Inventory:
     """Build the library with the native kernels of a model, and write it to ``path``.
 

@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from graphopt import ir
 from graphopt.context import Context, context_for
@@ -17,7 +17,9 @@ from graphopt.fusion.operator_table import find
 from graphopt.fusion.signature import Signature
 from graphopt.ops import dialects
 
-#: Counts up when kernels of the same name would not do the same any more.
+#: Key in ``function.graph.meta``: the kernel, valid as long as it has the name of the function.
+_KERNEL = "graphopt.kernel"
+#: Version of the semantics of kernels, a part of their names.
 _FORMAT = 1
 _DIGITS = 12
 #: Operators in a name.
@@ -130,11 +132,20 @@ def kernel_of(function: ir.Function, signature: Signature) -> Kernel:
     Raises:
         CantFuse: it can't be compiled.
     """
-    return compiled(list(function.graph), function.inputs, function.outputs, function.opset_imports,
-                    signature, function.name)  # fmt: skip
+    noted = function.graph.meta.get(_KERNEL)
+    if noted is None or noted.name != function.name:  # the name is a digest of the contents
+        nodes, imports = list(function.graph), function.opset_imports
+        noted = lower_nodes(nodes, function.inputs, function.outputs, imports, signature, function.name)
+        function.graph.meta[_KERNEL] = noted
+    return noted
 
 
-def compiled(
+def note_kernel(function: ir.Function, kernel: Kernel) -> None:
+    """Note that ``kernel`` is the kernel of ``function``, so that it is not lowered again."""
+    function.graph.meta[_KERNEL] = replace(kernel, name=function.name)
+
+
+def lower_nodes(
     nodes: Sequence[ir.Node],
     inputs: Sequence[ir.Value],
     outputs: Sequence[ir.Value],

@@ -1,19 +1,22 @@
-"""Which library goes with a model: kernels are made again from its groups, whatever lies beside it.
+"""The library of a model: rebuilt from the groups in the model, never loaded from beside it.
 
-A model that names a library would run code when it is opened; so a model holds what its kernels are made of
-(:mod:`graphopt.fusion.groups`), and the library comes from the store, or is built.
+A model that names a library would run code when it is opened. So a model contains the definitions of its
+kernels (:mod:`graphopt.fusion.groups`), and the library is taken from the store, or built.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphopt import ir
+from graphopt import ir, publish
 from graphopt.config import Settings
-from graphopt.errors import GraphoptError, InvalidModel, NoCompiler
+from graphopt.errors import GraphoptError, InvalidModel, NoCompiler, UsageError
+from graphopt.fusion.backend import Backend, Progress, backend_for, require_backend, sources
 from graphopt.ops import dialects
 from graphopt.ort.devices import CPU, Device
 from graphopt.ort.session_options import SessionChoice
@@ -22,19 +25,25 @@ from graphopt.util.store import Store
 from graphopt.util.tables import counted
 
 if TYPE_CHECKING:
-    from graphopt.fusion.backends.c.build import Advance
     from graphopt.fusion.groups import Group
+    from graphopt.fusion.loops.ir import Kernel
+
+#: File name suffixes of shared libraries.
+SUFFIXES = (".so", ".dylib", ".dll")
+#: Magic numbers of shared libraries, and symbols that libraries of kernels export.
+_MAGIC = (b"\x7fELF", b"\xcf\xfa\xed\xfe", b"MZ")
+_EXPORTED = (b"graphopt_cpu_level", b"graphopt_set_cpu_level", b"graphopt_kernel")
 
 
 @dataclass(frozen=True)
 class Libraries:
-    """What goes with a model.
+    """The libraries of a model.
 
     Attributes:
         paths: libraries for its sessions (:attr:`graphopt.ort.session_options.SessionChoice.libraries`).
         kernels: names of the kernels in them.
-        remarks: why others are missing, a sentence each; onnxruntime runs the nodes of these groups.
-        cpu_level: the level of x86-64 whose kernels run; by default the highest that the CPU has.
+        remarks: reasons for missing kernels, one sentence each; onnxruntime runs the nodes of these groups.
+        cpu_level: the level of x86-64 to run kernels for; by default the highest of the CPU.
     """
 
     paths: tuple[str, ...] = ()
@@ -44,7 +53,7 @@ class Libraries:
 
     @property
     def choice(self) -> SessionChoice:
-        """What sessions need."""
+        """Session options that register the libraries."""
         return (
             SessionChoice(libraries=self.paths, cpu_level=self.cpu_level) if self.paths else SessionChoice()
         )
@@ -54,36 +63,37 @@ def libraries_for(
     model: ir.Model,
     settings: Settings,
     device: Device = CPU,
-    progress: Advance | None = None,
+    progress: Progress | None = None,
 ) -> Libraries:
-    """The libraries that go with ``model`` on ``device``, from the store or built.
+    """The libraries of ``model`` on ``device``, from the store or built.
 
-    What can't be built is told, and is no error: the model runs without.
+    Failed builds are remarks, not errors: the model runs without a library.
 
     Args:
-        settings: where the store is, which compiler builds, and for which CPU level.
-        progress: is told how much is done.
+        settings: location of the store, compiler, and CPU level.
+        progress: receives progress.
     """
-    if device.kind != "cpu" or not any(key[0] == dialects.NATIVE_DOMAIN for key in model.functions):
+    backend = backend_for(device)
+    if backend is None or not any(key[0] == dialects.NATIVE_DOMAIN for key in model.functions):
         return Libraries()
     from graphopt.fusion.groups import groups_of
 
     try:
-        groups = groups_of(model)
+        groups = [_supported(group, backend) for group in groups_of(model)]
     except InvalidModel as error:
         return Libraries(remarks=(f"kernels were not built: {error.message}",))
-    remarks = [_unfit(groups)] if any(group.kernel is None for group in groups) else []
+    remarks = [_missing(groups)] if any(group.kernel is None for group in groups) else []
     kernels = [group.kernel for group in groups if group.kernel is not None]
     if not kernels:
         return Libraries(remarks=tuple(remarks))
-    from graphopt.fusion.backends.c.build import build
-
     try:
-        path = build(kernels, Store(settings.cache_dir), compiler=settings.compiler, progress=progress)
+        path = build_library(
+            kernels, Store(settings.cache_dir), device=device, compiler=settings.compiler, progress=progress
+        )
     except GraphoptError as error:
-        why = f"{error.message} ({error.hint})" if error.hint else error.message
-        told = f"{counted(len(kernels), 'kernel')} not built, onnxruntime runs the nodes: {why}"
-        return Libraries(remarks=(*remarks, told))
+        reason = f"{error.message} ({error.hint})" if error.hint else error.message
+        remark = f"{counted(len(kernels), 'kernel')} not built, onnxruntime runs the nodes: {reason}"
+        return Libraries(remarks=(*remarks, remark))
     names = tuple(kernel.name for kernel in kernels)
     return Libraries((str(path),), names, tuple(remarks), settings.cpu_level)
 
@@ -113,21 +123,92 @@ class Toolchain:
     @cached_property
     def compiler(self) -> str:
         """The compiler and its CPU level, as text; ``none`` if there is no compiler."""
-        from graphopt.fusion.backends.c.compiler import find_compiler
-
         try:
-            found = find_compiler(self.settings.compiler)
+            compiler = require_backend(CPU).describe_compiler(self.settings.compiler)
         except NoCompiler:
             return "none"
-        return f"{found.kind} {found.version}, level {self.settings.cpu_level}"
+        return f"{compiler}, level {self.settings.cpu_level}"
 
     def _report(self, done: float | None, text: str) -> None:
         for watcher in self.watchers:
             watcher.entered(f"kernels: {text}", done)
 
 
-def _unfit(groups: Sequence[Group]) -> str:
-    """Which groups have no kernel, and why the first has none."""
-    unfit = [group for group in groups if group.kernel is None]
-    more = f", and {len(unfit) - 1} more" if len(unfit) > 1 else ""
-    return f"no kernel for {unfit[0].name}{more}: {unfit[0].reason}"
+def build_library(
+    kernels: Sequence[Kernel],
+    store: Store,
+    *,
+    device: Device = CPU,
+    compiler: str | None = None,
+    progress: Progress | None = None,
+) -> Path:
+    """The library of ``kernels``, from ``store`` or built; for errors see :meth:`Backend.build`."""
+    backend = require_backend(device)
+    units = sources(backend, kernels)
+    return backend.build(units, len(kernels), store, compiler=compiler, progress=progress)
+
+
+def find_library(
+    kernels: Sequence[Kernel], store: Store, *, device: Device = CPU, compiler: str | None = None
+) -> Path | None:
+    """The library of ``kernels`` if it is in ``store``; raises NoCompiler."""
+    backend = require_backend(device)
+    return backend.find(sources(backend, kernels), len(kernels), store, compiler=compiler)
+
+
+def _supported(group: Group, backend: Backend) -> Group:
+    """``group``, without its kernel if ``backend`` does not support it."""
+    reason = None if group.kernel is None else backend.features.missing(group.kernel)
+    return group if reason is None else replace(group, kernel=None, reason=reason)
+
+
+def _missing(groups: Sequence[Group]) -> str:
+    """The groups without kernels, with the reason of the first one."""
+    missing = [group for group in groups if group.kernel is None]
+    more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
+    return f"no kernel for {missing[0].name}{more}: {missing[0].reason}"
+
+
+@contextlib.contextmanager
+def writing_library(source: Path, target: Path) -> Iterator[None]:
+    """Copy the library ``source`` to ``target`` atomically, after the block.
+
+    Processes that have loaded an older library keep it.
+
+    Raises:
+        UsageError: ``target`` is not writable; the block does not run.
+        ResourceLimit: the disk is full; the block does not run.
+    """
+    if not target.parent.is_dir():
+        raise UsageError(
+            f"can't write {target}: there is no folder {target.parent}", hint=f"mkdir -p {target.parent}"
+        )
+    with publish.staged(target, source, executable=True):
+        yield
+
+
+def is_ours(path: Path) -> bool:
+    """Whether ``path`` is a library of kernels, according to its symbols; it is not loaded."""
+    try:
+        data = path.read_bytes() if path.is_file() else b""
+    except OSError:
+        return False
+    return data.startswith(_MAGIC) and all(name in data for name in _EXPORTED)
+
+
+def session_lines(
+    model: Path | str, library: Path | str, choice: SessionChoice | None = None
+) -> Iterator[str]:
+    """Python code that runs ``model`` with its ``library`` and the session options ``choice``."""
+    choice = (choice or SessionChoice()) | SessionChoice(libraries=(str(library),))
+    *options, _ = choice.python()
+    yield from options
+    disabled = f", disabled_optimizers={list(choice.disabled)!r}" if choice.disabled else ""
+    yield f"session = onnxruntime.InferenceSession({str(model)!r}, options{disabled})"
+
+
+def cpu_level(library: Path) -> int:
+    """The CPU level for which ``library`` runs kernels here: 2, 3 or 4 of x86-64, 0 on other machines."""
+    import ctypes
+
+    return int(ctypes.CDLL(str(library)).graphopt_cpu_level())

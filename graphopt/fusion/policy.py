@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
 from graphopt import ir
 from graphopt.analysis.symbolic import Dim, typical
 from graphopt.context import Context
+from graphopt.fusion.loops.ir import Kernel
 from graphopt.fusion.operator_table import find, qualified_name, unfit
 from graphopt.fusion.ort_overlap import is_builtin, is_widened, touches_convolution, why_left
+from graphopt.fusion.signature import Signature
 from graphopt.partitioning.duplicates import executed
 from graphopt.partitioning.policy import Decision, Role
+from graphopt.partitioning.propose import Partition
 
 #: Moves that onnxruntime makes without touching an element.
 _FREE = frozenset({"Reshape", "Flatten", "Unsqueeze", "Squeeze", "Identity"})
@@ -40,12 +43,14 @@ class FusionPolicy:
         cx: facts about the model.
         minimum: nodes of a group, each computation counted once; moves that cost nothing do not count.
         shapes: of which shapes groups are made.
+        kernels: signature and kernel of each proposed group.
     """
 
     cx: Context
     minimum: int = 2
     shapes: Shapes = Shapes.ANY
     kind: str = "fusion"
+    kernels: dict[Partition, tuple[Signature, Kernel]] = field(default_factory=dict)
 
     def size(self, nodes: Sequence[ir.Node]) -> int:
         """The nodes that do something, as far as the minimum."""

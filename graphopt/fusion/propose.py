@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphopt import ir
+from graphopt.fusion.backend import backend_for
 from graphopt.fusion.cluster import find_clusters
-from graphopt.fusion.groups import compiled
-from graphopt.fusion.loops.ir import CantFuse
+from graphopt.fusion.groups import lower_nodes
+from graphopt.fusion.loops.ir import CantFuse, Kernel
 from graphopt.fusion.operator_table import find
 from graphopt.fusion.policy import FusionPolicy, is_free
 from graphopt.fusion.signature import Signature
@@ -46,10 +47,12 @@ def _take(nodes: Sequence[ir.Node], proposal: Proposal, policy: FusionPolicy, pe
         if cluster.nest is not None:
             reason = policy.why_not(group.nodes, kernel_inputs(group), group.outputs)
         if reason is None:
-            fault = _fault(group, policy)
-            if fault is None:
+            try:
+                policy.kernels[group] = _lowered(group, policy)
                 proposal.groups.append(group)
                 continue
+            except CantFuse as refusal:
+                fault = str(refusal)
             last = [node for node in kept if not any(reader in kept for reader in _readers(node))]
             _leave(last, fault, proposal)
             rest = [node for node in kept if node not in last]
@@ -71,17 +74,18 @@ def _readers(node: ir.Node) -> list[ir.Node]:
     return [reader for output in node.outputs for reader in ir.readers(output)]
 
 
-def _fault(group: Partition, policy: FusionPolicy) -> str | None:
-    """Why ``group`` can't be compiled."""
+def _lowered(group: Partition, policy: FusionPolicy) -> tuple[Signature, Kernel]:
+    """The kernel of ``group``, not yet named; raises CantFuse if there is none."""
     cx = policy.cx
     inputs = kernel_inputs(group)
-    try:
-        signature = Signature.of(inputs, group.outputs, cx)
-        imports = cx.edit.scopes.imports(group.graph)
-        compiled(group.nodes, inputs, group.outputs, imports, signature, "group")
-    except CantFuse as refusal:
-        return str(refusal)
-    return None
+    signature = Signature.of(inputs, group.outputs, cx)
+    imports = cx.edit.scopes.imports(group.graph)
+    kernel = lower_nodes(group.nodes, inputs, group.outputs, imports, signature, "group")
+    backend = backend_for(cx.options.device)
+    reason = None if backend is None else backend.features.missing(kernel)
+    if reason is not None:
+        raise CantFuse(reason)
+    return signature, kernel
 
 
 def kernel_inputs(group: Partition) -> list[ir.Value]:

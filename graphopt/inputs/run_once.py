@@ -111,10 +111,12 @@ def runner(model: ir.Model, device: Device = CPU, choice: SessionChoice | None =
     with contextlib.ExitStack() as stack:
         artifact = Artifact(model)
         stack.callback(artifact.close)
-        if device.kind != "cpu" and may_crash(model) is None:
+        if not device.capabilities.forkable and may_crash(model) is None:
             yield Runs(artifact.source, device, choice=choice)
             return
-        child = stack.enter_context(Child(preload=("graphopt.ort.probe",), fresh=device.kind != "cpu"))
+        child = stack.enter_context(
+            Child(preload=("graphopt.ort.probe",), fresh=not device.capabilities.forkable)
+        )
         yield RemoteRuns(lambda: child, artifact.source, device, choice=choice)
 
 

@@ -32,6 +32,35 @@ _DEVICES = ("auto", "cpu", "cuda", "cuda:N")
 
 
 @dataclass(frozen=True)
+class Capabilities:
+    """Properties of a kind of device on which other modules depend.
+
+    Attributes:
+        provider: onnxruntime's execution provider.
+        is_host: it computes on threads of the process and in its memory: both can be limited and tuned, and
+            tensors need no transfer. Sessions of other devices may fall back to the host.
+        forkable: forked processes can use it, so that child processes start quickly.
+        loads_libraries: sessions run kernels of custom operator libraries on it.
+        all_operators: it has kernels for all operators, including those that only the host has in
+            onnxruntime (FusedGemm, MatMulIntegerToFloat).
+        tf32: it may round factors of float32 products to TF32.
+    """
+
+    provider: str
+    is_host: bool
+    forkable: bool
+    loads_libraries: bool
+    all_operators: bool
+    tf32: bool
+
+
+_CAPABILITIES = {
+    "cpu": Capabilities("CPUExecutionProvider", True, True, True, True, tf32=False),
+    "cuda": Capabilities("CUDAExecutionProvider", False, False, False, False, tf32=True),
+}
+
+
+@dataclass(frozen=True)
 class Device:
     """A device on which onnxruntime runs a model."""
 
@@ -43,6 +72,11 @@ class Device:
             return "CPU"
         return f"CUDA:{self.index}" if self.index else "CUDA"
 
+    @property
+    def capabilities(self) -> Capabilities:
+        """Properties of this kind of device."""
+        return _CAPABILITIES[self.kind]
+
     def providers(self, *, tf32: bool = False, options: Mapping[str, str] | None = None) -> list[Any]:
         """onnxruntime's providers for this device, in order of preference.
 
@@ -51,10 +85,10 @@ class Device:
                 hides faults when results are compared.
             options: further options of the CUDA provider, which take precedence.
         """
-        if self.kind == "cpu":
-            return ["CPUExecutionProvider"]
+        if self.capabilities.is_host:
+            return [self.capabilities.provider]
         own = {"device_id": str(self.index), "use_tf32": str(int(tf32))}
-        return [("CUDAExecutionProvider", own | dict(options or {})), "CPUExecutionProvider"]
+        return [(self.capabilities.provider, own | dict(options or {})), CPU.capabilities.provider]
 
 
 CPU = Device()

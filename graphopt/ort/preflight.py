@@ -68,7 +68,7 @@ def try_load(
 
     Skipped on other devices than the CPU, in a child, and without memory for two sessions or for a process.
     """
-    if device.kind != "cpu" or is_child():
+    if not device.capabilities.forkable or is_child():
         return
     key = None if store is None else _key(model, optimizations, choice)
     if store is not None and key is not None and store.get(_KIND, key) is not None:

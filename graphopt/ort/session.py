@@ -86,7 +86,7 @@ def create(
     source = model if isinstance(model, bytes) else utf8_path(model)
     providers = device.providers(options=provider_options)
     try:
-        if device.kind == "cpu":
+        if device.capabilities.is_host:
             with unlogged(onnxruntime):
                 return onnxruntime.InferenceSession(source, options, providers=providers, **extra)
         with quiet(onnxruntime):

@@ -96,7 +96,7 @@ class SessionChoice:
             options.add_session_config_entry(_SPINNING, "0")
         if not self.arena:
             options.enable_cpu_mem_arena = False
-        if device.kind == "cpu":
+        if device.capabilities.loads_libraries:
             for path in self.libraries:
                 _register(options, os.path.abspath(path), self.cpu_level)
 

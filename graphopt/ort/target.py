@@ -48,7 +48,7 @@ class Target:
     @property
     def provider(self) -> str:
         """onnxruntime's name of the execution provider."""
-        return "CUDAExecutionProvider" if self.device.kind == "cuda" else "CPUExecutionProvider"
+        return self.device.capabilities.provider
 
     @property
     def version(self) -> str:

@@ -18,8 +18,8 @@ from graphopt.rules.support.operands import operand, same_shape, unavailable
 #: What FusedConv and FusedGemm can end in, with the attributes that go along in their order.
 _OF_CONV = {"Relu": (), "Sigmoid": (), "Tanh": (), "LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
 _OF_GEMM = _OF_CONV | {"Elu": ("alpha",), "Softplus": (), "Softsign": (), "ThresholdedRelu": ("alpha",)}
-#: What cuDNN can: onnxruntime refuses the others on CUDA.
-_OF_CONV_ON_CUDA = ("Relu",)
+#: Providers that support fewer activations in FusedConv: cuDNN has only Relu.
+_OF_CONV_BY_PROVIDER = {"CUDAExecutionProvider": ("Relu",)}
 
 
 def _quantized(m: Match, node: ir.Node) -> Refusal | None:
@@ -96,8 +96,8 @@ def activation_into_conv(op: Builder, m: Match, x: ir.Value, w: Any, r: Any) -> 
     refusal = unavailable(m, "FusedConv", x) or _quantized(m, conv)
     if refusal is not None:
         return refusal
-    if m.cx.target.device.kind == "cuda" and activation not in _OF_CONV_ON_CUDA:
-        return m.no(f"FusedConv does not support {activation} on CUDA", m.root.inputs[0])
+    if activation not in _OF_CONV_BY_PROVIDER.get(m.cx.target.provider, _OF_CONV):
+        return m.no(f"FusedConv does not support {activation} on {m.cx.target.device}", m.root.inputs[0])
     if activation == "Clip":
         bounds = [_bound(m, index, name) for index, name in ((1, "min"), (2, "max"))]
         parameters = [float(bound) for bound in bounds if bound is not None]
@@ -124,7 +124,7 @@ def activation_into_conv(op: Builder, m: Match, x: ir.Value, w: Any, r: Any) -> 
 def activation_into_gemm(op: Builder, m: Match, a: ir.Value, b: Any) -> Outcome:
     """f(Gemm(a, b, c)) → FusedGemm(a, b, c, activation=f)."""
     gemm, activation = m.node("gemm"), m.root.op_type
-    if m.cx.target.device.kind != "cpu":
+    if not m.cx.target.device.capabilities.all_operators:
         return m.no(f"only the CPU has a kernel for it, not {m.cx.target.device}", a)
     refusal = unavailable(m, "FusedGemm", a) or _quantized(m, gemm)
     if refusal is not None:

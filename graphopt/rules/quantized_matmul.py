@@ -38,7 +38,7 @@ def matmul_integer_to_float(
     op: Builder, m: Match, a: ir.Value, b: ir.Value, points: Any, s: ir.Value, t: ir.Value
 ) -> Outcome:
     """Cast(MatMulInteger(a, b)) * (s * t) → MatMulIntegerToFloat(a, b, s, t)."""
-    if m.cx.target.device.kind != "cpu":
+    if not m.cx.target.device.capabilities.all_operators:
         return m.no(f"only the CPU has a kernel for it, not {m.cx.target.device}", a)
     if (refusal := unavailable(m, _TO_FLOAT, a)) is not None:
         return refusal

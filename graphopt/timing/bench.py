@@ -200,11 +200,11 @@ class Bench:
     @property
     def _exact_products(self) -> bool:
         """Whether outputs are compared with TF32 off, independently of the timed runs: TF32 hides faults."""
-        return self.device.kind == "cuda" and self.provider_options.get("use_tf32") == "1"
+        return self.device.capabilities.tf32 and self.provider_options.get("use_tf32") == "1"
 
     def _footprints(self, setup: Setup, advance: Advance) -> tuple[dict[str, Footprint], dict[str, str]]:
         """The footprints of the models that run, and the errors of the others."""
-        checked = setup.eager(use_tf32="0") if self.device.kind == "cuda" else None
+        checked = setup.eager(use_tf32="0") if self.device.capabilities.tf32 else None
         found: dict[str, Footprint] = {}
         failures: dict[str, str] = {}
         for number, one in enumerate(self.contestants):
@@ -229,7 +229,7 @@ def cuda_options(
     Raises:
         UsageError: a flag is given, but the models run on the CPU.
     """
-    if device.kind == "cuda":
+    if device.capabilities.tf32:
         found = {"use_tf32": str(int(tf32 is not False))}
         found |= {"enable_cuda_graph": "1"} if cuda_graph else {}
         return found | ({"prefer_nhwc": "1"} if nhwc else {})

@@ -86,7 +86,7 @@ class Setup:
             options.profile_file_prefix = utf8_path(profile)
         if optimized is not None:
             options.optimized_model_filepath = utf8_path(optimized)
-        if self.device.kind == "cuda":
+        if not self.device.capabilities.is_host:
             with quiet(onnxruntime):
                 onnxruntime.preload_dlls()
         return session.create(
@@ -169,7 +169,7 @@ def runner(made: InferenceSession, setup: Setup) -> Callable[[], object]:
         RuntimeFailure: the model does not run, or has other inputs.
     """
     try:
-        run = _bound(made, setup) if setup.device.kind == "cuda" else _plain(made, setup)
+        run = _plain(made, setup) if setup.device.capabilities.is_host else _bound(made, setup)
         run()
     except RuntimeFailure:
         raise

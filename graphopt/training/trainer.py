@@ -258,7 +258,9 @@ class Trainer:
 
         array = np.asarray(data)
         kind = self._types.get(name or "", "")
-        if self._device.kind == "cpu" or kind in LOW_TYPES:  # which only the CPU's memory is filled with
+        if (
+            self._device.capabilities.is_host or kind in LOW_TYPES
+        ):  # which only the CPU's memory is filled with
             return to_ort_value(array, kind)
         return onnxruntime.OrtValue.ortvalue_from_numpy(array, self._device.kind, self._device.index)
 

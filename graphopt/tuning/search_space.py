@@ -155,12 +155,12 @@ def choices_for(model: ir.Model, device: Device, threads: int | None) -> Iterato
         device: the device that runs it.
         threads: the user's number of threads; if given, no other number is tried.
     """
-    if threads is None and device.kind == "cpu":
+    if threads is None and device.capabilities.is_host:
         cores = os.cpu_count() or 1
         yield from (SessionChoice(threads=number) for number in sorted({1, cores // 2}) if 0 < number < cores)
     if threads != 1:
         yield SessionChoice(spinning=False)
-    if device.kind == "cpu":
+    if device.capabilities.is_host:
         yield SessionChoice(arena=False)
         if any(node.op_type in _NORMALIZES for node in ir.walk_nodes(model.graph)):
             yield SessionChoice(disabled=("SkipLayerNormFusion",))

@@ -174,8 +174,8 @@ class Verifier:
         work = ir.initializer_bytes(model) / _BYTES_PER_SECOND
         self._patience = _DIVERGENT_PATIENCE if divergent else _PATIENCE + work
         self._loading = self._patience + len(model.graph) / _NODES_PER_SECOND
-        self._isolated = device.kind == "cpu" or isolate or divergent or may_crash(model) is not None
-        self._memory_plan = MemoryPlan.of(model, memory) if device.kind == "cpu" else MemoryPlan()
+        self._isolated = device.capabilities.forkable or isolate or divergent or may_crash(model) is not None
+        self._memory_plan = MemoryPlan.of(model, memory) if device.capabilities.is_host else MemoryPlan()
         self._unfeedable: str | None = None
         self._inputs: Inputs | None = None
         try:
@@ -280,7 +280,7 @@ class Verifier:
     def _start(self) -> Child:
         if self._memory_plan.single:  # no memory for the sessions of two models
             self._stop([*self._remote, *self._candidates])
-        fresh = self._device.kind != "cpu"
+        fresh = not self._device.capabilities.forkable
         return Child(memory=self._memory_plan.limit, preload=("graphopt.ort.probe",), fresh=fresh)
 
     def _stop(self, running: Sequence[RemoteRuns]) -> None:

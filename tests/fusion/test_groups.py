@@ -1,18 +1,25 @@
-"""What is read of groups in a model, which anybody may have written."""
+"""Groups read from models of unknown origin, and lowering of groups."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 
 import onnx
 import pytest
 
+import graphopt
 from graphopt import ir
+from graphopt.context import Context
 from graphopt.errors import InvalidModel
-from graphopt.fusion.groups import digest, groups_of, name_of, signatures_of
+from graphopt.fusion import groups
+from graphopt.fusion.groups import digest, groups_of, kernel_of, kernels_of, name_of, signatures_of
+from graphopt.fusion.loops.ir import Kernel
+from graphopt.fusion.lower import lower
 from graphopt.fusion.signature import Signature, Tensor
 from graphopt.ops import dialects
+from tests.fusion.models import TWO
 from tests.support import parse
 from tests.transforms.test_fuse_groups import GROUPS, fused
 
@@ -32,8 +39,8 @@ def test_unexpected_function_name_has_no_kernel() -> None:
 
     def rename(proto: onnx.ModelProto) -> None:
         (function,), (node,) = proto.functions, proto.graph.node
-        told = json.loads(proto.metadata_props[0].value)
-        proto.metadata_props[0].value = json.dumps({evil: told[function.name]})
+        signatures = json.loads(proto.metadata_props[0].value)
+        proto.metadata_props[0].value = json.dumps({evil: signatures[function.name]})
         function.name = node.op_type = evil
 
     (found,) = groups_of(written(rename))
@@ -97,3 +104,37 @@ def _calling(proto: onnx.ModelProto, function: onnx.FunctionProto) -> onnx.Model
 @pytest.mark.parametrize("text", ["f32[d0,64]", "i64[2]={d0,-1}", "u8[]", "bool[3*d0*d1]", "f16[0]"])
 def test_signatures_round_trip(text: str) -> None:
     assert str(Tensor.parse(text)) == text
+
+
+def test_groups_are_lowered_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One lowering per group in a run: the proposal's, which verification and the library reuse."""
+    lowered: list[str] = []
+
+    def counting(graph: ir.Graph, cx: Context, name: str) -> Kernel:
+        lowered.append(name)
+        return lower(graph, cx, name)
+
+    monkeypatch.setattr(groups, "lower", counting)
+    model, report = graphopt.optimize(parse(TWO), fuser="native")
+    kernels = kernels_of(model)
+    assert len(kernels) == 2 and len(report.kernels) in (0, 2)  # none without a compiler
+    assert len(lowered) == 2
+    loaded = ir.from_proto(ir.to_proto(model))
+    assert kernels_of(loaded) == kernels and len(lowered) == 4  # a file contains no kernels
+    assert kernels_of(loaded) == kernels and len(lowered) == 4
+
+
+@pytest.mark.parametrize("text", GROUPS.values(), ids=GROUPS)
+def test_proposed_kernel_is_that_of_the_function(text: str) -> None:
+    model, (group,) = fused(text)
+    (loaded,) = groups_of(ir.from_proto(ir.to_proto(model)))
+    assert group.kernel is not None and loaded.kernel == group.kernel
+
+
+def test_changed_function_is_lowered_again() -> None:
+    _, (group,) = fused(GROUPS["pointwise"])
+    function, signature = group.function, group.signature
+    assert signature is not None
+    before = kernel_of(function, signature)
+    function.name = "renamed"
+    assert kernel_of(function, signature) == replace(before, name="renamed")

@@ -12,7 +12,7 @@ from graphopt import api, config, ir
 from graphopt.cli.main import main
 from graphopt.errors import NoCompiler, NotFused, UsageError, VerificationFailed
 from graphopt.executor.options import ExecutorOptions
-from graphopt.fusion.backends.c import build as building
+from graphopt.fusion import library
 from graphopt.fusion.groups import groups_of
 from graphopt.fusion.inventory import writing_library
 from graphopt.fusion.library import Libraries, libraries_for
@@ -42,7 +42,7 @@ def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*arguments: object, **more: object) -> Path:
         raise NoCompiler("there is no C compiler for native kernels", hint="install one")
 
-    monkeypatch.setattr(building, "build", none)
+    monkeypatch.setattr(library, "build_library", none)
 
 
 def test_models_without_groups_and_other_devices_have_no_library() -> None:

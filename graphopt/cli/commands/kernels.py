@@ -62,7 +62,7 @@ def command(run: Run, model: Path, output: Path | None, source: bool) -> None:
     if source and run.console.as_json:
         raise UsageError("--source prints C, and --json JSON", hint="leave one of them out")
     if output is not None:
-        from graphopt.fusion.inventory import SUFFIXES
+        from graphopt.fusion.library import SUFFIXES
 
         check_file(output, SUFFIXES)
     with run.console.progress(model.name) as advance:
@@ -83,7 +83,8 @@ def command(run: Run, model: Path, output: Path | None, source: bool) -> None:
 
 
 def _told(model: Path, found: Inventory, built: Path | None, output: Path | None) -> dict[str, Any]:
-    from graphopt.fusion.inventory import bytes_of, cpu_level, session_lines
+    from graphopt.fusion.inventory import bytes_of
+    from graphopt.fusion.library import cpu_level, session_lines
 
     kernels = []
     for group in found.groups:
@@ -119,7 +120,8 @@ def _ops(group: Group) -> dict[str, int]:
 
 
 def _print(run: Run, model: Path, found: Inventory, built: Path | None) -> None:
-    from graphopt.fusion.inventory import bytes_of, cpu_level
+    from graphopt.fusion.inventory import bytes_of
+    from graphopt.fusion.library import cpu_level
 
     if run.console.quiet:
         return
@@ -165,7 +167,7 @@ def _short(text: str, run: Run) -> str:
 
 def _print_use(run: Run, model: Path, library: Path) -> None:
     """How a program runs the model with the library."""
-    from graphopt.fusion.inventory import session_lines
+    from graphopt.fusion.library import session_lines
 
     if run.console.quiet:
         return

@@ -1,1 +1,1 @@
-"""Back ends, which print kernels as source and compile them."""
+"""Back ends, one package each; see :mod:`graphopt.fusion.backend`."""

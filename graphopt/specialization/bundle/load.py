@@ -221,7 +221,7 @@ class Bundle:
 
     def _prepacked(self, name: str, choice: SessionChoice) -> InferenceSession | None:
         """A session with packed weights of the store; ``None`` if disabled or not possible."""
-        if not self._prepacks or self.device.kind != "cpu" or self._optimizations != "default":
+        if not self._prepacks or not self.device.capabilities.is_host or self._optimizations != "default":
             return None
         store = Store(self._settings.cache_dir)
         try:

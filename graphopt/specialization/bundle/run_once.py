@@ -27,7 +27,7 @@ def run_bundle_once(bundle: Bundle, inputs: InputOptions) -> TimedRun:
         RuntimeFailure: the model fails on all generated inputs.
     """
     general = bundle.model(GENERAL_NAME)
-    in_child = bundle.device.kind == "cpu" or may_crash(general) is not None
+    in_child = bundle.device.capabilities.forkable or may_crash(general) is not None
     with _runner(bundle, in_child=in_child) as runs:
         trial = try_with(runs, Inputs(general, inputs))
         begin = time.perf_counter()
@@ -77,6 +77,6 @@ def _runner(bundle: Bundle, *, in_child: bool) -> Iterator[Runner]:
         yield _Runs(bundle)
         return
     with Child(
-        preload=("graphopt.specialization.bundle.run_once",), fresh=bundle.device.kind != "cpu"
+        preload=("graphopt.specialization.bundle.run_once",), fresh=not bundle.device.capabilities.forkable
     ) as child:
         yield _RemoteRuns(child, bundle)

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
+from graphopt.fusion.backend import backend_for
 from graphopt.fusion.groups import note_signatures, signatures_of
 from graphopt.numerics import Numerics
 from graphopt.ops import dialects
@@ -36,9 +37,8 @@ class DissolveGroups(Pass):
 
 def why_no_groups(model: ir.Model, cx: Context) -> str | None:
     """Why there are no groups in ``model`` at all."""
-    device = cx.options.device
-    if device.kind != "cpu":
-        return f"kernels run on the CPU, and the result is for {device}"
+    if backend_for(cx.options.device) is None:
+        return f"kernels run on the CPU, and the result is for {cx.options.device}"
     if cx.options.numerics is Numerics.EXACT:
         return "kernels do not keep every bit, as --exact demands"
     if model.ir_version < _INITIALIZERS_SINCE:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from graphopt import ir
 from graphopt.analysis.symbolic import declared_name
 from graphopt.context import Context, Refusal
-from graphopt.fusion.groups import name_of, note_signatures, signatures_of
+from graphopt.fusion.groups import name_of, note_kernel, note_signatures, signatures_of
 from graphopt.fusion.normalize_axes import count_axes_from_front
 from graphopt.fusion.policy import FusionPolicy, Shapes
 from graphopt.fusion.propose import is_inside, propose_kernels
@@ -104,6 +104,9 @@ def make_groups(
         known = cx.model.functions.get((dialects.NATIVE_DOMAIN, name, ""))
         if known is None:
             cx.edit.rename_function(function, [call], name)
+            lowered, kernel = policy.kernels[group]
+            if lowered == signature:
+                note_kernel(function, kernel)
         else:
             cx.edit.redirect(call, known)
             cx.edit.remove_function(function)

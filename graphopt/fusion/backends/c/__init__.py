@@ -1,64 +1,69 @@
-"""Kernels in C with the vector extensions of gcc and clang: one text for all, which needs ``runtime.h``.
-
-It is compiled once for each CPU level, with ``-DGO_LEVEL=2 -march=x86-64-v2`` and so on, or without either
-for the machine's own default, and ``-ffp-contract=off -fno-math-errno -fno-trapping-math -fwrapv``: sums and
-products are rounded one by one, as operators that run one by one round them.
-"""
+"""The back end for CPUs: C with vector extensions, compiled by gcc, clang or zig."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from graphopt.fusion.backends.c.headers import Lanes, preamble
-from graphopt.fusion.backends.c.kernels import kernel_text
-from graphopt.fusion.backends.c.schedule import lanes
-from graphopt.fusion.loops.ir import Element, Kernel
+from graphopt.fusion.backend import Backend, Features, Progress
 
-
-def source(kernels: Sequence[Kernel]) -> str:
-    """One unit of C with all ``kernels``: the same text whenever it is asked for.
-
-    It defines ``GO_NAME(go_kernels)`` and ``GO_NAME(go_kernel_count)`` of ``runtime.h``.
-
-    Raises:
-        ValueError: the name of a kernel is no identifier, so that it would be read as code.
-    """
-    for kernel in kernels:
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,199}", kernel.name):
-            raise ValueError(f"the name of a kernel is an identifier in C, not {kernel.name[:200]!r}")
-    used = {lanes(kernel) for kernel in kernels}
-    parts = [preamble([each for each in Lanes if each in used])]
-    parts += [kernel_text(kernel) for kernel in kernels]
-    parts.append(_table(kernels))
-    return "\n".join(parts)
+if TYPE_CHECKING:
+    from graphopt.fusion.backends.c.schedule import Schedule
+    from graphopt.fusion.loops.ir import Kernel
+    from graphopt.util.store import Store
 
 
-def _table(kernels: Sequence[Kernel]) -> str:
-    lines, rows = [], []
-    for kernel in kernels:
-        name = kernel.name
-        ports = {"inputs": kernel.inputs, "outputs": kernel.outputs}
-        for kind, of in ports.items():
-            lines.append(_ints(f"{name}_{kind}", [_number(port.element) for port in of]))
-        pairs = [index for pair in kernel.in_place for index in pair]
-        lines.append(_ints(f"{name}_in_place", pairs))
-        rows.append(
-            f'    {{"{name}", {len(kernel.inputs)}, {len(kernel.outputs)}, {name}_inputs, {name}_outputs, '
-            f"{len(kernel.in_place)}, {name}_in_place, {name}_main}},"
-        )
-    lines.append("extern const go_kernel GO_NAME(go_kernels)[];")
-    lines.append("extern const int GO_NAME(go_kernel_count);")
-    lines.append("const go_kernel GO_NAME(go_kernels)[] = {")
-    lines += rows or ["    {0}"]
-    lines.append("};")
-    lines.append(f"const int GO_NAME(go_kernel_count) = {len(kernels)};")
-    return "\n".join(lines) + "\n"
+@dataclass(frozen=True)
+class CBackend:
+    """Kernels in C; see :class:`graphopt.fusion.backend.Backend`."""
+
+    name: str = "C"
+    device: str = "cpu"
+    features: Features = field(default_factory=Features)
+    unit: int = 8  # kernels of a unit share the vector math; several units keep all cores busy
+
+    def schedule(self, kernel: Kernel) -> Sequence[Schedule]:
+        """The schedule of each segment."""
+        from graphopt.fusion.backends.c.schedule import schedule
+
+        return [schedule(kernel, segment) for segment in kernel.segments]
+
+    def render(self, kernels: Sequence[Kernel]) -> str:
+        """One C file with ``kernels``."""
+        from graphopt.fusion.backends.c.source import source
+
+        return source(kernels)
+
+    def build(
+        self,
+        sources: Sequence[str],
+        count: int,
+        store: Store,
+        *,
+        compiler: str | None = None,
+        progress: Progress | None = None,
+    ) -> Path:
+        """The library of ``sources``, from ``store`` or compiled."""
+        from graphopt.fusion.backends.c.build import build
+
+        return build(sources, count, store, compiler=compiler, progress=progress)
+
+    def find(
+        self, sources: Sequence[str], count: int, store: Store, *, compiler: str | None = None
+    ) -> Path | None:
+        """The library of ``sources`` if it is in ``store``."""
+        from graphopt.fusion.backends.c.build import find
+
+        return find(sources, count, store, compiler=compiler)
+
+    def describe_compiler(self, compiler: str | None = None) -> str:
+        """Kind and version of the C compiler."""
+        from graphopt.fusion.backends.c.compiler import find_compiler
+
+        found = find_compiler(compiler)
+        return f"{found.kind} {found.version}"
 
 
-def _ints(name: str, values: list[int]) -> str:
-    return f"static const int {name}[] = {{{', '.join(map(str, values)) or '0'}}};"
-
-
-def _number(element: Element) -> int:
-    return element.value
+BACKEND: Backend = CBackend()

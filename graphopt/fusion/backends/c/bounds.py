@@ -1,7 +1,7 @@
-"""Checks that a kernel keeps to its tensors: of what does not follow from the sizes, when it runs.
+"""Bounds checks: kernels fail before any access out of bounds.
 
-Where shapes come from a model that says what is not so, such as a Split into more than there is, indices are
-wrong, too. Such a kernel fails; it touches no memory but that of its inputs and outputs.
+Indices may be out of bounds if a model declares wrong shapes, such as a Split with parts larger than its
+input. Accesses that are provably in bounds for all sizes have no check.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from graphopt.fusion.loops.ir import ONE, ZERO, Access, Kernel, Port, Segment, S
 
 @dataclass(frozen=True)
 class _Range:
-    """A loop from ``start`` to ``stop``, each step of which moves by ``stride`` elements."""
+    """A loop from ``start`` to ``stop`` that advances an access by ``stride`` elements."""
 
     stride: Size
     start: Size
@@ -24,9 +24,9 @@ class _Range:
 
 
 def checks(kernel: Kernel, sizes: SizeVariables) -> Iterator[str]:
-    """Lines of ``NAME_main`` that let a run fail where it would leave a loop or a tensor; often none."""
+    """Statements of ``NAME_main`` that fail if a loop or an access is out of bounds; often none."""
     for segment in kernel.segments:
-        yield from _cut(kernel, segment, sizes)
+        yield from _segment_check(kernel, segment, sizes)
         results = [store.instruction for store in segment.stores]
         steps = [segment.body[index] for index in live_instructions(segment.body, results)]
         loads = [step.access for step in steps if step.access is not None]
@@ -37,11 +37,11 @@ def checks(kernel: Kernel, sizes: SizeVariables) -> Iterator[str]:
         ):
             for access in dict.fromkeys(accesses):
                 message = f"{kernel.name} would {verb} {access.port}"
-                yield from _access(kernel, segment, access, ports[access.port], message, sizes)
+                yield from _access_check(kernel, segment, access, ports[access.port], message, sizes)
 
 
-def _cut(kernel: Kernel, segment: Segment, sizes: SizeVariables) -> Iterator[str]:
-    """That a segment is a part of its loop."""
+def _segment_check(kernel: Kernel, segment: Segment, sizes: SizeVariables) -> Iterator[str]:
+    """Check that a segment is within its axis."""
     if kernel.split_axis is None:
         return
     size = kernel.axes[kernel.split_axis].size
@@ -57,7 +57,7 @@ def _cut(kernel: Kernel, segment: Segment, sizes: SizeVariables) -> Iterator[str
     yield from _fail(f"{kernel.name} would leave its loops")
 
 
-def _access(
+def _access_check(
     kernel: Kernel, segment: Segment, access: Access, port: Port, message: str, sizes: SizeVariables
 ) -> Iterator[str]:
     ranges = _ranges(kernel, segment, access)
@@ -79,7 +79,7 @@ def _fail(message: str) -> Iterator[str]:
 
 
 def _ranges(kernel: Kernel, segment: Segment, access: Access) -> list[_Range]:
-    """The loops around an access. What depends on no reduced loop is read where that one is empty, too."""
+    """The loops around an access. Without reduced loops if it is invariant in them: they may be empty."""
     found = []
     for index, (axis, stride) in enumerate(zip(kernel.axes, access.strides, strict=True)):
         start, stop = ZERO, axis.size
@@ -91,7 +91,7 @@ def _ranges(kernel: Kernel, segment: Segment, access: Access) -> list[_Range]:
 
 
 def _inside(ranges: list[_Range], offset: Size, elements: Size) -> bool:
-    """Whether an access lies inside whatever the sizes are: False where that does not follow."""
+    """Whether an access is provably in bounds for all sizes."""
     if any(each.stride.factor < 0 for each in ranges) or offset.constant is None or offset.factor < 0:
         return _inside_by_numbers(ranges, offset, elements)
     top, steps = offset.constant, []
@@ -101,7 +101,7 @@ def _inside(ranges: list[_Range], offset: Size, elements: Size) -> bool:
             top += step * max(stop - 1, 0)
         elif each.stride.factor:
             steps.append(each)
-    # All indices so far are less than `bound`, and stay apart where the next stride is no less.
+    # Indices so far are less than `bound`; a next stride of at least `bound` keeps them distinct.
     bound = Size(top + 1)
     positive = frozenset(symbol for each in ranges for symbol in each.stop.symbols)
     for each in sorted(steps, key=lambda each: (len(each.stride.symbols), each.stride.factor)):
@@ -112,7 +112,7 @@ def _inside(ranges: list[_Range], offset: Size, elements: Size) -> bool:
 
 
 def _inside_by_numbers(ranges: list[_Range], offset: Size, elements: Size) -> bool:
-    """The same where all sizes are known."""
+    """Whether an access is in bounds, for constant sizes."""
     low = high = offset.constant
     whole = elements.constant
     if low is None or high is None or whole is None:
@@ -131,7 +131,7 @@ def _inside_by_numbers(ranges: list[_Range], offset: Size, elements: Size) -> bo
 
 
 def _at_least(a: Size, b: Size, positive: frozenset[int]) -> bool:
-    """Whether it follows that ``a >= b``, of symbols of which those that are ``positive`` are 1 or more."""
+    """Whether ``a >= b`` is provable, given that the symbols ``positive`` are at least 1."""
     left = Counter(a.symbols)
     left.subtract(b.symbols)
     more = all(count >= 0 and (not count or symbol in positive) for symbol, count in left.items())

@@ -1,4 +1,4 @@
-"""C compilers: which there is, what it is, and how it is asked."""
+"""C compilers: search, identification, and calls."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from typing import Literal
 from graphopt import config
 from graphopt.errors import FULL, NoCompiler, ResourceLimit, RuntimeFailure
 
-#: Whatever is compiled. NaN, infinities and -0.0 are left alone: no ``-ffast-math``, and no operation is
-#: contracted with another (kernels ask for ``fma`` where they want it), so that all levels round alike.
+#: Arguments of all compilations. NaN, infinities and -0.0 are preserved: no ``-ffast-math``. Operations are
+#: not contracted (kernels use ``fma`` explicitly), so that all levels round equally.
 COMPILE = (
     "-std=gnu11",
     "-O3",
@@ -35,11 +35,12 @@ COMPILE = (
     "-fwrapv",
     "-ffp-contract=off",
 )
+#: Timeout of a version query, in seconds.
 _VERSION_SECONDS = 60.0
-#: Seconds between two looks whether a call is to be ended.
+#: Interval of checks for a stop request, in seconds.
 _STEP = 0.2
 
-#: Texts that compilers repeat from the system when the disk is full.
+#: Messages of the system about a full disk, which compilers pass on.
 _FULL = tuple(os.strerror(number) for number in FULL)
 
 Kind = Literal["gcc", "clang", "zig"]
@@ -47,12 +48,12 @@ Kind = Literal["gcc", "clang", "zig"]
 
 @dataclass(frozen=True)
 class Compiler:
-    """A compiler that answered.
+    """A working compiler.
 
     Attributes:
-        command: how it is called, with the arguments that the user gave it.
-        kind: whose arguments it takes.
-        version: what it says that it is, in one line.
+        command: the command, including arguments by the user.
+        kind: the family, which determines the arguments.
+        version: the first line of ``--version``.
     """
 
     command: tuple[str, ...]
@@ -61,38 +62,38 @@ class Compiler:
 
     @property
     def name(self) -> str:
-        """What users call it."""
+        """The name for messages."""
         return "ziglang" if "ziglang" in self.command else Path(self.command[0]).name
 
     def level(self, level: int) -> tuple[str, ...]:
-        """Arguments that compile for a level of x86-64; 0 for the least that machines of this kind have."""
+        """Arguments for a level of x86-64; 0 for the baseline."""
         if not is_x86():
             return ()
         name = f"x86-64-v{level}" if level else "x86-64"
         return (f"-march={name.replace('-', '_')}" if self.kind == "zig" else f"-march={name}",)
 
     def compile(self) -> tuple[str, ...]:
-        """Arguments of every call that compiles."""
+        """Arguments of each compilation."""
         return (*COMPILE, "-fno-sanitize=undefined") if self.kind == "zig" else COMPILE
 
     def link(self) -> tuple[str, ...]:
-        """Arguments that link a shared library, to the same bytes each time."""
+        """Arguments that link a shared library reproducibly."""
         system = ("-s", "-Wl,--build-id=none") if sys.platform.startswith("linux") else ()
         return ("-shared", "-fPIC", *system)
 
     def libraries(self) -> tuple[str, ...]:
-        """What is linked with."""
+        """Libraries to link with."""
         return ("-lm", "-pthread", "-ldl") if sys.platform.startswith("linux") else ()
 
     def run(self, arguments: Sequence[str], folder: Path, seconds: float, stop: Event | None = None) -> None:
-        """Call it in ``folder``, where its temporary files go, too.
+        """Run the compiler in ``folder``, which is also its folder for temporary files.
 
         Args:
-            stop: ends it once it is set.
+            stop: an event that kills it.
 
         Raises:
-            RuntimeFailure: it says that something is wrong.
-            ResourceLimit: it takes more than ``seconds``, or is ended, or the disk is full.
+            RuntimeFailure: it reports an error.
+            ResourceLimit: it takes more than ``seconds``, is stopped, or the disk is full.
         """
         code, output = _call([*self.command, *arguments], folder, seconds, stop or Event())
         if code and (full := next((text for text in _FULL if text in output), None)):
@@ -113,7 +114,7 @@ class Compiler:
 
 
 def is_x86() -> bool:
-    """Whether this machine is one of x86-64."""
+    """Whether the machine is x86-64."""
     return platform.machine().lower() in ("x86_64", "amd64")
 
 
@@ -121,10 +122,10 @@ def find_compiler(wanted: str | None = None) -> Compiler:
     """The C compiler: ``wanted``, else ``$CC``, gcc, clang, or the one of the package ziglang.
 
     Args:
-        wanted: a command, maybe with arguments; ``None`` or ``auto`` to search.
+        wanted: a command, possibly with arguments; ``None`` or ``auto`` to search.
 
     Raises:
-        NoCompiler: there is none, or the one that is asked for does not run.
+        NoCompiler: there is none, or the given one does not run.
     """
     given = None if wanted in (None, "", "auto") else wanted
     source = "the setting 'compiler'" if given else "$CC"
@@ -134,7 +135,7 @@ def find_compiler(wanted: str | None = None) -> Compiler:
         if found is None:
             raise NoCompiler(
                 f"the C compiler that {source} names does not run: {given}",
-                hint="name one that does, or none, and gcc, clang and ziglang are looked for",
+                hint="set a working compiler, or none to search for gcc, clang and ziglang",
             )
         return found
     for words in _known():
@@ -148,10 +149,10 @@ def find_compiler(wanted: str | None = None) -> Compiler:
 
 
 def _words(command: str) -> list[str]:
-    """The words of a command; none if it can't be read."""
+    """The words of a command; none if it is malformed."""
     try:
         return shlex.split(command)
-    except ValueError:  # a quotation does not end
+    except ValueError:  # unbalanced quotes
         return []
 
 
@@ -182,7 +183,7 @@ def _compiler(words: Sequence[str]) -> Compiler | None:
 
 
 def _call(words: Sequence[str], folder: Path | None, seconds: float, stop: Event) -> tuple[int | None, str]:
-    """The exit status, ``None`` if it was ended before it was done, and all that was printed."""
+    """The exit status, or ``None`` after a timeout or stop request, and the output."""
     process = subprocess.Popen(
         words,
         cwd=folder,
@@ -190,7 +191,7 @@ def _call(words: Sequence[str], folder: Path | None, seconds: float, stop: Event
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
-        start_new_session=True,  # a compiler starts others, which end with it
+        start_new_session=True,  # so that subprocesses of the compiler are killed with it
     )
     end = time.monotonic() + seconds
     try:
@@ -207,9 +208,7 @@ def _call(words: Sequence[str], folder: Path | None, seconds: float, stop: Event
 
 
 def _first_error(output: str) -> str:
-    """The line of ``output`` that tells most."""
+    """The most informative line of ``output``."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
-    found = next(
-        (line for line in lines if "error" in line.lower()), lines[0] if lines else "it says nothing"
-    )
+    found = next((line for line in lines if "error" in line.lower()), lines[0] if lines else "no output")
     return found if len(found) <= 200 else found[:197] + "..."

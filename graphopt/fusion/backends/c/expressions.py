@@ -1,4 +1,4 @@
-"""Instructions as expressions of C over vectors."""
+"""Instructions as C expressions over vectors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from graphopt.fusion.backends.c.headers import Lanes
 from graphopt.fusion.loops.ir import Element, Instruction, single
 from graphopt.fusion.loops.ops import OPS
 
-#: Of each type: what a vector of it is called in C. Of bool it depends on what was compared.
+#: Vector types in C, without suffix; that of a bool depends on the compared type.
 NAMES = {
     Element.F32: "f32",
     Element.I8: "i8",
@@ -22,13 +22,13 @@ _MASKS = {1: "i8", 4: "i32", 8: "i64"}
 
 @dataclass(frozen=True)
 class Value:
-    """What an instruction left in a variable.
+    """The result of an instruction.
 
     Attributes:
-        code: an expression for it, without side effects.
+        code: a C expression without side effects.
         element: its type.
-        width: bytes of an element of the mask, of a bool; of the type, else.
-        number: what it is, of a constant other than NaN.
+        width: size of an element in bytes; for a bool, of the mask.
+        number: the value of a constant other than NaN.
     """
 
     code: str
@@ -38,19 +38,19 @@ class Value:
 
     @property
     def vector(self) -> str:
-        """The name of its vector type, without the ending."""
+        """The vector type, without suffix."""
         return _MASKS[self.width] if self.element is Element.BOOL else NAMES[self.element]
 
 
 class VectorExpressions:
-    """Writes instructions for one number of lanes."""
+    """C expressions for one number of lanes."""
 
     def __init__(self, lanes: Lanes) -> None:
         self.end = f"_{lanes.value}"
         self.lanes = lanes
 
     def value(self, step: Instruction, args: list[Value]) -> Value:
-        """The result of ``step``, which is neither a load nor a reduction nor an extent."""
+        """The result of ``step``, which is not a load, reduction or extent."""
         if step.op == "constant":
             found = self.constant(step.element, step.value)
             return replace(found, number=step.value if step.value == step.value else None)
@@ -76,7 +76,7 @@ class VectorExpressions:
         return self.splat(element, int_literal(int(value or 0)))
 
     def mask(self, value: Value, width: int) -> str:
-        """A bool with elements of ``width`` bytes."""
+        """A mask with elements of ``width`` bytes."""
         if value.width == width:
             return value.code
         return f"{_MASKS[value.width]}_to_{_MASKS[width]}{self.end}({value.code})"
@@ -86,7 +86,7 @@ class VectorExpressions:
         return f"first_{_MASKS[width]}{self.end}({count})"
 
     def pick(self, mask: str, yes: Value, no: Value) -> Value:
-        """``mask ? yes : no``; all as wide."""
+        """``mask ? yes : no``, all of the same width."""
         return Value(f"select_{yes.vector}{self.end}({mask}, {yes.code}, {no.code})", yes.element, yes.width)
 
     def combine(self, op: str, a: Value, b: Value) -> Value:
@@ -99,14 +99,14 @@ class VectorExpressions:
         return Value(f"{op}_{a.vector}{self.end}({a.code}, {b.code})", a.element, a.width)
 
     def across(self, op: str, value: Value) -> Value:
-        """All lanes taken together, in all lanes."""
+        """The reduction over all lanes, in all lanes."""
         if value.element is Element.BOOL:
-            # yes is -1 and no is 0: "any" is the minimum
+            # true is -1, false is 0: the minimum is "any"
             op = "min" if op in ("max", "sum") else "max"
         return Value(f"{op}_across_{value.vector}{self.end}({value.code})", value.element, value.width)
 
     def identity(self, op: str, like: Value) -> Value:
-        """What a reduction starts from."""
+        """The identity element of a reduction."""
         element = like.element
         if element is Element.BOOL:
             return Value(
@@ -138,9 +138,9 @@ class VectorExpressions:
         return Value(code, Element.BOOL if op.predicate else element, first.width)
 
     def _bounded(self, op: str, a: Value, b: Value) -> Value:
-        """The smaller or the larger number, of two zeros the second.
+        """The minimum or maximum of floats; of two zeros, the second operand.
 
-        With a bound that is known in front, NaN comes through by itself.
+        If the first operand is a constant, a comparison propagates NaN without a further check.
         """
         if b.number:  # not 0
             a, b = b, a
@@ -181,7 +181,7 @@ _RANGES = {
 
 
 def float_literal(value: float) -> str:
-    """The nearest number of single precision, as C."""
+    """The C literal of the nearest number of single precision."""
     if isnan(value):
         return '__builtin_nanf("")'
     value = single(value)
@@ -191,7 +191,7 @@ def float_literal(value: float) -> str:
 
 
 def _may_invert(divisor: float | None) -> bool:
-    """Whether ``div_by`` of machine.h divides by this number. It is of no use for powers of two."""
+    """Whether ``div_by`` of machine.h supports the divisor; powers of two don't need it."""
     if divisor is None:
         return False
     mantissa = abs(frexp(single(divisor))[0])
@@ -199,7 +199,7 @@ def _may_invert(divisor: float | None) -> bool:
 
 
 def int_literal(value: int) -> str:
-    """An integer, as C."""
+    """The C literal of an integer."""
     if value == -(2**63):
         return "(-9223372036854775807LL - 1)"
     return f"{value}LL" if abs(value) >= 2**31 else str(value)

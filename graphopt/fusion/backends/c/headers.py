@@ -1,4 +1,4 @@
-"""The text that kernels stand on: one file after the other, once for each number of lanes that is used."""
+"""The preamble of a source file: headers, once for each number of lanes in use."""
 
 from __future__ import annotations
 
@@ -8,10 +8,7 @@ from importlib import resources
 
 
 class Lanes(Enum):
-    """How many elements are computed side by side, by the widest type that a kernel computes with.
-
-    The value ends the names of vector types and functions in C.
-    """
+    """Number of lanes, by the widest type of a kernel; the value is the suffix of names in C."""
 
     BYTES = "b"
     WORDS = "w"
@@ -19,12 +16,12 @@ class Lanes(Enum):
 
     @property
     def width(self) -> int:
-        """Bytes of the widest type: so many elements of it fill a register."""
+        """Size of the widest type, in bytes."""
         return {"b": 1, "w": 4, "h": 8}[self.value]
 
 
 def preamble(used: list[Lanes]) -> str:
-    """Everything before the kernels."""
+    """The text before the kernels."""
     parts = ['#include "runtime.h"\n', _file("level.h"), _file("bounds.h"), _file("scalars.h")]
     for lanes in used:
         whole = lanes is Lanes.BYTES
@@ -36,8 +33,8 @@ def preamble(used: list[Lanes]) -> str:
         if not whole:
             names[-1:-1] = ["halves.h", "machine.h", "math.h", "trigonometry.h", "power.h"]
         parts += [_file(name) for name in names]
-        undone = ["V", "C", "GO_TO", "GO_YES", "GO_WHOLE", "GO_LANES", "GO_SET"]
-        parts.append("".join(f"#undef {name}\n" for name in undone))
+        macros = ["V", "C", "GO_TO", "GO_YES", "GO_WHOLE", "GO_LANES", "GO_SET"]
+        parts.append("".join(f"#undef {name}\n" for name in macros))
     return "\n".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""One kernel in C: its state during a run, its loops, and the function that checks inputs and runs them."""
+"""A kernel in C: the state of a run, functions of segments, and the entry point that checks the inputs."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from graphopt.fusion.loops.ir import Kernel, Size
 
 
 def kernel_text(kernel: Kernel) -> str:
-    """All functions of ``kernel``; the last is ``NAME_main``, what a run calls."""
+    """All functions of ``kernel``; the last one, ``NAME_main``, is the entry point."""
     sizes = SizeVariables()
     plans = [schedule(kernel, segment) for segment in kernel.segments]
-    for _ in range(2):  # The first time, every size that is used gets its number.
+    for _ in range(2):  # the first pass numbers the sizes
         printers = [SegmentPrinter(kernel, plan, sizes, number) for number, plan in enumerate(plans)]
         texts = [printer.text() for printer in printers]
         run = "\n".join(_run(kernel, printers, sizes))
     if _shared(printers):
-        texts.append(_all(kernel, len(printers)))
+        texts.append(_combined(kernel, len(printers)))
     return "\n".join([_state(kernel, sizes), *texts, run]) + "\n"
 
 
-def _all(kernel: Kernel, segments: int) -> str:
+def _combined(kernel: Kernel, segments: int) -> str:
     calls = "".join(f"    {kernel.name}_{number}(data, chunk);\n" for number in range(segments))
     return f"static void {kernel.name}_all(void *data, size_t chunk) {{\n{calls}}}\n"
 
@@ -69,20 +69,20 @@ def _run(kernel: Kernel, printers: list[SegmentPrinter], sizes: SizeVariables) -
         yield "        return 0;"
         yield "    }"
     for number, printer in enumerate(printers):
-        yield from _piece(kernel, printer, number)
+        yield from _segment(kernel, printer, number)
     yield "    return 0;"
     yield "}"
 
 
 def _shared(printers: list[SegmentPrinter]) -> str:
-    """How many work items all segments have, if they have the same; empty for one segment."""
+    """The number of work items if it is common to several segments, else empty."""
     extents = [[printer.extent(loop) for loop in printer.schedule.outer] for printer in printers]
     alike = len(printers) > 1 and all(each == extents[0] for each in extents)
     return " * ".join(extents[0]) if alike else ""
 
 
 def _together(kernel: Kernel, printers: list[SegmentPrinter]) -> Iterator[str]:
-    """Runs all segments of a work item, then the next item: what they share is read from memory once."""
+    """Run all segments of each work item together: data that they share is read from memory once."""
     weights = []
     for number, printer in enumerate(printers):
         if printer.schedule.blocks:
@@ -129,7 +129,7 @@ def _fail(kernel: Kernel, words: str, values: str) -> Iterator[str]:
 
 
 def _is_symbol(kernel: Kernel, index: int, axis: int, dim: Size) -> bool:
-    """Whether a dim is where its symbol is read, so that there is nothing to check."""
+    """Whether a dim defines its symbol, so that no check is needed."""
     if dim.factor != 1 or len(dim.symbols) != 1:
         return False
     symbol = kernel.symbols[dim.symbols[0]]
@@ -143,7 +143,7 @@ def _output(kernel: Kernel, index: int, dims: list[str]) -> Iterator[str]:
         shape = f"out{index}"
     yield f"    run.out[{index}] = go_output(call, {index}, {len(dims)}, {shape});"
     yield f"    if (!run.out[{index}]) return 1;"
-    # Where an input was, caches hold what is overwritten.
+    # No streaming stores in place: the memory is in the caches.
     apart = [
         f"run.out[{index}] != run.in[{taken}] && " for taken, output in kernel.in_place if output == index
     ]
@@ -151,7 +151,7 @@ def _output(kernel: Kernel, index: int, dims: list[str]) -> Iterator[str]:
     yield f"    run.far[{index}] = {''.join(apart)}go_far(run.out[{index}], {len(dims)}, {shape}, {width});"
 
 
-def _piece(kernel: Kernel, printer: SegmentPrinter, number: int) -> Iterator[str]:
+def _segment(kernel: Kernel, printer: SegmentPrinter, number: int) -> Iterator[str]:
     plan = printer.schedule
     yield "    {"
     yield from _items(plan, printer, number)
@@ -165,7 +165,7 @@ def _piece(kernel: Kernel, printer: SegmentPrinter, number: int) -> Iterator[str
 
 
 def _items(plan: Schedule, printer: SegmentPrinter, number: int) -> Iterator[str]:
-    """How many work items there are, and how wide a block of the vector loop is."""
+    """The number of work items, and the width of blocks of the vector loop."""
     parts = [printer.extent(loop) for loop in plan.outer]
     if plan.blocks:
         step = f"{plan.unroll} * {printer.lanes}"
@@ -181,7 +181,7 @@ def _items(plan: Schedule, printer: SegmentPrinter, number: int) -> Iterator[str
 
 
 def _weight(plan: Schedule, printer: SegmentPrinter) -> str:
-    """What a work item costs, in bytes of traffic."""
+    """The cost of a work item, in bytes of memory traffic."""
     parts = [str(plan.weight)]
     parts += [printer.extent(loop) for loop in plan.inner if loop != plan.vector]
     parts.append(f"run.width[{printer.number}]" if plan.blocks else printer.extent(plan.vector))

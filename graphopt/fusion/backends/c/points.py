@@ -1,4 +1,4 @@
-"""What is computed at one point of the loops: vectors that are read, combined, added up and written."""
+"""Code of one point of the loops: loads, instructions, reductions and stores of vectors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphopt.fusion.loops.ir import ONE, Element, Kernel
 from graphopt.fusion.loops.ops import COSTLY, OPS
 from graphopt.fusion.loops.stages import Stage, has_shared_inverse
 
-#: What elements are in memory.
+#: Types of elements in memory.
 C_TYPES = {
     Element.F32: "float", Element.U8: "uint8_t", Element.I8: "int8_t", Element.I32: "int32_t",
     Element.I64: "int64_t", Element.BOOL: "uint8_t", Element.F16: "uint16_t", Element.BF16: "uint16_t",
@@ -22,7 +22,7 @@ C_TYPES = {
 
 
 class PointPrinter:
-    """Prints statements for points of a nest, in a function with the vector loop's counter ``x``."""
+    """Prints the statements of points, in a function with the counter ``x`` of the vector loop."""
 
     def __init__(self, kernel: Kernel, schedule: Schedule, sizes: SizeVariables, number: int) -> None:
         self.kernel, self.schedule, self.sizes, self.number = kernel, schedule, sizes, number
@@ -32,7 +32,7 @@ class PointPrinter:
         self.lanes = f"LANES{self.end}"
         self.lines: list[str] = []
         self.depth = 1
-        #: By instruction and unit; unit -1: the same in all lanes.
+        #: Results by instruction and unit (position in the unrolled loop); unit -1: equal in all lanes.
         self.values: dict[tuple[int, int], Value] = {}
         self.accesses: list[tuple[StridedAccess, bool]] = [
             (place, False) for place in self.nest.loads.values()
@@ -40,9 +40,9 @@ class PointPrinter:
         self.load_numbers = {index: number for number, index in enumerate(self.nest.loads)}
         self.store_numbers = [len(self.accesses) + index for index in range(len(self.nest.stores))]
         self.accesses += [(store.access, True) for store in self.nest.stores]
-        self.kept = {index: number for number, index in enumerate(schedule.stage_plan.spilled)}
+        self.buffers = {index: number for number, index in enumerate(schedule.stage_plan.spilled)}
         self.pointers: dict[int, str] = {}
-        # Stores that may go past caches. Where much is computed between them, that was measured to be slower.
+        # Candidates for streaming stores, which measured slower with costly instructions in between.
         self.streamed = {
             index
             for step in schedule.stage_plan.stages
@@ -50,10 +50,10 @@ class PointPrinter:
             for index in step.stores
             if self.nest.stores[index].access.strides[schedule.vector] == ONE
         }
-        self.period = ""  # elements after which all operands that repeat do so, if any
+        self.period = ""  # period of all repeated operands, in elements
 
     def extent(self, loop: int) -> str:
-        """How often a loop runs."""
+        """The number of iterations of a loop."""
         found = self.nest.loops[loop]
         if found.constant is not None:
             return str(found.constant)
@@ -61,19 +61,19 @@ class PointPrinter:
         return f"({stop} - {self.sizes.c(found.start)})" if found.start.factor else stop
 
     def _point(self, step: Stage, sums: dict[int, list[str]], units: int, part: str | None) -> None:
-        """``units`` vectors of a pass."""
+        """The code of a stage for ``units`` vectors; the last one has ``part`` lanes."""
         values = dict(self.values)
         for unit in range(units):
             inside = part if unit + 1 == units else None
             for index in step.reloads:
                 like = self._like(index)
-                load = f"load_{like.vector}{self.end}({self._kept_at(index, unit)})"
+                load = f"load_{like.vector}{self.end}({self._spill_address(index, unit)})"
                 self._define(index, unit, Value(load, like.element, like.width))
             for index in step.body:
                 if self.schedule.vector in self.nest.axes[index]:
                     self._instruction(index, unit, inside)
             for index in step.spills:
-                self._keep(index, unit)
+                self._spill(index, unit)
             for index in step.reductions:
                 self._accumulate(index, sums[index], unit, inside)
             for index in step.stores:
@@ -83,7 +83,7 @@ class PointPrinter:
     # Instructions
 
     def _compute(self, indices: tuple[int, ...], units: int, part: str | None) -> None:
-        """What is the same throughout the inner loops."""
+        """Instructions that are invariant in the inner loops."""
         for index in indices:
             if self.schedule.columns and self.schedule.vector in self.nest.axes[index]:
                 for unit in range(units):
@@ -115,9 +115,9 @@ class PointPrinter:
         return self.values[index, unit] if (index, unit) in self.values else self.values[index, -1]
 
     def _like(self, index: int) -> Value:
-        """The type of a kept value."""
+        """The type of a spilled value."""
         element = self.nest.body[index].element
-        return Value("", element, self._kept_width(index))
+        return Value("", element, self._spill_width(index))
 
     def _load(self, index: int, unit: int, part: str | None) -> Value:
         number = self.load_numbers[index]
@@ -177,12 +177,12 @@ class PointPrinter:
         code = self.write.mask(value, 1) if value.element is Element.BOOL else value.code
         self._line(f"store_part_{name}({self.pointers[self.store_numbers[index]]}, {code}, 1);")
 
-    def _kept_width(self, index: int) -> int:
+    def _spill_width(self, index: int) -> int:
         element = self.nest.body[index].element
         return self.write.lanes.width if element is Element.BOOL else element.bytes
 
-    def _kept_at(self, index: int, unit: int) -> str:
-        """Where the vector that is computed now lies in a buffer."""
+    def _spill_address(self, index: int, unit: int) -> str:
+        """The position of the current vector in a buffer."""
         plan = self.schedule
         outer = [loop for loop in plan.inner if loop != plan.vector]
         position = ""
@@ -194,12 +194,12 @@ class PointPrinter:
             inner = f"(({self.extent(plan.vector)} + {self.lanes} - 1) / {self.lanes} * {self.lanes})"
             position = f"{position} * {inner} + " if position else ""
             position += f"x + {unit} * {self.lanes}"
-        return f"kept{self.kept[index]} + ({position}) * {self._kept_width(index)}"
+        return f"kept{self.buffers[index]} + ({position}) * {self._spill_width(index)}"
 
-    def _keep(self, index: int, unit: int) -> None:
+    def _spill(self, index: int, unit: int) -> None:
         value, like = self.values[index, unit], self._like(index)
         code = self.write.mask(value, like.width) if value.element is Element.BOOL else value.code
-        self._line(f"store_{like.vector}{self.end}({self._kept_at(index, unit)}, {code});")
+        self._line(f"store_{like.vector}{self.end}({self._spill_address(index, unit)}, {code});")
 
     # Reductions
 
@@ -209,7 +209,7 @@ class PointPrinter:
     def _sum(self, index: int, name: str) -> Value:
         """The type of an accumulator."""
         element = self.nest.body[index].element
-        return Value(name, element, self._kept_width(index))
+        return Value(name, element, self._spill_width(index))
 
     def _accumulate(self, index: int, names: list[str], unit: int, part: str | None) -> None:
         arg = self._value(self.nest.body[index].args[0], unit)

@@ -1,4 +1,4 @@
-"""Which loops of a nest are run how: over work items, over vectors, over what is reduced."""
+"""Schedules: which loops are shared by threads, vectorized, and reduced."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from graphopt.fusion.loops.ir import ONE, Element, Kernel, Segment
 from graphopt.fusion.loops.ops import OPS
 from graphopt.fusion.loops.stages import StagePlan, plan_stages
 
-#: Up to here a last loop is too short for vectors, and a row of reduced elements.
-_SHORT, _SHORT_ROW = 4, 16
-#: Vectors in a block, where blocks are to be short.
+#: Maximum size of an innermost loop, and number of reduced elements, that are too few for vectors.
+_SHORT, _SHORT_REDUCTION = 4, 16
+#: Vectors per block of tiled loops.
 TILE = 4
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """How a nest runs.
+    """The schedule of a segment.
 
-    The ``outer`` loops, and the blocks into which the vector loop is split when it isn't reduced, make work
-    items, which threads share. Within an item, each pass runs the ``inner`` loops.
+    Work items, which threads share, are the points of the ``outer`` loops, combined with blocks of the vector
+    loop unless that is reduced. For each item, each stage runs the ``inner`` loops.
 
     Attributes:
         nest: the loops.
         outer: loops over work items.
-        inner: loops of a pass, outermost first.
-        vector: the loop whose points are computed side by side. It is the last of ``inner``, or, where what
-            is reduced lies before it, around them.
-        stage_plan: the passes.
-        unroll: how many vectors are computed in one iteration.
-        tiled: whether all points of the outer loops are computed for one block before the next, and blocks
-            are short: neighbours in memory then are neighbours in time although they are in other rows.
-        weight: what a point of all loops costs, about as many bytes of memory traffic.
+        inner: loops of a stage, outermost first.
+        vector: the vectorized loop: the last of ``inner``, or the loop around them if it follows the
+            reduced axes.
+        stage_plan: the stages.
+        unroll: number of vectors per iteration.
+        tiled: blocks are short, and iterated outside of the ``outer`` loops, so that adjacent elements of
+            different rows are accessed shortly after each other.
+        weight: cost of a point, in bytes of memory traffic.
     """
 
     nest: CollapsedNest
@@ -48,7 +48,7 @@ class Schedule:
 
     @property
     def columns(self) -> bool:
-        """Whether the vector loop is around the reduced ones."""
+        """Whether the vector loop is outside of the reduction loops."""
         return self.vector not in self.inner
 
     @property
@@ -58,7 +58,7 @@ class Schedule:
 
 
 def schedule(kernel: Kernel, segment: Segment) -> Schedule:
-    """How ``segment`` runs."""
+    """The schedule of ``segment``."""
     found = _ordered(with_periods(collapse(kernel, segment)))
     last = len(found.loops) - 1
     inner = found.reduced or (last,)
@@ -73,7 +73,7 @@ def schedule(kernel: Kernel, segment: Segment) -> Schedule:
 
 
 def _crosses(nest: CollapsedNest, outer: tuple[int, ...]) -> bool:
-    """Whether elements that lie side by side in memory are not those of a vector, but of an outer loop."""
+    """Whether an outer loop, not the vector loop, iterates over adjacent elements of an access."""
     return any(
         place.strides[-1].factor
         and place.strides[-1] != ONE
@@ -83,11 +83,11 @@ def _crosses(nest: CollapsedNest, outer: tuple[int, ...]) -> bool:
 
 
 def _ordered(nest: CollapsedNest) -> CollapsedNest:
-    """Moves a loop to the end where the last one is too short for vectors."""
+    """Move a loop to the end if the last one is too short for vectors."""
     free = [index for index, loop in enumerate(nest.loops) if not loop.reduced]
     if nest.reduced:
-        points = prod(nest.loops[index].constant or _SHORT_ROW + 1 for index in nest.reduced)
-        short = nest.reduced[-1] == len(nest.loops) - 1 and points <= _SHORT_ROW
+        points = prod(nest.loops[index].constant or _SHORT_REDUCTION + 1 for index in nest.reduced)
+        short = nest.reduced[-1] == len(nest.loops) - 1 and points <= _SHORT_REDUCTION
         candidates = free
     else:
         short = (nest.loops[-1].constant or _SHORT + 1) <= _SHORT
@@ -100,7 +100,7 @@ def _ordered(nest: CollapsedNest) -> CollapsedNest:
 
 
 def lanes(kernel: Kernel) -> Lanes:
-    """How many elements ``kernel`` computes side by side."""
+    """The number of lanes of ``kernel``, by its widest type."""
     types = {step.element.computed for segment in kernel.segments for step in segment.body}
     if Element.I64 in types:
         return Lanes.LONGS
@@ -108,7 +108,7 @@ def lanes(kernel: Kernel) -> Lanes:
 
 
 def _weight(kernel: Kernel, nest: CollapsedNest) -> int:
-    """Bytes moved at each point of all loops, and the work, as bytes that could be moved meanwhile."""
+    """Bytes transferred per point, plus the cost of instructions in equivalent bytes."""
     last = len(nest.loops) - 1
     moved = sum(
         kernel.inputs[place.port].element.bytes

@@ -1,4 +1,4 @@
-"""The function that computes a share of a segment's work items."""
+"""The function of a segment: computes a chunk of its work items."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from graphopt.fusion.loops.collapse import StridedAccess
 from graphopt.fusion.loops.ir import Element
 from graphopt.fusion.loops.stages import Stage
 
-#: How many summands of a lane are added up before their sum is added to those of other blocks.
+#: Number of summands per lane in a block of a blocked sum.
 BLOCK = 32
-#: Lanes of the narrowest vectors.
+#: Number of lanes of the narrowest vectors.
 _FEWEST_LANES = 4
 
 
 class SegmentPrinter(PointPrinter):
-    """Prints the function of one segment: ``static void NAME(void *run, size_t chunk)``."""
+    """Prints the function of a segment: ``static void NAME(void *run, size_t chunk)``."""
 
     def text(self) -> str:
         """The function."""
@@ -33,15 +33,15 @@ class SegmentPrinter(PointPrinter):
                 head.append(
                     f"    {const}{C_TYPES[port.element]} *const {kind}{index} = run->{kind}[{index}];"
                 )
-        head += self._far()
+        head += self._streaming_conditions()
         used = "\n".join(inside)
         head = [line for line in head if _is_used(line, used)]
         if "stream_" in used:
             inside.append("    go_streamed();")
         return "\n".join([*head, *inside, "}"]) + "\n"
 
-    def _far(self) -> Iterator[str]:
-        """Of each store of vectors: whether it goes past caches, which it does in whole lines alone."""
+    def _streaming_conditions(self) -> Iterator[str]:
+        """Conditions of streaming stores, which write whole cache lines only."""
         plan = self.schedule
         for index, number in enumerate(self.store_numbers):
             if index not in self.streamed:
@@ -51,7 +51,7 @@ class SegmentPrinter(PointPrinter):
             apart = list(place.offsets)
             apart += [stride for loop, stride in enumerate(place.strides) if loop != plan.vector]
             parts = [f"{self.sizes.c(size)} * {width}" for size in apart if size.factor]
-            if plan.columns or plan.tiled:  # Then the next line of memory is not written next.
+            if plan.columns or plan.tiled:  # consecutive lines are not written in order
                 parts.append(f"{plan.unroll if plan.columns else TILE} * {self.lanes} * {width}")
             lines = f"({' | '.join(parts) or '0'}) % GO_LINE == 0"
             whole = f"{self.lanes} * {width} >= GO_LINE / 2"
@@ -86,7 +86,7 @@ class SegmentPrinter(PointPrinter):
                 ):
                     pass
             else:
-                self._passes(1, None)
+                self._stages(1, None)
             self._next_item()
         self._free()
         return self.lines
@@ -107,7 +107,7 @@ class SegmentPrinter(PointPrinter):
                 self._repeat(number, place)
 
     def _repeat(self, number: int, place: StridedAccess) -> None:
-        """Copies an operand that repeats, until its end is the end of a vector, too."""
+        """Copy a repeated operand until the length is a multiple of the vector size."""
         period, type_ = place.period or 1, C_TYPES[self.kernel.inputs[place.port].element]
         power = period & -period
         length = f"{period} * {self.lanes} / ({power} < {self.lanes} ? {power} : {self.lanes})"
@@ -137,8 +137,8 @@ class SegmentPrinter(PointPrinter):
     # Buffers
 
     def _buffers(self) -> None:
-        kept = self.schedule.stage_plan.spilled
-        if not kept:
+        spilled = self.schedule.stage_plan.spilled
+        if not spilled:
             return
         plan = self.schedule
         parts = [self.extent(loop) for loop in plan.inner if loop != plan.vector]
@@ -147,38 +147,38 @@ class SegmentPrinter(PointPrinter):
         else:
             parts.append(f"(({self.extent(plan.vector)} + {self.lanes} - 1) / {self.lanes} * {self.lanes})")
         self._line(f"const int64_t row = {' * '.join(parts)};")
-        bytes_ = sum(self._kept_width(index) for index in kept)
-        # A model may say any sizes: no product may wrap around.
+        bytes_ = sum(self._spill_width(index) for index in spilled)
+        # sizes come from the model: the product must not overflow
         few = f"{' * '.join(f'(double){part}' for part in parts)} < 0x1p48"
-        self._line(f"char *const own = {few} ? malloc((size_t)row * {bytes_} + {64 * len(kept)}) : NULL;")
+        self._line(f"char *const own = {few} ? malloc((size_t)row * {bytes_} + {64 * len(spilled)}) : NULL;")
         with self._block("if (!own)"):
             self._line("__atomic_store_n(&run->failed, 1, __ATOMIC_RELAXED);")
             self._line("return;")
         at = "(char *)(((uintptr_t)own + 63) / 64 * 64)"
-        for index in kept:
-            self._line(f"char *const kept{self.kept[index]} = {at};")
-            width = self._kept_width(index)
-            at = f"kept{self.kept[index]} + (row * {width} + 63) / 64 * 64"
+        for index in spilled:
+            self._line(f"char *const kept{self.buffers[index]} = {at};")
+            width = self._spill_width(index)
+            at = f"kept{self.buffers[index]} + (row * {width} + 63) / 64 * 64"
 
     def _free(self) -> None:
         if self.schedule.stage_plan.spilled:
             self._line("free(own);")
 
-    # Passes
+    # Stages
 
-    def _passes(self, units: int, part: str | None) -> None:
-        """All passes; in columns for ``units`` vectors at ``x``, the last with ``part`` lanes."""
+    def _stages(self, units: int, part: str | None) -> None:
+        """All stages; by columns, for ``units`` vectors at ``x``, the last with ``part`` lanes."""
         stage_plan = self.schedule.stage_plan
         for number, step in enumerate(stage_plan.stages):
             self._compute(step.before, units, part)
             last = number + 1 == len(stage_plan.stages)
             if step.body or step.reductions or step.stores:
-                self._pass(step, units, part, last and not stage_plan.after and not stage_plan.stores)
+                self._stage(step, units, part, last and not stage_plan.after and not stage_plan.stores)
         self._compute(stage_plan.after, units, part)
         for index in stage_plan.stores:
             self._store_once(index, units, part)
 
-    def _pass(self, step: Stage, units: int, part: str | None, last: bool) -> None:
+    def _stage(self, step: Stage, units: int, part: str | None, last: bool) -> None:
         plan = self.schedule
         wide = units if plan.columns else plan.unroll
         sums: dict[int, list[str]] = {}
@@ -236,10 +236,10 @@ class SegmentPrinter(PointPrinter):
             self._point(step, sums | blocks, 1, "m")
         self._end_blocks(sums, blocks)
 
-    # Sums of sums: the error of n additions in a row grows with n, of blocks with n / BLOCK + BLOCK
+    # Blocked sums: the error of n additions in sequence grows with n, in blocks with n / BLOCK + BLOCK
 
     def _start_blocks(self, sums: dict[int, list[str]], outer: list[int]) -> dict[int, list[str]]:
-        """Accumulators of blocks for the sums of floats that may have more than a block of summands."""
+        """Block accumulators of float sums that may have more than one block of summands."""
         plan, last = self.schedule, self.nest.loops[self.schedule.vector].constant
         if plan.columns:
             long = bool(outer)
@@ -266,7 +266,7 @@ class SegmentPrinter(PointPrinter):
 
     @contextmanager
     def _loops(self, step: Stage, loops: list[int]) -> Iterator[None]:
-        """The inner loops but for that over vectors, with what is computed in each of them."""
+        """The inner loops except for the vector loop, with the instructions of each."""
         plan = self.schedule
         done: set[int] = set()
         opened = 0
@@ -274,14 +274,14 @@ class SegmentPrinter(PointPrinter):
             self._line(f"for (int64_t j{loop} = 0; j{loop} < {self.extent(loop)}; j{loop}++) {{")
             self.depth += 1
             opened += 1
-            self._move(step, loop)
+            self._advance(step, loop)
             done.add(loop)
             later = set(loops) - done
             for index in step.body:
                 axes = self.nest.axes[index]
                 if plan.vector not in axes and not axes & later and loop in axes:
                     self._instruction(index, -1, None)
-        # A block of its own keeps the names of the vector loop apart.
+        # a block scopes the variables of the vector loop
         if not loops and not plan.columns:
             self._line("{")
             self.depth += 1
@@ -291,8 +291,8 @@ class SegmentPrinter(PointPrinter):
             self.depth -= 1
             self._line("}")
 
-    def _move(self, step: Stage, loop: int) -> None:
-        """Pointers for one more loop."""
+    def _advance(self, step: Stage, loop: int) -> None:
+        """Pointers inside of ``loop``."""
         wanted = [self.load_numbers[index] for index in step.body if index in self.load_numbers]
         wanted += [self.store_numbers[index] for index in step.stores]
         for number in wanted:
@@ -306,11 +306,11 @@ class SegmentPrinter(PointPrinter):
                 self._line(f"{pointer} = {self.pointers[number]} + j{loop} * {stride};")
                 self.pointers[number] = name
 
-    # In columns
+    # Columns
 
     @contextmanager
     def _vectors(self, start: str, stop: str) -> Iterator[None]:
-        """In columns: the loop over vectors, and in it the passes."""
+        """By columns: the vector loop, with the stages inside."""
         plan = self.schedule
         wide = f"{plan.unroll} * {self.lanes}" if plan.unroll > 1 else self.lanes
         self._line(f"int64_t x = {start};")
@@ -323,12 +323,12 @@ class SegmentPrinter(PointPrinter):
                 if part:
                     self._line(f"const int m = stop - x < {self.lanes} ? (int)(stop - x) : {self.lanes};")
                 values = dict(self.values)
-                self._passes(units, part)
+                self._stages(units, part)
                 self.values = values
         yield
 
 
 def _is_used(declaration: str, text: str) -> bool:
-    """Whether what a line declares is named in ``text``."""
+    """Whether ``text`` uses the variable of ``declaration``."""
     name = declaration.split(" = ", maxsplit=1)[0].rsplit(maxsplit=1)[-1].lstrip("*")
     return " = " not in declaration or re.search(rf"\b{name}\b", text) is not None

@@ -1,4 +1,4 @@
-"""SizeVariables in C: numbers where they are known, else variables that are computed once a run."""
+"""Sizes in C: numbers, or variables that are computed once per run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from graphopt.fusion.loops.ir import Size
 
 
 class SizeVariables:
-    """The sizes that a kernel uses."""
+    """The variables for symbolic sizes of a kernel."""
 
     def __init__(self) -> None:
         self._names: dict[Size, int] = {}
@@ -15,18 +15,18 @@ class SizeVariables:
         return len(self._names)
 
     def c(self, size: Size) -> str:
-        """``size`` as an expression: a number, or ``n3``."""
+        """The C expression of ``size``: a number, or a variable such as ``n3``."""
         if size.constant is not None:
             return str(size.constant)
         return f"n{self._names.setdefault(size, len(self._names))}"
 
     @property
     def all(self) -> list[Size]:
-        """Those that are variables, in the order of their numbers."""
+        """The sizes that have variables, in the order of their numbers."""
         return list(self._names)
 
 
 def product(size: Size) -> str:
-    """``size`` from the symbols ``s0``, ``s1`` ..."""
+    """The C expression of ``size`` in terms of the symbols ``s0``, ``s1`` and so on."""
     factors = [f"s{symbol}" for symbol in size.symbols]
     return " * ".join(factors if size.factor == 1 else [str(size.factor), *factors])

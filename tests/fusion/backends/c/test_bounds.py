@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphopt.fusion.backends.c import source
 from graphopt.fusion.backends.c.kernels import kernel_text
+from graphopt.fusion.backends.c.source import source
 from graphopt.fusion.loops.ir import (
     ONE,
     ZERO,

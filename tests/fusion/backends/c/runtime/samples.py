@@ -74,7 +74,7 @@ def library(tmp_path: Path, *units: Mapping[str, str], rank: int = 1, extra: str
     """The path of a library with such units."""
     texts = [unit(kernels, rank=rank, extra=extra) for kernels in units]
     store = Store(tmp_path / "store")
-    return str(build.build_sources(texts, sum(map(len, units)), store))
+    return str(build.build(texts, sum(map(len, units)), store))
 
 
 #: Computes 2x + 1 with its kernel as without. In each: the main graph, an If, a Loop, and a function.

@@ -1,0 +1,162 @@
+"""Back ends: the interface that compiles kernels for a kind of device, and their registry.
+
+For a new back end, add a package ``graphopt/fusion/backends/NAME`` that binds ``BACKEND`` to an
+implementation of :class:`Backend`; it is found by walking the package, and used for devices of its kind.
+Passes, verification, the store of libraries and the command line know back ends only through this module.
+
+- ``features`` declares which kernels it supports; groups with other kernels stay with onnxruntime.
+- ``schedule`` chooses loops and stages. :func:`graphopt.fusion.loops.collapse.collapse` and
+  :func:`graphopt.fusion.loops.stages.plan_stages` do the part that is independent of the device.
+- ``render`` prints kernels. :data:`graphopt.fusion.loops.ops.OPS` has the expressions of instructions, and
+  :mod:`graphopt.fusion.loops.interpreter` the semantics to test against.
+- ``build`` compiles the printed units to a shared library that registers an operator of the domain
+  ``graphopt.native`` per kernel in onnxruntime, and that exports the functions of ``docs/kernels.md``.
+- The device has to have the capability ``loads_libraries`` (:class:`graphopt.ort.devices.Capabilities`).
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+from graphopt.errors import RuntimeFailure
+from graphopt.fusion.loops.ir import Element, Kernel
+from graphopt.ort.devices import Device
+from graphopt.util.store import Store
+
+#: Reports progress: the completed share, from 0 to 1 or unknown, and the current step.
+Progress = Callable[[float | None, str], None]
+
+_PACKAGE = "graphopt.fusion.backends"
+
+
+@dataclass(frozen=True)
+class Features:
+    """Kernels that a back end supports.
+
+    Attributes:
+        elements: element types in memory.
+        reductions: reductions.
+        segments: kernels with several segments, which concatenations need.
+    """
+
+    elements: frozenset[Element] = frozenset(Element)
+    reductions: bool = True
+    segments: bool = True
+
+    def missing(self, kernel: Kernel) -> str | None:
+        """The reason why ``kernel`` is unsupported; ``None`` if it is supported."""
+        for port in (*kernel.inputs, *kernel.outputs):
+            if port.element not in self.elements:
+                return f"no kernels for {port.element.name.lower()} on this device"
+        if kernel.reduced and not self.reductions:
+            return "no kernels with reductions on this device"
+        if len(kernel.segments) > 1 and not self.segments:
+            return "no kernels with concatenations on this device"
+        return None
+
+
+class Backend(Protocol):
+    """Compiles kernels for one kind of device.
+
+    Attributes:
+        name: the language of its sources.
+        device: the kind of device (:attr:`graphopt.ort.devices.Device.kind`).
+        features: the kernels that it supports.
+        unit: number of kernels per source file.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def device(self) -> str: ...
+
+    @property
+    def features(self) -> Features: ...
+
+    @property
+    def unit(self) -> int: ...
+
+    def schedule(self, kernel: Kernel) -> Sequence[Any]:
+        """The schedule of each segment, in the back end's own terms."""
+        ...
+
+    def render(self, kernels: Sequence[Kernel]) -> str:
+        """One source file with ``kernels``; equal kernels give equal text.
+
+        Raises:
+            ValueError: the name of a kernel is not an identifier.
+        """
+        ...
+
+    def build(
+        self,
+        sources: Sequence[str],
+        count: int,
+        store: Store,
+        *,
+        compiler: str | None = None,
+        progress: Progress | None = None,
+    ) -> Path:
+        """The library of ``sources``, from ``store`` or built.
+
+        Args:
+            sources: source files by :meth:`render`.
+            count: number of kernels in them.
+            store: keeps libraries; a damaged one is rebuilt.
+            compiler: the command of a compiler; by default one is searched.
+            progress: receives progress.
+
+        Raises:
+            NoCompiler: there is no compiler.
+            RuntimeFailure: the compiler fails.
+            ResourceLimit: the compiler takes too long, or the store is not writable.
+        """
+        ...
+
+    def find(
+        self, sources: Sequence[str], count: int, store: Store, *, compiler: str | None = None
+    ) -> Path | None:
+        """The library of ``sources`` if it is in ``store``; arguments and errors like :meth:`build`."""
+        ...
+
+    def describe_compiler(self, compiler: str | None = None) -> str:
+        """Kind and version of the compiler; raises NoCompiler if there is none."""
+        ...
+
+
+def sources(backend: Backend, kernels: Sequence[Kernel]) -> list[str]:
+    """The source files of ``kernels``."""
+    starts = range(0, len(kernels), backend.unit)
+    return [backend.render(kernels[start : start + backend.unit]) for start in starts]
+
+
+def backend_for(device: Device) -> Backend | None:
+    """The back end for ``device``; ``None`` if its kind has none."""
+    return discover(_PACKAGE).get(device.kind)
+
+
+def require_backend(device: Device) -> Backend:
+    """The back end for ``device``; raises RuntimeFailure if its kind has none."""
+    backend = backend_for(device)
+    if backend is None:
+        raise RuntimeFailure(f"there are no kernels for {device}")
+    return backend
+
+
+@cache
+def discover(package: str) -> dict[str, Backend]:
+    """The back ends in ``package``, by kind of device; of several for one, the first by name."""
+    found: dict[str, Backend] = {}
+    path = importlib.import_module(package).__path__
+    for info in sorted(pkgutil.iter_modules(path), key=lambda info: info.name):
+        backend = getattr(importlib.import_module(f"{package}.{info.name}"), "BACKEND", None)
+        if backend is not None:
+            found.setdefault(backend.device, backend)
+    return found

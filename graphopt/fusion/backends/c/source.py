@@ -1,0 +1,64 @@
+"""The source of kernels: one C file with the vector extensions of gcc and clang, on top of ``runtime.h``.
+
+The same source is compiled for each CPU level (``-DGO_LEVEL=2 -march=x86-64-v2`` and so on), or once for the
+default of the machine, with ``-ffp-contract=off``: sums and products are rounded separately, like those of
+separate operators.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from graphopt.fusion.backends.c.headers import Lanes, preamble
+from graphopt.fusion.backends.c.kernels import kernel_text
+from graphopt.fusion.backends.c.schedule import lanes
+from graphopt.fusion.loops.ir import Element, Kernel
+
+
+def source(kernels: Sequence[Kernel]) -> str:
+    """One C file with ``kernels``.
+
+    It defines ``GO_NAME(go_kernels)`` and ``GO_NAME(go_kernel_count)`` of ``runtime.h``.
+
+    Raises:
+        ValueError: the name of a kernel is not an identifier.
+    """
+    for kernel in kernels:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,199}", kernel.name):
+            raise ValueError(f"names of kernels are identifiers of C, not {kernel.name[:200]!r}")
+    used = {lanes(kernel) for kernel in kernels}
+    parts = [preamble([each for each in Lanes if each in used])]
+    parts += [kernel_text(kernel) for kernel in kernels]
+    parts.append(_table(kernels))
+    return "\n".join(parts)
+
+
+def _table(kernels: Sequence[Kernel]) -> str:
+    lines, rows = [], []
+    for kernel in kernels:
+        name = kernel.name
+        ports = {"inputs": kernel.inputs, "outputs": kernel.outputs}
+        for kind, of in ports.items():
+            lines.append(_ints(f"{name}_{kind}", [_number(port.element) for port in of]))
+        pairs = [index for pair in kernel.in_place for index in pair]
+        lines.append(_ints(f"{name}_in_place", pairs))
+        rows.append(
+            f'    {{"{name}", {len(kernel.inputs)}, {len(kernel.outputs)}, {name}_inputs, {name}_outputs, '
+            f"{len(kernel.in_place)}, {name}_in_place, {name}_main}},"
+        )
+    lines.append("extern const go_kernel GO_NAME(go_kernels)[];")
+    lines.append("extern const int GO_NAME(go_kernel_count);")
+    lines.append("const go_kernel GO_NAME(go_kernels)[] = {")
+    lines += rows or ["    {0}"]
+    lines.append("};")
+    lines.append(f"const int GO_NAME(go_kernel_count) = {len(kernels)};")
+    return "\n".join(lines) + "\n"
+
+
+def _ints(name: str, values: list[int]) -> str:
+    return f"static const int {name}[] = {{{', '.join(map(str, values)) or '0'}}};"
+
+
+def _number(element: Element) -> int:
+    return element.value
