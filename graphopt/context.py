@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 import numpy as np
 
 from graphopt import ir
+from graphopt.analysis.symbolic import Dim
 from graphopt.errors import PassFailed
 from graphopt.numerics import Numerics
 from graphopt.ops import dialects, traits
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from graphopt.rewrite.rule import Rule
 
 T = TypeVar("T")
-Dim = Any  # graphopt.analysis.symbolic.Dim: an int, or an expression over symbols
 
 
 class Facts(Protocol):
@@ -299,7 +299,7 @@ class Context:
         at: Sequence[ir.Value],
         case: str = "",
         dtype: ir.DataType | None = None,
-        **sizes: Dim,
+        **sizes: Dim | None,
     ) -> Decision:
         """Which of the fused operators ``ops`` is fastest here, or whether to leave the nodes that are there.
 

@@ -270,7 +270,7 @@ def _check_loss(value: ir.Value, declared: ir.Value, cx: Context) -> None:
     name = declared.name
     if not is_real(value, cx):
         raise UsageError(f"{name!r} holds no floating-point numbers and can't be a loss")
-    shape = cx.shape(value)
+    shape: tuple[object, ...] | None = cx.shape(value)
     if shape is None and declared.shape is not None:  # nothing better is known
         shape = tuple(dim if isinstance(dim, int) else str(dim) for dim in declared.shape)
     if shape is None:

@@ -264,8 +264,9 @@ class NodeBuilder:
     def dim(self, x: ir.Value, axis: int) -> Size:
         """One size of ``x``. A negative ``axis`` requires a known rank."""
         shape = self.cx.shape(x)
-        if shape is not None and isinstance(shape[axis], int):
-            return int(shape[axis])
+        size = None if shape is None else shape[axis]
+        if isinstance(size, int):
+            return size
         if axis < 0:
             assert shape is not None
             axis += len(shape)

@@ -47,13 +47,12 @@ def gather_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...], i: ir.Valu
         xs, place = xs[::-1], -1 - place  # count from the end
     for x in xs:
         shape = m.shape(x)
-        if shape is None or not isinstance(shape[axis], int):
+        size = None if shape is None else shape[axis]
+        if not isinstance(size, int):
             return m.no("the size of an operand is unknown", x)
-        if place < shape[axis]:
-            return _pick(
-                op, m, x, axis, shape[axis], place if index >= 0 else shape[axis] - 1 - place, index.ndim
-            )
-        place -= shape[axis]
+        if place < size:
+            return _pick(op, m, x, axis, size, place if index >= 0 else size - 1 - place, index.ndim)
+        place -= size
     return m.no("the index is out of range", i)
 
 

@@ -47,7 +47,8 @@ def instance_norm(
         return m.no("it does not reduce exactly the axes after the channel", x)
     if (refusal := unavailable(m, _NAME, x, domain="")) is not None:
         return refusal
-    channels = int(shape[1])
+    channels = shape[1]
+    assert isinstance(channels, int)  # is_spatial checked it
     ones, zeros = np.ones(channels, dtype.numpy()), np.zeros(channels, dtype.numpy())
     result = op.fused(op.node(_NAME, [x, ones, zeros], {"epsilon": float(little)}))
     return result if scale is None else op.Mul(result, scale)

@@ -84,7 +84,7 @@ def _taken(m: Match, merged: Sequence[Dim | None], parts: Sequence[Dim]) -> list
     for dim in merged:
         taken: list[int] = []
         product: Dim = 1
-        while not taken or not m.cx.facts.dim_equal(product, dim):
+        while not taken or dim is None or not m.cx.facts.dim_equal(product, dim):
             if axis == len(parts):
                 return None
             product, axis = product * parts[axis], axis + 1

@@ -5,6 +5,7 @@ Sizes: B batches, N heads, S positions, D elements of a head.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -189,7 +190,7 @@ def _embedded(
     shared, standard = full[0] == 1, domain == ""
     tables: list[Any] = tables_of(op, m, (c, s), doubled=doubled, positions=axis if standard else None)
     data, heads = _data(op, m, whole, shape, axis)
-    attributes = {"interleaved": 1} if pairs else {}
+    attributes: dict[str, Any] = {"interleaved": 1} if pairs else {}
     if standard:
         if heads is not None or axis == 1:
             attributes["num_heads"] = shape[1 if axis == 2 else 2]
@@ -201,7 +202,7 @@ def _embedded(
     turned = op.fused(op.node(_ROTARY, inputs, attributes, domain=domain))
     if heads is not None:
         return split_rows(op, m, turned, shape)
-    return turned if axis == 2 else reshape(op, m, turned, [0, 0, shape[2], shape[3]])
+    return turned if axis == 2 else reshape(op, m, turned, [0, 0, *_static(shape[2:])])
 
 
 def _domain(
@@ -246,11 +247,18 @@ def _places(op: Builder, m: Match, rows: Any, data: ir.Value, axes: tuple[int, i
     return result
 
 
+def _static(dims: tuple[Dim, ...]) -> tuple[int, ...]:
+    """``dims``, which are known to be numbers."""
+    sizes = ir.all_ints(dims)
+    assert sizes is not None
+    return sizes
+
+
 def _data(
     op: Builder, m: Match, whole: Part, shape: tuple[Dim, ...], axis: int
 ) -> tuple[ir.Value, Heads | None]:
     """What is turned, as rows [B, S, N * D] where there are such; the heads if they are to be split again."""
-    size = (m.shape(whole.source) or ())[-1]
+    (size,) = _static((m.shape(whole.source) or ())[-1:])
     if len(whole.taken) < size:
         part = slice_(op, m, whole.source, [Range(3, whole.taken[0], whole.taken[-1] + 1)])
         assert part is not None
@@ -259,7 +267,7 @@ def _data(
         source = whole.source
         heads = heads_of(m, source) if axis == 2 else None
     if axis == 1:
-        return reshape(op, m, source, [0, 0, shape[2] * shape[3]]), None
+        return reshape(op, m, source, [0, 0, math.prod(_static(shape[2:]))]), None
     if heads is not None and heads.rows is not None:
         return heads.rows.built(op, m), heads
     return source, None

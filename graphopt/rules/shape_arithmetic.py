@@ -282,7 +282,7 @@ def _pieces(
                 pieces.append([])
             pieces[-1].append(constant[place])  # type: ignore[union-attr]
             at += 1
-        elif list(order[at : at + length]) == [(part, i) for i in range(length)]:
+        elif isinstance(length, int) and list(order[at : at + length]) == [(part, i) for i in range(length)]:
             pieces.append(parts[part])
             at += length
         else:

@@ -147,7 +147,11 @@ def _key_mask(op: GraphBuilder, node: PrimalNode, index: int, k: ir.Value) -> ir
         raise node.refusal(f"its mask has {rank} axes")
     places = op.cast_like(counted(op, op.dim(k, 2)), mask)
     shape, batch = node.shape(mask), (node.shape(node.x) or (None,))[0]
-    if node.op_type == "Attention" and shape is not None and not node.cx.facts.dim_equal(shape[0], batch):
+    if (
+        node.op_type == "Attention"
+        and shape is not None
+        and (batch is None or not node.cx.facts.dim_equal(shape[0], batch))
+    ):
         if not isinstance(shape[0], int) or not isinstance(batch, int):
             raise node.refusal("it is unknown whether its mask holds ends, or ends and starts")
         if shape[0] == 2 * batch:

@@ -182,8 +182,9 @@ def lp_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 def global_average_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
     """dy / n for each element."""
     shape = node.cx.shape(node.x)
-    if shape is not None and all(isinstance(dim, int) for dim in shape[2:]):
-        count: Any = float(prod(int(dim) for dim in shape[2:]))
+    sizes = None if shape is None else ir.all_ints(shape[2:])
+    if sizes is not None:
+        count: Any = float(prod(sizes))
     else:
         count = op.cast_like(op.Div(op.Size(node.x), op.Max(op.Size(dy), 1)), dy)
     return op.expand_like(op.Div(dy, count), node.x)

@@ -130,10 +130,11 @@ def _scale(node: PrimalNode, resizing: _Resizing, axis: int, place: int) -> floa
     assert before is not None
     if _keeps_ratio(node) or after is None:
         return None
-    if node.cx.facts.dim_equal(before[axis], after[axis]):
+    old, new = before[axis], after[axis]
+    if node.cx.facts.dim_equal(old, new):
         return 1.0
-    if isinstance(before[axis], int) and isinstance(after[axis], int) and before[axis]:
-        return float(np.float32(after[axis]) / np.float32(before[axis]))
+    if isinstance(old, int) and isinstance(new, int) and old:
+        return float(np.float32(new) / np.float32(old))
     return None
 
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from graphopt import ir
+from graphopt import context, ir
 from graphopt.context import Context, Refusal
 from graphopt.ops import dialects
 from graphopt.passes.base import Pass
@@ -147,7 +147,7 @@ def _resolve_symbols(
     It is a size if one of its dims is known, unconstrained if all its dims are known to be equal, and
     otherwise a name distinct from those of the model's dims and of existing guards.
     """
-    sites: dict[str, list[object]] = {}
+    sites: dict[str, list[context.Dim | None]] = {}
     for value, seen in annotations.items():
         shape = cx.shape(value)
         for axis, dim in enumerate(seen.shape or ()):

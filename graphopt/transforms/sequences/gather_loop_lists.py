@@ -172,8 +172,8 @@ def _joined(op: Builder, reader: ir.Node, rows: ir.Value, element: tuple[Dim, ..
     if element[axis] == 1:
         result = op.Squeeze(rows, op.ints(axis + 1))
     else:
-        result = op.Reshape(
-            rows, op.ints(*(-1 if place == axis else dim for place, dim in enumerate(element)))
-        )
+        sizes = ir.all_ints([*element[:axis], *element[axis + 1 :]])
+        assert sizes is not None
+        result = op.Reshape(rows, op.ints(*sizes[:axis], -1, *sizes[axis:]))
     assert isinstance(result, ir.Value)
     return result

@@ -225,6 +225,7 @@ class Reader:
             if isinstance(known, Positions):
                 known = replace(known, first=known.first + first) if place == known.axis else known
             elif place in (-1, -2):
+                assert known.offset is not None
                 known = replace(known, offset=known.offset + (first if place == -2 else -first))
         return known
 

@@ -83,7 +83,9 @@ class Heads:
     @property
     def width(self) -> int:
         """N * D."""
-        return int(self.shape[1] * self.shape[3])
+        width = self.shape[1] * self.shape[3]
+        assert isinstance(width, int)
+        return width
 
     def as_rows(self, op: Builder, m: Match) -> ir.Value:
         """[B, S, N * D]."""
@@ -115,6 +117,7 @@ class Heads:
 def split_rows(op: Builder, m: Match, rows: ir.Value, shape: tuple[Dim, ...]) -> ir.Value:
     """[B, S, N * D] as [B, N, S, D]; what joins the heads again cancels this."""
     _, heads, _, size = shape
+    assert isinstance(heads, int) and isinstance(size, int)
     result = op.Transpose(reshape(op, m, rows, [0, 0, heads, size]), perm=[0, 2, 1, 3])
     assert isinstance(result, ir.Value)
     return result

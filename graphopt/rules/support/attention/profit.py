@@ -32,7 +32,7 @@ class Workload:
     masked: bool
     causal: bool
     shared: bool
-    heads: Dim = None
+    heads: Dim | None = None
 
     @property
     def case(self) -> str:
