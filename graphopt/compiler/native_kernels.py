@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,6 @@ from graphopt.models import ModelLike, PathLike
 from graphopt.util.arguments import checked
 
 if TYPE_CHECKING:
-    from graphopt.fusion.backend import Progress
     from graphopt.fusion.inventory import Inventory
 
 
@@ -36,7 +36,10 @@ def list_kernels(env: Environment, model: ModelLike) -> Inventory:
 
 @checked
 def build_kernels(
-    env: Environment, model: ModelLike, path: PathLike, progress: Progress | None = None
+    env: Environment,
+    model: ModelLike,
+    path: PathLike,
+    progress: Callable[[float | None, str], None] | None = None,
 ) -> Inventory:
     """Build the library with the native kernels of a model, and write it to ``path``.
 
