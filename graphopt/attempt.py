@@ -30,6 +30,7 @@ from graphopt.ops import dialects
 from graphopt.options import OptimizeOptions, picked
 from graphopt.ort.devices import CPU, target_device
 from graphopt.own_rules import check_applied, checked_rules, rules_by_place
+from graphopt.passes.base import FUSED_OPERATORS, NATIVE_GROUPS
 from graphopt.passes.instrumentation import History, PassInstrumentation
 from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipelines import is_own, make_pipeline, registry
@@ -181,17 +182,16 @@ class Attempt:
 
     def _fuses(self) -> bool:
         """Whether the pipeline writes fused operators."""
-        included = any(step.name == "fuse-builtin" for step in self.pipeline.passes())
-        return included and "fuse-builtin" not in self.options.skip
+        return self.pipeline.provides(FUSED_OPERATORS, skip=self.options.skip)
 
     def _fused(self, model: ir.Model) -> list[Fused]:
         """The fused operators that the pipeline wrote."""
         if not self._fuses():
             return []
         from graphopt.rewrite.explain import fused_in
-        from graphopt.rules import admitted_rules
+        from graphopt.rules import admitted_fusions
 
-        return list(fused_in(model, admitted_rules(self.options, pass_="fuse-builtin")))
+        return list(fused_in(model, admitted_fusions(self.options)))
 
     def _missed(self, model: ir.Model, cx: Context) -> list[Missed]:
         """The remaining partial matches of patterns that the pipeline fuses."""
@@ -267,7 +267,7 @@ def prepare(settings: config.Settings, **options: Unpack[OptimizeOptions]) -> At
     names = [step.name for step in passes.passes()]
     check_applied(own_rules, names)
     own = [step.name for step in passes.passes() if is_own(step)] + [rule.name for rule in every_own]
-    kernels = "fuse-groups" in names and "fuse-groups" not in limits.skip
+    kernels = passes.provides(NATIVE_GROUPS, skip=limits.skip)
     limits = replace(limits, kernels=kernels, own=frozenset(own), rules=own_rules)
     fixed, ranges = asked["dims"] or {}, asked["dim_ranges"] or {}
     return picked(

@@ -86,11 +86,11 @@ def _warn_of_idle_portable(run: Run, context: click.Context, found: Mapping[str,
     """Warn if ``--portable`` has no effect."""
     if context.get_parameter_source("portable") is not click.core.ParameterSource.COMMANDLINE:
         return
+    from graphopt.passes.base import FUSED_OPERATORS
     from graphopt.passes.pipelines import make_pipeline
 
     text = found["pipeline"] or run.settings.pipeline
-    passes = make_pipeline(text, found["pre_passes"], found["post_passes"]).passes()
-    if not any(step.name == "fuse-builtin" for step in passes):
+    if not make_pipeline(text, found["pre_passes"], found["post_passes"]).provides(FUSED_OPERATORS):
         text = "graphopt: warning: --portable leaves out nothing here: only -O3 fuses operators"
         say(text, "caution", stream=sys.stderr, color=context.obj.color)
 

@@ -22,6 +22,7 @@ from graphopt.models import ModelLike, PathLike, copy, loaded, save, to_proto
 from graphopt.ops import dialects
 from graphopt.options import ExplainOptions, OptimizeOptions
 from graphopt.own_rules import left_out
+from graphopt.passes.base import FUSED_OPERATORS, NATIVE_GROUPS
 from graphopt.passes.pipeline import Pipeline
 from graphopt.util.arguments import checked
 
@@ -198,7 +199,7 @@ def _scopes(model: ir.Model, scopes: Sequence[str], pipeline: Pipeline) -> dict[
     from graphopt.debug.explain import names_within
 
     found = {scope: names_within(model, scope) for scope in scopes}
-    if not any(step.name in ("fuse-builtin", "fuse-groups") for step in pipeline.passes()):
+    if not pipeline.provides(FUSED_OPERATORS, NATIVE_GROUPS):
         raise UsageError(
             "nothing is fused, so no scope can be",
             hint="add -O3, which fuses operators, or --fuser native, for kernels",
@@ -223,9 +224,9 @@ def _check_built(model: ir.Model, scopes: Mapping[str, frozenset[str]], librarie
 
 def _without_kernels(model: ir.Model, report: Report, passes: Pipeline) -> list[str]:
     """That there are no kernels, though ``passes`` were to make groups, unless the reason was told."""
-    names = {step.name for step in passes.passes()}.difference(report.skipped)
+    groups = passes.provides(NATIVE_GROUPS, skip=report.skipped)
     told = any(note.startswith("no native groups") for note in report.notes())
-    if "fuse-groups" not in names or told or any(key[0] == dialects.NATIVE_DOMAIN for key in model.functions):
+    if not groups or told or any(key[0] == dialects.NATIVE_DOMAIN for key in model.functions):
         return []
     tuning = report.tuning
     if tuning is not None and (tuning.kernels_reverted or tuning.decision.variant.original):

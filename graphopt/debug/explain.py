@@ -12,7 +12,7 @@ from graphopt.passes.pipeline import Pipeline, Step
 from graphopt.passes.pipelines import registry
 from graphopt.rewrite.explain import Explanation, explain, native_in, nearest_to, weighed_against
 from graphopt.rewrite.rule import Rule
-from graphopt.rules import admitted_rules, all_rules
+from graphopt.rules import admitted_fusions, all_rules
 from graphopt.transforms.fusion.fuse_builtin import FuseBuiltin
 
 _PRESET = "O3"
@@ -45,7 +45,7 @@ def explain_fusions(
     cx = context_for(model, options)
     try:
         Pipeline((*before, *steps[: end + 1])).run(model, cx)
-        found = explain(model, admitted_rules(options, pass_="fuse-builtin"), cx, about=rules)
+        found = explain(model, admitted_fusions(options), cx, about=rules)
         weighed = weighed_against(model, found.missed, cx)
         if patterns:
             owners = frozenset(rule.name for rule in rules)
@@ -68,7 +68,7 @@ def chosen_rules(options: Options, patterns: Sequence[str] = ()) -> list[Rule]:
             raise unknown("pattern", pattern, names, "graphopt passes fuse-builtin lists all")
     return [
         rule
-        for rule in admitted_rules(options, pass_="fuse-builtin")
+        for rule in admitted_fusions(options)
         if not patterns or rule.name in patterns or rule.family in patterns
     ]
 

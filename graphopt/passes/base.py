@@ -11,6 +11,10 @@ from typing import Any, ClassVar
 from graphopt import ir
 from graphopt.context import Context
 
+#: Features of models that passes provide: fused operators of the runtime, groups with native kernels, and
+#: an opset that the user chose.
+FUSED_OPERATORS, NATIVE_GROUPS, CHOSEN_OPSET = "fused-operators", "native-groups", "chosen-opset"
+
 
 class Pass(ABC):
     """One transformation of a model.
@@ -30,7 +34,8 @@ class Pass(ABC):
     tags: ClassVar[tuple[str, ...]] = ()
     #: The user asked for what it does: it is never left out to mend a result.
     required: ClassVar[bool] = False
-
+    #: What it adds to a model or ensures of it, such as :data:`FUSED_OPERATORS`.
+    provides: ClassVar[frozenset[str]] = frozenset()
     #: It serves nothing but speed, and what it does depends on the device that the result is for.
     for_speed: ClassVar[bool] = False
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -101,6 +101,10 @@ class Pipeline:
     def passes(self) -> Iterator[Pass]:
         """Every pass, those inside ``fixpoint`` once."""
         return (step for step in _all_steps(self.steps) if isinstance(step, Pass))
+
+    def provides(self, *features: str, skip: Collection[str] = ()) -> bool:
+        """Whether a pass provides one of ``features``, other than the passes named in ``skip``."""
+        return any(step.name not in skip and not step.provides.isdisjoint(features) for step in self.passes())
 
     def filled(self, before: Sequence[Step], after: Sequence[Step]) -> Pipeline:
         """The same with further steps in their places; at its ends, if it has no places for them."""

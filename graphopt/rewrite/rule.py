@@ -21,6 +21,10 @@ Outcome: TypeAlias = ir.Value | tuple[ir.Value | None, ...] | Refusal
 RuleKind: TypeAlias = Literal["rewrite", "fusion"]
 
 
+#: The pass that applies rules of the kind "fusion", unless they name another.
+FUSION_PASS = "fuse-builtin"
+
+
 @dataclass(frozen=True, eq=False)
 class Rule:
     """A rewrite rule.
@@ -140,7 +144,7 @@ def rule(
             exclusive=exclusive,
             family=family,
             tags=tags,
-            pass_=pass_ or ("fuse-builtin" if is_fusion else "peephole"),
+            pass_=pass_ or (FUSION_PASS if is_fusion else "peephole"),
             kind=kind,
             anchors=anchors if anchors is not None else _anchors(built) if is_fusion else (),
             pattern=pattern or (family.strip("_").replace("_", " ") if is_fusion else ""),

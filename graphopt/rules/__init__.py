@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from functools import cache
 
 from graphopt.context import Options
-from graphopt.rewrite.rule import Rule
+from graphopt.rewrite.rule import FUSION_PASS, Rule
 from graphopt.util.extensions import extensions
 
 
@@ -47,9 +47,14 @@ def admitted_rules(options: Options, families: Sequence[str] = (), *, pass_: str
     ]
 
 
+def admitted_fusions(options: Options) -> list[Rule]:
+    """The rules that write fused operators and that ``options`` allow."""
+    return admitted_rules(options, pass_=FUSION_PASS)
+
+
 def fusing_rules(options: Options) -> list[Rule]:
     """The rules that write fused operators under ``options``, and those that these withhold."""
-    admitted = admitted_rules(options, pass_="fuse-builtin")
+    admitted = admitted_fusions(options)
     withheld = frozenset(owner for owner, _, _ in options.withheld)
     known = (*all_rules(), *options.rules)
     more = [rule for rule in known if rule.is_fusion and rule.name in withheld and rule not in admitted]

@@ -12,8 +12,9 @@ from graphopt.context import Action, Context
 from graphopt.ops import dialects
 from graphopt.ort.devices import Device
 from graphopt.ort.session_options import SessionChoice
-from graphopt.passes.base import Pass
+from graphopt.passes.base import CHOSEN_OPSET, FUSED_OPERATORS, Pass
 from graphopt.passes.instrumentation import PassInstrumentation, PassRecord
+from graphopt.passes.pipeline import Pipeline
 from graphopt.rewrite.filter import RewriteSite
 from graphopt.rules import all_rules
 
@@ -134,16 +135,16 @@ def rewrite_groups(
     return sorted([*groups, *kernels], key=lambda group: (not group.speed, -group.rewrites, group.name))
 
 
-def newer_opset(model: ir.Model, passes: Iterable[Pass], ceiling: int) -> int | None:
+def newer_opset(model: ir.Model, pipeline: Pipeline, ceiling: int) -> int | None:
     """An opset in which more can be fused, if the model has an older one.
 
     Args:
         model: the original.
-        passes: passes of the pipeline, which must fuse operators and not convert the opset.
+        pipeline: the passes, which must fuse operators and not convert the opset.
         ceiling: the newest opset that the runtime loads.
     """
-    names = {pass_.name for pass_ in passes}
-    worth = "fuse-builtin" in names and "convert-opset" not in names and ceiling >= _FUSED
+    fuses = pipeline.provides(FUSED_OPERATORS) and not pipeline.provides(CHOSEN_OPSET)
+    worth = fuses and ceiling >= _FUSED
     return _FUSED if worth and model.graph.opset_imports.get("", _FUSED) < _FUSED else None
 
 

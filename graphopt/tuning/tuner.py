@@ -22,6 +22,7 @@ from graphopt.ort.devices import Device
 from graphopt.ort.processor import processor
 from graphopt.ort.session_options import recommend
 from graphopt.ort.target import Target
+from graphopt.passes.base import NATIVE_GROUPS
 from graphopt.timing.bench import cuda_options, format_shapes
 from graphopt.timing.stopwatch import Setup, output_shapes
 from graphopt.tuning.decide import search
@@ -138,7 +139,7 @@ class Tuner:
         self, original: ir.Model, attempt: Attempt, produce: Produce, dropped: Sequence[Dropped]
     ) -> int | None:
         """A newer opset to try, if the model computes the same in it."""
-        opset = newer_opset(original, attempt.pipeline.passes(), Target(self.device).opset_ceiling)
+        opset = newer_opset(original, attempt.pipeline, Target(self.device).opset_ceiling)
         if opset is not None:
             self._say(attempt, f"trying opset {opset}", None)
             try:
@@ -204,7 +205,7 @@ class Tuner:
         fingerprint = ir.fingerprint(original, names=True)
         options = describe(attempt.options)
         where = [self._where(), str(os.cpu_count()), str(self.device)]
-        if any(step.name == "fuse-groups" for step in attempt.pipeline.passes()):
+        if attempt.pipeline.provides(NATIVE_GROUPS):
             where.append(self.toolchain.compiler)
         return [fingerprint, str(attempt.pipeline), options, *where, _code(), *shapes]
 

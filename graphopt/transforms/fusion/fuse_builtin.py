@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.passes.base import Pass
+from graphopt.passes.base import FUSED_OPERATORS, Pass
 from graphopt.rewrite.worklist import apply_rules
 from graphopt.rules import admitted_rules
 
@@ -25,11 +25,12 @@ class FuseBuiltin(Pass):
     """
 
     name: ClassVar[str] = "fuse-builtin"
+    provides: ClassVar[frozenset[str]] = frozenset({FUSED_OPERATORS})
     for_speed: ClassVar[bool] = True
     families: tuple[str, ...] = ()
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Apply the rules of each phase to a fixpoint, in bodies and functions too."""
-        rules = admitted_rules(cx.options, self.families, pass_="fuse-builtin")
+        rules = admitted_rules(cx.options, self.families, pass_=self.name)
         for phase in (1, 2):
             apply_rules([rule for rule in rules if rule.phase == phase], model, cx)

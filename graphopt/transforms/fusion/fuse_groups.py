@@ -16,7 +16,7 @@ from graphopt.fusion.signature import Signature
 from graphopt.ops import dialects
 from graphopt.partitioning.outlining import FUNCTIONS_SINCE, outline_groups
 from graphopt.partitioning.propose import Partition
-from graphopt.passes.base import Pass
+from graphopt.passes.base import NATIVE_GROUPS, Pass
 from graphopt.transforms.fusion.dissolve_groups import dissolve, why_no_groups
 
 
@@ -39,6 +39,7 @@ class FuseGroups(Pass):
     shapes: Shapes = Shapes.ANY
 
     name: ClassVar[str] = "fuse-groups"
+    provides: ClassVar[frozenset[str]] = frozenset({NATIVE_GROUPS})
     for_speed: ClassVar[bool] = True
 
     def run(self, model: ir.Model, cx: Context) -> None:

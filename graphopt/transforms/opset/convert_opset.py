@@ -15,7 +15,7 @@ from graphopt.ir.signature import text_of_type
 from graphopt.ops import traits
 from graphopt.opset import convert
 from graphopt.opset.upgrade import REFERRING
-from graphopt.passes.base import Pass
+from graphopt.passes.base import CHOSEN_OPSET, Pass
 from graphopt.rewrite.builder import Builder
 from graphopt.transforms.opset._lost_kernels import lost_kernels
 
@@ -54,6 +54,7 @@ class ConvertOpset(Pass):
 
     name: ClassVar[str] = "convert-opset"
     does: ClassVar[str] = "converted"
+    provides: ClassVar[frozenset[str]] = frozenset({CHOSEN_OPSET})
     required: ClassVar[bool] = True
     target: int = 0
 
