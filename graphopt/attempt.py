@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Unpack
@@ -19,10 +18,10 @@ from graphopt.errors import (
     exhausted,
     unknown,
 )
-from graphopt.instrument.growth import new_constants
 from graphopt.instrument.report import Report
+from graphopt.instrument.report.builder import ReportBuilder
 from graphopt.instrument.stats import Stats
-from graphopt.instrument.summary import Interface, Summary
+from graphopt.instrument.summary import Interface
 from graphopt.ir.signature import diff
 from graphopt.models import copy
 from graphopt.numerics import Numerics
@@ -40,6 +39,7 @@ if TYPE_CHECKING:
     from graphopt.ort.devices import Device
     from graphopt.rewrite.explain import Fused, Missed
     from graphopt.rewrite.rule import Rule
+    from graphopt.verification.verdict import Verdict
     from graphopt.verification.verifier import Verifier
 
 
@@ -110,44 +110,23 @@ class Attempt:
             RuntimeFailure: the original does not run, and has to.
         """
         self._check_original()
-        before, interface = Summary.of(model), Interface.of(model)
-        stats = Stats(by_pass=self.weigh_each)
-        gate = self.gate
-        if self.stop_after is not None:
+        builder = ReportBuilder(model, by_pass=self.weigh_each)
+        gate, stopped = self.gate, self.stop_after is not None
+        if stopped:
             from graphopt.rewrite.filter import RewriteLimit
 
             gate = RewriteLimit(first=self.stop_after)
-        start = time.perf_counter()
-        cx = context_for(model, self.options, gate=gate, observers=self._all_watchers(stats))
-        done = self._run_passes(model, cx, stats)
-        report = Report(
-            done.pipeline,
-            before,
-            Summary.of(model),
-            interface,
-            done.records,
-            done.planned,
-            done.skipped,
-            stats.rewrites,
-            stats.refusals,
-            next_action=None if self.stop_after is None else cx.denied,
-            seconds={"optimize": time.perf_counter() - start},
-            weight_bytes=stats.weight_bytes,
-            made=new_constants(model, stats.makers),
-            remarks=[*_remarks_of(model), *done.remarks, *cx.budget.remarks()],
-            fused=self._fused(model),
-            missed=self._missed(model, cx),
-            costs=cx.costs if cx.decisions else None,
-            decisions=cx.decisions,
-        )
-        _check_interface(interface, Interface.of(model))
+        cx = context_for(model, self.options, gate=gate, observers=self._all_watchers(builder))
+        history = self._run_passes(model, cx, builder)
+        builder.finished()
+        fused, missed = self._fused(model), self._missed(model, cx)
+        _check_interface(builder.interface, Interface.of(model))
         if self.options.strict_fusion:  # cheaper than verification
             make_pipeline("check-strict-fusion").run(model, cx)
-        if self.verify:
-            self._verify(model, report)
-        elif (fault := ir.find_fault(model)) is not None:
+        verdict = self._verify(model) if self.verify else None
+        if not self.verify and (fault := ir.find_fault(model)) is not None:
             raise VerificationFailed(f"the optimized model is broken: {fault.sentence}")
-        return report
+        return builder.build(model, cx, history, fused=fused, missed=missed, verdict=verdict, stopped=stopped)
 
     def _all_watchers(self, stats: Stats) -> list[PassInstrumentation]:
         watchers = [stats, *self.instruments]
@@ -203,12 +182,13 @@ class Attempt:
         missed = list(missed_in(model, fusing_rules(self.options), cx))
         return [*missed, *weighed_against(model, missed, cx)]
 
-    def _verify(self, model: ir.Model, report: Report) -> None:
+    def _verify(self, model: ir.Model) -> Verdict:
+        """Compare ``model`` with the original."""
         assert self.verifier is not None, "verification needs an verifier"
         try:
             libraries = () if self.libraries is None else self.libraries(model)
             self.entered("verifying")
-            report.verdict = self.verifier.verify(model, numerics=self.options.numerics, libraries=libraries)
+            verdict = self.verifier.verify(model, numerics=self.options.numerics, libraries=libraries)
         except InvalidModel as error:
             raise VerificationFailed(f"the optimized model is broken: {error.message}") from error
         except GraphoptError:  # about the original
@@ -222,18 +202,13 @@ class Attempt:
                 ) from error
             why = f"{type(error).__name__}: {error}"
             raise VerificationFailed(f"the optimized model can't be written: {why}") from error
-        report.seconds["verify"] = report.verdict.seconds
-        if not report.verdict.ok:
+        if not verdict.ok:
             raise VerificationFailed(
-                f"the optimized model is not the same: {report.verdict.summary()}",
+                f"the optimized model is not the same: {verdict.summary()}",
                 hint="graphopt bisect names the rewrite at fault; --skip leaves out its rule",
-                row=next(iter(report.verdict.failures), None),
+                row=next(iter(verdict.failures), None),
             )
-
-
-def _remarks_of(model: ir.Model) -> list[str]:
-    """Warnings about definitions that loading ``model`` dropped."""
-    return [f"warning: {remark}" for remark in model.graph.meta.get(ir.LOADED_WITH, ())]
+        return verdict
 
 
 def _check_interface(before: Interface, after: Interface) -> None:

@@ -111,5 +111,5 @@ def with_bailouts(
         verify=False,
     )
     if env.settings.verify:
-        report.verdict = env.compared(original, [found], _DIFFERS)
+        report = report.having(verdict=env.compared(original, [found], _DIFFERS))
     return Bailed(found, report, replace(inserted, model=found))

@@ -130,18 +130,24 @@ def optimize(env: Environment, model: ModelLike, **options: Unpack[OptimizeOptio
 
             tuner = Tuner(tune, attempt.inputs or env.inputs, env.device, env.store, env.toolchain)
             candidate, report = tuner.run(candidate, attempt, run)
-    if size is not None:
-        report.file_bytes = (size, None)
-        report.seconds["load"] = load_seconds
-    if attempt.verifier is not None and env.device_remark and asked["device"] != "auto":
-        report.remarks.append(env.device_remark)
-    report.remarks += _assumed(attempt.dims, attempt.options)
-    report.remarks += left_out(attempt.options, attempt.pipeline)
     libraries = toolchain.libraries(candidate)
-    report.kernels, report.libraries = libraries.kernels, libraries.paths
-    report.remarks += libraries.remarks
     _check_built(candidate, scopes, libraries)
-    report.remarks += _without_kernels(candidate, report, attempt.pipeline)
+    remarks = []
+    if attempt.verifier is not None and env.device_remark and asked["device"] != "auto":
+        remarks.append(env.device_remark)
+    report = report.having(
+        file_bytes=(size, None),
+        seconds={} if size is None else {"load": load_seconds},
+        kernels=libraries.kernels,
+        libraries=libraries.paths,
+        remarks=[
+            *remarks,
+            *_assumed(attempt.dims, attempt.options),
+            *left_out(attempt.options, attempt.pipeline),
+            *libraries.remarks,
+        ],
+    )
+    report = report.having(remarks=_without_kernels(candidate, report, attempt.pipeline))
     return Result(candidate, report)
 
 
@@ -188,8 +194,8 @@ def _produce(
         from graphopt.debug.repair import repair
 
         result, report = repair(attempt, loaded(original), failure, found=found)
-        report.seconds["repair"] = time.perf_counter() - begin - sum(report.seconds.values())
-        return result, report
+        seconds = time.perf_counter() - begin - sum(report.seconds.values())
+        return result, report.having(seconds={"repair": seconds})
 
 
 def _scopes(model: ir.Model, scopes: Sequence[str], pipeline: Pipeline) -> dict[str, frozenset[str]]:

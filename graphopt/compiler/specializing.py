@@ -112,10 +112,9 @@ def specialize(
     found = build(original, how, optimized, BUNDLE if bundle else ONE_MODEL, strict=strict)
     if bundle:
         return found
-    whole = verified_model(
+    return verified_model(
         found, how, judge if env.settings.verify else None, given, env.numerics, strict=strict
     )
-    return replace(found, model=whole)
 
 
 @overload

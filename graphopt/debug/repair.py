@@ -184,8 +184,7 @@ def _rerun(
     withheld = (*attempt.options.withheld, *(drop.withheld for drop in dropped))
     options = replace(limits.applied_to(attempt.options), withheld=withheld)
     report = replace(attempt, options=options, gate=limits).run(candidate)
-    report.dropped, report.search_runs = list(dropped), runs
-    return candidate, report
+    return candidate, report.having(dropped=list(dropped), search_runs=runs)
 
 
 def _check_required(trial: Trial, attempt: Attempt, original: ir.Model) -> None:

@@ -93,7 +93,7 @@ def build(
         optional=optional,
         pinned=branch_inputs(original),
     )
-    branches, plan = [], []
+    branches, plan, reports = [], [], list[VariantReport]()
     before = ir.count_all_nodes(general)
     for variant in variants:
         try:
@@ -101,16 +101,16 @@ def build(
         except GraphoptError as failure:
             if strict:
                 raise
-            report.variants.append(VariantReport(variant, 0, before, str(failure)))
+            reports.append(VariantReport(variant, 0, before, str(failure)))
             continue
         reason = policy.drop_reason(general, model, variant)
         nodes = ir.count_all_nodes(model)
         dropped = tuple(map(str, variant_report.dropped))
-        report.variants.append(VariantReport(variant, nodes, before, reason, dropped))
+        reports.append(VariantReport(variant, nodes, before, reason, dropped))
         if reason is None:
             pins = frozenset(variant.guard.inputs) if how.pins else frozenset()
             branches.append(Branch(variant.name, variant.guard, model, pins))
             plan.append(VariantRecord(variant.name, variant.guard, variant.runs, nodes))
-    report.profiled_runs = how.profile.runs
+    report = report.having(variants=reports, profiled_runs=how.profile.runs)
     share_initializers([general, *(branch.model for branch in branches)])
     return Specialized(general, branches, plan, report, how.profile.model)

@@ -18,6 +18,7 @@ from graphopt.specialization.empty_like import empty_like
 from graphopt.specialization.guard_nodes import GuardNodes
 from graphopt.specialization.shared_initializers import lift_shared_initializers
 from graphopt.specialization.specialize_inputs import profiled_inputs
+from graphopt.verification.verdict import Verdict
 from graphopt.verification.verifier import Verifier
 
 
@@ -194,12 +195,13 @@ def check(
     make_verifier: MakeVerifier,
     inputs: InputOptions,
     numerics: Numerics,
-) -> None:
-    """Verify ``model`` on inputs that satisfy each guard, and on general ones, whose verdict is reported.
+) -> Verdict | None:
+    """Verify ``model`` on inputs that satisfy each guard, and on general ones, whose verdict is returned.
 
     Raises:
         VerificationFailed: they differ.
     """
+    verdict = None
     given = [(branch.name, profiled_inputs(branch.guard, profile, inputs)) for branch in found.branches]
     for name, options in (*given, ("", inputs)):
         if options is None:
@@ -209,7 +211,7 @@ def check(
         if not verdict.ok:
             where = f" where the guard of {name} holds" if name else ""
             raise VerificationFailed(f"the model with variants differs{where}: {verdict.summary()}")
-        found.report.verdict = verdict
+    return verdict
 
 
 def verified_model(
@@ -220,26 +222,26 @@ def verified_model(
     numerics: Numerics,
     *,
     strict: bool = False,
-) -> ir.Model:
-    """The versioned model of ``found``, verified unless ``make_verifier`` is ``None``.
+) -> Specialized:
+    """``found`` with its versioned model, verified unless ``make_verifier`` is ``None``.
 
-    If that fails, it is the general model, and the report has the reason.
+    If that fails, it has the general model alone, and the report has the reason.
 
     Raises:
         UnsupportedModel, VerificationFailed: ``strict``, and combining or verifying failed.
     """
+    report = found.report
     try:
         model = versioned_model(found, how)
         if make_verifier is not None and found.branches:
-            check(model, found, how.profile, make_verifier, inputs, numerics)
+            verdict = check(model, found, how.profile, make_verifier, inputs, numerics)
+            report = report.having(verdict=verdict)
     except (UnsupportedModel, VerificationFailed) as failure:
         if strict:
             raise
-        found.report.variants[:] = [
-            replace(variant, left_out=variant.left_out or failure.message)
-            for variant in found.report.variants
+        variants = [
+            replace(variant, left_out=variant.left_out or failure.message) for variant in report.variants
         ]
-        found.branches.clear()
-        found.plan.clear()
-        return found.general
-    return model
+        report = report.having(variants=variants)
+        return replace(found, model=found.general, report=report, branches=[], plan=[])
+    return replace(found, model=model, report=report)

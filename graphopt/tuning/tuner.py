@@ -104,8 +104,7 @@ class Tuner:
             if self.inputs.given or self.tune.shapes:
                 raise
             model, report = produce(attempt, copy(original))
-            report.remarks.append(f"not tuned: {failure.message}")
-            return model, report
+            return model, report.having(remarks=[f"not tuned: {failure.message}"])
         attempt = replace(attempt, pipeline=attempt.pipeline.eager())  # rewrites that do not pay are reverted
         memory = StoredTuning(self.store, self._circumstances(original, attempt, shapes))
         tuning = None if self.tune.fresh else memory.recall()
@@ -124,15 +123,15 @@ class Tuner:
         if first is None or variant != Variant(choice=variant.choice):
             self._say(attempt, "building the result", None)
             model, report = produce(attempt_for(attempt, variant, dropped), copy(original))
-            report.dropped = [*dropped, *report.dropped]
-            if repair:
-                report.seconds["repair"] = repair + report.seconds.get("repair", 0.0)
-        if first is not None and remark is not None:
-            report.remarks.append(remark)
-        report.skipped = [name for name in report.skipped if name not in variant.off]  # the table has them
+            repaired = {"repair": repair + report.seconds.get("repair", 0.0)} if repair else {}
+            report = report.having(dropped=[*dropped, *report.dropped], seconds=repaired)
         recommend(model, tuning.choice, self.device)
-        report.tuning = tuning
-        report.seconds["tune"] = 0.0 if tuning.stored else tuning.seconds
+        report = report.having(
+            remarks=[remark] if first is not None and remark is not None else [],
+            skipped=[name for name in report.skipped if name not in variant.off],  # the table has them
+            tuning=tuning,
+            seconds={"tune": 0.0 if tuning.stored else tuning.seconds},
+        )
         return model, report
 
     def _opset(

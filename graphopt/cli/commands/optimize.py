@@ -304,7 +304,7 @@ class _Job:
                     destinations.mark(made.model.metadata_props)
             advance(None, "writing")
             before_save = time.perf_counter()
-            new_bytes = _write(run, made, target, how)
+            new_bytes, remarks = _write(run, made, target, how)
         end = time.perf_counter()
         about = f"{name}: " if several else ""
         if report.verdict is not None:
@@ -313,32 +313,35 @@ class _Job:
         for reason, drops in groupby(report.dropped, lambda drop: drop.reason):
             run.console.warn(f"{about}dropped {', '.join(map(str, drops))}: {reason}")
         all_seconds = end - begin if several else run.invocation.seconds
-        report.seconds |= {"save": end - before_save, "all": all_seconds}
-        report.file_bytes = (report.file_bytes[0], new_bytes)
-        report.other_form = target is not None and ir.codec_of(source) is not ir.codec_of(target)
-        return report
+        return report.having(
+            remarks=remarks,
+            seconds={"save": end - before_save, "all": all_seconds},
+            file_bytes=(report.file_bytes[0], new_bytes),
+            other_form=target is not None and ir.codec_of(source) is not ir.codec_of(target),
+        )
 
 
 def _write(
     run: Run, made: Result | Specialized, target: Path | None, how: Specialization | None
-) -> int | None:
-    """Write a result; returns its size in bytes, ``None`` if nothing is written."""
+) -> tuple[int | None, list[str]]:
+    """Write a result; returns its size in bytes, if anything is written, and remarks."""
     from graphopt.cli.libraries import library_of, remove_stale, writing
     from graphopt.cli.outputs import make_folder
 
     if target is None:
-        return None
+        return None, []
     if target == destinations.STDOUT:
         assert made.model is not None
-        return _write_to_stdout(made.model)
+        return _write_to_stdout(made.model), []
     if not target.parent.exists():
         make_folder(target.parent)
     report, library = made.report, library_of(target)
+    remarks: list[str] = []
     with writing(report.libraries, library):
         written = specializing.write(made, target, how)
     if how is None and not report.libraries and remove_stale(library):
-        report.remarks.append(f"removed {library}, the kernels of what was here before")
-    return sum(run.invocation.wrote(written).values())
+        remarks.append(f"removed {library}, the kernels of what was here before")
+    return sum(run.invocation.wrote(written).values()), remarks
 
 
 def _write_to_stdout(model: ir.Model) -> int:

@@ -1,0 +1,67 @@
+"""The report of an optimization for JSON."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from graphopt.passes.instrumentation import PassRecord
+
+if TYPE_CHECKING:
+    from graphopt.instrument.report.report import Report
+    from graphopt.verification.verdict import Verdict
+
+
+def as_dict(report: Report) -> dict[str, Any]:
+    """The report for JSON."""
+    names = list(dict.fromkeys([*report.original.ops, *report.optimized.ops]))
+    return {
+        "pipeline": report.pipeline,
+        "original": {**report.original.to_dict(), "file_bytes": report.file_bytes[0]},
+        "optimized": {**report.optimized.to_dict(), "file_bytes": report.file_bytes[1]},
+        "ops": {
+            name: [report.original.ops.get(name, 0), report.optimized.ops.get(name, 0)] for name in names
+        },
+        "interface": report.interface.to_dict(),
+        "passes": [_record_dict(report, record) for record in report.passes],
+        "rewrites": {owner: count for owner, count in report.rules().most_common()},
+        "planned": report.planned,
+        "skipped": report.skipped,
+        "made_constants": [made.to_dict() for made in report.made],
+        "dropped": [asdict(drop) for drop in report.dropped],
+        "search_runs": report.search_runs,
+        "fused": [one.to_dict() for one in report.fused],
+        "kernels": list(report.kernels),
+        "missed": [place.to_dict() for place in report.missed],
+        "refusals": [refused.to_dict() for refused in report.refusals],
+        "remarks": report.remarks,
+        "costs": _costs_dict(report),
+        "variants": [told.to_dict() for told in report.variants],
+        "tuning": None if report.tuning is None else report.tuning.to_dict(),
+        "stopped_before": asdict(report.next_action) if report.next_action else None,
+        "verification": None if report.verdict is None else verdict_dict(report.verdict),
+        "seconds": report.seconds,
+    }
+
+
+def _costs_dict(report: Report) -> dict[str, Any] | None:
+    """The table of costs that was asked, and what it said; none if it was not asked."""
+    if report.costs is None or not report.decisions:
+        return None
+    decisions = [{**asdict(decision), "asked": count} for decision, count in report.decisions.items()]
+    return {"name": report.costs.name, "where": report.costs.where, "decisions": decisions}
+
+
+def _record_dict(report: Report, record: PassRecord) -> dict[str, Any]:
+    return {
+        **vars(record),
+        "changes": dict(record.changes),
+        "rewrites": dict(record.rewrites),
+        "weight_bytes": report.weight_bytes.get(record.index),
+    }
+
+
+def verdict_dict(verdict: Verdict) -> dict[str, Any]:
+    """A verdict for JSON; nothing is called equal where nothing could be compared."""
+    equal = verdict.ok and verdict.unverifiable is None
+    return {"equal": equal, "summary": verdict.summary(), "max_delta": verdict.delta, **verdict.to_dict()}

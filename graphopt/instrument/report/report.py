@@ -1,0 +1,185 @@
+"""The report of one optimization, for people and for programs."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from graphopt.context import Action
+from graphopt.instrument.growth import NewConstant
+from graphopt.instrument.notebook import html_of
+from graphopt.instrument.report import json, text
+from graphopt.instrument.stats import RefusalCount
+from graphopt.instrument.summary import Interface, Summary
+from graphopt.instrument.variants import VariantReport
+from graphopt.passes.instrumentation import PassRecord
+from graphopt.util.tables import (
+    Block,
+    Table,
+    counted,
+    flat,
+    human_bytes,
+)
+
+if TYPE_CHECKING:
+    from graphopt.cost import Costs, Decision
+    from graphopt.rewrite.explain import Fused, Missed
+    from graphopt.tuning.result import Tuning
+    from graphopt.verification.verdict import Verdict
+
+
+@dataclass(frozen=True)
+class Dropped:
+    """A rewrite that was left out because it did harm.
+
+    Attributes:
+        owner: the rule or pass.
+        node: the node that it rewrote; ``""`` where all its rewrites, or the whole pass, are left out.
+        pass_text: the pass that it was part of.
+        reason: what it did.
+        failed: it raised an error or did not end; else what came of it was not the same.
+    """
+
+    owner: str
+    node: str
+    pass_text: str
+    reason: str
+    failed: bool = False
+
+    @property
+    def withheld(self) -> tuple[str, str, str]:
+        """Rule or pass, node, and why it is left out, for :attr:`graphopt.context.Options.withheld`."""
+        return self.owner, self.node, "dropped as it fails" if self.failed else "dropped by verification"
+
+    def __str__(self) -> str:
+        return f"{self.owner} at {self.node}" if self.node else f"{self.owner}, everywhere"
+
+
+@dataclass(frozen=True, repr=False)
+class Report:
+    """What was done to a model, and whether it still computes the same.
+
+    Attributes:
+        pipeline: the passes, as text.
+        original, optimized: figures before and after.
+        interface: how the model is called, which stayed as it was.
+        passes: every run of a pass, in order.
+        planned: steps of the pipeline that are not built yet and were left out.
+        skipped: passes that the user left out.
+        rewrites: for each operator, how many of its nodes each rule or pass removed; negative where it
+            added more.
+        refusals: places that rules matched but left alone, with the reasons.
+        verdict: the comparison with the original, if it was made.
+        next_action: the first change that ``stop_after`` did not allow.
+        seconds: wall time by stage.
+        file_bytes: sizes of the files before and after, external data included, where there are files.
+        other_form: the file afterwards is of another form, such as JSON IR, so that sizes tell little.
+        remarks: what else the user should know, such as why a device was not used.
+        weight_bytes: by index of the pass, bytes of all weights after it, where they were added up.
+        made: constants of the result that the original lacks, the largest first.
+        dropped: rewrites that were left out because the result was wrong with them.
+        search_runs: runs of the pipeline that it took to find them.
+        fused: the fused operators that were written.
+        missed: places that are almost what becomes a fused operator, and why they did not.
+        tuning: what was measured and decided, if it was tuned.
+        costs: the table that decided about fused operators.
+        decisions: what it decided, and how often it was asked.
+        variants: specializations that a profile called for.
+        profiled_runs: how many runs that profile is of.
+        kernels: names of the native kernels that go with the result.
+        libraries: paths of the libraries that they are in.
+    """
+
+    pipeline: str
+    original: Summary
+    optimized: Summary
+    interface: Interface
+    passes: list[PassRecord]
+    planned: list[str] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    rewrites: dict[str, Counter[str]] = field(default_factory=dict)
+    refusals: list[RefusalCount] = field(default_factory=list)
+    verdict: Verdict | None = None
+    next_action: Action | None = None
+    seconds: dict[str, float] = field(default_factory=dict)
+    file_bytes: tuple[int | None, int | None] = (None, None)
+    other_form: bool = False
+    remarks: list[str] = field(default_factory=list)
+    weight_bytes: dict[int, int] = field(default_factory=dict)
+    made: list[NewConstant] = field(default_factory=list)
+    dropped: list[Dropped] = field(default_factory=list)
+    search_runs: int = 0
+    fused: list[Fused] = field(default_factory=list)
+    missed: list[Missed] = field(default_factory=list)
+    tuning: Tuning | None = None
+    costs: Costs | None = None
+    decisions: Counter[Decision] = field(default_factory=Counter)
+    variants: list[VariantReport] = field(default_factory=list)
+    profiled_runs: int = 0
+    kernels: tuple[str, ...] = ()
+    libraries: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
+
+    def __repr__(self) -> str:
+        return f"Report({self.headline()}; print(report) shows all of it)"
+
+    def _repr_html_(self) -> str:
+        return html_of(self.blocks())
+
+    def headline(self) -> str:
+        """Figures and verdict in a few words: ``nodes 248 → 143, weights 12 MB → 11 MB, verified``."""
+        before, after = self.original, self.optimized
+        old, new = human_bytes(before.weight_bytes), human_bytes(after.weight_bytes)
+        checked = "not verified"
+        if self.verdict is not None and self.verdict.unverifiable is None:
+            checked = "verified" if self.verdict.ok else "not the same"
+        dropped = f", {counted(len(self.dropped), 'rewrite')} dropped" if self.dropped else ""
+        return f"nodes {before.nodes:,} → {after.nodes:,}, weights {old} → {new}, {checked}{dropped}"
+
+    def lines(self, verbose: int = 0, *, warned: bool = False) -> Iterator[str]:
+        """The report as text; arguments as for :meth:`blocks`."""
+        return flat(self.blocks(verbose, warned=warned), "  ")
+
+    def rules(self) -> Counter[str]:
+        """How often each rule or pass rewrote something."""
+        return sum((record.rewrites for record in self.passes), Counter())
+
+    def blocks(self, verbose: int = 0, *, warned: bool = False) -> Iterator[Block]:
+        """The lines and tables of the report.
+
+        Args:
+            verbose: 1 adds the passes and the most important rewrites that were not made, 2 all of these.
+            warned: a warning named the reason why nothing was verified.
+        """
+        return text.blocks(self, verbose, warned=warned)
+
+    def notes(self) -> Iterator[str]:
+        """Everything besides the figures that concerns the user."""
+        return text.notes(self)
+
+    def table(self) -> Table:
+        """Original and optimized, side by side."""
+        return text.table(self)
+
+    def passes_table(self) -> Table:
+        """Each run of a pass: its time, the figures after it, and its changes."""
+        return text.passes_table(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report for JSON."""
+        return json.as_dict(self)
+
+    def having(
+        self,
+        *,
+        remarks: Iterable[str] = (),
+        seconds: Mapping[str, float] | None = None,
+        **changes: Any,
+    ) -> Report:
+        """This report with further ``remarks`` and stages, and with other values of fields."""
+        all_remarks, all_seconds = [*self.remarks, *remarks], {**self.seconds, **(seconds or {})}
+        return replace(self, remarks=all_remarks, seconds=all_seconds, **changes)

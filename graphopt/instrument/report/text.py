@@ -1,0 +1,274 @@
+"""The report of an optimization as text."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from graphopt.instrument.growth import growth_lines
+from graphopt.instrument.summary import Interface
+from graphopt.instrument.variants import variant_lines
+from graphopt.ops import dialects
+from graphopt.util.tables import (
+    Block,
+    Line,
+    Table,
+    counted,
+    human_bytes,
+    human_count,
+    human_seconds,
+    shortened,
+)
+
+if TYPE_CHECKING:
+    from graphopt.instrument.report.report import Report
+    from graphopt.verification.verdict import Verdict
+
+#: Operators listed by themselves; the others share a line.
+_LISTED = 12
+#: The row of all native kernels, whose names are long.
+_NATIVE = "native kernels"
+#: Reasons of rules that are told unless all are asked for.
+_REFUSALS = 10
+#: Reasons why something was not fused that are told.
+_MISSED = 3
+
+
+def blocks(report: Report, verbose: int = 0, *, warned: bool = False) -> Iterator[Block]:
+    """The lines and tables of the report.
+
+    Args:
+        verbose: 1 adds the passes and the most important rewrites that were not made, 2 all of these.
+        warned: a warning named the reason why nothing was verified.
+    """
+    yield table(report)
+    yield f"  kept      {kept(report.interface)}"
+    yield from (f"  {line}" for line in _growth(report))
+    for note in notes(report):
+        yield f"  {note}"
+    yield from _fused(report)
+    yield from _not_fused(report)
+    yield from _costs_lines(report, verbose)
+    yield from (f"  {line}" for line in variant_lines(report.variants, report.profiled_runs))
+    if verbose:
+        yield ""
+        yield passes_table(report)
+        yield ""
+        yield from _left_alone(report, verbose)
+    if report.tuning is not None:
+        yield ""
+        yield from report.tuning.blocks()
+    if report.verdict is not None:
+        yield ""
+        yield from verdict_lines(report.verdict, verbose, warned=warned)
+
+
+def _growth(report: Report) -> Iterator[str]:
+    """The reasons why the file, or without files the weights, became larger."""
+    before, after, (old, new) = report.original, report.optimized, report.file_bytes
+    weights = after.weight_bytes - before.weight_bytes
+    if report.other_form:
+        return
+    grown = weights if old is None or new is None else new - old
+    functions = after.function_nodes - before.function_nodes
+    yield from growth_lines(grown, weights, report.made, report.passes, before.nodes, functions)
+
+
+def _fused(report: Report) -> Iterator[str]:
+    """How many of each fused operator there are, most frequent first."""
+    counts = Counter(one.op.rpartition(".")[2] for one in report.fused)
+    if counts:
+        yield f"  fused     {', '.join(f'{count:,} {op}' for op, count in counts.most_common())}"
+    if report.kernels:
+        yield f"  kernels   {counted(len(report.kernels), 'native kernel')}"
+
+
+def _not_fused(report: Report) -> Iterator[str]:
+    """The most frequent reasons why places did not become fused operators."""
+    counts = Counter((place.rule, place.kind) for place in report.missed)
+    for (rule, kind), count in counts.most_common(_MISSED):
+        yield f"  not fused {count} × {rule}: {kind}"
+    if counts:
+        more = f"; {counted(len(counts) - _MISSED, 'reason')} more" if len(counts) > _MISSED else ""
+        yield Line(f"  (graphopt explain shows where, and remedies{more})", "hint")
+
+
+def _costs_lines(report: Report, verbose: int) -> Iterator[str]:
+    """The table of costs that was asked, and with ``verbose`` what it said."""
+    if report.costs is None or not report.decisions:
+        return
+    if not report.costs.grids:
+        yield f"  {report.costs}: the first choice of fused operators is taken everywhere"
+        return
+    weighed = counted(len(report.decisions), "kind of place weighed", "kinds of places weighed")
+    used = sum(map(bool, report.decisions))
+    left = len(report.decisions) - used
+    yield f"  fused operators chosen by {report.costs}: {weighed}, {used} to fuse, {left} to leave"
+    if verbose:
+        yield from (f"  costs: {decision.reason}" for decision in report.decisions)
+
+
+def _left_alone(report: Report, verbose: int) -> Iterator[str]:
+    """Why rules left places alone: where something stood in the way, and with ``verbose`` 2 all."""
+    shown = report.refusals if verbose > 1 else [item for item in report.refusals if item.telling][:_REFUSALS]
+    for item in shown:
+        yield f"  left alone {item.count} × {item.rule}: {item.reason} (such as {item.example})"
+    if len(shown) < len(report.refusals):
+        more = counted(len(report.refusals) - len(shown), "more reason")
+        yield f"  left alone for {more} (-vv lists them)"
+
+
+def notes(report: Report) -> Iterator[str]:
+    """What the user should know besides the figures."""
+    if report.planned:
+        yield f"not built yet: {', '.join(report.planned)}"
+    yield from (remark for record in report.passes for remark in record.remarks)
+    if report.skipped:
+        yield f"skipped: {', '.join(report.skipped)}"
+    for drop in report.dropped:
+        where = "" if drop.failed else f" (pass {drop.pass_text})"  # or the reason names it
+        yield f"dropped: {drop}{where}: {drop.reason}"
+    if "repair" in report.seconds:
+        searched = counted(report.search_runs, "run of the pipeline", "runs of the pipeline")
+        yield f"searched for what to drop: {searched}, {human_seconds(report.seconds['repair'])}"
+    if report.next_action is not None:
+        action = report.next_action
+        yield f"stopped before rewrite {action.index}: {action.owner} at {action.node}"
+    yield from report.remarks
+
+
+def table(report: Report) -> Table:
+    """Original and optimized, side by side."""
+    before, after = report.original, report.optimized
+    table = Table(["", "original", "optimized", "", ""], "<>>><")
+    table.add("nodes", f"{before.nodes:,}", f"{after.nodes:,}", _percent(before.nodes, after.nodes))
+    for name, old, new, by in _changed_ops(report):
+        table.add(f"  {name}", f"{old:,}", f"{new:,}", _signed(new - old), by)
+    if before.function_nodes or after.function_nodes:
+        table.add("nodes in functions", f"{before.function_nodes:,}", f"{after.function_nodes:,}")
+    table.add("parameters", human_count(before.parameters), human_count(after.parameters))
+    old_bytes, new_bytes = report.file_bytes
+    if old_bytes is not None and new_bytes is not None:
+        change = "other form" if report.other_form else _percent(old_bytes, new_bytes)
+        table.add("file", human_bytes(old_bytes), human_bytes(new_bytes), change)
+    else:
+        table.add("weights", human_bytes(before.weight_bytes), human_bytes(after.weight_bytes))
+    return table
+
+
+def passes_table(report: Report) -> Table:
+    """Each run of a pass: time, what was left after it, what it did."""
+    table = Table(["", "pass", "time", "nodes", "weights", "changes"], "><>>><")
+    for record in report.passes:
+        rules = record.describe(4)
+        weights = report.weight_bytes.get(record.index)
+        table.add(
+            record.index,
+            record.name,
+            human_seconds(record.seconds),
+            f"{record.nodes:,}",
+            "" if weights is None else human_bytes(weights),
+            rules,
+        )
+    return table
+
+
+def _changed_ops(report: Report) -> Iterator[tuple[str, int, int, str]]:
+    """Operators whose number changed: the largest changes by themselves, the others together."""
+    groups: dict[str, list[str]] = {}
+    for name in dict.fromkeys([*report.original.ops, *report.optimized.ops]):
+        groups.setdefault(_NATIVE if name.startswith(f"{dialects.NATIVE_DOMAIN}::") else name, []).append(
+            name
+        )
+    rows = []
+    for name, ops in groups.items():
+        old, new = (sum(side.ops.get(op, 0) for op in ops) for side in (report.original, report.optimized))
+        if old != new:
+            rows.append((name, old, new, ops))
+    rows.sort(key=lambda row: (-abs(row[2] - row[1]), row[0]))
+    listed = rows if len(rows) <= _LISTED + 1 else rows[:_LISTED]
+    for name, old, new, ops in listed:
+        yield name, old, new, _credit(report, ops, old - new)
+    rest = rows[len(listed) :]
+    if rest:
+        ops = [op for row in rest for op in row[3]]
+        old, new = sum(row[1] for row in rest), sum(row[2] for row in rest)
+        yield shortened([row[0] for row in rest], 2), old, new, _credit(report, ops, old - new)
+
+
+def _credit(report: Report, ops: Sequence[str], removed: int) -> str:
+    """Who removed nodes of operators, or added some: the first two, and whether there is more to it."""
+    sign = 1 if removed > 0 else -1
+    by: Counter[str] = Counter()
+    for op_type in ops:
+        for owner, count in report.rewrites.get(op_type, {}).items():
+            by[owner] += sign * count
+    first = [(owner, count) for owner, count in by.most_common(2) if count > 0]
+    parts = [f"{owner} ×{count}" if count > 1 else owner for owner, count in first]
+    return ", ".join(parts if sum(count for _, count in first) == abs(removed) else [*parts, "others"])
+
+
+def not_verified(verdict: Verdict) -> str:
+    """That nothing could be compared, in short: without what onnxruntime said."""
+    return f"not verified: {(verdict.unverifiable or '').partition(' (')[0]}"
+
+
+def verdict_lines(verdict: Verdict, verbose: int = 0, *, warned: bool = False) -> Iterator[Line]:
+    """The verdict in two lines: the agreement, then device, time and memory, and what counts less.
+
+    Args:
+        verbose: also a line for each comparison that counts less.
+        warned: a warning named the reason why nothing was verified.
+    """
+    if not verdict.ok:
+        yield Line(f"  differs   {verdict.summary()}", "bad")
+    elif verdict.unverifiable is not None:
+        yield Line(f"  {not_verified(verdict) if warned else verdict.summary()}", "caution")
+    else:
+        yield Line(f"  verified  {verdict.agreement}", "good")
+    yield Line(f"            {'; '.join((cost(verdict), *verdict.remarks()))}")
+    yield from (Line(f"  {line}") for line in details(verdict) if verbose)
+
+
+def cost(verdict: Verdict) -> str:
+    """Where a verification ran, and its time and memory: ``onnxruntime, CPU, 0.3 s, peak +82 MB``."""
+    spent = f"{human_seconds(verdict.seconds)}, peak +{human_bytes(verdict.peak_bytes)}"
+    return f"onnxruntime, {verdict.device}, {spent}"
+
+
+def details(verdict: Verdict) -> Iterator[str]:
+    """What was excused and what was not compared, a line each."""
+    for row in verdict.rows:
+        if row.excused:
+            where = f"{row.distribution} inputs at {row.binding}, optimizations {row.level}"
+            yield f"within rounding error: {where}, |Δ| {row.delta or 0.0:.1e}: {row.reason}"
+    yield from (f"skipped: {skipped}" for skipped in verdict.skipped)
+
+
+def kept(interface: Interface) -> str:
+    """One phrase about an interface: ``3 inputs, 2 outputs, dynamic B, S, metadata``."""
+    required = len(interface.ports("required"))
+    parts = [counted(required, "input"), counted(len(interface.signature.outputs), "output")]
+    if interface.symbols:
+        parts.append(
+            "dynamic " + ", ".join(interface.symbols[:6]) + (", …" if len(interface.symbols) > 6 else "")
+        )
+    overridable = len(interface.ports("overridable"))
+    if overridable:
+        parts.append(counted(overridable, "overridable initializer"))
+    if interface.metadata:
+        parts.append("metadata")
+    return ", ".join(parts)
+
+
+def _percent(old: int, new: int) -> str:
+    if not old or old == new:
+        return ""
+    change = 100 * (new - old) / old
+    digits = 0 if abs(change) >= 0.95 else 1
+    return f"{'−' if change < 0 else '+'}{abs(change):.{digits}f} %"
+
+
+def _signed(number: int) -> str:
+    return f"{'−' if number < 0 else '+'}{abs(number):,}" if number else ""
