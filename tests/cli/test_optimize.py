@@ -241,7 +241,7 @@ def test_hint_does_not_repeat_a_given_option(invoke: Invoke, tmp_path: Path) -> 
     graph = "g (float[N] x) => (float[A, B] y) <int64[2] s = {-1, 2}> { y = Reshape(x, s) }"
     onnx.save(onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 17]> ' + graph), path)
     outcome = invoke("run", path, "--input-shape", "x:3")
-    assert outcome.status == 6 and "hint: change what --input-shape and --input say" in outcome.err
+    assert outcome.status == 6 and "hint: change the values of --input-shape and --input" in outcome.err
 
 
 def test_incomparable_outputs_are_reported(invoke: Invoke, small: Path, tmp_path: Path) -> None:
