@@ -384,11 +384,10 @@ def is_heavy(model: ir.Model, limit: int) -> bool:
     """Whether a run of ``model`` may take more than ``limit`` bytes and needs a process with a limit."""
     from graphopt.analysis.cost import result_bytes
     from graphopt.ort.risks import may_diverge
-    from graphopt.transforms.functions.inline_functions import InlineFunctions
 
     if may_diverge(model) is not None:
         return True
     if model.functions:  # facts are about values in graphs, not about each call
         model = copy(model)
-        InlineFunctions().run(model, context_for(model))
+        registry().passes["inline-functions"]().run(model, context_for(model))
     return result_bytes(model) > limit

@@ -11,7 +11,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 import numpy as np
 
@@ -24,34 +24,13 @@ from graphopt.ort.devices import CPU, Device
 from graphopt.util.budget import Budget
 
 if TYPE_CHECKING:
+    from graphopt.analysis.shape_inference.shape_facts import ShapeFacts
     from graphopt.cost import Costs, Decision
     from graphopt.folding.evaluator import Evaluator
     from graphopt.ort.target import Target
     from graphopt.rewrite.rule import Rule
 
 T = TypeVar("T")
-
-
-class Facts(Protocol):
-    """Facts about values (``graphopt.analysis.shape_inference.shape_facts.ShapeFacts``)."""
-
-    def shape(self, value: ir.Value) -> tuple[Dim, ...] | None: ...
-    def rank(self, value: ir.Value) -> int | None: ...
-    def dtype(self, value: ir.Value) -> ir.DataType | None: ...
-    def type(self, value: ir.Value) -> ir.TypeProtocol | None: ...
-    def known_ints(self, value: ir.Value) -> tuple[Dim, ...] | None: ...
-    def fill(self, value: ir.Value) -> np.generic | None: ...
-    def dim_equal(self, a: Dim, b: Dim) -> bool: ...
-    def shape_equal(self, x: ir.Value, y: ir.Value) -> bool: ...
-    def nbytes(self, value: ir.Value) -> Dim | None: ...
-    def infer_all(self) -> None: ...
-    def assume_like(self, value: ir.Value, like: ir.Value, *, sliced: bool = False) -> None: ...
-    def assume_declared(self, value: ir.Value) -> None: ...
-    def set(self, value: ir.Value, fact: Any) -> None: ...
-    def invalidate(self, graph: ir.Graph) -> None: ...
-    def replaced(self, old: ir.Value, new: ir.Value) -> None: ...
-    def refresh(self) -> None: ...
-    def rebuild(self, edit: ir.Editor) -> Facts: ...
 
 
 @dataclass(frozen=True)
@@ -172,7 +151,7 @@ class Context:
 
     model: ir.Model
     edit: ir.Editor
-    facts: Facts
+    facts: ShapeFacts
     target: Target
     evaluator: Evaluator
     options: Options = field(default_factory=Options)
@@ -188,7 +167,6 @@ class Context:
     weighed: dict[tuple[str, tuple[str, ...]], Decision] = field(default_factory=dict)
     ungrouped: dict[str, str] = field(default_factory=dict)
     _tied: dict[tuple[object, ...], ir.TensorProtocol] | None = None
-    _analyses: dict[tuple[type, ir.Graph], tuple[int, Any]] = field(default_factory=dict)
 
     def __enter__(self) -> Self:
         return self
@@ -275,15 +253,6 @@ class Context:
     def has_to_run(self, node: ir.Node) -> bool:
         """Whether ``node`` stays though nothing reads it: guards are there to be checked."""
         return dialects.has_guards(node, self.model.functions)
-
-    def get(self, analysis: type[Any], graph: ir.Graph) -> Any:
-        """The result of ``analysis`` for ``graph``, computed again only after an edit."""
-        key = (analysis, graph)
-        epoch, result = self._analyses.get(key, (-1, None))
-        if epoch != self.edit.epoch:
-            result = analysis().compute(graph, self)
-            self._analyses[key] = (self.edit.epoch, result)
-        return result
 
     @property
     def costs(self) -> Costs:

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from graphopt import ir
 from graphopt.analysis.shape_inference.shape_facts import ShapeFacts
 from graphopt.analysis.symbolic import Dim, product, typical
 from graphopt.ops import traits
 from graphopt.util.budget import Budget
-
-if TYPE_CHECKING:
-    from graphopt.context import Context
 
 #: Seconds after which the rest of a model is taken to be small.
 _PATIENCE = 5.0
@@ -69,15 +65,17 @@ class Cost:
     nodes: dict[ir.Node, NodeCost] = field(default_factory=dict)
     unknown: list[ir.Node] = field(default_factory=list)
 
-    def compute(self, graph: ir.Graph, cx: Context) -> Cost:
-        """Cost every node of ``graph``."""
+    @classmethod
+    def of(cls, graph: ir.Graph, facts: ShapeFacts) -> Cost:
+        """The costs of the nodes of ``graph``."""
+        found = cls()
         for node in graph:
-            cost = cost_of(node, cx)
+            cost = cost_of(node, facts)
             if cost is None:
-                self.unknown.append(node)
+                found.unknown.append(node)
             else:
-                self.nodes[node] = cost
-        return self
+                found.nodes[node] = cost
+        return found
 
     @property
     def flops(self) -> Dim:
@@ -90,7 +88,7 @@ class Cost:
         return sum((cost.bytes for cost in self.nodes.values()), 0)
 
 
-def cost_of(node: ir.Node, cx: Context) -> NodeCost | None:
+def cost_of(node: ir.Node, facts: ShapeFacts) -> NodeCost | None:
     """The cost of one run of ``node``; ``None`` where shapes are unknown, or it has no outputs."""
     if not node.outputs:
         return None
@@ -98,34 +96,34 @@ def cost_of(node: ir.Node, cx: Context) -> NodeCost | None:
     for value in (*node.inputs, *node.outputs):
         if value is None or not value.name:
             continue
-        size = cx.facts.nbytes(value)
+        size = facts.nbytes(value)
         if size is None:
             return None
         traffic += size
     if node.domain == "" and node.op_type in traits.VIEW | {"Constant", "Shape", "Size"}:
         return NodeCost(0, traffic)
     formula = _FORMULAS.get(node.op_type) if node.domain in ("", ir.MICROSOFT) else None
-    flops = formula(node, cx) if formula is not None else _per_element(node, cx)
+    flops = formula(node, facts) if formula is not None else _per_element(node, facts)
     return None if flops is None else NodeCost(flops, traffic)
 
 
-def _numel(value: ir.Value | None, cx: Context) -> Dim | None:
-    dims = cx.shape(value) if value is not None else None
+def _numel(value: ir.Value | None, facts: ShapeFacts) -> Dim | None:
+    dims = facts.shape(value) if value is not None else None
     return None if dims is None else product(dims)
 
 
-def _per_element(node: ir.Node, cx: Context) -> Dim | None:
+def _per_element(node: ir.Node, facts: ShapeFacts) -> Dim | None:
     """One (or a few) operations for each element of the larger of first input and first output."""
-    out, first = _numel(node.outputs[0], cx), _numel(node.inputs[0], cx) if node.inputs else None
+    out, first = _numel(node.outputs[0], facts), _numel(node.inputs[0], facts) if node.inputs else None
     if out is None:
         return None
     elements = first if node.op_type.startswith(("Reduce", "Arg", "Global")) and first is not None else out
     return elements * _PER_ELEMENT.get(node.op_type, 1)
 
 
-def _matmul(node: ir.Node, cx: Context) -> Dim | None:
+def _matmul(node: ir.Node, facts: ShapeFacts) -> Dim | None:
     """2·M·N·K for each matrix of the batch; FusedMatMul may have K before M, or M before the batch."""
-    a, out = cx.shape(node.inputs[0]), _numel(node.outputs[0], cx)  # type: ignore[arg-type]
+    a, out = facts.shape(node.inputs[0]), _numel(node.outputs[0], facts)  # type: ignore[arg-type]
     if not a or out is None:
         return None
     told = {name: node.attributes.get(name) for name in ("transA", "transBatchA")}
@@ -135,8 +133,8 @@ def _matmul(node: ir.Node, cx: Context) -> Dim | None:
     return 2 * out * a[(0 if rows_first else -2) if swapped else -1]
 
 
-def _gemm(node: ir.Node, cx: Context) -> Dim | None:
-    a, out = cx.shape(node.inputs[0]), _numel(node.outputs[0], cx)  # type: ignore[arg-type]
+def _gemm(node: ir.Node, facts: ShapeFacts) -> Dim | None:
+    a, out = facts.shape(node.inputs[0]), _numel(node.outputs[0], facts)  # type: ignore[arg-type]
     if a is None or len(a) != 2 or out is None:
         return None
     transposed = node.attributes.get("transA")
@@ -145,27 +143,27 @@ def _gemm(node: ir.Node, cx: Context) -> Dim | None:
     return 2 * out * a[0 if transposed is not None and transposed.value else 1]
 
 
-def _conv(node: ir.Node, cx: Context) -> Dim | None:
+def _conv(node: ir.Node, facts: ShapeFacts) -> Dim | None:
     """2 · outputs · (C/group · kernel): the weight's elements for each output channel."""
     index = {"QLinearConv": 3}.get(node.op_type, 1)
-    weight, out = cx.shape(node.inputs[index]), _numel(node.outputs[0], cx)  # type: ignore[arg-type]
+    weight, out = facts.shape(node.inputs[index]), _numel(node.outputs[0], facts)  # type: ignore[arg-type]
     return None if weight is None or out is None else 2 * out * product(weight[1:])
 
 
-def _conv_transpose(node: ir.Node, cx: Context) -> Dim | None:
-    weight, first = cx.shape(node.inputs[1]), _numel(node.inputs[0], cx)  # type: ignore[arg-type]
+def _conv_transpose(node: ir.Node, facts: ShapeFacts) -> Dim | None:
+    weight, first = facts.shape(node.inputs[1]), _numel(node.inputs[0], facts)  # type: ignore[arg-type]
     return None if weight is None or first is None else 2 * first * product(weight[1:])
 
 
-def _recurrent(node: ir.Node, cx: Context) -> Dim | None:
+def _recurrent(node: ir.Node, facts: ShapeFacts) -> Dim | None:
     """Input and recurrent weights (all gates and directions), once for each time step and batch."""
-    x, w, r = (cx.shape(value) if value is not None else None for value in node.inputs[:3])
+    x, w, r = (facts.shape(value) if value is not None else None for value in node.inputs[:3])
     if x is None or w is None or r is None or len(x) != 3:
         return None
     return 2 * x[0] * x[1] * (product(w) + product(r))
 
 
-_FORMULAS: dict[str, Callable[[ir.Node, Context], Dim | None]] = {
+_FORMULAS: dict[str, Callable[[ir.Node, ShapeFacts], Dim | None]] = {
     "MatMul": _matmul, "MatMulInteger": _matmul, "FusedMatMul": _matmul, "QLinearMatMul": _matmul,
     "Gemm": _gemm, "FusedGemm": _gemm,
     "Conv": _conv, "ConvInteger": _conv, "FusedConv": _conv, "QLinearConv": _conv,

@@ -82,12 +82,12 @@ class Estimates:
 
     def flops(self, node: ir.Node) -> int:
         """The floating-point operations of ``node``; 0 if unknown."""
-        cost = cost_of(node, self._cx)
+        cost = cost_of(node, self._cx.facts)
         return 0 if cost is None else self._number(cost.flops) or 0
 
     def cost(self, node: ir.Node) -> int:
         """The cost of ``node``, in bytes of memory traffic; an operation counts as one byte."""
-        cost = cost_of(node, self._cx)
+        cost = cost_of(node, self._cx.facts)
         if cost is None:
             return _OVERHEAD + sum(self.bytes(value) for value in node.outputs)
         views = node.domain == "" and node.op_type in (*traits.RESHAPES, "Identity", "Shape", "Size")

@@ -297,7 +297,7 @@ def work_of(model: ir.Model) -> dict[str, float]:
     other = copy(model)
     cx = context_for(other)
     try:
-        cost: Cost = cx.get(Cost, other.graph)
+        cost = Cost.of(other.graph, cx.facts)
         return {"operations": _number(cost.flops, cx), "bytes moved": _number(cost.bytes, cx)}
     finally:
         cx.close()

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from graphopt import ir
+from graphopt.analysis.shape_inference.shape_facts import ShapeFacts
 from graphopt.analysis.symbolic import Dim, divide_exactly, product
-from graphopt.context import Facts
 from graphopt.fusion.loops.ir import CantFuse
 
 
@@ -69,7 +69,7 @@ class LoopNest:
         stores: values written to memory, each with its index.
     """
 
-    facts: Facts
+    facts: ShapeFacts
     sizes: list[Dim] = field(default_factory=list)
     factors: dict[int, tuple[int, int]] = field(default_factory=dict)
     outer: list[int] = field(default_factory=list)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphopt import ir
+from graphopt.analysis.shape_inference.shape_facts import ShapeFacts
 from graphopt.analysis.symbolic import Dim, symbols
-from graphopt.context import Facts
 
 
 def data_dependent_values(
-    model: ir.Model, facts: Facts, *, bodies: bool = False
+    model: ir.Model, facts: ShapeFacts, *, bodies: bool = False
 ) -> Iterator[tuple[ir.Value, ir.TensorType]]:
     """Tensors whose rank is unknown, or that introduce a size that is not a function of known sizes.
 

@@ -158,7 +158,7 @@ def _flops(model: ir.Model, choices: Options) -> tuple[str, int]:
     from graphopt import api
     from graphopt.analysis.cost import Cost
 
-    cost = api.context_for(model, choices).get(Cost, model.graph)
+    cost = Cost.of(model.graph, api.context_for(model, choices).facts)
     return str(cost.flops), len(cost.unknown)
 
 
