@@ -1,4 +1,4 @@
-"""Models of gradients, by graphopt and by onnx-ad, in one form that can be judged."""
+"""Backward models of graphopt and onnx-ad with a common interface."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from graphopt.errors import GraphoptError
 
 
 class Refused(Exception):
-    """No gradient is given; the text says why."""
+    """The tool refuses a gradient, for the reason in the text."""
 
 
 class Unloadable(Exception):
-    """The model is not read; the text says why."""
+    """The tool can't read the model, for the reason in the text."""
 
 
 @dataclass(frozen=True)
 class Adjoint:
-    """A model that takes gradients of outputs and returns gradients of inputs.
+    """A model that takes cotangents of outputs and returns gradients of inputs.
 
     Attributes:
         data: the serialized model.
@@ -42,18 +42,18 @@ class Adjoint:
     stacked: bool = False
 
     def feeds(self, cotangents: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """What the model takes of gradients of outputs."""
+        """The feeds of the model for given cotangents."""
         return {
             self.given[name]: value[..., None] if self.stacked else value
             for name, value in cotangents.items()
         }
 
     def gradient(self, value: np.ndarray) -> np.ndarray:
-        """A gradient that the model returned, of the shape of the input."""
+        """A returned gradient, in the shape of the input."""
         return value[..., 0] if self.stacked else value
 
 
-#: Makes the model of gradients of outputs by inputs.
+#: Creates the backward model of outputs with respect to inputs.
 Differentiator = Callable[[onnx.ModelProto, Sequence[str], Sequence[str]], Adjoint]
 
 
@@ -74,7 +74,7 @@ def by_graphopt(model: onnx.ModelProto, outputs: Sequence[str], inputs: Sequence
 
 
 def by_onnx_ad(model: onnx.ModelProto, outputs: Sequence[str], inputs: Sequence[str]) -> Adjoint:
-    """What onnx-ad makes of the model (the extra ``peers``)."""
+    """The backward model of onnx-ad (the extra ``peers``)."""
     from onnx_ad import reverse
 
     try:

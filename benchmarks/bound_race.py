@@ -1,4 +1,4 @@
-"""A race of sessions whose inputs and outputs stay where they are, in a process of its own.
+"""Time sessions with bound inputs and outputs alternately, in a process of its own.
 
 What is timed is the model alone: no output is allocated, and nothing is copied to numpy. A copy of 64 MB,
 which is read and written once, takes its turn, too: it is what the machine's memory can do at that moment.
@@ -35,7 +35,7 @@ class Racer:
 def race(
     racers: Mapping[str, Racer], feeds: dict[str, np.ndarray], threads: int, seconds: float, index: int
 ) -> dict[str, list[float]]:
-    """Seconds of each racer, and of the copy, by round; the quickest run of a turn counts."""
+    """Seconds of each session, and of the copy, by round: the fastest run of each turn."""
     running: dict[str, Callable[[], object]] = {COPY: _copier(threads)}
     for name in ratios.turns(list(racers), index):
         running[name] = _bound(racers[name], feeds, threads)

@@ -1,4 +1,4 @@
-"""What the benchmarks share: the models, the tools as commands, the machine's name, tables for the docs."""
+"""Shared parts of benchmarks: models, tools as commands, the machine's description, tables for the docs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from graphopt.timing import peers
 
 ROOT = Path(__file__).resolve().parent.parent
 GRAPHOPT = "graphopt"
-# The same as the console script, without looking for where that was installed.
+# Equivalent to the console script, wherever that is installed.
 GRAPHOPT_COMMAND = [
     sys.executable,
     "-c",
@@ -35,7 +35,7 @@ GRAPHOPT_COMMAND = [
 
 @dataclass(frozen=True)
 class Outcome:
-    """One run of a tool: its status (0, its exit status, or None after a timeout), seconds, last words."""
+    """A run of a tool: its exit status (``None`` after a timeout), seconds, and the last line of stderr."""
 
     status: int | None
     seconds: float
@@ -68,7 +68,7 @@ class Tool:
 
 @dataclass(frozen=True)
 class Usage:
-    """What one run of a tool took; `status` as in Outcome."""
+    """Resource usage of a run of a tool; `status` as in Outcome."""
 
     status: int
     message: str
@@ -79,7 +79,7 @@ class Usage:
 
 
 def metered(tool: Tool, source: Path, target: Path, *, sample: bool = False) -> Usage:
-    """Optimize `source` into `target`, and tell what it took; `sample` adds the anonymous memory."""
+    """Optimize `source` into `target`; returns resource usage, with anonymous memory if `sample`."""
     meter = [sys.executable, "-S", str(ROOT / "benchmarks" / "metered.py"), *(["--sample"] if sample else [])]
     command = [*meter, *tool.command, str(source), *tool.before_target, str(target)]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
@@ -91,12 +91,12 @@ def graphopt_tool(*options: str) -> Tool:
 
 
 def peer_tools(python: str) -> list[Tool]:
-    """The peers that the interpreter `python` has."""
+    """The peers installed for the interpreter `python`."""
     return [Tool(name, peers.command(python, name)) for name in peers.versions(python)]
 
 
 def judge(original: Path, result: Path, entry: Entry) -> dict[str, Any]:
-    """The verdict of benchmarks.judge, in a process of its own: a bad model may end it."""
+    """The verdict of benchmarks.judge, in a process of its own: an invalid model may crash it."""
     command = [sys.executable, "-m", "benchmarks.judge", str(original), str(result)]
     recipe = json.dumps({key: entry[key] for key in ("inputs", "shape_sets")})
     done = subprocess.run(
@@ -120,7 +120,7 @@ def count_nodes(path: Path) -> int:
 
 
 def size_on_disk(path: Path) -> int:
-    """Bytes of the model and of the external data files that it names."""
+    """Bytes of the model and of its external data files."""
     tensors = onnx.load(path, load_external_data=False).graph.initializer
     files = {item.value for tensor in tensors for item in tensor.external_data if item.key == "location"}
     return path.stat().st_size + sum((path.parent / name).stat().st_size for name in sorted(files))
@@ -139,7 +139,7 @@ class Case:
 
 
 def cases(options: argparse.Namespace, scratch: Path) -> list[Case]:
-    """The models that the command line names; without any, the samples, built anew."""
+    """The models given on the command line; by default the samples, rebuilt."""
     folder: Path | None = options.models
     if folder is None:
         folder = scratch / "samples"
@@ -158,7 +158,7 @@ def cases(options: argparse.Namespace, scratch: Path) -> list[Case]:
 
 
 def arguments(description: str, *, models: bool = True) -> argparse.ArgumentParser:
-    """The options that every benchmark has; without `models`, those of one that makes its own models."""
+    """The options of all benchmarks; without `models`, for a benchmark that generates its models."""
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -171,7 +171,10 @@ def arguments(description: str, *, models: bool = True) -> argparse.ArgumentPars
         )
         parser.add_argument("--only", default="", metavar="RE", help="only models whose name matches")
     parser.add_argument(
-        "--peer-python", default=sys.executable, metavar="PYTHON", help="an interpreter that has the peers"
+        "--peer-python",
+        default=sys.executable,
+        metavar="PYTHON",
+        help="an interpreter with the peers installed",
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
     parser.add_argument(
@@ -181,7 +184,7 @@ def arguments(description: str, *, models: bool = True) -> argparse.ArgumentPars
 
 
 def publish(options: argparse.Namespace, section: str, text: str, results: dict[str, Any]) -> None:
-    """Print the table, and put it and the results where the command line wants them."""
+    """Print the table, and write it and the results to the files given on the command line."""
     print(text)
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
@@ -210,7 +213,7 @@ def geometric_mean(values: Sequence[float]) -> float:
 
 
 def machine() -> str:
-    """The processor, the cores this process may use, and the system."""
+    """The processor, the number of usable cores, and the system."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return f"{_processor()}, {cores} cores, {platform.system()}, Python {platform.python_version()}"
 
@@ -237,7 +240,7 @@ def versions(peer_python: str) -> dict[str, str]:
 
 
 def progress(items: Sequence[Case]) -> Iterator[Case]:
-    """Tell on stderr which model is at work."""
+    """Print the current model on stderr."""
     for i, case in enumerate(items, 1):
         print(f"[{i}/{len(items)}] {case.name}", file=sys.stderr, flush=True)
         yield case

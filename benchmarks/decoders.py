@@ -1,4 +1,4 @@
-"""Export small decoders with key-value caches, and nets with open feature axes, and see what gets verified.
+"""Export small decoders with key-value caches and networks with dynamic feature axes, and verify them.
 
     pip install torch transformers onnxscript
     python -m benchmarks.decoders export DIR
@@ -31,7 +31,7 @@ PAST, NEW = 6, 3
 
 
 def configurations() -> dict[str, tuple[Any, Any]]:
-    """By name: a class of model, and its configuration."""
+    """Model classes and their configurations, by name."""
     import transformers as hf
 
     size = {"vocab_size": WORDS, "attn_implementation": "sdpa"}
@@ -72,7 +72,7 @@ def export_decoder(name: str, path: Path) -> None:
     )
 
     class Step(torch.nn.Module):  # type: ignore[misc, unused-ignore]  # torch may be missing
-        """Takes and gives the caches as plain tensors."""
+        """A decoder with caches as plain tensors."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -111,7 +111,7 @@ def export_decoder(name: str, path: Path) -> None:
 
 
 def name_axes(source: str, path: Path) -> None:
-    """Write the decoder ``source`` beside it, with axes called batch, past, seq and total."""
+    """Write a copy of the decoder ``source`` with axes named batch, past, seq and total."""
     proto = onnx.load(path.with_name(f"{source}.onnx"))
     for value in proto.graph.input:
         dims = value.type.tensor_type.shape.dim
@@ -124,7 +124,7 @@ def name_axes(source: str, path: Path) -> None:
 
 
 def open_axes(source: str, path: Path) -> None:
-    """Likewise with every axis of its inputs and outputs open, each by a symbol of its own."""
+    """Write a copy with all axes of inputs and outputs dynamic, each with its own symbol."""
     proto = onnx.load(path.with_name(f"{source}.onnx"))
     for value in (*proto.graph.input, *proto.graph.output):
         for axis, dim in enumerate(value.type.tensor_type.shape.dim):
@@ -134,12 +134,12 @@ def open_axes(source: str, path: Path) -> None:
 
 
 def open_nets() -> dict[str, Callable[[], tuple[Any, Any]]]:
-    """By name: what makes a net and an example of its input."""
+    """Constructors of networks and example inputs, by name."""
     import torch
     from torch import nn
 
     class First(nn.Module):  # type: ignore[misc, unused-ignore]  # torch may be missing
-        """A recurrence's outputs without its states, through a layer."""
+        """The outputs of a recurrent layer, without its states, followed by a linear layer."""
 
         def __init__(self, recurrence: Any, width: int) -> None:
             super().__init__()
@@ -190,7 +190,7 @@ def open_nets() -> dict[str, Callable[[], tuple[Any, Any]]]:
 
 
 def export_net(make: Callable[[], tuple[Any, Any]], path: Path) -> None:
-    """Write a net with every axis of its input open."""
+    """Write a network with all axes of its input dynamic."""
     import torch
 
     torch.manual_seed(0)
@@ -203,7 +203,7 @@ def export_net(make: Callable[[], tuple[Any, Any]], path: Path) -> None:
 
 
 def exports() -> Iterator[tuple[str, Callable[[Path], None]]]:
-    """Names of all models, and what writes each."""
+    """The names of all models, with functions that write them."""
     for name in configurations():
         yield name, partial(export_decoder, name)
         yield f"{name}_named", partial(name_axes, name)
@@ -213,7 +213,7 @@ def exports() -> Iterator[tuple[str, Callable[[Path], None]]]:
 
 
 def verify(path: Path, options: list[str]) -> tuple[str, float]:
-    """What graphopt says of the verification of one model, and the CPU seconds of the command."""
+    """graphopt's report on the verification of a model, and the CPU seconds of the command."""
     before = os.times()
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
@@ -234,7 +234,7 @@ def main() -> None:
     )
     parser.add_argument("what", choices=["export", "verify"])
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--only", default="", help="models whose names hold this")
+    parser.add_argument("--only", default="", help="models whose names contain this")
     parser.add_argument("-O", dest="level", help="preset of graphopt optimize")
     arguments = parser.parse_args()
     if arguments.what == "export":

@@ -1,4 +1,4 @@
-"""The samples, enlarged, on the CUDA provider: is what graphopt makes of them right there, and faster?
+"""The enlarged samples on the CUDA provider: correctness and speed of the optimized models.
 
     make gpu-check                                  (python3 benchmarks/gpu_check.py from the source tree)
     python3 benchmarks/gpu_check.py --device cpu    rehearses it without a GPU
@@ -35,14 +35,14 @@ from graphopt.timing.footprint import footprint
 from graphopt.timing.harness import compare_speed
 from graphopt.timing.stopwatch import RaceLimits, Setup, output_shapes
 
-# Seconds after which no further model is begun: the whole takes minutes.
+# No further model is started after this many seconds.
 BUDGET = 360
 LIMITS = RaceLimits(rounds=30, processes=5, warmup=20, seconds=40)
 
 
 @dataclass(frozen=True)
 class Case:
-    """A sample in a size that keeps a GPU busy, and the shapes to run it with."""
+    """A sample large enough to keep a GPU busy, and its input shapes."""
 
     sample: str
     sizes: dict[str, int]
@@ -57,7 +57,7 @@ CASES = [
         {"input_ids": [8, 128], "attention_mask": [8, 128]},
     ),
     Case("cnn", {"width": 64, "size": 64, "blocks": 6}, {"image": [16, 3, 64, 64]}),
-    # One step of quantization more or less is no fault.
+    # A difference of one quantization step is accepted.
     Case("quantized", {"width": 64}, {"image": [16, 3, 16, 16]}, tolerance=3e-2),
     Case("control_flow", {}, {"x": [64, 8], "n": {"shape": [], "gen": {"kind": "const", "value": 8}}}),
     Case("functions", {}, {"x": [16, 64, 16]}),
@@ -114,7 +114,7 @@ def check(case: Case, device: Device, scratch: Path) -> dict[str, Any]:
 
 
 def table(results: list[dict[str, Any]]) -> str:
-    """One line a model."""
+    """One row per model."""
     rows: list[list[object]] = []
     for result in results:
         if "ratio" not in result:
@@ -146,7 +146,7 @@ def table(results: list[dict[str, Any]]) -> str:
 
 
 def gpu_name() -> str:
-    """What nvidia-smi calls the GPU and its driver."""
+    """The names of the GPU and its driver, from nvidia-smi."""
     tool = shutil.which("nvidia-smi")
     if tool is None:
         return "GPU of unknown name"

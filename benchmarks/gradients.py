@@ -1,4 +1,4 @@
-"""Gradients of onnx's own node tests against finite differences.
+"""Compare gradients of onnx's node tests with finite differences.
 
     python -m benchmarks.gradients                    all operators
     python -m benchmarks.gradients --only 'reduce_|pad'   tests whose names match
@@ -40,11 +40,11 @@ from graphopt.ort import session
 #: Relative step sizes. They must agree to AGREES.
 STEPS = (1e-5, 1e-6)
 AGREES = 1e-4
-#: How far a gradient in single precision may be off, relative to the sum of its terms' magnitudes.
+#: Tolerance of float32 gradients, relative to the sum of the magnitudes of their terms.
 TOLERANCE = 2e-3
-#: How far from the point of a test runtimes must agree, too, for a gradient that differs to be wrong.
+#: Distance from a test's inputs at which runtimes must agree, too, for a differing gradient to be wrong.
 NEARBY = 0.1
-#: Elements of a test's inputs above which a run of the reference evaluator takes too long.
+#: Maximum number of input elements: runs of the reference evaluator take too long above it.
 LARGEST = 300_000
 _SINGLE = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
 #: The newest IR version and opset that onnxruntime 1.31 reads; most operators mean the same there.
@@ -54,7 +54,7 @@ FLOATS = (np.float32, np.float64, np.float16)
 
 @dataclass
 class Outcome:
-    """What became of one test.
+    """The result of a test.
 
     Attributes:
         verdict: ``right``, ``refused``, ``wrong``, ``broken`` (the joint graph does not run), ``unfit`` for
@@ -85,13 +85,13 @@ class Case:
 
     @property
     def op(self) -> str:
-        """The operator that the test is of."""
+        """The operator under test."""
         nodes = self.model.graph.node
         return nodes[0].op_type if len(nodes) == 1 else f"{self.name.removeprefix('test_')} (several)"
 
 
 def cases(only: str | None = None) -> Iterator[Case]:
-    """The tests with an input and an output of floating-point numbers."""
+    """The tests with a floating-point input and output."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = collect_testcases(None)
@@ -119,7 +119,7 @@ def cases(only: str | None = None) -> Iterator[Case]:
 
 
 def doubled(model: onnx.ModelProto) -> onnx.ModelProto:
-    """``model`` in double precision throughout, as far as the reference evaluator looks at types."""
+    """``model`` in float64, as far as the reference evaluator depends on types."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     pending = [copy.graph]
@@ -180,7 +180,7 @@ class Differences:
         return total
 
     def differ_in_onnxruntime(self) -> bool:
-        """Whether onnxruntime computes something else than the reference evaluator, here or nearby."""
+        """Whether onnxruntime and the reference evaluator disagree at the inputs or nearby."""
         running = session.create(self._case.model.SerializeToString(), threads=1)
         types = {name: value.dtype for name, value in self._case.feeds.items()}
         moves = {name: self._random.standard_normal(self._point[name].shape) for name in self._case.varied}
@@ -198,7 +198,7 @@ class Differences:
         return False
 
     def along(self, name: str) -> tuple[np.ndarray, float] | None:
-        """A direction for an input, and the derivative along it; ``None`` if there is none there."""
+        """A direction for an input and the derivative along it; ``None`` if it does not exist."""
         x = self._point[name]
         direction = self._random.standard_normal(x.shape)
         scale = max(1.0, float(np.max(np.abs(x)))) if np.isfinite(x).all() else 1.0
@@ -255,7 +255,7 @@ def judge(case: Case, by: Differentiator = by_graphopt) -> Outcome:
 
 
 def count_lossy(model: onnx.ModelProto) -> int:
-    """How many nodes lose terms in onnxruntime with several threads: each ScatterND that reduces."""
+    """The number of ScatterND nodes with reduction, which lose terms in onnxruntime with several threads."""
     found, pending = 0, [model.graph]
     while pending:
         for node in pending.pop().node:
@@ -298,7 +298,7 @@ def _compared(
 
 
 def _who_fails(case: Case, verdict: str, why: str) -> tuple[str, str]:
-    """``verdict`` if onnxruntime runs the test itself: if not, nothing can be said of its gradient."""
+    """``verdict`` if onnxruntime runs the test; otherwise its gradient can't be judged."""
     try:
         session.run(session.create(case.model.SerializeToString(), threads=1), case.feeds)
     except RuntimeFailure as error:
@@ -307,7 +307,7 @@ def _who_fails(case: Case, verdict: str, why: str) -> tuple[str, str]:
 
 
 def summary(outcomes: list[Outcome]) -> list[str]:
-    """Right, refused and wrong by operator, and the reasons of what is not right."""
+    """Counts of right, refused and wrong by operator, with reasons for refused and wrong ones."""
     counts: dict[str, Counter[str]] = {}
     for outcome in outcomes:
         counts.setdefault(outcome.op, Counter())[outcome.verdict] += 1
@@ -329,7 +329,7 @@ def summary(outcomes: list[Outcome]) -> list[str]:
 
 
 def comparison(ours: list[Outcome], theirs: list[Outcome]) -> str:
-    """Right, refused and wrong of both, over the tests that fit for finite differences; and node counts."""
+    """Counts of right, refused and wrong of both tools, over tests suited to finite differences."""
     pairs = [(a, b) for a, b in zip(ours, theirs, strict=True) if "unfit" not in (a.verdict, b.verdict)]
     both = [(a, b) for a, b in pairs if a.verdict == b.verdict == "right"]
     rows = []
@@ -343,7 +343,7 @@ def comparison(ours: list[Outcome], theirs: list[Outcome]) -> str:
 
 
 def split_of(case: Case, budget: float) -> tuple[str, str]:
-    """How the split of a test's model compares with its joint graph: see :func:`difference`."""
+    """Compare the split of a test's model with its joint graph; see :func:`difference`."""
     try:
         found = split(ir.from_proto(case.model), case.real, case.varied, memory_budget=budget)
     except GraphoptError as error:
@@ -365,7 +365,7 @@ def split_of(case: Case, budget: float) -> tuple[str, str]:
 
 
 def _judge_splits(tests: list[Case]) -> int:
-    """Tell how many splits compute the same; the exit status is 1 if any does not."""
+    """Report the number of equivalent splits; the exit status is 1 if any is not."""
     status = 0
     for budget in (1.0, 0.0):
         counts: Counter[str] = Counter()
@@ -385,9 +385,7 @@ def main(words: list[str] | None = None) -> int:
     """Judge the tests; the exit status is 1 if any is wrong."""
     parser = arguments(__doc__.partition("\n")[0], models=False)
     parser.add_argument("--only", metavar="RE", help="tests whose names match")
-    parser.add_argument(
-        "--split", action="store_true", help="compare splits with joint graphs, and nothing else"
-    )
+    parser.add_argument("--split", action="store_true", help="only compare splits with joint graphs")
     parser.add_argument("--peer", action="store_true", help="judge onnx-ad, too, and compare")
     options = parser.parse_args(words)
     start = time.perf_counter()

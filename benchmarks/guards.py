@@ -1,4 +1,4 @@
-"""What guards cost: on the host, where a bundle or an executor asks them, and as nodes of a model.
+"""The cost of guards: on the host, in a bundle or an executor, and as nodes of a model.
 
     python -m benchmarks.guards --docs docs/specialize.md
 
@@ -29,14 +29,14 @@ from graphopt.specialization.branches import Branch
 from graphopt.specialization.dispatch import compile_guards
 from graphopt.specialization.versioned_model import build_versioned_model
 
-#: What guards ask of each of so many inputs.
+#: Numbers of inputs that a guard checks.
 COUNTS = (1, 3, 10)
-#: Of each input: the sizes that its guard tells, and what that is called.
+#: The sizes that a guard checks of each input, with a label.
 KINDS: dict[str, tuple[int | str, ...]] = {"all sizes": (2, 2), "that all are equal": ("s", "s")}
 
 
 def guard_of(count: int, kind: str) -> Guard:
-    """A guard about `count` inputs."""
+    """A guard on `count` inputs."""
     return Guard({f"x{index}": ValueProfile("tensor(float)", KINDS[kind]) for index in range(count)})
 
 
@@ -46,7 +46,7 @@ def feeds_of(count: int) -> dict[str, np.ndarray]:
 
 
 def general_model(count: int) -> ir.Model:
-    """A model with inputs of open sizes that does next to nothing."""
+    """A trivial model with inputs of dynamic sizes."""
     inputs = ", ".join(f"float[A{index}, B{index}] x{index}" for index in range(count))
     text = f'<ir_version: 8, opset_import: ["" : 17]> g ({inputs}) => (float[A0, B0] y) {{ y = Relu(x0) }}'
     with tempfile.TemporaryDirectory() as folder:
@@ -56,7 +56,7 @@ def general_model(count: int) -> ir.Model:
 
 
 def in_turns(calls: Mapping[str, Callable[[], Any]], rounds: int, times: int) -> dict[str, float]:
-    """Microseconds that one call takes of each, in the fastest of `rounds` rounds of `times` calls."""
+    """Microseconds of a call of each, in the fastest of `rounds` rounds of `times` calls."""
     found: dict[str, list[float]] = {name: [] for name in calls}
     for call in calls.values():
         call()
@@ -78,7 +78,7 @@ def on_the_host(guards: list[Guard], feeds: Mapping[str, np.ndarray], rounds: in
 
 
 def in_a_model(guard: Guard, feeds: dict[str, np.ndarray], rounds: int, times: int) -> float:
-    """Microseconds that a run takes longer with `guard` and its If."""
+    """Additional microseconds of a run with `guard` and its If."""
     general = general_model(len(feeds))
     guarded = build_versioned_model(general, [Branch("static-1", guard, general_model(len(feeds)))])
     calls = {}
@@ -122,7 +122,7 @@ def main() -> int:
     """Measure, print, and put the table into documents."""
     parser = common.arguments(__doc__ or "", models=False)
     parser.add_argument(
-        "--rounds", type=int, default=41, help="rounds of which the fastest is told (default: 41)"
+        "--rounds", type=int, default=41, help="rounds, of which the fastest is reported (default: 41)"
     )
     options = parser.parse_args()
     found = measure(options.rounds)

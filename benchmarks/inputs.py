@@ -1,4 +1,4 @@
-"""Inputs for a model from its recipe in a manifest, or from its signature where no manifest has it.
+"""Inputs for a model, from its recipe in a manifest or else from its signature.
 
 A manifest is a list of entries:
 
@@ -26,7 +26,7 @@ Feeds = dict[str, np.ndarray]
 
 
 def make_feeds(entry: Entry, shape_set: int, seed: int = 0) -> Feeds:
-    """Arrays for every input in the entry's recipe; the same for the same entry, shape set and seed."""
+    """Arrays for each input of the recipe, deterministic in the entry, shape set and seed."""
     shapes: dict[str, list[int]] = {}
     recipes: dict[str, dict[str, Any]] = {}
     for name, recipe in entry["inputs"].items():
@@ -84,7 +84,7 @@ def _draw(
 
 
 def entry_of(path: Path) -> Entry:
-    """An entry for a model that no manifest describes: small sizes for its dynamic dims, small numbers."""
+    """A manifest entry for a model without one: small sizes for dynamic dims, and small values."""
     graph = onnx.load(path, load_external_data=False).graph
     constants = {tensor.name for tensor in graph.initializer}
     inputs: dict[str, Any] = {}

@@ -1,4 +1,4 @@
-"""An independent judge: does a tool's result still compute what the original computes?
+"""An independent judge of whether a tool's result is equivalent to the original.
 
     python -m benchmarks.judge ORIGINAL RESULT --entry '{"inputs": …, "shape_sets": …}'
 
@@ -27,12 +27,12 @@ import onnxruntime as ort
 
 from benchmarks.inputs import Entry, make_feeds
 
-# Rounding that a change of order may cause, relative to the largest value of the output.
+# Tolerance for a changed order of evaluation, relative to the largest element of the output.
 TOLERANCE = {"float64": 1e-8, "float32": 2e-4, "float16": 2e-2}
 
 
 class Fault(Exception):
-    """Ends a judgement: a verdict other than `ok`, and what it rests on."""
+    """Raised to end a judgement with a verdict other than `ok` and its details."""
 
     def __init__(self, verdict: str, detail: str) -> None:
         super().__init__(detail)
@@ -40,7 +40,7 @@ class Fault(Exception):
 
 
 def judge(original: Path, result: Path, entry: Entry) -> dict[str, Any]:
-    """Compare on every shape set of `entry`; `max_diff` is the largest absolute difference seen."""
+    """Compare on every shape set of `entry`; `max_diff` is the largest absolute difference."""
     try:
         return {"verdict": "ok", "max_diff": _compare_models(original, result, entry)}
     except Fault as fault:
@@ -77,7 +77,7 @@ def _compare_models(original: Path, result: Path, entry: Entry) -> float:
 
 @contextmanager
 def _blame(verdict: str) -> Iterator[None]:
-    """onnxruntime raises many kinds of errors; here each means that a model does not run."""
+    """Converts any error of onnxruntime to the verdict that the model does not run."""
     try:
         yield
     except Exception as error:
@@ -86,7 +86,7 @@ def _blame(verdict: str) -> Iterator[None]:
 
 
 def compare(a: Any, b: Any) -> tuple[bool, float]:
-    """Whether two outputs agree, and their largest difference: infinite where it is not one of degree."""
+    """Whether two outputs agree, and their largest difference; infinite for different shapes or types."""
     if isinstance(a, list):
         if not isinstance(b, list) or len(a) != len(b):
             return False, math.inf
@@ -114,7 +114,7 @@ def compare(a: Any, b: Any) -> tuple[bool, float]:
 
 
 def signature_difference(before: Any, after: Any) -> str | None:
-    """What a caller would notice: names, order, types, a static dim changed, a dynamic input dim frozen."""
+    """Changes of the signature: names, order, types, a changed static dim, or a fixed dynamic input dim."""
     for side, olds, news in (
         ("input", before.get_inputs(), after.get_inputs()),
         ("output", before.get_outputs(), after.get_outputs()),

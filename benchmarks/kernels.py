@@ -1,4 +1,4 @@
-"""Native kernels for memory-bound chains, against what onnxruntime makes of them.
+"""Native kernels for memory-bound chains, compared with onnxruntime.
 
     python -m benchmarks.kernels                                 all patterns and sizes, one thread
     python -m benchmarks.kernels --only 'gelu|norm' --threads 2
@@ -30,12 +30,12 @@ from graphopt.timing import ratios
 
 SIZES = {"256 KB": 256 << 10, "4 MB": 4 << 20, "64 MB": 64 << 20}
 ORIGINAL, TWIN, NATIVE = "onnxruntime", "onnxruntime again", "kernels"
-#: How far outputs may be off, relative to the largest element; measured to see that the same was computed.
+#: Tolerance of outputs, relative to the largest element, to check that both compute the same.
 TOLERANCE = 1e-5
 
 
 def error(example: Example, native: Native) -> float:
-    """The largest difference to the original's outputs, relative to the largest element of each."""
+    """The largest difference from the original's outputs, relative to the largest element of each."""
     expected = session.run(session.create(example.model.SerializeToString(), threads=1), example.feeds)
     actual = session.run(session.create(native.model, threads=1, choice=native.choice), example.feeds)
     worst = 0.0
@@ -46,7 +46,7 @@ def error(example: Example, native: Native) -> float:
 
 
 def measure(example: Example, native: Native, threads: int, processes: int, seconds: float) -> dict[str, Any]:
-    """Times, ratios and bytes a second."""
+    """Times, ratios and bytes per second."""
     plain = Racer(example.model.SerializeToString())
     racers = {ORIGINAL: plain, NATIVE: Racer(native.model, native.choice), TWIN: plain}
     found: list[dict[str, list[float]]] = []
@@ -108,9 +108,9 @@ def main() -> int:
     parser = arguments(__doc__ or "", models=False)
     parser.add_argument("--only", default="", metavar="RE", help="only patterns whose name matches")
     parser.add_argument("--sizes", default=",".join(SIZES), help=f"of {', '.join(SIZES)} (default: all)")
-    parser.add_argument("--threads", type=int, default=1, help="of onnxruntime (default: 1)")
+    parser.add_argument("--threads", type=int, default=1, help="threads of onnxruntime (default: 1)")
     parser.add_argument("--processes", type=int, default=5, help="fresh processes (default: 5)")
-    parser.add_argument("--seconds", type=float, default=1.0, help="for each process (default: 1)")
+    parser.add_argument("--seconds", type=float, default=1.0, help="seconds per process (default: 1)")
     parser.add_argument("--pipeline", default="fuse-groups", help="default: fuse-groups")
     options = parser.parse_args()
     chosen = [name for name in PATTERNS if re.search(options.only, name)]

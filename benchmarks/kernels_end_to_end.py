@@ -1,4 +1,4 @@
-"""What native kernels do for whole models: processing before and behind networks, and small networks.
+"""Native kernels in whole models: pre- and postprocessing of networks, and small networks.
 
     python -m benchmarks.kernels_end_to_end                      all, one thread
     python -m benchmarks.kernels_end_to_end --only llama --threads 2
@@ -31,7 +31,7 @@ PIPELINES = {FUSED: "O3", NATIVE: "native"}
 
 
 def measure(example: Example, made: dict[str, Native], threads: int, limits: RaceLimits) -> dict[str, Any]:
-    """Ratios to the original's time, and how far outputs are from its."""
+    """Ratios to the original's time, and differences from its outputs."""
     plain = example.model.SerializeToString()
     setup = Setup(
         example.feeds, threads=threads, choices={name: native.choice for name, native in made.items()}
@@ -79,9 +79,9 @@ def table(rows: list[dict[str, Any]]) -> str:
 def main() -> int:
     parser = arguments(__doc__ or "", models=False)
     parser.add_argument("--only", default="", metavar="RE", help="only models whose name matches")
-    parser.add_argument("--threads", type=int, default=1, help="of onnxruntime (default: 1)")
+    parser.add_argument("--threads", type=int, default=1, help="threads of onnxruntime (default: 1)")
     parser.add_argument("--processes", type=int, default=7, help="fresh processes (default: 7)")
-    parser.add_argument("--seconds", type=float, default=30.0, help="for each model (default: 30)")
+    parser.add_argument("--seconds", type=float, default=30.0, help="seconds per model (default: 30)")
     options = parser.parse_args()
     limits = RaceLimits(processes=options.processes, seconds=options.seconds)
     rows: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""Latency of what `graphopt optimize -O3` and other optimizers make of models, against the original.
+"""Latency of models after `graphopt optimize -O3` and other optimizers, relative to the original.
 
     python -m benchmarks.latency                    on the samples
     python -m benchmarks.latency DIR --only 'bert|gpt2' --options "-O3 --tune"
@@ -39,7 +39,7 @@ optimize_model(sys.argv[1], model_type=kind, opt_level=0).save_model_to_file(sys
 
 
 def results(case: Case, tools: list[Tool], scratch: Path) -> dict[str, Path]:
-    """What each tool makes of a model; nothing where it fails."""
+    """The result of each tool for a model; omitted if the tool fails."""
     found = {}
     for tool in tools:
         target = scratch / f"{case.name}-{tool.name.replace(' ', '-')}.onnx"
@@ -52,7 +52,7 @@ def results(case: Case, tools: list[Tool], scratch: Path) -> dict[str, Path]:
 
 
 def errors(case: Case, made: dict[str, Path]) -> dict[str, float | None]:
-    """How far each result's outputs are from the original's; `None` where onnxruntime does not run it."""
+    """The difference of each result's outputs from the original's; `None` if onnxruntime does not run it."""
     feeds = make_feeds(case.entry, 0)
     expected = Runs(str(case.path), threads=1).run("default", feeds)
     found: dict[str, float | None] = {}
@@ -68,7 +68,7 @@ def errors(case: Case, made: dict[str, Path]) -> dict[str, float | None]:
 
 
 def distance(a: Any, b: Any) -> float:
-    """The largest difference relative to the largest element; infinite where the shapes differ."""
+    """The largest difference relative to the largest element; infinite for different shapes."""
     if not isinstance(a, np.ndarray) or a.dtype.kind not in "fiub":
         return 0.0
     if a.shape != b.shape:
@@ -115,9 +115,9 @@ def _cell(model: dict[str, Any], name: str) -> str:
 
 def main() -> int:
     parser = common.arguments(__doc__ or "")
-    parser.add_argument("--options", default="-O3", help="of graphopt (default: -O3)")
+    parser.add_argument("--options", default="-O3", help="options of graphopt (default: -O3)")
     parser.add_argument("--processes", type=int, default=7, help="fresh processes (default: 7)")
-    parser.add_argument("--seconds", type=float, default=60.0, help="for each model (default: 60)")
+    parser.add_argument("--seconds", type=float, default=60.0, help="seconds per model (default: 60)")
     options = parser.parse_args()
 
     found = {tool.name: tool for tool in common.peer_tools(options.peer_python)}

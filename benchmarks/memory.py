@@ -1,4 +1,4 @@
-"""Peak memory of a whole process, graphopt without verification against onnxslim.
+"""Peak memory of a process: graphopt without verification, and onnxslim.
 
     python -m benchmarks.memory               on the samples
     python -m benchmarks.memory DIR           on a folder of models
@@ -53,7 +53,7 @@ def large_model(folder: Path, gigabytes: float) -> Path:
 
 
 def table(models: list[dict[str, Any]], peers: list[str]) -> str:
-    """Peaks in MB, one line a model, and the largest ratio."""
+    """Peaks in MB, one row per model, and the largest ratio."""
     rows, ratios = [], []
     for model in models:
         peaks: dict[str, int] = model["peaks"]
@@ -83,7 +83,7 @@ def large_lines(usage: Usage, gigabytes: float) -> str:
 def main() -> int:
     parser = common.arguments(__doc__ or "")
     parser.add_argument(
-        "--large", type=float, metavar="GB", help="instead, a generated model with so much data"
+        "--large", type=float, metavar="GB", help="use a generated model of this size instead"
     )
     options = parser.parse_args()
 

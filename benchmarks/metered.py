@@ -1,4 +1,4 @@
-"""Run a command and tell what it took: python benchmarks/metered.py [--sample] COMMAND...
+"""Run a command and report its resource usage: python benchmarks/metered.py [--sample] COMMAND...
 
 The last line on stdout is JSON: `status`, wall `seconds`, `cpu_seconds`, `peak_bytes` (resident, of the
 largest process) and, with --sample on Linux, `anonymous_bytes`: the peak of what is neither a file's page
@@ -20,7 +20,7 @@ _INTERVAL = 0.003
 
 
 def run(command: list[str], sample: bool) -> dict[str, object]:
-    """Run `command`, whose last words on stderr become the `message`."""
+    """Run `command`; the last line of its stderr becomes the `message`."""
     begin = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) as process:
         assert process.stderr is not None

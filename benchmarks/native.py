@@ -18,7 +18,7 @@ from graphopt.util.store import Store
 
 @dataclass(frozen=True)
 class Native:
-    """A model with groups, and how to run it.
+    """A model with groups, and its session options.
 
     Attributes:
         groups: names of the groups that have kernels, once for each call.
@@ -30,7 +30,7 @@ class Native:
 
 
 def natives(models: Sequence[onnx.ModelProto], pipeline: str, folder: Path) -> list[Native]:
-    """The models after ``pipeline``, with one library for the kernels of all of them."""
+    """The models after ``pipeline``, with one library for all of their kernels."""
     made = []
     for proto in models:
         made.append(graphopt.optimize(ir.from_proto(proto), pipeline=pipeline, verify=False)[0])

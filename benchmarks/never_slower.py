@@ -1,4 +1,4 @@
-"""Whether `graphopt optimize` makes any model slower: CPU time of one thread, against the original.
+"""Check that `graphopt optimize` makes no model slower: CPU time of one thread, relative to the original.
 
     python -m benchmarks.never_slower DIR
     python -m benchmarks.never_slower DIR --only 'resnet|bert' --levels -O3 --processes 5
@@ -60,7 +60,7 @@ def ratios_of(
 
 
 def _kernels_of(path: str) -> SessionChoice:
-    """The session options for a model, with the library that lies beside it."""
+    """The session options for a model, with the library beside it."""
     library = Path(path).with_suffix(".kernels.so")
     return SessionChoice(libraries=(str(library),) if library.is_file() else ())
 
@@ -105,11 +105,13 @@ def main() -> int:
         return 0
     parser = common.arguments(__doc__ or "")
     parser.add_argument(
-        "--levels", nargs="+", default=list(LEVELS), help="options of graphopt, one text a level"
+        "--levels", nargs="+", default=list(LEVELS), help="options of graphopt, one string per level"
     )
     parser.add_argument("--processes", type=int, default=5, help="fresh processes (default: 5)")
-    parser.add_argument("--seconds", type=float, default=2.0, help="in each process (default: 2)")
-    parser.add_argument("--margin", type=float, default=0.01, help="beyond the A/A ratios (default: 0.01)")
+    parser.add_argument("--seconds", type=float, default=2.0, help="seconds per process (default: 2)")
+    parser.add_argument(
+        "--margin", type=float, default=0.01, help="accepted slowdown beyond the A/A ratios (default: 0.01)"
+    )
     options = parser.parse_args()
     rows, slower = [], []
     with tempfile.TemporaryDirectory() as scratch:

@@ -39,7 +39,7 @@ def measure(case: Case, tool: Tool, scratch: Path) -> dict[str, Any]:
 
 
 def known_peers(entry: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """The results of peers that the manifest tells."""
+    """The results of peers in the manifest."""
     return {
         name: {"verdict": peer["verdict"], "nodes": peer.get("nodes_noconst"), "bytes": peer.get("bytes")}
         for name, peer in entry.get("peers", {}).items()
@@ -47,7 +47,7 @@ def known_peers(entry: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def best_peer(model: dict[str, Any]) -> tuple[str, int] | None:
-    """The peer with the fewest nodes among those that are right and not bloated, with its count."""
+    """The peer with the fewest nodes among correct results that are not bloated, with its count."""
     counts = [
         (result["nodes"], name)
         for name, result in model["tools"].items()
@@ -62,7 +62,7 @@ def best_peer(model: dict[str, Any]) -> tuple[str, int] | None:
 
 
 def table(models: list[dict[str, Any]]) -> str:
-    """One line a model, the totals below: over the models where graphopt and some peer are right."""
+    """One row per model, and totals over the models where graphopt and some peer are correct."""
     peers = sorted({name for model in models for name in model["tools"]} - {GRAPHOPT, *NOT_COMPARED})
     rows: list[list[object]] = []
     total = {"original": 0, "graphopt": 0, "best": 0}
@@ -107,10 +107,8 @@ def _bytes(count: int | None) -> str:
 
 def main() -> int:
     parser = common.arguments(__doc__ or "")
-    parser.add_argument(
-        "--measure-peers", action="store_true", help="also where a manifest tells their results"
-    )
-    parser.add_argument("--no-peers", action="store_true", help="run graphopt alone")
+    parser.add_argument("--measure-peers", action="store_true", help="even if the manifest has their results")
+    parser.add_argument("--no-peers", action="store_true", help="run only graphopt")
     options = parser.parse_args()
 
     peers = [] if options.no_peers else common.peer_tools(options.peer_python)

@@ -25,7 +25,7 @@ COMPARED = ("onnxslim", "onnxsim")
 
 
 def measure(case: Case, tools: list[Tool], rounds: int, scratch: Path) -> dict[str, list[float]]:
-    """Seconds of each run by tool; a tool that fails on the model has none."""
+    """Seconds of each run by tool; empty for a tool that fails on the model."""
     by_name = {tool.name: tool for tool in tools}
     seconds: dict[str, list[float]] = {name: [] for name in by_name}
     failed: set[str] = set()
@@ -45,7 +45,7 @@ def measure(case: Case, tools: list[Tool], rounds: int, scratch: Path) -> dict[s
 
 
 def ratios(models: list[dict[str, Any]], name: str) -> list[float]:
-    """graphopt's median over that of `name`, for each model on which both ran."""
+    """The ratio of graphopt's median to that of `name`, for each model on which both ran."""
     return [
         model["medians"][GRAPHOPT] / model["medians"][name]
         for model in models
@@ -54,7 +54,7 @@ def ratios(models: list[dict[str, Any]], name: str) -> list[float]:
 
 
 def table(models: list[dict[str, Any]], peers: list[str], rounds: int) -> str:
-    """Medians in seconds, one line a model; below, the geometric means of the ratios and the A/A band."""
+    """Medians in seconds, one row per model; below, the geometric means of the ratios and the A/A band."""
     rows: list[list[object]] = []
     for model in models:
         medians = model["medians"]

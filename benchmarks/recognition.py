@@ -1,4 +1,4 @@
-"""What -O3 recognizes in models that others test their fusions on, and why not the rest.
+"""Fusions that -O3 recognizes in the test models of other optimizers, with reasons for the rest.
 
     python -m benchmarks.recognition SUITE              all models in folders called fusion, or …_fusion
     python -m benchmarks.recognition SUITE --only gelu  those whose name matches
@@ -29,7 +29,7 @@ from graphopt.errors import GraphoptError
 from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.rules import all_rules
 
-#: Words of a model's name that tell what it is about.
+#: Number of words of a model's name that identify its subject.
 _WORDS = 2
 _PREFIXES = ("fuse", "gh", "negative")
 _VARIANTS = ("format", "fusion", "opset", "scale", "use", "with")
@@ -37,7 +37,7 @@ _VARIANTS = ("format", "fusion", "opset", "scale", "use", "with")
 
 @dataclass(frozen=True)
 class Recognition:
-    """What came of one model.
+    """The result for a model.
 
     Attributes:
         fused: the fused operators.
@@ -68,7 +68,7 @@ def models_in(suite: Path, only: str, everywhere: bool) -> Iterator[Path]:
 
 
 class Refusals(PassInstrumentation):
-    """Keeps what rules refuse of whose patterns no operator tells: ``explain`` does not look for them."""
+    """Records refusals of rules without anchors, which ``explain`` does not report."""
 
     def __init__(self) -> None:
         self.reasons: dict[str, None] = {}
@@ -81,7 +81,7 @@ class Refusals(PassInstrumentation):
 
 
 def recognize(path: Path) -> Recognition | None:
-    """What -O3 makes of one model; ``None`` if it can't be loaded."""
+    """The result of -O3 for a model; ``None`` if it can't be loaded."""
     from graphopt.ort import session
 
     try:
@@ -105,19 +105,19 @@ def recognize(path: Path) -> Recognition | None:
 
 
 def group_of(name: str) -> str:
-    """The first words of a model's name that tell what it is about."""
+    """The first words of a model's name, which identify its subject."""
     words = [word for word in re.split(r"[\W\d_]+", name.lower()) if len(word) > 1 and word not in _PREFIXES]
     about = list(itertools.takewhile(lambda word: word not in _VARIANTS, words)) or words
     return " ".join(about[:_WORDS])
 
 
 def count(model: ir.Model) -> int:
-    """Nodes, those of bodies too, without Constant."""
+    """The number of nodes, including those of bodies, without Constant."""
     return sum(node.op_type != "Constant" for graph in ir.graphs_of(model) for node in graph)
 
 
 def table(found: list[Recognition]) -> str:
-    """A line for each group, and below a line for each reason."""
+    """A row per group, and below a row per reason."""
     groups: dict[str, list[Recognition]] = {}
     for one in found:
         groups.setdefault(one.group, []).append(one)
@@ -150,13 +150,13 @@ def main() -> int:
     parser.add_argument("--only", default="", metavar="RE", help="only models whose name matches")
     parser.add_argument("--all", action="store_true", help="models in any folder")
     parser.add_argument(
-        "--section", default="recognition", metavar="NAME", help="of the page (default: recognition)"
+        "--section", default="recognition", metavar="NAME", help="section of the page (default: recognition)"
     )
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the results as JSON")
     parser.add_argument(
         "--docs", type=Path, action="append", default=[], metavar="FILE", help="put the table into this page"
     )
-    parser.add_argument("-v", "--verbose", action="store_true", help="tell of each model")
+    parser.add_argument("-v", "--verbose", action="store_true", help="report each model")
     options = parser.parse_args()
 
     found = []

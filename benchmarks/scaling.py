@@ -1,4 +1,4 @@
-"""How the time of a whole process grows with the model: graphopt without verification, and onnxslim.
+"""Growth of process time with model size: graphopt without verification, and onnxslim.
 
     python -m benchmarks.scaling                      transformers of 5,000, 8,000, 50,000 nodes; two chains
     python -m benchmarks.scaling --nodes 1000 2000
@@ -34,7 +34,7 @@ _WIDTH = 8
 
 
 def transformer(nodes: int) -> onnx.ModelProto:
-    """The sample transformer with as many layers as come nearest to `nodes`."""
+    """The sample transformer with the number of layers that comes closest to `nodes`."""
     sys.path.insert(0, str(common.ROOT / "samples"))
     from zoo.transformer import transformer as build
 
@@ -46,12 +46,12 @@ def transformer(nodes: int) -> onnx.ModelProto:
 
 
 def chain(nodes: int) -> onnx.ModelProto:
-    """Add, Mul and Relu in turns: none of them can be joined or dropped."""
+    """A chain of alternating Add, Mul and Relu, none of which can be merged or removed."""
     return _chain(nodes, "x")
 
 
 def folding_chain(nodes: int) -> onnx.ModelProto:
-    """The same on a constant, added to the input: one node remains."""
+    """The same chain on a constant, added to the input: one node remains."""
     return _chain(nodes - 1, "offset")
 
 
@@ -96,7 +96,7 @@ def _result(source: Path, tool: str) -> Path:
 
 
 def measure(source: Path, tools: list[Tool], rounds: int) -> dict[str, list[Usage]]:
-    """What each run took, by tool; a tool that fails has none."""
+    """Resource usage of each run by tool; empty for a tool that fails."""
     by_name = {tool.name: tool for tool in tools}
     found: dict[str, list[Usage]] = {name: [] for name in by_name}
     for turn in range(rounds):
@@ -111,7 +111,7 @@ def measure(source: Path, tools: list[Tool], rounds: int) -> dict[str, list[Usag
 
 
 def table(models: list[dict[str, Any]], rounds: int) -> str:
-    """Medians of wall and CPU seconds, one line a model, and how times grow from one size to the next."""
+    """Medians of wall and CPU seconds, one row per model, and the growth from one size to the next."""
     rows = [
         [
             model["model"],
@@ -149,7 +149,11 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--nodes", type=int, nargs="+", default=[5000, 8000, 50000], metavar="N")
     parser.add_argument("--chain", type=int, default=50000, metavar="N", help="nodes of the chains")
     parser.add_argument(
-        "--peer-limit", type=int, default=8000, metavar="N", help="no peer on more nodes (default: 8000)"
+        "--peer-limit",
+        type=int,
+        default=8000,
+        metavar="N",
+        help="largest models for peers, in nodes (default: 8000)",
     )
     parser.add_argument("--rounds", type=int, default=3, help="runs of each tool on each model (default: 3)")
     return parser.parse_args()

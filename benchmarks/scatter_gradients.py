@@ -1,4 +1,4 @@
-"""Gradients that add up at indices: right with several threads, and how fast in which form.
+"""Gradients with sums at indices: correctness with several threads, and times of alternative forms.
 
     python -m benchmarks.scatter_gradients                 both
     python -m benchmarks.scatter_gradients --runs 400 --no-times   only whether they are right, in more runs
@@ -25,13 +25,13 @@ from graphopt.timing.stopwatch import RaceLimits, Setup, race
 
 THREADS = 4
 OURS = "graphopt"
-#: Rows of the table, numbers in each, rows that are read.
+#: Rows of the table, elements per row, and number of rows read.
 SIZES = (
     (2, 768, 512), (64, 64, 128), (64, 768, 2048), (256, 64, 128), (256, 768, 512), (1000, 128, 512),
     (1000, 128, 4096), (10000, 64, 50000), (30000, 64, 2048), (30000, 768, 128), (30000, 768, 512),
     (30000, 768, 2048), (30000, 768, 8192),
 )  # fmt: skip
-#: Multiplications above which a product of matrices is not tried.
+#: Maximum number of multiplications for which a matrix product is timed.
 LARGEST_PRODUCT = 5e8
 
 Feeds = dict[str, np.ndarray]
@@ -46,7 +46,7 @@ def parsed(text: str) -> ir.Model:
 
 
 def sums(random: np.random.Generator) -> Iterator[tuple[str, ir.Model, Feeds, str, np.ndarray]]:
-    """What adds up: its name, a model, its inputs, the output that is looked at and what that has to be."""
+    """Sums at indices: a name, a model, its inputs, an output, and the expected value."""
     picks = random.integers(0, 50, 20_000)
     terms = random.standard_normal((20_000, 32))
     truth = np.zeros((50, 32))
@@ -83,7 +83,7 @@ def sums(random: np.random.Generator) -> Iterator[tuple[str, ir.Model, Feeds, st
 
 
 def count_right(runs: int) -> list[tuple[str, int]]:
-    """By what adds up, in how many of the runs the sums were right."""
+    """The number of runs with correct sums, by case."""
     found = []
     for name, model, feeds, output, truth in sums(np.random.default_rng(0)):
         running = session.create(ir.to_bytes(model), threads=THREADS)
@@ -98,7 +98,7 @@ def count_right(runs: int) -> list[tuple[str, int]]:
 
 
 def forms(rows: int, width: int, count: int) -> dict[str, ir.Model]:
-    """The gradient y of a table [rows, width], of gradients g of the rows at i."""
+    """The gradient y of a table [rows, width], given cotangents g of the rows at i."""
     inputs = f"m (int64[{count}] i, float[{count},{width}] g) => (float[{rows},{width}] y)"
     column = "one = Constant<value_ints=[1]>() u = Unsqueeze(i, one)"
     zeros = f"shape = Constant<value_ints=[{rows}, {width}]>() zeros = ConstantOfShape(shape)"
@@ -153,10 +153,10 @@ def table_of_times(measured: dict[tuple[int, int, int], dict[str, float]]) -> st
 
 
 def main(words: list[str] | None = None) -> int:
-    """Print both tables; the exit status is 1 if a gradient was wrong in any run."""
+    """Print both tables; the exit status is 1 if any gradient was wrong."""
     parser = arguments(__doc__.partition("\n")[0], models=False)
-    parser.add_argument("--runs", type=int, default=100, help="with 4 threads (default: 100)")
-    parser.add_argument("--no-times", action="store_true", help="leave the times out")
+    parser.add_argument("--runs", type=int, default=100, help="runs with 4 threads (default: 100)")
+    parser.add_argument("--no-times", action="store_true", help="omit the times")
     options = parser.parse_args(words)
     right = count_right(options.runs)
     told = [markdown_table((f"sums, {THREADS} threads", f"right of {options.runs} runs"), right)]

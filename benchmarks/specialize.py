@@ -1,4 +1,4 @@
-"""Latency of models with variants behind guards, where a guard holds and where none does.
+"""Latency of models with guarded variants, for inputs that satisfy a guard and inputs that satisfy none.
 
     python -m benchmarks.specialize DIR --only 'gpt2|silero' --docs docs/specialize.md
 
@@ -30,14 +30,14 @@ ORIGINAL, GENERAL, GUARDED = "original", "general", "guarded"
 
 
 def specialized(case: Case, sets: range, most: int | None) -> Specialized:
-    """The model and its variants for these sets of shapes, each seen with two sets of numbers."""
+    """The model and its variants for these sets of shapes, each profiled with two sets of values."""
     runs = [make_feeds(case.entry, index, seed) for index in sets for seed in (0, 1)]
     profile = graphopt.record_profile(case.path, runs)
     return specialize(case.path, Specialization(profile, most=most), pipeline="O3")
 
 
 def measure(paths: dict[str, Path], feeds: Feeds, limits: RaceLimits) -> dict[str, Any]:
-    """Ratios to the original, in each place, and how far outputs are apart."""
+    """Ratios to the original for each kind of input, and differences of outputs."""
     sources = {name: str(path) for name, path in paths.items()}
     timing: Timing = compare_speed(sources, Setup(feeds, threads=1), limits)
     expected, actual = (Runs(sources[name], threads=1).run("default", feeds) for name in (ORIGINAL, GUARDED))
@@ -103,9 +103,11 @@ def _cells(found: dict[str, Any]) -> list[str]:
 def main() -> int:
     """Measure, print, and put the table into documents."""
     parser = common.arguments(__doc__ or "")
-    parser.add_argument("--variants", type=int, help="no more than that")
+    parser.add_argument("--variants", type=int, help="maximum number of variants")
     parser.add_argument("--processes", type=int, default=7, help="fresh processes (default: 7)")
-    parser.add_argument("--seconds", type=float, default=30.0, help="for each model and place (default: 30)")
+    parser.add_argument(
+        "--seconds", type=float, default=30.0, help="seconds per model and kind of input (default: 30)"
+    )
     options = parser.parse_args()
     limits = RaceLimits(processes=options.processes, seconds=options.seconds)
     models: list[dict[str, Any]] = []
@@ -119,7 +121,7 @@ def main() -> int:
 
 
 def _slow(found: dict[str, Any]) -> bool:
-    """Whether the guarded model is slower than noise and 10 microseconds explain."""
+    """Whether the guarded model is slower by more than noise and 10 microseconds."""
     ratio = found["ratios"][GUARDED]
     more = (ratio - 1) * found["milliseconds"] * 1000
     return found["conclusions"][GUARDED] == "slower" and more > 10

@@ -1,4 +1,4 @@
-"""Models split into forward and backward: bytes that are saved, and step times, against saving everything.
+"""Split models: saved bytes and step times, relative to saving everything.
 
     python -m benchmarks.split                                     print the table
     python -m benchmarks.split --only gpt --processes 3 --json out.json
@@ -27,14 +27,14 @@ from graphopt.ort import session
 from graphopt.process.child import Child
 from graphopt.util.tables import counted, human_bytes
 
-#: Budgets of the splits that are compared; ``None`` saves everything.
+#: Memory budgets to compare; ``None`` saves everything.
 FULL, TWIN, CUT = "everything", "everything again", "cut"
-#: How far gradients of a split may be from those of the joint graph, relative to the largest.
+#: Tolerance of gradients against the joint graph, relative to the largest element.
 TOLERANCE = 1e-4
 
 
 def farthest(training: Training, found: Split) -> float:
-    """How far outputs and gradients are from the joint graph's, relative to the largest of each."""
+    """Differences of outputs and gradients from the joint graph, relative to the largest element of each."""
     joint = found.joint.model
     running = session.create(ir.to_bytes(joint), threads=1)
     names = [value.name or "" for value in joint.graph.outputs]
@@ -48,7 +48,7 @@ def farthest(training: Training, found: Split) -> float:
 
 
 def measure(training: Training, processes: int, rounds: int, threads: int) -> dict[str, Any]:
-    """Bytes, and ratios of times."""
+    """Bytes and ratios of times."""
     batch = next(iter(training.feeds.values())).shape[0]
 
     def made(**how: Any) -> Split:
@@ -84,7 +84,7 @@ def measure(training: Training, processes: int, rounds: int, threads: int) -> di
 
 
 def table(found: dict[str, dict[str, Any]]) -> str:
-    """One row a model."""
+    """One row per model."""
     header = ("model", "saved by everything", "saved", "ratio", "done twice", "step, ms", "time", "twin")
     rows = [
         (
@@ -103,7 +103,7 @@ def table(found: dict[str, dict[str, Any]]) -> str:
 
 
 def main(words: list[str] | None = None) -> int:
-    """Measure; the exit status is 1 if a split computes something else."""
+    """Measure; the exit status is 1 if a split is not equivalent."""
     parser = arguments(__doc__.partition("\n")[0], models=False)
     parser.add_argument("--only", default="", metavar="RE", help="models whose names match")
     parser.add_argument("--processes", type=int, default=7, help="fresh processes (default: 7)")

@@ -1,4 +1,4 @@
-"""Models to train, as small as they say something: a CNN, a GPT, and an encoder as exporters spell it out."""
+"""Small models to train: a CNN, a GPT, and an encoder in the form of exporters."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Training:
 
 @dataclass
 class _Graph:
-    """A graph in the making; weights are random, the same each time."""
+    """A builder of graphs with reproducible random weights."""
 
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     weights: list[onnx.TensorProto] = field(default_factory=list)
@@ -40,14 +40,14 @@ class _Graph:
     random: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0))
 
     def op(self, kind: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
-        """A node; the name of its first output."""
+        """Add a node; returns the name of its first output."""
         name = f"{kind.lower()}_{len(self.nodes)}"
         names = [name, *(f"{name}_{index}" for index in range(1, outputs))]
         self.nodes.append(helper.make_node(kind, list(inputs), names, name=name, **attributes))
         return name
 
     def parameter(self, name: str, *shape: int, fill: float | None = None) -> str:
-        """A weight: normal numbers over the root of what is summed, or all ``fill``."""
+        """Add a weight: normal with variance 1 / fan-in, or filled with ``fill``."""
         self.parameters.append(name)
         fan_in = int(np.prod(shape[1:])) if len(shape) == 4 else shape[0]
         found = self.random.standard_normal(shape) / np.sqrt(fan_in) if fill is None else np.full(shape, fill)
@@ -72,7 +72,7 @@ class _Graph:
 
 
 def cnn(batch: int = 64, size: int = 28, widths: tuple[int, ...] = (32, 32, 64, 64)) -> Training:
-    """Blocks of Conv, BatchNormalization in training, and Relu; every second one is pooled."""
+    """Blocks of Conv, BatchNormalization in training mode, and Relu; every second one ends with a pool."""
     g = _Graph()
     x, channels = "x", 1
     for index, width in enumerate(widths):
@@ -134,7 +134,7 @@ def _norm(g: _Graph, x: str, name: str, width: int) -> str:
 
 
 def _gelu(g: _Graph, x: str, name: str, *, tanh: bool) -> str:
-    """Spelt out, as exporters do below opset 20."""
+    """GELU in elementary operators, as exporters write it below opset 20."""
     number = {text: g.constant(f"{name}.{text}", np.float32(text)) for text in ("0.5", "1", "1.41421356")}
     if not tanh:
         inner = g.op("Add", g.op("Erf", g.op("Div", x, number["1.41421356"])), number["1"])
@@ -151,7 +151,7 @@ def _gelu(g: _Graph, x: str, name: str, *, tanh: bool) -> str:
 def transformer(
     *, causal: bool, blocks: int, width: int, heads: int, length: int, batch: int, words: int = 96
 ) -> Training:
-    """A GPT (causal, GELU by tanh), or an encoder (GELU by erf), normalized before each half of a block."""
+    """A GPT (causal, tanh GELU), or an encoder (erf GELU), with pre-normalization."""
     g = _Graph()
     x = g.op("Gather", g.parameter("embedding", words, width), "ids")
     x = g.op("Add", x, g.parameter("positions", length, width))
@@ -178,7 +178,7 @@ def transformer(
 
 
 def trainings() -> dict[str, Training]:
-    """All of them."""
+    """All models."""
     return {
         "cnn": cnn(),
         "gpt": transformer(causal=True, blocks=2, width=128, heads=4, length=64, batch=16),

@@ -1,4 +1,4 @@
-"""Steps of models that are split, timed in turns; what runs in the fresh processes of benchmarks.split."""
+"""Time the steps of split models alternately, in the fresh processes of benchmarks.split."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Step:
 def race(
     splits: dict[str, tuple[bytes, bytes]], feeds: Feeds, rounds: int, threads: int, turn: int
 ) -> dict[str, list[float]]:
-    """Seconds of steps by split, one a round; ``turn`` says who is first."""
+    """Seconds of steps by split, one per round; ``turn`` selects the first."""
     names = list(splits)
     names = names[turn % len(names) :] + names[: turn % len(names)]
     steps = {name: Step(*splits[name], feeds, threads) for name in names}
@@ -59,13 +59,13 @@ def race(
     return times
 
 
-#: How far results of a split may be from those of the joint graph, relative to the largest, and what that is
-#: at least: onnxruntime keeps results of halves in single precision between nodes, but not between models.
+#: Tolerance of a split's results, relative to the largest element, and a lower bound of that element:
+#: onnxruntime keeps float16 values in float32 between nodes, but not between models.
 _ROUNDING = {"float16": (1e-2, 1.0), "float32": (1e-4, 1e-3), "float64": (1e-10, 1e-3)}
 
 
 def difference(found: Split, feeds: Mapping[str, Any]) -> tuple[str, str]:
-    """How a split compares with its joint graph: ``equal``, ``rounding``, ``different`` ``broken``; and why.
+    """Compare a split with its joint graph: ``equal``, ``rounding``, ``different`` or ``broken``; a reason.
 
     Bits are compared without onnxruntime's optimizations, which may fuse one of the models otherwise.
     """
@@ -100,7 +100,7 @@ def _run(model: ir.Model, feeds: Mapping[str, Any], level: Any) -> dict[str, Any
 
 
 def _differs(a: Any, b: Any) -> str:
-    """What is different between two results, or ``rounding``, or nothing."""
+    """The first difference between two results, or ``rounding``, or nothing."""
     if isinstance(a, list):
         parts = [_differs(x, y) for x, y in zip(a, b, strict=True)]
         return next((part for part in parts if part not in ("", "rounding")), max(parts, default=""))

@@ -1,4 +1,4 @@
-"""Steps of training against torch's, eager, on the CPU: their losses from the same start, and their time.
+"""Training steps compared with eager torch on the CPU: losses from equal initial values, and times.
 
     python -m benchmarks.training                          needs torch
     python -m benchmarks.training --docs docs/training.md  rebuild the tables
@@ -19,7 +19,7 @@ from typing import Any
 from benchmarks.common import ROOT, arguments, machine, markdown_table, publish
 from benchmarks.training_models import TASKS, Feeds, Task, weights
 
-#: Steps that are compared.
+#: Number of steps to compare.
 STEPS = 50
 _WARM_UP = 10
 #: After so long, a process measures no more than 50 steps.

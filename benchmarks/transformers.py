@@ -23,7 +23,7 @@ EXPORTERS = {"torchscript": (False, 17), "dynamo": (True, 18)}
 
 
 def configurations() -> dict[str, tuple[Any, Any]]:
-    """By name: a class of model, and its configuration."""
+    """Model classes and their configurations, by name."""
     import transformers as hf
 
     size = {"vocab_size": WORDS, "attn_implementation": "sdpa"}

@@ -45,7 +45,7 @@ class Graph:
         return name
 
     def op(self, kind: str, *inputs: str, outputs: int = 1, **attributes: Any) -> str:
-        """A node; the name of its first output."""
+        """Add a node; returns the name of its first output."""
         return self.op_many(kind, *inputs, outputs=outputs, **attributes)[0]
 
     def op_many(self, kind: str, *inputs: str, outputs: int, **attributes: Any) -> list[str]:

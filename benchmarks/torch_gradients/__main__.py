@@ -36,7 +36,7 @@ def table(found: dict[str, list[Outcome]]) -> str:
 
 
 def _judge_splits(only: str) -> int:
-    """Tell how many splits compute the same; the exit status is 1 if any does not."""
+    """Report the number of equivalent splits; the exit status is 1 if any is not."""
     status = 0
     for budget in (1.0, 0.0):
         counts: Counter[str] = Counter()
@@ -61,9 +61,7 @@ def main(words: list[str] | None = None) -> int:
     parser.add_argument(
         "--only", default="", metavar="RE", help="families whose names, or cases whose labels match"
     )
-    parser.add_argument(
-        "--split", action="store_true", help="compare splits with joint graphs, and nothing else"
-    )
+    parser.add_argument("--split", action="store_true", help="only compare splits with joint graphs")
     options = parser.parse_args(words)
     if options.split:
         return _judge_splits(options.only)

@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.torch_gradients.common import Case
 
-#: What the model tells of sizes: all, all but the batch, channels and kernels, all but kernels, nothing.
+#: Static sizes of the model: all, all but the batch, channels and kernels, all but kernels, none.
 _KNOWN = ("all", "sample", "channels", "w", "none")
 #: Groups, channels of x, channels of y.
 _GROUPS = ((1, 3, 4), (2, 4, 6), (4, 4, 4), (3, 3, 6))
@@ -50,7 +50,7 @@ class _Setting:
         return len(self.kernel)
 
     def attributes(self) -> dict[str, Any]:
-        """What is not a default, and what ``written`` names."""
+        """The attributes that are not defaults, and those in ``written``."""
         told: dict[str, Any] = {
             "auto_pad": self.auto if self.auto != "NOTSET" else None,
             "dilations": self.dilations if "dilations" in self.written or max(self.dilations) > 1 else None,
@@ -65,7 +65,7 @@ class _Setting:
 
 
 def cases() -> Iterator[Case]:
-    """All combinations of some moves, groups and ranks; the rest is varied along."""
+    """All combinations of some strides, groups and ranks; other attributes vary along."""
     yield from _convs()
     yield from _same_convs()
     yield from _transposes()

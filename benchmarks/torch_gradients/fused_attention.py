@@ -21,12 +21,12 @@ from benchmarks.torch_gradients.attention import (
 )
 from benchmarks.torch_gradients.common import Case
 
-#: What masks of keys add to scores.
+#: The score of masked keys.
 _FILTER = -10000.0
 
 
 def cases() -> Iterator[Case]:
-    """Masks, biases, a past, padded batches, windows, sinks, rotations."""
+    """Masks, biases, caches, padded batches, windows, sinks and rotary embeddings."""
     yield from _multi_head()
     yield from _projected()
     yield from _grouped()
@@ -252,7 +252,7 @@ def _grouped_past() -> Iterator[Case]:
             "ends": ends,
             "total": np.array(past + queries, np.int32),
         }
-        # what the present holds after a batch's own keys is not defined; without it, the kernel is wrong
+        # the present is undefined after a batch's own keys; without it, the kernel is wrong
         returned = 3 if len(set(ends)) == 1 else 1
 
         def attend_past(*x: Any, returned: int = returned, **more: Any) -> Any:
@@ -275,7 +275,7 @@ def _grouped_past() -> Iterator[Case]:
 def _with_past(
     q: Any, k: Any, v: Any, pk: Any, pv: Any, ends: Any, total: Any, *, angles: Any = (), bias: Any = None
 ) -> list[Any]:
-    """Each batch by itself, as it may have less of a past than others."""
+    """Each batch separately, since caches may have different lengths."""
     import torch
 
     results = []

@@ -1,4 +1,4 @@
-"""What picks, places, moves and sums up elements: axes, duplicates, negative indices, steps, modes, zeros."""
+"""Operators that select, scatter, move and sum elements: axes, indices, steps, modes, zeros."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _REDUCTIONS = {"add": "sum", "mul": "prod", "max": "amax", "min": "amin"}
 
 
 def cases() -> Iterator[Case]:
-    """Each in double precision with symbolic dims, and in single precision with known dims."""
+    """Each case in float64 with symbolic dims, and in float32 with static dims."""
     for made in (_gathers, _scatters, _parts, _margins, _sums, _others):
         for body, feeds, torch in made():
             opset = 26 if "CumProd" in body else 24 if "TensorScatter" in body else 19
@@ -204,7 +204,7 @@ def _margins() -> _Made:
 
 
 def _padded(x: Any, margins: list[int], v: Any) -> Any:
-    """``x`` with margins of ``v``, which has a gradient, unlike in torch's own."""
+    """``x`` padded with ``v``, differentiable by ``v`` unlike torch's function."""
     import torch
 
     widths = (margins[1], margins[3], margins[0], margins[2])

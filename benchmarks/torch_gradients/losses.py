@@ -16,7 +16,7 @@ _TYPES = (("float", "int64"), ("double", "int64"), ("float", "int32"), ("double"
 
 
 def cases() -> Iterator[Case]:
-    """Both losses on scores of rows, and of places in rows."""
+    """Both losses on scores of rows, and of positions in rows."""
     shapes: tuple[tuple[int, ...], ...] = ((4, 3), (4, 3, 2), (2, 5, 2, 3))
     for name, shape, reduction, ignored, weighed, (scores, labels) in product(
         ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss"),
@@ -63,7 +63,7 @@ def _case(
 
 
 def _loss(softmax: bool, reduction: str, ignored: int | None, log: bool) -> Any:
-    """The loss in torch, whose own functions have no gradient by the weights."""
+    """The loss in torch, differentiable by the weights unlike torch's functions."""
     import torch
 
     def function(x: Any, labels: Any, weight: Any = None) -> Any:

@@ -1,4 +1,4 @@
-"""Normalizations: axes, groups, statistics of the batch, shapes of scale and bias, further outputs."""
+"""Normalization: axes, groups, statistics of the batch, shapes of scale and bias, further outputs."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ import numpy as np
 from benchmarks.torch_gradients.common import Case
 
 _RANDOM = np.random.default_rng(5)
-#: By precision of the text format, numpy's type.
+#: numpy types by element type of the text format.
 _PRECISIONS = {"float": np.float32, "double": np.float64}
 _SHAPES = ((4, 3), (4, 3, 5), (2, 3, 4, 2), (2, 3, 2, 1, 2))
 
 
 def cases() -> Iterator[Case]:
-    """By batch, along the last axes, of sums, by instance and by group."""
+    """Normalization of batches, over the last axes, of sums, by instance and by group."""
     yield from _batch()
     yield from _layer()
     yield from _root_mean_square()
@@ -30,7 +30,7 @@ def _numbers(precision: str, *shape: int) -> np.ndarray:
 
 
 def _dims(shape: tuple[int, ...], known: bool = False, letters: str = "NCDEF") -> str:
-    """The dims of a type, as symbols or, if they are known, as numbers."""
+    """The dims of a type, symbolic or static."""
     names = [str(size) for size in shape] if known else list(letters[: len(shape)])
     return f"[{','.join(names)}]"
 
@@ -85,7 +85,7 @@ def _batch_case(
     return Case(label, text, feeds, torch)
 
 
-#: Axes that are normalized, and shapes of scale and bias, for x of [2, 3, 4].
+#: Normalized axes, and shapes of scale and bias, for x of [2, 3, 4].
 _SCALES = {
     -1: ((4,), (1,), (3, 4), (3, 1), (2, 1, 4)),
     2: ((4,), (1, 4)),
@@ -174,7 +174,7 @@ def _root_mean_square() -> Iterator[Case]:
 
 
 def _skip() -> Iterator[Case]:
-    """A sum and its normalization, with or without a bias in the sum, and with the sum as another output."""
+    """Normalization of a sum, with or without a bias in the sum, and with the sum as a further output."""
     from torch.nn import functional
 
     def torch(layer: bool, inner: bool, returned: bool) -> Any:

@@ -1,4 +1,4 @@
-"""Pools: kernels, strides, pads, dilations, ceil mode, what counts, in one to three dimensions."""
+"""Pooling: kernels, strides, pads, dilations, ceil mode and counts, in one to three dimensions."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import numpy as np
 from benchmarks.torch_gradients.common import Case
 
 _RANDOM = np.random.default_rng(2)
-#: Sizes of x along the axes of windows, which no stride divides.
+#: Spatial sizes of x, not divisible by any stride.
 _SIZES = (8, 7, 6)
 
 
 @dataclass(frozen=True)
 class _Setting:
-    """Attributes of a pool: one number of an axis for each of ``kernel``, ``strides`` and ``dilations``."""
+    """Attributes of a pool: ``kernel``, ``strides`` and ``dilations`` for each axis."""
 
     kernel: Sequence[int]
     strides: Sequence[int]
@@ -66,7 +66,7 @@ class _Setting:
         return x.flatten(2 + self.rank)
 
     def _margins(self, axis: int, size: int) -> tuple[int, int, int]:
-        """Pads before and after an axis, and how far ceil mode reaches beyond them."""
+        """Pads before and after an axis, and the extent of ceil mode beyond them."""
         s, reach = self.strides[axis], (self.kernel[axis] - 1) * self.dilations[axis] + 1
         if self.auto.startswith("SAME"):
             total = max((-(-size // s) - 1) * s + reach - size, 0)
@@ -84,7 +84,7 @@ class _Setting:
         return self.windows(x, -np.inf).max(-1).values
 
     def means(self, x: Any, whole: int) -> Any:
-        """AveragePool, where pads count if ``whole``."""
+        """AveragePool; pads count if ``whole``."""
         import torch
 
         count = self.windows(torch.ones_like(x), float(whole), 0.0).sum(-1)
@@ -158,7 +158,7 @@ def _case(
 
 
 def _numbers(*shape: int, precision: str = "float") -> np.ndarray:
-    """Numbers that are far from 0 and from each other, so that rounding does not choose the maximum."""
+    """Numbers that differ from 0 and from each other by more than rounding errors."""
     count = int(np.prod(shape))
     order = _RANDOM.permutation(count).reshape(shape)
     numbers = (order - count / 2 + 0.25) * (4.0 / count)
@@ -166,7 +166,7 @@ def _numbers(*shape: int, precision: str = "float") -> np.ndarray:
 
 
 def _of_torch() -> Iterator[Case]:
-    """Torch's own functions, as far as they go."""
+    """Cases that torch's functions cover."""
     from torch.nn import functional
 
     for rank, (kernel, stride, pad), ceil in itertools.product(
@@ -197,7 +197,7 @@ def _of_torch() -> Iterator[Case]:
 
 
 def _global() -> Iterator[Case]:
-    """GlobalAveragePool and its like, of numbers with ties, too."""
+    """Global pools, including ties."""
     functions: dict[str, Callable[..., Any]] = {
         "GlobalAveragePool": lambda x, axes: x.mean(axes, keepdim=True),
         "GlobalMaxPool": lambda x, axes: x.amax(axes, keepdim=True),
@@ -216,7 +216,7 @@ def _global() -> Iterator[Case]:
 
 
 def _unpools() -> Iterator[Case]:
-    """MaxUnpool with the places of a pool."""
+    """MaxUnpool with the indices of a pool."""
     import torch as library
     from torch.nn import functional
 
@@ -282,11 +282,11 @@ def _normalizations() -> Iterator[Case]:
 
 
 def _regions() -> Iterator[Case]:
-    """RoiAlign of regions within x, around its ends, and smaller than an element."""
+    """RoiAlign of regions within x, across its edges, and smaller than an element."""
     import torch as library
 
     def interpolated(plane: Any, y: Any, x: Any) -> Any:
-        """The four corners of x around a position, weighted; zeros too far outside."""
+        """Bilinear interpolation at a position; zero too far outside of x."""
         height, width = plane.shape[1:]
         if y < -1 or y > height or x < -1 or x > width:
             return [plane[:, 0, 0] * 0]

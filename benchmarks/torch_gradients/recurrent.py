@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN: against torch's own where it has the like, else against loops over the steps."""
+"""LSTM, GRU and RNN: compared with torch's modules, or with loops over the steps."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ import numpy as np
 
 from benchmarks.torch_gradients.common import Case
 
-#: Gates by operator, and where torch's are among them.
+#: Gates by operator, and the positions of torch's gates among them.
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _ORDER = {"LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2), "RNN": (0,)}
 _ACTIVATIONS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
-#: Names of inputs, in the order of the operators; the last two are LSTM's alone.
+#: Names of inputs, in the order of the operators; only LSTM has the last two.
 _INPUTS = ("x", "w", "r", "b", "lens", "h0", "c0", "p")
 _LSTM_ALONE = ("c0", "p", "c")
 _DIRECTIONS = ("forward", "reverse", "bidirectional")
-#: Activation functions, with the alpha and the beta that they are tried with.
+#: Activation functions, with tested values of alpha and beta.
 _FUNCTIONS: dict[str, tuple[float | None, float | None]] = {
     "Sigmoid": (None, None),
     "Tanh": (None, None),
@@ -37,7 +37,7 @@ _FUNCTIONS: dict[str, tuple[float | None, float | None]] = {
 
 
 def cases() -> Iterator[Case]:
-    """All that torch has, then each choice of inputs, outputs and attributes."""
+    """All cases of torch's modules, then combinations of inputs, outputs and attributes."""
     size = (5, 3, 4, 6)
     for op, direction in itertools.product(_GATES, _DIRECTIONS):
         after = {"linear_before_reset": 1} if op == "GRU" else {}
@@ -55,7 +55,7 @@ def cases() -> Iterator[Case]:
 
 
 def _attributes(op: str, direction: str) -> Iterator[dict[str, Any]]:
-    """Settings of attributes; each activation function in each place of the last direction."""
+    """Combinations of attributes; each activation function at each position of the last direction."""
     yield {"clip": 0.5}
     for name in {"LSTM": ["input_forget"], "GRU": ["linear_before_reset"], "RNN": []}[op]:
         yield {name: 1}
@@ -93,7 +93,7 @@ class Recurrent:
         return 2 if self.direction == "bidirectional" else 1
 
     def case(self, torch: Callable[[Recurrent, Mapping[str, Any]], Mapping[str, Any]]) -> Case:
-        """The case of this, the truth of which ``torch`` tells by the names of inputs and outputs."""
+        """The test case; ``torch`` computes the expected results by name."""
         names, read = self._own(_INPUTS, self.given.split()), self._own("yhc", self.outputs)
 
         def function(*tensors: Any) -> tuple[Any, ...]:
@@ -148,7 +148,7 @@ def _spelt(value: Any) -> str:
 
 
 def _by_module(this: Recurrent, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a module of torch computes, which is called with the weights."""
+    """The results of a torch module, called with the weights."""
     import torch
 
     _, batch, inputs, hidden = this.size
@@ -178,7 +178,7 @@ def _by_module(this: Recurrent, given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _reversed(x: Any, lengths: Any) -> Any:
-    """Each sequence of x [steps, batch, …] from its end to its start; what follows it stays."""
+    """Each sequence of x [steps, batch, …] reversed; padding is kept."""
     import torch
 
     columns = []
@@ -197,7 +197,7 @@ def _parts(this: Recurrent, given: Mapping[str, Any], index: int) -> tuple[Any, 
 
 
 def _by_steps(this: Recurrent, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a loop over the steps computes, by the formulas of the standard."""
+    """The results of a loop over the steps, by the formulas of the standard."""
     import torch
 
     directions = [_one_direction(this, given, index) for index in range(this.directions)]

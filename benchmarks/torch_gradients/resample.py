@@ -14,7 +14,7 @@ _LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
 def cases() -> Iterator[Case]:
-    """All of the family."""
+    """All cases of the family."""
     yield from _interpolations()
     yield from _grids()
     yield from _einsums()
@@ -90,7 +90,7 @@ def _interpolation(
 
 
 def _by_factor(factor: int, interpolate: Callable[..., Any]) -> Iterator[Case]:
-    """Enlarged by a whole factor, which takes another way."""
+    """Upsampling by an integer factor, which has its own gradient."""
     for shape, how in [((2, 3, 5, 6), ("asymmetric", "half_pixel")), ((1, 2, 98, 3), ("half_pixel",))]:
         x = _numbers(*shape, single=True)
         for coordinates in how:
@@ -334,7 +334,7 @@ def _determinants() -> Iterator[Case]:
 
 
 def _leibniz(x: Any) -> Any:
-    """The determinant as a sum over permutations, whose gradient is right for singular matrices, too."""
+    """The determinant as a sum over permutations, whose gradient is correct for singular matrices."""
     import itertools
 
     size = x.shape[0]

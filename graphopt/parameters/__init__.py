@@ -1,1 +1,1 @@
-"""Parameters of models: which initializers they are, made inputs and back, and in files of their own."""
+"""Parameters of models: which initializers they are, lifting them to inputs and back, and files."""

@@ -1,4 +1,4 @@
-"""Weights in Constant nodes, where some exporters write them, made initializers."""
+"""Move weights from Constant nodes, where some exporters write them, to initializers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ from graphopt.parameters.selection import is_parameter, returns_gradients
 
 
 def expose(model: ir.Model, names: Container[str], *, weights: bool = False) -> None:
-    """Let Constant nodes of the main graph and its bodies be initializers of the main graph.
+    """Replace Constant nodes of the main graph and its bodies by initializers of the main graph.
 
-    Initializers are named after the nodes' outputs; a name that several branches use becomes unique.
+    Initializers have the names of the nodes' outputs, made unique if several branches use a name.
 
     Args:
-        names: outputs of the nodes that become initializers.
-        weights: so do all that look like parameters; in a joint graph, which has constants of its own, none.
+        names: outputs of the nodes to replace.
+        weights: also replace all that look like parameters, except in a joint graph, which has constants of
+            its own.
     """
     weights = weights and not returns_gradients(model)
     found: dict[ir.Node, ir.TensorProtocol] = {}

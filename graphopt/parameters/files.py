@@ -1,4 +1,4 @@
-"""Parameters in files: ``.safetensors``, as other tools read and write it, and ``.npz``."""
+"""Files of parameters: ``.safetensors`` and ``.npz``."""
 
 from __future__ import annotations
 
@@ -16,32 +16,32 @@ from graphopt.parameters.lifting import Parameters, as_parameters
 from graphopt.util import npz
 
 SUFFIXES = (".safetensors", ".npz")
-#: What safetensors files hold besides tensors, and the key there that everybody writes.
+#: The metadata entry of safetensors files, and the key in it that all tools write.
 _METADATA, _FORMAT = "__metadata__", "format"
-#: The number of a system's error in a message of safetensors.
+#: The error number of the operating system in messages of safetensors.
 _SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
 
 
 def check_suffix(path: Path) -> None:
-    """Check that parameters can be written to such a file.
+    """Check the suffix of a file of parameters.
 
     Raises:
-        UsageError: they can't.
+        UsageError: the format is not supported.
     """
     if path.suffix.lower() not in SUFFIXES:
         raise UsageError(
-            f"{path} is no file of parameters: those end in {' or '.join(SUFFIXES)}",
+            f"{path} is not a file of parameters: those end in {' or '.join(SUFFIXES)}",
             hint="safetensors.torch.save_file(model.state_dict(), 'weights.safetensors') writes torch's",
         )
 
 
 def write(path: Path, parameters: Parameters) -> None:
-    """Write parameters and their metadata; the file is at any time the old one or the new one.
+    """Write parameters and their metadata; the file is replaced atomically.
 
-    In safetensors what is tied is written once, and the metadata says for each further name which it is.
+    In safetensors, tied tensors are written once, and the metadata maps further names to the written one.
 
     Raises:
-        UsageError: the file can't be written, or takes no metadata, or not the element type of one of them.
+        UsageError: the file can't be written, or the format does not support metadata or an element type.
         ResourceLimit: the disk is full.
     """
     with staged(path, parameters):
@@ -50,9 +50,9 @@ def write(path: Path, parameters: Parameters) -> None:
 
 @contextlib.contextmanager
 def staged(path: Path, parameters: Parameters) -> Iterator[None]:
-    """Write parameters to a temporary file, which becomes ``path`` after the block.
+    """Write parameters to a temporary file, which replaces ``path`` after the block.
 
-    If the block raises, ``path`` stays as it is. Errors are those of :func:`write`.
+    If the block raises, ``path`` is unchanged. Errors are those of :func:`write`.
     """
     check_suffix(path)
     arrays = {name: _in_order(tensor.numpy()) for name, tensor in parameters.tensors.items()}
@@ -63,7 +63,7 @@ def staged(path: Path, parameters: Parameters) -> Iterator[None]:
 
 
 def _npz(path: Path, parameters: Parameters, arrays: Mapping[str, np.ndarray]) -> Callable[[Path], None]:
-    """A function that writes the arrays to a file."""
+    """A function that writes the arrays to an ``.npz`` file."""
     _check_plain(path, arrays)
     if parameters.metadata:
         raise UsageError(f"{path} can't hold metadata", hint="write a .safetensors file")
@@ -73,9 +73,9 @@ def _npz(path: Path, parameters: Parameters, arrays: Mapping[str, np.ndarray]) -
 def _safetensors(
     path: Path, parameters: Parameters, arrays: Mapping[str, np.ndarray]
 ) -> Callable[[Path], None]:
-    """The same in the other form."""
+    """A function that writes the arrays to a ``.safetensors`` file."""
     if _METADATA in arrays:
-        raise UsageError(f"{path} can't hold {_METADATA!r}, which means something else there")
+        raise UsageError(f"{path} can't hold {_METADATA!r}, which is reserved in safetensors")
     metadata = {**parameters.metadata, _FORMAT: "np"}
     tied = {name: other for name, other in parameters.tied.items() if name not in metadata}
     once = {name: data for name, data in arrays.items() if name not in tied}
@@ -98,12 +98,12 @@ def _safetensors(
 
 
 def _in_order(data: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(data).reshape(data.shape)  # which alone makes vectors of scalars
+    return np.ascontiguousarray(data).reshape(data.shape)  # ascontiguousarray makes vectors of scalars
 
 
 def _check_plain(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     for name, data in arrays.items():
-        if data.dtype.isbuiltin == 2:  # one of ml_dtypes
+        if data.dtype.isbuiltin == 2:  # a type of ml_dtypes
             raise UsageError(
                 f"{path} can't hold {name!r}: numpy has no {data.dtype}", hint="write a .safetensors file"
             )
@@ -113,7 +113,7 @@ def read(path: Path) -> Parameters:
     """Read parameters from a file.
 
     Raises:
-        UsageError: there is no such file, or it is none of the two forms, or damaged.
+        UsageError: there is no such file, its format is not supported, or it is damaged.
     """
     check_suffix(path)
     if path.suffix.lower() == ".npz":
@@ -144,5 +144,5 @@ def _read_safetensors(path: Path) -> Parameters:
     except FileNotFoundError as error:
         raise UsageError(f"no such file: {path}") from error
     except (OSError, SafetensorError, ValueError, AttributeError) as error:
-        raise UsageError(f"{path} is no safetensors file, or it is damaged: {error}") from error
+        raise UsageError(f"{path} is not a safetensors file, or it is damaged: {error}") from error
     return found

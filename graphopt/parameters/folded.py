@@ -1,4 +1,4 @@
-"""Refuse new contents for initializers that an optimized model no longer reads by themselves."""
+"""Refuse new contents for initializers that were folded into constants of an optimized model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from graphopt import ir
 from graphopt.errors import InvalidModel, UsageError
 
-#: Names that a message lists.
+#: Number of faults that a message lists.
 _SHOWN = 4
 _HINT = "put the parameters into the model that was optimized, and optimize the result"
 
@@ -15,13 +15,12 @@ _HINT = "put the parameters into the model that was optimized, and optimize the 
 def check_folded(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) -> None:
     """Check that no constant of ``model`` was folded from an initializer whose contents ``tensors`` changes.
 
-    A tensor with the contents that were folded changes nothing. A constant that was folded is replaced with
-    its sources if ``tensors`` has it too, as where it comes from :func:`graphopt.lift_parameters` of the
-    same model.
+    A tensor with unchanged contents is accepted. So is a change if ``tensors`` contains the folded constants,
+    too, as from :func:`graphopt.lift_parameters` of the same model.
 
     Raises:
-        UsageError: there is one.
-        InvalidModel: the model has a record of folded constants that can't be read.
+        UsageError: a constant was folded from changed contents.
+        InvalidModel: the record of folded constants can't be read.
     """
     try:
         record = ir.fold_record(model)
@@ -50,7 +49,7 @@ def check_folded(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) -> N
 
 
 def _merged(record: ir.FoldRecord, tensors: Mapping[str, ir.TensorProtocol]) -> list[str]:
-    """Initializers that stand for others, which would no longer be equal to them."""
+    """Merged initializers whose sources would no longer be equal."""
     faults = []
     for name, sources in record.merged.items():
         given = {
@@ -59,14 +58,15 @@ def _merged(record: ir.FoldRecord, tensors: Mapping[str, ir.TensorProtocol]) -> 
         }
         if len(given) > 1:
             others = ", ".join(repr(source) for source in sources if source != name)
-            faults.append(f"{name!r} also stands for {others}, which had the same contents")
+            faults.append(f"{name!r} was merged with {others}, which had the same contents")
     return faults
 
 
 def _stale(record: ir.FoldRecord, changed: set[str], tensors: Mapping[str, ir.TensorProtocol]) -> list[str]:
-    """Computed constants one of whose sources changes, and which do not.
+    """Folded constants that are not replaced although one of their sources changes.
 
-    One may bear the name of a source, which was free; that is not replaced by what the source is to be.
+    A constant may have reused the name of a source; a new tensor of that name is the source, not the
+    constant.
     """
     faults = []
     for name, sources in record.derived.items():

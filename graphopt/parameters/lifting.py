@@ -1,6 +1,6 @@
-"""Parameters made inputs, and inputs made parameters.
+"""Lift parameters to inputs, and unlift inputs to parameters.
 
-The counterpart of lifting and unlifting in torch.export, which compile_fx.py relies on when it freezes.
+The counterpart of lifting and unlifting in torch.export.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ class Parameters:
     """Tensors by name.
 
     Attributes:
-        tensors: in their order.
-        tied: by name, the name of the tensor that is the same in memory or in the file.
-        metadata: what else a ``.safetensors`` file says.
+        tensors: the tensors, in order.
+        tied: by name, the name of the tensor that shares its memory or its place in the file.
+        metadata: the metadata of a ``.safetensors`` file.
     """
 
     tensors: dict[str, ir.TensorProtocol] = field(default_factory=dict)
@@ -34,18 +34,18 @@ class Parameters:
 
     @property
     def nbytes(self) -> int:
-        """Their size, each once."""
+        """Their size in bytes, tied tensors once."""
         return sum(tensor.nbytes for name, tensor in self.tensors.items() if name not in self.tied)
 
 
 @dataclass(frozen=True)
 class Unlifted:
-    """What became of tensors that were put into a model.
+    """The result of :func:`unlift`.
 
     Attributes:
-        placed: names of inputs and initializers that have got them.
-        unused: names that the model has not.
-        open: names of inputs that have got none.
+        placed: names of inputs and initializers with new contents.
+        unused: names that the model does not have.
+        open: names of the remaining inputs.
     """
 
     placed: list[str]
@@ -68,7 +68,7 @@ def parameters_of(model: ir.Model, which: str | Iterable[str] = PARAMS) -> Param
 
 
 def lift(model: ir.Model, which: str | Iterable[str] = PARAMS) -> Parameters:
-    """Let initializers and Constant nodes of ``model`` be inputs, after its own; returns what they held.
+    """Make initializers and Constant nodes of ``model`` inputs, after its own; returns their contents.
 
     Raises:
         UsageError: there is no such initializer.
@@ -83,12 +83,12 @@ def lift(model: ir.Model, which: str | Iterable[str] = PARAMS) -> Parameters:
 
 
 def unlift(model: ir.Model, parameters: Parameters) -> Unlifted:
-    """Let inputs of ``model`` be initializers, and give constants other contents, by name.
+    """Make inputs of ``model`` initializers, and replace the contents of initializers, by name.
 
     Raises:
-        UsageError: a tensor has another shape or element type than the input or initializer, no name is
-            one of the model's, or ``model`` was optimized and holds constants that were folded from an
-            initializer whose contents would change. The model is as it was.
+        UsageError: a tensor has another shape or element type than the input or initializer, the model has
+            none of the names, or it contains constants folded from an initializer whose contents would
+            change. The model is unchanged.
     """
     check_folded(model, parameters.tensors)
     expose(model, parameters.tensors)
@@ -97,7 +97,7 @@ def unlift(model: ir.Model, parameters: Parameters) -> Unlifted:
     if not found:
         there, here = next(iter(parameters.tensors), "nothing"), next(iter(own), "nothing")
         raise UsageError(
-            "no tensor is called like an input or initializer of the model",
+            "no tensor has the name of an input or initializer of the model",
             hint=f"the file has {there!r} and so on, the model {here!r}",
         )
     for name, tensor in found.items():
@@ -121,10 +121,10 @@ def _check_fits(value: ir.Value, tensor: ir.TensorProtocol) -> None:
     dims = sizes if shape is None else tuple(shape)
     pairs = zip(dims, sizes, strict=False)
     if len(dims) != len(sizes) or any(isinstance(dim, int) and dim != size for dim, size in pairs):
-        turned = tuple(dims) == tuple(reversed(sizes))
+        transposed = tuple(dims) == tuple(reversed(sizes))
         raise UsageError(
-            f"{value.name!r} is {_spelt(dims)}, and the tensor {_spelt(sizes)}",
-            hint="transpose it: exporters turn weights of linear layers around" if turned else None,
+            f"{value.name!r} is {_shape_text(dims)}, and the tensor {_shape_text(sizes)}",
+            hint="transpose it: exporters transpose weights of linear layers" if transposed else None,
         )
 
 
@@ -132,19 +132,19 @@ def _element(dtype: ir.DataType) -> str:
     return {"FLOAT": "float32", "DOUBLE": "float64"}.get(dtype.name, dtype.name.lower())
 
 
-def _spelt(dims: Iterable[object]) -> str:
+def _shape_text(dims: Iterable[object]) -> str:
     return "x".join(str(dim) for dim in dims) or "a scalar"
 
 
 def _update_record(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) -> None:
-    """Note the contents that initializers have from now on as those of which constants were computed.
+    """Update the digests of initializers in the record of folded constants.
 
-    Inputs that became initializers count, too: with them, constants come back into the record.
+    That includes inputs that became initializers, with which constants return to the record.
     """
     record = ir.fold_record(model)
     if not record.digests:
         return
-    held = dict(tensors)  # those that the model lacks went into constants that were replaced along with them
+    held = dict(tensors)  # those absent from the model were folded into constants that were replaced, too
     for name, value in model.graph.initializers.items():
         if name not in record.derived and value.const_value is not None:
             held[name] = value.const_value

@@ -1,4 +1,4 @@
-"""Which initializers and constants are parameters."""
+"""Select parameters among initializers and constants."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from graphopt.ops.traits import COMPUTE_BOUND
 from graphopt.util.coerce import split_names
 
 FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
-#: All initializers that look like parameters, where names may be given.
+#: The group of all initializers that look like parameters, accepted beside names.
 PARAMS = "params"
-#: Names of outputs that are gradients begin so.
+#: Prefix of the names of gradient outputs.
 GRADIENT = "grad."
 
 
-#: Operands that hold no parameters: running statistics, and sizes and thresholds that are real numbers.
+#: Operands that are no parameters: running statistics, and floating-point sizes and thresholds.
 _NO_PARAMETERS = frozenset(
     {
         ("BatchNormalization", 3),
@@ -33,9 +33,9 @@ _NO_PARAMETERS = frozenset(
 def is_parameter(value: ir.Value) -> bool:
     """Whether an initializer, or the output of a Constant node, looks like a parameter.
 
-    Those hold real numbers, have at least one axis, and are no running statistics of BatchNormalization nor
-    sizes or thresholds. A Constant node of a single number, such as a factor, is one only where an operator
-    like Conv or Gemm reads it.
+    A parameter is a floating-point tensor with at least one axis, other than running statistics of
+    BatchNormalization, sizes and thresholds. A Constant node with a single element, such as a factor, is one
+    only if a compute-bound operator such as Conv or Gemm reads it.
     """
     tensor = value.const_value if value.is_initializer() else ir.constant_of(value)
     if tensor is None or tensor.dtype not in FLOATS or len(tensor.shape) == 0:
@@ -49,20 +49,20 @@ def is_parameter(value: ir.Value) -> bool:
 def parameters(model: ir.Model) -> list[ir.Value]:
     """The initializers of the main graph that look like parameters.
 
-    Of a joint graph they are those whose gradients it returns: it has constants of its own.
+    For a joint graph, which has constants of its own, those whose gradients it returns.
     """
     own = model.graph.initializers
     return returns_gradients(model) or [value for value in own.values() if is_parameter(value)]
 
 
 def returns_gradients(model: ir.Model) -> list[ir.Value]:
-    """The initializers of the main graph whose gradients the model returns; none but in a joint graph."""
+    """The initializers of the main graph whose gradients the model returns, as a joint graph does."""
     returned = {output.name for output in model.graph.outputs}
     return [value for name, value in model.graph.initializers.items() if GRADIENT + name in returned]
 
 
 def chosen(model: ir.Model, which: str | Iterable[str]) -> list[ir.Value]:
-    """The initializers of the main graph that ``which`` names: ``params`` and names, with commas between too.
+    """The initializers of the main graph selected by ``which``: ``params``, names, or several with commas.
 
     Raises:
         UsageError: there is no such initializer.
@@ -70,7 +70,7 @@ def chosen(model: ir.Model, which: str | Iterable[str]) -> list[ir.Value]:
     own = {value.name or "": value for value in model.graph.initializers.values()}
     names = split_names(which, own)
     if not names:
-        raise UsageError("no parameter is named", hint=f"{PARAMS}, or names of initializers")
+        raise UsageError("no parameter is selected", hint=f"{PARAMS}, or names of initializers")
     found: dict[str, ir.Value] = {}
     for name in names:
         if name in own:

@@ -1,1 +1,1 @@
-"""Training: optimizers, models that do one step of it, and the loop over them."""
+"""Training: optimizers, models that perform a training step, and the training loop."""

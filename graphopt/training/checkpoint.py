@@ -1,4 +1,4 @@
-"""Checkpoints: what training carries, in a .safetensors file, with how far it is."""
+"""Checkpoints: the carried tensors of training in a .safetensors file, with the number of steps."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _KEY = "graphopt.training"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A point in training.
+    """The state of training after some steps.
 
     Attributes:
-        tensors: what is carried, by name.
-        steps: how many steps were done.
-        plan: what was trained by, as :meth:`Plan.to_dict` tells it; ``None`` for a file of tensors alone.
+        tensors: the carried tensors by name.
+        steps: the number of steps done.
+        plan: the plan, as from :meth:`Plan.to_dict`; ``None`` for a file with tensors only.
     """
 
     tensors: dict[str, np.ndarray]
@@ -34,21 +34,21 @@ class Checkpoint:
 
 
 def write(path: Path, tensors: Mapping[str, np.ndarray], steps: int, plan: Plan) -> None:
-    """Write a checkpoint; whoever looks sees the old file or the new, never a part of one.
+    """Write a checkpoint; the file is replaced atomically.
 
     Raises:
-        UsageError: it can't be written, a tensor's name means something else there, or the file is called
-            otherwise than ``*.safetensors``.
+        UsageError: it can't be written, a tensor's name is reserved in the format, or the file name does not
+            end in ``.safetensors``.
     """
     if path.suffix.lower() != ".safetensors":
-        raise UsageError(f"{path} is no name for a checkpoint", hint="call it *.safetensors")
+        raise UsageError(f"{path} is not a file name for a checkpoint", hint="name it *.safetensors")
     held = as_parameters(tensors)
     held.metadata[_KEY] = json.dumps({"steps": steps, "plan": plan.to_dict()})
     files.write(path, held)
 
 
 def read(path: Path) -> Checkpoint:
-    """Read a checkpoint, or a file of tensors alone.
+    """Read a checkpoint, or a file with tensors only.
 
     Raises:
         UsageError: there is no such file, or it is damaged.
@@ -59,7 +59,7 @@ def read(path: Path) -> Checkpoint:
     if text is None:
         return Checkpoint(tensors)
     try:
-        told = json.loads(text)
-        return Checkpoint(tensors, int(told["steps"]), dict(told["plan"]))
+        data = json.loads(text)
+        return Checkpoint(tensors, int(data["steps"]), dict(data["plan"]))
     except (ValueError, TypeError, KeyError) as error:
-        raise UsageError(f"{path} tells of training in a way that is not understood") from error
+        raise UsageError(f"{path} has training metadata of an unsupported format") from error

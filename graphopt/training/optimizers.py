@@ -1,7 +1,7 @@
-"""Optimizers: their settings, what they keep of each parameter, and the nodes that update one.
+"""Optimizers: their settings, their state for each parameter, and the nodes that update a parameter.
 
-They compute what those of ``torch.optim`` of the same name do, with its defaults. Scalars that all parameters
-share, such as corrections of the bias, are computed in double precision, as torch does in Python.
+They are equivalent to those of ``torch.optim`` of the same name, with its defaults. Shared scalars, such as
+bias corrections, are computed in float64, as torch does in Python.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from graphopt.errors import UsageError, unknown
 
 
 @dataclass(frozen=True)
-class Trained:
-    """One parameter at a step.
+class ParameterStep:
+    """A parameter at a step.
 
     Attributes:
-        value, gradient: of the parameter.
-        slots: what the optimizer keeps of it.
+        value, gradient: the parameter and its gradient, of the same shape and element type.
+        slots: the state of the optimizer for it, of the same shape and element type.
         decay: its weight decay.
     """
 
@@ -35,21 +35,21 @@ class Trained:
     decay: float
 
     def decayed(self, op: GraphBuilder) -> ir.Value:
-        """The gradient with that of the weight decay."""
+        """The gradient plus that of the weight decay."""
         return op.Add(self.gradient, op.Mul(self.value, self.decay)) if self.decay else self.gradient
 
 
 @dataclass(frozen=True)
 class Optimizer(ABC):
-    """What all optimizers have. A subclass is its settings, and :meth:`update`.
+    """The base class of optimizers. The fields of a subclass are its settings; it defines :meth:`update`.
 
     Attributes:
-        name: what it is called.
-        slots: names of the tensors that it keeps of each parameter, shaped as that, zero at first.
-        counts: whether it counts the updates.
-        rate: the learning rate if none is given.
-        weight_decay: how strongly parameters are drawn to zero; as a part of the gradient, if the optimizer
-            does not say otherwise.
+        name: the name of the optimizer.
+        slots: names of its state tensors for each parameter, of the parameter's shape, initially zero.
+        counts: whether it counts updates.
+        rate: the default learning rate.
+        weight_decay: the coefficient of weight decay, which is part of the gradient unless the optimizer
+            documents otherwise.
     """
 
     name: ClassVar[str]
@@ -67,23 +67,23 @@ class Optimizer(ABC):
         return {"name": self.name, **asdict(self)}
 
     def shared(self, op: GraphBuilder, rate: ir.Value, step: ir.Value | None) -> tuple[ir.Value, ...]:
-        """Write what all updates of a step share, scalars; here the learning rate alone.
+        """Write the scalars that all updates of a step share; by default the learning rate.
 
         Args:
-            rate: the learning rate, float32.
-            step: which update it is, from 1 on, int64; ``None`` where the optimizer does not count.
+            rate: the learning rate, a float32 scalar.
+            step: the number of the update from 1, an int64 scalar; ``None`` unless the optimizer counts.
         """
         return (rate,)
 
     @abstractmethod
-    def update(self, op: GraphBuilder, shared: Sequence[ir.Value], at: Trained) -> tuple[ir.Value, ...]:
-        """Write the nodes that update one parameter.
+    def update(self, op: GraphBuilder, shared: Sequence[ir.Value], at: ParameterStep) -> tuple[ir.Value, ...]:
+        """Write the nodes that update a parameter.
 
         Args:
-            shared: what :meth:`shared` returned.
+            shared: the result of :meth:`shared`.
 
         Returns:
-            The parameter's new value, and those of its slots.
+            The next values of the parameter and of its slots.
         """
 
 
@@ -93,8 +93,8 @@ class Sgd(Optimizer):
 
     name = "sgd"
 
-    def update(self, op: GraphBuilder, shared: Sequence[ir.Value], at: Trained) -> tuple[ir.Value, ...]:
-        """Two passes over the parameter."""
+    def update(self, op: GraphBuilder, shared: Sequence[ir.Value], at: ParameterStep) -> tuple[ir.Value, ...]:
+        """Write p - lr g: two passes over memory."""
         return (_moved(op, at.value, shared[0], at.decayed(op)),)
 
 
@@ -112,8 +112,8 @@ class Momentum(Optimizer):
         super().__post_init__()
         _check(0 < self.momentum < 1, "momentum", self.momentum, "between 0 and 1")
 
-    def update(self, op: GraphBuilder, shared: Sequence[ir.Value], at: Trained) -> tuple[ir.Value, ...]:
-        """Four passes; six with ``nesterov``."""
+    def update(self, op: GraphBuilder, shared: Sequence[ir.Value], at: ParameterStep) -> tuple[ir.Value, ...]:
+        """Write the update: four passes over memory, six with ``nesterov``."""
         gradient = at.decayed(op)
         buffer = op.Add(op.Mul(at.slots[0], self.momentum), gradient)
         direction = op.Add(gradient, op.Mul(buffer, self.momentum)) if self.nesterov else buffer
@@ -122,9 +122,9 @@ class Momentum(Optimizer):
 
 @dataclass(frozen=True)
 class Adam(Optimizer):
-    """m and v are running means of g and g²; p - lr m̂ / (√v̂ + eps), as ``torch.optim.Adam``.
+    """p - lr m̂ / (√v̂ + eps), with running means m of g and v of g², as ``torch.optim.Adam``.
 
-    m̂ = m / (1 - β₁ᵗ) and v̂ = v / (1 - β₂ᵗ) undo the bias that zeros bring at the start (Kingma and Ba, 2015).
+    m̂ = m / (1 - β₁ᵗ) and v̂ = v / (1 - β₂ᵗ) correct the bias of the initial zeros (Kingma and Ba, 2015).
     """
 
     name = "adam"
@@ -138,11 +138,11 @@ class Adam(Optimizer):
     def __post_init__(self) -> None:
         super().__post_init__()
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
-            raise UsageError(f"betas are two numbers from 0 to below 1, not {_spelt(self.betas)}")
+            raise UsageError(f"betas are two numbers from 0 to below 1, not {_text(self.betas)}")
         _check(self.eps >= 0, "eps", self.eps, "at least 0")
 
     def shared(self, op: GraphBuilder, rate: ir.Value, step: ir.Value | None) -> tuple[ir.Value, ...]:
-        """lr √(1 - β₂ᵗ) / (1 - β₁ᵗ), eps √(1 - β₂ᵗ), and lr; the first two in double precision."""
+        """lr √(1 - β₂ᵗ) / (1 - β₁ᵗ) and eps √(1 - β₂ᵗ) in float64, and lr."""
         assert step is not None
         time = op.Cast(step, to=ir.DataType.DOUBLE)
         first, second = (op.Sub(np.float64(1), op.Pow(np.float64(beta), time)) for beta in self.betas)
@@ -150,11 +150,11 @@ class Adam(Optimizer):
         corrected = op.Div(op.Mul(op.Cast(rate, to=ir.DataType.DOUBLE), root), first)
         return corrected, op.Mul(root, np.float64(self.eps)), rate
 
-    def update(self, op: GraphBuilder, shared: Sequence[ir.Value], at: Trained) -> tuple[ir.Value, ...]:
-        """Twelve passes: both m̂ and √v̂ are times √(1 - β₂ᵗ), so that only scalars are corrected."""
+    def update(self, op: GraphBuilder, shared: Sequence[ir.Value], at: ParameterStep) -> tuple[ir.Value, ...]:
+        """Write the update: twelve passes over memory. Only scalars are corrected, by a factor √(1 - β₂ᵗ)."""
         return self._step(op, shared, replace(at, gradient=at.decayed(op)))
 
-    def _step(self, op: GraphBuilder, shared: Sequence[ir.Value], at: Trained) -> tuple[ir.Value, ...]:
+    def _step(self, op: GraphBuilder, shared: Sequence[ir.Value], at: ParameterStep) -> tuple[ir.Value, ...]:
         parameter, gradient, (old_m, old_v) = at.value, at.gradient, at.slots
         first, second = self.betas
         m = op.Add(old_m, op.Mul(op.Sub(gradient, old_m), 1 - first))
@@ -166,29 +166,32 @@ class Adam(Optimizer):
 
 @dataclass(frozen=True)
 class AdamW(Adam):
-    """Adam, and p (1 - lr decay) beside it, as ``torch.optim.AdamW`` (Loshchilov and Hutter, 2019)."""
+    """Adam with decoupled weight decay p (1 - lr decay), as ``torch.optim.AdamW``.
+
+    Loshchilov and Hutter (2019).
+    """
 
     name = "adamw"
 
     weight_decay: float = 0.01
 
-    def update(self, op: GraphBuilder, shared: Sequence[ir.Value], at: Trained) -> tuple[ir.Value, ...]:
-        """One pass more than Adam."""
+    def update(self, op: GraphBuilder, shared: Sequence[ir.Value], at: ParameterStep) -> tuple[ir.Value, ...]:
+        """Write the update: one pass more than Adam."""
         if at.decay:
             kept = op.Sub(np.float32(1), op.Mul(shared[2], np.float32(at.decay)))
             at = replace(at, value=op.Mul(at.value, op.cast_like(kept, at.value)))
         return self._step(op, shared, at)
 
 
-#: By name.
+#: The optimizers by name.
 OPTIMIZERS: dict[str, type[Optimizer]] = {kind.name: kind for kind in (Sgd, Momentum, Adam, AdamW)}
 
 
 def make(name: str, **settings: Any) -> Optimizer:
-    """The optimizer called ``name`` with these settings; ``None`` stands for its default.
+    """The optimizer ``name`` with these settings; ``None`` is the default of a setting.
 
     Raises:
-        UsageError: there is none of this name, it has no such setting, or a setting is out of its range.
+        UsageError: the optimizer or a setting is unknown, or a setting is out of range.
     """
     if name not in OPTIMIZERS:
         raise unknown("optimizer", name, OPTIMIZERS)
@@ -197,9 +200,9 @@ def make(name: str, **settings: Any) -> Optimizer:
     given = {key: value for key, value in settings.items() if value is not None}
     for key in given:
         if key not in own:
-            takers = [other.name for other in OPTIMIZERS.values() if key in other.__dataclass_fields__]
-            hint = f"{' and '.join(takers)} do" if takers else f"it takes {', '.join(own)}"
-            raise UsageError(f"{name} takes no {key}", hint=hint)
+            others = [other.name for other in OPTIMIZERS.values() if key in other.__dataclass_fields__]
+            hint = f"{' and '.join(others)} do" if others else f"it has {', '.join(own)}"
+            raise UsageError(f"{name} has no setting {key}", hint=hint)
     if "betas" in given:
         given["betas"] = tuple(given["betas"])
     return kind(**given)
@@ -215,5 +218,5 @@ def _check(holds: bool, what: str, number: float, range_: str) -> None:
         raise UsageError(f"{what} is {range_}, not {number:g}")
 
 
-def _spelt(numbers: Sequence[float]) -> str:
+def _text(numbers: Sequence[float]) -> str:
     return ",".join(f"{number:g}" for number in numbers)

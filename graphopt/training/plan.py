@@ -1,4 +1,4 @@
-"""What a loop has to know of a model that does a step of training; kept in its metadata."""
+"""The plan of a training step: the roles of inputs and outputs, stored in the metadata of the model."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from typing import Any
 
 from graphopt.errors import UsageError
 
-#: The metadata entry of the model.
+#: Metadata key of the plan.
 KEY = "graphopt:training"
-#: The output ``new.w`` is what the next step takes as ``w``.
+#: Prefix of outputs that are fed to the next step: ``new.w`` becomes ``w``.
 NEW = "new."
-#: The input that takes the learning rate, a float32 scalar.
+#: The input with the learning rate, a float32 scalar.
 RATE = "learning_rate"
 _VERSION = 1
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What a model does that does a step of training, and what its inputs and outputs are for.
+    """The roles of the inputs and outputs of a training step.
 
     Attributes:
-        loss: the output that is the loss.
-        inputs: what is fed anew at each step.
-        outputs: what the model returns besides.
-        parameters: inputs that are parameters; for each ``w`` there is an output ``new.w``.
-        statistics: inputs that are running statistics of BatchNormalization; the same.
-        state: inputs that the optimizer keeps; the same.
-        learning_rate: what was given when the step was made; the input ``learning_rate`` takes another.
-        optimizer: its name and settings.
+        loss: the output with the loss.
+        inputs: inputs to feed at each step.
+        outputs: further outputs of the model.
+        parameters: inputs that are parameters; each ``w`` has an output ``new.w``.
+        statistics: inputs that are running statistics of BatchNormalization, with outputs likewise.
+        state: inputs with the state of the optimizer, with outputs likewise.
+        learning_rate: the default learning rate, for the input ``learning_rate``.
+        optimizer: name and settings of the optimizer.
         no_decay: parameters without weight decay.
-        clip_norm: the largest norm of all gradients together; ``None`` for any.
-        accumulate: gradients of so many steps make one update.
+        clip_norm: the maximum global norm of the gradients; ``None`` for no limit.
+        accumulate: the number of steps whose gradients make one update.
     """
 
     loss: str
@@ -49,47 +49,45 @@ class Plan:
     accumulate: int = 1
 
     def _check(self) -> None:
-        """Check what anybody may have written; raises ValueError."""
+        """Check untrusted contents; raises ValueError."""
         names = (self.inputs, self.outputs, self.parameters, self.statistics, self.state, self.no_decay)
         if not all(isinstance(part, list) and all(isinstance(name, str) for name in part) for part in names):
-            raise ValueError("a list of names is none")
+            raise ValueError("not a list of names")
         if not isinstance(self.loss, str) or not isinstance(self.optimizer, dict):
-            raise ValueError("the loss or the optimizer is not what it has to be")
+            raise ValueError("the loss is not a name, or the optimizer not an object")
         for number in (self.learning_rate, 0.0 if self.clip_norm is None else self.clip_norm):
             if type(number) not in (int, float) or not 0 <= number < math.inf:
-                raise ValueError("a number is none, or out of range")
+                raise ValueError("not a number, or out of range")
         if type(self.accumulate) is not int or self.accumulate < 1:
-            raise ValueError("accumulate is no positive number")
+            raise ValueError("accumulate is not a positive integer")
 
     @property
     def carried(self) -> list[str]:
-        """The inputs that take an output of the step before."""
+        """The inputs that take outputs of the previous step."""
         return [*self.parameters, *self.statistics, *self.state]
 
     @property
     def new(self) -> dict[str, str]:
-        """By the name of an input, the output of the step before that it takes."""
+        """By carried input, the output of the previous step that it takes."""
         return {name: NEW + name for name in self.carried}
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON; ``next`` tells :attr:`new`."""
+        """For JSON; ``next`` is :attr:`new`."""
         return {"version": _VERSION, **asdict(self), "next": self.new}
 
     def to_json(self) -> str:
-        """In one line."""
+        """JSON text in one line."""
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
     @classmethod
     def parse(cls, text: str | None) -> Plan:
-        """Read what :meth:`to_json` made.
+        """Parse the result of :meth:`to_json`.
 
         Raises:
-            UsageError: it is something else, or there is nothing.
+            UsageError: the text is something else, or ``None``.
         """
         if text is None:
-            raise UsageError(
-                "the model does no step of training", hint="graphopt train-step makes one that does"
-            )
+            raise UsageError("the model is not a training step", hint="graphopt train-step writes one")
         try:
             data = json.loads(text)
             version = data.pop("version")
@@ -97,7 +95,7 @@ class Plan:
             found = cls(**data)
             found._check()
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise UsageError(f"the model's metadata {KEY!r} is not understood") from error
+            raise UsageError(f"the model's metadata {KEY!r} has an unsupported format") from error
         if version != _VERSION:
-            raise UsageError(f"the model's metadata {KEY!r} is of version {version}, not {_VERSION}")
+            raise UsageError(f"the model's metadata {KEY!r} has version {version}, not {_VERSION}")
         return found

@@ -10,14 +10,14 @@ if TYPE_CHECKING:
 
 
 class ProgressBar:
-    """Shows steps and the loss on stderr while a ``with`` block runs, where that is a terminal.
+    """Shows steps and the loss on stderr during a ``with`` block, if stderr is a terminal.
 
-    >>> with ProgressBar(1000) as bar:                                           # doctest: +SKIP
+    >>> with ProgressBar(1000) as bar:                                   # doctest: +SKIP
     ...     trainer.fit(batches, watch=bar)
 
     Args:
-        steps: how many there will be; ``None`` if nobody knows.
-        what: what is written before it.
+        steps: the expected number of steps; ``None`` if unknown.
+        what: the label of the bar.
     """
 
     def __init__(self, steps: int | None = None, what: str = "training") -> None:
@@ -42,7 +42,7 @@ class ProgressBar:
         return self
 
     def __call__(self, steps: int, loss: float) -> None:
-        """Show that a step was done."""
+        """Show a finished step; the argument ``watch`` of :meth:`graphopt.Trainer.fit` calls it."""
         if self._progress is not None:
             self._progress.update(self._task, advance=1, loss=f"{loss:.4g}")
 

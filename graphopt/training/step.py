@@ -1,4 +1,4 @@
-"""One model that does a step of training: parameters and state in, the loss and new ones out."""
+"""A model that performs a training step: from parameters and state to the loss and their next values."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from graphopt.training.update import Update
 
 @dataclass
 class TrainingStep:
-    """A model that does a step of training, and where training starts.
+    """A model that performs a training step, and initial values.
 
     Attributes:
-        model: takes what the original takes, what the loss compares with, parameters, statistics, state and
-            ``learning_rate``; returns the loss, and for each of ``plan.carried`` its next contents.
-        plan: which of these are what.
-        initial: the first contents of ``plan.carried``.
-        source: the model that is trained.
+        model: takes the inputs of the original, the target of the loss, parameters, running statistics, state
+            and ``learning_rate``; returns the loss and the next value of each of ``plan.carried``.
+        plan: the roles of inputs and outputs.
+        initial: the initial values of ``plan.carried``.
+        source: the model to train.
     """
 
     model: ir.Model = field(repr=False)
@@ -47,10 +47,10 @@ class TrainingStep:
     def save(
         self, path: PathLike, state: PathLike | None = None, *, external_data: bool | None = None
     ) -> list[Path]:
-        """Write the model, and what it carries at first (``*.safetensors`` beside it); the files written.
+        """Write the model and its initial values (by default ``*.safetensors`` beside it); returns the files.
 
-        The plan is written as ``*.training.json`` beside the model, too, for those who don't read metadata.
-        All files are written before the first is published, and the model is published last.
+        The plan is also written as ``*.training.json`` beside the model. All files are written before the
+        first is published, and the model is published last.
 
         Raises:
             UsageError: a file can't be written; then none is.
@@ -62,24 +62,24 @@ class TrainingStep:
         for folder in (path.parent, state.parent):
             if not folder.is_dir():
                 raise UsageError(f"there is no folder {folder}", hint=f"mkdir -p {folder}")
-        told = plan_file(path)
+        plan = plan_file(path)
         tensors = {name: ir.tensor(data, name=name) for name, data in self.initial.items()}
         with (
             ir.saving(self.model, path, external_data=external_data) as written,
-            publish.staged(told, self.plan.to_json() + "\n"),
+            publish.staged(plan, self.plan.to_json() + "\n"),
             files.staged(state, Parameters(tensors)),
         ):
             pass
-        return [*written, state, told]
+        return [*written, state, plan]
 
 
 def state_file(path: Path) -> Path:
-    """Where what the model at ``path`` carries at first is written if nothing else is said."""
+    """The default file of the initial values of the model at ``path``."""
     return path.with_suffix(".safetensors")
 
 
 def plan_file(path: Path) -> Path:
-    """Where the plan of the model at ``path`` is written."""
+    """The file of the plan of the model at ``path``."""
     return path.with_suffix(".training.json")
 
 
@@ -95,28 +95,29 @@ def write_step(
     no_decay: Iterable[str] = (),
     outputs: str = "loss",
 ) -> TrainingStep:
-    """The model that does a step of training of ``model``, which is left as it is.
+    """A training step of ``model``, which is not modified.
 
     Args:
         loss: the name of a value with one element, or a loss function.
-        optimizer: what updates the parameters.
+        optimizer: the optimizer.
         wrt: names of initializers to train, or ``params``, those that look like parameters.
-        learning_rate: what the plan tells; the model takes any. By default that of the optimizer.
-        clip_norm: the largest norm of all gradients together.
-        accumulate: gradients of so many steps are averaged for one update.
+        learning_rate: the learning rate in the plan, by default that of the optimizer. The model takes any.
+        clip_norm: the maximum global norm of the gradients.
+        accumulate: the number of steps whose gradients are averaged for an update.
         no_decay: names of parameters without weight decay, or patterns such as ``*.bias``.
-        outputs: ``loss``, or ``all`` for the model's own outputs too.
+        outputs: ``loss``, or ``all`` for the outputs of the model, too.
 
     Raises:
-        UsageError: a setting is out of its range, a name is unknown or taken, or there is nothing to train.
-        NoGradient: a gradient leads through an operator without one.
-        UnsupportedModel: the model can't be converted to an opset that gradients are written for.
+        UsageError: a setting is out of range, a name is unknown or already used, or there is nothing to
+            train.
+        NoGradient: a gradient depends on an operator without one.
+        UnsupportedModel: the model can't be converted to an opset that gradient rules support.
     """
     rate = optimizer.rate if learning_rate is None else learning_rate
     _check_settings(rate, clip_norm, accumulate)
     joint = differentiate(model, loss, wrt, outputs=outputs)
     if joint.loss in joint.model.graph.initializers:
-        raise UsageError(f"{joint.loss!r} is a parameter itself: nothing computes it")
+        raise UsageError(f"{joint.loss!r} is a parameter, not a computed value")
     names = _trained(joint)
     exempt = _matching(split_names(no_decay, names), names)
     statistics = [name for name in joint.state if name in joint.model.graph.initializers]
@@ -142,18 +143,18 @@ def write_step(
 
 def _check_settings(rate: float, clip_norm: float | None, accumulate: int) -> None:
     if not rate > 0 or not math.isfinite(rate):
-        raise UsageError(f"the learning rate is above 0, not {rate:g}")
+        raise UsageError(f"the learning rate must be positive, not {rate:g}")
     if clip_norm is not None and (not clip_norm > 0 or not math.isfinite(clip_norm)):
-        raise UsageError(f"the norm that gradients are clipped to is above 0, not {clip_norm:g}")
+        raise UsageError(f"the maximum gradient norm must be positive, not {clip_norm:g}")
     if accumulate < 1 or accumulate != int(accumulate) or accumulate >= 2**31:
-        raise UsageError(f"gradients of a whole number of steps from 1 are accumulated, not {accumulate}")
+        raise UsageError(f"the number of accumulated steps must be a positive integer, not {accumulate}")
 
 
 def _trained(joint: Joint) -> list[str]:
     """The names of the parameters.
 
     Raises:
-        UsageError: what was named is none, or none that the loss depends on.
+        UsageError: a named value is no initializer, or the loss does not depend on it.
     """
     own = joint.model.graph.initializers
     for name in joint.gradients:
@@ -161,7 +162,7 @@ def _trained(joint: Joint) -> list[str]:
             raise UsageError(f"the loss does not depend on {name!r}")
         if name not in own:
             raise UsageError(
-                f"{name!r} holds nothing to start from: it is no initializer",
+                f"{name!r} has no initial value: it is not an initializer",
                 hint="graphopt unlift-parameters makes inputs initializers",
             )
     return list(joint.gradients)
@@ -180,7 +181,7 @@ def _matching(patterns: Iterable[str], names: Sequence[str]) -> list[str]:
 def _write(
     cx: Context, joint: Joint, update: Update, names: Sequence[str], statistics: Sequence[str]
 ) -> dict[str, str | None]:
-    """Write the update, and let the graph return its results; names of state, and whose shape each has."""
+    """Write the update and return its results; the names of state, each with the parameter of its shape."""
     graph = cx.model.graph
     inputs = {value.name or "": value for value in graph.inputs}
     returned = {value.name or "": value for value in graph.outputs}
@@ -191,28 +192,28 @@ def _write(
     gradients = {name: returned.pop(joint.gradients[name]) for name in names}
     running = {name: returned[joint.state[name]] for name in statistics}
     for name in statistics:
-        if joint.state[name].startswith(STATE):  # else it is the model's own output
+        if joint.state[name].startswith(STATE):  # otherwise it is an output of the original
             del returned[joint.state[name]]
     loss = returned.pop(joint.loss or "")
     cx.edit.set_outputs(graph, [loss, *returned.values()])
 
     state = {}
-    for held, owner in shapes.items():
+    for slot, owner in shapes.items():
         like = None if owner is None else parameters[owner]
         dims = [] if like is None or like.shape is None else list(like.shape)
         dtype = ir.DataType.INT64 if like is None else like.dtype
         assert dtype is not None
-        state[held] = cx.edit.add_input(held, dtype, dims)
+        state[slot] = cx.edit.add_input(slot, dtype, dims)
     rate = cx.edit.add_input(RATE, ir.DataType.FLOAT, [])
     op = GraphBuilder(cx, graph)
     op.prefix = update.optimizer.name
     new = update.write(op, rate, parameters, gradients, state) | running
     carried = {**parameters, **{name: inputs[name] for name in statistics}, **state}
-    for name, held_as in carried.items():
+    for name, held in carried.items():
         value = op.Identity(new[name]) if new[name].is_graph_output() else new[name]
         cx.edit.rename(value, NEW + name)
-        assert held_as.dtype is not None
-        cx.edit.declare(value, held_as.dtype, [dim for dim in held_as.shape or () if isinstance(dim, int)])
+        assert held.dtype is not None
+        cx.edit.declare(value, held.dtype, [dim for dim in held.shape or () if isinstance(dim, int)])
         cx.edit.add_output(graph, value)
     op.drop_constants()
     return shapes
@@ -223,7 +224,7 @@ def _check_free(cx: Context, names: Iterable[str]) -> None:
     for name in names:
         if name in taken:
             raise UsageError(
-                f"the model has a value {name!r} already, and training needs the name",
+                f"the model already has a value {name!r}, a name that training uses",
                 hint="rename it, or train with another optimizer",
             )
 
@@ -243,11 +244,11 @@ def _planned(
         value.name or "" for value in graph.inputs if value.name not in carried and not value.is_initializer()
     ]
     new = {NEW + name for name in carried}
-    told = [value.name or "" for value in graph.outputs if value.name not in new and value.name != loss]
+    returned = [value.name or "" for value in graph.outputs if value.name not in new and value.name != loss]
     return Plan(
         loss=loss,
         inputs=fed,
-        outputs=told,
+        outputs=returned,
         parameters=names,
         statistics=statistics,
         state=state,

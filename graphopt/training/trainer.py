@@ -1,4 +1,4 @@
-"""The loop over a model that does a step of training; what it carries stays where the model runs."""
+"""The training loop; carried tensors stay on the device."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from graphopt.util.element_types import LOW_TYPES, from_ort_value, native_feeds,
 if TYPE_CHECKING:
     from onnxruntime import IOBinding, OrtValue
 
-#: Called after each step with how many there were, and the loss.
-PassInstrumentation = Callable[[int, float], None]
+#: Called after each step with the number of steps done, and the loss.
+StepCallback = Callable[[int, float], None]
 
 
 class Trainer:
@@ -38,24 +38,24 @@ class Trainer:
     >>> trainer.step({"x": x, "target": target})                                        # doctest: +SKIP
     0.25
 
-    Parameters and state lie in two sets of buffers that onnxruntime reads and writes in turn, so that nothing
-    is allocated, copied or moved to another device from step to step.
+    Parameters and state are in two sets of buffers that onnxruntime reads and writes alternately, so that
+    nothing is allocated, copied or moved to another device from step to step. Not thread-safe.
 
     Args:
         step: the result of :func:`graphopt.train_step`, or its model in any form.
-        state: the path of the initial parameters and state, or of a checkpoint; by default those of
-            ``step``, or the ``.safetensors`` file beside the model.
+        state: the path of initial values or of a checkpoint; by default the initial values of ``step``, or
+            the ``.safetensors`` file beside the model.
         device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``.
-        threads: threads inside one operator; by default one a core.
+        threads: threads inside one operator; by default one per core.
 
     Attributes:
-        plan: what the model's inputs and outputs are for.
-        steps: how many steps were done.
-        learning_rate: what :meth:`step` uses where it is given none; may be changed.
+        plan: the roles of the model's inputs and outputs.
+        steps: the number of steps done.
+        learning_rate: the default learning rate of :meth:`step`; may be changed.
 
     Raises:
-        UsageError: the model does no step of training, the state is not its own, or a model in memory comes
-            without ``state``.
+        UsageError: the model is not a training step, the state does not fit it, or ``state`` is missing for a
+            model in memory.
         RuntimeFailure: onnxruntime can't load the model, or the device can't be used.
     """
 
@@ -67,17 +67,14 @@ class Trainer:
         device: str | Device | None = None,
         threads: int | None = None,
     ) -> None:
-        if state is None and not isinstance(step, TrainingStep):
-            if not isinstance(step, (str, os.PathLike)):
-                raise UsageError(
-                    "a training step in memory has no file with its state beside it",
-                    hint="give the state: Trainer(step, 'step.safetensors')",
-                )
-            state = state_file(Path(step))
+        path = Path(state) if state is not None else None
+        if path is None and not isinstance(step, TrainingStep):
+            path = _default_state(step)
         self._device = choose_device(device)[0]
         self._source: ir.Model | None = None
+        initial: dict[str, np.ndarray] = {}
         if isinstance(step, TrainingStep):
-            self.plan, self._source = step.plan, step.source
+            self.plan, self._source, initial = step.plan, step.source, step.initial
             self._artifact = Artifact(step.model)
         else:
             self.plan = Plan.parse(loaded(step).metadata_props.get(KEY))
@@ -87,50 +84,51 @@ class Trainer:
         self._defaults = [item.name for item in self._session.get_overridable_initializers()]
         self._check_plan()
         self._fed = [*self.plan.inputs, *self._defaults]
-        self.steps = 0
         self.learning_rate = self.plan.learning_rate
+        found = checkpoint.Checkpoint(initial) if path is None else self._read(path)
+        loss = next(item for item in self._session.get_outputs() if item.name == self.plan.loss)
+        self._loss = to_ort_value(np.zeros([1] * len(loss.shape), numpy_type(loss.type)), loss.type)
+        self._buffers = self._allocated(found.tensors)
+        self._bindings = self._bind()
+        self.steps = found.steps
         self._now = 0
         self._last: IOBinding | None = None
-        if state is not None:
-            self.load(state)
-        elif isinstance(step, TrainingStep):
-            self._carry(step.initial)
 
     # Steps ---------------------------------------------------------------------------------
 
     def step(self, feeds: Mapping[str, Any], learning_rate: float | None = None) -> float:
-        """Do one step, and return the loss, as it was before the step.
+        """Perform a step; returns the loss before the update.
 
         Args:
             feeds: a numpy array for each of ``plan.inputs``.
-            learning_rate: for this step.
+            learning_rate: the learning rate of this step.
 
         Raises:
-            UsageError: an input is missing, or there is none of that name.
-            RuntimeFailure: onnxruntime can't run it. Parameters and state are as they were.
+            UsageError: an input is missing or unknown.
+            RuntimeFailure: onnxruntime can't run the step. Parameters and state are unchanged.
         """
         if isinstance(feeds, Mapping):
             feeds = native_feeds(feeds)
         self._check_feeds(feeds)
         rate = self.learning_rate if learning_rate is None else learning_rate
         if not isinstance(rate, (int, float, np.number)) or not 0 <= rate < math.inf:
-            raise UsageError(f"the learning rate is a number from 0, not {rate!r}")
-        if self._defaults:  # what was fed in place of a default stays bound
-            self._bind()
+            raise UsageError(f"the learning rate must be a nonnegative number, not {rate!r}")
+        if self._defaults:  # otherwise values fed in place of defaults would stay bound
+            self._bindings = self._bind()
         binding = self._bindings[self._now]
         try:
-            # held until the end, because onnxruntime reads the arrays where they are
+            # kept alive until the end: onnxruntime reads the arrays in place
             values = {name: self._value(name, data) for name, data in feeds.items()}
             values[RATE] = self._value(RATE, np.array(rate, np.float32))
             for name, value in values.items():
                 binding.bind_ortvalue_input(name, value)
-            for name in self.plan.outputs:  # else the values of the run before would be written over
+            for name in self.plan.outputs:  # otherwise the values of the previous run would be overwritten
                 binding.bind_output(name)
             self._session.run_with_iobinding(binding)
             loss = from_ort_value(self._loss)
         except RuntimeFailure:
             raise
-        except Exception as error:  # onnxruntime's errors have no common base
+        except Exception as error:  # onnxruntime's exceptions have no common base class
             raise RuntimeFailure(f"onnxruntime failed: {explain(error)}") from error
         self._last = binding
         self._now = 1 - self._now
@@ -141,13 +139,13 @@ class Trainer:
         self,
         batches: Iterable[Mapping[str, Any]],
         learning_rate: float | Callable[[int], float] | None = None,
-        watch: PassInstrumentation | None = None,
+        watch: StepCallback | None = None,
     ) -> list[float]:
-        """Do a step for each of ``batches``, and return the losses.
+        """Perform a step for each of ``batches``; returns the losses.
 
         Args:
-            learning_rate: a number, or a function of how many steps were done.
-            watch: called after each step, such as a :class:`graphopt.training.progress.Bar`.
+            learning_rate: a number, or a function of the number of steps done.
+            watch: called after each step, such as a :class:`graphopt.ProgressBar`.
         """
         losses = []
         for feeds in batches:
@@ -158,7 +156,7 @@ class Trainer:
         return losses
 
     def outputs(self) -> dict[str, np.ndarray]:
-        """What the model returned in the last step besides the loss, by name: of ``outputs="all"`` alone."""
+        """The further outputs of the last step by name, for a step with ``outputs="all"``."""
         if self._last is None:
             return {}
         found = dict(
@@ -169,30 +167,30 @@ class Trainer:
     # Results -------------------------------------------------------------------------------
 
     def carried(self) -> dict[str, np.ndarray]:
-        """What the next step takes from the last: parameters, statistics and state; copies."""
+        """Copies of the carried tensors by name: parameters, running statistics and state."""
         return {name: _copied(value) for name, value in self._buffers[self._now].items()}
 
     def parameters(self) -> dict[str, np.ndarray]:
-        """The parameters, and running statistics of BatchNormalization, by name; copies."""
+        """Copies of the parameters and running statistics by name."""
         buffers = self._buffers[self._now]
         names = [*self.plan.parameters, *self.plan.statistics]
         return {name: _copied(buffers[name]) for name in names}
 
     def export(self, model: ModelLike | None = None) -> ir.Model:
-        """The model with the parameters as they are now.
+        """A copy of the model with the current parameters.
 
         Args:
-            model: what to put them into, such as the same network in its form for inference; by default what
-                is trained.
+            model: the model to put them into, such as the same network exported for inference; by default the
+                trained model.
 
         Raises:
-            UsageError: the step came from a file, and no model is given; or parameters don't fit the model.
+            UsageError: the step came from a file and no model is given, or parameters don't fit the model.
         """
         if model is None:
             model = self._source
         if model is None:
             raise UsageError(
-                "a training step that comes from a file does not tell what is trained",
+                "a training step from a file has no source model",
                 hint="give the model: trainer.export('model.onnx')",
             )
         found = copy(loaded(model))
@@ -200,7 +198,7 @@ class Trainer:
         return found
 
     def save(self, path: PathLike) -> None:
-        """Write a checkpoint, ``*.safetensors``; the old one is whole until the new one is.
+        """Write a checkpoint, ``*.safetensors``, which is replaced atomically.
 
         Raises:
             UsageError: it can't be written.
@@ -208,35 +206,40 @@ class Trainer:
         checkpoint.write(Path(path), self.carried(), self.steps, self.plan)
 
     def load(self, path: PathLike) -> None:
-        """Go on from a checkpoint; the following steps do, to the bit, what they would have done then.
+        """Resume from a checkpoint; the following steps are bit-identical to those of uninterrupted training.
 
-        Batches, and learning rates that were fed, are up to the caller, who finds ``steps`` as it was.
+        ``steps`` is restored; batches and learning rates are up to the caller.
 
         Raises:
-            UsageError: it can't be read, or was written by another training.
+            UsageError: the checkpoint can't be read, or has other settings.
         """
-        found = checkpoint.read(Path(path))
+        found = self._read(Path(path))
+        self._buffers = self._allocated(found.tensors)
+        self._bindings = self._bind()
+        self._last, self._now, self.steps = None, 0, found.steps
+
+    def _read(self, path: Path) -> checkpoint.Checkpoint:
+        """A checkpoint, or a file of initial values, that fits the plan."""
+        found = checkpoint.read(path)
         if found.plan is not None:
-            _check_same(Path(path), found.plan, self.plan.to_dict())
-        self._carry(found.tensors)
-        self.steps = found.steps
+            _check_same(path, found.plan, self.plan.to_dict())
+        return found
 
     # Buffers -------------------------------------------------------------------------------
 
-    def _carry(self, tensors: Mapping[str, np.ndarray]) -> None:
-        """Take ``tensors`` as what the next step takes."""
+    def _allocated(
+        self, tensors: Mapping[str, np.ndarray]
+    ) -> tuple[dict[str, OrtValue], dict[str, OrtValue]]:
+        """Two sets of buffers for the carried tensors, the first with the contents ``tensors``."""
         self._check_fits(tensors)
         first = {name: self._value(name, tensors[name].copy()) for name in self.plan.carried}
         second = {name: self._value(name, np.zeros_like(tensors[name])) for name in self.plan.carried}
-        self._buffers = (first, second)
-        loss = next(item for item in self._session.get_outputs() if item.name == self.plan.loss)
-        self._loss = to_ort_value(np.zeros([1] * len(loss.shape), numpy_type(loss.type)), loss.type)
-        self._bind()
-        self._last, self._now = None, 0
+        return first, second
 
-    def _bind(self) -> None:
+    def _bind(self) -> tuple[IOBinding, IOBinding]:
+        """Bindings that read one set of buffers and write the other, and the reverse."""
         first, second = self._buffers
-        self._bindings = (self._bound(first, second), self._bound(second, first))
+        return self._bound(first, second), self._bound(second, first)
 
     def _bound(self, given: Mapping[str, OrtValue], taken: Mapping[str, OrtValue]) -> IOBinding:
         binding = self._session.io_binding()
@@ -258,9 +261,8 @@ class Trainer:
 
         array = np.asarray(data)
         kind = self._types.get(name or "", "")
-        if (
-            self._device.capabilities.is_host or kind in LOW_TYPES
-        ):  # which only the CPU's memory is filled with
+        # onnxruntime creates values of these types on the CPU only
+        if self._device.capabilities.is_host or kind in LOW_TYPES:
             return to_ort_value(array, kind)
         return onnxruntime.OrtValue.ortvalue_from_numpy(array, self._device.kind, self._device.index)
 
@@ -292,7 +294,7 @@ class Trainer:
         inputs = {item.name: item for item in self._session.get_inputs()}
         for name in self.plan.carried:
             if name not in tensors:
-                raise UsageError(f"there is no {name!r}, which is carried from step to step")
+                raise UsageError(f"the carried tensor {name!r} is missing")
             item, data = inputs[name], tensors[name]
             dtype, shape = numpy_type(item.type), tuple(item.shape)
             if data.dtype != dtype or data.shape != shape:
@@ -301,16 +303,30 @@ class Trainer:
                 )
 
 
+def _default_state(step: ModelLike) -> Path:
+    """The file of initial values beside the model.
+
+    Raises:
+        UsageError: the model is not given by its path.
+    """
+    if not isinstance(step, (str, os.PathLike)):
+        raise UsageError(
+            "a training step in memory needs a file with its state",
+            hint="give the state: Trainer(step, 'step.safetensors')",
+        )
+    return state_file(Path(step))
+
+
 def _copied(value: OrtValue) -> np.ndarray:
-    """The contents of ``value``, which onnxruntime is going to write over."""
+    """A copy of the contents of ``value``, which onnxruntime will overwrite."""
     return np.array(from_ort_value(value))
 
 
 def _check_same(path: Path, saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:
-    """Check that a checkpoint was written by the same training; the learning rate may be another."""
+    """Check that a checkpoint has the same settings, except for the learning rate."""
     for key in ("parameters", "statistics", "state", "optimizer", "clip_norm", "accumulate", "no_decay"):
         if saved.get(key) != json.loads(json.dumps(own[key])):
             raise UsageError(
-                f"{path} was written by another training: its {key.replace('_', ' ')} differ",
-                hint="graphopt unlift-parameters puts its parameters into the model, to start from them anew",
+                f"{path} has other settings: {key.replace('_', ' ')} differ",
+                hint="graphopt unlift-parameters inserts its parameters into the model, for a new start",
             )

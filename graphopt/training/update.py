@@ -1,4 +1,4 @@
-"""The nodes that clip gradients, add them up over several steps, and update parameters and state."""
+"""Nodes that clip gradients, accumulate them over steps, and update parameters and state."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import numpy as np
 from graphopt import ir
 from graphopt.autodiff.bodies import as_output, declare
 from graphopt.autodiff.builder import GraphBuilder
-from graphopt.training.optimizers import Optimizer, Trained
+from graphopt.training.optimizers import Optimizer, ParameterStep
 
-#: What torch.nn.utils.clip_grad_norm_ adds to the norm.
+#: Added to the norm, as in torch.nn.utils.clip_grad_norm_.
 _TINY = 1e-6
 
 
 @dataclass(frozen=True)
 class Update:
-    """How parameters are updated.
+    """The update of parameters.
 
     Attributes:
-        optimizer: by what.
-        clip_norm: the largest norm of all gradients together.
-        accumulate: gradients of so many steps are averaged for one update.
-        decays: whether a parameter has weight decay, by name.
+        optimizer: the optimizer.
+        clip_norm: the maximum global norm of the gradients; ``None`` for no limit.
+        accumulate: the number of steps whose gradients are averaged for an update.
+        decays: whether the parameter of a name has weight decay.
     """
 
     optimizer: Optimizer
@@ -43,14 +43,14 @@ class Update:
 
     @staticmethod
     def sum_of(parameter: str) -> str:
-        """The name of the state that adds up gradients of a parameter."""
+        """The name of the state with the accumulated gradient of a parameter."""
         return f"accumulate.sum.{parameter}"
 
-    #: The name of the state that counts the gradients added up, an int64 scalar.
+    #: The name of the state that counts accumulated gradients, an int64 scalar.
     count = "accumulate.count"
 
     def zeros(self, parameters: Sequence[str]) -> dict[str, str | None]:
-        """By name all state, zero at first: the parameter it is shaped as, ``None`` for an int64 scalar."""
+        """All state, initially zero, by name, with the parameter of its shape; ``None`` for int64 scalars."""
         found: dict[str, str | None] = {}
         if self.counter is not None:
             found[self.counter] = None
@@ -69,7 +69,7 @@ class Update:
         gradients: Mapping[str, ir.Value],
         state: Mapping[str, ir.Value],
     ) -> dict[str, ir.Value]:
-        """Write the nodes; the new values of parameters and state by name."""
+        """Write the nodes; returns the next values of parameters and state by name."""
         if self.accumulate == 1:
             return self._updated(op, rate, parameters, gradients, state)
         return self._accumulated(op, rate, parameters, gradients, state)
@@ -93,7 +93,7 @@ class Update:
             names = [self.slot(slot, name) for slot in self.optimizer.slots]
             decay = self.optimizer.weight_decay if self.decays(name) else 0.0
             slots = [state[slot] for slot in names]
-            at = Trained(parameter, gradients[name], slots, decay)
+            at = ParameterStep(parameter, gradients[name], slots, decay)
             found = self.optimizer.update(op, shared, at)
             new |= dict(zip([name, *names], found, strict=True))
         return new
@@ -106,7 +106,7 @@ class Update:
         gradients: Mapping[str, ir.Value],
         state: Mapping[str, ir.Value],
     ) -> dict[str, ir.Value]:
-        """An If: most steps only add to the sums and give the rest on, one pass each, not twelve."""
+        """An If: steps without an update only add to the sums, one pass over memory in place of twelve."""
         op.prefix = "accumulate"
         count = op.Add(state[self.count], 1)
         full = op.Equal(count, self.accumulate)
@@ -136,9 +136,9 @@ class Update:
 
 
 def clipped(op: GraphBuilder, gradients: Mapping[str, ir.Value], largest: float) -> dict[str, ir.Value]:
-    """Gradients times a number such that their common norm is at most ``largest``.
+    """Gradients scaled to a global norm of at most ``largest``.
 
-    As ``torch.nn.utils.clip_grad_norm_``; the norm is computed in single precision.
+    As ``torch.nn.utils.clip_grad_norm_``; the norm is computed in float32.
     """
     op.prefix = "clip"
     squares = [
@@ -155,7 +155,7 @@ def _branch(
     write: Callable[[GraphBuilder], Mapping[str, ir.Value]],
     like: Mapping[str, ir.Value],
 ) -> ir.Graph:
-    """The branch that ``op`` writes: it returns the values of ``write``, ordered and shaped as ``like``."""
+    """The finished branch of ``op``, which returns the values of ``write`` in the order of ``like``."""
     found = write(op)
     for name, value in like.items():
         output = as_output(op, found[name], op.graph)

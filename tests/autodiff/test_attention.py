@@ -39,14 +39,14 @@ def of(shapes: dict[str, tuple[int, ...]], **more: np.ndarray) -> dict[str, np.n
     return {**{name: floats(*shape) for name, shape in shapes.items()}, **more}
 
 
-def test_the_gradient_of_attention_takes_few_nodes() -> None:
+def test_gradient_of_attention_has_few_nodes() -> None:
     call = "Attention<q_num_heads=2, kv_num_heads=2>(q, k, v)"
     kinds = ops(checked(call, of({name: (2, 3, 16) for name in "qkv"})))
     assert kinds.count("Attention") == 1 and kinds.count("Softmax") == 1
     assert kinds.count("MatMul") == 5 and len(kinds) <= 40
 
 
-def test_weights_are_computed_once_for_all_gradients_and_not_without_need() -> None:
+def test_softmax_weights_are_computed_at_most_once() -> None:
     text = "m (float[B,2,S,8] q, float[B,2,S,8] k, float[B,2,S,8] v) => (float y) { y = Attention(q, k, v) }"
     joint = differentiate(parse(text, opset=23), ["y"], ["v"])
     assert ops(joint.model).count("MatMul") == 2  # scores, and what flows into values
@@ -55,7 +55,7 @@ def test_weights_are_computed_once_for_all_gradients_and_not_without_need() -> N
 @pytest.mark.parametrize(
     "attributes", ["q_num_heads=4, kv_num_heads=2", "q_num_heads=4, kv_num_heads=2, is_causal=1, softcap=2.0"]
 )
-def test_rows_whose_keys_serve_several_heads(attributes: str) -> None:
+def test_shared_key_value_heads(attributes: str) -> None:
     checked(f"Attention<{attributes}>(q, k, v)", of(ROWS), twice="softcap" in attributes)
 
 
@@ -65,7 +65,7 @@ def test_masks(shape: tuple[int, ...]) -> None:
     checked("Attention<scale=0.5>(q, k, v, m)", of(HEADS, m=(floats(*shape) > 0) | (np.arange(5) == 2)))
 
 
-def test_queries_that_see_nothing_give_nothing_back_not_even_nan() -> None:
+def test_fully_masked_queries_have_zero_gradients() -> None:
     seen = np.ones((3, 5), bool)
     seen[1] = False
     text = """m (float[B,2,S,8] q, float[B,2,T,8] k, float[B,2,T,8] v, bool[S,T] m) => (float[B,2,S,8] y)
@@ -78,7 +78,7 @@ def test_queries_that_see_nothing_give_nothing_back_not_even_nan() -> None:
 
 
 @pytest.mark.parametrize(("attributes", "row"), [("", "0,0,0,0,0"), ("<is_causal=1>", "0,0,1,1,1")])
-def test_queries_that_see_nothing_by_a_mask_that_is_known(attributes: str, row: str) -> None:
+def test_queries_fully_masked_by_a_constant_mask(attributes: str, row: str) -> None:
     text = f"""m (float[B,2,S,8] q, float[B,2,T,8] k, float[B,2,T,8] v) => (float[B,2,S,8] y)
         <bool[3,5] m = {{1,1,1,1,1,{row},1,1,1,1,1}}> {{ y = Attention{attributes}(q, k, v, m) }}"""
     joint = differentiate(parse(text, opset=23), ["y"], ["q", "k", "v"])
@@ -88,14 +88,14 @@ def test_queries_that_see_nothing_by_a_mask_that_is_known(attributes: str, row: 
     assert all(np.isfinite(found[f"grad.{name}"]).all() for name in "qkv")
 
 
-def test_keys_of_the_past_and_counts_of_keys() -> None:
+def test_cached_keys_and_key_counts() -> None:
     past = {"pk": floats(2, 2, 2, 8), "pv": floats(2, 2, 2, 6)}
     call = "Attention<q_num_heads=4, kv_num_heads=2, is_causal=1>(q, k, v, , pk, pv)"
     checked(call, of(ROWS, **past), outputs="y, present_k, present_v")
     checked("Attention<is_causal=1>(q, k, v, , , , n)", of(HEADS, n=np.array([5, 2])))
 
 
-def test_scores_that_are_returned_have_gradients() -> None:
+def test_gradients_of_returned_scores() -> None:
     checked("Attention<qk_matmul_output_mode=3>(q, k, v)", of(HEADS), outputs="y, , , p")
 
 
@@ -119,18 +119,18 @@ def test_multi_head_attention(attributes: str, inputs: str, more: dict[str, np.n
     checked(call, of(SAME, **more), twice=not more)
 
 
-def test_multi_head_attention_of_a_past() -> None:
+def test_multi_head_attention_with_cache() -> None:
     call = "com.microsoft.MultiHeadAttention<num_heads=2, unidirectional=1>(q, k, v, , , , pk, pv)"
     past = {"pk": floats(2, 2, 3, 4), "pv": floats(2, 2, 3, 4)}
     checked(call, of(SAME, **past), outputs="y, present_k, present_v")
 
 
-def test_multi_head_attention_of_keys_by_heads() -> None:
+def test_multi_head_attention_with_rank_4_keys() -> None:
     shapes = {"q": (2, 3, 8), "k": (2, 2, 5, 4), "v": (2, 2, 5, 4)}
     checked("com.microsoft.MultiHeadAttention<num_heads=2>(q, k, v, b)", of(shapes, b=floats(24)))
 
 
-def test_attention_of_projections() -> None:
+def test_attention_with_projections() -> None:
     feeds = {"x": floats(2, 3, 5), "w": floats(5, 24), "b": floats(24), "p": floats(2, 2, 2, 3, 4)}
     call = "com.microsoft.Attention<num_heads=2, unidirectional=1>(x, w, b, , p)"
     checked(call, feeds, outputs="y, present")
@@ -160,7 +160,7 @@ def test_group_query_attention(
     checked(f"{call}(q, k, v, , , e, t{inputs})", of(GROUPED, **given), twice=not more)
 
 
-def test_group_query_attention_of_one_tensor_with_a_rotation_and_a_past() -> None:
+def test_group_query_attention_with_packed_input_rotary_embedding_and_cache() -> None:
     angles = RANDOM.uniform(0, 3, (12, 8)).astype(np.float32)
     given = {"q": floats(2, 1, 128), "pk": floats(2, 2, 4, 16), "pv": floats(2, 2, 4, 16)}
     sizes = {"e": np.array([4, 2], np.int32), "t": np.array(5, np.int32)}
@@ -174,7 +174,7 @@ def test_group_query_attention_of_one_tensor_with_a_rotation_and_a_past() -> Non
 
 
 @pytest.mark.parametrize("own", [False, True])
-def test_a_rotation_is_turned_back_by_the_operator_itself(own: bool) -> None:
+def test_gradient_of_rotary_embedding_is_a_rotary_embedding(own: bool) -> None:
     angles = RANDOM.uniform(0, 3, (8, 2)).astype(np.float32)
     feeds = {"x": floats(2, 3, 16), "at": np.array([[0, 1, 2], [4, 2, 3]])}
     tables = {"cos": np.cos(angles), "sin": np.sin(angles)}
@@ -205,6 +205,6 @@ def test_a_rotation_is_turned_back_by_the_operator_itself(own: bool) -> None:
         ),
     ],
 )
-def test_what_the_kernels_do_not_compute_is_refused(text: str, reason: str) -> None:
+def test_unsupported_attention_is_refused(text: str, reason: str) -> None:
     with pytest.raises(NoGradient, match=reason):
         differentiate(parse(f"m ({text} }}", opset=18, domains=OWN), ["y"], ["q"])

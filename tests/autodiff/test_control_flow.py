@@ -43,14 +43,14 @@ SCAN = """m (double[B] s0, double[B,T] x, double[T,B] z, double[B] w)
 
 
 @pytest.mark.parametrize("taken", [True, False])
-def test_the_branch_that_is_taken(taken: bool) -> None:
+def test_taken_branch(taken: bool) -> None:
     joint = check(BRANCHES, {"x": numbers(2, 3), "w": numbers(3), "c": yes(taken)})
     assert ops(joint).count("If") == 2
     check(BRANCHES, {"x": numbers(0, 3), "w": numbers(3), "c": yes(taken)})
 
 
 @pytest.mark.parametrize("taken", [True, False])
-def test_branches_of_different_ranks_and_an_inner_if(taken: bool) -> None:
+def test_branches_of_different_ranks_and_nested_if(taken: bool) -> None:
     text = """m (double[A] x, double[A] w, bool c, bool d) => (double[P] y, double[Q,R] z) {
         y, z = If(c) <
             then_branch = t () => (double[P1] a, double[Q1,R1] b) { a, b = If(d) <
@@ -64,7 +64,7 @@ def test_branches_of_different_ranks_and_an_inner_if(taken: bool) -> None:
         check(text, {"x": numbers(3), "w": numbers(3), "c": yes(taken), "d": yes(inner)})
 
 
-def test_what_no_branch_depends_on_costs_nothing() -> None:
+def test_branches_without_dependence_add_no_nodes() -> None:
     text = """m (float[N] x, float[N] w, bool c) => (float[N] y) { y = If(c) <
         then_branch = t () => (float[N] a) { f = Floor(w) a = Mul(x, f) },
         else_branch = e () => (float[N] b) { b = Identity(x) }> }"""
@@ -74,7 +74,7 @@ def test_what_no_branch_depends_on_costs_nothing() -> None:
 
 
 @pytest.mark.parametrize("trips", [0, 1, 4])
-def test_a_recurrence(trips: int) -> None:
+def test_recurrence(trips: int) -> None:
     for batch in (2, 0):
         feeds = {"h0": numbers(batch, 3), "w": numbers(3, 3), "b": numbers(3), "n": np.array(trips)}
         joint = check(RECURRENCE, feeds)
@@ -85,7 +85,7 @@ def test_a_recurrence(trips: int) -> None:
 
 
 @pytest.mark.parametrize("trips", [0, 2, 5])
-def test_a_loop_that_goes_through_a_tensor(trips: int) -> None:
+def test_loop_over_slices_of_a_tensor(trips: int) -> None:
     text = """m (double[B,C] h0, double[T,B,C] x, double[T,B,C] z, int64 n) => (double[B,C] h) {
         h = Loop(n, , h0) <body = g (int64 i, bool ci, double[P,Q] hi) => (bool co, double[R,S] ho) {
             xi = Gather(x, i) zi = Gather(z, i) again = Gather(x, i) last = Gather(z, two)
@@ -99,7 +99,7 @@ def test_a_loop_that_goes_through_a_tensor(trips: int) -> None:
     assert inside.count("ScatterElements") == 1, "for z at i, and none for x"
 
 
-def test_only_what_is_asked_for_is_carried() -> None:
+def test_only_requested_gradients_are_carried() -> None:
     joint = differentiate(parse(RECURRENCE), ["h"], ["b"])
     (_, backward) = [node for node in joint.model.graph if node.op_type == "Loop"]
     assert len(backward.outputs) == 2, "the state and b"
@@ -108,7 +108,7 @@ def test_only_what_is_asked_for_is_carried() -> None:
 
 
 @pytest.mark.parametrize("limit", [0.5, 4.0, 100.0])
-def test_a_loop_that_ends_by_its_condition(limit: float) -> None:
+def test_loop_that_ends_by_its_condition(limit: float) -> None:
     text = """m (double[N] x, double[N] w, double limit) => (double[N] y, double[T] sums) {
         k = Constant<value = bool {1}>()
         y, sums = Loop( , k, x) <body = g (int64 i, bool ci, double[P] hi)
@@ -120,14 +120,14 @@ def test_a_loop_that_ends_by_its_condition(limit: float) -> None:
 
 
 @pytest.mark.parametrize("trips", [0, 1, 4])
-def test_a_state_that_grows(trips: int) -> None:
+def test_growing_state(trips: int) -> None:
     text = """m (double[N] x, double[1] w, int64 n) => (double[M] y) {
         y = Loop(n, , x) <body = g (int64 i, bool ci, double[P] hi) => (bool co, double[Q] ho) {
             a = Mul(hi, hi) b = Mul(a, w) c = Sin(b) ho = Concat<axis = 0>(c, w) co = Identity(ci) }> }"""
     check(text, {"x": numbers(2), "w": numbers(1), "n": np.array(trips)})
 
 
-def test_states_that_change_places_and_one_that_is_not_changed() -> None:
+def test_swapped_and_unchanged_states() -> None:
     text = """m (double[N] x, double[N] w, int64 n) => (double[N] a, double[N] b, double[N] c, int64 k) {
         one = Constant<value = int64 {1}>()
         a, b, c, k = Loop(n, , x, x, w, one) <body = g
@@ -140,7 +140,7 @@ def test_states_that_change_places_and_one_that_is_not_changed() -> None:
 
 
 @pytest.mark.parametrize("counter", ["int64", "int64[1]"])
-def test_one_body_in_another(counter: str) -> None:
+def test_nested_bodies(counter: str) -> None:
     text = """m (double[B,C] x, double[B,C] w, int64 n) => (double[B,C] y, double[T,B,C] z) {
         y, z = Loop(n, , x) <body = g (int64 i, bool ci, double[P,Q] hi)
             => (bool co, double[R,S] ho, double[U,V] zo) {
@@ -163,13 +163,13 @@ def test_one_body_in_another(counter: str) -> None:
 
 
 @pytest.mark.parametrize("axis", ["1", "-1"])
-def test_a_scan_along_other_axes_and_backwards(axis: str) -> None:
+def test_scan_along_other_axes_and_in_reverse(axis: str) -> None:
     text = SCAN.replace("AXIS", axis)
     for length in (1, 4):
         check(text, {"s0": numbers(3), "x": numbers(3, length), "z": numbers(length, 3), "w": numbers(3)})
 
 
-def test_a_state_that_starts_as_a_constant_and_is_returned_before_it_changes() -> None:
+def test_constant_initial_state_returned_before_its_update() -> None:
     text = """m (double[T,B] x, double[T,B] w, int64[1] s) => (double[T,B] y) {
         zeros = ConstantOfShape<value = double[1] {0}>(s) last, y = Scan(zeros, x, w) <num_scan_inputs = 2,
         body = g (double[B] c, double[B] a, double[B] b) => (double[B] d, double[B] before) {
@@ -177,14 +177,14 @@ def test_a_state_that_starts_as_a_constant_and_is_returned_before_it_changes() -
     check(text, {"x": numbers(4, 3), "w": numbers(4, 3), "s": np.array([3])})
 
 
-def test_a_scan_whose_gradient_needs_nothing_of_its_iterations() -> None:
+def test_scan_whose_gradient_needs_no_saved_values() -> None:
     text = """m (double[B] s0, double[T,B] x, double[B] w) => (double[B] s) {
         s = Scan(s0, x) <num_scan_inputs = 1, body = g (double[P] si, double[Q] xi) => (double[R] so) {
             so = Add(si, w) }> }"""
     check(text, {"s0": numbers(3), "x": numbers(4, 3), "w": numbers(3)})
 
 
-def test_constants_in_bodies_are_in_the_model_once() -> None:
+def test_constants_in_bodies_are_not_duplicated() -> None:
     big = ", ".join(f"{number:.3f}" for number in numbers(30).tolist())
     text = f"""m (double[30] x, int64 n) => (double[30] y) {{
         y = Loop(n, , x) <body = g (int64 i, bool ci, double[P] hi) => (bool co, double[Q] ho)
@@ -227,7 +227,7 @@ DRAWN = {
 
 
 @pytest.mark.parametrize("kind", DRAWN)
-def test_random_numbers_are_not_drawn_again(kind: str) -> None:
+def test_random_numbers_in_bodies_are_saved(kind: str) -> None:
     joint = differentiate(parse(DRAWN[kind]), ["y"], ["x"])
     x = np.array([1.0, 2.0, 3.0], np.float32)
     feeds = {"x": x, "c": yes(True), "n": np.array(3), f"{COTANGENT}y": np.ones(3, np.float32)}
@@ -245,7 +245,7 @@ def test_random_numbers_of_changing_shape_are_refused() -> None:
         differentiate(parse(text), ["y"], ["x"])
 
 
-def test_states_of_changing_shape_beside_random_numbers_are_refused() -> None:
+def test_states_of_changing_shape_with_random_numbers_are_refused() -> None:
     text = """m (float[N] x, int64 n) => (float[M] y) {
         y = Loop(n, , x) <body = g (int64 i, bool ci, float[P] hi) => (bool co, float[Q] ho) {
             r = RandomUniformLike(x) a = Mul(hi, hi) ho = Concat<axis = 0>(a, r) co = Identity(ci) }> }"""
@@ -253,7 +253,7 @@ def test_states_of_changing_shape_beside_random_numbers_are_refused() -> None:
         differentiate(parse(text), ["y"], ["x"])
 
 
-def test_one_gradient_of_two_values() -> None:
+def test_shared_cotangent_of_two_values() -> None:
     text = """m (double[N] x, double[N] w, bool c) => (double[N] y) { y = If(c) <
         then_branch = t () => (double[P] a) { b = Add(x, w) a = Exp(b) },
         else_branch = e () => (double[Q] d) { f = Mul(x, w) d = Exp(f) }> }"""
@@ -261,7 +261,7 @@ def test_one_gradient_of_two_values() -> None:
         check(text, {"x": numbers(3), "w": numbers(3), "c": yes(taken)})
 
 
-def test_a_body_that_returns_a_value_twice() -> None:
+def test_body_that_returns_a_value_twice() -> None:
     """onnxruntime gives nothing for the second output, and the right gradient."""
     text = """m (float[N] x, bool c) => (float[N] y, float[N] z) { y, z = If(c) <
         then_branch = t () => (float[P] a, float[P] a) { a = Exp(x) },
@@ -318,7 +318,7 @@ def test_second_derivatives(kind: str) -> None:
 
 
 @pytest.mark.parametrize("taken", [True, False])
-def test_second_derivatives_beside_a_branch_that_returns_nothing(taken: bool) -> None:
+def test_second_derivatives_with_a_branch_without_gradient(taken: bool) -> None:
     text = """m (double[A,B] x, bool c) => (double[C,D] y)
         <double[3,1] k = {0.7, -0.2, 0.1}, int64[2] none = {1, 0}, int64[2,1] i = {0, 1}> {
         v = If(c) <then_branch = t () => (double[P,Q] a) { a = Gemm<transB = 1>(x, k, x) },
@@ -327,7 +327,7 @@ def test_second_derivatives_beside_a_branch_that_returns_nothing(taken: bool) ->
     check(text, {"x": numbers(2, 1), "c": yes(taken)}, opset=22, twice=True)
 
 
-def test_functions_that_bodies_call() -> None:
+def test_functions_called_in_bodies() -> None:
     text = """<ir_version: 8, opset_import: ["" : 18, "local" : 1]>
         m (double[N] x, double[N] w, int64 n) => (double[N] y) {
             y = Loop(n, , x) <body = g (int64 i, bool ci, double[P] hi) => (bool co, double[Q] ho) {

@@ -104,14 +104,14 @@ def test_deform_conv(w: tuple[int, ...], offset: tuple[int, ...], attributes: st
     check(text, feeds, opset=19, twice=known and not attributes)
 
 
-def test_deform_conv_without_known_kernels_is_refused() -> None:
+def test_deform_conv_with_unknown_kernel_size_is_refused() -> None:
     text = "m (float[N,C,H,W] x, float[A,B,D,E] w, float[N,F,G,I] o) => (float[N,A,G,I] y) { y = DeformConv(x, w, o) }"
     with pytest.raises(NoGradient, match="the size of its kernels is unknown"):
         differentiate(parse(text, opset=19), ["y"], ["x"])
 
 
 @pytest.mark.parametrize("w", [(4, 4, 3, 3), (4, 4, 5, 5), (4, 1, 3, 3), (4, 2, 1, 1), (4, 4, 1, 1)])
-def test_a_batch_of_nothing(w: tuple[int, ...]) -> None:
+def test_empty_batch(w: tuple[int, ...]) -> None:
     text = f"""m (float[N,4,H,W] x, float[{dims(w, "", True)}] w) => (float[A,B,C,D] y)
         {{ y = Conv<group={4 // w[1]}>(x, w) }}"""
     joint = differentiate(parse(text), ["y"], ["x", "w"])
@@ -122,7 +122,7 @@ def test_a_batch_of_nothing(w: tuple[int, ...]) -> None:
     assert found["grad.w"].shape == w and not found["grad.w"].any()
 
 
-def test_what_nodes_it_takes() -> None:
+def test_nodes_of_the_gradient() -> None:
     def nodes(x: str, w: str, attributes: str, wrt: str) -> dict[str, int]:
         text = f"m (float[{x}] x, float[{w}] w) => (float[A,B,C,D] y) {{ y = Conv{attributes}(x, w) }}"
         joint = differentiate(parse(text), ["y"], [wrt], outputs="loss")
@@ -142,7 +142,7 @@ def test_what_nodes_it_takes() -> None:
     assert sum(nodes("N,8,H,W", "4,8,3,3", "<pads=[1,1,1,1]>", "w").values()) == 20
 
 
-def test_a_small_network() -> None:
+def test_small_network() -> None:
     w1, w2, w3 = numbers(4, 3, 3, 3), numbers(4, 1, 3, 3), numbers(6, 4, 1, 1)
     text = """m (float[N,3,H,W] x, float[4,3,3,3] w1, float[4] b1, float[4,1,3,3] w2, float[6,4,1,1] w3, int64[N] t)
         => (float[N,K] logits) {
@@ -167,7 +167,7 @@ def test_a_small_network() -> None:
     assert joint.model.graph.num_nodes() < 75
 
 
-def test_sums_over_a_batch_that_may_be_empty_are_zero() -> None:
+def test_sums_over_a_possibly_empty_batch_are_zero() -> None:
     text = "m (float[A,3,C,D] x, float[E,3,F,G] w) => (float[A,E,H,I] y) { y = Conv(x, w) }"
     joint = differentiate(parse(text, opset=18), ["y"], ["w"])
     # memory is often zero, so that values do not tell

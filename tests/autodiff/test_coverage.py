@@ -1,4 +1,4 @@
-"""Of which operators gradients are known."""
+"""Coverage of the standard's operators by gradient rules."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def of_floats() -> Iterator[defs.OpSchema]:
             yield schema
 
 
-def test_each_operator_of_floats_has_a_gradient_or_a_reason_for_none() -> None:
+def test_each_floating_point_operator_has_a_gradient_or_a_reason() -> None:
     own, spelt, missing = 0, 0, []
     for schema in of_floats():
         rule = find("", schema.name, OPSET)

@@ -1,4 +1,4 @@
-"""Gradients of operators that onnxruntime has besides the standard's, or computes in one."""
+"""Gradients of onnxruntime's own and fused operators."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_activations(call: str, opset: int) -> None:
 
 
 @pytest.mark.parametrize("name", ["BiasGelu", "FastGelu"])
-def test_activations_of_sums(name: str) -> None:
+def test_activations_with_bias(name: str) -> None:
     feeds = {"x": floats(3, 5), "b": floats(5)}
     checked("float[N,5] x, float[5] b", f"{name}(x, b)", feeds, opset=13, tolerance=BENT)
 
@@ -64,7 +64,7 @@ def test_activations_of_sums(name: str) -> None:
         ('"Softsign"', True),
     ],
 )
-def test_products_and_activations(activation: str, again: bool) -> None:
+def test_products_with_activations(activation: str, again: bool) -> None:
     feeds = {
         "a": np.array([[1, -0.5, 0.25], [0.5, 1, -1]], np.float32),
         "w": np.array([[1, 0.5], [-0.25, 1], [0.75, -0.5]], np.float32),
@@ -79,7 +79,7 @@ def test_products_and_activations(activation: str, again: bool) -> None:
     ("activation", "z"),
     [("Tanh", True), ("Sigmoid", False), ("HardSigmoid", False), ("LeakyRelu", False), ("Clip", False)],
 )
-def test_convolutions_and_activations(activation: str, z: bool) -> None:
+def test_convolutions_with_activations(activation: str, z: bool) -> None:
     numbers = {"HardSigmoid": [0.2, 0.5], "LeakyRelu": [0.125], "Clip": [-8.0, 8.0]}.get(activation)
     told = f", activation_params=[{', '.join(map(str, numbers))}]" if numbers else ""
     x = floats(1, 2, 5, 5) + (4 if activation == "LeakyRelu" else 0)
@@ -101,13 +101,13 @@ def test_convolutions_and_activations(activation: str, z: bool) -> None:
         ((4,), (2, 4, 5), "transA=1"),
     ],
 )
-def test_products_of_what_is_transposed(a: tuple[int, ...], b: tuple[int, ...], attributes: str) -> None:
+def test_products_of_transposed_operands(a: tuple[int, ...], b: tuple[int, ...], attributes: str) -> None:
     feeds = {"a": doubles(*a), "b": doubles(*b)}
     inputs = ", ".join(f"double[{','.join(f'{n}{i}' for i in range(x.ndim))}] {n}" for n, x in feeds.items())
     checked(inputs, f"FusedMatMul<{attributes}>(a, b)", feeds, twice=True)
 
 
-def test_an_activation_that_is_unknown_is_refused() -> None:
+def test_unknown_activation_is_refused() -> None:
     text = """m (float[M,K] a, float[K,N] w) => (float y)
         { y = com.microsoft.FusedGemm<activation="Affine">(a, w) }"""
     with pytest.raises(NoGradient, match="activation Affine is unknown"):
@@ -119,7 +119,7 @@ def test_an_activation_that_is_unknown_is_refused() -> None:
 
 @pytest.mark.parametrize(("bits", "columns"), [(4, 64), (4, 48), (8, 64), (2, 32)])
 @pytest.mark.parametrize("zeros", [False, True])
-def test_products_with_weights_of_few_bits(bits: int, columns: int, zeros: bool) -> None:
+def test_products_with_quantized_weights(bits: int, columns: int, zeros: bool) -> None:
     rows, block = 3, 32
     blocks, blob = -(-columns // block), block * bits // 8
     sizes = [(rows, blocks, blob), (rows, -(-blocks * bits // 8))]
@@ -133,7 +133,7 @@ def test_products_with_weights_of_few_bits(bits: int, columns: int, zeros: bool)
 
 
 @pytest.mark.parametrize("bits", [4, 8])
-def test_rows_of_few_bits(bits: int) -> None:
+def test_rows_of_quantized_tables(bits: int) -> None:
     rows, width, block = 6, 64, 32
     packed = [RANDOM.integers(0, 256, (rows, size * bits // 8)).astype(np.uint8) for size in (width, 2)]
     feeds = {"d": packed[0], "i": np.array([[0, 3], [3, 5]]), "s": floats(rows, 2) / 8, "z": packed[1]}
@@ -143,7 +143,7 @@ def test_rows_of_few_bits(bits: int) -> None:
 
 
 @pytest.mark.parametrize("scales", ["float", "float[5]"])
-def test_products_of_whole_numbers(scales: str) -> None:
+def test_integer_products(scales: str) -> None:
     b, t = RANDOM.integers(-100, 100, (4, 5)).astype(np.int8), np.abs(floats(*([5] if "[" in scales else [])))
     feeds = {
         "a": RANDOM.integers(0, 256, (2, 3, 4)).astype(np.uint8),
@@ -187,7 +187,7 @@ def test_scales(dims: str, attributes: str, scales: tuple[int, ...], opset: int)
     check(text, feeds, opset=opset)
 
 
-def test_rounding_stops_gradients_and_is_told() -> None:
+def test_rounding_stops_gradients_and_is_reported() -> None:
     text = """m (float[A,B] x, float s) => (float[A,B] y)
         { q = QuantizeLinear(x, s) d = DequantizeLinear(q, s) y = Add(d, x) }"""
     joint = differentiate(parse(text), ["y"], ["x", "s"])
@@ -195,14 +195,14 @@ def test_rounding_stops_gradients_and_is_told() -> None:
     assert "DequantizeLinear" in ops(joint.model)
 
 
-def test_the_scale_that_is_found_in_numbers_has_a_gradient() -> None:
+def test_dynamic_scale_has_a_gradient() -> None:
     text = "m (float[A,B] x) => (float s) { q, s, z = DynamicQuantizeLinear(x) }"
     apart = RANDOM.permutation(12).reshape(3, 4).astype(np.float32) / 4  # no step changes its extremes
     for x in (apart - 1.3, apart + 1, -apart - 1):
         check(text, {"x": x})
 
 
-def test_gradients_through_scales_alone_come_with_a_warning() -> None:
+def test_incomplete_gradients_through_scales_are_warned_of() -> None:
     quantized = (
         "q, s, z = DynamicQuantizeLinear(x) a = MatMulInteger(q, v, z) b = Cast<to = 1>(a) y = Mul(b, s)"
     )

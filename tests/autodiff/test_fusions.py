@@ -1,4 +1,4 @@
-"""What rules fuse has the gradients of what it was: the cases of all rules, and samples under -O3."""
+"""Fused operators have the gradients of their patterns: all cases of rules, and samples under -O3."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def assert_near(found: Mapping[str, np.ndarray], expected: Mapping[str, np.ndarr
 
 
 @pytest.mark.parametrize("path", fusing(), ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_gradients_of_what_is_fused_are_those_of_what_it_was(path: Path) -> None:
+def test_gradients_of_fused_operators_equal_those_of_their_patterns(path: Path) -> None:
     if (name := f"{path.parent.name}/{path.stem}") in _APART:
         pytest.skip(_APART[name])
     case = harness.read_case(path)
@@ -91,7 +91,7 @@ def test_gradients_of_what_is_fused_are_those_of_what_it_was(path: Path) -> None
     assert_near(gradients(case.after, feeds, outputs, wrt), gradients(case.before, feeds, outputs, wrt))
 
 
-def test_all_that_is_fused_is_among_the_cases() -> None:
+def test_all_fused_operators_occur_in_cases() -> None:
     found = {op for path in fusing() for op in own(harness.read_case(path).after or onnx.ModelProto())}
     assert found >= _FUSED
 
@@ -108,7 +108,7 @@ def with_weights_apart(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize(("name", "fused"), [("transformer", "MultiHeadAttention"), ("cnn", "FusedConv")])
-def test_gradients_of_models_are_the_same_after_all_that_is_done_to_them(name: str, fused: str) -> None:
+def test_gradients_of_models_are_unchanged_by_optimization(name: str, fused: str) -> None:
     sample = SAMPLES[name]
     model = with_weights_apart(sample.build())
     feeds = make_feeds({"inputs": sample.inputs, "shape_sets": sample.shape_sets}, 0)

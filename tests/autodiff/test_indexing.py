@@ -1,4 +1,4 @@
-"""Gradients of operators that pick and place elements, against finite differences."""
+"""Gradients of operators that select and scatter elements, against finite differences."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_gather(shape: tuple[int, ...], axis: int, picks: Any) -> None:
 @pytest.mark.parametrize(
     "picks", ["int64 {0}", "int64 {-1}", "int64[2] {1, 2}", "int64[2] {-3, -2}", "int64[2] {-1, 0}"]
 )
-def test_known_indices(axis: int, picks: str) -> None:
+def test_constant_indices(axis: int, picks: str) -> None:
     body = f"i = Constant<value = {picks}>() z = Gather<axis={axis}>(x, i)"
     feeds = {"x": numbers(4, 3, 5)}
     check_forms(body, feeds)
@@ -70,7 +70,7 @@ def test_known_indices(axis: int, picks: str) -> None:
 
 
 @pytest.mark.parametrize("rows", [5, 70])
-def test_indices_of_32_bits(rows: int) -> None:
+def test_int32_indices(rows: int) -> None:
     feeds = {"x": numbers(rows, 3), "i": np.array([4, 0, -1, 4], np.int32)}
     check_forms("z = Gather(x, i)", feeds)
 
@@ -122,7 +122,7 @@ def test_scatter_nd(picks: Any, reduction: str) -> None:
     check_forms(f'z = ScatterND<reduction="{reduction}">(x, i, u)', feeds)
 
 
-def test_products_of_updates_are_exact_with_zeros() -> None:
+def test_products_of_updates_are_exact_for_zeros() -> None:
     feeds = {
         "x": np.array([2.0, 0, 3, 5]),
         "i": np.array([0, 0, 1, 2, 2, 2]),
@@ -135,7 +135,7 @@ def test_products_of_updates_are_exact_with_zeros() -> None:
     assert found["grad.x"].tolist() == [0, 3, 0, 1] and found["grad.u"].tolist() == [14, 0, 0, 0, 0, 0]
 
 
-def test_constant_indices_that_are_distinct_are_not_told_apart() -> None:
+def test_distinct_constant_indices_need_no_mask() -> None:
     def selects(picks: str) -> bool:
         constant = f"i = Constant<value=int64[2,1] {{{picks}}}>()"
         text = f"m (double[4,2] x, double[2,2] u) => (double[4,2] y) {{ {constant} y = ScatterND(x, i, u) }}"
@@ -166,7 +166,7 @@ def test_unique() -> None:
     assert found["grad.x"].tolist() == [7, 5, 0, 0]
 
 
-def test_reverse_sequence_and_triangles() -> None:
+def test_reverse_sequence_and_trilu() -> None:
     lengths = {"x": numbers(4, 3, 2), "s": np.array([1, 4, 2])}
     check_forms("z = ReverseSequence(x, s)", lengths)
     lengths = {"x": numbers(4, 3, 2), "s": np.array([1, 3, 2, 2])}
@@ -177,7 +177,7 @@ def test_reverse_sequence_and_triangles() -> None:
 
 
 @pytest.mark.parametrize("mode", ["DCR", "CRD"])
-def test_blocks_go_back_to_where_they_came_from(mode: str) -> None:
+def test_gradient_of_depth_to_space(mode: str) -> None:
     """By onnx's reference: the mode is newer than what onnxruntime knows."""
     text = f"""m (float[A,B,C,D] x) => (float[A,E,F,G] y) {{ y = SpaceToDepth<blocksize=2, mode="{mode}">(x) }}"""
     model = parse(text, ir_version=13, opset=28)
@@ -216,7 +216,7 @@ def test_tensor_scatter(attributes: str, starts: list[int] | None) -> None:
     check_forms(body, feeds, opset=24)
 
 
-def test_values_of_one_hot_in_single_precision() -> None:
+def test_values_of_one_hot_in_float32() -> None:
     for kind in (np.int64, np.int32):
         feeds = {"x": np.array([2, 5], np.float32), "i": np.array([[1, -1], [0, 1]], kind)}
         text = model("d = Constant<value=int32[1] {3}>() z = OneHot<axis=1>(i, d, x)", feeds, False)
@@ -233,13 +233,13 @@ def test_values_of_one_hot_in_single_precision() -> None:
      'Normalizer<norm="L1">(x)', 'Normalizer<norm="L2">(x)', 'Normalizer<norm="MAX">(x)',
      "ArrayFeatureExtractor(x, i)"],
 )  # fmt: skip
-def test_classical_machine_learning(operator: str) -> None:
+def test_ai_onnx_ml_operators(operator: str) -> None:
     text = f"m (float[N,3] x, int64[2] i) => (float[N,M] y) {{ y = ai.onnx.ml.{operator} }}"
     x = np.array([[1.5, -2, 0.5], [-0.25, -3, 1], [0.5, 1, -4]], np.float32)
     check(CLASSICAL + text, {"x": x, "i": np.array([1, 1])}, tolerance=5e-3)
 
 
-def test_numbers_that_were_imputed_get_no_gradient() -> None:
+def test_imputed_elements_have_zero_gradient() -> None:
     text = """m (float[N,3] x) => (float[N,3] y)
         { y = ai.onnx.ml.Imputer<imputed_value_floats=[5.0], replaced_value_float=1.5>(x) }"""
     feeds = {"x": np.array([[1.5, 2, 3]], np.float32), "cotangent.y": np.array([[7, 8, 9]], np.float32)}
@@ -249,7 +249,7 @@ def test_numbers_that_were_imputed_get_no_gradient() -> None:
         assert run(joint.model, feeds)["grad.x"].tolist() == [[0, 8, 9]]
 
 
-def test_transforms_of_a_regressor_are_refused() -> None:
+def test_post_transform_of_a_regressor_is_refused() -> None:
     text = """m (float[N,2] x) => (float[N,1] y)
         { y = ai.onnx.ml.LinearRegressor<coefficients=[1.0, 2.0], post_transform="PROBIT">(x) }"""
     with pytest.raises(NoGradient, match="PROBIT"):
@@ -260,7 +260,7 @@ def test_transforms_of_a_regressor_are_refused() -> None:
 
 
 @pytest.mark.parametrize("rows", [8, 500])
-def test_sums_are_the_same_with_several_threads(rows: int) -> None:
+def test_sums_do_not_depend_on_the_number_of_threads(rows: int) -> None:
     feeds = {"x": np.zeros((rows, 64)), "i": np.asarray(RANDOM.integers(0, rows, 3000))}
     joint = differentiate(parse(model("z = Gather(x, i)", feeds, False)), ["z"], ["x"])
     given = numbers(3000, 64)

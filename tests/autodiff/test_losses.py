@@ -1,4 +1,4 @@
-"""Loss functions that are written into models."""
+"""Loss functions added to models."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_cross_entropy_along_any_axis(axis: int) -> None:
     assert np.allclose(found["grad.x"], np.moveaxis(gradient, -1, axis), atol=1e-6)
 
 
-def test_mean_squared_error_against_an_input_and_against_a_value() -> None:
+def test_mean_squared_error_with_new_input_and_existing_value() -> None:
     model = parse("m (float[A,3] x) => (float[A,3] y) { y = Mul(x, x) }")
     joint = graphopt.differentiate(model, "mse:y,t", "inputs")
     assert joint.gradients == {"x": "grad.x"}
@@ -52,7 +52,7 @@ def test_mean_squared_error_against_an_input_and_against_a_value() -> None:
 @pytest.mark.parametrize("ignored", [None, 1, -100, -1, 255])
 @pytest.mark.parametrize("scores", ["float", "double"])
 @pytest.mark.parametrize("labels", ["int32", "int64"])
-def test_types_of_scores_and_labels(scores: str, labels: str, ignored: int | None) -> None:
+def test_element_types_of_scores_and_labels(scores: str, labels: str, ignored: int | None) -> None:
     attribute = "" if ignored is None else f"<ignore_index={ignored}>"
     text = f"""m ({scores}[N,3] x, {labels}[N] t) => ({scores} loss)
         {{ loss = SoftmaxCrossEntropyLoss{attribute}(x, t) }}"""
@@ -69,7 +69,7 @@ def test_types_of_scores_and_labels(scores: str, labels: str, ignored: int | Non
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-def test_weights_of_classes_beside_labels_that_do_not_count(reduction: str) -> None:
+def test_class_weights_with_ignored_labels(reduction: str) -> None:
     text = f"""m (double[N,3] x, int64[N] t, double[3] w) => (double{"[N]" if reduction == "none" else ""} y)
         {{ y = SoftmaxCrossEntropyLoss<reduction="{reduction}", ignore_index=1>(x, t, w) }}"""
     feeds = {"x": LOGITS[0].T.astype(np.float64), "t": np.array([0, 1, 2, 1, 0]), "w": np.array([0.5, 2, 3])}
@@ -77,7 +77,7 @@ def test_weights_of_classes_beside_labels_that_do_not_count(reduction: str) -> N
 
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
-def test_no_labels_at_all(reduction: str) -> None:
+def test_all_labels_ignored(reduction: str) -> None:
     text = f"""m (float[N,3] x, int64[N] t, float[3] w) => (float{"[N]" if reduction == "none" else ""} y)
         {{ y = NegativeLogLikelihoodLoss<reduction="{reduction}">(x, t, w) }}"""
     joint = differentiate(parse(text), ["y"], ["x", "w"])
@@ -92,7 +92,7 @@ def count(model: ir.Model) -> int:
     return len([op for op in ops(model) if op != "Constant"])
 
 
-def test_a_network_takes_few_nodes() -> None:
+def test_network_has_few_nodes() -> None:
     model = parse("""m (float[B,16] x, float[16,32] w, float[32] b, float[32,4] v, float[4] c) => (float[B,4] y)
         { h = Gemm(x, w, b) r = Relu(h) y = Gemm(r, v, c) }""")
     joint = graphopt.differentiate(model, "cross_entropy:y,labels", ["w", "b", "v", "c"])
@@ -109,7 +109,7 @@ GELUS = {
 
 @pytest.mark.parametrize("loss", ["cross_entropy:y,labels,axis=-1", "mse:y,t"])
 @pytest.mark.parametrize(("opset", "most"), [(18, 44), (20, 42)])
-def test_layers_with_normalizations_take_few_nodes(opset: int, most: int, loss: str) -> None:
+def test_layers_with_normalization_have_few_nodes(opset: int, most: int, loss: str) -> None:
     parameters = "float[32] b, float[32] g, float[32] h, float[4] c"
     rows = f"""m (float[B,16] x, float[32,16] w, float[4,32] v, {parameters}) => (float[B,4] y) {{
         i = Gemm<transB=1>(x, w, b) n = LayerNormalization(i, g, h) {GELUS[opset]} y = Gemm<transB=1>(k, v, c) }}"""
@@ -120,7 +120,7 @@ def test_layers_with_normalizations_take_few_nodes(opset: int, most: int, loss: 
     assert count(graphopt.differentiate(parse(places, opset=opset), loss, wrt).model) <= most + 9
 
 
-def test_attention_takes_few_nodes() -> None:
+def test_attention_has_few_nodes() -> None:
     model = parse("""m (float[B,H,S,8] q, float[B,H,S,8] k, float[B,H,S,8] v) => (float[B,H,S,8] o) {
         scale = Constant<value = float {0.35355339}>() d = Transpose<perm = [0, 1, 3, 2]>(k) s = MatMul(q, d)
         t = Mul(s, scale) p = Softmax<axis = -1>(t) o = MatMul(p, v) }""")
@@ -128,13 +128,13 @@ def test_attention_takes_few_nodes() -> None:
     assert count(joint.model) <= 25
 
 
-def test_a_mean_squared_error_of_other_shapes_is_refused() -> None:
+def test_mean_squared_error_of_different_shapes_is_refused() -> None:
     model = parse("m (float[2,3] x, float[3] t) => (float[2,3] y) { y = Exp(x) }")
     with pytest.raises(UsageError, match="mse needs equal shapes"):
         graphopt.differentiate(model, "mse:y,t", ["x"])
 
 
-def test_classes_of_more_than_two_axes_have_to_be_told() -> None:
+def test_class_axis_is_required_for_more_than_two_axes() -> None:
     model = parse("m (float[A,B,C] x) => (float[A,B,C] y) { y = Identity(x) }")
     with pytest.raises(UsageError, match="the class axis is not given") as told:
         graphopt.differentiate(model, "cross_entropy:y,labels", ["x"])
@@ -142,7 +142,7 @@ def test_classes_of_more_than_two_axes_have_to_be_told() -> None:
     assert graphopt.differentiate(model, "cross_entropy:y,labels,axis=-1", ["x"]).target == "labels"
 
 
-def test_a_label_that_does_not_count() -> None:
+def test_ignored_label() -> None:
     model = parse("m (float[A,C] x) => (float[A,C] y) { y = Identity(x) }")
     joint = graphopt.differentiate(model, "cross_entropy:y,labels,ignore_index=-100", ["x"])
     labels = np.array([1, -100, 4])
@@ -152,13 +152,13 @@ def test_a_label_that_does_not_count() -> None:
     assert np.allclose(found["grad.x"], np.insert(gradient, 1, 0, axis=0), atol=1e-6)
 
 
-def test_labels_are_whole_numbers() -> None:
+def test_labels_are_integers() -> None:
     model = parse("m (float[A,C] x, float[A] t) => (float[A,C] y) { y = Identity(x) }")
     with pytest.raises(UsageError, match="'t' is float, and labels must be int32 or int64"):
         graphopt.differentiate(model, "cross_entropy:y,t", ["x"])
 
 
-def test_what_is_no_loss_is_told() -> None:
+def test_invalid_losses_are_refused() -> None:
     for text in ("cross_entropy:a,b,axis=-1", "cross_entropy:a,b,axis=1,ignore_index=-100", "mse:a,b"):
         assert str(Loss.parse(text)) == text
     for text in (
@@ -173,7 +173,7 @@ def test_what_is_no_loss_is_told() -> None:
             Loss.parse(text)
 
 
-def test_a_value_may_be_called_like_a_loss_function() -> None:
+def test_value_with_the_name_of_a_loss_function() -> None:
     model = parse("m (float x) => (float loss) { loss = Exp(x) }")
     model.graph.outputs[0].name = "mse:a,b"
     assert graphopt.differentiate(model, "mse:a,b", ["x"]).loss == "mse:a,b"

@@ -46,13 +46,13 @@ def found() -> list[Case]:
     return list(cases(QUICK))
 
 
-def test_gradients_of_node_tests_are_right(found: list[Case]) -> None:
+def test_gradients_of_node_tests_are_correct(found: list[Case]) -> None:
     outcomes = [judge(case) for case in found]
     assert Counter(outcome.verdict for outcome in outcomes) == {"right": len(found)}, summary(outcomes)
     assert len(found) > 60
 
 
-def test_a_wrong_gradient_is_found(found: list[Case], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_gradient_is_detected(found: list[Case], monkeypatch: pytest.MonkeyPatch) -> None:
     from graphopt.autodiff.rules import elementwise_unary
 
     case = next(case for case in found if case.name == "test_tan")
@@ -60,7 +60,7 @@ def test_a_wrong_gradient_is_found(found: list[Case], monkeypatch: pytest.Monkey
     assert judge(case).verdict == "wrong"
 
 
-def test_a_gradient_that_loses_terms_is_found(found: list[Case], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gradient_that_loses_terms_is_detected(found: list[Case], monkeypatch: pytest.MonkeyPatch) -> None:
     from graphopt.autodiff.rules import indexing
 
     def racing(op: Any, node: Any, dy: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Normalizations: against finite differences, or against the plain operators that they stand for."""
+"""Normalization: gradients against finite differences, or against equivalent elementary operators."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def batch(*shape: int) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("shape", [(4, 3, 2), (4, 3), (5,), (2, 3, 2, 2)])
-def test_statistics_that_are_given(shape: tuple[int, ...]) -> None:
+def test_running_statistics_in_inference(shape: tuple[int, ...]) -> None:
     dims = ",".join("NCHW"[: len(shape)])
     vector = "1" if len(shape) == 1 else "C"
     text = BATCH.replace("N,C,H", dims).replace("[C]", f"[{vector}]")
@@ -88,7 +88,7 @@ def test_statistics_of_the_batch(results: str) -> None:
     check(text.replace("N,C,H", "4,3,2").replace("[C]", "[3]"), batch(4, 3, 2))
 
 
-def test_second_gradients_of_batches() -> None:
+def test_second_derivatives_of_batch_normalization() -> None:
     text = f"""m ({BATCH}) => (double[N,C,H] y) {{
         y, n, w = BatchNormalization<epsilon=0.1, training_mode=1>(x, s, b, m, v) }}"""
     first = differentiate(parse(text), ["y"], ["x"]).model
@@ -123,7 +123,7 @@ def trained() -> ir.Model:
     return ir.from_proto(proto)
 
 
-def test_running_statistics_are_state() -> None:
+def test_running_statistics_are_returned_as_state() -> None:
     model = trained()
     joint = graphopt.differentiate(model, "loss")
     assert list(joint.gradients) == ["s", "b", "w"]
@@ -144,7 +144,7 @@ def test_running_statistics_are_state() -> None:
         )
 
 
-def test_running_statistics_that_nobody_names() -> None:
+def test_unnamed_running_statistics_outputs() -> None:
     vector = [4]
     node = helper.make_node("BatchNormalization", list("xsbmv"), ["y", "", ""], training_mode=1)
     inputs = [("x", ["B", 4]), *((name, vector) for name in "sbmv")]
@@ -158,7 +158,7 @@ def test_running_statistics_that_nobody_names() -> None:
     assert np.allclose(dx, 0, atol=1e-5)  # what all elements share is taken away
 
 
-def test_statistics_that_run_before_opset_14_are_refused() -> None:
+def test_running_statistics_before_opset_14_are_refused() -> None:
     text = f"m ({BATCH}) => (double[N,C,H] y) {{ y, n, w, o, p = BatchNormalization(x, s, b, m, v) }}"
     with pytest.raises(NoGradient, match="it updates running statistics"):
         differentiate(parse(text, opset=13), ["y"], ["x"])
@@ -172,7 +172,7 @@ def test_statistics_that_run_before_opset_14_are_refused() -> None:
     [(-1, (4,)), (2, (1,)), (1, (3, 4)), (-2, (3, 1)), (0, (2, 3, 4)), (0, (4,)), (-1, (2, 1, 4))],
 )
 @pytest.mark.parametrize("operator", ["LayerNormalization", "RMSNormalization"])
-def test_along_the_last_axes(operator: str, axis: int, scale: tuple[int, ...]) -> None:
+def test_layer_normalization_over_the_last_axes(operator: str, axis: int, scale: tuple[int, ...]) -> None:
     names = "sb" if operator.startswith("Layer") else "s"
     dims = ",".join("UVW"[: len(scale)])
     declared = ", ".join(f"double[{dims}] {name}" for name in names)
@@ -181,14 +181,14 @@ def test_along_the_last_axes(operator: str, axis: int, scale: tuple[int, ...]) -
     check(text, {"x": numbers(2, 3, 4), **{name: numbers(*scale) for name in names}}, opset=23)
 
 
-def test_along_the_last_axis_of_an_unknown_rank() -> None:
+def test_layer_normalization_of_unknown_rank() -> None:
     text = """m (double[A,B] z, int64[R] r, double[4] s) => (double y)
         { x = Reshape(z, r) q = LayerNormalization(x, s) y = Mul(q, q) }"""
     check(text, {"z": numbers(3, 8), "r": np.array([3, 2, 4]), "s": numbers(4)})
 
 
 @pytest.mark.parametrize("read", ["Mul(h, h)", "Mul(h, mean)", "Mul(x, mean)", "Mul(x, inverse)"])
-def test_statistics_of_layers(read: str) -> None:
+def test_outputs_mean_and_inverse_deviation(read: str) -> None:
     inputs = "m (float[A,B] x, float[B] s) => (float[A,B] y)"
     fused = f"{inputs} {{ h, mean, inverse = LayerNormalization<epsilon=0.01>(x, s) y = {read} }}"
     plain = (
@@ -197,7 +197,7 @@ def test_statistics_of_layers(read: str) -> None:
     same(fused, plain, {"x": numbers(3, 4), "s": numbers(4)})
 
 
-def test_what_onnxruntime_calls_simplified() -> None:
+def test_simplified_layer_normalization() -> None:
     inputs = "m (float[A,B,C] x, float[C] s) => (float[A,B,C] y)"
     fused = (
         f"{inputs} {{ h, i = SimplifiedLayerNormalization<epsilon=0.01>(x, s) a = Mul(h, h) y = Mul(a, i) }}"
@@ -208,7 +208,7 @@ def test_what_onnxruntime_calls_simplified() -> None:
 
 @pytest.mark.parametrize("skip", ["N,S,4", "1,S,4", "S,4"])
 @pytest.mark.parametrize("read", ["Mul(h, h)", "Mul(h, t)", "Mul(t, t)"])
-def test_sums_with_their_normalizations(skip: str, read: str) -> None:
+def test_skip_layer_normalization(skip: str, read: str) -> None:
     feeds = {
         "x": numbers(2, 3, 4),
         "k": numbers(*{"N,S,4": (2, 3, 4), "1,S,4": (1, 3, 4), "S,4": (3, 4)}[skip]),
@@ -225,7 +225,7 @@ def test_sums_with_their_normalizations(skip: str, read: str) -> None:
     same(fused, f"{inputs} {{ {total} {ROOT_STEPS.format(x='t')} h = Mul(z, g) y = {read} }}", feeds)
 
 
-def test_a_sum_and_its_normalization_stay_right_when_onnxruntime_optimizes() -> None:
+def test_skip_layer_normalization_under_onnxruntime_optimizations() -> None:
     text = """m (float[N,S,8] x, float[N,S,8] k, float[8] s, float[8] b) => (float[N,S,8] y) {
         t = Add(x, k) h = LayerNormalization(t, s, b) y = Mul(h, t) }"""
     joint = differentiate(parse(text), ["y"], ["x", "s"])
@@ -240,7 +240,7 @@ def test_a_sum_and_its_normalization_stay_right_when_onnxruntime_optimizes() -> 
 
 
 @pytest.mark.parametrize("opset", [13, 20])
-def test_instances(opset: int) -> None:
+def test_instance_normalization(opset: int) -> None:
     inputs = "m (float[N,C,H,W] x, float[C] s, float[C] b) => (float[N,C,H,W] y)"
     fused = f"{inputs} {{ y = InstanceNormalization<epsilon=0.01>(x, s, b) }}"
     steps = STEPS.format(x="x", axes="2, 3")
@@ -254,7 +254,7 @@ def test_instances(opset: int) -> None:
 
 @pytest.mark.parametrize("dims", ["N,C,H,W", "N,6,H,W", "2,6,3,2"])
 @pytest.mark.parametrize("groups", [1, 2, 6])
-def test_groups(groups: int, dims: str) -> None:
+def test_group_normalization(groups: int, dims: str) -> None:
     channels = dims.split(",")[1]
     for opset, size in ((18, groups), (21, 6)):
         vector = f"double[{'S' if channels == 'C' else size}]"
@@ -272,7 +272,7 @@ def test_groups(groups: int, dims: str) -> None:
     ["LayerNormalization(x, s, b)", "GroupNormalization<num_groups=2>(x, s, b)", "RMSNormalization(x, s)",
      "InstanceNormalization(x, s, b)", "BatchNormalization(x, s, b, s, s)"],
 )  # fmt: skip
-def test_half_precision_is_computed_in_single(call: str) -> None:
+def test_float16_is_computed_in_float32(call: str) -> None:
     text = f"m (float16[N,4,4] x, float16[4] s, float16[4] b) => (float16[N,4,4] y) {{ y = {call} }}"
     half = differentiate(parse(text, opset=23), ["y"], ["x", "s"])
     single = differentiate(parse(text.replace("float16", "float"), opset=23), ["y"], ["x", "s"])
@@ -285,7 +285,7 @@ def test_half_precision_is_computed_in_single(call: str) -> None:
         assert one[name].dtype == np.float16 and np.allclose(one[name], other[name], rtol=2e-2, atol=2e-2)
 
 
-def test_a_layer_takes_few_nodes() -> None:
+def test_layer_normalization_has_few_nodes() -> None:
     text = """m (float[N,8] x, float[8] s, float[8] b) => (float[N,8] y)
         { y = LayerNormalization(x, s, b) }"""
     joint = differentiate(parse(text), ["y"], "inputs")

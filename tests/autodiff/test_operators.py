@@ -1,4 +1,4 @@
-"""Gradients in double precision where onnx's node tests do not look: dynamic dims, size 0, special values."""
+"""Gradients in float64 beyond onnx's node tests: dynamic dims, empty dims and special values."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_matrix_products(a: tuple[int, ...], b: tuple[int, ...]) -> None:
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 3), (4, 2, 3)])
-def test_a_product_with_a_matrix_needs_no_rank(shape: tuple[int, ...]) -> None:
+def test_product_with_a_matrix_of_unknown_rank(shape: tuple[int, ...]) -> None:
     text = "m (double[A] x, int64[N] s, double[3,2] b) => (double y) { a = Reshape(x, s) y = MatMul(a, b) }"
     feeds = {"x": numbers(int(np.prod(shape))), "s": np.array(shape), "b": numbers(3, 2)}
     check(text, feeds)
@@ -87,7 +87,7 @@ def test_pads(mode: str) -> None:
         check(text, {"x": numbers(4, 5), "p": ints(*pads)}, opset=19)
 
 
-def test_the_value_of_a_pad() -> None:
+def test_gradient_of_the_pad_value() -> None:
     text = "m (double[A,B] x, int64[4] p, double v) => (double[C,D] y) { y = Pad(x, p, v) }"
     check(text, {"x": numbers(4, 5), "p": ints(1, 2, -1, 3), "v": numbers()})
 
@@ -114,7 +114,7 @@ def test_dynamic_dims(text: str, shape: tuple[int, ...]) -> None:
     check(model, {"x": numbers(*shape), "i": ints(*found), "j": ints(1)})
 
 
-def test_products_with_zeros_are_exact() -> None:
+def test_products_are_exact_for_zeros() -> None:
     x = np.array([[2.0, 0, 3], [0, 0, 5], [1, 2, 3]])
     model = parse("m (double[A,B] x) => (double[A] y) { y = ReduceProd<keepdims=0, axes=[1]>(x) }", opset=17)
     joint = differentiate(model, ["y"], ["x"])
@@ -122,7 +122,7 @@ def test_products_with_zeros_are_exact() -> None:
     assert found.tolist() == [[0, 6, 0], [0, 0, 0], [6, 3, 2]]
 
 
-def test_ties_share_evenly() -> None:
+def test_ties_share_the_gradient_evenly() -> None:
     model = parse(
         "m (double[N] x, double[N] z) => (double[N] y, double v) { y = Max(x, z) v = ReduceMin<keepdims=0>(x) }"
     )
@@ -134,7 +134,7 @@ def test_ties_share_evenly() -> None:
     assert found["grad.x"].tolist() == [0.5, 0.5, 0]
 
 
-def test_powers_at_zero_and_below() -> None:
+def test_powers_of_zero_and_negative_numbers() -> None:
     model = parse("m (double[N] x, double[N] p) => (double[N] y) { y = Pow(x, p) }")
     joint = differentiate(model, ["y"], ["x", "p"])
     feeds = {
@@ -156,7 +156,7 @@ def test_remainders_of_negative_numbers() -> None:
         )
 
 
-def test_a_low_bound_above_the_high_one_counts_for_nothing() -> None:
+def test_clip_with_low_bound_above_the_high_bound() -> None:
     model = parse("m (double[N] x, double low, double high) => (double[N] y) { y = Clip(x, low, high) }")
     joint = differentiate(model, ["y"], "inputs")
     feeds = {"x": np.array([0.5, 1.5, 2.5]), "low": np.array(2.0), "high": np.array(1.0)}
@@ -167,7 +167,7 @@ def test_a_low_bound_above_the_high_one_counts_for_nothing() -> None:
 
 @pytest.mark.parametrize("alpha", [-0.5, 0.0, 0.5])
 @pytest.mark.parametrize("operator", ["LeakyRelu", "Elu", "ThresholdedRelu"])
-def test_slopes_of_either_sign(operator: str, alpha: float) -> None:
+def test_positive_and_negative_slopes(operator: str, alpha: float) -> None:
     x = np.array([-2, -0.8, -0.3, 0.3, 0.8, 2], np.float32)
     check(
         f"m (float[N] x) => (float[N] y) {{ y = {operator}<alpha={alpha}>(x) }}",
@@ -185,7 +185,7 @@ def test_slopes_of_either_sign(operator: str, alpha: float) -> None:
         *((f"Reduce{kind}<noop_with_empty_axes=1>(x)", "disagree") for kind in ("L1", "L2", "LogSumExp")),
     ],
 )
-def test_reductions_that_may_do_nothing_are_refused(call: str, reason: str) -> None:
+def test_reductions_with_possibly_empty_axes_are_refused(call: str, reason: str) -> None:
     with pytest.raises(NoGradient, match=reason):
         differentiate(parse(f"m (float[A,B] x, int64[K] j) => (float y) {{ y = {call} }}"), ["y"], ["x"])
     text = "m (double[A,B] x, int64[K] j) => (double y) { y = ReduceSum<noop_with_empty_axes=1>(x, j) }"
@@ -193,19 +193,19 @@ def test_reductions_that_may_do_nothing_are_refused(call: str, reason: str) -> N
         check(text, {"x": numbers(2, 3), "j": axes})
 
 
-def test_means_without_results() -> None:
+def test_empty_means() -> None:
     text = "m (double[A,B] x, int64[K] j) => (double y) { y = ReduceMean(x, j) }"
     check(text, {"x": numbers(0, 3), "j": ints(1)})
 
 
-def test_a_norm_of_zero_has_no_gradient() -> None:
+def test_norm_of_zero_has_zero_gradient() -> None:
     text = "m (double[A,B] x, int64[K] j) => (double[A,1] y) { y = ReduceL2(x, j) }"
     joint = differentiate(parse(text, opset=18), ["y"], ["x"])
     feeds = {"x": np.array([[0.0, 0], [3, 4]]), "j": ints(1), "cotangent.y": np.full((2, 1), 5.0)}
     assert np.allclose(run(joint.model, feeds)["grad.x"], [[0, 0], [3, 4]])
 
 
-def test_large_numbers_do_not_overflow_in_branches_that_are_not_chosen() -> None:
+def test_unselected_branches_do_not_overflow() -> None:
     for text in (
         "Elu(x)",
         "Celu(x)",
@@ -258,7 +258,7 @@ def test_dropout_keeps_its_mask(mode: bool | None, ratio: float | None, seed: st
             assert found["y"].tolist() != found["z"].tolist()
 
 
-def test_the_mask_of_a_dropout_may_be_read_by_others() -> None:
+def test_dropout_mask_with_other_readers() -> None:
     text = """m (float[N] x) => (float[N] y, bool[N] mask) {
         r = Constant<value = float {0.5}>() t = Constant<value = bool {1}>() y, mask = Dropout(x, r, t) }"""
     joint = differentiate(parse(text), ["y"], ["x"])
@@ -268,7 +268,7 @@ def test_the_mask_of_a_dropout_may_be_read_by_others() -> None:
 
 @pytest.mark.parametrize("between", ["Identity", "Cast<to=11>"])
 @pytest.mark.parametrize("operator", ["Softmax", "LogSoftmax"])
-def test_rows_without_a_choice_get_no_gradient(operator: str, between: str) -> None:
+def test_fully_masked_rows_have_zero_gradient(operator: str, between: str) -> None:
     kind = "double" if "Cast" in between else "float"
     model = parse(f"""m (float[2,2] x, bool[2,2] mask, bool[2,1] none) => ({kind}[2,2] y) {{
         low = Constant<value = float {{-inf}}>() off = Constant<value = float {{0}}>()
@@ -282,7 +282,7 @@ def test_rows_without_a_choice_get_no_gradient(operator: str, between: str) -> N
     assert np.isfinite(found).all() and found[0, 0] > 0 and found[1].tolist() == [0, 0]
 
 
-def test_sizes_of_zero() -> None:
+def test_empty_dims() -> None:
     model = parse(
         "m (float[A,3] x, float[3,2] w) => (float loss) { y = MatMul(x, w) loss = ReduceSum<keepdims=0>(y) }"
     )

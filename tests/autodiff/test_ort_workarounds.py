@@ -1,4 +1,4 @@
-"""Tensors without elements, on which onnxruntime does something else than elsewhere."""
+"""Empty tensors, for which onnxruntime needs workarounds."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def gradients(
     opset: int = 18,
     warm: dict[str, np.ndarray] | None = None,
 ) -> dict[str, np.ndarray]:
-    """The gradients for ones, which onnxruntime gives without and with its optimizations."""
+    """The gradients for cotangents of ones, without and with onnxruntime's optimizations."""
     model = parse(text, opset=opset)
     wrt = [
         value.name or ""
@@ -49,9 +49,7 @@ def ones(*shape: int) -> np.ndarray:
         ("m (float[B,T,3] a, float[B,3,4] b) => (float[B,T,4] y) { y = Einsum<equation=\"btk,bkn->btn\">(a, b) }", (7, 0, 3), (7, 3, 4), (7, 0, 4)),
     ],
 )  # fmt: skip
-def test_sums_over_nothing_are_zero(
-    text: str, a: tuple[int, ...], b: tuple[int, ...], y: tuple[int, ...]
-) -> None:
+def test_empty_sums_are_zero(text: str, a: tuple[int, ...], b: tuple[int, ...], y: tuple[int, ...]) -> None:
     found = gradients(text, {"a": ones(*a), "b": ones(*b)}, y)
     assert not found["a"].any() and not found["b"].any()
 
@@ -63,24 +61,24 @@ def test_sums_over_nothing_are_zero(
         ("y = Squeeze(x)", (1, 0), (0,)), ("y = Tile(x, i)", (2, 3), (4, 0)), ("y = Compress(x, c)", (2, 0), (0,)),
     ],
 )  # fmt: skip
-def test_shapes_with_zeros_need_a_newer_reshape(text: str, x: tuple[int, ...], y: tuple[int, ...]) -> None:
+def test_shapes_with_zeros_require_opset_14(text: str, x: tuple[int, ...], y: tuple[int, ...]) -> None:
     dims = ",".join("ABC"[: len(x)])
     feeds = {"x": ones(*x), "i": np.array([2, 0]), "c": np.zeros(0, bool)}
     gradients(f"m (float[{dims}] x, int64[2] i, bool[N] c) => (float y) {{ {text} }}", feeds, y, opset=13)
 
 
-def test_squeeze_without_axes_takes_all_of_size_one() -> None:
+def test_squeeze_without_axes() -> None:
     text = "m (float[2,1,3] x) => (float[2,3] y) { a = Constant<value = int64[0] {}>() y = Squeeze(x, a) }"
     assert gradients(text, {"x": ones(2, 1, 3)}, (2, 3))["x"].all()
 
 
-def test_rows_of_a_table_without_rows() -> None:
+def test_gather_from_an_empty_table() -> None:
     text = """m (float[2,3] x, int64[N] e) => (float y) { k = Constant<value = int64[1] {0}>()
         a, b = TopK(x, k) y = Gather<axis=0>(a, e) }"""
     assert not gradients(text, {"x": ones(2, 3), "e": np.zeros(0, np.int64)}, (0, 0))["x"].any()
 
 
-def test_no_copies_at_all_twice() -> None:
+def test_second_derivative_of_an_empty_expand() -> None:
     model = parse(
         "m (float[3,2] x) => (float[3,0] y) { r = Constant<value = int64[2] {1, 0}>() z = Mul(x, x) y = Tile(z, r) }"
     )
@@ -93,8 +91,8 @@ def test_no_copies_at_all_twice() -> None:
 
 
 @pytest.mark.parametrize("size", ["of 0", "that may be 0"])
-def test_sums_over_nothing_are_chosen_for(size: str) -> None:
-    """Memory that was not used is often zero, so that values do not tell."""
+def test_possibly_empty_sums_are_masked(size: str) -> None:
+    """Uninitialized memory is often zero, so that values prove nothing."""
     given = "x, e, e, o" if size == "of 0" else "x, s, e, o"
     text = f"""m (float[7,2,3] x, float[7,3,4] b, int64[1] s) => (float y) <int64[1] e = {{2}}, int64[1] o = {{1}}> {{
         a = Slice({given}) y = MatMul(a, b) }}"""
@@ -109,7 +107,7 @@ def _makes(value: ir.Value) -> str | None:
 
 
 PITFALLS = {
-    # memory that was used, of the size of the result, holds other numbers than zeros
+    # reused memory of the size of the result is not zero
     "MatMul": """m (float[M,K] a, float[B,K,N] b, float[B,M,N] c) => (float s, float[B,M,N] y) {
         d = Exp(c) e = Exp(d) s = ReduceSum(e) p = MatMul(a, b) y = Neg(p) }""",
     "Expand": "m (float[3,1] c) => (float[M,N] y) <int64[2] s = {3, 0}> { d = Exp(c) p = Expand(d, s) y = Neg(p) }",
@@ -117,8 +115,8 @@ PITFALLS = {
 
 
 @pytest.mark.parametrize("operator", PITFALLS)
-def test_whether_onnxruntime_still_goes_wrong(operator: str) -> None:
-    """Skips once it does not: then the way around it in pitfalls.py can go."""
+def test_onnxruntime_still_needs_the_workaround(operator: str) -> None:
+    """Skips once onnxruntime is correct: then the workaround in ort_workarounds.py can be removed."""
     shapes = {"a": (3, 0), "b": (7, 0, 4), "c": (7, 3, 4)} if operator == "MatMul" else {"c": (3, 1)}
     feeds = {name: ones(*shape) for name, shape in shapes.items()}
     if not run(parse(PITFALLS[operator], opset=18), feeds)["y"].any():

@@ -1,4 +1,4 @@
-"""Pools and normalizations where torch's functions do not look: asymmetric pads, margins, ties, no images."""
+"""Pooling and normalization beyond torch's functions: asymmetric pads, ties, empty batches."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def pool(operator: str, attributes: str, dims: str = "A,B,C,D", precision: str =
         'kernel_shape=[3, 3], strides=[2, 2], auto_pad="SAME_LOWER"',
     ],
 )
-def test_maxima(attributes: str, dims: str) -> None:
+def test_max_pool(attributes: str, dims: str) -> None:
     check(
         pool("MaxPool", attributes, dims, "double"),
         {"x": apart(2, 3, 7, 6)},
@@ -43,21 +43,21 @@ def test_maxima(attributes: str, dims: str) -> None:
     )
 
 
-def test_maxima_of_one_and_three_dims() -> None:
+def test_max_pool_of_one_and_three_dims() -> None:
     one = pool("MaxPool", "kernel_shape=[3], strides=[2], dilations=[2], pads=[2, 1]", "A,B,C", "double")
     check(one, {"x": apart(2, 3, 9)}, opset=22)
     three = "kernel_shape=[2, 2, 2], strides=[2, 1, 2], pads=[1, 0, 0, 0, 1, 0], storage_order=1"
     check(pool("MaxPool", three, "A,B,C,D,E", "double"), {"x": apart(2, 2, 4, 3, 5)}, opset=22)
 
 
-def test_windows_that_do_not_overlap_need_no_sums() -> None:
+def test_disjoint_windows_need_no_sums() -> None:
     joint = check(pool("MaxPool", "kernel_shape=[2, 2], strides=[2, 3]", "A,B,C,D", "double"), {"x": apart(1, 2, 5, 6)}, opset=13)  # fmt: skip
     (scatter,) = [node for node in joint.graph if node.op_type == "ScatterElements"]
     assert scatter.attributes.get("reduction") is None
     assert joint.graph.opset_imports[""] == 14
 
 
-def test_a_window_with_nothing_in_it_gives_nothing() -> None:
+def test_empty_windows_have_zero_gradient() -> None:
     text = pool("MaxPool", "kernel_shape=[2], strides=[1], dilations=[3], pads=[1, 1]", "A,B,C", "double")
     model = parse(text, opset=18)
     joint = differentiate(model, ["y"], ["x"])
@@ -91,7 +91,7 @@ AVERAGES = [
 
 @pytest.mark.parametrize("dims", ["A,B,C,D", "A,3,7,6"])
 @pytest.mark.parametrize("attributes", AVERAGES)
-def test_averages(attributes: str, dims: str) -> None:
+def test_average_pool(attributes: str, dims: str) -> None:
     opset = 19 if "dilations" in attributes else 13
     x = RANDOM.standard_normal((2, 3, 7, 6)).astype(np.float32)
     for whole in ("", ", count_include_pad=1"):
@@ -104,7 +104,7 @@ def test_averages(attributes: str, dims: str) -> None:
 
 
 @pytest.mark.parametrize("attributes", AVERAGES[2:7])
-def test_norms(attributes: str) -> None:
+def test_lp_pool(attributes: str) -> None:
     x = apart(2, 3, 7, 6, dtype=np.float32)
     x[0, 0] = 0  # no norm, and no gradient, is infinite there
     for p in (1, 2, 3):
@@ -116,7 +116,7 @@ def test_norms(attributes: str) -> None:
         check(pool("LpPool", f"{attributes}, p={p}"), {"x": x}, tolerance=2e-2, twice=True)
 
 
-def test_averages_next_to_each_other_are_a_pool_again() -> None:
+def test_gradient_of_average_pool_with_stride_1_is_a_pool() -> None:
     text = pool("AveragePool", "kernel_shape=[3, 3], pads=[1, 1, 1, 1], count_include_pad=1", "A,B,C,D")
     joint = check(text, {"x": apart(1, 2, 5, 4, dtype=np.float32)}, opset=13)
     assert [node.op_type for node in joint.graph] == ["AveragePool", "AveragePool"]
@@ -126,14 +126,14 @@ def test_averages_next_to_each_other_are_a_pool_again() -> None:
     "attributes",
     ['kernel_shape=[2, 2], dilations=[2, 2], auto_pad="SAME_UPPER"', 'kernel_shape=[1, 1], strides=[3, 3], auto_pad="SAME_UPPER"'],
 )  # fmt: skip
-def test_windows_that_runtimes_do_not_agree_on_are_refused(attributes: str) -> None:
+def test_ambiguous_windows_are_refused(attributes: str) -> None:
     with pytest.raises(NoGradient, match="disagree"):
         differentiate(parse(pool("AveragePool", attributes), opset=19), ["y"], ["x"])
 
 
 @pytest.mark.parametrize("operator", ["MaxPool", "AveragePool", "LpPool"])
 @pytest.mark.parametrize("stride", [1, 2, 3])
-def test_no_images(operator: str, stride: int) -> None:
+def test_empty_batches(operator: str, stride: int) -> None:
     text = pool(operator, f"kernel_shape=[3, 3], strides=[{stride}, {stride}], pads=[1, 1, 1, 1]")
     joint = differentiate(parse(text, opset=18), ["y"], ["x"])
     x = np.zeros((0, 3, 6, 6), np.float32)
@@ -142,7 +142,7 @@ def test_no_images(operator: str, stride: int) -> None:
 
 
 @pytest.mark.parametrize("dims", ["A,B,C,D", "A,2,3,4"])
-def test_whole_planes(dims: str) -> None:
+def test_global_pools(dims: str) -> None:
     x = apart(2, 2, 3, 4, dtype=np.float32)
     for operator in ("GlobalAveragePool", "GlobalMaxPool"):
         check(f"m (float[{dims}] x) => (float[A,B,E,F] y) {{ y = {operator}(x) }}", {"x": x}, twice=True)
@@ -150,7 +150,7 @@ def test_whole_planes(dims: str) -> None:
         check(pool("GlobalLpPool", f"p={p}", dims), {"x": x}, tolerance=1e-2, twice=True)
 
 
-def test_ties_of_whole_planes_share() -> None:
+def test_ties_of_global_pools_share_the_gradient() -> None:
     model = parse("m (float[A,B,C] x) => (float[A,B,D] y) { y = GlobalMaxPool(x) }", opset=18)
     joint = differentiate(model, ["y"], ["x"])
     x = np.array([[[1, 3, 3], [2, 2, 2]]], np.float32)
@@ -162,7 +162,7 @@ UNPOOL = """m (float[A,B,C] x, int64[A,B,C] i) => (float[A,B,D] y)
     { y = MaxUnpool<kernel_shape=[2], strides=[STRIDE]>(x, i) }"""
 
 
-def test_unpools() -> None:
+def test_max_unpool() -> None:
     feeds = {"x": apart(1, 2, 3, dtype=np.float32), "i": np.array([[[0, 3, 4], [6, 9, 10]]])}
     check(UNPOOL.replace("STRIDE", "2"), feeds, twice=True)
     feeds["i"] = np.array([[[0, 2, 2], [5, 5, 7]]])  # two of them are overwritten
@@ -175,7 +175,7 @@ def test_unpools() -> None:
 @pytest.mark.parametrize("system", ["half_pixel", "output_half_pixel"])
 @pytest.mark.parametrize("ratio", [0, 2])
 @pytest.mark.parametrize("mode", ["avg", "max"])
-def test_regions(mode: str, ratio: int, system: str) -> None:
+def test_roi_align(mode: str, ratio: int, system: str) -> None:
     text = f"""m (double[A,B,C,D] x, double[R,4] rois, int64[R] i) => (double[R,B,E,F] y)
         {{ y = RoiAlign<mode="{mode}", output_height=3, output_width=2, sampling_ratio={ratio},
             spatial_scale=0.75, coordinate_transformation_mode="{system}">(x, rois, i) }}"""
@@ -191,7 +191,7 @@ def test_regions(mode: str, ratio: int, system: str) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 3, 5])
-def test_neighbouring_channels(size: int) -> None:
+def test_lrn(size: int) -> None:
     attributes = f"size={size}, alpha=0.5, beta=0.75, bias=0.5"
     for dims in ("A,B,C,D", "A,4,3,2"):
         check(
@@ -205,7 +205,7 @@ def test_neighbouring_channels(size: int) -> None:
 
 @pytest.mark.parametrize("p", [1, 2])
 @pytest.mark.parametrize("axis", [0, 1, -1])
-def test_norms_along_an_axis(axis: int, p: int) -> None:
+def test_lp_normalization(axis: int, p: int) -> None:
     text = pool("LpNormalization", f"p={p}, axis={axis}", "A,B,C", "double")
     check(text, {"x": apart(2, 3, 4)}, twice=True)
     joint = differentiate(parse(text, opset=22), ["y"], ["x"])
@@ -214,7 +214,7 @@ def test_norms_along_an_axis(axis: int, p: int) -> None:
 
 
 @pytest.mark.parametrize("opset", [13, 18])
-def test_mean_and_variance(opset: int) -> None:
+def test_mean_variance_normalization(opset: int) -> None:
     x = apart(2, 3, 4, 5, dtype=np.float32)
     for axes in ("axes=[1]", "axes=[0, 2, 3]"):
         check(pool("MeanVarianceNormalization", axes), {"x": x}, opset=opset, tolerance=1e-2, twice=True)
@@ -224,7 +224,7 @@ MAX_ROI_POOL = """m (float[A,B,C,D] x, float[R,5] rois) => (float[R,B,E,F] y)
     { y = MaxRoiPool<pooled_shape=[3, 2], spatial_scale=0.5>(x, rois) }"""
 
 
-def test_maxima_of_regions() -> None:
+def test_max_roi_pool() -> None:
     rois = np.array(
         [
             [0, 0.37, 1.2, 5.1, 6.3],
@@ -241,13 +241,13 @@ def test_maxima_of_regions() -> None:
 
 
 @pytest.mark.parametrize("operator", ["AveragePool", "LpPool"])
-def test_a_window_of_ceil_mode_that_would_begin_behind_x(operator: str) -> None:
+def test_ceil_mode_window_that_starts_after_the_end(operator: str) -> None:
     text = f"""m (float[2,2,4] x) => (float[2,2,2] y) {{
         p = {operator}<ceil_mode = 1, kernel_shape = [2], strides = [3], pads = [1, 1]>(x) y = Mul(p, p) }}"""
     check(text, {"x": apart(2, 2, 4, dtype=np.float32)})
 
 
-def test_second_derivatives_where_a_window_of_ceil_mode_would_begin_behind_x() -> None:
+def test_second_derivatives_with_ceil_mode_window_that_starts_after_the_end() -> None:
     text = """m (double[2,2,2] x) => (double[2,2,1] y) {
         p = MaxPool<ceil_mode = 1, kernel_shape = [1], strides = [2]>(x) e = Exp(p) y = Mul(e, p) }"""
     check(text, {"x": apart(2, 2, 2)}, twice=True)

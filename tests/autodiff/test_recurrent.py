@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN: against differences of what onnxruntime computes, which it does in single precision only."""
+"""LSTM, GRU and RNN: gradients against differences of onnxruntime's results, which are float32."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_attributes(op: str, attributes: str) -> None:
 @pytest.mark.parametrize(
     ("op", "outputs"), [("LSTM", "y"), ("LSTM", "h"), ("LSTM", "c"), ("GRU", "h"), ("RNN", "h")]
 )
-def test_outputs_that_are_left_out(op: str, outputs: str) -> None:
+def test_omitted_outputs(op: str, outputs: str) -> None:
     joint = check(model(op, "x w r b", outputs=outputs), feeds(op, "x w r b"))
     assert ops(joint.model).count(op) == 1
 
@@ -73,7 +73,7 @@ def test_known_and_unknown_sizes(sizes: str) -> None:
         check(model(op, "x w r lens", sizes=sizes), feeds(op, "x w r lens"))
 
 
-def test_an_empty_sequence_returns_zeros_whatever_its_first_state_is() -> None:
+def test_empty_sequence_returns_zeros() -> None:
     given = "x w r lens h0"
     point = feeds("RNN", given) | {"lens": np.array([0, 4, 2], np.int32)}
     joint = check(model("RNN", given, outputs="h"), point)
@@ -95,7 +95,7 @@ def test_second_derivatives(op: str, given: str) -> None:
     )
 
 
-def test_work_for_what_nobody_asks_for_is_left_out() -> None:
+def test_unneeded_gradients_are_not_computed() -> None:
     lstm = model("LSTM", "x w r b", outputs="y")
     only_x, all_of_them = (differentiate(lstm, ["y"], wrt).model for wrt in (["x"], "inputs"))
     for op_type in ("Gemm", "ReduceSum", "Concat"):

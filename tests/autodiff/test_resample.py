@@ -61,13 +61,13 @@ def test_scales(method: str, shape: tuple[int, ...], scales: tuple[float, ...]) 
 
 @pytest.mark.parametrize("policy", ["stretch", "not_larger", "not_smaller"])
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
-def test_sizes_of_given_axes(policy: str, mode: str) -> None:
+def test_resize_to_sizes_of_some_axes(policy: str, mode: str) -> None:
     text = f"""m (float[N,C,H,W] x, int64[2] s) => (float[A,B,D,E] y)
         {{ y = Resize<mode="{mode}", keep_aspect_ratio_policy="{policy}", axes=[3,2]>(x, , , s) }}"""
     check(text, {"x": single(2, 3, 4, 5), "s": np.array([7, 6])})
 
 
-def test_sizes_that_keep_some_dims() -> None:
+def test_resize_that_keeps_some_dims() -> None:
     text = """m (float[N,C,H,W] x, int64[2] s) => (float[N,C,D,E] y) {
         n = Shape<end=2>(x) t = Concat<axis=0>(n, s) y = Resize<mode="linear">(x, , , t) }"""
     joint = check(text, {"x": single(2, 3, 4, 5), "s": np.array([7, 3])})
@@ -87,7 +87,7 @@ def test_crops(axes: str) -> None:
         differentiate(parse(text.replace("linear", "cubic"), opset=18), ["y"], ["roi"])
 
 
-def test_whole_factors_are_summed_in_windows() -> None:
+def test_integer_factors_become_window_sums() -> None:
     text = """m (float[N,8,H,32] x) => (float[N,8,A,64] y) {
         s = Constant<value = float[4] {1, 1, 2, 2}>() y = Resize<mode="nearest">(x, , s) }"""
     joint = check(text, {"x": single(2, 8, 3, 32)})
@@ -109,7 +109,7 @@ def test_upsample() -> None:
 @pytest.mark.parametrize(
     ("method", "scales"), [("linear", "2, 2"), ("linear", "2, 3"), ("nearest", "2, 3"), ("cubic", "2, 1.5")]
 )
-def test_second_derivatives_and_half_precision(method: str, scales: str) -> None:
+def test_second_derivatives_and_float16(method: str, scales: str) -> None:
     text = f"""m (float[N,C,H,W] x) => (float[N,C,A,B] y) {{ z = Mul(x, x)
         s = Constant<value = float[4] {{1, 1, {scales}}}>() y = Resize<mode="{method}">(z, , s) }}"""
     feeds = {"x": single(2, 2, 3, 4)}
@@ -127,7 +127,7 @@ def test_second_derivatives_and_half_precision(method: str, scales: str) -> None
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
 @pytest.mark.parametrize("align", [0, 1])
-def test_grids(mode: str, padding: str, align: int) -> None:
+def test_grid_sample(mode: str, padding: str, align: int) -> None:
     feeds = {"x": numbers(2, 3, 4, 5), "g": RANDOM.uniform(-1.8, 1.8, (2, 3, 2, 2))}
     for dims in ("N,C,H,W", "2,3,4,5"):
         text = f"""m (double[{dims}] x, double[N,P,Q,2] g) => (double[N,C,P,Q] y) {{
@@ -136,13 +136,13 @@ def test_grids(mode: str, padding: str, align: int) -> None:
 
 
 @pytest.mark.parametrize("padding", ["zeros", "reflection"])
-def test_grids_of_three_dims(padding: str) -> None:
+def test_grid_sample_in_three_dims(padding: str) -> None:
     text = f"""m (double[N,C,D,H,W] x, double[N,P,Q,R,3] g) => (double[N,C,P,Q,R] y) {{
         y = GridSample<mode="linear", padding_mode="{padding}">(x, g) }}"""
     check(text, {"x": numbers(2, 2, 1, 4, 3), "g": RANDOM.uniform(-1.8, 1.8, (2, 1, 3, 2, 3))}, opset=20)
 
 
-def test_grids_of_opset_16_and_half_precision() -> None:
+def test_grid_sample_in_opset_16_and_float16() -> None:
     text = """m (float[N,C,H,W] x, float[N,P,Q,2] g) => (float[N,C,P,Q] y) {
         y = GridSample<mode="bilinear">(x, g) }"""
     feeds = {"x": single(2, 3, 4, 5), "g": RANDOM.uniform(-1, 1, (2, 3, 2, 2)).astype(np.float32)}
@@ -177,7 +177,7 @@ def test_grids_of_opset_16_and_half_precision() -> None:
         ("i,i,i->i", [(3,), (3,), (3,)]),
     ],
 )
-def test_equations(equation: str, shapes: list[tuple[int, ...]]) -> None:
+def test_einsum(equation: str, shapes: list[tuple[int, ...]]) -> None:
     feeds = {name: numbers(*shape) for name, shape in zip("xyz", shapes, strict=False)}
     for symbolic in (True, False):
         names = iter("ABCDEFGHIJKLM")
@@ -189,7 +189,7 @@ def test_equations(equation: str, shapes: list[tuple[int, ...]]) -> None:
         check(text, feeds, twice=symbolic and len(shapes) > 1)
 
 
-def test_equations_of_known_shapes_are_one_node_each() -> None:
+def test_einsum_of_known_shapes_is_one_node_per_operand() -> None:
     text = """m (double[B,H,3,8] q, double[B,H,4,8] k) => (double[B,H,3,4] y)
         { y = Einsum<equation="bhid,bhjd->bhij">(q, k) }"""
     joint = check(text, {"q": numbers(2, 2, 3, 8), "k": numbers(2, 2, 4, 8)})
@@ -225,7 +225,7 @@ def test_determinants_of_singular_matrices() -> None:
 @pytest.mark.parametrize("parts", [1, 2])
 @pytest.mark.parametrize("attributes", ["", "inverse=1", "onesided=1", "inverse=1, onesided=1"])
 @pytest.mark.parametrize("length", [None, 4, 8])
-def test_transforms(parts: int, attributes: str, length: int | None) -> None:
+def test_dft(parts: int, attributes: str, length: int | None) -> None:
     onesided, both = "onesided" in attributes, "inverse=1, onesided" in attributes
     if onesided and (parts == 2) != both:
         return
@@ -249,7 +249,7 @@ def test_transforms(parts: int, attributes: str, length: int | None) -> None:
 @pytest.mark.parametrize("step", [1, 3, 6])
 @pytest.mark.parametrize(("parts", "onesided"), [(1, 1), (1, 0), (2, 0)])
 @pytest.mark.parametrize("windowed", [False, True])
-def test_short_time_transforms(step: int, parts: int, onesided: int, windowed: bool) -> None:
+def test_stft(step: int, parts: int, onesided: int, windowed: bool) -> None:
     feeds = {"x": numbers(2, 13, parts), "step": np.array(step)}
     feeds |= {"w": numbers(5)} if windowed else {"n": np.array(5)}
     extra, given = ("double[W] w", "w") if windowed else ("int64 n", ", n")

@@ -1,4 +1,4 @@
-"""The walk itself: what it visits, adds up, leaves out and refuses."""
+"""Reverse mode: visited nodes, sums of cotangents, omitted work and refusals."""
 
 from __future__ import annotations
 
@@ -20,29 +20,29 @@ from tests.support import ops, parse
 X = np.random.default_rng(0).standard_normal((2, 3))
 
 
-def test_values_that_are_read_twice_get_the_sum() -> None:
+def test_cotangents_of_several_readers_are_summed() -> None:
     check(
         "m (double[A,B] x) => (double[A,B] y) { a = Exp(x) b = Mul(a, x) c = Mul(a, a) y = Add(b, c) }",
         {"x": X},
     )
 
 
-def test_one_value_read_twice_by_one_node() -> None:
+def test_value_read_twice_by_one_node() -> None:
     check("m (double[A,B] x) => (double[A,B] y) { y = Mul(x, x) }", {"x": X})
 
 
-def test_several_outputs_of_which_one_is_read_inside() -> None:
+def test_several_outputs_one_of_them_read_inside() -> None:
     check("m (double[A,B] x) => (double[A,B] y, double[A,B] z) { y = Exp(x) z = Sin(y) }", {"x": X})
 
 
-def test_broadcasts_are_undone_without_knowing_which_there_are() -> None:
+def test_unknown_broadcasts_are_summed_at_run_time() -> None:
     text = "m (double[A,B] x, double[C,D] z) => (double[E,F] y) { y = Mul(x, z) }"
     for shape in [(2, 3), (1, 3), (2, 1), (1, 1)]:
         joint = check(text, {"x": X, "z": np.random.default_rng(1).standard_normal(shape)})
     assert "NonZero" in ops(joint)
 
 
-def test_broadcasts_are_undone_where_no_rank_is_known() -> None:
+def test_broadcasts_of_unknown_rank_are_summed() -> None:
     text = """m (double[A,B] x, double[D] z, int64[R] s) => (double y)
         { w = Reshape(z, s) p = Mul(x, w) y = Mul(p, p) }"""
     for shape in [(3,), (1, 3), (2, 1), (1, 1, 1)]:
@@ -50,7 +50,7 @@ def test_broadcasts_are_undone_where_no_rank_is_known() -> None:
         check(text, {"x": X, "z": z, "s": np.array(shape)})
 
 
-def test_equal_shapes_need_no_sum_and_known_ones_no_search() -> None:
+def test_known_shapes_need_no_computed_axes() -> None:
     same = differentiate(
         parse("m (float[A,B] x, float[A,B] z) => (float[A,B] y) { y = Add(x, z) }"), ["y"], "inputs"
     )
@@ -61,19 +61,18 @@ def test_equal_shapes_need_no_sum_and_known_ones_no_search() -> None:
     assert ops(row.model) == ["Add", "ReduceSum"]
 
 
-def test_what_the_loss_does_not_need_costs_nothing() -> None:
+def test_unused_branches_add_no_nodes() -> None:
     text = """m (float[4,4] x, float[4,4] w, float[4,4] v) => (float loss, float[4,4] z)
         { a = MatMul(x, w) z = MatMul(x, v) s = Sin(z) loss = ReduceSum<keepdims=0>(a) }"""
     joint = graphopt.differentiate(parse(text), "loss", ["w"])
-    assert (
-        sorted(ops(joint.model)) == sorted(["MatMul", "MatMul", "ReduceSum", "Expand", "Gemm"])
-        or len(ops(joint.model)) <= 4
+    assert sorted(ops(joint.model)) == ["Gemm", "MatMul", "MatMul", "ReduceSum"], (
+        "one product for the gradient"
     )
     assert joint.unrelated == []
     assert graphopt.differentiate(parse(text), "loss", "inputs").unrelated == ["v"]
 
 
-def test_a_gradient_that_is_zero_is_an_output_if_it_was_asked_for_by_name() -> None:
+def test_explicitly_requested_zero_gradient_is_an_output() -> None:
     text = "m (float[2] x, float[2] w) => (float loss) { f = Floor(w) p = Mul(x, f) loss = ReduceSum<keepdims=0>(p) }"
     joint = graphopt.differentiate(parse(text), "loss", ["w"])
     assert joint.unrelated == ["w"]
@@ -82,14 +81,14 @@ def test_a_gradient_that_is_zero_is_an_output_if_it_was_asked_for_by_name() -> N
     assert run(joint.model, feeds)["grad.w"].tolist() == [0, 0]
 
 
-def test_what_nobody_would_expect_a_gradient_of_is_not_remarked() -> None:
+def test_quiet_operators_are_not_reported_as_stopped() -> None:
     text = """m (float[N,3] x, float[M] w) => (float y, float[N,3] z)
         { e = Exp(x) s = Shape(e) y = Reshape(w, s) f = Floor(e) z = Mul(f, x) }"""
     joint = differentiate(parse(text), ["y", "z"], ["x", "w"], optimize=False)
     assert [item.op for item in joint.stopped] == ["Floor"]
 
 
-def test_an_operator_without_a_gradient_is_named() -> None:
+def test_operator_without_gradient_is_named() -> None:
     text = "m (float[2,2] x) => (float[2,2] y) { e = Exp(x) y = other.Thing(e) }"
     model = parse(text, domains=', "other" : 1')
     with pytest.raises(NoGradient, match=r"no gradient through other::Thing") as caught:
@@ -105,7 +104,7 @@ def test_an_operator_without_a_gradient_is_named() -> None:
     ).gradients == {"x": "grad.x"}
 
 
-def test_losses_have_one_element_and_names_exist() -> None:
+def test_losses_have_one_element_and_names_must_exist() -> None:
     model = parse("m (float[2,2] x, int64[2] i) => (float[2,2] y) { y = Exp(x) }")
     with pytest.raises(UsageError, match="'y' is no loss: it has 2x2 elements"):
         graphopt.differentiate(model, "y", ["x"])
@@ -115,7 +114,7 @@ def test_losses_have_one_element_and_names_exist() -> None:
         graphopt.differentiate(model, "mse:y,t", ["i"])
 
 
-def test_losses_that_may_have_several_elements_are_refused() -> None:
+def test_losses_with_possibly_several_elements_are_refused() -> None:
     text = "m (float[N,1] x, int64[R] s) => (float[N,1] y, float[R] z) { y = Exp(x) z = Reshape(x, s) }"
     with pytest.raises(UsageError, match="'y' is no loss: it may have Nx1 elements") as caught:
         graphopt.differentiate(parse(text), "y", ["x"])
@@ -129,7 +128,7 @@ def test_losses_that_may_have_several_elements_are_refused() -> None:
     assert graphopt.differentiate(declared, "z", ["x"]).loss == "z"  # what the model says is believed
 
 
-def test_outputs_declare_what_is_known() -> None:
+def test_outputs_declare_known_dims() -> None:
     model = parse("""m (float["batch size",3] x, float[3,M] w) => (float["batch size",M] y) {
         a = MatMul(x, w) y = Relu(a) s = Concat<axis=0>(a, y) q = Mul(s, s) l = ReduceMean<keepdims=0>(q) }""")
     proto = ir.to_proto(graphopt.differentiate(model, "l", ["x", "w", "s"]).model)
@@ -141,7 +140,7 @@ def test_outputs_declare_what_is_known() -> None:
     assert dims["l"] == [] and dims["grad.x"] == ["batch size", 3] and dims["grad.s"] == [0, "M"]
 
 
-def test_inner_values_and_the_model_as_it_was() -> None:
+def test_intermediate_values_and_unmodified_source() -> None:
     model = parse(
         "m (float[2] x) => (float loss) { a = Exp(x) b = Mul(a, a) loss = ReduceSum<keepdims=0>(b) }"
     )
@@ -153,7 +152,7 @@ def test_inner_values_and_the_model_as_it_was() -> None:
     assert found["grad.a"].tolist() == [2, 2] and found["grad.x"].tolist() == [2, 2]
 
 
-def test_second_gradients() -> None:
+def test_second_derivatives_of_a_joint_graph() -> None:
     model = parse(
         "m (double[N] x) => (double loss) { a = Mul(x, x) b = Mul(a, x) loss = ReduceSum<keepdims=0>(b) }"
     )
@@ -175,13 +174,13 @@ def test_older_models_and_functions() -> None:
     assert found["grad.x"].tolist() == [[2, 2, 2]] * 2
 
 
-def test_a_newer_opset_where_a_gradient_needs_it() -> None:
+def test_newer_opset_if_a_gradient_requires_it() -> None:
     text = "m (double[5] x, int64[2] p) => (double[B] y) { y = Pad<mode='reflect'>(x, p) }".replace("'", '"')
     joint = check(text, {"x": np.arange(5.0) ** 2, "p": np.array([2, 3])}, opset=13)
     assert joint.graph.opset_imports[""] == 16
 
 
-def test_a_long_chain() -> None:
+def test_long_chain() -> None:
     lines = ["v0 = Sin(x)", *(f"v{i} = Sin(v{i - 1})" for i in range(1, 3000)), "loss = Identity(v2999)"]
     model = parse(f"m (float[1] x) => (float[1] loss) {{ {' '.join(lines)} }}")
     joint = differentiate(model, "loss", ["x"], optimize=False)
@@ -194,7 +193,7 @@ def test_the_same_model_gives_the_same_bytes() -> None:
     assert once == again
 
 
-def test_a_body_is_differentiated_where_it_stands() -> None:
+def test_body_is_differentiated_in_place() -> None:
     model = parse("""m (float[N] x, bool c) => (float[N] y) { y = If(c) <
         then_branch = t () => (float[N] a) { b = Exp(x) a = Mul(b, x) },
         else_branch = e () => (float[N] d) { d = Identity(x) }> }""")
@@ -211,7 +210,7 @@ def test_a_body_is_differentiated_where_it_stands() -> None:
     )
 
 
-def test_the_model_is_simplified_first_but_for_what_is_named() -> None:
+def test_model_is_simplified_except_for_named_values() -> None:
     model = parse("""m (float[N,4] x) => (float[N,3] y) <float[3,4] w = {1,2,3,4,5,6,7,8,9,10,11,12}, float[3] dead = {1,2,3}> {
         t = Transpose<perm = [1, 0]>(w) a = Identity(x) h = Identity(a) y = MatMul(h, t) z = Identity(y) }""")
     joint = graphopt.differentiate(model, "mse:z,target", ["w", "h", "dead"])
@@ -231,7 +230,7 @@ def test_the_model_is_simplified_first_but_for_what_is_named() -> None:
     assert ops(whole.model).count("Identity") > ops(joint.model).count("Identity")
 
 
-def test_constants_that_simplifying_makes_are_no_parameters() -> None:
+def test_constants_created_by_simplification_are_not_parameters() -> None:
     model = parse("""m (float[2,2] x) => (float y) <int64[2] sizes = {2, 2}, float[2,2] w = {1.0, 2.0, 3.0, 4.0}> {
         c = ConstantOfShape <value = float[1] {3.0}> (sizes)
         h = MatMul(x, w)
@@ -241,7 +240,7 @@ def test_constants_that_simplifying_makes_are_no_parameters() -> None:
     assert list(differentiate(model, "y", "params").gradients) == ["w"]
 
 
-def test_gradients_may_be_given_twice_for_one_value() -> None:
+def test_two_cotangents_for_one_value() -> None:
     model = parse("m (float[N] x) => (float[N] y) { y = Exp(x) }")
     first = differentiate(model, ["y"], ["x"])
     second = differentiate(first.model, ["y"], ["x"])

@@ -26,14 +26,14 @@ CHANGED = """m (double[A,B] x, double[A,B] y, double[A,B] z, int64 i) => (double
 
 @pytest.mark.parametrize("place", [0, 2, -1])
 @pytest.mark.parametrize(("axis", "new"), [(0, 0), (-1, 0), (1, 1)])
-def test_sequences_that_are_changed_at_places_told_by_the_run(place: int, axis: int, new: int) -> None:
+def test_sequences_with_computed_positions(place: int, axis: int, new: int) -> None:
     dims = "P,Q,R" if new else "P,Q"
     text = CHANGED.replace("AXIS", str(axis)).replace("NEW", str(new)).replace("DIMS", dims)
     joint = check(text, {**{name: numbers(2, 3) for name in "xyz"}, "i": np.array(place)})
     assert "SequenceErase" in ops(joint)
 
 
-def test_what_is_known_becomes_tensors_first() -> None:
+def test_static_sequences_become_tensors() -> None:
     text = """m (double[4,3] x) => (double[2,3] y) {
         two = Constant<value = int64 {2}>() one = Constant<value = int64 {1}>()
         zero = Constant<value = int64 {0}>() s = SplitToSequence<axis = 0>(x, two)
@@ -51,7 +51,7 @@ def test_what_is_known_becomes_tensors_first() -> None:
         ("", "axis = 1, keepdims = 0", 3),
     ],
 )
-def test_splits(split: str, attributes: str, place: int) -> None:
+def test_split_to_sequence(split: str, attributes: str, place: int) -> None:
     given = np.array(eval(split)) if split else np.array([1])
     text = f"""m (double[A,B] x, int64{"[K]" if given.ndim else ""} p, int64 i) => (double[P,Q] r) {{
         s = SplitToSequence<{attributes}>(x{", p" if split else ""}) a = SequenceAt(s, i) r = Exp(a) }}"""
@@ -70,14 +70,14 @@ LIST = """m (double[A,B] x, double[B] w, int64 n) => (double[P,Q] r) {
 
 @pytest.mark.parametrize("grows", ["ho = Identity(t)", "ho = Concat<axis = 0>(t, x)"])
 @pytest.mark.parametrize("insert", ["SequenceInsert(si, ho)", "SequenceInsert(si, ho, zero)"])
-def test_a_list_that_a_loop_fills(grows: str, insert: str) -> None:
+def test_sequence_filled_by_a_loop(grows: str, insert: str) -> None:
     text = LIST.replace("GROWS", grows).replace("INSERT", insert)
     for trips in (1, 3):
         check(text, {"x": numbers(2, 3), "w": numbers(3), "n": np.array(trips)})
 
 
 @pytest.mark.parametrize("taken", [True, False])
-def test_lists_that_branches_return(taken: bool) -> None:
+def test_sequences_returned_by_branches(taken: bool) -> None:
     text = """m (double[A,B] x, double[A,B] y, bool c) => (double[P,Q] r) {
         e = SequenceConstruct(x, y)
         s = If(c) <
@@ -87,7 +87,7 @@ def test_lists_that_branches_return(taken: bool) -> None:
     check(text, {"x": numbers(2, 3), "y": numbers(2, 3), "c": np.array(taken)})
 
 
-def test_a_body_for_each_element() -> None:
+def test_sequence_map() -> None:
     text = """m (double[A,B] x, double[A,B] y, double[B] w) => (double[P,Q] r) {
         e = SequenceConstruct(x, y) f = SequenceConstruct(y, x)
         s, u = SequenceMap(e, f, w) <
@@ -104,7 +104,7 @@ def test_optionals() -> None:
     check(text, {"x": numbers(2, 3)})
 
 
-def test_the_gradient_of_a_sequence_is_a_sequence() -> None:
+def test_gradient_of_a_sequence_is_a_sequence() -> None:
     text = """m (seq(float[N]) s, int64 i) => (float[N] y, seq(float[N]) t) {
         a = SequenceAt(s, i) y = Mul(a, a) t = SequenceErase(s) }"""
     joint = differentiate(parse(text), ["y"], ["s"])

@@ -57,7 +57,7 @@ def is_right(found: Split, fed: dict[str, Any]) -> bool:
     return verdict == "equal"
 
 
-def test_saved_values_come_first_and_cheap_ones_are_computed_again() -> None:
+def test_residuals_are_the_first_inputs_and_cheap_values_are_recomputed() -> None:
     found = graphopt.split(mlp(), "mse:y,t", outputs="loss", dims={"N": 1000})
     assert names(found.forward.graph.outputs)[0] == "loss"
     assert "saved.h" in found.handed and not {"saved.s", "saved.g"} & set(found.handed)
@@ -71,7 +71,7 @@ def test_saved_values_come_first_and_cheap_ones_are_computed_again() -> None:
     assert is_right(found, feeds(x=(5, 8), t=(5, 4)))
 
 
-def test_the_gradient_of_the_loss_may_be_fed() -> None:
+def test_cotangent_of_the_loss_can_be_fed() -> None:
     found = graphopt.split(mlp(), "mse:y,t")
     fed = feeds(x=(5, 8), t=(5, 4))
     out = graphopt.run(found.forward, fed)
@@ -83,14 +83,14 @@ def test_the_gradient_of_the_loss_may_be_fed() -> None:
     assert np.array_equal(once * 8, scaled)
 
 
-def test_without_a_loss_gradients_of_outputs_are_taken() -> None:
+def test_without_a_loss_cotangents_of_outputs_are_inputs() -> None:
     found = graphopt.split(mlp(), ["y"], ["x", "w"], save_everything=True)
     assert names(found.backward.graph.inputs)[len(found.handed)] == "cotangent.y"
     assert found.report.recomputed_flops == 0 and found.report.ratio == 1
     assert is_right(found, feeds(**{"x": (5, 8), "t": (5, 4), "cotangent.y": (5, 4)}))
 
 
-def test_budgets_save_less_and_less_by_more_and_more_work() -> None:
+def test_smaller_budgets_save_less_and_recompute_more() -> None:
     reports = []
     for budget in (1, 0.8, 0.5, 0.3, 0.1, 0):
         found = graphopt.split(mlp(), "mse:y,t", outputs="loss", memory_budget=budget, dims={"N": 1000})
@@ -104,7 +104,7 @@ def test_budgets_save_less_and_less_by_more_and_more_work() -> None:
         graphopt.split(mlp(), "mse:y,t", memory_budget=1.5)
 
 
-def test_sizes_of_dims_are_given_or_assumed() -> None:
+def test_dims_are_given_or_assumed() -> None:
     assumed = graphopt.split(mlp(), "mse:y,t").report
     given = graphopt.split(mlp(), "mse:y,t", dims={"N": 160}).report
     assert assumed.assumed == {"N": 16} and given.assumed == {} and given.dims == {"N": 160}
@@ -135,7 +135,7 @@ def test_random_numbers_are_drawn_once(budget: float) -> None:
     assert np.array_equal(gradient["grad.x"] != 0, kept) and 0.3 < kept.mean() < 0.7
 
 
-def test_statistics_run_once_though_their_normalization_runs_again() -> None:
+def test_recomputed_batch_normalization_updates_statistics_once() -> None:
     training = cnn(batch=4, size=8, widths=(4, 4))
     found = split_of(training, outputs="loss", memory_budget=0.5)
     assert found.report.recomputed["BatchNormalization"] == 2
@@ -166,7 +166,7 @@ def split_of(training: Training, **how: Any) -> Split:
     ],
     ids=["cnn", "gpt", "encoder"],
 )
-def test_three_fifths_are_enough_to_save(training: Training) -> None:
+def test_default_saves_at_most_three_fifths(training: Training) -> None:
     found = split_of(training, outputs="loss")
     assert found.report.ratio <= 0.6 and found.report.recomputed_flops < 0.05 * found.report.flops
     is_right(found, training.feeds)
@@ -184,14 +184,14 @@ def test_two_runs_give_the_same_bytes() -> None:
     assert ir.to_bytes(one.backward) == ir.to_bytes(other.backward)
 
 
-def test_gradients_that_no_other_gradient_leads_to_are_given_in_the_backward() -> None:
+def test_constant_gradients_are_outputs_of_the_backward_model() -> None:
     model = parse("m (float[2] x, float[2] z) => (float[2] y) { y = Exp(x) }")
     found = graphopt.split(model, ["y"], ["x", "z"])
     assert names(found.backward.graph.outputs) == ["grad.x", "grad.z"]
     assert is_right(found, feeds(**{"x": (2,), "z": (2,), "cotangent.y": (2,)}))
 
 
-def test_control_flow_runs_once() -> None:
+def test_control_flow_is_not_recomputed() -> None:
     model = parse("""m (float[3] x, bool c) => (float[3] y) {
         s = Sigmoid(x)
         i = If(c) <then_branch = t () => (float[3] a) { a = Mul(s, s) },
@@ -204,7 +204,7 @@ def test_control_flow_runs_once() -> None:
             is_right(found, feeds(**{"x": (3,), "cotangent.y": (3,)}) | {"c": np.asarray(c)})
 
 
-def test_rejoined_splits_are_called_like_the_joint_graph() -> None:
+def test_rejoined_split_has_the_signature_of_the_joint_graph() -> None:
     found = graphopt.split(mlp(), "mse:y,t", memory_budget=0)
     model, joint = rejoin(found), found.joint.model
     assert ir.find_fault(model) is None
@@ -246,7 +246,7 @@ def graphs(draw: st.DrawFn) -> str:
 
 @settings(max_examples=25, deadline=None, derandomize=True)
 @given(text=graphs(), budget=st.sampled_from((1.0, 0.7, 0.4, 0.0)), size=st.sampled_from((1, 10_000)))
-def test_random_graphs_split_at_any_budget(text: str, budget: float, size: int) -> None:
+def test_random_graphs_split_at_each_budget(text: str, budget: float, size: int) -> None:
     model = parse(text, opset=18)
     outputs = names(model.graph.outputs)
     found = graphopt.split(model, outputs, ["x0", "w", "s"], memory_budget=budget, dims={"N": size})
@@ -268,7 +268,7 @@ def _unranked(opset: int) -> ir.Model:
 
 
 @pytest.mark.parametrize("options", [{}, {"memory_budget": 0.0}, {"save_everything": True}])
-def test_values_of_unknown_rank_are_saved_as_elements_and_shape(options: dict[str, Any]) -> None:
+def test_residuals_of_unknown_rank_are_saved_as_elements_and_shape(options: dict[str, Any]) -> None:
     """The checker demands a rank of each input and output."""
     found = api.split(_unranked(17), "y", ["v", "w"], **options)
     for half in (found.forward, found.backward):

@@ -1,4 +1,4 @@
-"""Recurrent operators behind one another, and in branches, loops and functions."""
+"""Stacked recurrent operators, also in branches, loops and functions."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ BESIDE = {
 
 
 @pytest.mark.parametrize("name", ["softmax", "parts", "squeezed, unknown axes", "loop"])
-def test_operators_before_and_behind(name: str) -> None:
+def test_operators_before_and_after(name: str) -> None:
     for op, direction in zip(GATES, ["bidirectional", "forward", "reverse"], strict=True):
         check(*stacked(op, direction, "dynamic", "plain", layers=1, beside=BESIDE[name]), length=0.003)
 
@@ -70,7 +70,7 @@ def test_operators_before_and_behind(name: str) -> None:
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("op", GATES)
 @pytest.mark.parametrize("name", BESIDE)
-def test_all_operators_before_and_behind(name: str, op: str, direction: str, sizes: str) -> None:
+def test_all_operators_before_and_after(name: str, op: str, direction: str, sizes: str) -> None:
     check(*stacked(op, direction, sizes, "plain", layers=1, beside=BESIDE[name]), length=0.003)
 
 
@@ -78,5 +78,5 @@ def test_all_operators_before_and_behind(name: str, op: str, direction: str, siz
 @pytest.mark.parametrize("around", [name for name in AROUND if name not in ("plain", "function")])
 @pytest.mark.parametrize("op", GATES)
 @pytest.mark.parametrize("name", BESIDE)
-def test_all_operators_before_and_behind_in_bodies(name: str, op: str, around: str) -> None:
+def test_all_operators_before_and_after_in_bodies(name: str, op: str, around: str) -> None:
     check(*stacked(op, "forward", "dynamic", around, layers=2, beside=BESIDE[name]), length=0.003)

@@ -1,4 +1,4 @@
-"""Operators that have no gradient of their own but are spelt out by the standard."""
+"""Operators without a gradient rule that the standard defines as functions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def numbers(*shape: int) -> np.ndarray:
 
 
 @pytest.mark.parametrize("attributes", ["", "<is_causal=1>", "<scale=0.5, softcap=2.0>"])
-def test_attention_stays_whole_and_its_gradient_computes_the_scores_again(attributes: str) -> None:
+def test_attention_is_kept_and_its_scores_are_recomputed(attributes: str) -> None:
     shapes = "double[B,2,S,4] q, double[B,2,T,4] k, double[B,2,T,4] v"
     feeds = {"q": numbers(2, 2, 3, 4), "k": numbers(2, 2, 5, 4), "v": numbers(2, 2, 5, 4)}
     joint = check(
@@ -33,19 +33,19 @@ def test_attention_stays_whole_and_its_gradient_computes_the_scores_again(attrib
     assert ops(joint).count("Attention") == 1
 
 
-def test_outputs_that_a_node_lacks_are_counted_right() -> None:
+def test_missing_outputs_of_standard_functions() -> None:
     text = """m (double[B,2,S,4] q, double[B,2,T,4] k, double[B,2,T,4] v) => (double[B,2,S,4] y, double[B,2,S,T] w)
         { y, , , w = Attention(q, k, v) }"""
     check(text, {"q": numbers(1, 2, 3, 4), "k": numbers(1, 2, 2, 4), "v": numbers(1, 2, 2, 4)}, opset=23)
 
 
-def test_an_operator_that_means_something_else_there_is_refused() -> None:
+def test_operator_with_another_meaning_in_the_graph_is_refused() -> None:
     model = parse("m (float[N] x) => (float[N] y) { y = SwiGLU(x) }", opset=18)
     with pytest.raises(NoGradient, match="SwiGLU"):
         differentiate(model, ["y"], ["x"])
 
 
-def test_a_definition_by_operators_that_mean_something_else_since_is_refused() -> None:
+def test_standard_function_with_changed_operators_is_refused() -> None:
     """The axes of a ReduceMean are an attribute up to opset 17, and an input since."""
     for opset, refused in ((17, False), (18, True)):
         model = parse(
@@ -70,7 +70,7 @@ def test_rms_normalization() -> None:
 
 
 @pytest.mark.parametrize("opset", [23, 26])
-def test_a_definition_of_an_older_opset_holds_where_its_operators_only_learnt_more(opset: int) -> None:
+def test_standard_function_of_older_opset_with_extended_operators(opset: int) -> None:
     text = "m (float[A,B] x, float[B] s) => (float y) { y = RMSNormalization(x, s) }"
     differentiate(parse(text, opset=opset), ["y"], ["x"])
     text = """m (float[B,S,8] x, float[9,2] c, float[9,2] s, int64[B,S] at) => (float y)

@@ -1,4 +1,4 @@
-"""Values of which not even the rank is known, as exporters leave them behind branches."""
+"""Values of unknown rank, as exporters leave them after branches."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ DIMS = {
 
 
 @pytest.mark.parametrize("operator", DIMS)
-def test_gradients_need_no_ranks(operator: str) -> None:
+def test_gradients_of_values_of_unknown_rank(operator: str) -> None:
     shape, others = DIMS[operator]
     given = "".join(f", float[{','.join(map(str, dims))}] {name}" for name, dims in others.items())
     text = f"""m (float[N] v, int64[K] s{given}) => (float y) {{
@@ -44,8 +44,8 @@ def test_gradients_need_no_ranks(operator: str) -> None:
 
 
 @pytest.mark.parametrize("declared", ["float[2]", "float[a,b]", "float[3,1]", "float[a,b,c]", "float"])
-def test_a_wrong_declared_shape_of_an_output_is_not_relied_on(declared: str) -> None:
-    """onnxruntime believes it where nothing tells better, and plans memory for what reads the shape."""
+def test_wrong_declared_shape_of_an_output_is_not_used(declared: str) -> None:
+    """onnxruntime trusts the declaration if it can't infer the shape, and plans memory with it."""
     model = parse(f"""m (float[N,4,1] x, float[4,K] w) => ({declared} y) {{
         s = Mul(x, x) q = Squeeze(s) y = MatMul(q, w) }}""")
     joint = differentiate(model, Loss("mse", "y", "target"), ["w"])
@@ -67,7 +67,7 @@ def test_a_wrong_declared_shape_of_an_output_is_not_relied_on(declared: str) -> 
         ("y = MatMul(w, v)", "the rank of 'a', the result of d::Foo, is unknown"),
     ],
 )
-def test_refusals_name_the_operator_of_which_nothing_is_known(body: str, reason: str) -> None:
+def test_refusals_name_the_unknown_operator(body: str, reason: str) -> None:
     text = f"m (float[4] x, float[4] w) => (float[p] y) {{ a = d.Foo(x) v = Concat<axis = 0>(a, a) {body} }}"
     with pytest.raises(NoGradient) as caught:
         differentiate(parse(text, domains=', "d" : 1'), ["y"], ["w"])

@@ -12,7 +12,7 @@ from tests.support import parse
 TEXT = "m (float[N,3] x) => (float[N,1] y) <float[3,1] w = {0, 0, 0}> { y = MatMul(x, w) }"
 
 
-def test_gradient_descent_reaches_the_truth() -> None:
+def test_gradient_descent_converges() -> None:
     f = graphopt.value_and_grad(parse(TEXT), "mse:y,target", threads=1)
     x = np.random.default_rng(0).standard_normal((32, 3)).astype(np.float32)
     truth = np.array([[1], [-2], [3]], np.float32)
@@ -25,7 +25,7 @@ def test_gradient_descent_reaches_the_truth() -> None:
     assert first > 1 and np.allclose(f.parameters["w"], truth, atol=1e-3)
 
 
-def test_parameters_may_be_fed() -> None:
+def test_parameters_can_be_fed() -> None:
     f = graphopt.value_and_grad(parse(TEXT), "mse:y,target", ["w", "x"])
     feeds = {"x": np.ones((1, 3), np.float32), "target": np.ones((1, 1), np.float32)}
     loss, gradients = f({**feeds, "w": np.ones((3, 1), np.float32)})
@@ -35,7 +35,7 @@ def test_parameters_may_be_fed() -> None:
         f({"x": feeds["x"]})
 
 
-def test_running_statistics_are_returned_and_kept() -> None:
+def test_running_statistics_are_updated() -> None:
     model = parse("""m (float[N,2] x) => (float[N,2] y)
         <float[2] scale = {1, 1}, float[2] bias = {0, 0}, float[2] mean = {0, 0}, float[2] var = {1, 1}> {
         y = BatchNormalization<training_mode=1, momentum=0.5>(x, scale, bias, mean, var) }""")
@@ -53,7 +53,7 @@ def test_running_statistics_are_returned_and_kept() -> None:
     assert f.state["mean"].tolist() == [1.5, 3] and sorted(f.parameters) == ["bias", "scale"]
 
 
-def test_outputs_are_kept_and_wrong_types_named() -> None:
+def test_requested_outputs_and_wrong_types() -> None:
     f = graphopt.value_and_grad(parse(TEXT), "mse:y,target", outputs=["y"])
     feeds = {"x": np.ones((2, 3), np.float32), "target": np.ones((2, 1), np.float32)}
     f(feeds)
@@ -64,7 +64,7 @@ def test_outputs_are_kept_and_wrong_types_named() -> None:
         graphopt.value_and_grad(parse(TEXT), "mse:y,target", outputs=["z"])
 
 
-def test_scalars_may_become_numbers_of_numpy() -> None:
+def test_scalar_parameters_can_be_numpy_scalars() -> None:
     model = parse("m (float[N] x) => (float[N] y) <float a = {2}> { y = Mul(x, a) }")
     f = graphopt.value_and_grad(model, "mse:y,target", ["a"])
     feeds = {"x": np.ones(2, np.float32), "target": np.zeros(2, np.float32)}

@@ -1,4 +1,4 @@
-"""Backward models for outputs some of which have no gradient."""
+"""Backward models specialized for zero cotangents."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MODEL = """m (float[N,3] x, float[3,2] w, float[3] b) => (float[N,2] y, float[N,
 
 
 @pytest.mark.parametrize("absent", [["y"], ["z"], ["v"], ["y", "v"], ["z", "v"], ["y", "z"]])
-def test_what_absent_gradients_lead_to_is_not_computed(absent: list[str]) -> None:
+def test_values_of_zero_cotangents_are_not_computed(absent: list[str]) -> None:
     joint = differentiate(parse(MODEL), ["y", "z", "v"], ["x", "w", "b"])
     random = np.random.default_rng(0)
     feeds = {
@@ -45,7 +45,7 @@ def test_what_absent_gradients_lead_to_is_not_computed(absent: list[str]) -> Non
     )
 
 
-def test_a_gradient_that_zeros_have_broadcast_keeps_its_shape() -> None:
+def test_gradient_broadcast_by_a_zero_keeps_its_shape() -> None:
     text = "m (float[N,3] x) => (float[N,3] z, float v) { z = Neg(x) v = ReduceSum<keepdims=0>(z) }"
     joint = differentiate(parse(text), ["z", "v"], ["x"])
     less = specialize_zero_cotangents(joint.model, joint.cotangents.values(), [joint.cotangents["z"]])

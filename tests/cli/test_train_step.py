@@ -81,7 +81,7 @@ def test_required_inputs_are_reported(invoke: Invoke, model: Path) -> None:
     ("arguments", "message"),
     [
         (["--loss-fn", "mse:y,t", "--optimizer", "adem"], "adem"),
-        (["--loss-fn", "mse:y,t", "--optimizer", "sgd", "--nesterov"], "sgd takes no nesterov"),
+        (["--loss-fn", "mse:y,t", "--optimizer", "sgd", "--nesterov"], "sgd has no setting nesterov"),
         (["--loss-fn", "mse:y,t", "--optimizer", "adam", "--betas", "0.9;1"], "no numbers"),
         (["--loss-fn", "mse:y,t", "--optimizer", "adam", "--learning-rate", "0"], "learning rate"),
         (["--loss-fn", "mse:y,t", "--optimizer", "adam", "--state", "state.npz"], "state.npz"),

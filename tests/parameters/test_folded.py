@@ -1,4 +1,4 @@
-"""New parameters for an optimized model: refused where constants were folded from the old ones."""
+"""New parameters for an optimized model, refused if constants were folded from the old ones."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ IN_NODES = """m (float[N,3] x) => (float[N,3] y) <float[3] b = {1, 2, 3}> {
     p = MatMul(w, v) h = MatMul(x, p) g = MatMul(x, w) s = Mul(h, g) y = Sub(s, b) }"""
 
 
-def test_weights_in_constant_nodes_are_parameters_too() -> None:
+def test_weights_in_constant_nodes_can_be_replaced() -> None:
     model = optimized(IN_NODES)
     for name in ("w", "v"):
         with pytest.raises(UsageError, match=f"computed from '{name}'"):
@@ -57,7 +57,7 @@ def test_weights_in_constant_nodes_are_parameters_too() -> None:
 
 
 @pytest.mark.parametrize("form", ["memory", "m.onnx", "m.json", "again"])
-def test_a_parameter_from_which_a_constant_was_folded_is_refused(tmp_path: Path, form: str) -> None:
+def test_parameter_folded_into_a_constant_is_refused(tmp_path: Path, form: str) -> None:
     model = optimized(SHARED)
     if form == "again":
         model = optimized(model)
@@ -82,7 +82,7 @@ CHOSEN = """m (float[N,3] x) => (float[N,3] y) <float t = {1}, float z = {0}, fl
 
 
 @pytest.mark.parametrize("pipeline", ["O1", "O2", "O3"])
-def test_constants_that_facts_relied_on_count_even_if_they_are_gone(tmp_path: Path, pipeline: str) -> None:
+def test_constants_used_by_removed_facts_are_recorded(tmp_path: Path, pipeline: str) -> None:
     model = optimized(CHOSEN, pipeline=pipeline)
     assert list(model.graph.initializers) == ["b"]
     graphopt.save(model, tmp_path / "m.onnx")
@@ -93,7 +93,7 @@ def test_constants_that_facts_relied_on_count_even_if_they_are_gone(tmp_path: Pa
         graphopt.unlift_parameters(found, {"t": np.float32(1), "b": ONE[0]})
 
 
-def test_parameters_that_are_put_back_one_after_the_other_are_those_that_count() -> None:
+def test_parameters_can_be_unlifted_one_by_one() -> None:
     lifted, parameters = graphopt.lift_parameters(optimized(SHARED))
     arrays = {name: tensor.numpy() + 1 for name, tensor in parameters.tensors.items()}
     model, _ = graphopt.unlift_parameters(lifted, {"w": arrays.pop("w")})
@@ -102,7 +102,7 @@ def test_parameters_that_are_put_back_one_after_the_other_are_those_that_count()
         graphopt.unlift_parameters(model, {"w": parameters.tensors["w"].numpy()})
 
 
-def test_a_constant_with_the_name_of_its_source_is_not_replaced_by_the_source() -> None:
+def test_constant_with_the_name_of_its_source_is_not_replaced() -> None:
     model = parse("m (float[N,3] x) => (float[N,3] y) <float[3] w = {2, 4, 6}> { y = Mul(x, w) }")
     old = np.array([1, 2, 3], np.float32)  # of which the constant holds the double
     record = ir.FoldRecord({"w": ir.digest_of(ir.tensor(old))}, {"w": ("w",)})
@@ -111,7 +111,7 @@ def test_a_constant_with_the_name_of_its_source_is_not_replaced_by_the_source() 
         graphopt.unlift_parameters(model, {"w": old + 1})
 
 
-def test_contents_that_were_folded_change_nothing() -> None:
+def test_unchanged_contents_are_accepted() -> None:
     original = parse(SHARED)
     model = optimized(SHARED)
     own = {name: value.const_value.numpy() for name, value in original.graph.initializers.items()}
@@ -120,7 +120,7 @@ def test_contents_that_were_folded_change_nothing() -> None:
     assert np.array_equal(changed.graph.initializers["b"].const_value.numpy(), ONE[0])
 
 
-def test_parameters_that_were_lifted_from_the_optimized_model_replace_folded_constants() -> None:
+def test_parameters_lifted_from_the_optimized_model_are_accepted() -> None:
     model = optimized(SHARED)
     lifted, parameters = graphopt.lift_parameters(model)
     arrays = {name: tensor.numpy() + 1 for name, tensor in parameters.tensors.items()}
@@ -151,7 +151,7 @@ def test_parameters_that_were_lifted_from_the_optimized_model_replace_folded_con
         ),
     ],
 )
-def test_a_number_that_decided_a_rewrite_is_refused(text: str, name: str) -> None:
+def test_constant_that_decided_a_rewrite_is_refused(text: str, name: str) -> None:
     model = optimized("m (float[N,3] x) => (float[N,3] y) " + text)
     shape = (
         parse("m (float[N,3] x) => (float[N,3] y) " + text).graph.initializers[name].const_value.shape.numpy()
@@ -160,20 +160,20 @@ def test_a_number_that_decided_a_rewrite_is_refused(text: str, name: str) -> Non
         graphopt.unlift_parameters(model, {name: np.full(shape, 7, np.float32)})
 
 
-def test_equal_parameters_that_became_one_stay_equal() -> None:
+def test_merged_parameters_must_stay_equal() -> None:
     model = optimized(
         """m (float[N,3] x) => (float[N,3] y) <float[3] a = {1, 2, 3}, float[3] b = {1, 2, 3}> {
         h = Mul(x, a) i = Sigmoid(h) y = Mul(i, b) }"""
     )
     assert list(model.graph.initializers) == ["a"]
     for given in ({"a": ONE[0]}, {"b": ONE[0], "a": np.zeros(3, np.float32)}):
-        with pytest.raises(UsageError, match="'a' also stands for 'b'"):
+        with pytest.raises(UsageError, match="'a' was merged with 'b'"):
             graphopt.unlift_parameters(model, given)
     changed, _ = graphopt.unlift_parameters(model, {"a": ONE[0], "b": ONE[0]})
     assert changed.graph.initializers["a"].const_value.numpy().tolist() == [1, 1, 1]
 
 
-def test_weights_that_no_rewrite_reads_can_be_replaced() -> None:
+def test_weights_not_read_by_rewrites_can_be_replaced() -> None:
     model = optimized(
         """m (float[N,3] x) => (float[N,2] y) <float[3,2] w = {1, 2, 3, 4, 5, 6}, float[2] b = {0.5, -0.5}> {
         h = MatMul(x, w) s = Add(h, b) y = Relu(s) }""",
@@ -183,7 +183,7 @@ def test_weights_that_no_rewrite_reads_can_be_replaced() -> None:
     assert told.placed == ["w"] and graphopt.run(changed, {"x": ONE})["y"].tolist() == [[3.5, 2.5]]
 
 
-def test_the_record_names_the_sources_of_each_derived_constant(tmp_path: Path) -> None:
+def test_record_names_the_sources_of_derived_constants(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     graphopt.save(optimized(SHARED), path)
     record = ir.fold_record(graphopt.load_model(path))
@@ -192,7 +192,7 @@ def test_the_record_names_the_sources_of_each_derived_constant(tmp_path: Path) -
     assert (tmp_path / "again.onnx").read_bytes() == path.read_bytes()
 
 
-def test_a_long_record_is_short_in_a_file(tmp_path: Path) -> None:
+def test_long_record_is_compact(tmp_path: Path) -> None:
     names = [f"encoder/layer_{index}/attention/query/kernel" for index in range(500)]
     derived = {f"{name}_folded": (name, names[0]) for name in names[1:]}
     record = ir.FoldRecord(
@@ -217,7 +217,7 @@ def test_a_long_record_is_short_in_a_file(tmp_path: Path) -> None:
         json.dumps({"zlib": base64.b85encode(zlib.compress(b" " * 99)[:-5]).decode()}),
     ],
 )
-def test_a_record_that_makes_no_sense_is_refused_once_it_matters(tmp_path: Path, text: str) -> None:
+def test_invalid_record_is_refused_when_used(tmp_path: Path, text: str) -> None:
     path = tmp_path / "m.onnx"
     graphopt.save(parse(SHARED), path)
     proto = onnx.load(path)
@@ -231,7 +231,7 @@ def test_a_record_that_makes_no_sense_is_refused_once_it_matters(tmp_path: Path,
 
 
 @pytest.mark.parametrize("single_file", [False, True])
-def test_a_model_with_variants_takes_no_new_weights(single_file: bool, tmp_path: Path) -> None:
+def test_model_with_variants_refuses_new_weights(single_file: bool, tmp_path: Path) -> None:
     """Each branch has its own, of which a name would reach one."""
     original = parse(VARIANTS)
     profile = graphopt.record_profile(original, [{"x": np.ones((3, 8), np.float32)}])
@@ -243,7 +243,7 @@ def test_a_model_with_variants_takes_no_new_weights(single_file: bool, tmp_path:
             graphopt.unlift_parameters(found, {"b": np.ones(8, np.float32), "other": ONE})
 
 
-def test_copies_of_a_parameter_are_the_parameter() -> None:
+def test_copies_of_a_parameter_count_as_the_parameter() -> None:
     """As torch.onnx writes parameters that are equal when a model is exported."""
     model = optimized(
         """m (float[N,3] x) => (float[N,3] y) <float[3] a = {1, 2, 3}> {

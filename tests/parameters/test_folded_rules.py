@@ -1,4 +1,4 @@
-"""After any rewrite: contents that an optimized model takes mean what they mean to the original."""
+"""After any rewrite, contents accepted by an optimized model are equivalent to those of the original."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parameters made inputs and back, through files too."""
+"""Lifting and unlifting parameters, also through files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ X = np.array([[1, 0, -1], [2, 1, 0]], np.float32)
 
 @pytest.mark.parametrize("ir_version", [3, 8])
 @pytest.mark.parametrize("suffix", files.SUFFIXES)
-def test_there_and_back(tmp_path: Path, suffix: str, ir_version: int) -> None:
+def test_lift_and_unlift_round_trip(tmp_path: Path, suffix: str, ir_version: int) -> None:
     model = parse(TEXT, ir_version=ir_version)
     if ir_version < 4:
         model.graph.inputs.extend(model.graph.initializers.values())
@@ -45,7 +45,7 @@ def test_there_and_back(tmp_path: Path, suffix: str, ir_version: int) -> None:
     ]
 
 
-def test_new_contents_for_parameters_of_a_model() -> None:
+def test_unlift_replaces_initializers() -> None:
     model = parse(TEXT)
     changed, told = graphopt.unlift_parameters(model, {"b": np.zeros(2, np.float32), "other": np.ones(3)})
     assert told.placed == ["b"] and told.unused == ["other"]
@@ -53,12 +53,12 @@ def test_new_contents_for_parameters_of_a_model() -> None:
     assert np.allclose(before - after, [1, -1])
 
 
-def test_what_does_not_fit_is_refused_and_nothing_is_changed() -> None:
+def test_mismatched_tensors_are_refused_without_changes() -> None:
     lifted, _ = graphopt.lift_parameters(parse(TEXT), "w,b")
     for tensors, message in (
         ({"w": np.ones((2, 3), np.float32)}, "'w' is 3x2, and the tensor 2x3"),
         ({"b": np.ones(2), "w": np.ones((3, 2), np.float32)}, "'b' is float32, and the tensor float64"),
-        ({"other": np.ones(2)}, "called like"),
+        ({"other": np.ones(2)}, "has the name of"),
     ):
         with pytest.raises(UsageError, match=message):
             graphopt.unlift_parameters(lifted, tensors)
@@ -67,7 +67,7 @@ def test_what_does_not_fit_is_refused_and_nothing_is_changed() -> None:
         graphopt.lift_parameters(parse(TEXT), "scael")
 
 
-def test_what_is_tied_is_written_once(tmp_path: Path) -> None:
+def test_tied_tensors_are_written_once(tmp_path: Path) -> None:
     model = parse(
         "m (float[N] x) => (float[N] y) <float[1] a = {1}, float[1] b = {1}> { h = Add(x, a) y = Mul(h, b) }"
     )
@@ -84,7 +84,7 @@ def test_what_is_tied_is_written_once(tmp_path: Path) -> None:
     assert list(again.tensors) == ["a", "b"] and again.tied == {"b": "a"}
 
 
-def test_element_types_that_numpy_lacks(tmp_path: Path) -> None:
+def test_element_types_without_numpy_equivalent(tmp_path: Path) -> None:
     parameters = as_parameters({"w": np.ones(2, ml_dtypes.bfloat16)})
     files.write(tmp_path / "w.safetensors", parameters)
     assert files.read(tmp_path / "w.safetensors").tensors["w"].dtype == ir.DataType.BFLOAT16
@@ -94,7 +94,7 @@ def test_element_types_that_numpy_lacks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["w.safetensors", "w.npz", "w.bin"])
-def test_files_that_hold_no_parameters(tmp_path: Path, name: str) -> None:
+def test_invalid_files_are_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     with pytest.raises(UsageError):
         files.read(path)
@@ -105,7 +105,7 @@ def test_files_that_hold_no_parameters(tmp_path: Path, name: str) -> None:
         files.write(tmp_path / "gone" / "w.safetensors", Parameters())
 
 
-def test_of_a_joint_graph_parameters_are_those_whose_gradients_it_returns(tmp_path: Path) -> None:
+def test_parameters_of_a_joint_graph_have_gradients(tmp_path: Path) -> None:
     model = parse("""m (float[N,3] x) => (float[N,2] y) <float[3,2] w = {1, 2, 3, 4, 5, 6}, float[1] c = {4}> {
         d = Sqrt(c) h = MatMul(x, w) y = Div(h, d) }""")
     joint = graphopt.differentiate(model, "cross_entropy:y,labels", ["w"])
@@ -117,7 +117,7 @@ def test_of_a_joint_graph_parameters_are_those_whose_gradients_it_returns(tmp_pa
 
 
 @pytest.mark.parametrize("suffix", files.SUFFIXES)
-def test_scalars_and_numbers_of_other_machines(tmp_path: Path, suffix: str) -> None:
+def test_scalars_and_byte_order(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"w{suffix}"
     model = parse("m (float[N] x) => (float[N] y) <float s = {2}> { y = Mul(x, s) }")
     lifted, parameters = graphopt.lift_parameters(model, "s")
@@ -130,7 +130,7 @@ def test_scalars_and_numbers_of_other_machines(tmp_path: Path, suffix: str) -> N
         graphopt.unlift_parameters(lifted, {"s": np.array("2020-01-01", "datetime64[s]")})
 
 
-def test_names_that_mean_something_else_in_safetensors(tmp_path: Path) -> None:
+def test_reserved_names_of_safetensors(tmp_path: Path) -> None:
     path, one = tmp_path / "w.safetensors", np.ones(1, np.float32)
     with pytest.raises(UsageError, match="__metadata__"):
         files.write(path, as_parameters({"__metadata__": one}))
@@ -191,7 +191,7 @@ def test_weights_in_constant_nodes_are_parameters(ir_version: int) -> None:
     assert list(found.tensors) == ["one"] and "one" in [value.name for value in named.graph.inputs]
 
 
-def test_gradients_and_training_of_weights_in_constant_nodes() -> None:
+def test_training_of_weights_in_constant_nodes() -> None:
     model = parse(CONSTANTS)
     feeds = {"x": np.ones((2, 4), np.float32), "c": np.array(True), "t": np.zeros((2, 2), np.float32)}
     joint = graphopt.differentiate(model, "mse:y,t")
@@ -205,7 +205,7 @@ def test_gradients_and_training_of_weights_in_constant_nodes() -> None:
 
 
 @pytest.mark.parametrize("suffix", files.SUFFIXES)
-def test_several_writers_of_one_file(tmp_path: Path, suffix: str) -> None:
+def test_concurrent_writers_of_a_file(tmp_path: Path, suffix: str) -> None:
     path, failures = tmp_path / f"checkpoint{suffix}", []
 
     def work(number: int) -> None:

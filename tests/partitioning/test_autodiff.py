@@ -1,4 +1,4 @@
-"""Which nodes are in groups that are differentiated, and why the others are not."""
+"""Members of differentiated groups, and reasons for ungrouped nodes."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from tests.support import parse
 
 
 def divided(model: ir.Model | str, **options: Any) -> tuple[list[list[str]], dict[str, str]]:
-    """Groups, as the first outputs of their nodes, and why others are outside."""
+    """Groups, as the first outputs of their nodes, and reasons for ungrouped nodes."""
     model = parse(model) if isinstance(model, str) else model
     found = propose_all(model.graph, AutodiffPolicy(context_for(model), **options))
     groups = [[str(node.outputs[0].name) for node in group.nodes] for item in found for group in item.groups]
     return groups, {str(n.outputs[0].name): why for item in found for n, why in item.ungrouped.items()}
 
 
-def test_all_that_depends_on_a_float_input_is_one_group() -> None:
+def test_dependents_of_a_float_input_are_one_group() -> None:
     groups, outside = divided("g (float[N,4] x) => (float[N,4] y) { a = Exp(x) b = Neg(a) y = Mul(a, b) }")
     assert groups == [["a", "b", "y"]] and outside == {}
 
@@ -38,7 +38,7 @@ def test_inputs_and_outputs_of_a_group() -> None:
     assert group.kind == "autodiff" and group.graph is model.graph
 
 
-def test_random_and_training_nodes_keep_their_turn_outside() -> None:
+def test_random_and_training_nodes_are_ordered_boundaries() -> None:
     text = """g (float[4,4] x) => (float[4,4] y) <float ratio = {0.5}, bool train = {1}> {
         a = Exp(x)
         b = Neg(a)
@@ -57,7 +57,7 @@ def test_random_and_training_nodes_keep_their_turn_outside() -> None:
     }
 
 
-def test_what_gradients_are_wanted_of() -> None:
+def test_values_that_require_gradients() -> None:
     text = """g (float[4] x, float[4] z, int64[4] i) => (float[4] y, float[4] v, int64[4] k) <float[4] w = {1, 2, 3, 4}> {
         a = Exp(x)
         b = Mul(a, w)
@@ -86,7 +86,7 @@ def test_what_gradients_are_wanted_of() -> None:
             divided(text, wrt=wrong)
 
 
-def test_notes_on_values_count() -> None:
+def test_annotations_of_values_take_precedence() -> None:
     model = parse(
         "g (float[4] x, float[4] z) => (float[4] y) { a = Exp(x) b = Sin(a) c = Exp(z) y = Add(b, c) }"
     )
@@ -116,14 +116,14 @@ SIZES = """g (float[N,4,2] x, int64[N,4] i) => (float[N,8] y, int64[1] n) <int64
 }"""
 
 
-def test_sizes_are_in_a_group_between_others_of_it_and_not_at_its_edge() -> None:
+def test_pass_through_nodes_are_members_only_between_others() -> None:
     groups, outside = divided(SIZES)
     assert groups == [["a", "s", "m", "t", "b", "y"]]
     real = "its results are not floating-point numbers"
     assert outside == {"u": real, "n": real, "j": "its operands require no gradient"}
 
 
-def test_sizes_and_masks_on_the_way_in_tear_no_group_apart() -> None:
+def test_sizes_and_masks_before_a_group_do_not_split_it() -> None:
     text = """g (float[N,4] x, int64[N,4] i) => (float[N,4] y) <int64 pad = {0}, float big = {-100.0}> {
         a = Exp(x)
         p = Equal(i, pad)
@@ -135,8 +135,8 @@ def test_sizes_and_masks_on_the_way_in_tear_no_group_apart() -> None:
     assert divided(text)[0] == [["a", "b", "y"]]
 
 
-def test_masks_tear_no_group_apart_that_has_to_come_early() -> None:
-    """A random node needs a, and what reads it is needed by y: b can't be behind both."""
+def test_masks_do_not_split_a_group_that_has_to_come_early() -> None:
+    """A random node depends on a, and y on its reader: b can't come after both."""
     text = """g (float[N,4] x, int64[N,4] i) => (float[N,4] y) <int64 pad = {0}> {
         a = Exp(x)
         r = RandomNormalLike(a)
@@ -151,7 +151,7 @@ def test_masks_tear_no_group_apart_that_has_to_come_early() -> None:
     assert divided(text)[0] == [["a", "b", "c"], ["d", "y"]]
 
 
-def test_what_depends_on_sizes_alone_is_between_others() -> None:
+def test_dependents_of_sizes_lie_between_members() -> None:
     text = """g (float[N,4] x, float[1,4] m) => (float[N,4] y) <float big = {-100.0}> {
         a = Exp(x)
         s = Shape(a)
@@ -163,7 +163,7 @@ def test_what_depends_on_sizes_alone_is_between_others() -> None:
     assert divided(text, wrt="x")[0] == [["a", "s", "e", "f", "b", "y"]]
 
 
-def test_sizes_that_another_group_reads_are_at_the_edge() -> None:
+def test_sizes_read_by_another_group_are_removed_at_the_edge() -> None:
     text = """g (float[N,4] x) => (float[N,4] y) {
         a = Exp(x)
         b = Neg(a)
@@ -176,7 +176,7 @@ def test_sizes_that_another_group_reads_are_at_the_edge() -> None:
     assert groups == [["a", "b"], ["c", "y"]] and outside["s"] == "its results are not floating-point numbers"
 
 
-def test_views_are_in_groups_or_not() -> None:
+def test_views_option() -> None:
     groups, outside = divided(SIZES, views=False)
     assert groups == [] and outside["b"] == "views are excluded"
     text = (
@@ -186,7 +186,7 @@ def test_views_are_in_groups_or_not() -> None:
     assert divided(text)[0] == [["a", "b", "c", "d", "y"]]
 
 
-def test_a_group_has_two_computations_at_least() -> None:
+def test_groups_have_at_least_two_computations() -> None:
     text = (
         "g (float[4] x) => (float[4] y) { a = Exp(x) b = Exp(x) i = Identity(a) r = Celu(i) y = Add(i, b) }"
     )
@@ -197,8 +197,8 @@ def test_a_group_has_two_computations_at_least() -> None:
     assert divided(text, minimum=3) == ([], dict.fromkeys(["a", "b", "i", "r", "y"], few)) or divided(text)[0]
 
 
-def test_facts_of_a_scope_without_gradients_do_not_leak() -> None:
-    """What is read there has a gradient elsewhere; what is computed there has none, there or elsewhere."""
+def test_no_grad_scopes_do_not_affect_other_readers() -> None:
+    """Operands have a gradient elsewhere; results have none, there or elsewhere."""
     text = """g (float[4] x) => (float[4] y, float[4] z) {
         a = Exp(x)
         b = Neg(a)
@@ -219,14 +219,14 @@ def test_facts_of_a_scope_without_gradients_do_not_leak() -> None:
     assert divided(text)[0] == [["a", "b", "c", "d", "e", "f", "y", "z"]]
 
 
-def test_a_scope_without_gradients_holds_for_bodies() -> None:
+def test_no_grad_scopes_apply_to_bodies() -> None:
     model = parse(BODIES % "[draw] n = RandomNormalLike(a)")
     model.graph[1].name = "quiet"
     groups, outside = divided(model, no_grad=("quiet",))
     assert groups == [] and outside["o"] == "gradients are disabled in quiet"
 
 
-def test_no_gradient_is_known_or_flows() -> None:
+def test_unknown_and_non_differentiable_operators() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17, "my.domain" : 1]>
         g (float[4] x) => (float[4] y, float[4] w) {
         a = Exp(x)
@@ -255,7 +255,7 @@ BODIES = """g (float[4] x, bool c, float[4] z) => (float[4] y) {
 }"""
 
 
-def test_a_node_goes_inside_with_its_bodies_or_these_have_groups() -> None:
+def test_bodies_are_grouped_with_their_node_or_separately() -> None:
     assert divided(BODIES % "")[0] == [["a", "b", "y"]]
     groups, outside = divided(BODIES % "[draw] n = RandomNormalLike(a)")
     assert groups == [["o", "p"], ["r", "q"]]
@@ -280,15 +280,15 @@ LOOP = """g (int64 n, bool c, float[4] x, float[4] z) => (float[4] last, float[K
 }"""
 
 
-def test_what_iterations_hand_on() -> None:
-    """Gradients are wanted of s after the first iteration, when it depends on x; of t never."""
+def test_gradient_requirements_of_carried_values() -> None:
+    """s requires a gradient after the first iteration, when it depends on x; t never does."""
     groups, outside = divided(LOOP, wrt="x")
     assert groups == [["u", "s2", "v", "w", "k", "row"]]
     assert outside["t2"] == "its operands require no gradient"
     assert divided(LOOP, wrt="z")[0] == [["t1", "t2"], ["u", "s2", "v", "w", "k", "row"]]
 
 
-def test_calls_and_guards_and_sequences_stay_outside() -> None:
+def test_calls_guards_and_sequences_are_boundaries() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
         g (float[4] x) => (float[4] y) <int64 first = {0}> {
         a = Exp(x)

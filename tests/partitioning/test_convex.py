@@ -1,4 +1,4 @@
-"""Groups never need each other, and finding them takes time that grows with the edges."""
+"""Groups have no cycles between them, and finding them takes time linear in the edges."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Feeds = list[list[int]]
 
 @st.composite
 def graphs(draw: st.DrawFn) -> tuple[list[bool], list[bool], Feeds]:
-    """Nodes, of which some may be grouped, some of these only go along, and who reads them."""
+    """Random nodes: which may be grouped, which are pass-through, and their readers."""
     count = draw(st.integers(1, 24))
     inside = draw(st.lists(st.booleans(), min_size=count, max_size=count))
     along = draw(st.lists(st.booleans(), min_size=count, max_size=count))
@@ -31,7 +31,7 @@ def graphs(draw: st.DrawFn) -> tuple[list[bool], list[bool], Feeds]:
 
 
 def need_each_other(groups: list[list[int]], feeds: Feeds) -> bool:
-    """Whether there is a cycle once each group is one node."""
+    """Whether contracting each group to a node makes a cycle."""
     unit = {node: group[0] for group in groups for node in group}
     edges: dict[int, list[int]] = {unit.get(node, node): [] for node in range(len(feeds))}
     for node, readers in enumerate(feeds):
@@ -42,7 +42,7 @@ def need_each_other(groups: list[list[int]], feeds: Feeds) -> bool:
 
 
 @given(graphs())
-def test_groups_do_not_need_each_other(graph: tuple[list[bool], list[bool], Feeds]) -> None:
+def test_groups_have_no_cycles(graph: tuple[list[bool], list[bool], Feeds]) -> None:
     inside, along, feeds = graph
     groups = convex_groups(inside, feeds)
     assert sorted(node for group in groups for node in group) == [n for n, may in enumerate(inside) if may]
@@ -62,20 +62,20 @@ def test_groups_do_not_need_each_other(graph: tuple[list[bool], list[bool], Feed
 
 
 @given(graphs())
-def test_without_obstacles_what_is_connected_is_one_group(graph: tuple[Any, Any, Feeds]) -> None:
+def test_connected_nodes_without_boundaries_are_one_group(graph: tuple[Any, Any, Feeds]) -> None:
     feeds = graph[2]
     groups = convex_groups([True] * len(feeds), feeds)
     unit = {node: group[0] for group in groups for node in group}
     assert all(unit[node] == unit[reader] for node, readers in enumerate(feeds) for reader in readers)
 
 
-def test_two_pairs_that_would_need_each_other() -> None:
-    """a → d and c → b with a → b and c → d: {a, b} and {c, d} are right alone, and not together."""
+def test_two_pairs_that_would_depend_on_each_other() -> None:
+    """a → d and c → b with a → b and c → d: {a, b} and {c, d} are convex alone, but not together."""
     a, c, b, d = range(4)
     feeds = [[b, d], [b, d], [], []]
     assert need_each_other([[a, b], [c, d]], feeds)
     assert convex_groups([True] * 4, feeds) == [[a, c, b, d]]
-    # with an obstacle on each of the ways that cross, as in a → o → d and c → p → b
+    # with a boundary on each crossing path, as in a → o → d and c → p → b
     a, c, o, p, b, d = range(6)
     feeds = [[b, o], [d, p], [d], [b], [], []]
     assert need_each_other([[a, b], [c, d]], feeds)
@@ -83,14 +83,14 @@ def test_two_pairs_that_would_need_each_other() -> None:
     assert not need_each_other(groups, feeds)
 
 
-def test_what_is_computed_early_and_read_late_joins_its_readers() -> None:
-    # x → o → y, where o is an obstacle, and weight w is read by y alone
+def test_early_nodes_join_their_late_readers() -> None:
+    # x → o → y with a boundary o, and a weight w that only y reads
     x, w, o, y = range(4)
     assert convex_groups([True, True, False, True], [[o], [y], [y], []]) == [[x], [w, y]]
 
 
 class Counted(list[list[int]]):
-    """Edges that count how often they are looked at."""
+    """Edges that count visits."""
 
     looks = 0
 
@@ -110,7 +110,7 @@ def _looks(inside: Sequence[bool], feeds: Feeds) -> int:
     return Counted.looks
 
 
-def test_each_edge_is_looked_at_a_few_times() -> None:
+def test_each_edge_is_visited_a_few_times() -> None:
     for count in (1000, 4000):
         feeds = [[r for r in (n + 1, n + 2, n + 9) if r < count] for n in range(count)]
         edges = sum(map(len, feeds))

@@ -15,7 +15,7 @@ from tests.ir.models import run
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-def test_groups_of_one_compute_the_same() -> None:
+def test_single_node_groups_preserve_results() -> None:
     failed, same = [], 0
     for case in collect_testcases(None):
         try:

@@ -1,4 +1,4 @@
-"""Each optimizer does what its formula says, step by step, in numpy."""
+"""Each optimizer against its formula in numpy, step by step."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ def _trained(rule: Callable[..., np.ndarray], fed: list[Batch], **settings: Any)
         ("adamw", _adamw, {"betas": (0.8, 0.95), "weight_decay": 2.0}),
     ],
 )
-def test_ten_steps(name: str, rule: Callable[..., np.ndarray], settings: dict[str, Any]) -> None:
+def test_ten_steps_equal_the_formulas(
+    name: str, rule: Callable[..., np.ndarray], settings: dict[str, Any]
+) -> None:
     fed = list(batches(10))
     ours = trainer(name, learning_rate=RATE, **settings)
     losses = ours.fit(fed)
@@ -87,8 +89,8 @@ def test_settings_are_checked() -> None:
     assert AdamW().weight_decay == 0.01 and make("adam").weight_decay == 0
     for name, settings, message in (
         ("adem", {}, "adam"),
-        ("sgd", {"betas": (0.9, 0.99)}, "sgd takes no betas"),
-        ("adam", {"momentum": 0.9}, "adam takes no momentum"),
+        ("sgd", {"betas": (0.9, 0.99)}, "sgd has no setting betas"),
+        ("adam", {"momentum": 0.9}, "adam has no setting momentum"),
         ("adam", {"betas": (0.9, 1.0)}, "betas"),
         ("adam", {"betas": (0.9,)}, "betas"),
         ("adam", {"eps": -1.0}, "eps"),

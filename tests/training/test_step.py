@@ -1,4 +1,4 @@
-"""Models that do a step of training: what they take and return, clipping, accumulation, statistics."""
+"""Training steps: inputs and outputs, clipping, accumulation, running statistics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.support import ops, parse
 from tests.training.models import LINEAR, LOSS, batches, gradient, linear, step, trainer
 
 
-def test_what_is_returned_as_new_w_is_taken_as_w() -> None:
+def test_outputs_new_w_are_inputs_w() -> None:
     made = step("adam")
     state = ["adam.step", "adam.m.w", "adam.m.b", "adam.v.w", "adam.v.b"]
     assert [value.name for value in made.model.graph.inputs] == ["x", "t", "w", "b", *state, "learning_rate"]
@@ -32,7 +32,7 @@ def test_what_is_returned_as_new_w_is_taken_as_w() -> None:
         assert new.shape == value.shape and new.dtype == value.dtype
 
 
-def test_any_loop_can_drive_it(tmp_path: Path) -> None:
+def test_training_with_plain_onnxruntime(tmp_path: Path) -> None:
     step("momentum", learning_rate=0.1).save(tmp_path / "step.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "step.onnx", providers=["CPUExecutionProvider"])
     plan = json.loads(session.get_modelmeta().custom_metadata_map[KEY])
@@ -55,7 +55,7 @@ def test_all_files_are_written_or_none(tmp_path: Path, path: str, state: str) ->
     assert not list(tmp_path.iterdir())
 
 
-def test_the_model_and_its_outputs_are_kept() -> None:
+def test_source_and_its_outputs_are_preserved() -> None:
     model = linear()
     before = ir.to_bytes(model)
     made = graphopt.train_step(model, LOSS, "sgd", outputs="all")
@@ -70,7 +70,7 @@ def test_the_model_and_its_outputs_are_kept() -> None:
 
 
 @pytest.mark.parametrize("largest", [0.5, 1e6])
-def test_gradients_are_clipped_by_their_common_norm(largest: float) -> None:
+def test_gradients_are_clipped_by_their_global_norm(largest: float) -> None:
     ours, batch = trainer("sgd", learning_rate=1.0, clip_norm=largest), next(batches(1))
     g = gradient({name: data.astype(np.float64) for name, data in LINEAR.items()}, batch)
     norm = np.sqrt(sum((part**2).sum() for part in g.values()))
@@ -83,7 +83,7 @@ def test_gradients_are_clipped_by_their_common_norm(largest: float) -> None:
 
 @pytest.mark.parametrize("largest", [None, 2.0])
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
-def test_small_steps_that_accumulate_are_one_large_step(optimizer: str, largest: float | None) -> None:
+def test_accumulated_steps_equal_one_large_step(optimizer: str, largest: float | None) -> None:
     large = list(batches(3, size=12))
     whole, parts = (
         trainer(optimizer, learning_rate=0.1, clip_norm=largest, accumulate=count) for count in (1, 3)
@@ -102,7 +102,7 @@ def test_small_steps_that_accumulate_are_one_large_step(optimizer: str, largest:
     assert optimizer == "sgd" or carried["adamw.step"] == 3
 
 
-def test_some_parameters_do_not_decay() -> None:
+def test_no_decay_excludes_parameters() -> None:
     everything = trainer("sgd", learning_rate=0.1, weight_decay=1.0)
     weights = trainer("sgd", learning_rate=0.1, weight_decay=1.0, no_decay=["b*"])
     batch = next(batches(1))
@@ -114,7 +114,7 @@ def test_some_parameters_do_not_decay() -> None:
     assert weights.plan.no_decay == ["b"]
 
 
-def test_running_statistics_are_carried_and_not_trained() -> None:
+def test_running_statistics_are_carried_but_not_trained() -> None:
     model = parse(
         """m (float[N,2] x) => (float[N,2] y) <float[2] scale = {1.0, 2.0}, float[2] bias = {0.0, 1.0},
         float[2] mean = {0.0, 0.0}, float[2] var = {1.0, 1.0}> {
@@ -133,7 +133,7 @@ def test_running_statistics_are_carried_and_not_trained() -> None:
     assert exported is not None and np.array_equal(exported.numpy(), ours.parameters()["mean"])
 
 
-def test_parameters_in_half_precision_stay_in_it() -> None:
+def test_float16_parameters_stay_float16() -> None:
     bare = parse("m (float16[N,2] x, float16[2,2] w) => (float16[N,2] y) { y = MatMul(x, w) }")
     model, _ = graphopt.unlift_parameters(bare, {"w": np.arange(4, dtype=np.float16).reshape(2, 2)})
     made = graphopt.train_step(model, "mse:y,t", "momentum", clip_norm=1.0)
@@ -144,7 +144,7 @@ def test_parameters_in_half_precision_stay_in_it() -> None:
     assert losses[-1] < losses[0] / 10 and ours.parameters()["w"].dtype == np.float16
 
 
-def test_large_gradients_in_half_precision_are_clipped() -> None:
+def test_large_float16_gradients_are_clipped() -> None:
     bare = parse("m (float16[N,2] x, float16[2,2] w) => (float16[N,2] y) { y = MatMul(x, w) }")
     model, _ = graphopt.unlift_parameters(bare, {"w": np.eye(2, dtype=np.float16)})
     made = graphopt.train_step(model, "mse:y,t", "sgd", clip_norm=1.0)
@@ -157,7 +157,7 @@ def test_large_gradients_in_half_precision_are_clipped() -> None:
     np.testing.assert_allclose(new, feeds["w"] - g / np.sqrt((g**2).sum()), rtol=2e-3)
 
 
-def test_what_cannot_be_trained_is_told() -> None:
+def test_invalid_training_is_refused() -> None:
     lonely = parse("m (float[2] x) => (float[2] y) { y = Relu(x) }")
     taken = parse(
         "m (float[2] x, float learning_rate) => (float[2] y) <float[2] w = {1.0, 2.0}> { y = Mul(x, w) }"
@@ -168,20 +168,20 @@ def test_what_cannot_be_trained_is_told() -> None:
         (linear(), {"learning_rate": 0.0}, "learning rate"),
         (linear(), {"learning_rate": -1.0}, "learning rate"),
         (linear(), {"learning_rate": float("inf")}, "learning rate"),
-        (linear(), {"clip_norm": 0.0}, "clipped"),
+        (linear(), {"clip_norm": 0.0}, "gradient norm"),
         (linear(), {"accumulate": 0}, "accumulated"),
         (linear(), {"no_decay": ["c"]}, "'c'"),
-        (linear(), {"wrt": ["x"]}, "'x' holds nothing to start from"),
+        (linear(), {"wrt": ["x"]}, "'x' has no initial value"),
         (linear(), {"wrt": ["nothing"]}, "'nothing'"),
-        (lonely, {}, "depends on nothing"),
-        (taken, {}, "'learning_rate' already"),
-        (inner, {}, "'new.w' already"),
+        (lonely, {}, "depends on none"),
+        (taken, {}, "already has a value 'learning_rate'"),
+        (inner, {}, "already has a value 'new.w'"),
     ):
         with pytest.raises(UsageError, match=message):
             graphopt.train_step(model, LOSS, "adam", **settings)
 
 
-def test_the_loss_keeps_its_name_and_a_plan_its_meaning(tmp_path: Path) -> None:
+def test_loss_keeps_its_name_and_plans_are_checked(tmp_path: Path) -> None:
     model = parse(
         "m (float[N,2] x) => (float cost) <float[2,2] w = {1.0, 2.0, 3.0, 4.0}> { h = MatMul(x, w) cost = ReduceMean <keepdims = 0> (h) }"
     )

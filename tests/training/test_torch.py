@@ -26,7 +26,9 @@ torch = pytest.importorskip("torch")
         ("adamw", "AdamW", {"weight_decay": 0.5}),
     ],
 )
-def test_twenty_steps(name: str, kind: str, settings: dict[str, Any], clip_norm: float | None) -> None:
+def test_twenty_steps_equal_torch(
+    name: str, kind: str, settings: dict[str, Any], clip_norm: float | None
+) -> None:
     ours = trainer(name, learning_rate=0.05, clip_norm=clip_norm, **settings)
     p = {key: torch.nn.Parameter(torch.tensor(data)) for key, data in LINEAR.items()}
     theirs = getattr(torch.optim, kind)(p.values(), lr=0.05, **settings)

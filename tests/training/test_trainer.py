@@ -1,4 +1,4 @@
-"""The loop: checkpoints, resuming, what is exported."""
+"""The training loop: checkpoints, resuming, exports."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 import graphopt
 from graphopt.errors import RuntimeFailure, UsageError
 from graphopt.training import checkpoint
-from graphopt.training.progress import Bar
+from graphopt.training.progress import ProgressBar
 from tests.support import parse
 from tests.training.models import LINEAR, batches, linear, step, trainer
 
 
 @pytest.mark.parametrize("accumulate", [1, 3])
-def test_training_goes_on_to_the_bit(tmp_path: Path, accumulate: int) -> None:
+def test_resumed_training_is_bit_identical(tmp_path: Path, accumulate: int) -> None:
     fed = list(batches(12))
     whole = trainer("adamw", accumulate=accumulate, clip_norm=1.0)
     expected = whole.fit(fed, lambda done: 0.1 / (done + 1))
@@ -35,7 +35,7 @@ def test_training_goes_on_to_the_bit(tmp_path: Path, accumulate: int) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint.safetensors"]
 
 
-def test_a_step_from_a_file_starts_where_its_state_says(tmp_path: Path) -> None:
+def test_step_from_a_file_starts_from_its_state_file(tmp_path: Path) -> None:
     step("momentum").save(tmp_path / "step.onnx", tmp_path / "start.safetensors")
     with pytest.raises(UsageError, match=r"step\.safetensors"):
         graphopt.Trainer(tmp_path / "step.onnx", device="cpu")
@@ -44,14 +44,14 @@ def test_a_step_from_a_file_starts_where_its_state_says(tmp_path: Path) -> None:
     assert ours.fit(batches(5)) == pytest.approx(trainer("momentum").fit(batches(5)), rel=1e-5)
 
 
-def test_checkpoints_of_another_training_are_refused(tmp_path: Path) -> None:
+def test_checkpoints_with_other_settings_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint.safetensors"
     trainer("adam", learning_rate=0.1).save(path)
     trainer("adam", learning_rate=0.2).load(path)  # which the caller may change at any time
     for other in (trainer("adam", eps=1e-3), trainer("adam", clip_norm=1.0), trainer("sgd")):
-        with pytest.raises(UsageError, match="another training"):
+        with pytest.raises(UsageError, match="has other settings"):
             other.load(path)
-    with pytest.raises(UsageError, match="no name for a checkpoint"):
+    with pytest.raises(UsageError, match="not a file name for a checkpoint"):
         trainer("sgd").save(tmp_path / "checkpoint.npz")
     with pytest.raises(UsageError, match="__metadata__"):
         checkpoint.write(tmp_path / "odd.safetensors", {"__metadata__": LINEAR["w"]}, 1, step().plan)
@@ -62,14 +62,14 @@ def test_checkpoints_of_another_training_are_refused(tmp_path: Path) -> None:
     from graphopt.parameters.lifting import as_parameters
 
     write(path, as_parameters({"w": LINEAR["w"]}))
-    with pytest.raises(UsageError, match="there is no 'b'"):
+    with pytest.raises(UsageError, match="the carried tensor 'b' is missing"):
         trainer("sgd").load(path)
     write(path, as_parameters({"w": LINEAR["w"].T.copy(), "b": LINEAR["b"]}))
     with pytest.raises(UsageError, match="'w' is float32"):
         trainer("sgd").load(path)
 
 
-def test_trained_parameters_go_into_the_model() -> None:
+def test_export_has_trained_parameters() -> None:
     ours = trainer("sgd", learning_rate=0.1)
     ours.fit(batches(10))
     batch = next(batches(1))
@@ -79,15 +79,15 @@ def test_trained_parameters_go_into_the_model() -> None:
         np.testing.assert_allclose(y, batch["x"] @ p["w"] + p["b"], rtol=1e-5, atol=1e-5)
 
 
-def test_an_export_needs_the_model(tmp_path: Path) -> None:
+def test_export_requires_a_model(tmp_path: Path) -> None:
     step("sgd").save(tmp_path / "step.onnx")
     ours = graphopt.Trainer(tmp_path / "step.onnx", device="cpu")
-    with pytest.raises(UsageError, match="does not tell what is trained"):
+    with pytest.raises(UsageError, match="has no source model"):
         ours.export()
     assert "w" in ours.export(linear()).graph.initializers
 
 
-def test_a_step_that_fails_changes_nothing() -> None:
+def test_failed_step_changes_nothing() -> None:
     ours = trainer("adam")
     batch = next(batches(1))
     for feeds, failure in (
@@ -112,17 +112,17 @@ def test_results_are_copies() -> None:
     assert ours.parameters()["w"].any()
 
 
-def test_steps_can_be_watched(capsys: pytest.CaptureFixture[str]) -> None:
+def test_fit_calls_watch_after_each_step(capsys: pytest.CaptureFixture[str]) -> None:
     seen = []
     losses = trainer("sgd").fit(batches(3), watch=lambda steps, loss: seen.append((steps, loss)))
     assert seen == list(zip([1, 2, 3], losses, strict=True))
-    with Bar(3) as bar:
+    with ProgressBar(3) as bar:
         trainer("sgd").fit(batches(3), watch=bar)
     assert capsys.readouterr().out == ""
 
 
-def test_what_is_no_step_is_told(small_file: Path) -> None:
-    with pytest.raises(UsageError, match="does no step of training"):
+def test_invalid_steps_are_refused(small_file: Path) -> None:
+    with pytest.raises(UsageError, match="is not a training step"):
         graphopt.Trainer(small_file, device="cpu")
 
 
@@ -132,7 +132,7 @@ def small_file(tmp_path: Path) -> Path:
     return tmp_path / "model.onnx"
 
 
-def test_what_was_fed_in_place_of_a_default_counts_once() -> None:
+def test_values_fed_for_defaults_apply_to_one_step() -> None:
     model = parse(
         """m (float[N] x, float[1] k) => (float[N] y) <float[1] k = {2}, float[1] w = {1}> { a = Mul(x, k) y = Mul(a, w) }"""
     )
@@ -148,7 +148,7 @@ def test_what_was_fed_in_place_of_a_default_counts_once() -> None:
     assert np.allclose(losses, [4, 100, 4, 4, 4, 4])
 
 
-def test_what_is_fed_wrong_is_named() -> None:
+def test_wrong_feeds_are_named() -> None:
     trained = graphopt.Trainer(
         graphopt.train_step(
             parse("m (float[N] x) => (float[N] y) <float[1] w = {1}> { y = Mul(x, w) }"),

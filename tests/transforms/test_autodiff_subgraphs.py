@@ -1,4 +1,4 @@
-"""Groups become functions and nodes again, and what the model computes stays."""
+"""Groups are outlined as functions and inlined again, and results are preserved."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_a_group_is_a_function_with_one_call() -> None:
     assert [noted(value) for value in function.inputs] == [True]
 
 
-def test_which_outputs_gradients_are_wanted_of() -> None:
+def test_outputs_are_annotated_with_requires_grad() -> None:
     model = created(
         "g (float[N,4] x) => (float[N,4] y, int64[2] n) { a = Exp(x) s = Shape(a) b = Reshape(a, s) n = Add(s, s) y = Sin(b) }"
     )
@@ -79,7 +79,7 @@ def test_random_nodes_keep_their_order() -> None:
     assert [node.name or "c" for node in model.graph] == ["group_0", "first", "second", "c", "group_1"]
 
 
-def test_what_one_group_hands_to_another() -> None:
+def test_values_between_groups() -> None:
     model = parse(
         "g (float[4] x) => (float[4] y) { a = Exp(x) b = Neg(a) r = RandomNormalLike(b) c = Mul(r, b) y = Sin(c) }"
     )
@@ -88,12 +88,12 @@ def test_what_one_group_hands_to_another() -> None:
     assert facts == [[True], [False, True]]
 
 
-def test_what_is_computed_twice_outside_is_merged() -> None:
+def test_redundant_nodes_outside_of_groups_are_merged() -> None:
     text = "g (float[4] x) => (float[4] y) { s = Shape(x) t = Shape(x) a = Reshape(x, s) b = Exp(a) y = Reshape(b, t) }"
     assert ops(created(text)) == ["Shape", "group_0"]
 
 
-def test_facts_of_a_scope_without_gradients_do_not_leak() -> None:
+def test_no_grad_scopes_do_not_affect_other_readers() -> None:
     """An output that is read in such a scope alone has a gradient in its own."""
     model = parse("g (float[4] x) => (float[4] y) { a = Exp(x) b = Neg(a) c = Sin(b) y = Cos(c) }")
     for node, scope in zip(model.graph, ("loud", "loud", "quiet", "quiet"), strict=True):
@@ -104,7 +104,7 @@ def test_facts_of_a_scope_without_gradients_do_not_leak() -> None:
     assert all(noted(output) is None for node in list(changed.graph)[1:] for output in node.outputs)
 
 
-def test_what_is_passed_through_is_read_from_outside() -> None:
+def test_copied_inputs_are_read_from_outside() -> None:
     """The Identities stand for graph outputs, whose names they bear."""
     model = created(
         """g (float[N,4] x) => (float[N,4] y, float[N,4] same, float[N,4] z, float[N,4] again) {
@@ -124,7 +124,7 @@ def test_what_is_passed_through_is_read_from_outside() -> None:
     assert sorted(ops(model)) == ["Identity", "Identity", "Identity", "group_0"]  # i, same and again
 
 
-def test_what_is_computed_twice_comes_out_once() -> None:
+def test_repeated_computations_have_one_output() -> None:
     """An obstacle reads both of the values that are equal, so that both would come out."""
     model = created(
         """g (float[N,4] x) => (float[N,4] y) <int64 first = {0}> {
@@ -142,7 +142,7 @@ def test_what_is_computed_twice_comes_out_once() -> None:
     assert [len(function.outputs) for function in model.functions.values()] == [2]
 
 
-def test_two_outputs_that_compute_the_same_keep_their_names() -> None:
+def test_equal_outputs_keep_their_names() -> None:
     model = created(
         "g (float[N,4] x) => (float[N,4] y, float[N,4] z) { y = Exp(x) z = Exp(x) }", "{minimum=1}"
     )
@@ -165,7 +165,7 @@ def test_constants_are_copied_or_captured() -> None:
     assert list(model.graph.initializers) == ["w", "n"]
 
 
-def test_groups_stand_in_bodies_of_what_is_in_none() -> None:
+def test_bodies_of_ungrouped_nodes_have_groups() -> None:
     model = created(
         """g (float[4] x, bool c) => (float[4] y) {
             a = Exp(x)
@@ -179,7 +179,7 @@ def test_groups_stand_in_bodies_of_what_is_in_none() -> None:
     assert groups(model) == [["Neg", "Sin"]] and ops(model) == ["Exp", "If"]
 
 
-def test_small_groups_are_dissolved() -> None:
+def test_small_groups_are_inlined() -> None:
     model = created(
         "g (float[N,4] x) => (float[N,4] y, float[N,4] z) { y = Exp(x) z = Sin(y) }", "{minimum=1}"
     )
@@ -190,13 +190,13 @@ def test_small_groups_are_dissolved() -> None:
     assert ops(model) == ["Exp", "Sin"] and not model.functions and agree(before, model)
 
 
-def test_a_model_without_functions_is_left_as_it_is() -> None:
+def test_models_without_functions_are_unchanged() -> None:
     model = parse("g (float[4] x) => (float[4] y) { a = Exp(x) y = Sin(a) }", ir_version=7)
     run_pipeline(model, CREATE)
     assert ops(model) == ["Exp", "Sin"]
 
 
-def test_no_gradient_is_wanted_in_a_forward() -> None:
+def test_values_in_forward_functions_require_no_gradient() -> None:
     model = parse("g (float[4] x, int64[4] i) => (float[4] y) { f = Cast<to = 1>(i) y = Mul(x, f) }")
     run_pipeline(model, "update-requires-grad")
     assert {value.name: noted(value) for value in ir.values_of(model.graph)} == {
@@ -294,7 +294,7 @@ def grown(choice: random.Random, count: int, *, passes_on: bool) -> ir.Model:
 
 @settings(max_examples=60, deadline=None)
 @given(models(), st.sampled_from(["", "{minimum=1}", "{views=false}", "{wrt=x}"]))
-def test_groups_compute_the_same_and_dissolve_again(model: ir.Model, options: str) -> None:
+def test_groups_preserve_results_and_can_be_inlined(model: ir.Model, options: str) -> None:
     """To inline what was outlined gives the graph that there was, but for copies of constants."""
     run_pipeline(model, "dce,cse,constant-pooling")
     changed = created(model, options)
@@ -323,7 +323,7 @@ def shape_of(model: ir.Model) -> str:
     return ir.fingerprint(model)
 
 
-def test_a_chain_of_20_000_nodes() -> None:
+def test_chain_of_20_000_nodes() -> None:
     """There is no recursion over its depth."""
     kinds = ["Tanh", "Sin", "Neg"]
     nodes = [helper.make_node(kinds[k % 3], [f"v{k}"], [f"v{k + 1}"]) for k in range(20_000)]
@@ -337,7 +337,7 @@ def test_a_chain_of_20_000_nodes() -> None:
 
 
 @pytest.mark.parametrize("count", [500, 2000])
-def test_work_grows_with_the_model(count: int) -> None:
+def test_work_is_linear_in_the_model(count: int) -> None:
     """Each group takes a walk over its own nodes, not over the graph."""
     model = grown(random.Random(7), count, passes_on=False)
     _, cx = run_pipeline(model, CREATE)

@@ -1,4 +1,4 @@
-"""Zero gradients go, and take their work along; notes of profiled runs are forgotten."""
+"""Zero gradients and their computations are removed; annotations of profiled runs are cleared."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def lowered(text: str, expected: list[str], pipeline: str = "lower-grad-of,dce")
     return model
 
 
-def test_a_region_that_gradients_enter_becomes_what_is_in_it() -> None:
+def test_region_with_gradients_becomes_its_body() -> None:
     text = f"g (float[N] x, float[N] dy) => (float[N] dx) {{ dx = {REGION.format('dy')} }}"
     model = lowered(text, ["Cos", "Mul"])
     plain = parse("g (float[N] x, float[N] dy) => (float[N] dx) { c = Cos(x) dx = Mul(dy, c) }")
@@ -32,7 +32,7 @@ def test_a_region_that_gradients_enter_becomes_what_is_in_it() -> None:
 
 
 @pytest.mark.parametrize("pipeline", ["lower-grad-of,dce", "specialize-autograd-zero,dce"])
-def test_zeros_travel_through_regions_and_sums(pipeline: str) -> None:
+def test_zeros_propagate_through_regions_and_sums(pipeline: str) -> None:
     text = f"""g (float[N] x, float[N] dy) => (float[N] dx) {{
         z = graphopt.ad.Zero(x)
         a = {REGION.format("z")}
@@ -45,7 +45,7 @@ def test_zeros_travel_through_regions_and_sums(pipeline: str) -> None:
     assert model.graph[0].inputs[0] is model.graph.inputs[1]
 
 
-def test_one_gradient_of_several_is_enough_to_run_a_region() -> None:
+def test_one_nonzero_gradient_keeps_a_region() -> None:
     text = """g (float[N] x, float[N] dy) => (float[N] dx) {
         z = graphopt.ad.Zero(x)
         dx = graphopt.ad.GradOf<body = r () => (float[N] q) { q = Sub(dy, z) }> (dy, z, x)
@@ -70,7 +70,7 @@ def test_sums_of_gradients() -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float", "double", "float16"])
-def test_zeros_that_are_read_become_tensors(dtype: str) -> None:
+def test_zeros_with_readers_become_tensors(dtype: str) -> None:
     text = f"g ({dtype}[N,3] x) => ({dtype}[N,3] dx) {{ dx = graphopt.ad.Zero(x) }}"
     model = lowered(text, ["Shape", "ConstantOfShape"])
     plain = parse(
@@ -81,7 +81,7 @@ def test_zeros_that_are_read_become_tensors(dtype: str) -> None:
     lowered(text, ["Zero"], "specialize-autograd-zero")
 
 
-def test_noted_zeros_and_near_misses() -> None:
+def test_annotated_zeros_and_near_misses() -> None:
     text = "g (float[N] x, float[N] a, float[N] b) => (float[N] y) { y = graphopt.ad.AutogradAdd(a, b) }"
     for note, expected in (("true", ["Identity"]), ("false", ["Add"]), (None, ["Add"])):
         model = parse(text, domains=DOMAINS)
@@ -99,7 +99,7 @@ def test_noted_zeros_and_near_misses() -> None:
     lowered(text, ["GradOf"])
 
 
-def test_regions_in_regions_bodies_and_functions() -> None:
+def test_nested_regions_bodies_and_functions() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17, "graphopt.ad" : 1, "own" : 1]>
     g (float[N] x, float[N] dy, bool p) => (float[N] dx) {
         z = graphopt.ad.Zero(x)
@@ -136,7 +136,7 @@ def test_regions_in_regions_bodies_and_functions() -> None:
     assert graphopt.verify(plain, model).ok
 
 
-def test_notes_are_forgotten_everywhere() -> None:
+def test_annotations_are_cleared_everywhere() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
     g (float[N] x, bool p) => (float[N] y) <float[1] k = {2.0}> {
         f = own.Twice(x)
@@ -160,7 +160,7 @@ def test_notes_are_forgotten_everywhere() -> None:
     assert cx.edit.epoch == 0
 
 
-def test_zeros_that_nothing_reads_go_without_dead_code_elimination() -> None:
+def test_unread_zeros_are_removed_without_dce() -> None:
     """onnxruntime refuses a model that holds one, read or not."""
     text = f"""g (float[N] x, float[N] dy) => (float[N] dx) {{
         z = graphopt.ad.Zero(x)
