@@ -29,7 +29,7 @@ class Adjoint:
 
     Attributes:
         data: the serialized model.
-        given: by output, the name of the input that takes its gradient.
+        given: by output, the name of the input with its cotangent.
         found: by input, the name of the output that returns its gradient.
         nodes: how many there are, Constants left out.
         stacked: gradients have a further axis of size 1 at the end.

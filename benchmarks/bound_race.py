@@ -1,7 +1,7 @@
 """Time sessions with bound inputs and outputs alternately, in a process of its own.
 
-What is timed is the model alone: no output is allocated, and nothing is copied to numpy. A copy of 64 MB,
-which is read and written once, takes its turn, too: it is what the machine's memory can do at that moment.
+Only the model is timed: no output is allocated, and nothing is copied to numpy. A copy of 64 MB, read and
+written once, is timed alternately, too, as a measure of the current memory bandwidth.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@
     python -m benchmarks.decoders export DIR
     python -m benchmarks.decoders verify DIR [-O 3]
 
-The decoders have 2 layers with random weights. Each is written three times: as torch's dynamo exporter names
-the axes of the caches (most by symbols of their own), with the names that users give, and with all axes of
-all inputs open, even those that weights determine. Other nets are written in the last way only. ``verify``
-optimizes each model in DIR, and prints which of them were verified and the CPU time of the whole command.
+The decoders have 2 layers with random weights. Each is written three times: with the axis names of torch's
+dynamo exporter (most of them distinct symbols), with typical names, and with all axes of all inputs dynamic,
+even those that weights determine. Other networks are written only in the last form. ``verify`` optimizes each
+model in DIR, and prints which of them were verified and the CPU time of the command.
 """
 
 from __future__ import annotations

@@ -6,10 +6,10 @@
     python -m benchmarks.gradients --split             forward and backward models against the joint graph
     python -m benchmarks.gradients --peer --docs docs/gradients.md   compare with onnx-ad; rebuild the table
 
-The true derivative is a central difference, in double precision, of what onnx's reference evaluator
-computes, in a random direction for each input; two step sizes and both sides must agree, else the test is
-of no use (kinks, operators that draw numbers, results that are no real numbers). Whole numbers are frozen.
-The joint graph runs in onnxruntime, without and with its optimizations.
+The expected derivative is a central difference of onnx's reference evaluator, in float64, in a random
+direction for each input. Two step sizes and both sides must agree; otherwise the test is skipped (kinks,
+random operators, integer results). Integer inputs are fixed. The joint graph runs in onnxruntime, without and
+with its optimizations.
 """
 
 from __future__ import annotations

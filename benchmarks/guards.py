@@ -2,10 +2,10 @@
 
     python -m benchmarks.guards --docs docs/specialize.md
 
-Host: one call of the function that all guards of a bundle become, where the last of them holds. Model: what a
-run takes longer if an If with the guard stands around the model, which is a Relu of a few elements; the guard
-holds. Both in one process and on one thread, in turns; of the rounds the fastest, since what else runs on the
-machine only adds. Needs no models.
+Host: a call of the compiled guards of a bundle, of which the last one holds. Model: the additional time of a
+run with an If around the model, a Relu of a few elements, whose guard holds. Both are measured alternately,
+in one process and on one thread; the fastest round is reported, since other load only adds time. Needs no
+models.
 """
 
 from __future__ import annotations

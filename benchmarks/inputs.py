@@ -7,8 +7,7 @@ A manifest is a list of entries:
      "shape_sets": [{"x": [1, 8]}, {"x": {"shape": [2, 8], "gen": {"kind": "zeros"}}}]}
 
 The kinds: `uniform` low high, `normal` std, `randint` low high, `sorted_randint` low high, `ones`, `zeros`,
-`const` value, `choice` values, `dim` of. Where a bound or `of` is a text such as "x.1", it stands for the
-size of axis 1 of input x.
+`const` value, `choice` values, `dim` of. A bound or `of` such as "x.1" is the size of axis 1 of input x.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python -m benchmarks.judge ORIGINAL RESULT --entry '{"inputs": …, "shape_sets": …}'
 
-prints {"verdict": …, "max_diff": …}. It uses onnxruntime alone, once with its optimizations off in both
-sessions and once with its defaults in both, since users run the latter and a graph that is right may break
-under them. At the defaults, a result may differ from the original's by as much as those optimizations
-themselves change the original: in quantized models one rounding more or less is a whole step.
+prints {"verdict": …, "max_diff": …}. It uses only onnxruntime, once with optimizations off in both sessions
+and once with its defaults in both, since users run the latter and a correct graph may break under them. At
+the defaults, a result may differ from the original's by as much as these optimizations change the original:
+in quantized models a single rounding is a whole step.
 
 Verdicts: `ok`, `wrong` (outputs differ), `signature` (names, types or dims changed), `refused` (onnxruntime
 does not run the result), `original refused`.

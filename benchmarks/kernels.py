@@ -4,10 +4,10 @@
     python -m benchmarks.kernels --only 'gelu|norm' --threads 2
     python -m benchmarks.kernels --docs docs/kernels.md
 
-Each pattern goes through ``fuse-groups``, and takes turns with the model that it was in fresh processes, both
-in default sessions, with inputs and outputs bound. Ratios are medians of those of rounds and processes; the
-twin is the original once more, and inside the band of its ratios nothing is claimed. Bytes are those of the
-inputs and outputs, each counted once; a copy of 64 MB in the same rounds tells what the memory can do.
+Each pattern is optimized by ``fuse-groups`` and timed alternately with the original in fresh processes, in
+default sessions with bound inputs and outputs. Ratios are medians over rounds and processes; the twin is the
+original once more, and inside the band of its ratios nothing is claimed. Bytes are those of inputs and
+outputs, each counted once; a copy of 64 MB in the same rounds measures the memory bandwidth.
 """
 
 from __future__ import annotations

@@ -4,10 +4,10 @@
     python -m benchmarks.kernels_end_to_end --only llama --threads 2
     python -m benchmarks.kernels_end_to_end --docs docs/kernels.md
 
-Each model runs as it is, after -O3, and after -O3 with native kernels, in default sessions on the CPU, timed
-by graphopt's harness: fresh processes, turns in another order in each round, medians of the ratios; the
-original runs twice, and inside the 5th to 95th percentile of the ratios between the two nothing is claimed.
-The error is the largest difference to the original's output relative to that output's largest element.
+Each model is timed unmodified, after -O3, and after -O3 with native kernels, in default sessions on the CPU,
+by graphopt's harness: fresh processes, a new order in each round, medians of the ratios; the original runs
+twice, and inside the 5th to 95th percentile of the ratios between the two nothing is claimed. The error is
+the largest difference from the original's output relative to that output's largest element.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
     python -m benchmarks.latency DIR --only 'bert|gpt2' --options "-O3 --tune"
 
 Every model runs in onnxruntime's default session (its own optimizations on), on the CPU, with one thread,
-timed by graphopt's harness: fresh processes, turns in another order in each round, medians of the ratios; the
-original runs twice, and inside the 5th to 95th percentile of the ratios between the two nothing is claimed.
-The error is the largest difference to the original's output relative to that output's largest element.
+timed by graphopt's harness: fresh processes, a new order in each round, medians of the ratios; the original
+runs twice, and inside the 5th to 95th percentile of the ratios between the two nothing is claimed. The error
+is the largest difference from the original's output relative to that output's largest element.
 """
 
 from __future__ import annotations

@@ -5,9 +5,9 @@
     python -m benchmarks.memory --large 3     on a generated model with 3 GB of external data
 
 Every run is a fresh process; its peak is the resident set, libraries and mapped files included, as the system
-reports it. With --large, what counts is anonymous memory: pages that are neither a file's nor shared, which
-is what a machine without swap must have to spare. The large model is random, written into a temporary folder
-(`TMPDIR`) and removed at the end.
+reports it. With --large, it is anonymous memory: pages that are neither shared nor backed by a file, which a
+machine without swap must provide. The large model is random, written to a temporary folder (`TMPDIR`) and
+removed at the end.
 """
 
 from __future__ import annotations

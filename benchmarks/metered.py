@@ -1,11 +1,11 @@
 """Run a command and report its resource usage: python benchmarks/metered.py [--sample] COMMAND...
 
 The last line on stdout is JSON: `status`, wall `seconds`, `cpu_seconds`, `peak_bytes` (resident, of the
-largest process) and, with --sample on Linux, `anonymous_bytes`: the peak of what is neither a file's page
-nor shared, looked up every few milliseconds.
+largest process) and, with --sample on Linux, `anonymous_bytes`: the peak of pages that are neither shared nor
+backed by a file, sampled every few milliseconds.
 
-This is a process of its own, and imports nothing large, because the peak that the system reports for a
-child includes what its parent held when it was forked.
+This is a separate process without large imports, because the peak that the system reports for a child
+includes the memory of its parent at the fork.
 """
 
 from __future__ import annotations

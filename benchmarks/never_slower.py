@@ -4,9 +4,9 @@
     python -m benchmarks.never_slower DIR --only 'resnet|bert' --levels -O3 --processes 5
 
 In each of several fresh processes, default sessions with one thread run the original, a second session of the
-original (A/A) and each result in turns, in another order in each round. The time is that of the thread
-(CLOCK_THREAD_CPUTIME_ID), which other load of the machine moves far less than wall time; a process reports
-the ratio of medians. A result is slower if the median of its ratios over the processes is above the largest
+original (A/A) and each result alternately, in a new order in each round. The time is that of the thread
+(CLOCK_THREAD_CPUTIME_ID), which other load affects far less than wall time; a process reports the ratio of
+medians. A result is slower if the median of its ratios over the processes is above the largest
 A/A ratio by more than `--margin`. The exit status is 1 if any result is slower.
 """
 

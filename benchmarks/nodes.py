@@ -4,9 +4,9 @@
     python -m benchmarks.nodes DIR                  on a folder of models
     python -m benchmarks.nodes DIR --only bert      on some of them
 
-Each tool runs in a process of its own; benchmarks/judge.py tells whether its result is right. A peer is
-compared with where its result is right and no larger than 1.5 × the original file. Results of peers that a
-manifest brings along (`peers`) are taken from there; `--measure-peers` runs the installed ones instead.
+Each tool runs in a process of its own, and benchmarks/judge.py judges its result. A peer is compared with if
+its result is correct and at most 1.5 × the original file. Results of peers in a manifest (`peers`) are used;
+`--measure-peers` runs the installed peers instead.
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     python -m benchmarks.process_time               on the samples
     python -m benchmarks.process_time DIR           on a folder of models
 
-Every run is a fresh process, from its start to the written file. The tools take turns, in another order in
-each round. graphopt runs twice a round, as if it were two tools: the spread of the ratios between those two
-(5th to 95th percentile over the models) is the band inside which nothing is claimed.
+Each run is a fresh process, from its start to the written file. Tools run alternately, in a new order in each
+round. graphopt runs twice per round, as if it were two tools: the spread of the ratios between those two (5th
+to 95th percentile over the models) is the band inside which nothing is claimed.
 """
 
 from __future__ import annotations

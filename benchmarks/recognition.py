@@ -1,14 +1,14 @@
 """Fusions that -O3 recognizes in the test models of other optimizers, with reasons for the rest.
 
-    python -m benchmarks.recognition SUITE              all models in folders called fusion, or …_fusion
+    python -m benchmarks.recognition SUITE              all models in folders named fusion, or …_fusion
     python -m benchmarks.recognition SUITE --only gelu  those whose name matches
     python -m benchmarks.recognition SUITE --all        those in other folders, too
-    python -m benchmarks.recognition SUITE -v           also tells of each model what came of it
+    python -m benchmarks.recognition SUITE -v           also reports the result of each model
 
 SUITE is a folder of models, such as onnxruntime's `onnxruntime/test/testdata`. Models are grouped by the
-first words of their names. A model counts as fused where `graphopt explain` names a fused operator, as
-shortened where none but fewer nodes are left, and as left otherwise; many are meant to be left. Models that
-onnxruntime does not load are passed over.
+first words of their names. A model counts as fused if `graphopt explain` names a fused operator, as shortened
+if it only has fewer nodes, and as left otherwise, which is intended for many. Models that onnxruntime does
+not load are skipped.
 """
 
 from __future__ import annotations

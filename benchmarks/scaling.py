@@ -3,10 +3,10 @@
     python -m benchmarks.scaling                      transformers of 5,000, 8,000, 50,000 nodes; two chains
     python -m benchmarks.scaling --nodes 1000 2000
 
-The models are generated with weights so small that nodes are all there is to them: the sample transformer
-with more layers, as TorchScript writes it (a chain of Shape, Gather, Unsqueeze, Concat and Reshape wherever
-heads are split or merged), a chain that no tool can shorten, and a chain on a constant, which folds. The
-tools take turns. CPU seconds depend less than wall seconds on what else the machine does.
+The models are generated, with negligible weights: the sample transformer with more layers, in the form of
+TorchScript (a chain of Shape, Gather, Unsqueeze, Concat and Reshape where heads are split or merged), a chain
+that no tool can shorten, and a chain on a constant, which folds. Tools run alternately. CPU seconds depend
+less on other load than wall seconds.
 """
 
 from __future__ import annotations

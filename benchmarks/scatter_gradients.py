@@ -1,11 +1,11 @@
 """Gradients with sums at indices: correctness with several threads, and times of alternative forms.
 
     python -m benchmarks.scatter_gradients                 both
-    python -m benchmarks.scatter_gradients --runs 400 --no-times   only whether they are right, in more runs
+    python -m benchmarks.scatter_gradients --runs 400 --no-times   only correctness, in more runs
 
-Sums of many terms at few places are compared with numpy's in each run, for the joint graphs of what picks
-elements, and for a ScatterND that adds, of which onnxruntime's threads lose terms. Then the gradient of a
-table that a Gather reads rows of is written in all known forms, and timed in turns, with one thread.
+Sums of many terms at few positions are compared with numpy in each run, for joint graphs of operators that
+select elements, and for a ScatterND with reduction, which loses terms with several threads. Then all known
+forms of the gradient of a table whose rows a Gather reads are timed alternately, with one thread.
 """
 
 from __future__ import annotations

@@ -3,9 +3,8 @@
     python -m benchmarks.specialize DIR --only 'gpt2|silero' --docs docs/specialize.md
 
 Each model is profiled on all of its sets of shapes but the last, optimized by `graphopt optimize -O3
---profile`, and timed on the first set, where a guard holds (*hit*), and on the last (*miss*), against the
-original and against the general model without guards. What is claimed, and how it is measured, is as in
-benchmarks.latency.
+--profile`, and timed on the first set, which satisfies a guard (*hit*), and on the last (*miss*), against the
+original and against the general model without guards. The method is that of benchmarks.latency.
 """
 
 from __future__ import annotations

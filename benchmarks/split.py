@@ -4,9 +4,9 @@
     python -m benchmarks.split --only gpt --processes 3 --json out.json
     python -m benchmarks.split --docs docs/split.md
 
-Both splits of a model take turns in each of some fresh processes, in changing order; a step is a run of the
-forward model and one of the backward model, on tensors of onnxruntime's own. Ratios are medians of those of
-rounds. The twin is the split that saves everything, once more: what its ratio is off 1 is noise.
+The splits of a model run alternately in several fresh processes, in changing order; a step is a run of the
+forward model and of the backward model, with tensors of onnxruntime. Ratios are medians over rounds. The twin
+is the split that saves everything, once more: the deviation of its ratio from 1 is noise.
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ class Training:
     """A model with a loss, and a batch.
 
     Attributes:
-        about: what it is.
+        about: a description.
         loss: as for :func:`graphopt.split`.
-        parameters: what it is differentiated by.
+        parameters: the parameters to differentiate by.
     """
 
     about: str

@@ -3,7 +3,7 @@
     python -m benchmarks.training                          needs torch
     python -m benchmarks.training --docs docs/training.md  rebuild the tables
 
-Each measurement is the median step of a fresh process. Processes take turns; ratios are those of neighbours.
+Each measurement is the median step of a fresh process. Processes alternate; ratios are those of neighbours.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class Task:
     """A network, its loss and its batches.
 
     Attributes:
-        optimizer, settings: by what it is trained, as for :func:`graphopt.train_step`.
+        optimizer, settings: the optimizer, as for :func:`graphopt.train_step`.
         module: makes the loss of torch tensors, and the parameters, of the ONNX model's weights.
     """
 

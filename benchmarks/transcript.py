@@ -1,4 +1,4 @@
-"""The transcript in the README: what `graphopt optimize` prints about a sample.
+"""The transcript in the README: the output of `graphopt optimize` for a sample.
 
 python -m benchmarks.transcript                     print it
 python -m benchmarks.transcript --docs README.md    put it into the page
@@ -19,7 +19,7 @@ ARGUMENTS = (f"{FOLDER}/transformer.onnx", "-o", f"{FOLDER}/transformer.opt.onnx
 
 
 def transcript() -> str:
-    """The command and what it prints, from a folder of its own."""
+    """The command and its output, run in a folder of its own."""
     environment = os.environ | {"PYTHONPATH": str(common.ROOT)}
     build = [sys.executable, str(common.ROOT / "samples" / "models.py"), "--out", FOLDER, "transformer"]
     with tempfile.TemporaryDirectory() as scratch:

@@ -5,8 +5,8 @@
     python -m benchmarks.latency DIR
 
 BERT, GPT-2, Llama (grouped heads, rotary positions) and T5's encoder (relative positions), 4 layers of width
-256, by both of torch's exporters, with batch and sequence dynamic. DIR gets a manifest.json that tells how to
-feed them.
+256, by both of torch's exporters, with batch and sequence dynamic. DIR gets a manifest.json with recipes for
+inputs.
 """
 
 from __future__ import annotations

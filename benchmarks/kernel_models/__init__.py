@@ -1,4 +1,4 @@
-"""Models that show what native kernels do: patterns of memory-bound chains, and networks that hold them.
+"""Models for native kernels: patterns of memory-bound chains, and networks that contain them.
 
 Everything is made from fixed seeds. ``PATTERNS`` maps a name to a function of the bytes of the main tensor;
 ``NETWORKS`` maps a name to a function without arguments. Both give an :class:`Example`.

@@ -18,7 +18,7 @@ class Example:
     """A model and inputs for it.
 
     Attributes:
-        about: what it is.
+        about: a description.
         model: with dims that are names where exporters leave them open.
         feeds: one input each.
     """

@@ -1,4 +1,4 @@
-"""What stands before and behind networks: images, boxes, features of sound, losses."""
+"""Pre- and postprocessing of networks: images, boxes, audio features, losses."""
 
 from __future__ import annotations
 

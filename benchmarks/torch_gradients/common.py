@@ -25,7 +25,7 @@ class Case:
     """A function, in ONNX and in torch.
 
     Attributes:
-        label: what is varied, such as ``Conv 2d groups=2 pads=1,2``.
+        label: the varied attributes, such as ``Conv 2d groups=2 pads=1,2``.
         text: the model as ONNX text, without a header.
         feeds: its inputs in their order. Those of floating-point numbers are differentiated by.
         torch: takes the inputs as tensors, in their order and in double precision, and returns the model's

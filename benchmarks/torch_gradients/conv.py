@@ -24,10 +24,10 @@ class _Setting:
     Attributes:
         kernel: its sizes.
         pads: before all axes and after them, as in ONNX.
-        known: what the model tells of sizes, one of ``_KNOWN``.
+        known: the static sizes of the model, one of ``_KNOWN``.
         further: ``output_padding``.
         shape: ``output_shape``.
-        written: attributes that are written even if they say nothing.
+        written: attributes that are written even if they are defaults.
     """
 
     kernel: Sequence[int]

@@ -48,8 +48,8 @@ class _Setting:
         """The elements of each window of a tensor along a last axis.
 
         Args:
-            outside: what stands in the pads.
-            beyond: what stands where ceil mode reaches beyond them.
+            outside: the value in the pads.
+            beyond: the value beyond the pads, in ceil mode.
         """
         from torch.nn import functional
 
