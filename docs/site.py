@@ -90,15 +90,22 @@ def reference() -> tuple[Reference, ...]:
     kinds: dict[str, list[str]] = {"Functions": [], "Classes": [], "Errors": []}
     for name in graphopt.__all__:
         value = getattr(graphopt, name)
-        if not getattr(value, "__module__", "").startswith("graphopt"):
-            continue  # a submodule, or a class of onnx-ir
+        module = getattr(value, "__module__", "")
+        if not callable(value) or not module.startswith("graphopt"):
+            continue  # a submodule, a constant, or a class of onnx-ir
         error = isinstance(value, type) and issubclass(value, Exception)
-        kinds["Errors" if error else "Classes" if isinstance(value, type) else "Functions"].append(name)
+        # a module and a function of one name: griffe finds the module
+        path = f"{module}.{name}" if module.endswith(f".{name}") else f"graphopt.{name}"
+        kinds["Errors" if error else "Classes" if isinstance(value, type) else "Functions"].append(path)
     pages = []
-    for title, names in kinds.items():
-        text = f"# {title}\n\n" + "".join(f"::: graphopt.{name}\n\n" for name in sorted(names))
+    for title, paths in kinds.items():
+        text = f"# {title}\n\n" + "".join(f"::: {path}\n\n" for path in sorted(paths, key=_last))
         pages.append(Reference(title, f"reference/{title.lower()}.md", text))
     return tuple(pages)
+
+
+def _last(path: str) -> str:
+    return path.rpartition(".")[2].lower()
 
 
 def _page_of(path: Path) -> str | None:
