@@ -1,1 +1,1 @@
-"""Run a model again and again, specialized for the inputs that come, as PyTorch's profiling executor does."""
+"""The profiling executor: runs a model repeatedly, and specializes it at run time for the profiled inputs."""

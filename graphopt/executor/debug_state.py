@@ -1,4 +1,4 @@
-"""What an executor has done so far, for those who look into it."""
+"""Snapshots of the state of an executor, for inspection."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from graphopt.util.tables import counted
 
 @dataclass(frozen=True)
 class PlanState:
-    """One plan.
+    """The state of one plan.
 
     Attributes:
         name: such as ``static-1``, ``general`` or ``fallback``.
         kind: ``fallback``, ``general`` or ``optimized``.
-        guard: what it assumes, in words.
-        hits: how often it ran.
-        nodes: how many it has.
-        kernels: names of the native kernels that it runs.
+        guard: its assumptions, as text.
+        hits: the number of its runs.
+        nodes: its number of nodes.
+        kernels: names of its native kernels.
     """
 
     name: str
@@ -34,28 +34,28 @@ class PlanState:
 
     @classmethod
     def of(cls, plan: Plan, hits: int) -> PlanState:
-        """The state of ``plan``, which ran so often."""
+        """The state of ``plan`` with this number of runs."""
         guard = "" if plan.guard == Guard() else str(plan.guard)
         return cls(plan.name, plan.kind, guard, hits, ir.count_nodes(plan.model.graph), plan.kernels)
 
 
 @dataclass(frozen=True)
 class DebugState:
-    """An executor at one moment.
+    """The state of an executor at one moment.
 
     Attributes:
-        strategy: how many specializations it makes, and how.
-        depth: how many it may still make.
-        plans: what can run, the optimized ones in the order in which their guards are asked.
-        reasons: why runs took the general plan, and how often; of the first ones also what kept them from the
-            plan that was nearest.
-        profiled: runs that were recorded for the next specialization.
-        compiling: a specialization is being made.
-        released: the original was let go.
-        kept: why it could not be let go when it was time.
-        evicted: how many plans were let go because there were too many.
-        failures: specializations that could not be made, and why.
-        remarks: why plans run without kernels that they could have.
+        strategy: the fusion strategy.
+        depth: the number of remaining specializations.
+        plans: the plans, the optimized ones first, in the order in which their guards are checked.
+        reasons: numbers of runs of the general plan, by reason; the first ones of each reason with the first
+            violated assumption of the nearest plan.
+        profiled: the number of runs profiled for the next specialization.
+        compiling: whether a specialization is being made.
+        released: whether the original was released.
+        kept: why the last attempt to release it failed.
+        evicted: the number of evicted plans.
+        failures: failed specializations, with the reasons.
+        remarks: why plans run without some native kernels.
     """
 
     strategy: str
@@ -72,18 +72,18 @@ class DebugState:
 
     @property
     def compiled(self) -> int:
-        """How many optimized plans there are."""
+        """The number of optimized plans."""
         return sum(plan.kind == "optimized" for plan in self.plans)
 
     def hits(self, name: str) -> int:
-        """How often the plan ``name`` ran."""
+        """The number of runs of the plan ``name``."""
         return sum(plan.hits for plan in self.plans if plan.name == name)
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
 
     def lines(self) -> Iterator[str]:
-        """In words."""
+        """The state as lines of text."""
         yield f"strategy {self.strategy}, {counted(self.depth, 'specialization')} left"
         for plan in self.plans:
             guard = f", where {plan.guard}" if plan.guard else ""
@@ -95,7 +95,7 @@ class DebugState:
         yield from (f"not specialized: {failure}" for failure in self.failures)
         yield from self.remarks
         if self.evicted:
-            yield f"{counted(self.evicted, 'plan')} let go, whose last run was longest ago"
+            yield f"{counted(self.evicted, 'plan')} evicted as least recently used"
         if self.compiling:
             yield "a specialization is being made"
         if self.released:
@@ -104,7 +104,7 @@ class DebugState:
             yield f"the original could not be released: {self.kept}"
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
+        """The JSON form."""
         return {
             "strategy": self.strategy,
             "depth": self.depth,

@@ -1,4 +1,4 @@
-"""The profiling executor, as users hold it: it runs a model, and a :class:`Specializer` learns from that."""
+"""The public executor: runs a model, and lets a :class:`Specializer` profile the runs and make plans."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class Executor:
-    """Runs a model, and specializes it for the inputs that come. Many threads may run it at once.
+    """Runs a model, and specializes it for the profiled inputs. Thread-safe.
 
     >>> executor = graphopt.compile("model.onnx")                            # doctest: +SKIP
     >>> executor({"ids": ids, "mask": mask})["logits"]                       # doctest: +SKIP
@@ -37,19 +37,19 @@ class Executor:
 
     Args:
         original: the model.
-        maker: makes plans of it.
-        options: how it works.
-        inputs, outputs: names, nested as the caller nests tensors; by default a dict by name.
-        clock: seconds, for the delay of releasing.
+        factory: makes plans of it.
+        options: options.
+        inputs, outputs: names, nested like the caller's tensors; by default a dict by name.
+        clock: the current time in seconds, for the delay of the release.
 
     Raises:
-        UsageError: ``inputs`` or ``outputs`` name something else than the model has.
+        UsageError: ``inputs`` or ``outputs`` contain unknown or duplicate names.
     """
 
     def __init__(
         self,
         original: ModelSource,
-        maker: PlanFactory,
+        factory: PlanFactory,
         options: ExecutorOptions | None = None,
         *,
         inputs: Nested | None = None,
@@ -57,16 +57,18 @@ class Executor:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.options = options or ExecutorOptions()
-        self._maker, self._clock = maker, clock
+        self._factory, self._clock = factory, clock
         self._nested_inputs, self._nested_outputs = inputs, outputs
         self._flushing = threading.Lock()
-        self._flushed: list[weakref.ref[Specializer]] = []  # what still makes something holds itself
-        self._now = self._begun(original, stacklevel=4)
+        self._flushed: list[
+            weakref.ref[Specializer]
+        ] = []  # those that are still at work are kept alive by their threads
+        self._specializer = self._create_specializer(original, stacklevel=4)
         self._differentiating = threading.Lock()
         self._gradients: dict[tuple[str, ...], GradientPlan] = {}
 
-    def _begun(self, original: ModelSource, *, stacklevel: int) -> Specializer:
-        """One that has seen nothing yet."""
+    def _create_specializer(self, original: ModelSource, *, stacklevel: int) -> Specializer:
+        """A specializer without profile and plans."""
         signature = Signature.of(original.read())
         check_names(self._nested_inputs, [port.name for port in signature.inputs], "input")
         check_names(self._nested_outputs, [port.name for port in signature.outputs], "output")
@@ -75,35 +77,36 @@ class Executor:
         depth = strategy.depth if options.depth is None else options.depth
         if depth > strategy.depth:
             warnings.warn(
-                f"the strategy {strategy} makes {strategy.depth} specializations, not {depth}: "
+                f"depth {depth} exceeds the {strategy.depth} specializations of the strategy {strategy}: "
                 "the first ones are static",
                 stacklevel=stacklevel,
             )
-        memory = PlanCache(original, self._maker, options.delay, self._clock, is_last=depth == 0)
-        return Specializer(signature, memory, self._maker, options, strategy, depth)
+        cache = PlanCache(original, self._factory, options.delay, self._clock, is_last=depth == 0)
+        return Specializer(signature, cache, self._factory, options, strategy, depth)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Executors hold sessions, threads and what they saw of runs: there is nothing to pickle.
+        """Executors can't be pickled: they hold sessions and threads.
 
         Raises:
             UsageError: always.
         """
         raise UsageError(
             "an executor can't be pickled or copied",
-            hint="make one with graphopt.compile in each process; a bundle (graphopt.load) can be pickled",
+            hint="create one with graphopt.compile in each process; a bundle (graphopt.load) can be pickled",
         )
 
     # Running ------------------------------------------------------------------------------------
 
     def __call__(self, inputs: Any) -> dict[str, np.ndarray]:
-        """The outputs by name for ``inputs``, a dict by name, or nested as ``inputs`` of the executor.
+        """Run the model; returns the outputs by name.
 
         Args:
-            inputs: numpy arrays, or tensors with DLPack, whose memory is read in place.
+            inputs: numpy arrays, or tensors with DLPack, which are not copied, in a dict by name, or nested
+                like ``inputs`` of the executor.
 
         Raises:
-            UsageError: an input is missing, or there is none of that name, or they are nested otherwise.
-            RuntimeFailure: onnxruntime can't run the model on them.
+            UsageError: an input is missing or unknown, or the structure differs.
+            RuntimeFailure: onnxruntime can't run the model.
         """
         return self.run(self._feeds(inputs))
 
@@ -112,139 +115,139 @@ class Executor:
             inputs = dict(flatten(self._nested_inputs, inputs))
         elif not isinstance(inputs, Mapping):
             raise UsageError(
-                f"inputs are a dict of arrays by name, not {type(inputs).__name__}",
-                hint="graphopt.compile(…, inputs=[…]) says how else they are nested",
+                f"inputs must be a dict of arrays by name, not {type(inputs).__name__}",
+                hint="graphopt.compile(…, inputs=[…]) declares another structure",
             )
         return {name: as_array(value) for name, value in inputs.items()}
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """The outputs by name, for numpy arrays by name; raises as a call does."""
-        now = self._now  # a flush meanwhile is none of this run's business
+        """The outputs by name, for numpy arrays by name; raises as :meth:`__call__` does."""
+        specializer = self._specializer  # a concurrent flush does not affect this run
         feeds = native_feeds(feeds)
-        plan = now.plan_for(feeds)
+        plan = specializer.plan_for(feeds)
         found = plan.run(feeds)
-        now.ran(plan, feeds)
+        specializer.ran(plan, feeds)
         return found
 
     def run_bound(self, values: Mapping[str, OrtValue]) -> dict[str, OrtValue]:
-        """The outputs by name, as values on the executor's device, where ``values`` stay, too.
+        """Run the model on values on the executor's device; returns the outputs by name, on that device.
 
         Args:
-            values: onnxruntime's own, such as ``OrtValue.ortvalue_from_numpy(array, "cuda", 0)``.
+            values: values of onnxruntime, such as ``OrtValue.ortvalue_from_numpy(array, "cuda", 0)``.
 
         Raises:
-            UsageError: one of them is something else.
-            RuntimeFailure: onnxruntime can't run the model on them.
+            UsageError: a value is not an OrtValue.
+            RuntimeFailure: onnxruntime can't run the model.
         """
-        now = self._now
+        specializer = self._specializer
         for name, value in values.items():
             if not hasattr(value, "data_type"):
                 raise UsageError(
-                    f"{name!r} is a {type(value).__name__}, no OrtValue", hint="run takes arrays"
+                    f"{name!r} is a {type(value).__name__}, not an OrtValue", hint="use run for arrays"
                 )
-        seen = {name: BoundValue(value) for name, value in values.items()}
-        plan = now.plan_for(seen)
+        feeds = {name: BoundValue(value) for name, value in values.items()}
+        plan = specializer.plan_for(feeds)
         ready = plan.prepare()
-        found = run_bound(ready.session, ready.own_feeds(values), ready.outputs, self._maker.host.device)
-        now.ran(plan, seen)
+        found = run_bound(ready.session, ready.own_feeds(values), ready.outputs, self._factory.host.device)
+        specializer.ran(plan, feeds)
         return dict(zip(ready.outputs, found, strict=True))
 
     def vjp(
         self, feeds: Mapping[str, Any], requires_grad: Iterable[str] | None = None
     ) -> tuple[dict[str, np.ndarray], Pullback]:
-        """The outputs by name, and what takes gradients of outputs to those of inputs and initializers.
+        """The outputs by name, and a pullback from output cotangents to gradients of inputs and initializers.
 
         >>> outputs, pullback = executor.vjp({"x": x}, ["x", "w"])               # doctest: +SKIP
         >>> pullback({"y": dy})["w"]                                             # doctest: +SKIP
 
-        Which gradients are wanted is the key of a plan of its own, whose forward and backward models are
-        specialized like others for the shapes that come, and the backward model for outputs that have no
-        gradients.
+        Each set of requested gradients has a plan with a forward and a backward model. Both are specialized
+        for the profiled shapes, the backward model also for absent cotangents.
 
         Args:
             feeds: numpy arrays by name.
-            requires_grad: inputs and initializers; by default those of the options. Others count as those of
-                which no gradient is wanted.
+            requires_grad: inputs and initializers to differentiate with respect to; by default those of the
+                options.
 
         Raises:
-            UsageError: a name is unknown, or nothing is named; or the original was released.
-            NoGradient: a gradient leads through an operator without one.
-            RuntimeFailure: onnxruntime can't run the model on them.
+            UsageError: a name is unknown, there are no names, or the original was released.
+            NoGradient: an operator on the way is not differentiable.
+            RuntimeFailure: onnxruntime can't run the model.
         """
         if not isinstance(feeds, Mapping):
-            raise UsageError(f"inputs are a dict of arrays by name, not {type(feeds).__name__}")
+            raise UsageError(f"inputs must be a dict of arrays by name, not {type(feeds).__name__}")
         if isinstance(requires_grad, str):
             requires_grad = (requires_grad,)
         wanted = self.options.requires_grad if requires_grad is None else tuple(requires_grad)
         names = tuple(sorted(set(wanted)))
         if not names:
-            raise UsageError("no gradient is wanted", hint="requires_grad names inputs and initializers")
+            raise UsageError("no gradient is requested", hint="requires_grad names inputs and initializers")
         with self._differentiating:
             plan = self._gradients.get(names)
             if plan is None:
-                original = self._now.memory.original.read()
-                plan = GradientPlan(original, names, self._started, self.options.profiled_runs)
+                original = self._specializer.cache.original.read()
+                plan = GradientPlan(original, names, self._executor_of, self.options.profiled_runs)
                 self._gradients[names] = plan
         return plan.forward(feeds)
 
-    def _started(self, model: ir.Model) -> Executor:
-        """An executor of the same kind for a part of the model."""
-        return Executor(ModelSource(model), self._maker, self.options, clock=self._clock)
+    def _executor_of(self, model: ir.Model) -> Executor:
+        """An executor with the same options for a part of the model."""
+        return Executor(ModelSource(model), self._factory, self.options, clock=self._clock)
 
     # Between runs -------------------------------------------------------------------------------
 
     def flush(self) -> None:
-        """Forget all plans and all that was seen; the strategy is read anew.
+        """Discard all plans and profiles, and read the model file and the strategy again.
 
         Raises:
-            UsageError: the original was released, and came from no file; or the file is now of a model that
-                lacks named inputs or outputs. All stays as it was then.
+            UsageError: the original was released and has no file, or the file's model lacks named inputs or
+                outputs. The state is unchanged then.
         """
         with self._flushing:
-            before = self._now
-            self._now = self._begun(before.memory.original.again(), stacklevel=3)
+            before = self._specializer
+            original = before.cache.original.reopen()
+            self._specializer = self._create_specializer(original, stacklevel=3)
             with self._differentiating:
                 self._gradients.clear()
             self._flushed = [old for old in (*self._flushed, weakref.ref(before)) if old() is not None]
 
     def wait(self) -> None:
-        """Wait until each specialization that is being made is there, or is dropped as it was flushed."""
-        for specializer in (*(old() for old in self._flushed), self._now):
+        """Wait for all specializations in progress, including flushed ones."""
+        for specializer in (*(old() for old in self._flushed), self._specializer):
             if specializer is not None:
                 specializer.wait()
 
-    # Looking in ---------------------------------------------------------------------------------
+    # Inspection ---------------------------------------------------------------------------------
 
     @property
     def signature(self) -> Signature:
-        """How the model is called."""
-        return self._now.signature
+        """The inputs and outputs of the model."""
+        return self._specializer.signature
 
     def graph_for(self, feeds: Mapping[str, Any]) -> ir.Model:
-        """The model that runs for ``feeds``, as far as it is made by now; nothing is specialized or run."""
-        now = self._now
-        return (now.known_plan(feeds) or now.memory.general()).model
+        """The model that would run for ``feeds`` with the current plans; makes no specialization."""
+        specializer = self._specializer
+        return (specializer.known_plan(feeds) or specializer.cache.general()).model
 
     @property
     def last_plan(self) -> str | None:
-        """The name of the plan that ran last."""
-        last = self._now.last
+        """The name of the plan that ran last, or ``None``."""
+        last = self._specializer.last
         return None if last is None else last.name
 
     def last_executed_optimized_graph(self) -> ir.Model:
         """The model that ran last.
 
         Raises:
-            UsageError: none did.
+            UsageError: there was no run.
         """
-        last = self._now.last
+        last = self._specializer.last
         if last is None:
-            raise UsageError("nothing was run yet")
+            raise UsageError("the executor has not run yet")
         return last.model
 
     def debug_state(self) -> DebugState:
-        """What was done so far."""
-        return self._now.debug_state()
+        """A snapshot of the state."""
+        return self._specializer.debug_state()
 
     def __repr__(self) -> str:
         ports = self.signature
@@ -253,15 +256,15 @@ class Executor:
 
 
 class NestedExecutor(Executor):
-    """An executor whose outputs are nested as ``outputs`` of :func:`graphopt.compile` are."""
+    """An executor with outputs nested like ``outputs`` of :func:`graphopt.compile`."""
 
     def __call__(self, inputs: Any) -> Any:
-        """The outputs, nested; arguments and errors are those of :class:`Executor`."""
+        """Run the model; returns the nested outputs. Arguments and errors are those of :class:`Executor`."""
         return unflatten(self._nested_outputs or (), super().__call__(inputs))
 
 
 class BoundValue:
-    """What guards ask of an ``OrtValue``; contents leave the device only if they ask for those."""
+    """The array interface of an ``OrtValue`` for guards; contents are copied from the device on demand."""
 
     def __init__(self, value: OrtValue) -> None:
         self.value = value
@@ -273,20 +276,20 @@ class BoundValue:
 
 
 def run_bound(
-    made: InferenceSession, values: Mapping[str, OrtValue], names: list[str], device: Device
+    session: InferenceSession, values: Mapping[str, OrtValue], names: list[str], device: Device
 ) -> list[OrtValue]:
     """The outputs of a session as values on ``device``.
 
     Raises:
-        RuntimeFailure: onnxruntime can't run it, or takes no such values.
+        RuntimeFailure: onnxruntime can't run the model, or rejects the values.
     """
     try:
-        binding = made.io_binding()
+        binding = session.io_binding()
         for name, value in values.items():
             binding.bind_ortvalue_input(name, value)
         for name in names:
             binding.bind_output(name, device.kind, device.index)
-        made.run_with_iobinding(binding)
+        session.run_with_iobinding(binding)
         return list(binding.get_outputs())
     except Exception as error:  # onnxruntime's errors have no common base
         raise RuntimeFailure(f"onnxruntime failed: {explain(error)}") from error

@@ -1,4 +1,4 @@
-"""How an executor works."""
+"""Options of an executor, and thread-local switches: optimizing, the fuser, the fusion strategy."""
 
 from __future__ import annotations
 
@@ -17,21 +17,22 @@ from graphopt.util.arguments import checked
 
 @dataclass(frozen=True)
 class ExecutorOptions:
-    """How an executor works.
+    """Options of an executor.
 
     Attributes:
-        strategy: how many specializations are made, and how closely they keep to what was seen.
-        profiled_runs: runs that are watched before each specialization.
-        compile: ``blocking`` makes a specialization while its first inputs wait; ``background`` runs the
-            general plan meanwhile.
-        wait: seconds from the beginning of a specialization for which runs wait for it, with ``blocking``.
-            It is then finished in the background. ``None``: as long as that takes.
-        release: let the original go once it is not needed; nothing is specialized from then on.
-        delay: seconds after the last specialization before that; after the general plan if none is made.
-        most_plans: optimized plans that are kept. That whose last run was longest ago is let go, which gives
-            no specialization back; should its inputs come again, they count as new ones.
-        depth: specializations to make, if not as many as the strategy says.
-        requires_grad: inputs and initializers of which :meth:`Executor.vjp` is to tell gradients.
+        strategy: the number and kinds of specializations.
+        profiled_runs: the number of runs to profile before each specialization.
+        compile: ``blocking`` lets runs wait for a specialization; ``background`` uses the general plan
+            meanwhile.
+        wait: the maximum time that runs wait for a specialization from its start, in seconds, with
+            ``blocking``; it then finishes in the background. ``None``: no limit.
+        release: release the original when it is not needed; no specializations are made afterwards.
+        delay: time between the last specialization, or the general plan if there will be none, and the
+            release, in seconds.
+        most_plans: the maximum number of optimized plans; the least recently used one is evicted, without
+            giving back its specialization. Its inputs then count as new.
+        depth: the number of specializations; by default that of the strategy.
+        requires_grad: inputs and initializers for which :meth:`Executor.vjp` returns gradients.
     """
 
     strategy: FusionStrategy | None = None
@@ -46,19 +47,21 @@ class ExecutorOptions:
 
     def __post_init__(self) -> None:
         if not isinstance(self.strategy, FusionStrategy | None):
-            raise UsageError(f"{self.strategy!r} is no strategy", hint="FusionStrategy.parse reads a text")
+            raise UsageError(
+                f"not a FusionStrategy: {self.strategy!r}", hint="FusionStrategy.parse parses a string"
+            )
         for name, least in (("profiled_runs", 0), ("most_plans", 1), ("depth", 0)):
             number = getattr(self, name)
             optional = number is None and name != "profiled_runs"
             if not optional and (type(number) is not int or number < least):
-                raise UsageError(f"{name} is a whole number from {least}, not {number!r}")
+                raise UsageError(f"{name} must be an integer of at least {least}, not {number!r}")
         for name in ("delay", "wait"):
             seconds = getattr(self, name)
             optional = seconds is None and name == "wait"
             if not optional and (not isinstance(seconds, int | float) or not seconds >= 0):
-                raise UsageError(f"{name} is a time from 0, not {seconds!r}")
+                raise UsageError(f"{name} must be a number of seconds of at least 0, not {seconds!r}")
         if self.compile not in ("blocking", "background"):
-            raise UsageError(f"compile is blocking or background, not {self.compile!r}")
+            raise UsageError(f"compile must be blocking or background, not {self.compile!r}")
 
 
 _optimizing: ContextVar[bool] = ContextVar("graphopt optimizes executors", default=True)
@@ -67,19 +70,19 @@ _strategy: ContextVar[FusionStrategy | None] = ContextVar("graphopt fusion strat
 
 @dataclass(frozen=True)
 class Fuser:
-    """Who puts nodes together.
+    """A fuser: which optimizer fuses operators.
 
     Attributes:
-        pipeline: the preset whose passes run.
-        optimizations: those of onnxruntime.
+        pipeline: the preset of graphopt's passes.
+        optimizations: onnxruntime's optimization level.
     """
 
     pipeline: str
     optimizations: Optimizations
 
 
-#: By name. ``none``: nobody; ``ort``: onnxruntime; ``builtin``: graphopt too, with operators of onnxruntime;
-#: ``native``: graphopt also compiles kernels of its own.
+#: Fusers by name. ``none``: no fusion; ``ort``: onnxruntime only; ``builtin``: also graphopt, with fused
+#: operators of onnxruntime; ``native``: also graphopt's own kernels.
 FUSERS = {
     "none": Fuser("O2", "basic"),
     "ort": Fuser("O2", "default"),
@@ -91,43 +94,43 @@ _last: ContextVar[ir.Model | None] = ContextVar("graphopt's last graph", default
 
 
 def note_executed(model: ir.Model) -> None:
-    """Remember that an executor of this thread or task just ran ``model``."""
+    """Record ``model`` as the last one that an executor ran in this thread or task."""
     _last.set(model)
 
 
 @checked
 def last_executed_optimized_graph() -> ir.Model:
-    """The model that an executor ran last, in this thread or task.
+    """The model that an executor ran last in this thread or task.
 
     Raises:
-        UsageError: none ran.
+        UsageError: no executor has run.
     """
     found = _last.get()
     if found is None:
-        raise UsageError("no executor ran anything yet")
+        raise UsageError("no executor has run yet")
     return found
 
 
 def is_optimizing() -> bool:
-    """Whether executors optimize."""
+    """Whether executors optimize, in this thread or task."""
     return _optimizing.get()
 
 
 def current_fuser() -> Fuser | None:
-    """The fuser that was chosen; ``None`` if none was."""
+    """The selected fuser, or ``None``."""
     name = _fuser.get()
     return None if name is None else FUSERS[name]
 
 
 def current_strategy() -> FusionStrategy:
-    """The strategy of executors that are made now."""
+    """The strategy for executors created in this thread or task."""
     return _strategy.get() or FusionStrategy()
 
 
 @checked
 @contextlib.contextmanager
 def optimized_execution(should_optimize: bool) -> Iterator[None]:
-    """Let executors optimize, or run models as they came, for the length of a ``with`` block."""
+    """Enable or disable optimization by executors within a ``with`` block, in this thread or task."""
     token = _optimizing.set(should_optimize)
     try:
         yield
@@ -138,11 +141,11 @@ def optimized_execution(should_optimize: bool) -> Iterator[None]:
 @checked
 @contextlib.contextmanager
 def fuser(name: str) -> Iterator[None]:
-    """Choose who puts nodes together, for executors that are made in a ``with`` block.
+    """Select the fuser for executors created within a ``with`` block, in this thread or task.
 
     Args:
-        name: ``none``, ``ort`` (onnxruntime alone), ``builtin`` (graphopt, too, with its operators)
-            or ``native`` (also with kernels of its own).
+        name: ``none``, ``ort`` (onnxruntime only), ``builtin`` (also graphopt, with onnxruntime's operators)
+            or ``native`` (also graphopt's own kernels).
 
     Raises:
         UsageError: there is no such fuser.
@@ -155,7 +158,7 @@ def fuser(name: str) -> Iterator[None]:
 
 
 def check_fuser(name: str) -> str:
-    """``name``, if a fuser bears it; raises UsageError as :func:`fuser` does."""
+    """``name``, if there is such a fuser; raises UsageError as :func:`fuser` does."""
     if name not in FUSERS:
         raise unknown("fuser", name, FUSERS)
     return name
@@ -163,13 +166,13 @@ def check_fuser(name: str) -> str:
 
 @checked
 def set_fusion_strategy(strategy: FusionStrategy | str) -> FusionStrategy:
-    """Choose the strategy of executors that are made, or flushed, from now on; returns the one before.
+    """Set the strategy for executors created or flushed later in this thread or task; returns the old one.
 
     Args:
         strategy: such as ``static:2,dynamic:10``.
 
     Raises:
-        UsageError: it can't be read.
+        UsageError: the syntax is invalid.
     """
     before = current_strategy()
     _strategy.set(FusionStrategy.parse(strategy) if isinstance(strategy, str) else strategy)

@@ -1,4 +1,4 @@
-"""A model that is ready to run, and what it assumes."""
+"""Plans: models ready to run, with their guards; and the factory that makes them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from graphopt.specialization.build import FIRST
 from graphopt.specialization.session import VariantSession
 from graphopt.specialization.specialize_inputs import specialize_inputs
 
-#: ``fallback``: as it came, where optimizing is off; ``general``: for all inputs; ``optimized``: for some.
+#: ``fallback``: the original model, where optimizing is off; ``general``: for all inputs; ``optimized``: for
+#: inputs that satisfy a guard.
 Kind = Literal["fallback", "general", "optimized"]
 
 
@@ -30,13 +31,13 @@ def _none(model: ir.Model) -> Libraries:
 
 @dataclass(frozen=True)
 class Host:
-    """Where plans run.
+    """The execution environment of plans.
 
     Attributes:
         device: the device.
-        threads: inside one operator; by default onnxruntime's choice.
-        optimizations: those of onnxruntime.
-        libraries: tells the kernels that go with a model, and why some do not.
+        threads: threads within an operator; by default onnxruntime's choice.
+        optimizations: onnxruntime's optimization level.
+        libraries: finds the native kernels of a model.
     """
 
     device: Device
@@ -51,16 +52,16 @@ class Plan:
 
     Attributes:
         name: such as ``static-1``.
-        kind: what it is for.
-        model: the model; in memory as long as its session is not made, at least.
-        host: where it runs.
-        guard: what it assumes.
-        behaviour: how closely it keeps to what was seen.
-        hits: how often it ran.
-        last_used: when it ran last, as counted by all runs.
-        kernels: names of the native kernels that it runs, once it is prepared.
-        remarks: why it runs without others that it could have, then.
-        problems: why its model is not optimized, if so.
+        kind: the inputs that it accepts.
+        model: the model.
+        host: its execution environment.
+        guard: its assumptions.
+        specialization: how an optimized plan treats the sizes of dims; otherwise ``None``.
+        hits: the number of its runs.
+        last_used: the index of its last run among all runs.
+        kernels: names of the native kernels that it runs; empty until prepared.
+        remarks: why other native kernels are not used; empty until prepared.
+        problems: why its model is not optimized.
     """
 
     name: str
@@ -68,7 +69,7 @@ class Plan:
     model: ir.Model
     host: Host
     guard: Guard = field(default_factory=Guard)
-    behaviour: SpecializationKind | None = None
+    specialization: SpecializationKind | None = None
     hits: int = 0
     last_used: int = 0
     kernels: tuple[str, ...] = ()
@@ -79,7 +80,7 @@ class Plan:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def prepare(self) -> VariantSession:
-        """Make the session, once.
+        """Create the session, once.
 
         Raises:
             RuntimeFailure: onnxruntime can't load the model.
@@ -90,21 +91,21 @@ class Plan:
                 host = self.host
                 libraries = host.libraries(self.model)
                 self.kernels, self.remarks = libraries.kernels, libraries.remarks
-                made = preflight.create(
+                session = preflight.create(
                     self._artifact.source,
                     optimizations=host.optimizations,
                     device=host.device,
                     threads=host.threads,
                     choice=libraries.choice,
                 )
-                self._ready = VariantSession(made, Signature.of(self.model))
+                self._ready = VariantSession(session, Signature.of(self.model))
             return self._ready
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
         """The outputs by name, in the model's order.
 
         Raises:
-            UsageError: an input is missing, or there is none of that name.
+            UsageError: an input is missing or unknown.
             RuntimeFailure: onnxruntime can't load or run the model.
         """
         ready = self._ready or self.prepare()
@@ -112,7 +113,7 @@ class Plan:
 
 
 class Optimize(Protocol):
-    """Optimizes a model, and verifies the result at most once: it never searches for a rewrite at fault."""
+    """Optimizes a model and verifies the result at most once, without searching for a faulty rewrite."""
 
     def __call__(
         self, model: ir.Model, first: tuple[str, ...], original: ir.Model, guard: Guard | None
@@ -121,25 +122,25 @@ class Optimize(Protocol):
 
         Args:
             model: the model.
-            first: passes that run before all others.
+            first: passes to run first.
             original: the model to compare with, which ``model`` equals where ``guard`` holds.
             guard: the assumptions about inputs; ``None`` if there are none.
 
         Raises:
-            VerificationFailed: the result does not compute the same.
+            VerificationFailed: the results differ.
             PassFailed: a pass failed.
         """
 
 
 @dataclass(frozen=True)
 class PlanFactory:
-    """Makes plans; models that it is given stay as they are.
+    """Makes plans from models, which are not modified.
 
     Attributes:
         optimize: optimizes a model.
-        prepare: does what the plan needs that runs where optimizing is off, as the pipeline ``fallback``.
-        host: where plans run.
-        strict: a general plan that fails verification is an error; by default the original runs in its place.
+        prepare: runs the pipeline ``fallback``, which a plan needs where optimizing is off.
+        host: the execution environment of the plans.
+        strict: fail if the general plan fails verification; by default the original replaces it.
     """
 
     optimize: Optimize
@@ -151,8 +152,8 @@ class PlanFactory:
         """The plan for all inputs, ready to run.
 
         Raises:
-            NotFused: a scope of ``strict_fusion`` did not become one fused operator.
-            VerificationFailed, PassFailed: ``strict``, and it fails.
+            NotFused: a scope of ``strict_fusion`` was not fused into one operator.
+            VerificationFailed, PassFailed: ``strict``, and optimizing failed.
         """
         problems: tuple[str, ...] = ()
         try:
@@ -167,16 +168,16 @@ class PlanFactory:
         return plan
 
     def fallback(self, original: ir.Model) -> Plan:
-        """The plan that runs where optimizing is switched off."""
+        """The plan that runs where optimizing is off."""
         return Plan("fallback", "fallback", self.prepare(original), replace(self.host, optimizations="off"))
 
-    def specialized(self, original: ir.Model, guard: Guard, behaviour: SpecializationKind) -> Plan:
-        """A plan for inputs that ``guard`` lets through, ready to run; it has no name yet.
+    def specialized(self, original: ir.Model, guard: Guard, kind: SpecializationKind) -> Plan:
+        """A plan for inputs that satisfy ``guard``, ready to run, without a name.
 
         Raises:
-            GraphoptError: it can't be made, or fails verification.
+            GraphoptError: optimizing or verifying failed.
         """
         model = self.optimize(specialize_inputs(original, guard), FIRST, original, guard)
-        plan = Plan("", "optimized", model, self.host, guard, behaviour)
+        plan = Plan("", "optimized", model, self.host, guard, kind)
         plan.prepare()
         return plan

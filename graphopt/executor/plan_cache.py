@@ -1,4 +1,4 @@
-"""What an executor holds besides its optimized plans: the original, and the plans that run for all inputs."""
+"""The models and plans that an executor holds: its source model, unguarded plans, and guarded plans."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from graphopt.specialization.dispatch import Dispatch, compile_guards
 
 
 class PlanCache:
-    """The original and what is made of it for all inputs, when that is needed first.
+    """The source model and the two plans that accept all inputs, which are made on first use.
 
-    Each of the two plans has a lock of its own, so that nobody waits for a plan that he does not run.
+    Each plan has a lock of its own, so that a run never waits for a plan that it does not need.
 
     Args:
-        original: the original.
-        maker: makes the plans.
-        delay: seconds after the last plan before the original may go.
-        clock: seconds.
-        is_last: the general plan is the last one that is made: nothing will be specialized.
+        original: the source model.
+        factory: makes the plans.
+        delay: time between the last plan and the release of the original, in seconds.
+        clock: the current time, in seconds.
+        is_last: the general plan is the last one: there will be no specializations.
 
     Attributes:
-        original: the original.
-        kept: why it could not be let go when it was time.
+        original: the source model.
+        kept: why the last attempt to release it failed; ``None`` if it did not.
     """
 
     def __init__(
         self,
         original: ModelSource,
-        maker: PlanFactory,
+        factory: PlanFactory,
         delay: float,
         clock: Callable[[], float],
         *,
@@ -44,7 +44,7 @@ class PlanCache:
     ) -> None:
         self.original = original
         self.kept: str | None = None
-        self._maker, self._delay, self._clock, self._is_last = maker, delay, clock, is_last
+        self._factory, self._delay, self._clock, self._is_last = factory, delay, clock, is_last
         self._general: Plan | None = None
         self._fallback: Plan | None = None
         self._general_lock, self._fallback_lock = threading.Lock(), threading.Lock()
@@ -52,23 +52,23 @@ class PlanCache:
 
     @property
     def plans(self) -> list[Plan]:
-        """Those that were made, and are held."""
+        """The plans that exist."""
         return [plan for plan in (self._general, self._fallback) if plan is not None]
 
     def general(self) -> Plan:
-        """The plan that runs for inputs that nothing is specialized for."""
+        """The plan for inputs without a specialization."""
         plan = self._general
         if plan is None:
             with self._general_lock:
                 plan = self._general
                 if plan is None:
-                    plan = self._general = self._maker.general(self.original.read())
+                    plan = self._general = self._factory.general(self.original.read())
                     if self._is_last:
                         self.note_made()
         return plan
 
     def fallback(self) -> Plan:
-        """The plan that runs where optimizing is off; the general one if nothing else is left."""
+        """The plan where optimizing is off; the general one if the original was released."""
         plan = self._fallback
         if plan is None:
             with self._fallback_lock:
@@ -77,28 +77,28 @@ class PlanCache:
                     original = self.original.find()
                     if original is None:
                         return self.general()
-                    plan = self._fallback = self._maker.fallback(original)
+                    plan = self._fallback = self._factory.fallback(original)
         return plan
 
     def note_made(self) -> None:
-        """The delay begins anew: a plan was made."""
+        """Restart the delay, because a plan was made."""
         self._last_made = self._clock()
 
     @property
     def is_due(self) -> bool:
-        """Whether it is time to let the original go: strictly more than the delay has passed."""
+        """Whether more than the delay has passed since the last plan."""
         made = self._last_made
         return made is not None and self._clock() - made > self._delay
 
     def release(self) -> None:
-        """Let go what only further specializations need, and where optimizing is off.
+        """Release the original and the fallback plan, after making the general plan.
 
-        The general plan has to be there by then. If it can't be made, that is noted, and the original stays
-        for another delay: no run fails because of this.
+        If the general plan can't be made, the original is kept for another delay, and :attr:`kept` has the
+        reason; no run fails because of this.
         """
         try:
             self.general()
-        except Exception as error:  # whatever optimizing raises
+        except Exception as error:  # of any kind, from optimizing
             self.kept = str(error) or type(error).__name__
             self.note_made()
             return
@@ -108,22 +108,22 @@ class PlanCache:
 
 
 class ModelSource:
-    """A model that can be let go, and read from its file again.
+    """A model that can be released, and read from its file again.
 
     Args:
-        given: a model in any form; of one in memory, a copy is held.
+        source: a model in any form; a model in memory is copied.
 
     Attributes:
-        model: the model; ``None`` once it was released.
+        model: the model; ``None`` after its release.
     """
 
-    def __init__(self, given: ModelLike) -> None:
-        self._settings = config.current()  # whoever reads it again may run under others
-        self._path = Path(given).absolute() if isinstance(given, (str, os.PathLike)) else None
-        self.model: ir.Model | None = copy(loaded(given)) if isinstance(given, ir.Model) else loaded(given)
+    def __init__(self, source: ModelLike) -> None:
+        self._settings = config.current()  # reading it again must not depend on later settings
+        self._path = Path(source).absolute() if isinstance(source, (str, os.PathLike)) else None
+        self.model: ir.Model | None = copy(loaded(source)) if isinstance(source, ir.Model) else loaded(source)
 
     def find(self) -> ir.Model | None:
-        """The model, which is not held if it has to be read again; ``None`` if that is not possible."""
+        """The model, read again after its release but not kept; ``None`` if it has no file."""
         found = self.model
         if found is None and self._path is not None:
             with config.using(self._settings):
@@ -131,25 +131,25 @@ class ModelSource:
         return found
 
     def read(self) -> ir.Model:
-        """The model, as :meth:`find` finds it.
+        """The model, as for :meth:`find`.
 
         Raises:
-            UsageError: it was released, and came from no file, or the file is gone.
-            InvalidModel: the file is no model any more.
+            UsageError: the model was released and has no file, or the file can't be read.
+            InvalidModel: the file is no longer a model.
         """
         found = self.find()
         if found is None:
             raise UsageError(
-                "the original was released, and came from no file", hint="compile the model from its path"
+                "the original was released and has no file", hint="compile the model from its path"
             )
         return found
 
     def release(self) -> None:
-        """Hold it no longer."""
+        """Drop the model."""
         self.model = None
 
-    def again(self) -> ModelSource:
-        """Another one that holds the model, whatever becomes of this one; raises as :meth:`read` does."""
+    def reopen(self) -> ModelSource:
+        """An independent source that holds the model; raises as :meth:`read` does."""
         other = ModelSource.__new__(ModelSource)
         other._settings, other._path, other.model = self._settings, self._path, self.read()
         return other
@@ -157,11 +157,11 @@ class ModelSource:
 
 @dataclass(frozen=True)
 class GuardedPlans:
-    """The plans that there are; never changed, but replaced as a whole, so that runs need no lock.
+    """An immutable sequence of guarded plans, which is replaced as a whole, so that runs need no lock.
 
     Attributes:
-        plans: in the order in which their guards are asked.
-        dispatch: tells which of them feeds are for.
+        plans: in the order in which their guards are checked.
+        dispatch: returns the index of the plan for given feeds.
     """
 
     plans: tuple[Plan, ...] = ()
@@ -169,19 +169,19 @@ class GuardedPlans:
 
     @classmethod
     def of(cls, plans: tuple[Plan, ...]) -> GuardedPlans:
-        """The chain of ``plans``."""
+        """These ``plans``, with their compiled dispatch."""
         return cls(plans, compile_guards([plan.guard for plan in plans]))
 
-    def with_last(self, plan: Plan) -> GuardedPlans:
-        """This chain, with ``plan`` asked last."""
+    def append(self, plan: Plan) -> GuardedPlans:
+        """These plans, and ``plan`` as the last one."""
         return GuardedPlans.of((*self.plans, plan))
 
     def plan_for(self, feeds: Mapping[str, Any]) -> Plan | None:
-        """The first plan whose guard lets ``feeds`` through."""
+        """The first plan whose guard holds for ``feeds``."""
         number = self.dispatch(feeds)
         return self.plans[number] if number < len(self.plans) else None
 
     def without_least_recent(self) -> GuardedPlans:
-        """This chain without the plan whose last run was longest ago, the last one apart, which is new."""
+        """These plans without the least recently used one; the last one, which is new, is kept."""
         victim = min(self.plans[:-1], key=lambda plan: plan.last_used, default=self.plans[-1])
         return GuardedPlans.of(tuple(plan for plan in self.plans if plan is not victim))

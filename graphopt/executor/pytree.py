@@ -1,4 +1,4 @@
-"""Nested inputs and outputs: dicts, lists and tuples whose leaves are tensors."""
+"""Nested inputs and outputs (pytrees): dicts, lists and tuples with tensors as leaves."""
 
 from __future__ import annotations
 
@@ -9,61 +9,73 @@ import numpy as np
 
 from graphopt.errors import UsageError, unknown
 
-#: Names of inputs or outputs, nested as the caller wants the tensors.
+#: A tree of names of inputs or outputs, with the structure of the caller's tensors.
 Nested = str | Mapping[str, "Nested"] | list["Nested"] | tuple["Nested", ...]
 
 
-def names_in(structure: Nested) -> Iterator[str]:
-    """The names in ``structure``, in order."""
+def leaves(structure: Nested) -> Iterator[str]:
+    """The names in ``structure``, in order.
+
+    Raises:
+        UsageError: ``structure`` has other nodes than dicts, lists and tuples.
+    """
     if isinstance(structure, str):
         yield structure
     elif not isinstance(structure, Mapping | list | tuple):
-        raise UsageError(f"names are nested in dicts, lists and tuples, not in a {type(structure).__name__}")
+        raise UsageError(
+            f"names must be nested in dicts, lists and tuples, not in a {type(structure).__name__}"
+        )
     else:
         for part in structure.values() if isinstance(structure, Mapping) else structure:
-            yield from names_in(part)
+            yield from leaves(part)
 
 
-def check_names(structure: Nested | None, known: list[str], what: str) -> None:
-    """Check that ``structure`` names nothing else than ``known``, and nothing twice.
+def check_names(structure: Nested | None, known: list[str], kind: str) -> None:
+    """Check that the names in ``structure`` are distinct and among ``known``.
+
+    Args:
+        kind: for messages, such as ``input``.
 
     Raises:
-        UsageError: it does.
+        UsageError: they are not.
     """
-    names = [] if structure is None else list(names_in(structure))
+    names = [] if structure is None else list(leaves(structure))
     for name in names:
         if name not in known:
-            raise unknown(what, name, known)
+            raise unknown(kind, name, known)
         if names.count(name) > 1:
-            raise UsageError(f"{what} {name!r} is named twice")
+            raise UsageError(f"duplicate {kind} {name!r}")
 
 
 def flatten(structure: Nested, values: Any, path: str = "inputs") -> Iterator[tuple[str, Any]]:
-    """The tensors in ``values``, which is nested like ``structure``, by name.
+    """The leaves of ``values`` by their names in ``structure``.
+
+    Args:
+        path: the path of ``values``, for messages.
 
     Raises:
-        UsageError: it is nested otherwise.
+        UsageError: the structures differ.
     """
     if isinstance(structure, str):
         yield structure, values
     elif isinstance(structure, Mapping):
         if not isinstance(values, Mapping):
-            raise UsageError(f"{path} is no dict")
+            raise UsageError(f"{path} is not a dict")
         for key in values:
             if key not in structure:
-                raise UsageError(f"{path} has no part {key!r}; parts: {', '.join(map(str, structure))}")
+                raise UsageError(f"{path} has no key {key!r}; keys: {', '.join(map(str, structure))}")
         for key, part in structure.items():
             if key in values:
                 yield from flatten(part, values[key], f"{path}[{key!r}]")
     else:
         if not isinstance(values, list | tuple) or len(values) != len(structure):
-            raise UsageError(f"{path} is no list of {len(structure)}")
+            raise UsageError(f"{path} is not a list of {len(structure)}")
         for index, (part, value) in enumerate(zip(structure, values, strict=True)):
             yield from flatten(part, value, f"{path}[{index}]")
 
 
 def unflatten(structure: Nested, values: Mapping[str, Any]) -> Any:
-    """The tensors of ``values`` nested like ``structure``."""
+    """The tensors in ``values``, by name, in a tree like ``structure``."""
     if isinstance(structure, str):
         return values[structure]
     if isinstance(structure, Mapping):
@@ -75,14 +87,14 @@ def unflatten(structure: Nested, values: Mapping[str, Any]) -> Any:
 
 
 def as_array(value: Any) -> Any:
-    """``value`` as a numpy array over the same memory, if it speaks DLPack; other things as they are.
+    """``value`` as a numpy array over the same memory, if it supports DLPack; otherwise unchanged.
 
     Raises:
-        UsageError: it says that it speaks DLPack, and does not.
+        UsageError: the conversion by DLPack failed.
     """
     if isinstance(value, np.ndarray) or not hasattr(value, "__dlpack__"):
         return value
     try:
         return np.from_dlpack(value)
-    except Exception as error:  # whatever others raise, such as for tensors that track gradients
-        raise UsageError(f"a {type(value).__name__} can't be read by DLPack: {error}") from error
+    except Exception as error:  # of any kind, such as for tensors that track gradients
+        raise UsageError(f"can't read a {type(value).__name__} by DLPack: {error}") from error

@@ -1,8 +1,8 @@
-"""What an executor knows and makes until it is flushed: it watches what inputs come, and makes plans.
+"""The state of an executor between flushes: profiles runs, selects plans, and makes new ones.
 
-The seed is ``torch/csrc/jit/runtime/profiling_graph_executor_impl.cpp``. There, a miss of a guard calls a
-fallback function, which has an executor of its own with one specialization less to make; here that chain is
-one list of plans, whose guards one function asks in turn.
+Modelled on ``torch/csrc/jit/runtime/profiling_graph_executor_impl.cpp``. There, a failing guard calls a
+fallback function with an executor of its own and one specialization less; here that chain is one list of
+plans with one dispatch function.
 """
 
 from __future__ import annotations
@@ -34,36 +34,36 @@ from graphopt.profile import (
     unfit,
 )
 
-#: For each reason why the general plan runs, so many runs are compared with all guards; others are counted.
+#: Maximum number of runs, per reason for using the general plan, that are compared with all guards.
 _EXPLAINED = 20
-#: Why the general plan runs while another thread has the job.
+#: Reason for using the general plan while another thread makes the specialization.
 _IN_PROGRESS = "a specialization is being made"
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A specialization that is to be made, with all that it depends on.
+    """A specialization to make, with everything it depends on.
 
     Attributes:
-        original: what it is made of.
-        record: what was seen.
-        behaviour: how closely it keeps to that.
-        thread: the one that decided on it.
-        process: the one that does it. A fork of that has no thread that would.
-        done: it is there, or failed.
-        begun: when it was decided on, in seconds of :func:`time.monotonic`.
+        original: the source model.
+        profile: the profile to specialize for.
+        kind: how to treat the sizes of dims.
+        thread: the thread that created the job.
+        process: the process that created it; a fork of it has no thread that would finish the job.
+        done: set when it is finished or failed.
+        begun: its creation time, in seconds of :func:`time.monotonic`.
     """
 
     original: ir.Model
-    record: Profile
-    behaviour: SpecializationKind
+    profile: Profile
+    kind: SpecializationKind
     thread: int = field(default_factory=threading.get_ident)
     process: int = field(default_factory=os.getpid)
     done: threading.Event = field(default_factory=threading.Event)
     begun: float = field(default_factory=time.monotonic)
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait until ``seconds`` after its beginning at the latest, in its process; whether it is done."""
+        """Wait until it is done, at most until ``seconds`` after its creation; returns whether it is done."""
         if os.getpid() != self.process:
             return self.done.is_set()
         left = None if seconds is None else max(0.0, self.begun + seconds - time.monotonic())
@@ -71,40 +71,40 @@ class Job:
 
 
 class Specializer:
-    """Chooses the plan of each run, learns from the runs, and makes plans.
+    """Selects the plan of each run, profiles the runs, and makes plans.
 
-    Whoever has the job makes the next plan; there is one at a time. The lock of the state is never held while
-    anything is made or run. Runs that a guard lets through take none but that of the counters.
+    At most one job makes a plan at a time, and the state lock is not held meanwhile, nor during runs. Runs
+    for which a guard holds take the lock of the counters only.
 
     Args:
-        signature: of the original.
-        memory: the original, and the plans for all inputs.
-        maker: makes plans.
-        options: how it works.
-        strategy: how many specializations are made, and how closely they keep to what was seen.
-        depth: how many may be made.
+        signature: the signature of the original.
+        cache: the original, and the plans for all inputs.
+        factory: makes plans.
+        options: options of the executor.
+        strategy: the number and kinds of specializations.
+        depth: the maximum number of specializations.
     """
 
     def __init__(
         self,
         signature: Signature,
-        memory: PlanCache,
-        maker: PlanFactory,
+        cache: PlanCache,
+        factory: PlanFactory,
         options: ExecutorOptions,
         strategy: FusionStrategy,
         depth: int,
     ) -> None:
-        self.signature, self.memory, self._maker = signature, memory, maker
+        self.signature, self.cache, self._factory = signature, cache, factory
         self._options, self._strategy, self._depth = options, strategy, depth
         self._ports = [port for port in signature.inputs if port.role != "constant"]
         self._types = {port.name: port.type for port in self._ports}
-        self._wanted = max(options.profiled_runs, 1)
+        self._required_runs = max(options.profiled_runs, 1)
         self._state, self._counts = threading.Lock(), threading.Lock()
-        self._chain = GuardedPlans()
+        self._plans = GuardedPlans()
         self._job: Job | None = None
-        self._making: int | None = None
-        self._record = Profile("")
-        self._hopeless: frozenset[object] = frozenset()
+        self._making_thread: int | None = None
+        self._profile = Profile("")
+        self._failed_patterns: frozenset[object] = frozenset()
         self._failures: list[str] = []
         self._made: Counter[str] = Counter()
         self._evicted = self._runs = 0
@@ -115,17 +115,17 @@ class Specializer:
     # Running ------------------------------------------------------------------------------------
 
     def plan_for(self, feeds: Mapping[str, Any]) -> Plan:
-        """The plan for ``feeds``, made if it is time for that."""
+        """The plan for ``feeds``; makes a specialization if one is due."""
         return self.known_plan(feeds) or self._missed(feeds)
 
     def known_plan(self, feeds: Mapping[str, Any]) -> Plan | None:
-        """The plan that is there for ``feeds``; ``None`` if only the general one is."""
+        """The existing plan for ``feeds``; ``None`` if only the general one accepts them."""
         if not is_optimizing():
-            return self.memory.fallback()
-        return self._chain.plan_for(feeds)
+            return self.cache.fallback()
+        return self._plans.plan_for(feeds)
 
     def ran(self, plan: Plan, feeds: Mapping[str, Any]) -> None:
-        """Count a run that succeeded, and learn from it. It has its outputs, and nothing takes them away."""
+        """Count and profile a successful run; failures in here do not affect its outputs."""
         with self._counts:
             self._runs += 1
             plan.hits += 1
@@ -133,189 +133,189 @@ class Specializer:
         self.last = plan
         note_executed(plan.model)
         if plan.kind == "general":
-            self._watch(feeds)
-        if self._options.release and self.memory.original.model is not None and self.memory.is_due:
+            self._profile_run(feeds)
+        if self._options.release and self.cache.original.model is not None and self.cache.is_due:
             self._release()
 
     def _missed(self, feeds: Mapping[str, Any]) -> Plan:
-        """The plan for ``feeds`` that no guard let through: the general one, or a new one."""
+        """The plan for ``feeds`` that satisfy no guard: a new one, or the general one."""
         if not self._types.keys() >= feeds.keys():
             check_feeds(feeds, self.signature)
         found = self._next(feeds)
         while isinstance(found, Job):
-            mine = found.thread == threading.get_ident()
-            if mine and self._options.wait is None:
+            is_own = found.thread == threading.get_ident()
+            if is_own and self._options.wait is None:
                 self._make(found)
-            elif mine:
+            elif is_own:
                 self._start(found)
             if not found.wait(self._options.wait):
                 found = _IN_PROGRESS
                 break
-            if mine and self._options.profiled_runs == 0 and self._options.release:
-                self._release()  # at once, as this very run was watched
-            plan = self._chain.plan_for(feeds)
+            if is_own and self._options.profiled_runs == 0 and self._options.release:
+                self._release()  # immediately, because this run was profiled itself
+            plan = self._plans.plan_for(feeds)
             if plan is not None:
                 return plan
-            found = "the new specialization is for other inputs" if mine else self._next(feeds)
-        self._tell(found, feeds)
-        return self.memory.general()
+            found = "the new specialization is for other inputs" if is_own else self._next(feeds)
+        self._count_reason(found, feeds)
+        return self.cache.general()
 
     def _next(self, feeds: Mapping[str, Any]) -> Job | str:
-        """The job that ``feeds`` wait for, or the reason to run the general plan.
+        """The job that ``feeds`` have to wait for, or the reason for running the general plan.
 
-        This thread has to do the job if it has the thread's number.
+        If this thread created the job, the caller has to do it.
         """
-        reason = self._end() or self._why_unfit(feeds)
+        reason = self._exhausted() or self._why_unfit(feeds)
         if reason is not None:
             return reason
         blocking = self._options.compile == "blocking"
         with self._state:
             job = self._job
             if job is not None:
-                waits = blocking and threading.get_ident() not in (job.thread, self._making)
+                waits = blocking and threading.get_ident() not in (job.thread, self._making_thread)
                 return job if waits else _IN_PROGRESS
-            if self._options.profiled_runs == 0 and self._record.runs == 0:
-                self._see(feeds)
-            if self._record.runs < self._wanted:
-                return self._why_unseen(feeds) or "profiling"
+            if self._options.profiled_runs == 0 and self._profile.runs == 0:
+                self._observe(feeds)
+            if self._profile.runs < self._required_runs:
+                return self._known_failure(feeds) or "profiling"
             if blocking:
                 job = self._begin()
-            return job or self._end() or _IN_PROGRESS
+            return job or self._exhausted() or _IN_PROGRESS
 
-    def _end(self) -> str | None:
-        """Why nothing will be specialized any more; ``None`` if something may."""
+    def _exhausted(self) -> str | None:
+        """The reason why there will be no more specializations, or ``None``."""
         if self._depth == 0:
             return "all specializations are made"
-        return "the original was released" if self.memory.original.model is None else None
+        return "the original was released" if self.cache.original.model is None else None
 
-    def _tell(self, reason: str, feeds: Mapping[str, Any]) -> None:
-        """Count why the general plan runs, with the nearest guard's first difference at the beginning."""
+    def _count_reason(self, reason: str, feeds: Mapping[str, Any]) -> None:
+        """Count a run of the general plan; the first ones with a violated assumption of the nearest guard."""
         text = reason
         if self._explained[reason] < _EXPLAINED:
-            near = min((plan.guard.explain(feeds) for plan in self._chain.plans), key=len, default=[])
+            near = min((plan.guard.explain(feeds) for plan in self._plans.plans), key=len, default=[])
             text = f"{reason}: {near[0]}" if near else reason
         with self._counts:
             self._explained[reason] += 1
             self._reasons[text] += 1
 
-    # Watching and compiling ---------------------------------------------------------------------
+    # Profiling and compiling --------------------------------------------------------------------
 
-    def _watch(self, feeds: Mapping[str, Any]) -> None:
-        """Note what the general plan just ran on, if that is of use."""
-        if self._job is not None or self._end() is not None or self._why_unfit(feeds) is not None:
+    def _profile_run(self, feeds: Mapping[str, Any]) -> None:
+        """Profile a run of the general plan, and start the next job in the background mode."""
+        if self._job is not None or self._exhausted() is not None or self._why_unfit(feeds) is not None:
             return
         job = None
         with self._state:
             if self._job is None:
-                known = self._chain.plan_for(feeds) is not None  # another thread just saw to it
-                if self._record.runs < self._wanted and not known:
-                    self._see(feeds)
-                if self._record.runs >= self._wanted and self._options.compile == "background":
+                known = (
+                    self._plans.plan_for(feeds) is not None
+                )  # another thread has just specialized for them
+                if self._profile.runs < self._required_runs and not known:
+                    self._observe(feeds)
+                if self._profile.runs >= self._required_runs and self._options.compile == "background":
                     job = self._begin()
         if job is not None:
             self._start(job)
 
-    def _see(self, feeds: Mapping[str, Any]) -> None:
-        """Note what ``feeds`` are, if that is of use; under the lock."""
-        if self._why_unseen(feeds) is None:
-            self._record = self._record.with_run(observe(self._types, feeds))
+    def _observe(self, feeds: Mapping[str, Any]) -> None:
+        """Add ``feeds`` to the profile, unless specializing for them failed before; holds the state lock."""
+        if self._known_failure(feeds) is None:
+            self._profile = self._profile.with_run(observe(self._types, feeds))
 
     def _why_unfit(self, feeds: Mapping[str, Any]) -> str | None:
-        """Why nothing can be specialized for such ``feeds``; ``None`` if it can."""
+        """The reason why no specialization can be made for ``feeds``, or ``None``."""
         return next(filter(None, (unfit(port, feeds.get(port.name)) for port in self._ports)), None)
 
-    def _why_unseen(self, feeds: Mapping[str, Any]) -> str | None:
-        """Why such ``feeds`` are not specialized for again; ``None`` if nothing is known against it."""
-        if self._hopeless and Pattern(observe(self._types, feeds)).key in self._hopeless:
+    def _known_failure(self, feeds: Mapping[str, Any]) -> str | None:
+        """The reason if specializing for such ``feeds`` failed before, or ``None``."""
+        if self._failed_patterns and Pattern(observe(self._types, feeds)).key in self._failed_patterns:
             return "no specialization could be made"
         return None
 
     def _begin(self) -> Job | None:
-        """Take the next specialization upon oneself; under the lock. ``None`` if there will be no more."""
-        original = self.memory.original.model
+        """Create the next job, or ``None`` if there is none; holds the state lock."""
+        original = self.cache.original.model
         if original is not None and self._depth > 0:
-            self._job = Job(original, self._record, self._strategy.kind(self._depth))
+            self._job = Job(original, self._profile, self._strategy.kind(self._depth))
         return self._job
 
     def _start(self, job: Job) -> None:
-        """Do a job in a thread of its own."""
+        """Do a job in a new thread."""
         try:
             threading.Thread(target=self._make, args=(job,), daemon=True).start()
-        except RuntimeError as error:  # there are too many threads
+        except RuntimeError as error:  # too many threads
             self._finish(job, None, f"no thread could be started: {error}")
 
     def _make(self, job: Job) -> None:
-        """Do a job. A failure is noted, whatever raised it: the general plan is right for all inputs."""
-        what, chain, failure = job.behaviour.value, None, None
-        self._making = threading.get_ident()
+        """Do a job. All errors are recorded, because the general plan accepts all inputs."""
+        what, plans, failure = job.kind.value, None, None
+        self._making_thread = threading.get_ident()
         try:
-            guard = guard_for_all(job.record, job.behaviour, branch_inputs(job.original))
+            guard = guard_for_all(job.profile, job.kind, branch_inputs(job.original))
             what = str(guard)
-            chain = self._with(self._maker.specialized(job.original, guard, job.behaviour))
+            plans = self._with(self._factory.specialized(job.original, guard, job.kind), job.kind)
         except GraphoptError as error:
             failure = f"{what}: {error}"
-        except Exception as error:  # a fault of a pass
+        except Exception as error:  # a bug in a pass
             failure = f"{what}: {type(error).__name__}: {error}"
-        finally:  # others wait, even if this run was interrupted
-            self._finish(job, chain, failure)
+        finally:  # other threads wait, even if this one was interrupted
+            self._finish(job, plans, failure)
 
-    def _with(self, plan: Plan) -> GuardedPlans:
-        """The chain that asks ``plan`` last, with no more plans than are kept; by who does the job."""
-        assert plan.behaviour is not None
-        kind = plan.behaviour.value
-        self._made[kind] += 1
-        plan.name = f"{kind}-{self._made[kind]}"
-        chain = self._chain.with_last(plan)
-        if self._options.most_plans is not None and len(chain.plans) > self._options.most_plans:
-            chain = chain.without_least_recent()  # whose session ends with its last run
-        return chain
+    def _with(self, plan: Plan, kind: SpecializationKind) -> GuardedPlans:
+        """The plans with ``plan`` appended, and one evicted if there are too many; called by jobs only."""
+        self._made[kind.value] += 1
+        plan.name = f"{kind.value}-{self._made[kind.value]}"
+        plans = self._plans.append(plan)
+        if self._options.most_plans is not None and len(plans.plans) > self._options.most_plans:
+            plans = plans.without_least_recent()  # its session is closed after its last run
+        return plans
 
-    def _finish(self, job: Job, chain: GuardedPlans | None, failure: str | None) -> None:
-        """Let ``chain`` be asked from now on. What is made next watches anew."""
+    def _finish(self, job: Job, plans: GuardedPlans | None, failure: str | None) -> None:
+        """Publish ``plans``, or record the failure, and restart profiling."""
         with self._state:
-            if chain is not None or failure is not None:
+            if plans is not None or failure is not None:
                 self._depth -= 1
-                self._record = Profile("")
-                self.memory.note_made()
-            if chain is not None:
-                self._evicted += len(self._chain.plans) + 1 - len(chain.plans)
-                self._chain = chain
+                self._profile = Profile("")
+                self.cache.note_made()
+            if plans is not None:
+                self._evicted += len(self._plans.plans) + 1 - len(plans.plans)
+                self._plans = plans
             if failure is not None:
                 self._failures.append(failure)
-                self._hopeless |= {pattern.key for pattern in job.record.patterns}
+                self._failed_patterns |= {pattern.key for pattern in job.profile.patterns}
             self._job = None
         job.done.set()
 
     def wait(self) -> None:
-        """Wait until the specialization that is being made is there."""
+        """Wait for the specialization in progress."""
         job = self._job
         if job is not None:
             job.wait(None)
 
     def _release(self) -> None:
-        """Let the original go, unless a specialization is being made, after which the delay begins anew."""
+        """Release the original, unless a job needs it; the delay restarts after the job."""
         if self._job is None:
-            self.memory.release()
-            if self.memory.original.model is None:
+            self.cache.release()
+            if self.cache.original.model is None:
                 with self._state:
-                    self._record = Profile("")
+                    self._profile = Profile("")
 
-    # Looking in ---------------------------------------------------------------------------------
+    # Inspection ---------------------------------------------------------------------------------
 
     def debug_state(self) -> DebugState:
-        """What was done so far."""
+        """A snapshot of the state."""
         with self._state, self._counts:
-            plans = [*self._chain.plans, *self.memory.plans]
+            plans = [*self._plans.plans, *self.cache.plans]
             hits = [plan.hits for plan in plans]
             state = DebugState(
                 strategy=str(self._strategy),
                 depth=self._depth,
                 plans=(),
                 reasons=dict(self._reasons),
-                profiled=self._record.runs,
+                profiled=self._profile.runs,
                 compiling=self._job is not None,
-                released=self.memory.original.model is None,
-                kept=self.memory.kept,
+                released=self.cache.original.model is None,
+                kept=self.cache.kept,
                 evicted=self._evicted,
                 failures=tuple(self._failures),
             )

@@ -1,8 +1,8 @@
-"""Gradients through an executor: a forward and a backward model for each set of wanted gradients.
+"""Vector-Jacobian products of an executor: a forward and a backward model per set of requested gradients.
 
-The counterpart of the differentiable groups of PyTorch's profiling executor: which gradients are wanted is
-the key of a plan; forward and backward are compiled by executors of their own when they are called; which
-output gradients are absent is watched, and the backward is then specialized behind a guard.
+The counterpart of the differentiable groups of PyTorch's profiling executor: the requested gradients are the
+key of a plan; the forward and the backward model are compiled by executors of their own on first use; the
+plan profiles which output cotangents are absent, and specializes the backward model for that.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Runner(Protocol):
 
 @dataclass(frozen=True)
 class Pullback:
-    """Takes gradients of outputs to gradients of what was asked for; made by :meth:`Executor.vjp`.
+    """Maps output cotangents to the requested gradients; created by :meth:`Executor.vjp`.
 
     Attributes:
         plan: the plan that ran forward.
-        feeds: what it was fed; arrays that the backward model reads are copies.
-        outputs: what it returned, likewise.
-        saved: what it saved besides.
+        feeds: its inputs; arrays that the backward model reads are copies.
+        outputs: its outputs, likewise.
+        saved: its residuals.
     """
 
     plan: GradientPlan
@@ -51,33 +51,39 @@ class Pullback:
     saved: Mapping[str, Any]
 
     def __call__(self, gradients: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """The gradients by name.
+        """The gradients by name, with the shapes and dtypes of their inputs and initializers.
 
         Args:
-            gradients: by output, its gradient; outputs that are left out, or ``None``, have none.
+            gradients: cotangents by output, of the shape and dtype of the output; ``None`` or a missing one
+                is zero.
 
         Raises:
-            UsageError: there is no such output, or it has no gradients.
+            UsageError: an output is unknown or not differentiable, or a shape or dtype does not match.
             RuntimeFailure: onnxruntime can't run the backward model.
         """
         return self.plan.backward(self, gradients)
 
 
 class GradientPlan:
-    """A forward and a backward model for one set of wanted gradients.
+    """A forward and a backward model for one set of requested gradients.
 
     Args:
-        model: what is run.
-        wanted: the inputs and initializers whose gradients are wanted.
-        start: makes an executor of a model.
-        watched: backward runs that are watched for absent gradients before the backward is specialized.
+        model: the model to differentiate.
+        wanted: the inputs and initializers whose gradients are requested.
+        start: creates an executor of a model.
+        profiled_runs: the number of backward runs to profile for absent cotangents before specializing.
 
     Raises:
-        NoGradient: a gradient leads through an operator without one.
+        UsageError: a name is unknown, or no output is differentiable.
+        NoGradient: an operator on the way is not differentiable.
     """
 
     def __init__(
-        self, model: ir.Model, wanted: tuple[str, ...], start: Callable[[ir.Model], Runner], watched: int
+        self,
+        model: ir.Model,
+        wanted: tuple[str, ...],
+        start: Callable[[ir.Model], Runner],
+        profiled_runs: int,
     ) -> None:
         graph = model.graph
         values = {value.name: value for value in (*graph.inputs, *graph.initializers.values())}
@@ -89,10 +95,10 @@ class GradientPlan:
         self.outputs = [output.name or "" for output in graph.outputs]
         self.real = [output.name or "" for output in graph.outputs if output.dtype in FLOATS]
         if not self.real:
-            raise UsageError("the model returns no floating-point numbers, which have gradients")
-        self._start, self._watched = start, watched
+            raise UsageError("no output is differentiable: none is of a floating-point type")
+        self._start, self._runs_to_profile = start, profiled_runs
         self._split = split(model, self.real, wanted)
-        self._held = {name: values[name].const_value for name in wanted}
+        self._defaults = {name: values[name].const_value for name in wanted}
         self._forward, self._backward = start(self._split.forward), start(self._split.backward)
         self._read = frozenset(port.name for port in self._backward.signature.inputs)
         self._absent: frozenset[str] | None = None
@@ -102,26 +108,27 @@ class GradientPlan:
 
     @property
     def absent(self) -> frozenset[str] | None:
-        """The outputs for which the backward is specialized to have no gradients, if it is."""
+        """The outputs whose cotangents the specialized backward model assumes to be zero; ``None`` before."""
         return self._absent if self._is_specialized else None
 
     def forward(self, feeds: Mapping[str, Any]) -> tuple[dict[str, Any], Pullback]:
-        """The outputs by name, and what goes back from there."""
+        """The outputs by name, and the pullback."""
         found = self._forward.run(feeds)
         outputs = {name: found.pop(name) for name in self.outputs}
-        # what callers do to their arrays meanwhile is none of the backward run's business
+        # callers may modify their arrays before the backward run
         kept_feeds, kept = (
-            {name: self._kept(name, value) for name, value in part.items()} for part in (feeds, outputs)
+            {name: self._copy_if_read(name, value) for name, value in part.items()}
+            for part in (feeds, outputs)
         )
         return outputs, Pullback(self, kept_feeds, kept, found)
 
-    def _kept(self, name: str, value: Any) -> Any:
+    def _copy_if_read(self, name: str, value: Any) -> Any:
         return np.array(value) if name in self._read and isinstance(value, np.ndarray) else value
 
     def backward(self, run: Pullback, gradients: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """The gradients of what is wanted; see :class:`Pullback`."""
+        """The requested gradients; see :class:`Pullback`."""
         if not isinstance(gradients, Mapping):
-            raise UsageError(f"gradients are a dict of arrays by output, not {type(gradients).__name__}")
+            raise UsageError(f"gradients must be a dict of arrays by output, not {type(gradients).__name__}")
         for name in gradients:
             if name not in self.real:
                 raise unknown("output with gradients", name, self.real, plural="outputs with gradients")
@@ -131,40 +138,40 @@ class GradientPlan:
         for name, value in given.items():
             output = run.outputs[name]
             if (value.shape, value.dtype) != (output.shape, output.dtype):
-                told = [f"{item.dtype} {list(item.shape)}" for item in (value, output)]
-                raise UsageError(f"the gradient of {name!r} is {told[0]}, and {name!r} {told[1]}")
-        executor = self._chosen(frozenset(name for name in self.real if name not in given))
+                types = [f"{item.dtype} {list(item.shape)}" for item in (value, output)]
+                raise UsageError(f"the gradient of {name!r} is {types[0]}, but {name!r} is {types[1]}")
+        executor = self._backward_for(frozenset(name for name in self.real if name not in given))
         if executor is None:
             return {name: self._zeros(name, run) for name in self.wanted}
         cotangents = self._split.joint.cotangents
-        fed = {**run.saved, **run.outputs, **run.feeds}
+        available = {**run.saved, **run.outputs, **run.feeds}
         for name in self.real:
-            fed[cotangents[name]] = given.get(name, np.zeros_like(run.outputs[name]))
-        taken = {port.name: fed[port.name] for port in executor.signature.inputs if port.name in fed}
-        found = executor.run(taken)
+            available[cotangents[name]] = given.get(name, np.zeros_like(run.outputs[name]))
+        ports = [port.name for port in executor.signature.inputs if port.name in available]
+        found = executor.run({name: available[name] for name in ports})
         results = {name: found.get(self._split.joint.gradients[name]) for name in self.wanted}
         return {name: self._zeros(name, run) if dx is None else dx for name, dx in results.items()}
 
     def _zeros(self, name: str, run: Pullback) -> np.ndarray:
-        held = self._held[name]
-        return np.zeros_like(run.feeds[name] if name in run.feeds or held is None else held.numpy())
+        default = self._defaults[name]
+        return np.zeros_like(run.feeds[name] if name in run.feeds or default is None else default.numpy())
 
-    def _chosen(self, absent: frozenset[str]) -> Runner | None:
-        """What runs where these outputs have no gradients: specialized, if what it relies on is absent.
+    def _backward_for(self, absent: frozenset[str]) -> Runner | None:
+        """The backward executor for these absent cotangents; ``None`` if all gradients are zero.
 
-        Nothing does, if all gradients are zero then.
+        The specialized one is used if all cotangents that it assumes to be zero are absent.
         """
         with self._lock:
-            if self._watched > 0:
-                self._watched -= 1
+            if self._runs_to_profile > 0:
+                self._runs_to_profile -= 1
                 self._absent = absent if self._absent is None else self._absent & absent
                 return self._backward
             if not self._absent or not self._absent <= absent:
                 return self._backward
             if not self._is_specialized:
                 cotangents = self._split.joint.cotangents
-                gone = [cotangents[name] for name in self.real if name in self._absent]
-                model = specialize_zero_cotangents(self._split.backward, cotangents.values(), gone)
+                zero = [cotangents[name] for name in self.real if name in self._absent]
+                model = specialize_zero_cotangents(self._split.backward, cotangents.values(), zero)
                 self._specialized = self._start(model) if model.graph.outputs else None
                 self._is_specialized = True
             return self._specialized

@@ -1,4 +1,4 @@
-"""Executors to test, what to feed them, and ways to get into the middle of a run or of a compilation."""
+"""Executors and feeds for tests, and hooks into the middle of a run or a compilation."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ANY = """g (float[A, B, C] x, float[D, E] z) => (float[F, G, H] y) {
 
 
 class Clock:
-    """Seconds, as a test sets them."""
+    """A clock that tests set, in seconds."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -36,7 +36,7 @@ class Clock:
 
 
 class Gate:
-    """Optimizes nothing, and makes specializations wait until the gate is opened."""
+    """An optimizer that changes nothing, and blocks specializations until the gate is opened."""
 
     def __init__(self) -> None:
         self.opened, self.reached = threading.Event(), threading.Event()
@@ -53,7 +53,7 @@ class Gate:
 
 
 class Interrupted(dict[str, Any]):
-    """Feeds, in the middle of whose run something else is done."""
+    """Feeds that call a function in the middle of their run."""
 
     def __init__(self, feeds: dict[str, np.ndarray], meanwhile: Callable[[], object]) -> None:
         super().__init__(feeds)
@@ -65,16 +65,16 @@ class Interrupted(dict[str, Any]):
 
 
 def compiled(model: ir.Model | Path | None = None, **options: Any) -> Executor:
-    """Without ``wait`` among ``options``, runs wait for specializations as long as those take."""
+    """An executor; by default, runs wait for specializations without a limit."""
     options = {"wait": None, **options}
     return api.compile(model or positions(), ExecutorOptions(**options), pipeline="O2", verify=False)
 
 
 def with_optimizer(optimize: Optimize, clock: Callable[[], float] = lambda: 0.0, **options: Any) -> Executor:
-    """One whose plans ``optimize`` makes of :data:`ANY`."""
-    maker = replace(compiled(parse(ANY))._maker, optimize=optimize)
+    """An executor of :data:`ANY` with this optimizer."""
+    factory = replace(compiled(parse(ANY))._factory, optimize=optimize)
     options = {"wait": None, **options}
-    return Executor(ModelSource(parse(ANY)), maker, ExecutorOptions(**options), clock=clock)
+    return Executor(ModelSource(parse(ANY)), factory, ExecutorOptions(**options), clock=clock)
 
 
 def any_feeds(shape: tuple[int, int, int], z: tuple[int, int]) -> dict[str, np.ndarray]:
@@ -83,12 +83,12 @@ def any_feeds(shape: tuple[int, int, int], z: tuple[int, int]) -> dict[str, np.n
 
 
 def rows(length: int) -> dict[str, np.ndarray]:
-    """Inputs of :data:`ANY` of which one size is ``length``."""
+    """Inputs of :data:`ANY` with one size ``length``."""
     return any_feeds((1, 2, length), (2, length))
 
 
 def run_any(executor: Executor, runs: Iterable[dict[str, np.ndarray]], times: int = 3) -> None:
-    """Run what computes :data:`ANY`, and check the outputs."""
+    """Run an executor of :data:`ANY`, and check the outputs."""
     for feeds in runs:
         for _ in range(times):
             expected = feeds["x"] + np.float32(feeds["x"].size) * feeds["z"]

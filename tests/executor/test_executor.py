@@ -1,4 +1,4 @@
-"""The profiling executor: which plans it makes, when, and that all of them are right."""
+"""The profiling executor: the plans that it makes, and their correctness."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from tests.support import parse
 
 
 def _expected(feeds: dict[str, np.ndarray]) -> np.ndarray:
-    """What :func:`positions` computes."""
+    """The expected output of :func:`positions`."""
     result: np.ndarray = api.run(positions(), feeds)["y"]
     return result
 
@@ -42,7 +42,7 @@ def _expected(feeds: dict[str, np.ndarray]) -> np.ndarray:
 # Plans ----------------------------------------------------------------------------------------
 
 
-def test_the_first_run_is_watched_and_the_second_runs_what_was_made_for_it() -> None:
+def test_first_run_is_profiled_and_second_run_is_specialized() -> None:
     executor = compiled()
     feeds = feeds_of(1, 8)
     kinds = []
@@ -55,7 +55,7 @@ def test_the_first_run_is_watched_and_the_second_runs_what_was_made_for_it() -> 
     assert state.reasons == {"profiling": 1} and state.depth == 11
 
 
-def test_fifteen_shapes_of_one_pattern_need_three_plans() -> None:
+def test_fifteen_shapes_of_one_rank_need_three_plans() -> None:
     executor = compiled(parse(ANY))
     run_any(executor, (any_feeds((2, 3, length), (3, length)) for length in range(4, 19)))
     state = executor.debug_state()
@@ -63,7 +63,7 @@ def test_fifteen_shapes_of_one_pattern_need_three_plans() -> None:
     assert state.hits("dynamic-1") == 2 + 12 * 3 and state.hits("general") == 3
 
 
-def test_fourteen_patterns_make_twelve_plans_and_the_rest_runs_the_general_one() -> None:
+def test_fourteen_patterns_make_twelve_plans() -> None:
     one_or_more = [(a, b, c) for a in (1, 2) for b in (1, 3) for c in (1, 5)]
     runs = [any_feeds(shape, (1, 1)) for shape in one_or_more]
     runs += [any_feeds(shape, (shape[1], 1)) for shape in one_or_more if shape[1] > 1]
@@ -71,19 +71,19 @@ def test_fourteen_patterns_make_twelve_plans_and_the_rest_runs_the_general_one()
         {**any_feeds((1, 1, 1), (1, 1)), "x": np.full(shape, 2, np.float32)} for shape in ((5,), (2, 3, 5, 7))
     ]
     assert len(runs) == 14
-    model = parse(ANY)  # an input has one element type, but may have any rank
+    model = parse(ANY)  # inputs have a fixed element type, but any rank
     model.graph.inputs[0].shape = model.graph.outputs[0].shape = None
     executor = compiled(model)
     run_any(executor, runs)
     state = executor.debug_state()
     assert state.compiled == 12 and state.depth == 0
-    behaviours = [plan.name.partition("-")[0] for plan in state.plans if plan.kind == "optimized"]
-    assert behaviours == ["static"] * 2 + ["dynamic"] * 10
+    kinds = [plan.name.partition("-")[0] for plan in state.plans if plan.kind == "optimized"]
+    assert kinds == ["static"] * 2 + ["dynamic"] * 10
     assert state.hits("general") == 12 + 2 * 3
     assert sum(count for why, count in state.reasons.items() if why.startswith("all spec")) == 6
 
 
-def test_dims_that_are_equal_by_chance_stay_right() -> None:
+def test_accidentally_equal_dims_are_guarded() -> None:
     executor = compiled(parse(ANY), strategy=FusionStrategy.parse("dynamic:3"))
     square = any_feeds((4, 4, 4), (4, 4))
     run_any(executor, [square, any_feeds((4, 4, 5), (4, 5)), any_feeds((6, 6, 6), (6, 6)), square])
@@ -91,7 +91,7 @@ def test_dims_that_are_equal_by_chance_stay_right() -> None:
     assert names == ["dynamic-1", "dynamic-2", "general"]
 
 
-def test_several_runs_are_watched_if_asked() -> None:
+def test_profiled_runs_option() -> None:
     executor = compiled(parse(ANY), profiled_runs=2)
     run_any(executor, [any_feeds((2, 3, 4), (3, 4)), any_feeds((2, 3, 5), (3, 5))], times=1)
     assert executor.debug_state().compiled == 0
@@ -100,20 +100,20 @@ def test_several_runs_are_watched_if_asked() -> None:
     assert plan.name == "static-1" and plan.hits == 1 and "[2, 3, s0]" in plan.guard
 
 
-def test_inputs_without_elements_are_not_specialized_for() -> None:
+def test_empty_inputs_are_not_specialized() -> None:
     executor = compiled(parse(ANY))
     run_any(executor, [any_feeds((0, 3, 4), (3, 4))])
     assert executor.debug_state().compiled == 0
 
 
-def test_the_plan_whose_last_run_was_longest_ago_is_let_go_and_its_depth_is_gone() -> None:
+def test_least_recently_used_plan_is_evicted_without_restoring_depth() -> None:
     executor = compiled(parse(ANY), most_plans=2, strategy=FusionStrategy.parse("static:4"))
     run_any(executor, [rows(2), rows(3), rows(2)], times=2)
     run_any(executor, [rows(4)])
     state = executor.debug_state()
     assert [plan.name for plan in state.plans] == ["static-1", "static-3", "general"]
     assert state.evicted == 1 and state.depth == 1
-    run_any(executor, [rows(3)])  # as if they had never come
+    run_any(executor, [rows(3)])  # they count as new inputs
     state = executor.debug_state()
     assert [plan.name for plan in state.plans] == ["static-3", "static-4", "general"]
     assert state.evicted == 2 and state.depth == 0
@@ -121,7 +121,7 @@ def test_the_plan_whose_last_run_was_longest_ago_is_let_go_and_its_depth_is_gone
 
 @pytest.mark.parametrize("fault", [UsageError("no"), ValueError("a fault of a pass")])
 @pytest.mark.parametrize("mode", ["blocking", "background"])
-def test_what_can_not_be_specialized_is_told_and_runs_the_general_plan(mode: str, fault: Exception) -> None:
+def test_failed_specialization_is_reported_and_runs_the_general_plan(mode: str, fault: Exception) -> None:
     def refuse_small(model: ir.Model, first: tuple[str, ...], *_: object) -> ir.Model:
         shape = model.graph.inputs[0].shape
         if first and shape is not None and shape[2] == 3:
@@ -142,7 +142,7 @@ def test_what_can_not_be_specialized_is_told_and_runs_the_general_plan(mode: str
     assert executor.debug_state().hits("static-1") == 2
 
 
-def test_an_interrupted_compilation_counts_for_nothing() -> None:
+def test_interrupted_compilation_does_not_use_up_depth() -> None:
     interrupts = [KeyboardInterrupt()]
 
     def interrupted(model: ir.Model, first: tuple[str, ...], *_: object) -> ir.Model:
@@ -160,14 +160,14 @@ def test_an_interrupted_compilation_counts_for_nothing() -> None:
     assert executor.debug_state().hits("static-1") == 1
 
 
-def test_runs_that_another_thread_saw_to_meanwhile_are_not_watched() -> None:
+def test_runs_specialized_by_another_thread_meanwhile_are_not_profiled() -> None:
     executor = compiled(parse(ANY))
     executor.run(Interrupted(rows(3), lambda: run_any(executor, [rows(3)], times=2)))
     state = executor.debug_state()
     assert state.hits("static-1") == 1 and state.profiled == 0
 
 
-def test_of_many_runs_for_one_reason_the_first_are_compared_with_the_guards() -> None:
+def test_only_the_first_runs_per_reason_are_compared_with_guards() -> None:
     executor = compiled(parse(ANY), strategy=FusionStrategy.parse("static:1"))
     run_any(executor, [rows(3)], times=2)
     run_any(executor, map(rows, range(4, 60)), times=1)
@@ -180,11 +180,11 @@ def test_of_many_runs_for_one_reason_the_first_are_compared_with_the_guards() ->
 # Looking in -----------------------------------------------------------------------------------
 
 
-def test_the_graph_for_inputs_is_the_one_that_is_there() -> None:
+def test_graph_for_returns_the_current_plan() -> None:
     executor = compiled(parse(ANY))
     for _ in range(3):
         asked = executor.graph_for(rows(3))
-        assert executor.graph_for(rows(3)) is asked  # nothing was specialized for that
+        assert executor.graph_for(rows(3)) is asked  # without a specialization
         run_any(executor, [rows(3)], times=1)
     assert asked is executor.last_executed_optimized_graph()
     with optimized_execution(False):
@@ -197,7 +197,7 @@ def test_the_graph_for_inputs_is_the_one_that_is_there() -> None:
 # Strategies -----------------------------------------------------------------------------------
 
 
-def test_a_new_strategy_holds_for_new_executors_and_after_a_flush() -> None:
+def test_new_strategy_applies_to_new_and_flushed_executors() -> None:
     old = compiled(parse(ANY))
     before = set_fusion_strategy("dynamic:1")
     try:
@@ -212,8 +212,8 @@ def test_a_new_strategy_holds_for_new_executors_and_after_a_flush() -> None:
         assert set_fusion_strategy(before) == FusionStrategy.parse("dynamic:1")
 
 
-def test_more_depth_than_the_strategy_has_is_warned_of_and_static() -> None:
-    with pytest.warns(UserWarning, match="makes 1 specializations, not 2"):
+def test_depth_beyond_the_strategy_warns_and_is_static() -> None:
+    with pytest.warns(UserWarning, match="depth 2 exceeds the 1 specializations"):
         executor = compiled(parse(ANY), strategy=FusionStrategy.parse("dynamic:1"), depth=2)
     run_any(executor, (any_feeds((1, 1, length), (1, 1)) for length in (2, 3)))
     assert [plan.name for plan in executor.debug_state().plans] == ["static-1", "dynamic-1", "general"]
@@ -237,7 +237,7 @@ def test_more_depth_than_the_strategy_has_is_warned_of_and_static() -> None:
     ],
     ids=["double", "rank", "missing", "none", "refused"],
 )
-def test_bad_inputs_use_up_one_specialization_at_most(runs: int, feeds: dict[str, Any]) -> None:
+def test_bad_inputs_use_up_at_most_one_specialization(runs: int, feeds: dict[str, Any]) -> None:
     executor = compiled(parse(ANY), profiled_runs=runs)
     for _ in range(3):
         with pytest.raises((UsageError, RuntimeFailure)):
@@ -248,14 +248,14 @@ def test_bad_inputs_use_up_one_specialization_at_most(runs: int, feeds: dict[str
 
 
 @pytest.mark.parametrize("depth", [-1])
-def test_nonsense_is_refused(depth: int) -> None:
-    with pytest.raises(UsageError, match="depth is a whole number from 0"):
+def test_invalid_depth_is_rejected(depth: int) -> None:
+    with pytest.raises(UsageError, match="depth must be an integer of at least 0"):
         ExecutorOptions(depth=depth)
-    with pytest.raises(UsageError, match="inputs are a dict"):
+    with pytest.raises(UsageError, match="inputs must be a dict"):
         compiled(parse(ANY))([1, 2])
 
 
-def test_declared_sizes_stay_declared() -> None:
+def test_declared_sizes_are_required() -> None:
     model = parse("g (float[N, 3] x, float[M] y) => (float[N, 3] a, float[M] b) { a = Neg(x) b = Neg(y) }")
     executor = compiled(model, strategy=FusionStrategy.parse("dynamic:2"))
     good = {"x": np.ones((3, 3), np.float32), "y": np.ones(3, np.float32)}
@@ -274,7 +274,7 @@ def test_declared_sizes_stay_declared() -> None:
 # Switches -------------------------------------------------------------------------------------
 
 
-def test_the_model_runs_as_it_came_where_optimizing_is_off() -> None:
+def test_original_runs_where_optimizing_is_off() -> None:
     executor = compiled()
     feeds = feeds_of(1, 8)
     with optimized_execution(False):
@@ -287,7 +287,7 @@ def test_the_model_runs_as_it_came_where_optimizing_is_off() -> None:
 
 
 @pytest.mark.parametrize(("name", "ops"), [("none", "Erf"), ("ort", "Erf"), ("builtin", "Gelu")])
-def test_the_fuser_chooses_who_fuses(name: str, ops: str) -> None:
+def test_fuser_selects_the_optimizer(name: str, ops: str) -> None:
     model = parse("""g (float[N, 64] x) => (float[N, 64] y) <float r = {1.4142135}, float one = {1}, float h = {0.5}> {
         a = Div(x, r) b = Erf(a) c = Add(b, one) d = Mul(x, c) y = Mul(d, h) }""")
     with fuser(name):
@@ -296,7 +296,7 @@ def test_the_fuser_chooses_who_fuses(name: str, ops: str) -> None:
     assert ops in {node.op_type for node in executor.last_executed_optimized_graph().graph}
 
 
-def test_a_fuser_that_is_not_there_is_refused() -> None:
+def test_unknown_fuser_is_rejected() -> None:
     with pytest.raises(UsageError, match="no fuser is called"), fuser("fuser1"):
         pass
 
@@ -304,7 +304,7 @@ def test_a_fuser_that_is_not_there_is_refused() -> None:
 # Nested tensors, and others' ------------------------------------------------------------------
 
 
-def test_inputs_and_outputs_are_nested_as_asked() -> None:
+def test_nested_inputs_and_outputs() -> None:
     executor = api.compile(
         parse(ANY), inputs={"tensors": ["x", ("z",)]}, outputs=[{"sum": "y"}], pipeline="O2", verify=False
     )
@@ -312,23 +312,23 @@ def test_inputs_and_outputs_are_nested_as_asked() -> None:
     for _ in range(3):
         [found] = executor({"tensors": [feeds["x"], (feeds["z"],)]})
         assert found["sum"][0, 0, 0] == 2 + 6
-    with pytest.raises(UsageError, match=r"inputs\['tensors'\] is no list of 2"):
+    with pytest.raises(UsageError, match=r"inputs\['tensors'\] is not a list of 2"):
         executor({"tensors": [feeds["x"]]})
-    with pytest.raises(UsageError, match="has no part 'other'"):
+    with pytest.raises(UsageError, match="has no key 'other'"):
         executor({"other": 1})
 
 
 @pytest.mark.parametrize(
     ("arguments", "why"),
-    [({"inputs": ["x", "q"]}, "no input is called 'q'"), ({"outputs": ["y", "y"]}, "named twice")],
+    [({"inputs": ["x", "q"]}, "no input is called 'q'"), ({"outputs": ["y", "y"]}, "duplicate output")],
 )
-def test_names_that_are_not_there_are_refused(arguments: dict[str, Any], why: str) -> None:
+def test_unknown_or_duplicate_names_are_rejected(arguments: dict[str, Any], why: str) -> None:
     with pytest.raises(UsageError, match=why):
         api.compile(parse(ANY), **arguments)
 
 
 class _Foreign:
-    """A tensor of somebody else."""
+    """A tensor of another library."""
 
     def __init__(self, array: np.ndarray) -> None:
         self.array = array
@@ -340,7 +340,7 @@ class _Foreign:
         return self.array.__dlpack_device__()
 
 
-def test_tensors_of_others_are_read_where_they_are() -> None:
+def test_dlpack_tensors_are_not_copied() -> None:
     from graphopt.executor.pytree import as_array
 
     array = np.ones((1, 2, 3), np.float32)
@@ -349,7 +349,7 @@ def test_tensors_of_others_are_read_where_they_are() -> None:
     assert executor({"x": _Foreign(array), "z": np.zeros((2, 3), np.float32)})["y"].sum() == 6
 
 
-def test_values_of_onnxruntime_stay_where_they_are() -> None:
+def test_ort_values_stay_on_the_device() -> None:
     import onnxruntime
 
     executor = compiled(parse(ANY))
@@ -362,7 +362,7 @@ def test_values_of_onnxruntime_stay_where_they_are() -> None:
     assert executor.debug_state().hits("static-1") == 2
 
 
-def test_missing_and_unknown_inputs_are_told() -> None:
+def test_missing_and_unknown_inputs_are_reported() -> None:
     executor = compiled(parse(ANY))
     feeds = any_feeds((1, 2, 3), (2, 3))
     bad: list[Callable[[], object]] = [
@@ -384,12 +384,12 @@ def test_missing_and_unknown_inputs_are_told() -> None:
         {"delay": float("nan")}, {"depth": True}, {"compile": "later"},
     ],
 )  # fmt: skip
-def test_options_of_other_types_are_refused(options: dict[str, Any]) -> None:
+def test_options_of_wrong_types_are_rejected(options: dict[str, Any]) -> None:
     with pytest.raises(UsageError):
         ExecutorOptions(**options)
 
 
-def test_arguments_are_checked_before_anything_runs() -> None:
+def test_arguments_are_checked_first() -> None:
     with pytest.raises(TypeError, match="verfy"):
         api.compile(parse(ANY), verfy=True)
     with pytest.raises(UsageError, match="O33"):
@@ -398,11 +398,11 @@ def test_arguments_are_checked_before_anything_runs() -> None:
         api.compile(parse(ANY), inputs=["x", None])  # type: ignore[list-item]
     with pytest.raises(TypeError, match="strategy of set_fusion_strategy"):
         set_fusion_strategy(5)  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match="no OrtValue"):
+    with pytest.raises(UsageError, match="not an OrtValue"):
         api.compile(parse(ANY), verify=False).run_bound({"x": np.ones(1)})  # type: ignore[dict-item]
 
 
-def test_outputs_may_be_a_named_tuple() -> None:
+def test_outputs_as_a_named_tuple() -> None:
     from collections import namedtuple
 
     found = namedtuple("found", ["total"])("y")
@@ -417,7 +417,7 @@ _RELU = "g (float[N, 4] x) => (float[N, 4] y) { h = Relu(x) y = Neg(h) }"
 
 @dataclass(frozen=True)
 class WrongWhereSizesAreKnown(ReluToSigmoid):
-    """Breaks models without dynamic dims."""
+    """A pass that breaks models without dynamic dims."""
 
     def run(self, model: ir.Model, cx: Context) -> None:
         shape = model.graph.inputs[0].shape
@@ -430,7 +430,7 @@ def _with_pass(broken: Pass, **arguments: Any) -> Executor:
     return api.compile(parse(_RELU), options, pipeline="O2", post_passes=[broken], **arguments)
 
 
-def test_a_general_plan_that_differs_is_dropped_for_the_original_without_a_search() -> None:
+def test_wrong_general_plan_is_replaced_by_the_original() -> None:
     executor = _with_pass(ReluToSigmoid())
     found = executor.run({"x": -np.ones((2, 4), np.float32)})["y"]
     np.testing.assert_array_equal(found, 0)
@@ -439,12 +439,12 @@ def test_a_general_plan_that_differs_is_dropped_for_the_original_without_a_searc
     assert {node.op_type for node in executor.last_executed_optimized_graph().graph} == {"Relu", "Neg"}
 
 
-def test_a_general_plan_that_differs_is_an_error_if_that_is_wanted() -> None:
+def test_wrong_general_plan_is_an_error_with_strict() -> None:
     with pytest.raises(VerificationFailed, match="not the same"):
         _with_pass(ReluToSigmoid(), strict=True).run({"x": -np.ones((2, 4), np.float32)})
 
 
-def test_a_specialization_that_differs_is_dropped_without_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_specialization_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphopt.debug.repair.repair", lambda *_, **__: pytest.fail("searched"))
     executor = _with_pass(WrongWhereSizesAreKnown())
     for _ in range(3):
@@ -454,7 +454,7 @@ def test_a_specialization_that_differs_is_dropped_without_a_search(monkeypatch: 
     assert len(state.failures) == 1 and "not the same" in state.failures[0]
 
 
-def test_pre_passes_run_before_the_pipeline_of_each_plan() -> None:
+def test_pre_passes_run_first_in_each_plan() -> None:
     ran: list[int] = []
 
     @dataclass(frozen=True)
@@ -474,7 +474,7 @@ def test_pre_passes_run_before_the_pipeline_of_each_plan() -> None:
         api.compile(positions(), pre_passes=["no-such-pass"])
 
 
-def test_executors_say_that_they_cannot_be_pickled() -> None:
+def test_executor_is_not_picklable() -> None:
     made = api.compile(positions(), verify=False)
     for copied in (pickle.dumps, copy.copy, copy.deepcopy):
         with pytest.raises(UsageError, match="an executor can't be pickled"):

@@ -1,4 +1,4 @@
-"""What an executor holds, what it lets go, and what a flush begins anew."""
+"""Releasing the original, and flushing an executor."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _releasing(model: ir.Model | Path, clock: Clock, **options: Any) -> Executor
     return api.compile(model, settings, pipeline="O2", verify=False, clock=clock)
 
 
-def test_the_original_is_released_past_the_delay_on_the_next_call(tmp_path: Path) -> None:
+def test_original_is_released_on_the_first_run_after_the_delay(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     api.save(parse(ANY), path)
     clock = Clock()
@@ -46,26 +46,26 @@ def test_the_original_is_released_past_the_delay_on_the_next_call(tmp_path: Path
     assert executor.debug_state().compiled == 1 and not executor.debug_state().released
 
 
-def test_a_released_model_that_came_from_no_file_can_not_be_flushed() -> None:
+def test_released_model_without_file_can_not_be_flushed() -> None:
     clock = Clock()
     executor = _releasing(parse(ANY), clock)
     feeds = any_feeds((1, 2, 3), (2, 3))
     run_any(executor, [feeds], times=2)
     clock.now = 61
     run_any(executor, [feeds], times=1)
-    with pytest.raises(UsageError, match="came from no file"):
+    with pytest.raises(UsageError, match="has no file"):
         executor.flush()
     run_any(executor, [feeds, any_feeds((2, 2, 2), (2, 2))])
 
 
-def test_it_is_released_at_once_where_the_run_was_watched_in_the_same_call() -> None:
+def test_original_is_released_immediately_with_zero_profiled_runs() -> None:
     executor = _releasing(parse(ANY), Clock(), profiled_runs=0)
     run_any(executor, [any_feeds((1, 2, 3), (2, 3))], times=1)
     state = executor.debug_state()
     assert state.released and state.hits("static-1") == 1 and state.hits("general") == 0
 
 
-def test_after_a_release_the_general_plan_serves_whatever_comes() -> None:
+def test_general_plan_serves_new_inputs_after_a_release() -> None:
     executor = _releasing(parse(ANY), Clock(), profiled_runs=0)
     run_any(executor, [any_feeds((1, 2, 3), (2, 3)), any_feeds((2, 2, 3), (2, 3))])
     with optimized_execution(False):
@@ -73,7 +73,7 @@ def test_after_a_release_the_general_plan_serves_whatever_comes() -> None:
     assert executor.debug_state().released
 
 
-def test_a_flush_takes_the_model_as_its_file_is_now(tmp_path: Path) -> None:
+def test_flush_reads_the_file_again(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     api.save(parse(ANY), path)
     clock = Clock()
@@ -87,7 +87,7 @@ def test_a_flush_takes_the_model_as_its_file_is_now(tmp_path: Path) -> None:
 
 
 def _released(path: Path, clock: Clock, **options: Any) -> Executor:
-    """An executor of :data:`ANY` that let it go, and has the plan static-1 for ``rows(3)``."""
+    """An executor that released its original, and has the plan static-1 for ``rows(3)``."""
     api.save(parse(ANY), path)
     executor = _releasing(path, clock, **options)
     run_any(executor, [rows(3)], times=2)
@@ -97,7 +97,7 @@ def _released(path: Path, clock: Clock, **options: Any) -> Executor:
     return executor
 
 
-def test_a_release_lets_all_go_that_is_not_needed_any_more() -> None:
+def test_release_frees_original_and_fallback_plan() -> None:
     clock = Clock()
     executor = _releasing(parse(ANY), clock)
     run_any(executor, [rows(3)], times=2)
@@ -112,7 +112,7 @@ def test_a_release_lets_all_go_that_is_not_needed_any_more() -> None:
     assert state.profiled == 0 and [plan.name for plan in state.plans] == ["static-1", "general"]
 
 
-def test_where_optimizing_is_off_a_released_model_is_read_once(tmp_path: Path) -> None:
+def test_fallback_plan_reads_a_released_model_once(tmp_path: Path) -> None:
     executor = _released(tmp_path / "m.onnx", Clock())
     with optimized_execution(False):
         run_any(executor, [rows(3)], times=1)
@@ -122,7 +122,7 @@ def test_where_optimizing_is_off_a_released_model_is_read_once(tmp_path: Path) -
     assert state.hits("fallback") == 3 and state.released
 
 
-def test_a_model_is_read_again_from_where_it_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_relative_paths_are_resolved_on_creation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     executor = _released(Path("m.onnx"), Clock())
     (tmp_path / "other").mkdir()
@@ -131,7 +131,7 @@ def test_a_model_is_read_again_from_where_it_was(tmp_path: Path, monkeypatch: py
     run_any(executor, [rows(3)])
 
 
-def test_with_nothing_to_specialize_it_is_released_after_the_general_plan() -> None:
+def test_original_is_released_after_the_general_plan_with_depth_zero() -> None:
     clock = Clock()
     executor = _releasing(parse(ANY), clock, depth=0)
     clock.now = 100
@@ -145,7 +145,7 @@ def test_with_nothing_to_specialize_it_is_released_after_the_general_plan() -> N
     assert state.released and state.hits("general") == 4
 
 
-def test_nothing_is_released_before_anything_was_specialized() -> None:
+def test_original_is_not_released_before_a_specialization() -> None:
     clock = Clock()
     executor = _releasing(parse(ANY), clock)
     run_any(executor, [rows(3)], times=1)
@@ -154,7 +154,7 @@ def test_nothing_is_released_before_anything_was_specialized() -> None:
     assert not executor.debug_state().released
 
 
-def test_a_release_that_fails_is_put_off_and_takes_no_outputs_away() -> None:
+def test_failed_release_is_postponed_and_does_not_affect_runs() -> None:
     faults: list[Exception] = [ValueError("a fault of a pass"), UsageError("no")]
 
     def general_fails(model: ir.Model, first: tuple[str, ...], *_: object) -> ir.Model:
@@ -164,7 +164,7 @@ def test_a_release_that_fails_is_put_off_and_takes_no_outputs_away() -> None:
 
     clock = Clock()
     executor = with_optimizer(general_fails, clock, release=True, profiled_runs=0)
-    run_any(executor, [rows(3)], times=2)  # it would be released at once
+    run_any(executor, [rows(3)], times=2)  # it would be released immediately
     assert executor.debug_state().kept == "no" and len(faults) == 1
     clock.now = 61
     run_any(executor, [rows(3)], times=2)
@@ -177,7 +177,7 @@ def test_a_release_that_fails_is_put_off_and_takes_no_outputs_away() -> None:
     assert state.released and state.kept is None and state.hits("static-1") == 5
 
 
-def test_nothing_is_released_while_a_specialization_is_being_made() -> None:
+def test_original_is_not_released_during_a_specialization() -> None:
     clock, gate = Clock(), Gate()
     executor = with_optimizer(gate, clock, release=True, compile="background")
     gate.opened.set()
@@ -197,7 +197,7 @@ def test_nothing_is_released_while_a_specialization_is_being_made() -> None:
     assert executor.debug_state().released
 
 
-def test_a_flush_in_the_middle_of_a_run_leaves_that_run_alone(tmp_path: Path) -> None:
+def test_flush_does_not_affect_a_concurrent_run(tmp_path: Path) -> None:
     executor = _released(tmp_path / "m.onnx", Clock())
 
     def change() -> None:
@@ -210,10 +210,10 @@ def test_a_flush_in_the_middle_of_a_run_leaves_that_run_alone(tmp_path: Path) ->
     assert executor.run({"u": np.ones(2, np.float32)})["other"].tolist() == [-1, -1]
 
 
-def test_a_flush_that_can_not_be_leaves_all_as_it_was(tmp_path: Path) -> None:
+def test_failed_flush_keeps_the_state(tmp_path: Path) -> None:
     path, clock = tmp_path / "m.onnx", Clock()
     api.save(parse(ANY), path)
-    options = ExecutorOptions(release=True)
+    options = ExecutorOptions(release=True, wait=None)
     executor = api.compile(path, options, outputs=["y"], pipeline="O2", verify=False, clock=clock)
     run_any(executor, [rows(3)], times=2)
     clock.now = 61
@@ -225,7 +225,7 @@ def test_a_flush_that_can_not_be_leaves_all_as_it_was(tmp_path: Path) -> None:
     assert found.shape == (1, 2, 3) and executor.debug_state().hits("static-1") == 3
 
 
-def test_what_was_flushed_while_it_compiled_is_let_go() -> None:
+def test_specializer_flushed_during_compilation_is_freed() -> None:
     go = threading.Event()
 
     def slow(model: ir.Model, first: tuple[str, ...], *_: object) -> ir.Model:
@@ -234,7 +234,7 @@ def test_what_was_flushed_while_it_compiled_is_let_go() -> None:
 
     executor = with_optimizer(slow, compile="background")
     run_any(executor, [rows(3)])
-    old = weakref.ref(executor._now)
+    old = weakref.ref(executor._specializer)
     executor.flush()
     go.set()
     executor.wait()

@@ -1,4 +1,4 @@
-"""Runs of several threads, and what is made beside them."""
+"""Concurrent runs and specializations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.support import parse
 
 
 @pytest.mark.parametrize("mode", ["blocking", "background"])
-def test_threads_get_right_outputs_whatever_iscompiled(mode: str) -> None:
+def test_concurrent_runs_are_correct(mode: str) -> None:
     executor = compiled(parse(ANY), compile=mode, strategy=FusionStrategy.parse("static:2,dynamic:2"))
     wrong: list[object] = []
 
@@ -31,7 +31,7 @@ def test_threads_get_right_outputs_whatever_iscompiled(mode: str) -> None:
             try:
                 with optimized_execution(random.random() < 0.9):
                     run_any(executor, [any_feeds((2, b, c), (b, c))], times=1)
-            except Exception as error:  # told by the main thread
+            except Exception as error:  # reported by the main thread
                 wrong.append(error)
 
     threads = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
@@ -46,7 +46,7 @@ def test_threads_get_right_outputs_whatever_iscompiled(mode: str) -> None:
     assert 1 <= state.compiled <= 4 and not state.failures
 
 
-def test_in_the_background_the_general_plan_runs_until_the_other_is_there() -> None:
+def test_background_mode_runs_the_general_plan_meanwhile() -> None:
     gate = Gate()
     executor = with_optimizer(gate, compile="background")
     run_any(executor, [rows(3)], times=2)
@@ -63,7 +63,7 @@ def test_in_the_background_the_general_plan_runs_until_the_other_is_there() -> N
 
 @contextmanager
 def _compiling(gate: Gate, executor: Executor) -> Iterator[None]:
-    """Let another thread make a specialization for ``rows(3)`` meanwhile, which waits at the gate."""
+    """Let another thread make a specialization for ``rows(3)``, blocked at the gate, within the block."""
     run_any(executor, [rows(3)], times=1)
     thread = threading.Thread(target=executor.run, args=(rows(3),))
     thread.start()
@@ -76,7 +76,7 @@ def _compiling(gate: Gate, executor: Executor) -> Iterator[None]:
     assert not thread.is_alive()
 
 
-def test_nobody_waits_for_a_specialization_that_is_not_for_him() -> None:
+def test_runs_with_a_plan_do_not_wait_for_a_specialization() -> None:
     gate = Gate()
     executor = with_optimizer(gate)
     with _compiling(gate, executor):
@@ -89,7 +89,7 @@ def test_nobody_waits_for_a_specialization_that_is_not_for_him() -> None:
     assert executor.debug_state().hits("static-1") == 1
 
 
-def test_runs_wait_for_the_specialization_that_another_thread_makes() -> None:
+def test_runs_wait_for_the_specialization_of_another_thread() -> None:
     gate = Gate()
     executor = with_optimizer(gate)
     with _compiling(gate, executor):
@@ -103,7 +103,7 @@ def test_runs_wait_for_the_specialization_that_another_thread_makes() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-def test_whoever_waits_makes_it_himself_if_the_other_was_interrupted() -> None:
+def test_waiting_thread_takes_over_an_interrupted_job() -> None:
     gate, executor = Gate(), None
     interrupts = [SystemExit()]
 
@@ -122,7 +122,7 @@ def test_whoever_waits_makes_it_himself_if_the_other_was_interrupted() -> None:
     assert state.hits("static-1") == 1 and state.depth == 11 and not state.failures
 
 
-def test_a_flush_drops_what_is_being_made_and_waiting_waits_for_that_too() -> None:
+def test_flush_drops_a_specialization_in_progress() -> None:
     gate = Gate()
     executor = with_optimizer(gate, compile="background")
     run_any(executor, [rows(3)], times=1)
@@ -136,7 +136,7 @@ def test_a_flush_drops_what_is_being_made_and_waiting_waits_for_that_too() -> No
     assert state.plans == () and state.depth == 12 and not state.compiling
 
 
-def test_a_pass_may_run_the_executor_that_it_serves() -> None:
+def test_pass_can_run_the_executor_that_it_compiles_for() -> None:
     found = []
 
     def optimize(model: ir.Model, first: tuple[str, ...], *_: object) -> ir.Model:
@@ -151,17 +151,17 @@ def test_a_pass_may_run_the_executor_that_it_serves() -> None:
 
 
 @pytest.mark.parametrize("depth", [0, 1])
-def test_runs_that_nothing_is_learned_from_take_no_lock_but_that_of_the_counters(depth: int) -> None:
+def test_unprofiled_runs_take_the_counter_lock_only(depth: int) -> None:
     executor = compiled(parse(ANY), depth=depth, strategy=FusionStrategy.parse("static:1"))
     run_any(executor, [rows(3)], times=2)
     thread = threading.Thread(target=run_any, args=(executor, [rows(3), rows(4)], 1), daemon=True)
-    with executor._now._state, executor._now.memory._general_lock:
+    with executor._specializer._state, executor._specializer.cache._general_lock:
         thread.start()
         thread.join(30)
         assert not thread.is_alive()
 
 
-def test_where_no_thread_can_be_started_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_to_start_a_thread_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(self: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -173,7 +173,7 @@ def test_where_no_thread_can_be_started_that_is_told(monkeypatch: pytest.MonkeyP
     assert state.failures == ("no thread could be started: can't start new thread",) and not state.compiling
 
 
-def test_a_run_waits_no_longer_than_the_options_say() -> None:
+def test_wait_option_limits_waiting() -> None:
     gate = Gate()
     executor = with_optimizer(gate, wait=0.0)
     run_any(executor, [rows(3)], times=4)
@@ -186,7 +186,7 @@ def test_a_run_waits_no_longer_than_the_options_say() -> None:
     assert gate.passed == 1 and executor.debug_state().hits("static-1") == 1
 
 
-def test_a_fork_does_not_wait_for_a_thread_that_it_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fork_does_not_wait_for_a_thread_of_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
     gate = Gate()
     executor = with_optimizer(gate)
     with _compiling(gate, executor), monkeypatch.context() as patch:
@@ -197,11 +197,11 @@ def test_a_fork_does_not_wait_for_a_thread_that_it_does_not_have(monkeypatch: py
     executor.wait()
 
 
-def test_the_time_to_wait_counts_from_the_beginning_of_the_specialization() -> None:
+def test_wait_limit_counts_from_the_start_of_the_specialization() -> None:
     gate = Gate()
     executor = with_optimizer(gate, wait=0.2)
     run_any(executor, [rows(3)], times=2)
-    job = executor._now._job
+    job = executor._specializer._job
     assert job is not None and job.wait(None if job.done.is_set() else 0.2) is False
     run_any(executor, [rows(3)], times=50)  # 50 waits of 0.2 s would be 10 s
     assert time.monotonic() - job.begun < 50 * 0.2
@@ -209,7 +209,7 @@ def test_the_time_to_wait_counts_from_the_beginning_of_the_specialization() -> N
     executor.wait()
 
 
-def test_a_pass_may_run_the_executor_that_another_thread_waits_for() -> None:
+def test_pass_can_run_the_executor_while_another_thread_waits() -> None:
     found = []
 
     def optimize(model: ir.Model, first: tuple[str, ...], *_: object) -> ir.Model:

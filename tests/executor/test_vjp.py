@@ -1,4 +1,4 @@
-"""Gradients through an executor."""
+"""Vector-Jacobian products of an executor."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def truth(
 
 
 @pytest.mark.parametrize("wanted", [["x"], ["w"], ["b", "w", "x"]])
-def test_gradients_are_those_of_the_joint_graph_in_all_shapes(wanted: list[str]) -> None:
+def test_gradients_equal_those_of_the_joint_graph_for_all_shapes(wanted: list[str]) -> None:
     trained = executor()
     for rows in (4, 4, 2, 4, 1, 0, 5):
         feeds = {"x": numbers(rows, 3), "b": numbers(3)}
@@ -51,7 +51,7 @@ def test_gradients_are_those_of_the_joint_graph_in_all_shapes(wanted: list[str])
     assert len(trained._gradients) == 1
 
 
-def test_the_backward_is_specialized_for_absent_gradients_behind_a_guard() -> None:
+def test_backward_model_is_specialized_for_absent_cotangents() -> None:
     trained = executor()
     feeds = {"x": numbers(4, 3), "b": numbers(3)}
     dy, dz = numbers(4, 2), numbers(4, 3)
@@ -76,7 +76,7 @@ def test_the_backward_is_specialized_for_absent_gradients_behind_a_guard() -> No
     ] == ["cotangent.z"]
 
 
-def test_what_is_asked_for_is_the_key_of_a_plan() -> None:
+def test_requested_gradients_are_the_key_of_a_plan() -> None:
     trained = executor(requires_grad=("x",))
     feeds = {"x": numbers(2, 3), "b": numbers(3)}
     for wanted in (None, ["x"], ["x", "b"], ["b", "x"]):
@@ -86,10 +86,10 @@ def test_what_is_asked_for_is_the_key_of_a_plan() -> None:
     assert not trained._gradients
 
 
-def test_what_is_wrong_is_told() -> None:
+def test_errors_are_reported() -> None:
     trained = executor()
     feeds = {"x": numbers(2, 3), "b": numbers(3)}
-    with pytest.raises(UsageError, match="no gradient is wanted"):
+    with pytest.raises(UsageError, match="no gradient is requested"):
         trained.vjp(feeds)
     with pytest.raises(UsageError, match="'v'"):
         trained.vjp(feeds, ["v"])
@@ -103,7 +103,7 @@ def test_what_is_wrong_is_told() -> None:
             pullback(gradients)
 
 
-def test_where_nothing_that_is_wanted_depends_on_the_gradients_given() -> None:
+def test_gradients_that_do_not_depend_on_the_given_cotangents() -> None:
     model = parse("m (float[N] x, float[N] q) => (float[N] y, float[N] p) { y = Mul(x, x) p = Exp(q) }")
     trained = graphopt.compile(model, threads=1, verify=False)
     _, pullback = trained.vjp({"x": numbers(3), "q": numbers(3)}, ["x"])
@@ -112,7 +112,7 @@ def test_where_nothing_that_is_wanted_depends_on_the_gradients_given() -> None:
     assert pullback({"y": numbers(3)})["x"].any()
 
 
-def test_arrays_may_be_changed_before_gradients_go_back() -> None:
+def test_arrays_may_be_modified_before_the_backward_run() -> None:
     trained = graphopt.compile(
         parse("m (float[N] x) => (float[N] y) { y = Exp(x) }"), threads=1, verify=False
     )
