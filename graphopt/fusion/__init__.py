@@ -1,6 +1,7 @@
-"""Groups of nodes that run as one kernel, and the kernels: planned, lowered to loops, printed, built.
+"""Fusion of groups of nodes into native kernels: clustering, lowering to the loop IR, and compilation.
 
-A group is a function of the domain ``graphopt.native``: without its kernel onnxruntime puts the nodes in the
-place of the call, with it the kernel runs. The plan is made on the graph (:mod:`graphopt.fusion.cluster`);
-:mod:`graphopt.fusion.loops.ir` is what stands between a group and the code of some device.
+A group is a function of the domain ``graphopt.native``. Without its kernel, onnxruntime inlines the
+function; with it, the kernel runs. :mod:`graphopt.fusion.cluster` finds groups,
+:mod:`graphopt.fusion.lower` lowers them to :mod:`graphopt.fusion.loops.ir`, and
+:mod:`graphopt.fusion.backend` is the interface of back ends.
 """

@@ -30,7 +30,7 @@ from graphopt.ort.devices import Device
 from graphopt.util.store import Store
 
 #: Reports progress: the completed share, from 0 to 1 or unknown, and the current step.
-Progress = Callable[[float | None, str], None]
+ProgressCallback = Callable[[float | None, str], None]
 
 _PACKAGE = "graphopt.fusion.backends"
 
@@ -102,7 +102,7 @@ class Backend(Protocol):
         store: Store,
         *,
         compiler: str | None = None,
-        progress: Progress | None = None,
+        progress: ProgressCallback | None = None,
     ) -> Path:
         """The library of ``sources``, from ``store`` or built.
 

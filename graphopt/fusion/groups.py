@@ -1,4 +1,4 @@
-"""Groups in a model: functions named by what is in them, and the kernels that they are compiled to."""
+"""Groups in a model: functions, named by a digest of their contents, and their kernels."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KERNEL = "graphopt.kernel"
 #: Version of the semantics of kernels, a part of their names.
 _FORMAT = 1
 _DIGITS = 12
-#: Operators in a name.
+#: Number of operators in a name, and maximum length of that part.
 _WORDS = 3
 _LETTERS = 60
 
@@ -32,9 +32,11 @@ class Group:
     """A function that is a group.
 
     Attributes:
-        kernel: what it is compiled to; ``None`` if it can't be.
-        reason: why it can't be.
-        calls: how often it is called.
+        function: the function.
+        signature: its types; ``None`` if the model has none for it.
+        kernel: its kernel; ``None`` if it has none.
+        reason: why it has no kernel.
+        calls: number of calls.
     """
 
     function: ir.Function
@@ -53,7 +55,7 @@ def groups_of(model: ir.Model) -> list[Group]:
     """The groups in ``model``, in the order of their names.
 
     Raises:
-        InvalidModel: what is noted about them can't be read.
+        InvalidModel: the signatures are malformed.
     """
     signatures = signatures_of(model)
     calls: dict[str, int] = {}
@@ -70,15 +72,15 @@ def groups_of(model: ir.Model) -> list[Group]:
 
 def _group(function: ir.Function, signature: Signature | None, calls: int) -> Group:
     if signature is None:
-        return Group(function, None, None, "the model does not tell the types that it is for", calls)
-    if function.name != name_of(function, signature):  # names reach the source of kernels: no other is taken
-        return Group(function, signature, None, "it was changed after it was made", calls)
+        return Group(function, None, None, "the model has no types for it", calls)
+    if function.name != name_of(function, signature):  # names are printed in the source of kernels
+        return Group(function, signature, None, "its contents do not match its name", calls)
     try:
         return Group(function, signature, kernel_of(function, signature), calls=calls)
     except CantFuse as reason:
         return Group(function, signature, None, str(reason), calls)
-    except Exception as fault:  # of nodes that are not what their operators ask for
-        return Group(function, signature, None, f"its nodes can't be read: {type(fault).__name__}", calls)
+    except Exception as fault:  # nodes may violate the schemas of their operators
+        return Group(function, signature, None, f"its nodes are invalid: {type(fault).__name__}", calls)
 
 
 def kernels_of(model: ir.Model) -> list[Kernel]:
@@ -87,7 +89,7 @@ def kernels_of(model: ir.Model) -> list[Kernel]:
 
 
 def signatures_of(model: ir.Model) -> dict[str, Signature]:
-    """The types that groups are for, by name; raises InvalidModel if they can't be read."""
+    """The signatures of groups, by name; raises InvalidModel if they are malformed."""
     text = model.metadata_props.get(dialects.KERNEL_SIGNATURES)
     if text is None:
         return {}
@@ -100,14 +102,14 @@ def signatures_of(model: ir.Model) -> dict[str, Signature]:
 
 
 def note_signatures(model: ir.Model, signatures: Mapping[str, Signature], cx: Context) -> None:
-    """Note in ``model`` the types that groups are for; those of functions that are gone are forgotten."""
+    """Store the signatures of the groups in ``model`` in its metadata, without those of removed functions."""
     names = [key[1] for key in model.functions if key[0] == dialects.NATIVE_DOMAIN]
-    told = {name: signatures[name].to_dict() for name in sorted(names) if name in signatures}
-    cx.edit.note(model, dialects.KERNEL_SIGNATURES, json.dumps(told, separators=(",", ":")) if told else None)
+    data = {name: signatures[name].to_dict() for name in sorted(names) if name in signatures}
+    cx.edit.note(model, dialects.KERNEL_SIGNATURES, json.dumps(data, separators=(",", ":")) if data else None)
 
 
 def name_of(function: ir.Function, signature: Signature) -> str:
-    """The name of a group, by its operators and what is in it."""
+    """The name of a group: its first operators, and a digest of its contents."""
     ops = [node.op_type for node in function.graph if not _moves(node)]
     words = [re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", op).lower() for op in dict.fromkeys(ops)]
     label = re.sub(r"[^a-z0-9_]", "_", "_".join(words[:_WORDS]))[:_LETTERS] or "moves"
@@ -116,7 +118,7 @@ def name_of(function: ir.Function, signature: Signature) -> str:
 
 
 def digest(function: ir.Function, signature: Signature) -> str:
-    """What tells a group from others."""
+    """A digest of the contents and types of a group."""
     parts = (str(_FORMAT), ir.fingerprint(function), json.dumps(signature.to_dict()))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_DIGITS]
 
@@ -127,11 +129,7 @@ def _moves(node: ir.Node) -> bool:
 
 
 def kernel_of(function: ir.Function, signature: Signature) -> Kernel:
-    """The kernel of a group.
-
-    Raises:
-        CantFuse: it can't be compiled.
-    """
+    """The kernel of a group, lowered at the first call; raises CantFuse if it has none."""
     noted = function.graph.meta.get(_KERNEL)
     if noted is None or noted.name != function.name:  # the name is a digest of the contents
         nodes, imports = list(function.graph), function.opset_imports
@@ -153,42 +151,42 @@ def lower_nodes(
     signature: Signature,
     name: str,
 ) -> Kernel:
-    """The kernel that computes ``outputs`` of ``inputs`` by ``nodes``, which stay as they are.
+    """The kernel that computes ``outputs`` from ``inputs`` by ``nodes``, which are not modified.
 
     Raises:
-        CantFuse: it can't be made.
+        CantFuse: there is none.
     """
     if len(signature.inputs) != len(inputs) or len(signature.outputs) != len(outputs):
-        raise CantFuse("it has another number of inputs or outputs than the model tells")
+        raise CantFuse("its number of inputs or outputs differs from its types")
     copier = ir.Copier(declarations=False)
-    taken = []
+    copied = []
     for number, (value, tensor) in enumerate(zip(inputs, signature.inputs, strict=True)):
         kind = ir.TensorType(ir.DataType(tensor.element.value))
         copy = ir.Value(name=value.name or f"input_{number}", type=kind)
         copier.values[value] = copy
-        taken.append(copy)
+        copied.append(copy)
     constants = list(_constants(nodes, copier))
     copies = [*constants, *copier.nodes(nodes)]
     results = [copier.value(value) for value in outputs]
     graph = ir.Graph(
-        taken,
+        copied,
         [result for result in results if result is not None],
         nodes=copies,
         opset_imports=dict(imports),
         name=name,
     )
     with context_for(ir.Model(graph, ir_version=10)) as cx:
-        for value, tensor in zip(taken, signature.inputs, strict=True):
+        for value, tensor in zip(copied, signature.inputs, strict=True):
             cx.facts.set(value, tensor.fact)
         return lower(graph, cx, name)
 
 
 def _constants(nodes: Sequence[ir.Node], copier: ir.Copier) -> Iterator[ir.Node]:
-    """Constants that ``nodes`` read from outside, as nodes."""
-    made = {output for node in nodes for output in node.outputs}
+    """Constants that ``nodes`` read from outside, as Constant nodes."""
+    defined = {output for node in nodes for output in node.outputs}
     for value in dict.fromkeys(value for node in nodes for value in ir.reads(node)):
         tensor = ir.constant_of(value)
-        if tensor is None or value in made or value in copier.values:
+        if tensor is None or value in defined or value in copier.values:
             continue
         node = ir.Node("", "Constant", [], [ir.Attr("value", ir.AttributeType.TENSOR, tensor)])
         copier.values[value] = node.outputs[0]

@@ -12,7 +12,7 @@ from graphopt.attempt import prepare
 from graphopt.config import Settings
 from graphopt.context import context_for
 from graphopt.errors import NoCompiler, UnsupportedModel, UsageError
-from graphopt.fusion.backend import Progress, require_backend
+from graphopt.fusion.backend import ProgressCallback, require_backend
 from graphopt.fusion.groups import Group, groups_of
 from graphopt.fusion.library import SUFFIXES, build_library, find_library, writing_library
 from graphopt.fusion.loops.ir import Kernel
@@ -78,7 +78,7 @@ class Inventory:
         except NoCompiler:
             return None
 
-    def build(self, path: Path, progress: Progress | None = None) -> None:
+    def build(self, path: Path, progress: ProgressCallback | None = None) -> None:
         """Write the library to ``path``, atomically.
 
         Raises:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from graphopt import ir, publish
 from graphopt.config import Settings
 from graphopt.errors import GraphoptError, InvalidModel, NoCompiler, UsageError
-from graphopt.fusion.backend import Backend, Progress, backend_for, require_backend, sources
+from graphopt.fusion.backend import Backend, ProgressCallback, backend_for, require_backend, sources
 from graphopt.ops import dialects
 from graphopt.ort.devices import CPU, Device
 from graphopt.ort.session_options import SessionChoice
@@ -63,7 +63,7 @@ def libraries_for(
     model: ir.Model,
     settings: Settings,
     device: Device = CPU,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Libraries:
     """The libraries of ``model`` on ``device``, from the store or built.
 
@@ -140,7 +140,7 @@ def build_library(
     *,
     device: Device = CPU,
     compiler: str | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Path:
     """The library of ``kernels``, from ``store`` or built; for errors see :meth:`Backend.build`."""
     backend = require_backend(device)

@@ -1,8 +1,7 @@
-"""Count the axes of reductions from the front, where kernels rely on the shapes of their results.
+"""Make axes of reductions nonnegative if kernels depend on the shapes of their results.
 
-onnxruntime (1.31) does not reduce the shape of an empty tensor along axes that count from the end: the mean
-of a ``0×64`` tensor over axis -1 has the shape ``0×64``. A kernel checks its inputs against the shapes that
-the specification gives, and fails on others.
+onnxruntime (1.31) does not reduce the shape of an empty tensor along negative axes: the mean of a ``0×64``
+tensor over axis -1 has the shape ``0×64``. Kernels check the shapes of their inputs, and would fail.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from graphopt.ops import traits
 from graphopt.partitioning.outlining import drop_if_unread
 
 
-def count_axes_from_front(model: ir.Model, cx: Context) -> None:
+def normalize_reduction_axes(model: ir.Model, cx: Context) -> None:
     """Make negative axes of reductions of possibly empty tensors nonnegative, in all graphs of ``model``.
 
-    Axes that are not constant, and those of tensors of unknown rank, stay: shapes of results that depend on
-    them are unknown, so that no kernel relies on them.
+    Axes that are not constant, and axes of tensors of unknown rank, are unchanged: the shapes of the results
+    are unknown, so no kernel depends on them.
     """
     for graph in list(ir.graphs_of(model)):
         for node in list(graph):
             if traits.reduces(node) and _may_be_empty(node, cx):
-                _count_from_front(node, graph, cx)
+                _normalize(node, graph, cx)
 
 
 def _may_be_empty(node: ir.Node, cx: Context) -> bool:
@@ -33,7 +32,7 @@ def _may_be_empty(node: ir.Node, cx: Context) -> bool:
     return shape is not None and not all(map(known_nonzero, shape))
 
 
-def _count_from_front(node: ir.Node, graph: ir.Graph, cx: Context) -> None:
+def _normalize(node: ir.Node, graph: ir.Graph, cx: Context) -> None:
     """Replace the negative axes of ``node``, a reduction of a tensor of known rank."""
     assert node.inputs[0] is not None
     rank = len(cx.shape(node.inputs[0]) or ())
@@ -55,7 +54,7 @@ def _count_from_front(node: ir.Node, graph: ir.Graph, cx: Context) -> None:
 
 
 def _constant(axes: np.ndarray, graph: ir.Graph, cx: Context) -> ir.Value:
-    """A constant of ``graph`` that holds ``axes``: an initializer that is there already, or a new one."""
+    """A constant of ``graph`` with the contents ``axes``: an existing initializer, or a new one."""
     for value in graph.initializers.values():
         tensor = ir.constant_of(value)
         if tensor is None or tensor.size != axes.size or tensor.dtype is not ir.DataType.INT64:

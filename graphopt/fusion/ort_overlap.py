@@ -1,7 +1,7 @@
-"""What is left to onnxruntime on the CPU, because it costs nothing there.
+"""Nodes that onnxruntime fuses itself at no cost, so that kernels would gain nothing.
 
-Measured with onnxruntime 1.31: its products and convolutions take in what stands beside them, and between
-convolutions tensors keep a layout of their own, which a kernel in between would break.
+Measured with onnxruntime 1.31 on the CPU: it fuses operators into adjacent products and convolutions, and it
+keeps tensors between convolutions in a blocked layout, which a kernel in between would break.
 """
 
 from __future__ import annotations
@@ -13,63 +13,63 @@ from graphopt.context import Context
 from graphopt.fusion.nan_sources import reduces_nans
 from graphopt.fusion.operator_table import find
 
-#: What a Gemm takes in behind it.
+#: Activations that onnxruntime fuses into a Gemm.
 _GEMM_ACTIVATIONS = frozenset(
     {"Relu", "Sigmoid", "Tanh", "LeakyRelu", "Elu", "Softplus", "HardSigmoid", "Selu", "Softsign"}
     | {"ThresholdedRelu"}
 )
 _QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear", "DynamicQuantizeLinear"})
-#: What may have the layout of convolutions.
+#: Operators that may use the blocked layout of convolutions.
 _CONVOLUTIONS = frozenset(
     {"Conv", "ConvTranspose", "FusedConv", "MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool"}
     | {"BatchNormalization", "ConvInteger", "QLinearConv", "LRN", "Resize", "Upsample", "DepthToSpace"}
 )
 
 
-def why_left(node: ir.Node, cx: Context) -> str | None:
-    """Why ``node`` is better left where it is."""
+def overlap(node: ir.Node, cx: Context) -> str | None:
+    """The reason to leave ``node`` to onnxruntime; ``None`` if there is none."""
     if any(value is not None and _op(value.producer()) in _QUANTIZERS for value in node.inputs) or any(
         _op(reader) in _QUANTIZERS for output in node.outputs for reader in ir.readers(output)
     ):
-        return "it stands between quantized values, which onnxruntime computes as such"
+        return "onnxruntime computes it on quantized values"
     if node.op_type in ("Mul", "Div") and _scales_product(node, cx):
-        return "onnxruntime scales the product beside it at no cost"
+        return "onnxruntime fuses the scale into the adjacent product"
     if node.op_type == "Add" and any(_makes_gemm(value, cx) for value in node.inputs):
-        return "onnxruntime adds it in the product before it at no cost"
+        return "onnxruntime fuses the sum into the product"
     if node.op_type in _GEMM_ACTIVATIONS and _follows_gemm(node, cx):
-        return "onnxruntime computes it in the product before it at no cost"
+        return "onnxruntime fuses the activation into the product"
     if node.op_type == "Transpose" and _transposes_product(node, cx):
-        return "onnxruntime reads the product behind it transposed at no cost"
+        return "onnxruntime fuses the transposition into the product"
     if reduces_nans(node, cx):
-        return "what it reduces may hold NaN, which onnxruntime drops or keeps by its place"
+        return "its operand may contain NaN, which onnxruntime drops or propagates depending on the position"
     return None
 
 
 def is_builtin(nodes: Sequence[ir.Node], inputs: Sequence[ir.Value]) -> bool:
-    """Whether onnxruntime makes one operator of ``nodes`` that is as fast: a QuickGelu.
+    """Whether onnxruntime fuses ``nodes`` into an operator that is as fast: a QuickGelu.
 
     Args:
-        inputs: what they read that is no constant of one element.
+        inputs: the inputs of the group, without scalar constants.
     """
     ops = sorted(node.op_type for node in nodes)
     return len(inputs) == 1 and ops in (["Mul", "Sigmoid"], ["Mul", "Mul", "Sigmoid"])
 
 
 def is_widened(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value], cx: Context) -> bool:
-    """Whether numbers of half precision come from, or go to, nodes that onnxruntime computes in single.
+    """Whether half-precision values connect the group to nodes computed in single precision.
 
-    It keeps what lies between such nodes in single precision, where nothing overflows that would as half; a
-    kernel between them would round it.
+    onnxruntime keeps values between such nodes in single precision, without overflow; a kernel between them
+    would round to half precision.
     """
     halves = [value for value in inputs if cx.dtype(value) == ir.DataType.FLOAT16]
     if any(_computes(_source(value, cx)) for value in halves):
         return True
-    given = [value for value in outputs if cx.dtype(value) == ir.DataType.FLOAT16]
-    return any(_computes(reader) for value in given for reader in ir.readers(value))
+    results = [value for value in outputs if cx.dtype(value) == ir.DataType.FLOAT16]
+    return any(_computes(reader) for value in results for reader in ir.readers(value))
 
 
 def _source(value: ir.Value, cx: Context) -> ir.Node | None:
-    """The node that computed what ``value`` holds, perhaps at other places."""
+    """The node that computed the elements of ``value``, skipping moves."""
     producer = value.producer()
     while producer is not None and _moves(producer, cx) and producer.inputs[0] is not None:
         producer = producer.inputs[0].producer()
@@ -82,12 +82,12 @@ def _moves(node: ir.Node, cx: Context) -> bool:
 
 
 def _computes(node: ir.Node | None) -> bool:
-    """Whether ``node`` computes with real numbers."""
+    """Whether ``node`` computes floats."""
     return node is not None and node.op_type not in ("Cast", "Constant")
 
 
-def touches_convolution(nodes: Sequence[ir.Node]) -> str | None:
-    """The convolution, or what keeps its layout, that stands beside ``nodes``."""
+def adjacent_convolution(nodes: Sequence[ir.Node]) -> str | None:
+    """The convolution, or operator with its layout, adjacent to ``nodes``."""
     for node in nodes:
         before = [value.producer() for value in node.inputs if value is not None]
         behind = [reader for output in node.outputs for reader in ir.readers(output)]
@@ -98,7 +98,7 @@ def touches_convolution(nodes: Sequence[ir.Node]) -> str | None:
 
 
 def _op(node: ir.Node | None) -> str:
-    """The operator, where it is one of the standard's or of onnxruntime's."""
+    """The operator if it is of the standard or of onnxruntime, else an empty string."""
     return "" if node is None or node.domain not in ("", *ir.RUNTIME_DOMAINS) else node.op_type
 
 
@@ -107,7 +107,7 @@ def _only_reader(value: ir.Value) -> bool:
 
 
 def _scales_product(node: ir.Node, cx: Context) -> bool:
-    """Whether a constant number scales what a MatMul computes, or reads."""
+    """Whether a constant scales the result or an operand of a MatMul."""
     constants = [ir.constant_of(value) for value in node.inputs]
     if not any(tensor is not None and tensor.size == 1 for tensor in constants):
         return False
@@ -121,7 +121,7 @@ def _scales_product(node: ir.Node, cx: Context) -> bool:
 
 
 def _makes_gemm(value: ir.Value | None, cx: Context) -> bool:
-    """Whether ``value`` is the product of two matrices, to which a bias is added as Gemm does."""
+    """Whether ``value`` is a matrix product with an added bias that forms a Gemm."""
     if value is None or not _only_reader(value) or _op(value.producer()) != "MatMul":
         return False
     (reader,) = ir.readers(value)
@@ -144,7 +144,7 @@ def _follows_gemm(node: ir.Node, cx: Context) -> bool:
 
 
 def _transposes_product(node: ir.Node, cx: Context) -> bool:
-    """Whether the last two axes are exchanged for products alone."""
+    """Whether ``node`` exchanges the last two axes, and only products read it."""
     behind = list(ir.readers(node.outputs[0]))
     if not behind or any(_op(reader) not in ("MatMul", "Gemm", "FusedMatMul") for reader in behind):
         return False

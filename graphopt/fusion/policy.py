@@ -12,24 +12,26 @@ from graphopt.analysis.symbolic import Dim, typical
 from graphopt.context import Context
 from graphopt.fusion.loops.ir import Kernel
 from graphopt.fusion.operator_table import find, qualified_name, unfit
-from graphopt.fusion.ort_overlap import is_builtin, is_widened, touches_convolution, why_left
+from graphopt.fusion.ort_overlap import adjacent_convolution, is_builtin, is_widened, overlap
 from graphopt.fusion.signature import Signature
 from graphopt.partitioning.duplicates import executed
 from graphopt.partitioning.policy import Decision, Role
 from graphopt.partitioning.propose import Partition
 
-#: Moves that onnxruntime makes without touching an element.
+#: Moves that onnxruntime executes without copying elements.
 _FREE = frozenset({"Reshape", "Flatten", "Unsqueeze", "Squeeze", "Identity"})
-#: Fused operators that stand for several, and that kernels are faster than: measured, 1.1 to 1.7 times.
+#: Fused operators of onnxruntime that are slower than kernels: 1.1 to 1.7 times, measured.
 _SLOW = frozenset({"BiasGelu", "FastGelu"})
-#: Elements below which a pass over memory costs nothing.
+#: Number of elements below which memory traffic costs nothing.
 _FEW = 64
-#: What is read and written may be this share of what it was.
+#: Maximum memory traffic of a kernel, relative to that of its nodes.
 _SHARE = 0.8
+#: Reason to exclude free moves.
+FREE_REASON = "it moves no element in memory"
 
 
 class Shapes(Enum):
-    """Of which shapes groups are made: all, or those without symbols."""
+    """Shapes of values in groups: any, or only those without symbols."""
 
     ANY = "any"
     STATIC = "static"
@@ -37,12 +39,13 @@ class Shapes(Enum):
 
 @dataclass(eq=False)
 class FusionPolicy:
-    """A group holds what a loop nest can compute, and onnxruntime would compute in several passes.
+    """Groups of nodes that a loop nest computes, and onnxruntime would compute in several passes over memory.
 
     Attributes:
         cx: facts about the model.
-        minimum: nodes of a group, each computation counted once; moves that cost nothing do not count.
-        shapes: of which shapes groups are made.
+        minimum: minimum size of a group; equal computations count once, free moves do not count.
+        shapes: shapes of values in groups.
+        kind: the kind of groups, for messages.
         kernels: signature and kernel of each proposed group.
     """
 
@@ -53,34 +56,32 @@ class FusionPolicy:
     kernels: dict[Partition, tuple[Signature, Kernel]] = field(default_factory=dict)
 
     def size(self, nodes: Sequence[ir.Node]) -> int:
-        """The nodes that do something, as far as the minimum."""
+        """The size of a group of ``nodes``, exact up to the minimum."""
         counted = executed([node for node in nodes if not is_free(node)], self.minimum)
         return counted + sum(node.op_type in _SLOW for node in nodes)
 
     def is_ordered(self, node: ir.Node) -> bool:
-        """None: what has a turn is not fused, and what is fused has none."""
+        """Never: nodes with side effects are not fused."""
         return False
 
     def decide(self, node: ir.Node) -> Decision:
-        """Where ``node`` may stand, by what it is, what it computes and what stands beside it."""
+        """The role of ``node``, by its operator, its types and its neighbours."""
         cx = self.cx
         if find(node) is None:
             return Decision(Role.BOUNDARY, f"no kernels for {qualified_name(node)}")
         if ir.is_beyond_standard(node.domain, node.op_type, cx.version(node)):
-            return Decision(
-                Role.BOUNDARY, "it is an operator that onnxruntime adds, on which it crashes in functions"
-            )
+            return Decision(Role.BOUNDARY, "onnxruntime crashes on this nonstandard operator in functions")
         outputs = [output for output in node.outputs if output.name]
         if all(cx.known_ints(output) is not None for output in outputs):
             return Decision(Role.BOUNDARY, "it computes sizes")
-        reason = unfit(node, cx) or self._by_shape(node) or self.why_left(node)
+        reason = unfit(node, cx) or self._unsupported_shape(node) or self.overlap(node)
         if reason:
             return Decision(Role.BOUNDARY, reason)
         if is_free(node):
-            return Decision(Role.PASSTHROUGH, "it moves no element in memory")
+            return Decision(Role.PASSTHROUGH, FREE_REASON)
         return Decision(Role.MEMBER)
 
-    def _by_shape(self, node: ir.Node) -> str | None:
+    def _unsupported_shape(self, node: ir.Node) -> str | None:
         for value in (*node.inputs, *node.outputs):
             if value is None or not value.name:
                 continue
@@ -93,32 +94,31 @@ class FusionPolicy:
                 return f"{value.name!r} has no elements"
         return None
 
-    def why_not(
+    def unprofitable(
         self, nodes: Sequence[ir.Node], inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]
     ) -> str | None:
-        """Why a group of ``nodes`` would not pay."""
+        """The reason why a group of ``nodes`` is not worth a kernel; ``None`` if it is."""
         if self.size(nodes) < self.minimum:
             return f"its group has fewer than {self.minimum} nodes"
         elements = [self._elements(value) for value in (*inputs, *outputs)]
         if all(count is not None and count < _FEW for count in elements):
-            return "its group has too few elements to pay"
-        before, after = self._moved(nodes, inputs, outputs, self._bytes)
+            return "its group has too few elements"
+        before, after = self._traffic(nodes, inputs, outputs, self._bytes)
         if after > before * _SHARE and not any(node.op_type in _SLOW for node in nodes):
-            return "its group would read and write about as much as before"
+            return "its group saves too little memory traffic"
         if is_widened(inputs, outputs, self.cx):
-            return "onnxruntime keeps what comes in or goes out in single precision"
+            return "onnxruntime keeps its operands in single precision"
         if is_builtin(nodes, inputs):
-            return "onnxruntime makes one operator of its group, which is as fast"
+            return "onnxruntime fuses its group into an operator that is as fast"
         if not any(self._reduces(node) for node in nodes):
-            beside = touches_convolution(nodes)
-            if beside is not None:
-                layout = "a kernel there breaks onnxruntime's layout of convolutions"
-                return f"it stands beside {beside}, and {layout}"
+            neighbour = adjacent_convolution(nodes)
+            if neighbour is not None:
+                return f"a kernel next to {neighbour} breaks onnxruntime's layout of convolutions"
         return None
 
-    def why_left(self, node: ir.Node) -> str | None:
-        """Why ``node`` is better left where it is, though a kernel could compute it."""
-        return why_left(node, self.cx)
+    def overlap(self, node: ir.Node) -> str | None:
+        """The reason to leave ``node`` to onnxruntime although a kernel could compute it."""
+        return overlap(node, self.cx)
 
     def _reduces(self, node: ir.Node) -> bool:
         found = find(node)
@@ -127,22 +127,22 @@ class FusionPolicy:
     def saved(
         self, nodes: Sequence[ir.Node], inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]
     ) -> Dim | None:
-        """The bytes that ``nodes`` read and write one by one, less what a kernel of them does."""
+        """Memory traffic that a kernel of ``nodes`` saves, in bytes; ``None`` if sizes are unknown."""
         values = [*inputs, *outputs, *(value for node in nodes for value in (*node.inputs, *node.outputs))]
         known = {value: self.cx.facts.nbytes(value) for value in values if value is not None and value.name}
         if any(size is None for size in known.values()):
             return None
-        before, after = self._moved(nodes, inputs, outputs, known.__getitem__)
+        before, after = self._traffic(nodes, inputs, outputs, known.__getitem__)
         return before - after
 
-    def _moved(
+    def _traffic(
         self,
         nodes: Sequence[ir.Node],
         inputs: Sequence[ir.Value],
         outputs: Sequence[ir.Value],
         size: Callable[[ir.Value], Any],
     ) -> tuple[Any, Any]:
-        """What ``nodes`` read and write one by one, and what a kernel of them does."""
+        """Memory traffic of separate ``nodes``, and of a kernel."""
         before = sum(
             size(value)
             for node in nodes
@@ -167,5 +167,5 @@ class FusionPolicy:
 
 
 def is_free(node: ir.Node) -> bool:
-    """Whether onnxruntime runs ``node`` without touching an element."""
+    """Whether onnxruntime runs ``node`` without copying elements."""
     return node.domain == "" and node.op_type in _FREE

@@ -1,4 +1,4 @@
-"""The groups of a graph that run as kernels, and why the other nodes are in none."""
+"""Proposals: the groups of a graph that become kernels, and the reasons for all other nodes."""
 
 from __future__ import annotations
 
@@ -10,61 +10,61 @@ from graphopt.fusion.cluster import find_clusters
 from graphopt.fusion.groups import lower_nodes
 from graphopt.fusion.loops.ir import CantFuse, Kernel
 from graphopt.fusion.operator_table import find
-from graphopt.fusion.policy import FusionPolicy, is_free
+from graphopt.fusion.policy import FREE_REASON, FusionPolicy, is_free
 from graphopt.fusion.signature import Signature
 from graphopt.partitioning.propose import Partition, Proposal, propose_all
 
-#: How often what comes last in a group is left out, where the group can't be compiled.
+#: Maximum number of times that the last nodes of an unsupported group are removed.
 _PEELS = 6
 
 
 def propose_kernels(root: ir.Graph, policy: FusionPolicy) -> list[Proposal]:
-    """The groups of ``root``, and of bodies in it; each can be compiled."""
+    """The groups of ``root`` and its bodies; each has a kernel."""
     found = propose_all(root, policy)
     for proposal in found:
         clusters, proposal.groups = proposal.groups, []
         for cluster in clusters:
-            _take(cluster.nodes, proposal, policy, _PEELS)
+            _propose(cluster.nodes, proposal, policy, _PEELS)
         place = {node: number for number, node in enumerate(proposal.graph)}
         proposal.groups.sort(key=lambda group: place[group.nodes[0]])
         proposal.ungrouped = dict(sorted(proposal.ungrouped.items(), key=lambda item: place[item[0]]))
     return found
 
 
-def _take(nodes: Sequence[ir.Node], proposal: Proposal, policy: FusionPolicy, peels: int) -> None:
-    """Make groups of ``nodes``, or tell why not.
+def _propose(nodes: Sequence[ir.Node], proposal: Proposal, policy: FusionPolicy, peels: int) -> None:
+    """Add groups of ``nodes`` to ``proposal``, and reasons for the nodes without a group.
 
     Args:
-        peels: how often what comes last may be left out, where a nest can't be compiled with it.
+        peels: how many times the last nodes of an unsupported group may be removed.
     """
     for cluster in find_clusters(nodes, policy.cx):
         kept, edge = _without_free_ends(cluster.nodes)
-        _leave(edge, "it moves no element in memory", proposal)
+        _exclude(edge, FREE_REASON, proposal)
         if not kept:
             continue
         group = Partition.of(kept, policy.kind)
         reason: str | None = cluster.reason
         if cluster.nest is not None:
-            reason = policy.why_not(group.nodes, kernel_inputs(group), group.outputs)
+            reason = policy.unprofitable(group.nodes, kernel_inputs(group), group.outputs)
         if reason is None:
             try:
                 policy.kernels[group] = _lowered(group, policy)
                 proposal.groups.append(group)
                 continue
             except CantFuse as refusal:
-                fault = str(refusal)
+                reason = str(refusal)
             last = [node for node in kept if not any(reader in kept for reader in _readers(node))]
-            _leave(last, fault, proposal)
+            _exclude(last, reason, proposal)
             rest = [node for node in kept if node not in last]
             if peels:
-                _take(rest, proposal, policy, peels - 1)
+                _propose(rest, proposal, policy, peels - 1)
             else:
-                _leave(rest, fault, proposal)
+                _exclude(rest, reason, proposal)
         else:
-            _leave(kept, cluster.reason if len(kept) == 1 and cluster.reason else reason, proposal)
+            _exclude(kept, cluster.reason if len(kept) == 1 and cluster.reason else reason, proposal)
 
 
-def _leave(nodes: Sequence[ir.Node], reason: str, proposal: Proposal) -> None:
+def _exclude(nodes: Sequence[ir.Node], reason: str, proposal: Proposal) -> None:
     for node in nodes:
         proposal.ungrouped[node] = reason
         proposal.passthrough.pop(node, None)
@@ -89,28 +89,28 @@ def _lowered(group: Partition, policy: FusionPolicy) -> tuple[Signature, Kernel]
 
 
 def kernel_inputs(group: Partition) -> list[ir.Value]:
-    """What the kernel of a group reads: constants of one element, and those that tell sizes, are inside."""
+    """The inputs of the kernel of a group: not scalar constants and sizes, which are part of the group."""
     return [value for value in group.inputs if not is_inside(value, group)]
 
 
 def is_inside(value: ir.Value, group: Partition) -> bool:
-    """Whether ``value``, which a group reads, becomes part of it."""
+    """Whether ``value``, which a group reads, becomes part of the group."""
     tensor = ir.constant_of(value)
     if tensor is None:
         return False
     if tensor.size == 1:
         return True
-    return all(_is_told(reader, index) for reader, index in value.uses() if reader in group.nodes)
+    return all(_is_size(reader, index) for reader, index in value.uses() if reader in group.nodes)
 
 
-def _is_told(node: ir.Node, index: int) -> bool:
-    """Whether an input of ``node`` tells sizes or axes, and is not computed with."""
+def _is_size(node: ir.Node, index: int) -> bool:
+    """Whether an input of ``node`` consists of sizes or axes instead of data."""
     operator = find(node)
     return operator is not None and operator.data is not None and index >= operator.data
 
 
 def _without_free_ends(nodes: Sequence[ir.Node]) -> tuple[list[ir.Node], list[ir.Node]]:
-    """``nodes`` without moves at the beginning and at the end that cost nothing, and these."""
+    """``nodes`` without free moves at the ends, and these moves."""
     kept = dict.fromkeys(nodes)
     edge: list[ir.Node] = []
     for order in (nodes, nodes[::-1]):

@@ -1,4 +1,4 @@
-"""The types that a kernel is made for, as text that is kept with the model.
+"""Signatures: the types of the inputs and outputs of groups, as text in the metadata of the model.
 
 >>> Signature.parse({"inputs": ["f32[d0,64]", "i64[2]={d0,-1}"], "outputs": ["f32[d0,64]"]})  # doctest: +SKIP
 """
@@ -23,11 +23,12 @@ _TENSOR = re.compile(r"(\w+)\[([^\]]*)\](?:=\{([^}]*)\})?")
 
 @dataclass(frozen=True)
 class Tensor:
-    """What is known of an input or output.
+    """The type of an input or output.
 
     Attributes:
+        element: the element type.
         dims: numbers, names, or products of them such as ``4*d0``.
-        ints: the contents of a small tensor of integers, where they are known before it runs.
+        ints: the contents of a small integer tensor, if they are static.
     """
 
     element: Element
@@ -40,7 +41,7 @@ class Tensor:
 
     @classmethod
     def parse(cls, text: str) -> Tensor:
-        """The tensor that ``str`` of it reads ``text``; raises ValueError if there is none."""
+        """The inverse of ``str``; raises ValueError if ``text`` is malformed."""
         match = _TENSOR.fullmatch(text)
         if match is None:
             raise ValueError(text)
@@ -57,13 +58,13 @@ class Tensor:
 
     @property
     def fact(self) -> Fact:
-        """What is known, as shape facts have it."""
+        """The type as a shape fact."""
         contents = None if self.ints is None else tuple(map(_dim, self.ints))
         return Fact(ir.DataType(self.element.value), tuple(map(_dim, self.dims)), contents)
 
 
 def _dim(text: str) -> Dim:
-    """Raises ValueError where ``text`` is no product of numbers and names."""
+    """Parse a product of numbers and names; raises ValueError if it is malformed."""
     found: list[Dim] = []
     for factor in text.split("*"):
         if re.fullmatch(r"-?\d+", factor):
@@ -84,14 +85,14 @@ class Signature:
 
     @classmethod
     def of(cls, inputs: Sequence[ir.Value], outputs: Sequence[ir.Value], cx: Context) -> Signature:
-        """Those of values.
+        """The signature of a group with these inputs and outputs.
 
         Raises:
-            CantFuse: a type or rank is unknown, or kernels do not know it.
+            CantFuse: a type or rank is unknown, or unsupported by kernels.
         """
         names = _Names()
         shapes = [cx.shape(value) for value in (*inputs, *outputs)]
-        for shape in shapes:  # symbols by themselves come first, so that products are told by them
+        for shape in shapes:  # lone symbols first, so that products refer to them
             for dim in shape or ():
                 if isinstance(dim, SymDim) and lone_atom(dim) is not None:
                     names.text(dim)
@@ -106,22 +107,22 @@ class Signature:
 
     @classmethod
     def parse(cls, data: Any) -> Signature:
-        """What :meth:`to_dict` was made of; raises InvalidModel if it is none."""
+        """The inverse of :meth:`to_dict`; raises InvalidModel if ``data`` is malformed."""
         try:
             parts = [tuple(Tensor.parse(item) for item in data[key]) for key in ("inputs", "outputs")]
         except (KeyError, TypeError, ValueError) as error:
-            raise InvalidModel(f"the types of a kernel can't be read: {data!r}"[:200]) from error
+            raise InvalidModel(f"malformed types of a kernel: {data!r}"[:200]) from error
         return cls(*parts)
 
 
 class _Names:
-    """Names for symbols, in the order in which they come."""
+    """Names of symbols, numbered by first occurrence."""
 
     def __init__(self) -> None:
         self._names: dict[object, str] = {}
 
     def text(self, dim: Dim) -> str:
-        """``dim`` by names; an expression that is no product has a name of its own."""
+        """``dim`` as text; an expression other than a product has a name of its own."""
         if isinstance(dim, int):
             return str(dim)
         if len(dim.terms) == 1:
@@ -140,7 +141,7 @@ class _Names:
 def _tensor(value: ir.Value, names: _Names, cx: Context, contents: bool = True) -> Tensor:
     element, shape = element_of(cx.dtype(value)), cx.shape(value)
     if element is None or shape is None:
-        raise CantFuse(f"the type of {value.name!r} is unknown, or none that kernels know")
+        raise CantFuse(f"the type of {value.name!r} is unknown or unsupported by kernels")
     ints = cx.known_ints(value) if contents else None
-    told = None if ints is None else tuple(names.text(item) for item in ints)
-    return Tensor(element, tuple(map(names.text, shape)), told)
+    values = None if ints is None else tuple(names.text(item) for item in ints)
+    return Tensor(element, tuple(map(names.text, shape)), values)

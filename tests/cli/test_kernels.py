@@ -53,7 +53,7 @@ def test_changed_function_is_reported(invoke: Invoke, groups: Path) -> None:
     (function, *_) = model.functions.values()
     next(node for node in function if node.op_type == "Mul").op_type = "Sub"
     ir.save(model, groups)
-    assert "it was changed after it was made" in invoke("kernels", groups).out
+    assert "its contents do not match its name" in invoke("kernels", groups).out
 
 
 @compiled
@@ -213,19 +213,19 @@ def test_absence_of_groups_is_reported(invoke: Invoke, path: Path) -> None:
         "--allow-fallback",
         "--no-verify",
     )
-    assert "no native groups: kernels run on the CPU, and the result is for" in ran.out
+    assert "no native groups: there are no kernels for" in ran.out
     old = path.with_name("old.onnx")
     ir.save(
         parse("g (float[N,64] x, float[64] w) => (float[N,64] y) { a = Sin(x) y = Mul(a, w) }", ir_version=3),
         old,
     )
     ran = invoke("optimize", old, "-o", out, "--fuser", "native")
-    assert ran.status == 0 and "no native groups: in IR version 3" in ran.out
+    assert ran.status == 0 and "no native groups: weights are inputs in IR version 3" in ran.out
 
 
 def test_exact_results_have_no_kernels(invoke: Invoke, path: Path) -> None:
     ran = invoke("optimize", path, "-o", path.with_name("out.onnx"), "--fuser", "native", "--exact")
-    assert ran.status == 0 and "no native groups: kernels do not keep every bit" in ran.out
+    assert ran.status == 0 and "no native groups: kernels are not bit-exact" in ran.out
 
 
 def test_variants_for_a_profile_have_none(invoke: Invoke, path: Path) -> None:

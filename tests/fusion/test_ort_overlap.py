@@ -8,7 +8,7 @@ import graphopt
 from graphopt import ir
 from graphopt.context import context_for
 from graphopt.fusion.groups import groups_of
-from graphopt.fusion.ort_overlap import is_builtin, is_widened, touches_convolution, why_left
+from graphopt.fusion.ort_overlap import adjacent_convolution, is_builtin, is_widened, overlap
 from tests.support import parse
 
 INPUTS = (
@@ -19,15 +19,15 @@ SCALES = "float half = {0.5}, float[1] third = {0.3}, float[64] many = {0}, floa
 
 
 def reason(body: str, name: str, outputs: str = "float[N,64] y") -> str:
-    """Why the node that computes ``name`` is left; nothing where it is not."""
+    """The reason to leave the node that computes ``name``; empty if there is none."""
     constants = SCALES.replace("many = {0}", "many = {" + ",".join(["1"] * 64) + "}")
     model = parse(f"g ({INPUTS}) => ({outputs}) <{constants}> {{ {body} }}")
     with context_for(model) as cx:
         (node,) = (node for node in model.graph if node.outputs[0].name == name)
-        return why_left(node, cx) or ""
+        return overlap(node, cx) or ""
 
 
-NAN = "which onnxruntime drops or keeps by its place"
+NAN = "which onnxruntime drops or propagates depending on the position"
 LEFT = {
     "the maximum of a root": ("a = Sqrt(x) y = ReduceMax <axes = [-1]> (a)", "y", NAN),
     "the minimum behind a logarithm and a view": (
@@ -37,31 +37,35 @@ LEFT = {
     ),
     "the maximum of a quotient": ("a = Div(x, full) y = ReduceMax <axes = [-1]> (a)", "y", NAN),
     "the maximum of a broken power": ("a = Pow(x, half) y = ReduceMax <axes = [-1]> (a)", "y", NAN),
-    "behind a dequantization": ("a = DequantizeLinear(q, one, zero) y = Exp(a)", "y", "quantized"),
-    "before a quantization": ("a = Exp(x) y = QuantizeLinear(a, one, zero)", "a", "quantized"),
-    "before a dynamic quantization": ("a = Exp(x) y, s, z = DynamicQuantizeLinear(a)", "a", "quantized"),
-    "a product times a number": ("p = MatMul(x, w) y = Mul(p, half)", "y", "scales the product"),
-    "a number times a product": ("p = MatMul(x, w) y = Mul(third, p)", "y", "scales the product"),
-    "a product by a number": ("p = MatMul(x, w) y = Div(p, half)", "y", "scales the product"),
-    "what a product reads times a number": ("a = Mul(x, half) y = MatMul(a, w)", "a", "scales the product"),
-    "a bias": ("p = MatMul(x, w) y = Add(p, bias)", "y", "adds it in the product"),
-    "a bias in front": ("p = MatMul(x, w) y = Add(bias, p)", "y", "adds it in the product"),
-    "a number as bias": ("p = MatMul(x, w) y = Add(p, half)", "y", "adds it in the product"),
-    "the activation of a Gemm": ("p = Gemm(x, w, bias) y = Relu(p)", "y", "computes it in the product"),
+    "behind a dequantization": ("a = DequantizeLinear(q, one, zero) y = Exp(a)", "y", "quantized values"),
+    "before a quantization": ("a = Exp(x) y = QuantizeLinear(a, one, zero)", "a", "quantized values"),
+    "before a dynamic quantization": (
+        "a = Exp(x) y, s, z = DynamicQuantizeLinear(a)",
+        "a",
+        "quantized values",
+    ),
+    "a product times a number": ("p = MatMul(x, w) y = Mul(p, half)", "y", "fuses the scale"),
+    "a number times a product": ("p = MatMul(x, w) y = Mul(third, p)", "y", "fuses the scale"),
+    "a product by a number": ("p = MatMul(x, w) y = Div(p, half)", "y", "fuses the scale"),
+    "what a product reads times a number": ("a = Mul(x, half) y = MatMul(a, w)", "a", "fuses the scale"),
+    "a bias": ("p = MatMul(x, w) y = Add(p, bias)", "y", "fuses the sum"),
+    "a bias in front": ("p = MatMul(x, w) y = Add(bias, p)", "y", "fuses the sum"),
+    "a number as bias": ("p = MatMul(x, w) y = Add(p, half)", "y", "fuses the sum"),
+    "the activation of a Gemm": ("p = Gemm(x, w, bias) y = Relu(p)", "y", "fuses the activation"),
     "the activation of a product and a bias": (
         "p = MatMul(x, w) a = Add(p, bias) y = Sigmoid(a)",
         "y",
-        "computes it in the product",
+        "fuses the activation",
     ),
     "the transposition of what a product reads": (
         "t = Transpose <perm = [0,2,1]> (ks) y = MatMul(xs, t)",
         "t",
-        "reads the product behind it transposed",
+        "fuses the transposition",
     ),
     "the transposition of a matrix": (
         "t = Transpose(full) y = MatMul(t, x) z = Gemm(t, x)",
         "t",
-        "reads the product behind it transposed",
+        "fuses the transposition",
     ),
 }
 
@@ -136,7 +140,7 @@ def test_operators_of_other_domains_are_distinguished() -> None:
         other = cx.edit.make_node("Gemm", first.inputs, {}, name="other", domain="my.own")
         cx.edit.insert_before(first, [other])
         cx.edit.replace(first.outputs[0], other.outputs[0])
-        assert why_left(second, cx) is None
+        assert overlap(second, cx) is None
 
 
 def nodes_of(body: str, inputs: str = "float[1,8,9,9] x, float[8,8,1,1] w") -> list[ir.Node]:
@@ -145,11 +149,11 @@ def nodes_of(body: str, inputs: str = "float[1,8,9,9] x, float[8,8,1,1] w") -> l
 
 def test_adjacent_convolution_is_found() -> None:
     conv, first, second = nodes_of("c = Conv <kernel_shape = [1,1]> (x, w) a = Abs(c) y = Exp(a)")
-    assert "Conv" in str(touches_convolution([first, second]))
-    assert touches_convolution([second]) is None
-    assert touches_convolution([conv, first, second]) is None  # its own is not beside it
+    assert "Conv" in str(adjacent_convolution([first, second]))
+    assert adjacent_convolution([second]) is None
+    assert adjacent_convolution([conv, first, second]) is None  # a member is not adjacent
     first, _ = nodes_of("a = Abs(x) y = MaxPool <kernel_shape = [1,1]> (a)")
-    assert "MaxPool" in str(touches_convolution([first]))
+    assert "MaxPool" in str(adjacent_convolution([first]))
 
 
 def test_quick_gelu_is_left_to_onnxruntime() -> None:
@@ -212,7 +216,7 @@ def test_groups_that_save_little_traffic_are_unprofitable() -> None:
         "bool[N,64] c, bool[N,64] d, float[N,64] x, float[N,64] u, float[N,64] v",
         "float[N,64] y, float[N,64] z",
     )
-    assert groups == [] and "about as much as before" in reasons["Where"]
+    assert groups == [] and "too little memory traffic" in reasons["Where"]
     groups, _ = outcome("y = Exp(x) z = Neg(y)", "float[N,64] x", "float[N,64] y, float[N,64] z")
     assert groups == [["Exp", "Neg"]]  # 16 and 12
 
@@ -220,7 +224,7 @@ def test_groups_that_save_little_traffic_are_unprofitable() -> None:
 def test_groups_next_to_convolutions_need_a_reduction() -> None:
     shapes = "float[1,8,16,16] x, float[8,8,1,1] w", "float[1,8,16,16] y"
     groups, reasons = outcome("c = Conv(x, w) a = Abs(c) y = Exp(a)", *shapes)
-    assert groups == [] and "stands beside Conv" in reasons["Abs"]
+    assert groups == [] and "next to Conv" in reasons["Abs"]
     assert outcome("c = Conv(x, w) a = Abs(c) y = Softmax(a)", *shapes)[0] == [["Abs", "Softmax"]]
 
 

@@ -158,7 +158,7 @@ def test_what_is_in_no_kernel_is_named_with_the_reason_of_the_policy() -> None:
 def test_where_there_can_be_no_kernels_that_is_the_reason() -> None:
     with pytest.raises(NotFused) as raised:
         api.optimize(native_model(), fuser="native", exact=True, strict_fusion=["/one"], verify=False)
-    assert raised.value.details[0] == "fuse-groups: kernels do not keep every bit, as --exact demands"
+    assert raised.value.details[0] == "fuse-groups: kernels are not bit-exact, as --exact requires"
 
 
 def test_a_scope_that_became_several_kernels() -> None:

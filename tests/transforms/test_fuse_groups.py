@@ -165,7 +165,7 @@ def test_nonstandard_operators_of_onnxruntime_are_not_in_functions(policy: str) 
     )
     found = graphopt.partition(model, policy)
     reasons = {reason.op: reason.reason for reason in found.reasons}
-    assert "which it crashes in functions" in reasons["LayerNormalization"]
+    assert "in functions" in reasons["LayerNormalization"]
     assert [group.ops for group in found.groups] == [{"Abs": 1, "Neg": 1}]
     assert graphopt.verify(model, found.outlined()).ok
 
@@ -227,7 +227,7 @@ def test_a_changed_function_has_no_kernel() -> None:
         cx.edit.replace(node.outputs[0], other.outputs[0])
         cx.edit.remove(node)
     (changed,) = groups_of(model)
-    assert changed.kernel is None and changed.reason == "it was changed after it was made"
+    assert changed.kernel is None and changed.reason == "its contents do not match its name"
 
 
 def test_types_of_group_results_are_declared() -> None:

@@ -1,4 +1,4 @@
-"""dissolve-groups: native groups become nodes again, so that other passes see what they compute."""
+"""dissolve-groups: inline native groups, so that other passes can optimize their nodes."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from graphopt.ops import dialects
 from graphopt.partitioning.outlining import COPIED_BYTES
 from graphopt.passes.base import Pass
 
-#: Before it, initializers are inputs.
+#: IR version since which initializers need not be inputs.
 _INITIALIZERS_SINCE = 4
 
 
 @dataclass(frozen=True)
 class DissolveGroups(Pass):
-    """Put the nodes of native groups back where they are called, if ``fuse-groups`` may make new ones.
+    """Inline the calls of native groups, if ``fuse-groups`` may create new ones.
 
-    Rules know patterns of operators, not of groups. Names become those from before the nodes were
-    grouped, so that optimizing a result again gives the same result.
+    Rules match operators, not groups. Names from before the grouping are restored, so that optimizing a
+    result again gives the same result.
     """
 
     name: ClassVar[str] = "dissolve-groups"
@@ -31,23 +31,23 @@ class DissolveGroups(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Inline all groups."""
-        if why_no_groups(model, cx) is None:
+        if unsupported(model, cx) is None:
             dissolve(model, cx)
 
 
-def why_no_groups(model: ir.Model, cx: Context) -> str | None:
-    """Why there are no groups in ``model`` at all."""
+def unsupported(model: ir.Model, cx: Context) -> str | None:
+    """The reason why ``model`` can't have groups; ``None`` if it can."""
     if backend_for(cx.options.device) is None:
-        return f"kernels run on the CPU, and the result is for {cx.options.device}"
+        return f"there are no kernels for {cx.options.device}"
     if cx.options.numerics is Numerics.EXACT:
-        return "kernels do not keep every bit, as --exact demands"
+        return "kernels are not bit-exact, as --exact requires"
     if model.ir_version < _INITIALIZERS_SINCE:
-        return "in IR version 3 weights are inputs; a newer one is needed (--target-opset raises it)"
+        return "weights are inputs in IR version 3; a newer version is needed (--target-opset raises it)"
     return None
 
 
 def dissolve(model: ir.Model, cx: Context) -> None:
-    """Put the nodes of all groups back where they are called."""
+    """Inline all calls of groups."""
     groups = [key for key in model.functions if key[0] == dialects.NATIVE_DOMAIN]
     if not groups:
         return
@@ -61,7 +61,7 @@ def dissolve(model: ir.Model, cx: Context) -> None:
         constants[graph] = _Constants(graph, around, holder)
     calls = [(graph, node) for graph in graphs for node in graph if node.op_identifier() in groups]
     first = {node.op_identifier(): node for _, node in reversed(calls)}
-    # the first call of each function gets its names back before copies of it need others
+    # the first call of each function gets the original names, other calls get new ones
     for graph, call in sorted(calls, key=lambda item: first[item[1].op_identifier()] is not item[1]):
         if ir.inline_obstacle(cx.edit, call) is None:
             place = constants[graph].place[call]
@@ -75,10 +75,10 @@ def dissolve(model: ir.Model, cx: Context) -> None:
 
 
 class _Constants:
-    """Constants of a graph by name, and small ones by contents, as ``constant-pooling`` left them.
+    """Constants of a graph by name, and small ones by contents, as after ``constant-pooling``.
 
     Attributes:
-        place: of each node of the graph, before groups were dissolved.
+        place: position of each node in the graph, before groups were dissolved.
     """
 
     def __init__(self, graph: ir.Graph, around: _Constants | None, holder: ir.Node | None) -> None:
@@ -101,10 +101,10 @@ class _Constants:
             self._by_contents.setdefault(ir.hash_of(tensor), value)
 
     def get(self, tensor: ir.TensorProtocol, name: str, place: int, cx: Context) -> ir.Value:
-        """A constant with the contents of ``tensor`` that nodes at ``place`` can read, made if there is none.
+        """A constant with the contents of ``tensor``, visible at ``place``; a new one if there is none.
 
         Args:
-            name: that of the constant to prefer, and of a new one.
+            name: name of the preferred constant, and of a new one.
         """
         found = self._find(tensor, name, place)
         if found is None:
@@ -127,10 +127,10 @@ class _Constants:
 
 
 def _lift_constants(nodes: list[ir.Node], place: int, constants: _Constants, cx: Context) -> None:
-    """Make constants of the graph of the Constant nodes that a function has instead, by their old names.
+    """Replace inlined Constant nodes by constants of the graph with their original names.
 
     Args:
-        nodes: those of the function, inlined at ``place``.
+        nodes: the nodes of a function, inlined at ``place``.
     """
     for node in nodes:
         tensor = ir.constant_of(node.outputs[0]) if node.op_type == "Constant" else None

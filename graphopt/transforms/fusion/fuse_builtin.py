@@ -1,4 +1,4 @@
-"""fuse-builtin: patterns become the fused operators that the runtime has kernels for."""
+"""fuse-builtin: replace patterns by fused operators of the runtime."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from graphopt.rules import admitted_rules
 
 @dataclass(frozen=True)
 class FuseBuiltin(Pass):
-    """Put fused operators, such as MultiHeadAttention, in the place of what they compute.
+    """Replace patterns by fused operators such as MultiHeadAttention.
 
-    Operators are chosen for the target: those that it has kernels for, and that are faster there
-    than what they replace. Without ``--portable`` that includes operators of ``com.microsoft``, and
-    forms that onnxruntime fuses by itself into what the opset has no operator for.
+    Operators are chosen for the target: it has kernels for them, and they are faster than the nodes that they
+    replace. Without ``--portable`` this includes operators of ``com.microsoft``, and forms that onnxruntime
+    fuses into operators that the opset lacks.
 
     Attributes:
         families: only rules of these families; all by default.

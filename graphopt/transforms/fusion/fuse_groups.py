@@ -1,4 +1,4 @@
-"""fuse-groups: what onnxruntime would compute in several passes over memory runs as one kernel."""
+"""fuse-groups: outline groups of nodes that become native kernels."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from graphopt import ir
 from graphopt.analysis.symbolic import declared_name
 from graphopt.context import Context, Refusal
 from graphopt.fusion.groups import name_of, note_kernel, note_signatures, signatures_of
-from graphopt.fusion.normalize_axes import count_axes_from_front
+from graphopt.fusion.normalize_axes import normalize_reduction_axes
 from graphopt.fusion.policy import FusionPolicy, Shapes
 from graphopt.fusion.propose import is_inside, propose_kernels
 from graphopt.fusion.signature import Signature
@@ -17,22 +17,22 @@ from graphopt.ops import dialects
 from graphopt.partitioning.outlining import FUNCTIONS_SINCE, outline_groups
 from graphopt.partitioning.propose import Partition
 from graphopt.passes.base import NATIVE_GROUPS, Pass
-from graphopt.transforms.fusion.dissolve_groups import dissolve, why_no_groups
+from graphopt.transforms.fusion.dissolve_groups import dissolve, unsupported
 
 
 @dataclass(frozen=True)
 class FuseGroups(Pass):
-    """Put neighbouring nodes that one loop nest computes into functions of the domain ``graphopt.native``.
+    """Outline connected nodes that one loop nest computes to functions of the domain ``graphopt.native``.
 
-    Each is compiled to a kernel, an operator that onnxruntime runs where the library with it is registered;
-    elsewhere it runs the nodes. What onnxruntime computes as well, or in a product or convolution, stays as
-    it is. Groups that are there already are taken apart and made anew.
+    Each function is compiled to a kernel, an operator that onnxruntime runs if its library is registered; it
+    runs the nodes otherwise. Nodes that onnxruntime computes as fast, or fuses into products or convolutions,
+    are excluded. Existing groups are dissolved first.
 
-    The seed is ``FuseTensorExprs`` of PyTorch's JIT.
+    The model is ``FuseTensorExprs`` of PyTorch's JIT.
 
     Attributes:
-        min: nodes of a group; each computation counts once, and moves that cost nothing do not.
-        shapes: of which shapes groups are made: ``any``, or ``static``.
+        min: minimum number of nodes of a group; equal computations count once, free moves do not count.
+        shapes: shapes of values in groups: ``any``, or ``static``.
     """
 
     min: int = 2
@@ -43,22 +43,22 @@ class FuseGroups(Pass):
     for_speed: ClassVar[bool] = True
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Find all groups, then make functions of them, graph by graph."""
-        reason = why_no_groups(model, cx)
+        """Propose all groups, then outline them, graph by graph."""
+        reason = unsupported(model, cx)
         if reason is not None:
             cx.refuse(Refusal(self.name, "", reason))
             cx.remarks.append(f"no native groups: {reason}")
             cx.ungrouped |= {ir.label(node): reason for graph in ir.graphs_of(model) for node in graph}
             return
         dissolve(model, cx)
-        cx.infer_afresh()  # groups depend on the model alone, so that the next run makes the same
+        cx.infer_afresh()  # groups depend on the model only, so that the pass is idempotent
         policy = FusionPolicy(cx, self.min, self.shapes)
         signatures = signatures_of(model)
         withheld = {(owner, node): why for owner, node, why in cx.options.withheld}
         made = False
         proposals = propose_kernels(model.graph, policy)
         if any(proposal.groups for proposal in proposals):
-            count_axes_from_front(model, cx)
+            normalize_reduction_axes(model, cx)
             cx.edit.resync(
                 "names"
             )  # so that new names depend on the model alone, not on those of removed values
@@ -67,7 +67,7 @@ class FuseGroups(Pass):
             asked = [(group, cx.begin_rewrite(self.name, group.nodes[0])) for group in proposal.groups]
             allowed = [(group, action) for group, action in asked if action is not None]
             for group in [group for group, action in asked if action is None]:
-                why = withheld.get((self.name, ir.label(group.nodes[0])), "its group was left out")
+                why = withheld.get((self.name, ir.label(group.nodes[0])), "its group was excluded")
                 cx.ungrouped |= {ir.label(node): why for node in group.nodes}
             if allowed and model.ir_version < FUNCTIONS_SINCE:
                 cx.remarks.append(f"IR version {model.ir_version} → {FUNCTIONS_SINCE}, for functions")
@@ -87,7 +87,7 @@ class FuseGroups(Pass):
 def make_groups(
     cx: Context, groups: list[Partition], policy: FusionPolicy, signatures: dict[str, Signature]
 ) -> list[ir.Node]:
-    """Make functions of ``groups``, all of one graph, and tell their types; returns the calls."""
+    """Outline ``groups``, all of one graph, and record their signatures; returns the calls."""
     if not groups:
         return []
     variables = {
@@ -119,9 +119,9 @@ def make_groups(
 
 
 def _declare(value: ir.Value, cx: Context) -> None:
-    """Say what is known of a result: nobody tells onnxruntime what a kernel computes.
+    """Declare the type and shape of a result, which onnxruntime can't infer for a kernel.
 
-    What comes behind is fused only where its rank is known, and memory is shared only where sizes are.
+    onnxruntime fuses readers only if the rank is known, and shares memory only if the size is known.
     """
     dtype, shape = cx.dtype(value), cx.shape(value)
     if value.is_graph_output() or value.graph is not cx.model.graph or dtype is None or shape is None:
@@ -130,7 +130,7 @@ def _declare(value: ir.Value, cx: Context) -> None:
 
 
 def _forget_declarations(model: ir.Model) -> None:
-    """Declare no types inside of groups: signatures have those of the interface, and the rest follows."""
+    """Remove types inside of groups: signatures have those of the interface, and the others are inferred."""
     for key, function in model.functions.items():
         if key[0] == dialects.NATIVE_DOMAIN:
             for value in (*function.inputs, *(output for node in function for output in node.outputs)):

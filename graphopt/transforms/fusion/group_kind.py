@@ -1,4 +1,4 @@
-"""Groups that run as one kernel, as they are shown and written by ``graphopt partition``."""
+"""The kind of groups that become kernels, for ``graphopt partition``."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ class FusionGroups:
     """Groups that run as one kernel; a :class:`graphopt.partitioning.group_kind.GroupKind`.
 
     Attributes:
-        minimum: nodes of a group; each computation counts once.
-        shapes: of which shapes groups are made.
+        minimum: minimum size of a group; equal computations count once.
+        shapes: shapes of values in groups.
     """
 
     minimum: int = 2
@@ -34,16 +34,16 @@ class FusionGroups:
 
     @property
     def outlining_pass(self) -> FuseGroups:
-        """The pass that makes functions of them."""
+        """The pass that outlines them."""
         return FuseGroups(self.minimum, self.shapes)
 
     def find(self, model: ir.Model, cx: Context) -> Found:
-        """The groups of ``model``; those that it has already are taken apart."""
+        """Propose groups of ``model``, after dissolving existing ones."""
         dissolve(model, cx)
         return Found(FusionPolicy(cx, self.minimum, self.shapes), model)
 
     def raise_version(self, model: ir.Model, cx: Context) -> None:
-        """The pass does so itself, where there are groups."""
+        """No change: the pass raises the version if there are groups."""
 
 
 @dataclass(frozen=True)
@@ -57,17 +57,17 @@ class Found:
 
     @cached_property
     def proposals(self) -> list[Proposal]:
-        """The groups, and why other nodes are in none."""
+        """The groups, and reasons for all other nodes."""
         return propose_kernels(self.model.graph, self.policy)
 
     def inputs(self, group: Partition) -> list[ir.Value]:
-        """What the kernel reads."""
+        """The inputs of the kernel."""
         return kernel_inputs(group)
 
     def requires_grad(self, value: ir.Value) -> None:
-        """Nobody asks for gradients."""
+        """Unknown: gradients are irrelevant for kernels."""
         return None
 
     def saved(self, group: Partition) -> Dim | None:
-        """What the nodes read and write one by one, less what the kernel does."""
+        """Memory traffic that the kernel saves, in bytes."""
         return self.policy.saved(group.nodes, self.inputs(group), group.outputs)

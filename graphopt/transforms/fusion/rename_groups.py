@@ -1,7 +1,7 @@
-"""rename-groups: the names of native groups tell what is in them, also after passes changed that.
+"""rename-groups: update the names of native groups, which are digests of their contents.
 
-onnxruntime runs whatever kernel of a group's name it is given. Under its old name, a function that
-was changed would run an old library's kernel, which computes what the function did before.
+onnxruntime selects kernels by name only. A changed function with its old name would run the kernel of an
+older library, which computes the function before the change.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ _Key = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class RenameGroups(Pass):
-    """Give native groups that were changed the names of what is in them now, so that they have kernels.
+    """Rename native groups whose contents changed, so that they have kernels.
 
-    It runs last on models that have such groups. The model computes the same.
+    It is the last pass on models with groups.
     """
 
     name: ClassVar[str] = "rename-groups"
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Rename what is called otherwise than it should; of two that became the same, one stays."""
+        """Rename groups whose names don't match their contents; equal groups are merged."""
         signatures = signatures_of(model)
         names: dict[_Key, str] = {}
         for key, function in model.functions.items():
@@ -61,4 +61,4 @@ class RenameGroups(Pass):
                 cx.edit.remove_function(function)
             signatures[name] = signature
         note_signatures(model, signatures, cx)
-        cx.remarks.append(f"{counted(len(names), 'native group')} changed, so called otherwise")
+        cx.remarks.append(f"{counted(len(names), 'native group')} changed and renamed")

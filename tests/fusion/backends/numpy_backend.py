@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from graphopt.fusion.backend import Backend, Features, Progress
+from graphopt.fusion.backend import Backend, Features, ProgressCallback
 from graphopt.fusion.loops.collapse import CollapsedNest, StridedAccess, collapse
 from graphopt.fusion.loops.ir import Element, Instruction, Kernel, Size
 from graphopt.util.store import Store, key_of
@@ -46,7 +46,7 @@ class NumpyBackend:
         store: Store,
         *,
         compiler: str | None = None,
-        progress: Progress | None = None,
+        progress: ProgressCallback | None = None,
     ) -> Path:
         def write(folder: Path) -> None:
             (folder / "kernels.py").write_text("\n".join(sources))

@@ -1,4 +1,4 @@
-"""Groups of all that kernels can compute, whether it pays or not."""
+"""Groups of all nodes with kernels, profitable or not."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from graphopt.transforms.fusion.fuse_groups import make_groups
 
 
 @dataclass(eq=False)
-class Everything(FusionPolicy):
-    """Whatever can be compiled is a group, even a single node."""
+class AllNodes(FusionPolicy):
+    """Each node with a kernel is in a group, even alone."""
 
     minimum: int = 1
 
-    def why_not(self, *_: object) -> str | None:
+    def unprofitable(self, *_: object) -> str | None:
         return None
 
-    def why_left(self, node: ir.Node) -> str | None:
+    def overlap(self, node: ir.Node) -> str | None:
         return None
 
 
@@ -34,7 +34,7 @@ class Grouped:
     """A model with groups.
 
     Attributes:
-        reasons: why nodes are in no group, by node.
+        reasons: for nodes without a group, by node.
     """
 
     model: ir.Model
@@ -43,7 +43,7 @@ class Grouped:
 
 
 def grouped(proto: onnx.ModelProto) -> Grouped:
-    """A copy of the model in which all that can be is in groups."""
+    """A copy of the model with groups of all nodes that have kernels."""
     model = ir.from_proto(proto)
     with context_for(model) as cx:
         reasons = _group(model, cx)
@@ -51,7 +51,7 @@ def grouped(proto: onnx.ModelProto) -> Grouped:
 
 
 def _group(model: ir.Model, cx: Context) -> dict[str, str]:
-    policy, signatures, reasons = Everything(cx), dict[str, Signature](), {}
+    policy, signatures, reasons = AllNodes(cx), dict[str, Signature](), {}
     for proposal in propose_kernels(model.graph, policy):
         reasons |= {ir.label(node): reason for node, reason in proposal.ungrouped.items()}
         make_groups(cx, proposal.groups, policy, signatures)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from graphopt.fusion.backend import Backend, Features, Progress
+from graphopt.fusion.backend import Backend, Features, ProgressCallback
 
 if TYPE_CHECKING:
     from graphopt.fusion.backends.c.schedule import Schedule
@@ -43,7 +43,7 @@ class CBackend:
         store: Store,
         *,
         compiler: str | None = None,
-        progress: Progress | None = None,
+        progress: ProgressCallback | None = None,
     ) -> Path:
         """The library of ``sources``, from ``store`` or compiled."""
         from graphopt.fusion.backends.c.build import build

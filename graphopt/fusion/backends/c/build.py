@@ -15,7 +15,7 @@ from threading import Event
 
 from graphopt import publish
 from graphopt.errors import RuntimeFailure, unwritable
-from graphopt.fusion.backend import Progress
+from graphopt.fusion.backend import ProgressCallback
 from graphopt.fusion.backends.c.compiler import Compiler, find_compiler, is_x86
 from graphopt.util.store import Store, key_of
 
@@ -34,7 +34,7 @@ def build(
     store: Store,
     *,
     compiler: str | None = None,
-    progress: Progress | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Path:
     """The library of ``sources``; see :meth:`graphopt.fusion.backend.Backend.build`."""
     if count < 1:
@@ -89,7 +89,7 @@ class Plan:
         texts = [part for item in self._files.items() for part in item]
         return key_of(_FORM, *made_by, *calls, *texts)
 
-    def make(self, folder: Path, target: Path, progress: Progress | None = None) -> None:
+    def make(self, folder: Path, target: Path, progress: ProgressCallback | None = None) -> None:
         """Write the library to ``target``, with temporary files in ``folder``."""
         try:
             for name, text in self._files.items():
@@ -137,7 +137,7 @@ class Plan:
         return [*self.compiler.link(), *self._more, *objects, *self.compiler.libraries(), "-o", target]
 
 
-def _fill(folder: Path, plan: Plan, progress: Progress | None) -> None:
+def _fill(folder: Path, plan: Plan, progress: ProgressCallback | None) -> None:
     library = folder / _LIBRARY
     with publish.ScratchFolder() as temporary:
         plan.make(temporary, library.absolute(), progress)
