@@ -1,1 +1,1 @@
-"""Find out what is to blame: bisect a pipeline, shrink a model, keep what shows a fault."""
+"""Debugging: bisect a pipeline, reduce a model, and write reproducers."""

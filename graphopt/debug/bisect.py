@@ -1,18 +1,16 @@
-"""bisect: the first rewrite after which a check fails.
+"""bisect: find the first rewrite after which a check fails.
 
-The check holds before any rewrite and fails after all of them, so halving the number of rewrites
-that are allowed finds two neighbouring runs, one good and one bad, in O(log n) runs, whether or
-not every run in between is consistent. What differs between the two is the rewrite at fault.
+The check passes before any rewrite and fails after all of them, so halving the number of allowed rewrites
+finds two neighbouring runs, one good and one bad, in O(log n) runs, whether or not the runs in between are
+consistent. They differ by the rewrite at fault.
 
-Where the check's reason names a node, as onnxruntime does of a node that fails, the rewrite that added
-it is tried first.
+If the failure names a node, as onnxruntime's messages do, the rewrite that added it is tried first.
 
-Rewriting that does not end is stopped, and the rule that does it is known. Three cases need more:
-a fault that is there before any rewrite is allowed, of a pass that changes the model without
-asking, is looked for by number of passes. A rewrite that does no harm
-by itself needs others, of which a smallest set is looked for (delta debugging, Zeller and
-Hildebrandt 2002). A check that holds at the end may still fail on the way, where two faults mask
-each other: then some stops in between are probed, and each rule alone.
+Rewriting that does not terminate is stopped, and its rule is known. Three cases need more: A fault without
+any rewrite, in a pass that changes the model outside of rewrites, is searched by the number of passes. A
+rewrite that is harmless alone needs others, of which a minimal set is searched (delta debugging, Zeller and
+Hildebrandt 2002). A check that passes at the end may fail in between, if two faults mask each other: then
+some intermediate states are probed, and each rule alone.
 """
 
 from __future__ import annotations
@@ -29,13 +27,13 @@ from graphopt.debug.trial import RewriteStep, RunTrial, TrialResult, find_node
 from graphopt.errors import VerificationFailed
 from graphopt.rewrite.filter import RewriteLimit, RewriteSite
 
-#: Runs that looking for a smallest set may take.
+#: Number of runs for searching a minimal set.
 _MINIMIZING = 100
-#: Stops in between that are probed where the check holds at the end, besides the ends of passes.
+#: Number of intermediate states that are probed if the check passes at the end, besides the ends of passes.
 _PROBES = 8
-#: Rules that are tried alone in that case.
+#: Number of rules that are tried alone in that case.
 _OWNERS = 32
-#: Rewrites that are tried first because the reason names a node of theirs.
+#: Number of rewrites that are tried first because the failure names a node of theirs.
 _SUSPECTS = 3
 _NAMES = re.compile(r"""'([^']*)'|"([^"]*)"|\(([^()"']+)\)""")
 #: A reason about an output that differs, rather than a model that does not run.
@@ -44,10 +42,10 @@ _DIFFERS = re.compile(r"output '[^']*': ")
 
 @dataclass(frozen=True)
 class _Bracket:
-    """Numbers of rewrites: the check fails after ``bad``, and holds after ``good``, if that is known.
+    """Numbers of rewrites: the check fails after ``bad``, and passes after ``good``, if known.
 
     Attributes:
-        before, after: the outcomes there, as far as they are at hand.
+        before, after: the results after ``good`` and ``bad``, if known.
     """
 
     bad: int
@@ -57,7 +55,7 @@ class _Bracket:
 
 
 def _suspects(outcome: TrialResult, reason: str) -> list[int]:
-    """Numbers of the rewrites that added the nodes named in ``reason``, or their operands: latest first."""
+    """Numbers of the rewrites that added the nodes named in ``reason``, or their operands, latest first."""
     made = {label: number for number, step in enumerate(outcome.steps, 1) for label in step.made}
     named = quoted_names(reason)
     producers: list[str] = []
@@ -71,23 +69,23 @@ def _suspects(outcome: TrialResult, reason: str) -> list[int]:
 
 
 def quoted_names(reason: str) -> list[str]:
-    """Names in quotes or parentheses, as onnxruntime's messages name a node; none if outputs differ."""
+    """Names in quotes or parentheses, by which onnxruntime's messages name nodes; none if outputs differ."""
     if _DIFFERS.search(reason):
         return []
     return list(dict.fromkeys(name for names in _NAMES.findall(reason) for name in names if name))
 
 
 class Bisection:
-    """Looks for what makes a check fail.
+    """Searches the rewrite that makes a check fail.
 
     Args:
         trial: runs the pipeline.
-        check: judges the results.
-        say: told what is going on.
-        most: runs of the pipeline after which the interval is narrowed no further.
+        check: checks the results.
+        say: receives the progress.
+        most: number of runs of the pipeline after which the interval is narrowed no further.
 
     Attributes:
-        runs: how many times the pipeline ran so far.
+        runs: number of runs of the pipeline so far.
     """
 
     def __init__(
@@ -106,10 +104,11 @@ class Bisection:
         self.runs = 0
 
     def find(self, base: RewriteLimit | None = None, *, explain: bool = True) -> Culprit | None:
-        """The first culprit in what ``base`` allows; ``None`` if the check holds all the way.
+        """The first culprit among the rewrites that ``base`` allows; ``None`` if the check never fails.
 
         Args:
-            explain: also look for other rewrites that it needs, and for faults that mask each other.
+            base: limits that apply to all runs.
+            explain: also search for other rewrites that it needs, and for faults that mask each other.
 
         Raises:
             VerificationFailed: the check fails on the model itself.
@@ -155,7 +154,7 @@ class Bisection:
         return untouched
 
     def _try(self, limits: RewriteLimit) -> tuple[TrialResult, str | None]:
-        """The outcome under ``limits``, and why the check fails."""
+        """The result under ``limits``, and the failure of the check."""
         outcome = self._trial(limits)
         self.runs += 1
         reason = outcome.error
@@ -172,7 +171,7 @@ class Bisection:
     def _endless(
         self, base: RewriteLimit, outcome: TrialResult, untouched: TrialResult, reason: str
     ) -> Culprit:
-        """What does not come to an end; it is known from the start, and every run of it takes long."""
+        """The culprit for rewriting that does not terminate, which is known without further, slow runs."""
         assert outcome.blamed is not None and untouched.model is not None
         owner = outcome.blamed.owner
         number, last = max(
@@ -187,10 +186,10 @@ class Bisection:
     # Halving --------------------------------------------------------------------------------
 
     def _bracket(self, base: RewriteLimit, outcome: TrialResult, reason: str) -> _Bracket:
-        """Try the rewrites first that added the nodes which ``reason`` names, or their operands.
+        """Narrow the interval by the rewrites that added the nodes named in ``reason``, or their operands.
 
-        The check fails on ``outcome``. Where it holds before such a rewrite and fails after it, two runs
-        are enough; else they narrow the interval.
+        The check fails on ``outcome``. If it passes before such a rewrite and fails after it, two runs
+        suffice.
         """
         bracket = _Bracket(len(outcome.steps), after=outcome)
         for number in _suspects(outcome, reason):
@@ -207,7 +206,7 @@ class Bisection:
         return bracket
 
     def _find_rewrite(self, base: RewriteLimit, bracket: _Bracket) -> Culprit:
-        """The rewrite at fault; the check holds at one end of ``bracket`` and fails at the other."""
+        """The rewrite at fault; the check passes at one end of ``bracket`` and fails at the other."""
         good, bad, before, after = bracket.good or 0, bracket.bad, bracket.before, bracket.after
         while bad - good > 1 and (self._most is None or self.runs < self._most):
             middle = (good + bad) // 2
@@ -243,7 +242,7 @@ class Bisection:
     def _find_pass(
         self, base: RewriteLimit, failing: TrialResult, untouched: TrialResult, reason: str
     ) -> Culprit:
-        """The pass at fault, where the check fails though no rewrite is allowed."""
+        """The pass at fault, if the check fails although no rewrite is allowed."""
         good, bad = 0, len(failing.passes)
         before, after = untouched, failing
         while bad - good > 1:
@@ -270,10 +269,10 @@ class Bisection:
         culprit.lines = neighbourhood(culprit)
         return culprit
 
-    # What else it takes -----------------------------------------------------------------------
+    # Interactions -----------------------------------------------------------------------------
 
     def _find_needs(self, base: RewriteLimit, culprit: Culprit) -> tuple[RewriteSite, ...]:
-        """A smallest set of other rewrites with which the culprit does harm."""
+        """A minimal set of other rewrites with which the culprit is harmful."""
         guilty = culprit.place
         assert guilty is not None
         outcome = self._trial(culprit.limits)
@@ -290,7 +289,7 @@ class Bisection:
         return tuple(minimize(others, harmful))
 
     def _probe(self, base: RewriteLimit, outcome: TrialResult) -> int | None:
-        """A number of rewrites after which the check fails, though it holds after all of them."""
+        """A number of rewrites after which the check fails, although it passes after all of them."""
         total = len(outcome.steps)
         ends = [
             place for place in range(1, total) if outcome.steps[place].index != outcome.steps[place - 1].index
@@ -302,7 +301,7 @@ class Bisection:
         return None
 
     def _find_masked(self, base: RewriteLimit, outcome: TrialResult) -> Culprit | None:
-        """A rewrite that does harm where only its own rule is at work, and what masks it."""
+        """A rewrite that is harmful if only its own rule applies, and the rewrite that masks it."""
         owners = list(dict.fromkeys(step.place.owner for step in outcome.steps))
         if len(owners) < 2:
             return None
@@ -327,7 +326,7 @@ class Bisection:
         return None
 
     def _find_mask(self, base: RewriteLimit, bad: int, good: int) -> RewriteStep:
-        """The rewrite that makes good again what is bad after ``bad`` rewrites."""
+        """The rewrite that repairs the model that is bad after ``bad`` rewrites."""
         while good - bad > 1:
             middle = (good + bad) // 2
             if self._try(replace(base, first=middle))[1] is None:

@@ -1,13 +1,14 @@
-"""What may be wrong with a result: each check tells why it fails, or nothing.
+"""Checks of a result; each returns the failure, or ``None``.
 
 ==========  ================================================================================
-numerics    the model, with native kernels or without, computes something else, or is called differently
-            (the verifier decides)
-valid       its structure is broken, its interface changed, or onnxruntime does not load it
-crash       a pass or onnxruntime fails or dies; everything runs in a child process
+numerics    the result, with or without native kernels, computes something else, or has another interface,
+            according to the verifier
+valid       its structure is invalid, its interface changed, or onnxruntime can't load it
+crash       a pass or onnxruntime fails or crashes; everything runs in a child process
 size        it has more weights or nodes than the original
-work        it does more arithmetic or moves more bytes than the original (by count, not by time)
-a command   the command, in which ``{model}`` stands for the model's file, ends with another status than 0
+work        it has more operations or moves more bytes than the original (counted, not timed)
+a command   the command, in which ``{model}`` is replaced by the model's file, exits with a status other than
+0
 ==========  ================================================================================
 
 An exception of a pass fails every check.
@@ -42,38 +43,38 @@ from graphopt.verification.verdict import Row
 from graphopt.verification.verifier import Verifier
 
 KINDS = ("numerics", "valid", "crash", "size", "work")
-#: How much larger a result may be, by default, before ``size`` or ``work`` fails.
+#: Default factor by which a result may grow before ``size`` or ``work`` fails.
 GROWTH = 1.1
-#: Bytes, nodes or operations that never count.
+#: Growth in bytes, nodes or operations that never counts.
 _LEEWAY = {"weight bytes": 4096, "nodes": 4, "operations": 1000, "bytes moved": 1000}
 
 
 class Check(Protocol):
-    """Tells what is wrong with a model."""
+    """A check of a model."""
 
     def __call__(self, model: ir.Model) -> str | None:
-        """Why ``model`` fails; ``None`` if it holds."""
+        """The failure of ``model``; ``None`` if it passes."""
 
     def feeds(self) -> Feeds | None:
-        """Inputs that showed the latest failure, if there are any."""
+        """Inputs that showed the latest failure, if any."""
 
     def scope(self) -> str:
-        """The inputs of the latest comparison, in words; empty if nothing runs."""
+        """The inputs of the latest comparison, as text; empty if nothing runs."""
 
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """How to check.
+    """Options of a check.
 
     Attributes:
         kind: one of :data:`KINDS`, or a command.
-        numerics: how far results may move.
-        inputs: how to feed the models.
-        device: where they run.
-        growth: how many times as large a result may be as the original.
-        seconds: what comparing the results of one model may take, and what a command may take in all.
-        memory: bytes that what is risky to run may take; ``None`` for any size.
-        folder: where a command runs; the current folder if ``None``.
+        numerics: numerics class, which sets the tolerance.
+        inputs: options for inputs.
+        device: the device that runs the models.
+        growth: factor by which a result may be larger than the original.
+        seconds: limit on the seconds of one comparison, or of a command.
+        memory: limit on the bytes of memory of risky runs; ``None`` for no limit.
+        folder: folder in which a command runs; the current folder if ``None``.
     """
 
     kind: str = "numerics"
@@ -89,31 +90,31 @@ class CheckOptions:
         if not self.is_command:
             return
         if "\0" in self.kind:
-            raise UsageError("--check holds a NUL, which no command can")
+            raise UsageError("--check contains a NUL character")
         try:
             words = shlex.split(self.kind)
         except ValueError as error:
-            raise UsageError(f"--check {self.kind!r} is no command: {error}") from error
+            raise UsageError(f"--check {self.kind!r} is not a command: {error}") from error
         symbol = shell_symbol(self.kind)
         if symbol is not None:
             raise UsageError(
-                f"--check is run without a shell, to which {symbol!r} would mean something",
+                f"--check runs without a shell, so {symbol!r} has no effect",
                 hint="quote it, or run a shell: --check \"sh -c 'test -s $0 && python check.py $0' {model}\"",
             )
         if not any("{model}" in word for word in words):
             kinds = ", ".join(KINDS)
             raise UsageError(
-                f"--check {self.kind!r} is none of {kinds}, and no command with {{model}} in it",
-                hint="write a command such as --check 'python check.py {model}'",
+                f"--check {self.kind!r} is none of {kinds}, and not a command with {{model}}",
+                hint="give a command such as --check 'python check.py {model}'",
             )
 
     def on(self, device: Device) -> CheckOptions:
-        """The same on another device."""
+        """The options for another device."""
         return replace(self, device=device)
 
     @property
     def promise(self) -> str:
-        """The property that a good result has, as a clause."""
+        """The property of a good result, as a clause."""
         limit = f"stay below {self.growth:g} times those of the original"
         known = {
             "numerics": "interface and outputs agree with the original",
@@ -132,10 +133,12 @@ class CheckOptions:
 
 @contextlib.contextmanager
 def make_check(options: CheckOptions, original: ir.Model, *, empty: bool = True) -> Iterator[Check]:
-    """The check of what becomes of ``original``.
+    """The check of results of ``original``.
 
     Args:
-        empty: let ``numerics`` try dims of size 0 too.
+        options: options of the check.
+        original: the original model.
+        empty: let ``numerics`` try dims of size 0, too.
 
     Raises:
         UsageError: the options do not fit the model.
@@ -171,14 +174,14 @@ def make_check(options: CheckOptions, original: ir.Model, *, empty: bool = True)
 
 
 class NumericsCheck:
-    """The verifier's verdict; once a comparison has failed, on the inputs of that one only.
+    """The verifier's verdict; after a comparison failed, on its inputs only.
 
     Args:
-        verifier: judges against the original.
-        numerics: how far results may move.
+        verifier: compares with the original.
+        numerics: numerics class, which sets the tolerance.
         crashes_only: a model that runs is good, whatever it computes.
-        libraries: tells the libraries of operators that go with a model, which is judged with and without.
-        failed: a comparison that is known to fail; no other is made.
+        libraries: returns the operator libraries of a model, which is compared with and without them.
+        failed: a comparison known to fail; no other is made.
     """
 
     def __init__(
@@ -209,9 +212,9 @@ class NumericsCheck:
             self._scope = f"compared on {verdict.scope}"
         except InvalidModel as error:
             return error.message
-        except GraphoptError:  # about the original
+        except GraphoptError:  # concerns the original
             raise
-        except Exception as error:  # writing what is broken may fail in any way
+        except Exception as error:  # writing an invalid model may fail in any way
             return f"the result can't be written: {type(error).__name__}: {error}"
         failures = [row for row in verdict.failures if not self._crashes_only or not row.output]
         if self._crashes_only and not failures:
@@ -224,15 +227,15 @@ class NumericsCheck:
 
     @property
     def refusal(self) -> str | None:
-        """Why nothing can be compared, if so: the original does not run."""
+        """The reason why nothing can be compared: the original does not run."""
         return self._verifier.refusal
 
     def feeds(self) -> Feeds | None:
-        """Those of the first comparison that failed."""
+        """The inputs of the first comparison that failed."""
         return None if self._failed is None else self._verifier.feeds(self._failed)
 
     def scope(self) -> str:
-        """Shapes and kinds of values."""
+        """The compared shapes and kinds of values."""
         return self._scope
 
 
@@ -247,7 +250,7 @@ class _WithoutFeeds:
 
 
 class ValidCheck(_WithoutFeeds):
-    """Structure, interface, and, if a device is given, whether onnxruntime loads the model."""
+    """Structure, interface, and, if a device is given, whether onnxruntime can load the model."""
 
     def __init__(self, original: ir.Model, device: Device | None = None) -> None:
         self._signature, self._device = Signature.of(original), device
@@ -271,14 +274,16 @@ class ValidCheck(_WithoutFeeds):
 
 
 class GrowthCheck(_WithoutFeeds):
-    """Whether something that can be counted grew."""
+    """Whether counted quantities grew."""
 
-    def __init__(self, original: ir.Model, growth: float, count: Any) -> None:
+    def __init__(
+        self, original: ir.Model, growth: float, count: Callable[[ir.Model], Mapping[str, float]]
+    ) -> None:
         self._growth, self._count, self._before = growth, count, count(original)
 
     def __call__(self, model: ir.Model) -> str | None:
-        """Count again."""
-        after: Mapping[str, float] = self._count(model)
+        """Count the quantities of ``model``."""
+        after = self._count(model)
         for what, old in self._before.items():
             new = after[what]
             if new > self._growth * old + _LEEWAY[what]:
@@ -309,10 +314,10 @@ def _number(dim: Any, cx: Context) -> float:
 
 
 class CommandCheck(_WithoutFeeds):
-    """A command that ends with status 0 if the model is good.
+    """A command that exits with status 0 if the model is good.
 
     Raises, when called:
-        CommandNotRun: it could not judge.
+        CommandNotRun: it could not run.
     """
 
     def __init__(self, command: str, seconds: float, folder: Path | None = None) -> None:
@@ -345,8 +350,8 @@ class CommandCheck(_WithoutFeeds):
         check_ran(
             [word for word in self._words if "{model}" not in word], self._folder, done.returncode, text
         )
-        said = text.strip().splitlines()
-        return f"the command ended with status {done.returncode}" + (f": {said[-1][:200]}" if said else "")
+        lines = text.strip().splitlines()
+        return f"the command ended with status {done.returncode}" + (f": {lines[-1][:200]}" if lines else "")
 
 
 @contextlib.contextmanager

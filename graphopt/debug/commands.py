@@ -1,4 +1,4 @@
-"""Commands that judge a model: the files that they name, and whether they ran at all."""
+"""Commands as checks of a model: the files that they name, and whether they ran at all."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 
 from graphopt.errors import UsageError
 
-#: What a shell exits with where a command is not executable, or not found.
+#: Exit statuses of a shell for commands that are not executable, or not found.
 _NOT_RUN = (126, 127)
 _QUOTED = re.compile(r"\\.|'[^']*'|" + r'"(?:\\.|[^"\\])*"')
 _SHELL = re.compile(r"[|&;<>]+|`|\$(?=[({\w?@*#!-])")
 
 
 class CommandNotRun(UsageError):
-    """A command could not do its work, so that it judged nothing."""
+    """A command could not run, so that it checked nothing."""
 
 
 def keep_files(command: str, keep: Callable[[Path], str]) -> str:
-    """``command`` with each file of the current folder that it names called what ``keep`` returns for it."""
+    """``command`` with each file of the current folder replaced by the result of ``keep`` for it."""
     try:
         words = shlex.split(command)
     except ValueError:
@@ -31,19 +31,19 @@ def keep_files(command: str, keep: Callable[[Path], str]) -> str:
 
 
 def shell_symbol(command: str) -> str | None:
-    """What outside quotes in ``command`` a shell would act on, such as ``&&``; programs get it as a word."""
+    """The first shell syntax in ``command`` outside quotes, such as ``&&``, which programs get as a word."""
     found = _SHELL.search(_QUOTED.sub("''", command))
     return None if found is None else found[0]
 
 
-def check_ran(words: Sequence[str], folder: Path, status: int, said: str) -> None:
-    """Check that a command that failed did its work, going by what is known of shells and interpreters.
+def check_ran(words: Sequence[str], folder: Path, status: int, output: str) -> None:
+    """Check that a failed command ran at all, by the conventions of shells and interpreters.
 
     Args:
         words: the command, without the model.
-        folder: where it ran.
-        status: what it ended with.
-        said: what it wrote.
+        folder: the folder in which it ran.
+        status: its exit status.
+        output: its output.
 
     Raises:
         CommandNotRun: it, or a file that it names, was not found, or could not be executed.
@@ -51,12 +51,12 @@ def check_ran(words: Sequence[str], folder: Path, status: int, said: str) -> Non
     files = [
         word for word in _words_within(words) if _looks_like_a_file(word) and not (folder / word).exists()
     ]
-    lost = any(_says_is_missing(said, word) for word in files)
+    lost = any(_reports_missing(output, word) for word in files)
     module = words[words.index("-m") + 1] if "-m" in words[:-1] else None
-    lost = lost or (module is not None and f"No module named {module}" in said.replace("'", ""))
+    lost = lost or (module is not None and f"No module named {module}" in output.replace("'", ""))
     if status not in _NOT_RUN and not lost:
         return
-    last = (said.strip().splitlines() or ["it was not found"])[-1][:200]
+    last = (output.strip().splitlines() or ["it was not found"])[-1][:200]
     raise CommandNotRun(
         f"the check could not run: {shlex.join(words)} ended with status {status}: {last}",
         hint=f"paths in it are relative to {folder}",
@@ -64,7 +64,7 @@ def check_ran(words: Sequence[str], folder: Path, status: int, said: str) -> Non
 
 
 def _words_within(words: Sequence[str]) -> list[str]:
-    """``words``, and the words of those that are commands for a shell themselves."""
+    """``words``, and the words of those that are shell commands themselves."""
     return [part for word in words for part in (word.split() if " " in word else [word])]
 
 
@@ -72,10 +72,10 @@ def _looks_like_a_file(word: str) -> bool:
     return bool(Path(word).suffix) or "/" in word
 
 
-def _says_is_missing(said: str, word: str) -> bool:
-    """Whether a line that tells of a missing file names ``word``."""
+def _reports_missing(output: str, word: str) -> bool:
+    """Whether a line of ``output`` that reports a missing file names ``word``."""
     missing = ("No such file", "can't open", "cannot open")
-    return any(word in line and any(mark in line for mark in missing) for line in said.splitlines())
+    return any(word in line and any(mark in line for mark in missing) for line in output.splitlines())
 
 
 def _is_ours(word: str) -> bool:

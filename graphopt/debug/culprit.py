@@ -1,4 +1,4 @@
-"""What bisect finds: the rewrite to blame, and what is around it."""
+"""The result of a bisection: the rewrite at fault, and the nodes around it."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ from graphopt.modeldiff.printing import printed
 from graphopt.modeldiff.snapshot import Snapshot
 from graphopt.rewrite.filter import RewriteLimit, RewriteSite
 
-#: Lines of the neighbourhood.
+#: Largest number of lines of the neighbourhood.
 _SHOWN = 24
 
 
 @dataclass
 class Culprit:
-    """What is to blame.
+    """The rewrite, or the pass, at fault.
 
     Attributes:
-        place: the rule and the node; ``None`` if a pass changes the model without asking.
-        number: of the rewrite, from 1, in the run in which it was found; 0 for a pass.
+        place: the rule and the node; ``None`` for a pass that changes the model outside of rewrites.
+        number: number of the rewrite, from 1, in the run in which it was found; 0 for a pass.
         pass_index: number of the pass in the run, from 1.
         pass_text: the pass with its options.
-        reason: why the check fails.
+        reason: the failure of the check.
         before: the model right before it.
         after: the model right after it; ``None`` if there is none.
-        limits: what leads to ``after``.
-        lines: the nodes around it, with what went (``-``) and came (``+``).
-        endless: it makes ever more rewrites, of which ``place`` was the last.
-        needs: other rewrites without which it does no harm.
-        masked_by: a later rewrite after which the check holds again.
-        feeds: inputs that show it.
-        owners: the rules and passes that are still suspect, where the search ended early.
-        runs: how many times the pipeline ran.
+        limits: the limits that lead to ``after``.
+        lines: the nodes around it, with removed (``-``) and added (``+``) ones.
+        endless: the rule does not terminate; ``place`` was its last rewrite.
+        needs: other rewrites without which it is harmless.
+        masked_by: a later rewrite after which the check passes again.
+        feeds: inputs that show the fault.
+        owners: the rules and passes that are still suspect, if the search ended early.
+        runs: number of runs of the pipeline.
     """
 
     place: RewriteSite | None
@@ -62,12 +62,12 @@ class Culprit:
 
     @property
     def title(self) -> str:
-        """What is to blame, in a few words."""
+        """The rewrite or pass at fault, in a few words."""
         return f"pass {self.pass_text}" if self.place is None else str(self.place)
 
 
 def neighbourhood(culprit: Culprit) -> list[str]:
-    """The nodes around the culprit: what it reads and who reads it, what went (``-``) and came (``+``)."""
+    """The nodes around the culprit: operands, readers, removed (``-``) and added (``+``) nodes."""
     names = ir.Names.of(culprit.before)
     node = None if culprit.place is None else find_node(culprit.before, culprit.place.node)
     lines: list[str] = []
@@ -92,13 +92,13 @@ def neighbourhood(culprit: Culprit) -> list[str]:
 
 
 def _changes(culprit: Culprit) -> list[str] | None:
-    """What went and came; ``None`` if there is no model afterwards, or it is too broken to be printed."""
+    """Removed and added nodes; ``None`` if there is no model afterwards, or it can't be printed."""
     if culprit.after is None:
         return None
     try:
         before, after = Snapshot(culprit.before), Snapshot(culprit.after)
         changes = difference(before, after, by_key(before, after))
-    except Exception:  # of what is broken, anything may fail
+    except Exception:  # printing an invalid model may fail in any way
         return None
     lines: list[str] = []
     for change in changes:

@@ -1,4 +1,4 @@
-"""explain: what would be fused in a model, and why not more."""
+"""explain: the fusions in a model, and the reasons why others do not apply."""
 
 from __future__ import annotations
 
@@ -26,17 +26,18 @@ def explain_fusions(
     node: str | None = None,
     before: Sequence[Step] = (),
 ) -> Explanation:
-    """Run ``-O3`` over ``model``, in place, as far as operators are fused, and tell about that.
+    """Run ``-O3`` over ``model``, in place, up to the fusion of operators, and explain the fusions.
 
     Args:
-        options: what rewrites may do.
-        patterns: only rules of these names or families.
-        node: only what concerns the node of this name, or the nodes in this scope; where no pattern comes
-            near them, the nearest is told all the same.
-        before: what runs first.
+        model: the model.
+        options: options of the rewrites.
+        patterns: only rules with these names or families.
+        node: only the node of this name, or the nodes in this scope; if no pattern matches there partially,
+            the best partial match is explained.
+        before: passes that run first.
 
     Raises:
-        UsageError: no rule that fuses is called like one of ``patterns``, or no node like ``node``.
+        UsageError: there is no fusion rule named like one of ``patterns``, or no node like ``node``.
     """
     names = None if node is None else names_within(model, node)
     rules = chosen_rules(options, patterns)
@@ -61,7 +62,7 @@ def explain_fusions(
 
 
 def chosen_rules(options: Options, patterns: Sequence[str] = ()) -> list[Rule]:
-    """The rules that fuse, and that ``options`` and ``patterns`` admit."""
+    """The fusion rules that ``options`` and ``patterns`` admit."""
     names = [name for rule in all_rules() if rule.is_fusion for name in (rule.family, rule.name)]
     for pattern in patterns:
         if pattern not in names:
@@ -74,7 +75,7 @@ def chosen_rules(options: Options, patterns: Sequence[str] = ()) -> list[Rule]:
 
 
 def names_within(model: ir.Model, scope: str) -> frozenset[str]:
-    """Names of the nodes of ``model`` that are ``scope`` or stand in it, by name or by the exporter's notes.
+    """Names of the nodes of ``model`` that are or belong to ``scope``, by name or by the exporter's metadata.
 
     Raises:
         UsageError: there are none.
@@ -103,7 +104,7 @@ def _about(
     rules: Sequence[Rule],
     cx: Context,
 ) -> Explanation:
-    """What ``explanation`` has to say about the nodes called ``names``, or in ``scope``; never nothing."""
+    """The part of ``explanation`` about the nodes ``names``, or in ``scope``; never empty."""
 
     def concerns(origins: Iterable[str]) -> bool:
         return any(name in names or ir.is_within(name, scope) for name in origins)

@@ -1,4 +1,4 @@
-"""Delta debugging: a smallest part of something that still fails."""
+"""Delta debugging: a minimal subset that still fails."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ T = TypeVar("T")
 
 
 def minimize(items: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
-    """A subset of ``items`` on which ``fails`` is true, none of whose items can be left out alone.
+    """A subset of ``items`` that satisfies ``fails``, and no longer does so without any one item.
 
-    ``fails`` is true of ``items`` (Zeller and Hildebrandt, *Simplifying and Isolating
-    Failure-Inducing Input*, 2002: ddmin, complements only).
+    ``items`` must satisfy ``fails`` (Zeller and Hildebrandt, *Simplifying and Isolating Failure-Inducing
+    Input*, 2002: ddmin, complements only).
     """
     kept, parts = list(items), 2
     while kept:

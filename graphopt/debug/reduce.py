@@ -1,8 +1,8 @@
-"""reduce: a smaller model on which a check still fails.
+"""reduce: find a smaller model on which a check still fails.
 
-First the nodes around the fault alone, in circles that widen until they show it; then delta
-debugging over the nodes, the outputs, and the sizes. A value whose node is left out becomes an
-input, one that a left-out node would read an output. Nothing depends on time or chance.
+The search starts with the nodes around the fault, in growing neighbourhoods until the check fails; then delta
+debugging removes nodes, outputs, and sizes. A value whose node is removed becomes an input, one that a
+removed node reads an output. The result depends neither on time nor on chance.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from graphopt.process.child import Child
 from graphopt.rewrite.filter import RewriteLimit
 from graphopt.transforms.scalar.check_aliasing import CheckAliasing
 
-#: Sizes that a dim is shrunk to, the smallest first.
+#: Sizes to which a dim is reduced, the smallest first.
 _SIZES = (1, 2, 3, 4)
 
 Fails = Callable[[ir.Model], bool]
@@ -34,12 +34,12 @@ Fails = Callable[[ir.Model], bool]
 
 @dataclass
 class Reduction:
-    """What became of a model.
+    """The result of a reduction.
 
     Attributes:
-        model: the small one.
-        nodes: nodes of the main graph before and after.
-        tries: how many models were tried.
+        model: the small model.
+        nodes: number of nodes of the main graph before and after.
+        tries: number of models tried.
     """
 
     model: ir.Model
@@ -54,17 +54,19 @@ def reduce(
     around: str | None = None,
     say: Callable[[str], None] | None = None,
 ) -> Reduction:
-    """Shrink ``model`` as long as ``fails`` is true of it.
+    """Reduce ``model`` while ``fails`` is true for it.
 
     Args:
-        around: label of a node near the fault, if it is known.
-        say: told what is going on.
+        model: the model.
+        fails: whether a model still shows the fault.
+        around: label of a node near the fault, if known.
+        say: receives the progress.
 
     Raises:
-        VerificationFailed: ``fails`` is not true of ``model``.
+        VerificationFailed: ``fails`` is false for ``model``.
     """
     if not fails(model):
-        raise VerificationFailed("the check holds, so there is nothing to reduce")
+        raise VerificationFailed("the check passes, so there is nothing to reduce")
     return _Reducer(model, fails, say or (lambda text: None)).run(around)
 
 
@@ -89,7 +91,7 @@ class _Reducer:
         return Reduction(self._model, (before, len(self._model.graph)), self._tries)
 
     def _keep(self, what: str, candidate: ir.Model | None) -> bool:
-        """Go on with ``candidate`` if it still fails."""
+        """Continue with ``candidate`` if it still fails."""
         if candidate is None:
             return False
         self._tries += 1
@@ -148,7 +150,7 @@ class _Reducer:
 
 
 class _Cutter:
-    """Makes models of some of the nodes of ``model``."""
+    """Builds models from subsets of the nodes of ``model``."""
 
     def __init__(self, model: ir.Model) -> None:
         self._model = model
@@ -183,7 +185,7 @@ class _Cutter:
         return ir.model_of(graph, self._model)
 
     def _declare(self, value: ir.Value) -> tuple[ir.TypeProtocol | None, ir.Shape | None]:
-        """The declared type and shape, or what is known of them."""
+        """The inferred type and shape, or the declared ones."""
         twin = self._twin.get(value)
         if twin is None:
             return value.type, value.shape
@@ -194,14 +196,14 @@ class _Cutter:
         return kind, ir.Shape([dim if isinstance(dim, int) else self._symbol(str(dim)) for dim in dims])
 
     def _symbol(self, text: str) -> str:
-        """A symbol for a dim: itself, or one of its own for an expression."""
+        """A symbol for a dim: its own name, or a new one for an expression."""
         if text.isidentifier():
             return text
         return self._dims.setdefault(text, f"dim_{len(self._dims)}")
 
 
 def _neighbours(circle: Collection[ir.Node], graph: ir.Graph) -> dict[ir.Node, None]:
-    """The nodes of ``graph`` that feed ``circle`` or read from it."""
+    """The nodes of ``graph`` whose outputs ``circle`` reads, or that read its outputs."""
     found: dict[ir.Node, None] = {}
     for node in circle:
         producers = [value.producer() for value in ir.reads(node)]
@@ -211,7 +213,7 @@ def _neighbours(circle: Collection[ir.Node], graph: ir.Graph) -> dict[ir.Node, N
 
 
 def _needed(nodes: Sequence[ir.Node], outputs: Sequence[ir.Value]) -> list[ir.Node]:
-    """Those of ``nodes`` that ``outputs`` depend on."""
+    """The subset of ``nodes`` that ``outputs`` depend on."""
     wanted = set(outputs)
     kept = []
     for node in reversed(nodes):
@@ -231,7 +233,7 @@ def _sizes(model: ir.Model) -> set[int]:
 
 
 def _resized(model: ir.Model, old: int, new: int) -> ir.Model:
-    """A copy in which every dim of size ``old`` has size ``new``; declarations inside are forgotten."""
+    """A copy in which every dim of size ``old`` has size ``new``; inner declarations are removed."""
     other = ir.clone(model)
     graph = other.graph
     for value in (*graph.inputs, *(value for node in graph for value in node.outputs)):
@@ -253,12 +255,12 @@ def _resized(model: ir.Model, old: int, new: int) -> ir.Model:
 
 
 class StillFails:
-    """Whether a model fails ``check`` after the pipeline, in the way that ``trial``'s own model does.
+    """Whether a model fails ``check`` after the pipeline, in the same way as ``trial``'s own model.
 
-    A pipeline without passes means that the check is of the model itself.
+    With an empty pipeline, the check applies to the model itself.
 
     Attributes:
-        feeds: inputs that showed the latest failure, if there are any.
+        feeds: inputs that showed the latest failure, if any.
     """
 
     def __init__(self, trial: Trial, check: CheckOptions, limits: RewriteLimit, child: Child) -> None:
@@ -268,15 +270,15 @@ class StillFails:
         self._empty = False
         self.feeds: Feeds | None = None
         if not self(trial.model):
-            self._empty = True  # it may show only where a dim has size 0, which costs more to try
+            self._empty = True  # only dims of size 0 may show the fault, which are more expensive to try
 
     def __call__(self, model: ir.Model) -> bool:
-        """Judge ``model``."""
+        """Whether ``model`` still fails."""
         trial, check = self._trial, self._check
         try:
             if ir.find_fault(model) is not None:
                 return False
-            if trial.options.share_buffers:  # which has to be safe before any pass
+            if trial.options.share_buffers:  # sharing has to be safe before any pass
                 CheckAliasing().run(model, context_for(model, trial.options))
             outcome = isolated(trial.on(model), check, self._child)(self._limits)
             if outcome.error is not None or self._fails_early:
@@ -292,4 +294,4 @@ class StillFails:
         except CommandNotRun:
             raise
         except GraphoptError:
-            return False  # not a model that could be judged
+            return False  # the model can't be checked

@@ -1,4 +1,4 @@
-"""repair: when a result is not the same, find the rewrites at fault, drop them, and go on without."""
+"""repair: if a result differs from the original, find the rewrites at fault, and run again without them."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from graphopt.models import copy
 from graphopt.ort.devices import Device
 from graphopt.rewrite.filter import RewriteLimit
 
-#: What to do about a required pass that is at fault, by the sessions in which the first difference shows.
+#: Hints for a required pass at fault, by the sessions that show the first difference.
 _HINTS = {
     "off": "it was asked for, and is not left out; --no-verify writes the result all the same",
     "default": "only default sessions differ: onnxruntime's own optimizer breaks what is right without it",
 }
-#: How many drops are tried before every optional pass is dropped.
+#: Number of dropped rewrites after which all optional passes are dropped.
 _DROPS = 6
-#: Runs of the pipeline that all searches may take together; a count, so that results depend on no machine.
+#: Number of runs of the pipeline for all searches; a count, so that results do not depend on the machine.
 _RUNS = 64
 _FAILURES = (VerificationFailed, PassFailed)
 _NAME_OR_NUMBER = re.compile(r"'[^']*'|[-+]?(\d[\d.]*(e[-+]?\d+)?|nan|inf)\b")
@@ -45,22 +45,22 @@ def repair(
 ) -> tuple[ir.Model, Report]:
     """Run ``attempt`` again without the rewrites that made it fail, or its verification.
 
-    Each is found by bisection and refused by rule and node; where that is not enough, its rule is
-    refused everywhere; a pass that does harm without asking does not run at all. Where the searches have
-    used up their runs, all rules that are still suspect are refused everywhere, and at last no pass runs
-    that is not required. Nothing is searched where the result can't be loaded and onnxruntime can't load the
-    original with its optimizations either: many rewrites, each of them right, expose the same contradiction.
-    An attempt that is not verified has to end, and its result has to be sound in structure and called alike.
+    Each is found by bisection and refused by rule and node; if that does not suffice, its rule is refused
+    everywhere; a pass that is harmful outside of rewrites does not run at all. When the searches have used up
+    their runs, all suspect rules are refused everywhere, and finally only required passes run. There is no
+    search if neither the result nor the original with onnxruntime's optimizations can be loaded: many correct
+    rewrites expose the same contradiction. Without verification, an attempt has to terminate, and its result
+    has to be structurally valid, with an unchanged interface.
 
     Args:
-        attempt: what failed.
+        attempt: the failed attempt.
         original: the model before.
-        failure: how it failed.
-        found: told of each culprit, with its number from 1.
+        failure: its failure.
+        found: called with each culprit and its number from 1.
 
     Raises:
-        VerificationFailed: the result is still not the same without any pass that is not required.
-        NotFused: without the dropped rewrites, a scope that is to become one fused operator does not.
+        VerificationFailed: the result of the required passes alone still differs.
+        NotFused: without the dropped rewrites, a scope does not become one fused operator as required.
         PassFailed: a required pass fails.
     """
     trial = Trial(original, attempt.pipeline, attempt.options)
@@ -111,7 +111,7 @@ def repair(
 
 
 def _breaks_like_original(attempt: Attempt, failure: GraphoptError) -> bool:
-    """Whether the result can't be loaded, nor the original once onnxruntime has optimized it."""
+    """Whether neither the result nor the original with onnxruntime's optimizations can be loaded."""
     row = failure.row if isinstance(failure, VerificationFailed) else None
     return (
         attempt.verifier is not None
@@ -122,7 +122,7 @@ def _breaks_like_original(attempt: Attempt, failure: GraphoptError) -> bool:
 
 
 def _alike(one: GraphoptError, other: GraphoptError) -> bool:
-    """Whether two failures read the same but for names and numbers."""
+    """Whether two failures are the same except for names and numbers."""
     return _pattern(one) == _pattern(other)
 
 
@@ -140,7 +140,7 @@ def _without_passes(
     runs: int,
     failure: VerificationFailed | PassFailed,
 ) -> tuple[ir.Model, Report]:
-    """The result of the required passes alone, if even that many drops do not help.
+    """The result of the required passes alone, if dropping rewrites does not help.
 
     Raises:
         VerificationFailed, PassFailed: it fails, too.
@@ -159,7 +159,7 @@ def _without_passes(
     except _FAILURES:
         pass
     message = f"{failure.message}, also after these were dropped: {', '.join(map(str, dropped))}"
-    hint = "--skip leaves out whole passes and rules; graphopt bisect tells more"
+    hint = "--skip disables whole passes and rules; graphopt bisect has details"
     if isinstance(failure, PassFailed):
         raise PassFailed(message, hint=hint, status=failure.status)
     raise VerificationFailed(message, hint=hint)
@@ -188,10 +188,10 @@ def _rerun(
 
 
 def _check_required(trial: Trial, attempt: Attempt, original: ir.Model) -> None:
-    """Whether the fault is already there after the required passes that come first, without bisecting.
+    """Check the leading required passes, without bisecting.
 
     Raises:
-        VerificationFailed: it is.
+        VerificationFailed: the fault exists already after them.
     """
     first = list(itertools.takewhile(lambda step: step.required, attempt.pipeline.passes()))
     outcome = trial(RewriteLimit(passes=len(first))) if first else None
@@ -215,7 +215,7 @@ def _required_fails(pass_text: str, reason: str, original: ir.Model) -> Verifica
 def _without(
     limits: RewriteLimit, culprit: Culprit, dropped: Sequence[Dropped], failed: bool
 ) -> tuple[RewriteLimit, list[Dropped]]:
-    """``limits`` that leave out ``culprit`` too, and what that means."""
+    """``limits`` that refuse ``culprit``, too, and the entries for the report."""
     place, text = culprit.place, culprit.pass_text
     name = text.partition("{")[0]
 

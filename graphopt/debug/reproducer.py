@@ -1,7 +1,7 @@
-"""A folder that holds all it takes to see a fault again.
+"""Reproducers: folders with everything needed to reproduce a fault.
 
-``model.onnx``, ``inputs.npz`` (if inputs matter, and files can hold them), ``case.json`` (passes,
-options, which rewrites to allow, the check, versions, the command) and a ``README.md``.
+``model.onnx``, ``inputs.npz`` (if inputs matter, and can be stored in a file), ``case.json`` (passes,
+options, allowed rewrites, the check, versions, the command) and a ``README.md``.
 """
 
 from __future__ import annotations
@@ -37,30 +37,30 @@ from graphopt.util import npz
 _FORMAT = 1
 _PACKAGES = ("graphopt", "onnx", "onnx-ir", "onnxruntime", "onnxruntime-gpu", "numpy", "ml_dtypes")
 _MODEL, _INPUTS, _CASE, _README = "model.onnx", "inputs.npz", "case.json", "README.md"
-#: Where files go that a command names; none of them is of the names above.
+#: Folder for files named by a command; its name differs from those above.
 _FILES = "check"
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the packages that matter."""
+    """Versions of Python and of the relevant packages."""
     found = {"python": platform.python_version(), "platform": platform.platform()}
     return found | {package: version for package in _PACKAGES if (version := version_of(package))}
 
 
 @dataclass(frozen=True)
 class Case:
-    """What to run on the model of a reproducer, and how to tell whether it fails.
+    """The contents of a reproducer besides its model: the run, and the check that fails.
 
     Attributes:
-        what: what is to blame, in words.
-        reason: why the check failed.
+        what: the rewrite or pass at fault, as text.
+        reason: the failure of the check.
         pipeline: the passes, as texts of :func:`graphopt.debug.trial.steps_text`.
-        options: what they may do.
-        limits: which rewrites are allowed.
-        check: how the result is judged.
+        options: options of the rewrites.
+        limits: the allowed rewrites.
+        check: the check of the result.
         lines: the nodes around the rewrite at fault.
-        command: the command line that led here.
-        versions: of Python and of the packages that matter.
+        command: the command line that found the fault.
+        versions: versions of Python and of the relevant packages.
     """
 
     what: str
@@ -74,11 +74,11 @@ class Case:
     versions: dict[str, str] = field(default_factory=versions)
 
     def to_dict(self) -> dict[str, Any]:
-        """The case for JSON, without rules of the caller's, which are code."""
+        """The case for JSON, without the caller's own rules, which are code."""
         options, limits = asdict(replace(self.options, rules=())), asdict(self.limits)
         del options["rules"]
         costs = self.options.costs
-        told = {
+        encoded = {
             "numerics": self.options.numerics.name,
             "device": str(self.options.device).lower(),
             "costs": None if costs is None or costs == shipped(costs.device) else costs.to_dict(),
@@ -98,7 +98,7 @@ class Case:
             "what": self.what,
             "reason": self.reason,
             "pipeline": list(self.pipeline),
-            "options": _plain(options) | told,
+            "options": _plain(options) | encoded,
             "limits": {
                 **_plain(limits),
                 "only": _places(self.limits.only),
@@ -112,7 +112,7 @@ class Case:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any], folder: Path) -> Case:
-        """Read what :meth:`to_dict` wrote; inputs are those of ``folder``, if there are any."""
+        """Parse the result of :meth:`to_dict`, with the inputs in ``folder``, if any."""
         options, limits, check = dict(data["options"]), dict(data["limits"]), data["check"]
         options["numerics"] = Numerics[options["numerics"]]
         options["dim_ranges"] = _ranges(options.get("dim_ranges", {}))
@@ -159,8 +159,8 @@ def save_culprit(
 ) -> bool:
     """Write a reproducer of ``culprit``; returns whether it fails again when replayed.
 
-    It is the model right before the rewrite with that rewrite alone, or, where that does not show
-    it, the whole run up to it.
+    It contains the model right before the rewrite with that rewrite alone, or, if that does not fail, the
+    whole run up to it.
     """
     for model, pipeline, limits, feeds in _forms(culprit, trial):
         case = Case(
@@ -174,14 +174,14 @@ def save_culprit(
             tuple(command),
         )
         save(folder, model, case, feeds)
-        with contextlib.suppress(CommandNotRun):  # it needs more than the files that it names
+        with contextlib.suppress(CommandNotRun):  # it needs more files than it names
             if replay(folder, allow_command=True) is not None:
                 return True
     return False
 
 
 def _forms(culprit: Culprit, trial: Trial) -> Iterator[tuple[ir.Model, Pipeline, RewriteLimit, Feeds | None]]:
-    """What may show the fault again, the smallest first."""
+    """Candidates for reproducing the fault, the smallest first."""
     guilty = next((item for item in trial.pipeline.passes() if str(item) == culprit.pass_text), None)
     alone = RewriteLimit(first=0)
     if culprit.place is not None and culprit.number:
@@ -213,7 +213,7 @@ def save(folder: Path, model: ir.Model, case: Case, feeds: Feeds | None = None) 
 
 
 def _kept(check: CheckOptions, folder: Path) -> CheckOptions:
-    """``check`` to be run in ``folder``: files that its command names are copied there."""
+    """``check`` for running in ``folder``, to which the files named by its command are copied."""
     if not check.is_command:
         return check
     shutil.rmtree(folder / _FILES, ignore_errors=True)
@@ -233,17 +233,17 @@ def load(folder: Path) -> Case:
     """Read the case in ``folder``.
 
     Raises:
-        UsageError: it holds none.
+        UsageError: it contains none.
         InvalidModel: the case is damaged.
     """
     try:
         data = json.loads((folder / _CASE).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UsageError(f"{folder} is no reproducer: it holds no {_CASE}") from None
+        raise UsageError(f"{folder} is not a reproducer: it has no {_CASE}") from None
     except (OSError, ValueError) as error:
         raise UsageError(f"can't read {folder / _CASE}: {error}") from error
     if not isinstance(data, dict) or data.get("format") != _FORMAT:
-        raise UsageError(f"{folder / _CASE} is of another format than {_FORMAT}")
+        raise UsageError(f"{folder / _CASE} has another format than {_FORMAT}")
     try:
         return Case.from_dict(data, folder)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -251,17 +251,17 @@ def load(folder: Path) -> Case:
 
 
 def replay(folder: Path, *, allow_command: bool = False) -> str | None:
-    """Run the case in ``folder`` again: why the check fails, or ``None`` if it holds now.
+    """Run the case in ``folder`` again; returns the failure of the check, or ``None`` if it passes.
 
     Raises:
         UsageError: there is no case, or its check is a command and commands are not allowed.
-        CommandNotRun: the command could not judge.
+        CommandNotRun: the command could not run.
     """
     case = load(folder)
     if case.check.is_command and not allow_command:
         raise UsageError(
             f"{folder} would run the command {case.check.kind!r}",
-            hint="--allow-command lets it, if you trust the folder",
+            hint="use --allow-command if you trust the folder",
         )
     model = ir.load(folder / _MODEL)
     trial = Trial(model, make_pipeline((), case.pipeline), case.options)
@@ -269,7 +269,7 @@ def replay(folder: Path, *, allow_command: bool = False) -> str | None:
 
 
 def fails(trial: Trial, check: CheckOptions, limits: RewriteLimit) -> str | None:
-    """Why the check fails on what ``trial`` makes under ``limits``."""
+    """The failure of the check on the result of ``trial`` under ``limits``; ``None`` if it passes."""
     with helper() as child:
         outcome = isolated(trial, check, child)(limits)
         if outcome.error is not None:
@@ -280,19 +280,19 @@ def fails(trial: Trial, check: CheckOptions, limits: RewriteLimit) -> str | None
 
 
 def helper() -> Child:
-    """A process for what may crash."""
+    """A process for runs that may crash."""
     return Child(preload=("graphopt.debug.trial",))
 
 
 def isolated(trial: Trial, check: CheckOptions, child: Child) -> RunTrial:
-    """``trial``, in ``child`` if the check is about crashes."""
+    """``trial``, run in ``child`` if the check is for crashes."""
     if check.kind != "crash":
         return trial
     return IsolatedTrial(trial.model, trial.pipeline, trial.options, child)
 
 
 def without_files(check: CheckOptions) -> CheckOptions:
-    """``check`` with made-up inputs only, for models whose inputs are others."""
+    """``check`` with generated inputs only, for models with other inputs."""
     inputs = InputOptions(seed=check.inputs.seed, ranges=check.inputs.ranges)
     return replace(check, inputs=inputs)
 
@@ -322,7 +322,7 @@ def _readme(case: Case, feeds: bool) -> str:
         "",
         f"The check `{case.check.kind}` fails: {case.reason}",
         "",
-        "Show it again with",
+        "Reproduce it with",
         "",
         f"    graphopt replay .{' --allow-command' if case.check.is_command else ''}",
         "",
@@ -331,12 +331,12 @@ def _readme(case: Case, feeds: bool) -> str:
         f"- `{_MODEL}`: the model",
     ]
     if feeds:
-        lines.append(f"- `{_INPUTS}`: inputs that show it")
+        lines.append(f"- `{_INPUTS}`: inputs that show the fault")
     if case.check.is_command:
-        lines.append(f"- `{_FILES}/`: files that the command names, if any; what else it needs is not kept")
-    lines.append(f"- `{_CASE}`: passes, options, rewrites that are allowed, versions")
+        lines.append(f"- `{_FILES}/`: files named by the command; other files that it needs are missing")
+    lines.append(f"- `{_CASE}`: passes, options, allowed rewrites, versions")
     if case.lines:
-        lines += ["", "What went (`-`) and came (`+`), and the nodes around it:", ""]
+        lines += ["", "Removed (`-`) and added (`+`) nodes, and the nodes around them:", ""]
         lines += [f"    {line}" for line in case.lines]
     if case.command:
         lines += ["", f"It was written by `{shlex.join(case.command)}`."]

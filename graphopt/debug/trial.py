@@ -1,7 +1,7 @@
-"""One try: the pipeline over a copy of the model, with some of its rewrites refused.
+"""A trial: one run of the pipeline over a copy of the model, with some rewrites refused.
 
-Rewrites are numbered where they are counted from the start of one run. Across runs that differ,
-they are known by their place, the rule and the node: numbers shift when one is refused.
+Within one run, rewrites are numbered from the start. Across different runs they are identified by their site,
+the rule and the node, because numbers shift when a rewrite is refused.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class RewriteStep:
         place: the rule and the node.
         index: number of the pass in the run, from 1.
         name: the pass with its options.
-        made: labels of the nodes that it added.
+        made: labels of the added nodes.
     """
 
     place: RewriteSite
@@ -44,15 +44,15 @@ class RewriteStep:
 
 @dataclass
 class TrialResult:
-    """What became of a try.
+    """The result of a trial.
 
     Attributes:
-        model: the result; as far as it got, if the pipeline failed; ``None`` if the process died.
-        steps: the rewrites made, in order.
+        model: the result; an intermediate state if the pipeline failed; ``None`` if the process died.
+        steps: the rewrites, in order.
         passes: the passes begun, in order, as text.
-        error: why the pipeline failed, if it did.
-        blamed: the rule and the node that it failed in, if that is known.
-        endless: it was stopped because rewriting did not come to an end.
+        error: the error if the pipeline failed.
+        blamed: the rule and the node that failed, if known.
+        endless: rewriting was stopped because it did not terminate.
     """
 
     model: ir.Model | None
@@ -64,14 +64,15 @@ class TrialResult:
 
 
 class _PassLimitReached(Exception):
-    """As many passes ran as may."""
+    """The limit on the number of passes is reached."""
 
 
 class _Trace(PassInstrumentation):
-    """Asks ``limits`` for each rewrite, and notes what happens.
+    """Applies ``limits`` to each rewrite, and records rewrites and passes.
 
     Args:
-        journal: a file that gets a line for each event, for the case that the process dies.
+        limits: the rewrites that are allowed.
+        journal: a file that gets a line for each event, in case the process dies.
     """
 
     def __init__(self, limits: RewriteLimit, journal: Path | None = None) -> None:
@@ -81,14 +82,14 @@ class _Trace(PassInstrumentation):
         self.passes: list[str] = []
 
     def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:
-        """Note the pass, unless enough have run."""
+        """Record the pass, unless the limit is reached."""
         if self._limits.passes is not None and index > self._limits.passes:
             raise _PassLimitReached
         self.passes.append(str(pass_))
         self._write("pass", str(pass_))
 
     def __call__(self, action: Action) -> bool:
-        """The gate."""
+        """Decide whether a rewrite is allowed, and record it."""
         if not self._limits(action):
             return False
         self.steps.append(
@@ -98,7 +99,7 @@ class _Trace(PassInstrumentation):
         return True
 
     def rewrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
-        """Note which nodes were added."""
+        """Record the added nodes."""
         step = self.steps[action.index - 1]
         self.steps[action.index - 1] = replace(step, made=tuple(map(ir.label, made)))
 
@@ -118,9 +119,9 @@ class Trial:
     """Runs a pipeline over copies of one model, in this process.
 
     Attributes:
-        model: the model; it stays as it is.
+        model: the model; not modified.
         pipeline: the passes.
-        options: what they may do.
+        options: options of the rewrites.
     """
 
     model: ir.Model
@@ -128,28 +129,28 @@ class Trial:
     options: Options = field(default_factory=Options)
 
     def __call__(self, limits: RewriteLimit) -> TrialResult:
-        """Run it under ``limits``; an exception of a pass becomes part of the outcome."""
+        """Run under ``limits``; an exception of a pass becomes part of the result."""
         return run(copy(self.model), self.pipeline, self.options, limits)
 
     def on(self, model: ir.Model) -> Trial:
-        """The same for another model."""
+        """The trial of another model."""
         return replace(self, model=model)
 
 
 @dataclass(frozen=True)
 class IsolatedTrial(Trial):
-    """The same in a child process, which may die or run for ever.
+    """A trial in a child process, which may crash or diverge.
 
     Attributes:
         child: the process.
-        seconds: what a run may take.
+        seconds: limit on the wall-clock seconds of a run.
     """
 
     child: Child | None = None
     seconds: float = 120.0
 
     def __call__(self, limits: RewriteLimit) -> TrialResult:
-        """Run it under ``limits``; the death of the process becomes part of the outcome."""
+        """Run under ``limits``; the death of the process becomes part of the result."""
         assert self.child is not None
         with publish.ScratchFolder() as folder:
             journal = folder / "journal"
@@ -181,7 +182,7 @@ def run(
         pipeline.run(model, cx, [trace])
     except _PassLimitReached:
         pass
-    except Exception as error:  # whatever a pass raises is what we are looking for
+    except Exception as error:  # any exception of a pass is a fault to be found
         outcome.error = _text(error)
         if isinstance(error, PassFailed) and error.owner is not None:
             outcome.blamed, outcome.endless = RewriteSite(error.owner, error.node), error.endless
@@ -194,7 +195,7 @@ def run(
 def _run_bytes(
     data: bytes, pipeline: Pipeline, options: Options, limits: RewriteLimit, journal: Path
 ) -> tuple[TrialResult, bytes | None]:
-    """:func:`run` for a child: the model comes and goes as bytes."""
+    """:func:`run` for a child, with serialized models."""
     outcome = run(ir.from_proto(onnx.ModelProto.FromString(data)), pipeline, options, limits, journal)
     result, outcome.model = outcome.model, None
     assert result is not None
@@ -208,7 +209,7 @@ def _run_bytes(
 
 
 def _from_journal(journal: Path, error: str) -> TrialResult:
-    """What happened until the process died."""
+    """The result up to the death of the process."""
     outcome = TrialResult(None, error=error)
     lines = journal.read_text(encoding="utf-8").splitlines() if journal.exists() else []
     for line in lines:
@@ -236,6 +237,6 @@ def steps_text(pipeline: Pipeline) -> list[str]:
 
 
 def find_node(model: ir.Model, label: str) -> ir.Node | None:
-    """The node that messages call ``label``."""
+    """The node with the label ``label``."""
     nodes: Any = (node for graph in ir.graphs_of(model) for node in graph)
     return next((node for node in nodes if ir.label(node) == label), None)

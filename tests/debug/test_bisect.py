@@ -347,7 +347,7 @@ def test_limits() -> None:
 
 
 def test_a_folder_that_is_no_reproducer(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="no reproducer"):
+    with pytest.raises(UsageError, match="not a reproducer"):
         load(tmp_path)
     (tmp_path / "case.json").write_text("{")
     with pytest.raises(UsageError, match="can't read"):
