@@ -235,7 +235,7 @@ def _without_kernels(model: ir.Model, report: Report, passes: Pipeline) -> list[
     if not groups or told or any(key[0] == dialects.NATIVE_DOMAIN for key in model.functions):
         return []
     tuning = report.tuning
-    if tuning is not None and (tuning.kernels_reverted or tuning.decision.variant.original):
+    if tuning is not None and tuning.removed_kernels:
         return ["no kernel is left, so there is no library"]
     reason = "onnxruntime runs the nodes of the result as well without"
     return [f"no native groups: {reason} (graphopt partition --policy fusion --explain tells of each)"]

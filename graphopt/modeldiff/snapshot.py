@@ -225,11 +225,6 @@ class Snapshot:
         )
         self._add(line)
 
-    def __str__(self) -> str:
-        from graphopt.modeldiff.printing import printed
-
-        return "".join(f"{printed(line)}\n" for line in self.lines.values())
-
 
 def scope_of(node: ir.Node) -> Path:
     """The modules that ``node`` is from, by its name up to the last slash.

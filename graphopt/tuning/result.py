@@ -51,6 +51,11 @@ class Tuning:
         return self.decision.variant.choice
 
     @property
+    def removed_kernels(self) -> bool:
+        """Whether native groups were reverted, or the original model was chosen."""
+        return bool(self.kernels_reverted) or self.decision.variant.original
+
+    @property
     def kernels_reverted(self) -> list[Finding]:
         """The reverted native groups."""
         owner = f"{FuseGroups.name} at "

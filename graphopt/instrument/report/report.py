@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from graphopt.context import Action
 from graphopt.instrument.growth import NewConstant
@@ -25,8 +25,8 @@ from graphopt.util.tables import (
 
 if TYPE_CHECKING:
     from graphopt.cost import Costs, Decision
+    from graphopt.ort.session_options import SessionChoice
     from graphopt.rewrite.explain import Fused, Missed
-    from graphopt.tuning.result import Tuning
     from graphopt.verification.verdict import Verdict
 
 
@@ -55,6 +55,17 @@ class Dropped:
 
     def __str__(self) -> str:
         return f"{self.owner} at {self.node}" if self.node else f"{self.owner}, everywhere"
+
+
+class TuningSummary(Protocol):
+    """The parts of :class:`graphopt.tuning.result.Tuning` that reports show."""
+
+    @property
+    def choice(self) -> SessionChoice | None: ...
+    @property
+    def removed_kernels(self) -> bool: ...
+    def blocks(self) -> Iterable[Block]: ...
+    def to_dict(self) -> dict[str, Any]: ...
 
 
 @dataclass(frozen=True, repr=False)
@@ -113,7 +124,7 @@ class Report:
     search_runs: int = 0
     fused: list[Fused] = field(default_factory=list)
     missed: list[Missed] = field(default_factory=list)
-    tuning: Tuning | None = None
+    tuning: TuningSummary | None = None
     costs: Costs | None = None
     decisions: Counter[Decision] = field(default_factory=Counter)
     variants: list[VariantReport] = field(default_factory=list)
