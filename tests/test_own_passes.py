@@ -281,7 +281,7 @@ def test_a_rule_named_by_its_place_runs_as_a_pass() -> None:
     assert [one.owner for one in dropped] == ["wrong-rule"]
     with pytest.raises(UsageError, match="takes no options"):
         graphopt.optimize(parse(MODEL), pipeline=f"{place}{{deep=true}}")
-    with pytest.raises(UsageError, match="os:sep is no rule"):
+    with pytest.raises(UsageError, match="os:sep is not a rule"):
         graphopt.optimize(parse(MODEL), pipeline="own-rule{path=os:sep}")
 
 

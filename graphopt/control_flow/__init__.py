@@ -1,1 +1,1 @@
-"""Loops and conditionals as passes and gradients read them: trip counts, carried values, branches."""
+"""Views of Loops, Scans and Ifs: trip counts, carried values, branches."""

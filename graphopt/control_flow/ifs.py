@@ -1,4 +1,4 @@
-"""What passes on Ifs share: their branches, and Ifs in place of others."""
+"""Branches of Ifs, and the replacement of Ifs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Branches = tuple[ir.Graph, ir.Graph]
 
 
 def branches_of(node: ir.Node) -> Branches | None:
-    """The branches that ``node`` takes if its condition is true and if not; ``None`` if it is no sound If."""
+    """The then and else branches of ``node``; ``None`` if it is not a well-formed If."""
     if node.op_type != "If" or node.domain != "" or len(node.inputs) != 1:
         return None
     then, other = node.attributes.get("then_branch"), node.attributes.get("else_branch")
@@ -30,12 +30,12 @@ def put_if(
     branches: Branches,
     outputs: Sequence[ir.Value],
 ) -> ir.Node:
-    """Put an If in front of ``place`` whose outputs stand for ``outputs`` from now on.
+    """Insert an If before ``place`` whose outputs replace ``outputs``.
 
     Args:
-        by: the pass that does it.
-        sources: what it does the work of, an If on the same condition first; the caller removes them.
-        branches: its branches, which may be theirs.
+        by: the name of the pass.
+        sources: the nodes that it replaces, an If on the same condition first; the caller removes them.
+        branches: its branches, which may be those of a source.
     """
     attributes = {"then_branch": branches[0], "else_branch": branches[1]}
     node = cx.edit.make_node(
@@ -52,5 +52,5 @@ def put_if(
 
 
 def positions(graph: ir.Graph) -> dict[ir.Node, int]:
-    """Where each node of ``graph`` stands."""
+    """The position of each node of ``graph``."""
     return {node: index for index, node in enumerate(graph)}

@@ -1,4 +1,4 @@
-"""What each iteration of a Loop or Scan does that runs a known number of times."""
+"""Iterations of Loops and Scans with a known trip count."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graphopt.control_flow.loops import LoopForm, entries_of, loop_form, trips_o
 
 @dataclass(frozen=True)
 class Stack:
-    """An output of a loop that gathers a value of every iteration along ``axis``."""
+    """An output of a loop that stacks a value of every iteration along ``axis``."""
 
     value: ir.Value
     output: ir.Value
@@ -25,15 +25,15 @@ class Stack:
 
 @dataclass(frozen=True)
 class Iterations:
-    """A Loop or Scan that runs a known number of times.
+    """A Loop or Scan with a known trip count.
 
     Attributes:
         body: its body.
-        trips: how often the body runs.
+        trips: the trip count.
         carried: for each carried value, the body's input, the first value, the body's output, and
             the loop's output.
-        stacks: the outputs with an element for each iteration.
-        bind: makes what else an iteration is given, by the body's inputs.
+        stacks: the outputs with an element per iteration.
+        bind: builds the other inputs of an iteration, by the body's inputs.
     """
 
     body: ir.Graph
@@ -44,14 +44,14 @@ class Iterations:
 
 
 def iterations_of(node: ir.Node, cx: Context, owner: str) -> Iterations | str:
-    """``node``, a Loop or Scan, if it runs a known number of times; otherwise the reason.
+    """``node``, a Loop or Scan, if its trip count is known; otherwise the reason why not.
 
     Args:
-        owner: who is told to have made the nodes that pick elements.
+        owner: the name of the pass, recorded as the origin of nodes that select elements.
     """
     form = loop_form(node, cx, short=True)
     if form is None:
-        return "its body is not its own, its opset is too old, or something is left out"
+        return "its body is a parameter of the function, its opset is too old, or inputs or outputs lack"
     if node.graph is None or not cx.edit.takes_constant(node.graph, ir.DataType.INT64):
         return "the function's opset has no Constant for the numbers of iterations"
     return _of_loop(form, cx) if node.op_type == "Loop" else _of_scan(form, cx, owner)
@@ -66,7 +66,7 @@ def _of_loop(form: LoopForm, cx: Context) -> Iterations | str:
     number = body.inputs[0]
     read = {value: cx.static_shape(value) for value in body.inputs[: form.head] if ir.is_read(value)}
     if any(shape not in ((), (1,)) for shape in read.values()):
-        return "its counter or condition is no scalar"
+        return "its counter or condition is not a scalar"
     graph = node.graph
     assert graph is not None
 
@@ -91,7 +91,7 @@ def _of_loop(form: LoopForm, cx: Context) -> Iterations | str:
 def _of_scan(form: LoopForm, cx: Context, owner: str) -> Iterations | str:
     node, trips = form.node, trips_of(form, cx).most
     if not trips:
-        return "how often it runs is not known, or it never does"
+        return "its trip count is not known, or 0"
     sources = node.inputs[form.carried :]
     axes = entries_of(form, "scan_input_axes", len(sources))
     backwards = entries_of(form, "scan_input_directions", len(sources))

@@ -1,4 +1,4 @@
-"""Loops and Scans told alike, and built anew with other inputs and outputs."""
+"""A common view of Loops and Scans, and rebuilding them with other inputs and outputs."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from graphopt import ir
 from graphopt.analysis.symbolic import Dim, symbols
 from graphopt.context import Context
 
-#: Attributes of Scan with an entry for each scanned input, and for each output that gathers.
+#: Attributes of Scan with an entry per scanned input, and per stacked output.
 _BY_INPUT = ("scan_input_axes", "scan_input_directions")
 _BY_OUTPUT = ("scan_output_axes", "scan_output_directions")
 
 
 @dataclass(frozen=True)
 class LoopForm:
-    """A Loop or Scan whose body takes and returns what the node does, with nothing left out between.
+    """A Loop or Scan whose inputs and outputs correspond to those of its body.
 
     Attributes:
         node: the Loop or Scan.
         body: its body.
-        head: how many inputs of node and body come before the carried values: 2 for a Loop.
-        carried: how many values are carried from each iteration to the next.
+        head: the number of inputs of node and body before the carried values: 2 for a Loop.
+        carried: the number of values carried from each iteration to the next.
     """
 
     node: ir.Node
@@ -37,7 +37,7 @@ class LoopForm:
 
     @property
     def starts(self) -> Sequence[ir.Value | None]:
-        """The first carried values."""
+        """The initial carried values."""
         return self.node.inputs[self.head : self.head + self.carried]
 
     @property
@@ -48,38 +48,38 @@ class LoopForm:
 
     @property
     def results(self) -> Sequence[ir.Value]:
-        """Outputs of the node that are the last carried values."""
+        """Outputs of the node that are the final carried values."""
         return self.node.outputs[: self.carried]
 
     @property
     def scanned(self) -> Sequence[ir.Value]:
-        """Inputs of the body that hold slices of what a Scan goes through."""
+        """Inputs of the body that hold slices of the scanned inputs."""
         return self.body.inputs[self.head + self.carried :]
 
     @property
     def rows(self) -> Sequence[ir.Value]:
-        """Outputs of the body that are gathered."""
+        """Outputs of the body that are stacked."""
         return self.body.outputs[self.head // 2 + self.carried :]
 
     @property
     def gathered(self) -> Sequence[ir.Value]:
-        """Outputs of the node that gather."""
+        """Outputs of the node that are stacked."""
         return self.node.outputs[self.carried :]
 
 
 @dataclass(frozen=True)
 class Trips:
-    """How often a body runs: ``least`` times, and at most ``most`` times; ``None`` for any number."""
+    """Bounds of a trip count: ``least``, and ``most``, which is ``None`` without an upper bound."""
 
     least: int
     most: int | None
 
 
 def loop_form(node: ir.Node, cx: Context, *, short: bool = False) -> LoopForm | None:
-    """``node`` as a loop; ``None`` if it is none, or leaves something out.
+    """``node`` as a loop; ``None`` if it is none, or inputs or outputs are missing.
 
     Args:
-        short: a Loop may leave out its last outputs.
+        short: the last outputs of a Loop may be missing.
     """
     body = node.attributes.get("body")
     if node.domain != "" or node.op_type not in ("Loop", "Scan") or body is None or body.is_ref():
@@ -101,7 +101,7 @@ def loop_form(node: ir.Node, cx: Context, *, short: bool = False) -> LoopForm | 
 
 
 def trips_of(form: LoopForm, cx: Context) -> Trips:
-    """What is known of how often the body of ``form`` runs."""
+    """The known bounds of the trip count of ``form``."""
     node = form.node
     if node.op_type == "Scan":
         lengths = dict.fromkeys(_scan_lengths(form, cx))
@@ -124,7 +124,7 @@ def trips_of(form: LoopForm, cx: Context) -> Trips:
 
 
 def _scan_lengths(form: LoopForm, cx: Context) -> Iterator[Dim | None]:
-    """How many slices each input of a Scan has that it goes through."""
+    """The number of slices of each scanned input."""
     sources = form.node.inputs[form.carried :]
     for source, axis in zip(sources, entries_of(form, "scan_input_axes", len(sources)), strict=True):
         shape = None if source is None else cx.shape(source)
@@ -138,7 +138,7 @@ def entries_of(form: LoopForm, name: str, count: int) -> Sequence[int]:
 
 
 def symbols_outside(form: LoopForm, cx: Context) -> dict[str, None]:
-    """The symbols of what a loop reads. Those made up in its body never leave it: these stay the same."""
+    """The symbols in shapes of the values that a loop reads, which are the same in all iterations."""
     outside: dict[str, None] = {}
     for value in ir.reads(form.node):
         for dim in (*(cx.shape(value) or ()), *(cx.known_ints(value) or ())):
@@ -147,7 +147,7 @@ def symbols_outside(form: LoopForm, cx: Context) -> dict[str, None]:
 
 
 def changing(element: tuple[Dim, ...], outside: Collection[str]) -> str | None:
-    """A symbol in ``element`` that may stand for another size in the next iteration."""
+    """A symbol in ``element`` that may have another value in the next iteration."""
     return next((name for dim in element for name in symbols(dim) if name not in outside), None)
 
 
@@ -160,10 +160,10 @@ def rebuild(
     owner: str,
     more: Sequence[ir.Value] = (),
 ) -> ir.Node:
-    """A loop in place of that of ``form`` that keeps what is counted up, and also gathers ``more``.
+    """Replace the loop of ``form`` by one that keeps the listed values, and also stacks ``more``.
 
-    Nothing may read the outputs that go. Nodes of the body that only they need go, too. The outputs
-    for ``more`` are the last of the new node, and unread.
+    The removed outputs must be unused; nodes of the body that only they need are removed too. The outputs for
+    ``more`` are the last ones of the new node, and unused.
     """
     node, body, edit = form.node, form.body, cx.edit
     inputs = [*node.inputs[: form.head], *(form.starts[k] for k in carried)]
@@ -174,7 +174,7 @@ def rebuild(
         *(form.scanned[k] for k in scanned),
     ]
     ends = [*body.outputs[: form.head // 2], *(form.ends[k] for k in carried)]
-    ends += [_made_inside(form.rows[k], body, cx, owner) for k in rows]
+    ends += [_copied_if_input(form.rows[k], body, cx, owner) for k in rows]
     old = [*(form.results[k] for k in carried), *(form.gathered[k] for k in rows)]
     attributes = [_entries(attribute, scanned, rows) for attribute in node.attributes.values()]
     edit.set_outputs(body, [*ends, *more])
@@ -194,17 +194,17 @@ def rebuild(
 
 
 def declare_shape(value: ir.Value, cx: Context) -> None:
-    """Declare what is known of the shape of ``value``, if nothing is declared.
+    """Declare the inferred shape of ``value``, if none is declared.
 
-    What a Loop that never runs gathers has the rank that onnxruntime can tell, and that sees no further
-    than declarations in bodies, which passes may remove.
+    If a Loop has no trips, onnxruntime takes the rank of its stacked outputs from the shapes declared in the
+    body, which passes may remove.
     """
     shape, dtype = cx.shape(value), cx.dtype(value)
     if value.shape is None and shape is not None and dtype is not None:
         cx.edit.declare(value, dtype, [dim if isinstance(dim, int) else None for dim in shape])
 
 
-def _made_inside(row: ir.Value, body: ir.Graph, cx: Context, owner: str) -> ir.Value:
+def _copied_if_input(row: ir.Value, body: ir.Graph, cx: Context, owner: str) -> ir.Value:
     """``row``, or a copy if it is an input of ``body``: onnxruntime may leave such rows unwritten."""
     if row not in body.inputs:
         return row
@@ -218,14 +218,14 @@ def _made_inside(row: ir.Value, body: ir.Graph, cx: Context, owner: str) -> ir.V
 
 
 def _remove_unread(body: ir.Graph, cx: Context) -> None:
-    """Remove the nodes of ``body`` that nothing reads, bottom up."""
+    """Remove the unused nodes of ``body``, bottom up."""
     for node in list(reversed(body)):
         if not any(map(ir.is_read, node.outputs)) and not cx.has_to_run(node):
             cx.edit.remove_whole(node)
 
 
 def _entries(attribute: ir.Attr, scanned: Sequence[int], rows: Sequence[int]) -> ir.Attr:
-    """An attribute of a Scan for the inputs and outputs that it keeps."""
+    """``attribute`` with the entries of the kept inputs and outputs."""
     if attribute.name == "num_scan_inputs":
         return ir.make_attributes({attribute.name: len(scanned)})[0]
     kept = scanned if attribute.name in _BY_INPUT else rows if attribute.name in _BY_OUTPUT else None

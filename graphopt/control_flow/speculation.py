@@ -1,4 +1,4 @@
-"""Which nodes can't fail, so that they may run where the original would not have run them."""
+"""Nodes that can't fail, and so may be executed speculatively."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from graphopt import ir
 from graphopt.context import Context, Dim
 from graphopt.ops import traits
 
-#: Can't fail on operands that broadcast; integers must not be divided.
+#: Operators that can't fail if their operands broadcast; Div is excluded for integers.
 _BROADCASTING = frozenset(
     [
         *("Add", "And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Max", "Min", "Mul"),
         *("Or", "Sub", "Where", "Xor"),
     ]
 )
-#: Can't fail on small integer tensors if it is known what they give.
+#: Operators that can't fail on small integer tensors with known results.
 _SHAPE_ARITHMETIC = frozenset({"Concat", "Gather", "Slice", "Squeeze", "Unsqueeze"})
 
 
 def cannot_fail(node: ir.Node, cx: Context) -> bool:
-    """Whether ``node`` is sure to give a result, whatever its inputs hold, and draws no random numbers."""
+    """Whether ``node`` provably succeeds for all contents of its inputs, and is not random."""
     attributes = node.attributes.values()
     if node.domain != "" or any(attribute.is_ref() for attribute in attributes) or None in node.inputs:
         return False
@@ -53,7 +53,7 @@ def _is_float(value: ir.Value, cx: Context) -> bool:
 
 
 def _broadcast(shapes: list[tuple[Dim, ...]], cx: Context) -> bool:
-    """Whether tensors of these shapes are sure to broadcast to one."""
+    """Whether tensors of these shapes provably broadcast."""
     for place in range(1, max(map(len, shapes), default=0) + 1):
         dims = [shape[-place] for shape in shapes if len(shape) >= place and shape[-place] != 1]
         if any(not cx.facts.dim_equal(dims[0], dim) for dim in dims[1:]):

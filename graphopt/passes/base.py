@@ -1,4 +1,4 @@
-"""What a pass is, and how passes are found."""
+"""The base class of passes."""
 
 from __future__ import annotations
 
@@ -19,24 +19,36 @@ FUSED_OPERATORS, NATIVE_GROUPS, CHOSEN_OPSET = "fused-operators", "native-groups
 class Pass(ABC):
     """One transformation of a model.
 
-    Subclasses are frozen dataclasses: their fields are the options that the pipeline text and
-    the command line accept, and their docstring's first line is what ``graphopt passes`` shows. A pass
-    without options need not be a dataclass, and one without a ``name`` is named after its class:
-    ``CountRelus`` is ``count-relus``.
-    A pass changes the model through ``cx.edit`` only, and asks ``cx.begin_rewrite`` before each change;
-    whether it changed anything is observed, not reported.
+    Subclasses are frozen dataclasses: their fields are the options that pipeline text accepts, and the first
+    line of the docstring is their summary in ``graphopt passes``. A pass without options need not be a
+    dataclass, and one without a ``name`` is named after its class: ``CountRelus`` is ``count-relus``.
+
+    In :meth:`run`, a pass
+
+    - changes the model only through ``cx.edit``, which keeps facts, uses and names up to date;
+    - calls ``action = cx.begin_rewrite(self.name, node)`` before each rewrite, leaves the node alone if the
+      result is ``None``, and calls ``cx.end_rewrite(action, node, made)`` after it, so that bisection, repair
+      and ``--stop-after`` work;
+    - records the sources of new nodes by ``cx.edit.note_origin``, and its reason for leaving a node alone by
+      ``cx.refuse``;
+    - reads facts from ``cx`` (``cx.shape``, ``cx.constant``, ``cx.known_ints``), and does not keep them
+      across edits: the Editor invalidates those that an edit affects. Only code that changes the model by
+      other means calls ``cx.invalidate``, which recomputes all facts;
+    - keeps the contract of docs/architecture.md, and reads nothing but the model, its options and ``cx``.
+
+    Changes are counted by the Editor, so a pass does not report whether it made any.
     """
 
     name: ClassVar[str]
-    #: What its changes are called in reports, unless they are rewrites.
+    #: The verb for its changes in reports; by default they are rewrites.
     does: ClassVar[str | None] = None
-    #: What other optimizers call the same thing, such as ``onnxslim:cse``; docs/peers.toml lists them.
+    #: The names of equivalent passes in other optimizers, such as ``onnxslim:cse``; see docs/peers.toml.
     tags: ClassVar[tuple[str, ...]] = ()
-    #: The user asked for what it does: it is never left out to mend a result.
+    #: Requested by the user: never disabled by repair.
     required: ClassVar[bool] = False
-    #: What it adds to a model or ensures of it, such as :data:`FUSED_OPERATORS`.
+    #: Properties that it gives a model, such as :data:`FUSED_OPERATORS`.
     provides: ClassVar[frozenset[str]] = frozenset()
-    #: It serves nothing but speed, and what it does depends on the device that the result is for.
+    #: Only for speed, with decisions that depend on the target device.
     for_speed: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:
@@ -49,7 +61,7 @@ class Pass(ABC):
         """Transform ``model`` in place."""
 
     def eager(self) -> Pass:
-        """The same, but so that it does all that it can, whether it is expected to pay or not."""
+        """The same pass, ignoring predicted costs."""
         return self
 
     def __str__(self) -> str:
@@ -69,7 +81,7 @@ class Pass(ABC):
 
 
 def options_of(kind: type[Pass]) -> tuple[dataclasses.Field[Any], ...]:
-    """The fields of a class of passes; none if it is no dataclass."""
+    """The fields of a class of passes; none if it is not a dataclass."""
     return dataclasses.fields(kind) if dataclasses.is_dataclass(kind) else ()
 
 

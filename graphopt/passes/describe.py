@@ -1,4 +1,4 @@
-"""What is told of passes: their docstrings in plain words, and their options with what they mean."""
+"""Descriptions of passes: docstrings as plain text, and options with their meanings."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Option:
     """An option of a pass.
 
     Attributes:
-        name: as pipeline text has it.
+        name: the name in pipeline text.
         type: the annotation.
-        default: its value; of an enumeration the name.
-        meaning: what the docstring of the pass says of it; ``""`` if nothing.
+        default: the default value; the name for an enumeration.
+        meaning: its description in the docstring of the pass; ``""`` without any.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Option:
 
     @property
     def default_text(self) -> str:
-        """The default as pipeline text has it; ``none`` for an empty one."""
+        """The default in pipeline text; ``none`` for an empty one."""
         if isinstance(self.default, tuple):
             return "+".join(map(str, self.default)) or "none"
         return str(self.default).lower() if isinstance(self.default, bool) else str(self.default) or "none"
@@ -60,7 +60,7 @@ def _named(value: Any) -> Any:
 
 
 def _meanings(text: str) -> dict[str, str]:
-    """What the section on attributes says of each."""
+    """The descriptions in the section on attributes, by name."""
     parts = _SECTION.split(text)
     section = parts[parts.index("Attributes") + 1] if "Attributes" in parts else ""
     found: dict[str, str] = {}

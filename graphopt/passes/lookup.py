@@ -1,4 +1,4 @@
-"""Passes and rules named by their place: ``package.module:name``."""
+"""Look up passes and rules by import path: ``package.module:name``."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 from graphopt.errors import UsageError, raised_at
 
-_NAMED = "name it as package.module:Class; modules are looked for where PYTHONPATH says"
+_NAMED = "name it as package.module:Class; modules are searched for in PYTHONPATH"
 
 
-def located(path: str) -> Any:
+def import_object(path: str) -> Any:
     """The object at ``path``, a module and a name within it.
 
     Raises:

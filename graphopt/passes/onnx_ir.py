@@ -1,4 +1,4 @@
-"""onnx-ir: passes written for onnx-ir; and the passes and rules of callers, named by their place."""
+"""onnx-ir: passes written for onnx-ir, and passes and rules of the user by import path."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from graphopt.context import Context
 from graphopt.errors import UsageError
 from graphopt.ir.io.interop import PassBase, take_over
 from graphopt.passes.base import Pass
-from graphopt.passes.lookup import located
+from graphopt.passes.lookup import import_object
 from graphopt.passes.registry import make
 
 #: Names of the passes that run a pass or rule of the caller's, which their option ``path`` names.
@@ -27,11 +27,10 @@ _PASSES = (
 class OnnxIrPass(Pass):
     """Run a pass written for onnx-ir.
 
-    It changes the model in its own way, so everything that is known of the model is found out
-    anew afterwards.
+    It changes the model without the Editor, so all facts about the model are computed anew afterwards.
 
     Attributes:
-        path: where the pass is: ``package.module:Class``.
+        path: the import path of the pass: ``package.module:Class``.
     """
 
     name: ClassVar[str] = "onnx-ir"
@@ -39,7 +38,7 @@ class OnnxIrPass(Pass):
 
     def made(self) -> Callable[[ir.Model], Any]:
         """The pass of onnx-ir."""
-        found = located(self.path)
+        found = import_object(self.path)
         _check_constructor(found, self.path)
         result: Callable[[ir.Model], Any] = found()
         return result
@@ -101,7 +100,7 @@ def load_pass(path: str, options: Iterable[tuple[str, str]] = ()) -> Pass:
     from graphopt.passes.own_rule import OwnRule
     from graphopt.rewrite.rule import Rule
 
-    options, kind = tuple(options), located(path)
+    options, kind = tuple(options), import_object(path)
     if isinstance(kind, Rule):
         if options:
             raise UsageError(f"rule {path} takes no options")

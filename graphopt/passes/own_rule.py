@@ -1,4 +1,4 @@
-"""own-rule: one rewrite rule, named by its place."""
+"""own-rule: one rewrite rule, by import path."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.errors import UsageError
 from graphopt.passes.base import Pass
-from graphopt.passes.lookup import located
+from graphopt.passes.lookup import import_object
 from graphopt.rewrite.rule import Rule
 from graphopt.rewrite.worklist import apply_rules
 
 
 @dataclass(frozen=True)
 class OwnRule(Pass):
-    """Apply one rewrite rule, by itself, until it applies nowhere.
+    """Apply one rewrite rule to a fixpoint.
 
     Attributes:
-        path: where the rule is: ``package.module:name``.
+        path: the import path of the rule: ``package.module:name``.
     """
 
     name: ClassVar[str] = "own-rule"
@@ -32,15 +32,15 @@ class OwnRule(Pass):
         Raises:
             UsageError: there is no rule at ``path``.
         """
-        found = located(self.path)
+        found = import_object(self.path)
         if not isinstance(found, Rule):
             raise UsageError(
-                f"{self.path} is no rule", hint="decorate the function with graphopt.rewrite.rule"
+                f"{self.path} is not a rule", hint="decorate the function with graphopt.rewrite.rule"
             )
         return found
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Apply the rule, in bodies and functions too, if the options admit its numerics."""
+        """Apply the rule, in bodies and functions too, if the options allow its numerics."""
         rule = self.rule
         if rule.numerics > cx.options.numerics:
             kind = rule.numerics.name.lower()

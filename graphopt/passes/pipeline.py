@@ -3,9 +3,9 @@
 ``dce,cse,fixpoint(peephole,constant-propagation{limit=64KiB}),dce``: names joined by commas,
 options in braces joined by commas, and ``fixpoint(...)``, which repeats its passes until none
 changes anything. The name of a pipeline stands for its passes, and ``package.module:Class`` for a
-pass of somebody else's. ``pre-passes`` and ``post-passes`` are where passes of the caller's go.
-``str()`` prints text that parses back to an equal pipeline, but calls those
-by their names; :func:`pipeline_text` does not.
+pass from elsewhere. ``pre-passes`` and ``post-passes`` are placeholders for passes of the caller.
+``str()`` prints text that parses back to an equal pipeline, except that passes from elsewhere appear
+by name; :func:`pipeline_text` prints their import paths.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from graphopt.passes.registry import Registry
 from graphopt.passes.text import Item, parse_items
 from graphopt.util.tables import counted
 
-#: Rewrites that one run of a pass may make, besides some for each node; more means that it does not end.
+#: Most rewrites of one run of a pass: a constant, plus a number per node; more are taken for non-termination.
 _ACTIONS, _ACTIONS_PER_NODE = 1000, 50
-#: Rules named for each pass in a remark about a ``fixpoint`` that reached its limit.
+#: Most rules named per pass in a remark about a ``fixpoint`` that reached its limit.
 _RULES = 3
 
 
@@ -55,7 +55,7 @@ class Fixpoint:
 
 @dataclass(frozen=True)
 class Planned:
-    """A step that is not built yet: it is skipped, and the report says so."""
+    """A step that does not exist yet: it is skipped, which the report states."""
 
     name: str
 
@@ -63,13 +63,13 @@ class Planned:
         return self.name
 
 
-#: What the places for passes of the caller's are called, and what fills them.
+#: Placeholders for passes of the caller, with the options that fill them.
 SLOTS = {"pre-passes": "passes of --pre-pass", "post-passes": "passes of --post-pass"}
 
 
 @dataclass(frozen=True)
 class Slot:
-    """A place for passes of the caller's; nothing, unless :meth:`Pipeline.filled` put them there."""
+    """A placeholder for passes of the caller, filled by :meth:`Pipeline.filled`."""
 
     name: str
 
@@ -107,7 +107,7 @@ class Pipeline:
         return any(step.name not in skip and not step.provides.isdisjoint(features) for step in self.passes())
 
     def filled(self, before: Sequence[Step], after: Sequence[Step]) -> Pipeline:
-        """The same with further steps in their places; at its ends, if it has no places for them."""
+        """The same pipeline with placeholders filled; without them, the steps are added at its ends."""
         given = {"pre-passes": before, "post-passes": after}
         slots = [step.name for step in _all_steps(self.steps) if isinstance(step, Slot)]
         first = () if "pre-passes" in slots else before
@@ -115,7 +115,7 @@ class Pipeline:
         return Pipeline((*first, *_filled(self.steps, given), *last))
 
     def eager(self) -> Pipeline:
-        """The same with all that passes can do, whether it is expected to pay or not."""
+        """The same pipeline, ignoring predicted costs."""
         return Pipeline(_eager(self.steps))
 
     def run(self, model: ir.Model, cx: Context, instruments: Sequence[PassInstrumentation] = ()) -> History:
@@ -195,7 +195,7 @@ class _Run:
             self._loop, self._round = loop, number
             self.steps([step])
             idle = idle + 1 if self._cx.edit.epoch == epoch else 0
-            if idle == len(steps):  # each of them met the model as it is, and left it so
+            if idle == len(steps):  # each step has left the current model unchanged
                 break
         else:
             if fixpoint.rounds > 1:
@@ -203,7 +203,7 @@ class _Run:
         self._loop, self._round = around
 
     def _remark_unfinished(self, loop: int, rounds: int) -> None:
-        """Remark that the ``fixpoint`` number ``loop`` reached its limit, with the passes still at work."""
+        """Remark that ``fixpoint`` number ``loop`` reached its limit, with the passes still active."""
         busy = [
             f"{record.name} ({rules})" if (rules := _rules_text(record)) else record.name
             for record in self.history.records
@@ -234,9 +234,9 @@ class _Run:
                 self._pairs.protect(model, cx)
         except (UsageError, ResourceLimit, UnsupportedModel, VerificationFailed, MemoryError):
             raise
-        except SystemExit as error:  # a program's own end, as success, otherwise
+        except SystemExit as error:  # would otherwise end the process, perhaps with success
             raise UsageError(f"pass {index} ({pass_}) ends the process: SystemExit: {error}") from error
-        except Exception as error:  # whatever a pass raises
+        except Exception as error:  # any exception of a pass
             origin = _origin(error)
             if not cx.options.own.isdisjoint((pass_.name, getattr(error, "owner", None))) and origin:
                 raise blame(origin, f"pass {index} ({_place_text(pass_, error)})") from origin.__cause__
@@ -274,7 +274,7 @@ def _rules_text(record: PassRecord) -> str:
 
 
 def _origin(error: Exception) -> Exception | None:
-    """The exception that a pass or rule raised itself; ``None`` if graphopt stopped it."""
+    """The exception raised by the pass or rule itself; ``None`` if graphopt stopped it."""
     while isinstance(error, PassFailed):
         if not isinstance(error.__cause__, Exception):
             return None
@@ -290,7 +290,7 @@ def _place_text(pass_: Pass, error: Exception) -> str:
 
 
 class _Size(NamedTuple):
-    """How many nodes a model has: all, and those that reports count; taken anew only after edits."""
+    """Node counts of a model: all nodes, and those counted in reports."""
 
     epoch: int
     nodes: int
@@ -303,7 +303,7 @@ class _Size(NamedTuple):
 
 
 class _CountRewrites(Observer):
-    """Counts what is rewritten by whom."""
+    """Counts rewrites by rule or pass."""
 
     def __init__(self) -> None:
         self.rewrites: Counter[str] = Counter()
@@ -348,13 +348,13 @@ def _unknown(name: str, registry: Registry) -> UsageError:
 
     if any(name in (rule.name, rule.family) for rule in all_rules()):
         return UsageError(
-            f"{name!r} names rewrite rules, and is no pass",
+            f"{name!r} names rewrite rules, not a pass",
             hint=f"--passes peephole --only {name} runs them; --skip {name} leaves them out",
         )
     if name.endswith(".py"):
         return UsageError(
-            f"{name!r} is a file, and passes of your own are named as module:Class",
-            hint=f"say {name.removesuffix('.py')}:Class",
+            f"{name!r} is a file: name your own passes as module:Class",
+            hint=f"use {name.removesuffix('.py')}:Class",
         )
     known = [*registry.passes, *registry.pipelines]
     return unknown("pass or pipeline", name, known, "graphopt passes and graphopt pipelines list all")

@@ -1,4 +1,4 @@
-"""Passes leave quantized values as default sessions of onnxruntime compute them in the original."""
+"""Keep the results of default sessions of onnxruntime for quantized values after each pass."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _BY = "separate-quantized-pairs"
 
 @dataclass(frozen=True)
 class QuantizedPairs:
-    """The pairs of QuantizeLinear and DequantizeLinear that onnxruntime joins in the original.
+    """The pairs of QuantizeLinear and DequantizeLinear that onnxruntime merges in the original.
 
-    A pass that removes, moves or inlines nodes may leave other pairs without a further reader between them,
-    so that onnxruntime would join these, too, or go wrong at an operator next to them. :meth:`protect`
-    runs after each pass, and keeps what default sessions compute.
+    A pass that removes, moves or inlines nodes may leave further pairs without a reader between them, so that
+    onnxruntime would merge them too, or miscompile an operator next to them. :meth:`protect` runs after each
+    pass, and preserves the results of default sessions.
 
     Attributes:
-        joined: the inner two nodes of each two pairs that are joined in the original.
+        joined: the inner two nodes of each two pairs that are merged in the original.
     """
 
     joined: frozenset[ir.Node]
@@ -36,9 +36,9 @@ class QuantizedPairs:
         return cls(frozenset(node for pair in _joined(model, cx) for node in pair))
 
     def protect(self, model: ir.Model, cx: Context) -> None:
-        """Apply the rules that heal, and put a Clip without bounds between pairs that are newly joined.
+        """Apply the workaround rules, and insert a Clip without bounds between pairs that would be merged.
 
-        onnxruntime drops that Clip itself, but only after it has joined pairs.
+        onnxruntime removes that Clip, but only after it has merged pairs.
         """
         if any(qdq_propagation.is_miscompiled(cx, node) for graph in ir.graphs_of(model) for node in graph):
             apply_rules([rule for rule in admitted_rules(cx.options) if rule.workaround], model, cx)
@@ -56,7 +56,7 @@ class QuantizedPairs:
 
 
 def _joined(model: ir.Model, cx: Context) -> Iterator[tuple[ir.Node, ir.Node]]:
-    """A DequantizeLinear and a QuantizeLinear for each two pairs that onnxruntime joins."""
+    """The DequantizeLinear and QuantizeLinear between each two pairs that onnxruntime merges."""
     for graph in ir.graphs_of(model):
         for node in graph:
             # few quantized values are quantized again, so this end finds the pairs with less work

@@ -1,4 +1,4 @@
-"""Which passes and pipelines there are: those of this package, and those that others install."""
+"""The registry of passes and pipelines, those of installed packages included."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Registry:
     Attributes:
         passes: pass classes by name.
         pipelines: pipeline texts by name.
-        planned: passes that are named in pipelines but not built, with what they will do.
+        planned: passes that pipelines name but that do not exist yet, with their descriptions.
     """
 
     passes: Mapping[str, type[Pass]] = field(default_factory=dict)
@@ -37,7 +37,7 @@ class Registry:
 
 
 def make(kind: type[Pass], name: str, options: Iterable[tuple[str, str]] = ()) -> Pass:
-    """A pass of class ``kind``, which messages call ``name``, with options given as text.
+    """A pass of class ``kind``, named ``name`` in messages, with options given as text.
 
     Raises:
         UsageError: an option is unknown or its value is malformed.

@@ -10,7 +10,7 @@ from graphopt.errors import UsageError
 
 @dataclass(frozen=True)
 class Item:
-    """One name with its options and, for ``fixpoint``, what stands in its parentheses."""
+    """One name with its options and, for ``fixpoint``, the items in its parentheses."""
 
     name: str
     options: tuple[tuple[str, str], ...] = ()
@@ -74,5 +74,5 @@ def _option(part: str) -> tuple[str, str]:
 
 def _error(text: str, at: int, what: str) -> UsageError:
     file = "/" in re.split(r"[\s,{}()]", text[at:], maxsplit=1)[0]
-    hint = "passes of your own are no files, but named as module:Class" if file else None
+    hint = "name your own passes as module:Class, not by file" if file else None
     return UsageError(f"pipeline text: {what} at column {at + 1}: {text[:at]}⟨here⟩{text[at:]}", hint=hint)

@@ -1,4 +1,8 @@
-"""The rewrite engine: rules as (pattern, function), matched by an op-indexed worklist."""
+"""The rewrite engine: rules as pairs of pattern and function, applied by a worklist indexed by operator.
+
+A file of rules imports its names from here: ``rule``, ``Builder``, ``Match``, ``Outcome`` and the classes of
+numerics.
+"""
 
 from graphopt.numerics import Numerics
 from graphopt.rewrite.builder import Builder

@@ -1,4 +1,4 @@
-"""Try one rule at a place that its pattern matches."""
+"""Apply one rule to a match."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from graphopt.util.tables import counted
 
 
 def try_rule(rule: Rule, match: Match, bindings: Bindings, builder: Builder) -> Outcome:
-    """What ``rule`` makes of the place with ``builder``, or why it leaves it.
+    """The replacement that ``rule`` builds for ``match`` with ``builder``, or its refusal.
 
     Raises:
-        TypeError: the rule's function returns something else than an ``Outcome``.
-        Exception: whatever the rule's function raises.
+        TypeError: the rule's function does not return an ``Outcome``.
+        Exception: any exception of the rule's function.
     """
     if rule.exclusive and (value := match.read_by_others()) is not None:
         return match.no("a value inside is a graph output, or has other readers", value, shared=True)
@@ -37,11 +37,11 @@ def try_rule(rule: Rule, match: Match, bindings: Bindings, builder: Builder) -> 
     if isinstance(outcome, Refusal):
         return outcome
     values = outcome if isinstance(outcome, tuple) else (outcome,)
-    _check(values, match)
-    return _whole(match, outcome)
+    _check_types(values, match)
+    return _replaces_all(match, outcome)
 
 
-def _check(values: tuple[object, ...], match: Match) -> None:
+def _check_types(values: tuple[object, ...], match: Match) -> None:
     """Check that a rule's function returns values, at most one for each output of the root."""
     wrong = [one for one in values if not isinstance(one, ir.Value | None)]
     if wrong or values == (None,) or len(values) > len(match.root.outputs):
@@ -52,8 +52,8 @@ def _check(values: tuple[object, ...], match: Match) -> None:
         )
 
 
-def _whole(match: Match, outcome: ir.Value | tuple[ir.Value | None, ...]) -> Outcome:
-    """``outcome``, unless it leaves an output of the root without a value that something reads."""
+def _replaces_all(match: Match, outcome: ir.Value | tuple[ir.Value | None, ...]) -> Outcome:
+    """``outcome``, or a refusal if it has no value for an output of the root with readers."""
     values = outcome if isinstance(outcome, tuple) else (outcome,)
     for output, value in zip_longest(match.root.outputs, values):
         if value is None and ir.is_read(output):

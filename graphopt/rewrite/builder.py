@@ -1,4 +1,4 @@
-"""``op`` in a rule's function: builds the nodes that stand for a match."""
+"""``op`` in a rule's function: builds the replacement of a match."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from graphopt.numerics import Numerics
 
 Operand = ir.Value | np.ndarray | np.generic | ir.TensorProtocol | None
 
-#: Attributes that may be infinite: bounds, where there is none.
+#: Attributes that may be infinite, for a missing bound.
 _BOUNDS = frozenset({"min", "max", "activation_params"})
 
 
 class UnrepresentableNumber(Exception):
-    """An attribute can't hold a number; the text says why.
+    """An attribute can't represent a number; the text is the reason.
 
     Attributes:
-        hint: what the user can do about it, if anything.
+        hint: a remedy, if any.
     """
 
     def __init__(self, text: str, hint: str | None = None) -> None:
@@ -30,16 +30,16 @@ class UnrepresentableNumber(Exception):
         self.hint = hint
 
 
-def single(number: float) -> float | None:
-    """``number`` in single precision, as attributes hold it; ``None`` if that has none that is near it."""
+def to_float32(number: float) -> float | None:
+    """``number`` rounded to float32, the precision of attributes; ``None`` if it overflows or underflows."""
     with np.errstate(over="ignore", under="ignore"):
-        held = float(np.float32(number))
-    near = math.isfinite(held) and (number == 0 or abs(held) >= np.finfo(np.float32).tiny)
-    return held if near else None
+        rounded = float(np.float32(number))
+    near = math.isfinite(rounded) and (number == 0 or abs(rounded) >= np.finfo(np.float32).tiny)
+    return rounded if near else None
 
 
 class Builder:
-    """Makes nodes that take the place of ``root``.
+    """Builds nodes that replace ``root``.
 
     ``op.Transpose(x, perm=[1, 0])`` returns the output of a new node; ``op.Split(x, outputs=2)``
     a tuple. Operands are values, ``None`` for an empty input, or numpy arrays and tensors, which
@@ -73,7 +73,7 @@ class Builder:
         """A new node of any operator; ``attributes`` as for :meth:`ir.Editor.make_node`.
 
         Raises:
-            UnrepresentableNumber: a float is no number that an attribute holds.
+            UnrepresentableNumber: an attribute can't represent a float.
         """
         inputs = [x if x is None or isinstance(x, ir.Value) else self.constant(x) for x in operands]
         name = self._root.name or self._root.op_type
@@ -81,7 +81,9 @@ class Builder:
             name = f"{name}_{op_type}"
         if isinstance(attributes, Mapping):
             precise = self._is_precise(inputs)
-            attributes = {name: _held(op_type, name, told, precise) for name, told in attributes.items()}
+            attributes = {
+                name: _as_attribute(op_type, name, given, precise) for name, given in attributes.items()
+            }
         node = self._edit.make_node(
             op_type, inputs, attributes, domain=domain, outputs=outputs, overload=overload, name=name
         )
@@ -89,7 +91,7 @@ class Builder:
         return node.outputs[0] if outputs == 1 else node.outputs
 
     def _is_precise(self, inputs: Sequence[ir.Value | None]) -> bool:
-        """Whether what is computed of ``inputs`` has more digits than an attribute, and all are wanted."""
+        """Whether the result for ``inputs`` needs more precision than an attribute has."""
         if self._cx.options.numerics is Numerics.APPROXIMATES:
             return False
         return any(x is not None and self._cx.dtype(x) == ir.DataType.DOUBLE for x in inputs)
@@ -107,7 +109,7 @@ class Builder:
         )
 
     def fused(self, made: Any) -> Any:
-        """``made``, whose node is the fused operator; whatever else is made brings operands into form."""
+        """Mark the node of ``made`` as the fused operator, as opposed to nodes that convert operands."""
         value = made if isinstance(made, ir.Value) else made[0]
         node = value.producer()
         assert node in self._made
@@ -132,7 +134,7 @@ class Builder:
 
     @property
     def made(self) -> tuple[ir.Node, ...]:
-        """The nodes made so far."""
+        """The nodes built so far."""
         return tuple(self._made)
 
     def commit(self) -> list[ir.Node]:
@@ -144,7 +146,7 @@ class Builder:
         return self._made
 
     def discard(self) -> None:
-        """Forget everything that was made."""
+        """Remove everything that was built."""
         for node in reversed(self._made):
             self._edit.discard(node)
         for value in self._constants:
@@ -155,20 +157,20 @@ class Builder:
                 self._edit.remove_initializer(value)
 
 
-def _held(op_type: str, name: str, told: Any, precise: bool) -> Any:
-    """What attribute ``name`` holds of ``told``: floats in single precision, which must do them justice."""
-    if isinstance(told, list | tuple) and any(isinstance(item, float) for item in told):
-        return [_held(op_type, name, item, precise) for item in told]
-    if not isinstance(told, float | np.floating):
-        return told
-    number, held = float(told), single(float(told))
+def _as_attribute(op_type: str, name: str, given: Any, precise: bool) -> Any:
+    """``given`` as attribute ``name`` represents it: floats rounded to single precision."""
+    if isinstance(given, list | tuple) and any(isinstance(item, float) for item in given):
+        return [_as_attribute(op_type, name, item, precise) for item in given]
+    if not isinstance(given, float | np.floating):
+        return given
+    number, rounded = float(given), to_float32(float(given))
     if math.isinf(number) and name in _BOUNDS:
         return number
-    if held is None:
+    if rounded is None:
         raise UnrepresentableNumber(
-            f"{op_type} takes {name} in single precision, which does not reach to {number:g}"
+            f"attribute {name} of {op_type} is single precision, whose range does not include {number:g}"
         )
-    if precise and held != number:
-        reason = f"{op_type} takes {name} in single precision, and {number:g} is no such number"
+    if precise and rounded != number:
+        reason = f"attribute {name} of {op_type} is single precision, which does not represent {number:g}"
         raise UnrepresentableNumber(reason, hint="--fast-math")
-    return held
+    return rounded

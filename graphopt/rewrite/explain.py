@@ -1,4 +1,4 @@
-"""What became a fused operator, and why the rest did not: the nearest pattern and what it lacks."""
+"""Explain fusion: the fused operators, and for the rest the nearest pattern with its first mismatch."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ class Fused:
     """A fused operator.
 
     Attributes:
-        rule: who wrote it.
-        rules: all that took part, in turn: ``layer-norm``, then what brought a scale and a bias into it.
+        rule: the rule that wrote it last.
+        rules: all rules involved, in order: ``layer-norm``, then those that added a scale and a bias.
         op: the operator, ``com.microsoft.Gelu``.
-        node: its name.
-        origins: names of the original nodes that it stands for.
+        node: the name of its node.
+        origins: the names of the original nodes that it replaces.
     """
 
     rule: str
@@ -49,18 +49,18 @@ class Fused:
 
 @dataclass(frozen=True)
 class Missed:
-    """A place that was not fused.
+    """A fusion that was not made.
 
     Attributes:
-        rule: the nearest, by the nodes that match.
-        anchor: the operator that tells of the pattern.
-        matched, nodes: how many nodes of the rule's pattern are there, and how many it has.
+        rule: the nearest rule, by the number of matching nodes.
+        anchor: the node that indicates the pattern.
+        matched, nodes: the number of matching nodes, and of nodes in the rule's pattern.
         reason: the first condition that failed.
-        kind: the same without names of nodes and values.
-        value: the name of the value that it failed for.
-        about: what is known of that value.
-        hint: what to do, where something is known to help.
-        origins: names of the original nodes that were looked at, the anchor's first.
+        kind: the reason without names of nodes and values.
+        value: the name of the value that the condition failed for.
+        about: type, shape and source of that value.
+        hint: a remedy, if one is known.
+        origins: the names of the original nodes involved, the anchor's first.
     """
 
     rule: str
@@ -81,10 +81,11 @@ class Missed:
 
 @dataclass(frozen=True)
 class Explanation:
-    """What was fused in a model, and what was not.
+    """The fusions of a model, made and missed.
 
     Attributes:
-        fused, missed: the places.
+        fused: the fused operators.
+        missed: the fusions not made.
     """
 
     fused: tuple[Fused, ...]
@@ -94,12 +95,12 @@ class Explanation:
 def explain(
     model: ir.Model, rules: Sequence[Rule], cx: Context, *, about: Sequence[Rule] | None = None
 ) -> Explanation:
-    """Tell what ``rules``, which have been applied to ``model``, fused, and why not more.
+    """Explain the fusions of ``rules``, which have been applied to ``model``.
 
-    The model is as it was afterwards; constants that rules make to try are taken back.
+    The model is unchanged afterwards.
 
     Args:
-        about: those of ``rules`` that are told of.
+        about: the rules to report; all of ``rules`` by default.
     """
     names = frozenset(rule.name for rule in (rules if about is None else about))
     fused = tuple(one for one in fused_in(model, rules) if not names.isdisjoint(one.rules))
@@ -107,7 +108,7 @@ def explain(
 
 
 def nearest_to(nodes: Iterable[ir.Node], rules: Iterable[Rule], cx: Context) -> Missed | None:
-    """The pattern of which most is there around one of ``nodes``, however little; ``None``: there is none."""
+    """The best partial match around one of ``nodes``, however small; ``None`` without any."""
     rules = list(rules)
     found = [
         place
@@ -116,12 +117,12 @@ def nearest_to(nodes: Iterable[ir.Node], rules: Iterable[Rule], cx: Context) -> 
         for rule in rules
         for place in _places(rule, node, cx, dict.fromkeys((*rule.anchors, node.op_type)), near=False)
     ]
-    best = max(found, key=lambda place: (place.tells, place.nearness()), default=None)
+    best = max(found, key=lambda place: (place.is_indicated, place.nearness()), default=None)
     return None if best is None else best.as_missed(cx)
 
 
 def fused_in(model: ir.Model, rules: Iterable[Rule]) -> Iterator[Fused]:
-    """The fused operators that ``rules`` wrote, in the order of the model."""
+    """The fused operators written by ``rules``, in the order of the model."""
     rules = [rule for rule in rules if rule.is_fusion]
     names = frozenset(rule.name for rule in rules)
     for group in filter(is_fused, groups_in(model, rules)):
@@ -132,7 +133,7 @@ def fused_in(model: ir.Model, rules: Iterable[Rule]) -> Iterator[Fused]:
 
 
 def groups_in(model: ir.Model, rules: Iterable[Rule]) -> list[list[ir.Node]]:
-    """The nodes that ``rules`` wrote, those of one rewrite together."""
+    """The nodes written by ``rules``, grouped by rewrite."""
     names = frozenset(rule.name for rule in rules)
     groups: dict[tuple[ir.Graph, str | None, tuple[str, ...]], list[ir.Node]] = {}
     for graph in ir.graphs_of(model):
@@ -144,7 +145,7 @@ def groups_in(model: ir.Model, rules: Iterable[Rule]) -> list[list[ir.Node]]:
 
 
 def native_calls(model: ir.Model) -> list[ir.Node]:
-    """The calls of groups that have kernels, each of which stands for all nodes of its group."""
+    """The calls of groups with native kernels."""
     return [
         node
         for graph in ir.graphs_of(model)
@@ -154,7 +155,7 @@ def native_calls(model: ir.Model) -> list[ir.Node]:
 
 
 def native_in(model: ir.Model) -> Iterator[Fused]:
-    """The groups that have kernels, each call of one as a fused operator."""
+    """The calls of groups with native kernels, as fused operators."""
     for call in native_calls(model):
         inside = [node for node in model.functions[call.op_identifier()] if node.op_type != "Constant"]
         origins = tuple(dict.fromkeys(name for node in inside for name in ir.origins(node)))
@@ -163,24 +164,24 @@ def native_in(model: ir.Model) -> Iterator[Fused]:
 
 
 def is_fused(group: Sequence[ir.Node]) -> bool:
-    """Whether there is a fused operator among the nodes of one rewrite, or only what stood beside it."""
+    """Whether the nodes of one rewrite include a fused operator."""
     return any(map(ir.is_fused, group))
 
 
 def main_node(group: Sequence[ir.Node]) -> ir.Node:
-    """Of the nodes of one rewrite the fused operator; the others bring operands into form."""
+    """The fused operator among the nodes of one rewrite; the others convert operands."""
     return [node for node in group if ir.is_fused(node)][-1]
 
 
 def missed_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterator[Missed]:
-    """For each anchor that is left, the rule that comes nearest, if one comes near."""
+    """For each remaining anchor the rule with the best partial match, if any is close."""
     seekers: dict[str, list[Rule]] = {}
     withheld_rules = frozenset(owner for owner, node, _ in cx.options.withheld if not node)
     for rule in rules:
         for anchor in rule.anchors if rule.name not in withheld_rules else ():
             seekers.setdefault(anchor, []).append(rule)
     names = frozenset(rule.name for rule in rules)
-    told_of: dict[Rule, dict[ir.Node, None]] = {}
+    reported: dict[Rule, dict[ir.Node, None]] = {}
     withheld: dict[ir.Node, Rule] = {}
     for place in _withheld_in(model, rules, cx):
         withheld |= dict.fromkeys(place.partial.nodes.values(), place.rule)
@@ -194,19 +195,19 @@ def missed_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterator[M
             found = [
                 place for rule in seekers[node.op_type] for place in _places(rule, node, cx, rule.anchors)
             ]
-            if ir.made_by(node) in names:  # it may be all but a part of a larger one
+            if ir.made_by(node) in names:  # it may be part of a larger pattern
                 made = ir.makers(node)
                 found = [place for place in found if place.refusal and place.rule.name not in made]
             best = max(found, key=_Place.nearness, default=None)
-            if best is not None and node not in told_of.setdefault(best.rule, {}):
-                told_of[best.rule] |= dict.fromkeys(best.partial.nodes.values())
+            if best is not None and node not in reported.setdefault(best.rule, {}):
+                reported[best.rule] |= dict.fromkeys(best.partial.nodes.values())
                 yield best.as_missed(cx)
 
 
 def weighed_against(model: ir.Model, missed: Iterable[Missed], cx: Context) -> Iterator[Missed]:
-    """The places left unfused because of the table of costs, except those in ``missed``.
+    """Fusions rejected by the table of costs, except those in ``missed``.
 
-    Places are listed only if all their values are still in ``model``.
+    They are listed only if all their values are still in ``model``.
     """
     known = {(place.rule, place.value) for place in missed}
     values = {
@@ -236,14 +237,14 @@ def weighed_against(model: ir.Model, missed: Iterable[Missed], cx: Context) -> I
 
 
 def _searched(model: ir.Model) -> Iterator[ir.Graph]:
-    """The graphs of ``model`` but those of groups that have kernels, whose nodes are fused."""
+    """The graphs of ``model`` except groups with native kernels, whose nodes are fused."""
     inside = {function.graph for key, function in model.functions.items() if key[0] == dialects.NATIVE_DOMAIN}
     return (graph for graph in ir.graphs_of(model) if graph not in inside)
 
 
 @dataclass(frozen=True)
 class _Place:
-    """A pattern, and what there is of it around an anchor."""
+    """A pattern, and its partial match around an anchor."""
 
     rule: Rule
     pattern: OpPattern
@@ -253,17 +254,17 @@ class _Place:
     between: tuple[ir.Node, ...] = ()
 
     @property
-    def tells(self) -> bool:
-        """Whether the anchor tells of the rule."""
+    def is_indicated(self) -> bool:
+        """Whether the anchor indicates the rule."""
         return self.anchor.op_type in self.rule.anchors
 
     def nearness(self) -> tuple[int, bool, float]:
-        """More for what is nearer."""
+        """A sort key, greater for better matches."""
         matched = len(self.partial.nodes)
         return matched, self.refusal is not None, matched / len(self.pattern.nodes)
 
     def as_missed(self, cx: Context) -> Missed:
-        """The place as reports show it."""
+        """The place as a report entry."""
         nodes = [self.anchor, *self.between, *self.partial.nodes.values()]
         if self.refusal is None:
             gap = self.partial.gaps[0]
@@ -291,29 +292,33 @@ class _Place:
 
 
 def _withheld_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterator[_Place]:
-    """Where a rule that is withheld would rewrite, each node once."""
+    """The sites where withheld rules would rewrite, each node once."""
     reasons = {(owner, node): why for owner, node, why in cx.options.withheld}
     owners = frozenset(owner for owner, _ in reasons)
-    search, gone = PartialMatcher(cx), dict[ir.Node, None]()
+    search, covered = PartialMatcher(cx), dict[ir.Node, None]()
     for rule in (rule for rule in rules if rule.name in owners):
         for graph in _searched(model):
             for root in list(graph):
                 why = reasons.get((rule.name, ""), reasons.get((rule.name, ir.label(root))))
                 found = None if why is None else _applies(rule, root, search, cx)
-                if why is None or found is None or any(node in gone for node in found.partial.nodes.values()):
+                if (
+                    why is None
+                    or found is None
+                    or any(node in covered for node in found.partial.nodes.values())
+                ):
                     continue
-                gone |= dict.fromkeys(found.partial.nodes.values())
+                covered |= dict.fromkeys(found.partial.nodes.values())
                 yield replace(found, refusal=Refusal(rule.name, ir.label(root), why))
 
 
 def _leads_to(withheld: dict[ir.Node, Rule], anchor: ir.Node) -> bool:
-    """Whether ``anchor`` tells of a rule that is withheld right behind it."""
+    """Whether ``anchor`` indicates a rule that is withheld at a nearby reader."""
     behind = (withheld[node] for node in near_readers(anchor) if node in withheld)
     return any(anchor.op_type in rule.anchors for rule in behind)
 
 
 def _applies(rule: Rule, root: ir.Node, search: PartialMatcher, cx: Context) -> _Place | None:
-    """The form of ``rule`` that rewrites ``root``, if one does."""
+    """The alternative of ``rule`` that rewrites ``root``, if any."""
     for pattern, _ in rule.patterns:
         found = search.match(pattern, root)
         if found is not None and _refused(rule, root, *found, cx) is None:
@@ -324,7 +329,7 @@ def _applies(rule: Rule, root: ir.Node, search: PartialMatcher, cx: Context) -> 
 def _places(
     rule: Rule, anchor: ir.Node, cx: Context, anchors: Iterable[str], *, near: bool = True
 ) -> list[_Place]:
-    """What there is of ``rule`` around ``anchor``: the forms that it refuses, else those that have gaps."""
+    """Partial matches of ``rule`` around ``anchor``: the refused alternatives, else those with mismatches."""
     places = list(_forms(rule, anchor, cx, tuple(anchors), near=near))
     return [place for place in places if place.refusal is not None] or places
 
@@ -332,7 +337,7 @@ def _places(
 def _forms(
     rule: Rule, anchor: ir.Node, cx: Context, anchors: tuple[str, ...], *, near: bool
 ) -> Iterator[_Place]:
-    """What there is of each form of ``rule`` around ``anchor``; ``near``: where it is enough to be told."""
+    """Partial matches of each alternative of ``rule`` around ``anchor``; with ``near``, only close ones."""
     search = PartialMatcher(cx)
     for pattern, _ in rule.patterns:
         paths = list(paths_to(pattern, anchors))
@@ -354,11 +359,11 @@ def _is_near(pattern: OpPattern, partial: PartialMatch) -> bool:
 
 
 def _around(rule: Rule, pattern: OpPattern, anchor: ir.Node, cx: Context) -> Iterator[_Place]:
-    """Where the function of ``rule``, whose pattern does not hold the anchor, speaks about the anchor."""
+    """Refusals of ``rule`` about values of the anchor, if the pattern does not contain the anchor."""
     before = [value.producer() for value in anchor.inputs if value is not None]
     sources = [value for node in before if node is not None for value in node.inputs]
     names = {value.name for value in (*anchor.inputs, *anchor.outputs, *sources) if value is not None}
-    for root, between in reversed(near_readers(anchor).items()):  # the farthest sees most
+    for root, between in reversed(near_readers(anchor).items()):  # the farthest match covers most
         found = PartialMatcher(cx).match(pattern, root)
         refusal = None if found is None else _refused(rule, root, *found, cx)
         if found is not None and refusal is not None and refusal.value in names:
@@ -369,14 +374,14 @@ def _around(rule: Rule, pattern: OpPattern, anchor: ir.Node, cx: Context) -> Ite
 def _refused(
     rule: Rule, root: ir.Node, bindings: Bindings, nodes: dict[OpPattern, ir.Node], cx: Context
 ) -> Refusal | None:
-    """Why ``rule`` does not rewrite a place that its pattern matches."""
+    """The refusal of ``rule`` for a match of its pattern, if any."""
     builder = Builder(cx, root)
     try:
         result = try_rule(rule, Match(rule.name, root, nodes, cx), bindings, builder)
     except Exception as error:
         if not cx.is_blocked(rule.name, root):
             raise
-        return Refusal(rule.name, ir.label(root), f"dropped as it fails: {type(error).__name__}")
+        return Refusal(rule.name, ir.label(root), f"blocked, because it fails: {type(error).__name__}")
     finally:
         builder.discard()
     return result if isinstance(result, Refusal) else None

@@ -1,4 +1,4 @@
-"""Gates, which are asked before each rewrite: only so many, only some, or none of some."""
+"""Filters of rewrites, by number, site or rule, for bisection, repair and ``--stop-after``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from graphopt.context import Action, Options
 
 @dataclass(frozen=True, order=True)
 class RewriteSite:
-    """What a rewrite is known by: the rule or pass, and the node that it rewrites."""
+    """The identity of a rewrite: the rule or pass, and the name of the node."""
 
     owner: str
     node: str
@@ -19,21 +19,21 @@ class RewriteSite:
 
     @classmethod
     def parse(cls, text: str) -> RewriteSite:
-        """The place that ``str`` of it reads ``text``."""
+        """The inverse of ``str``."""
         owner, _, node = text.partition(" at ")
         return cls(owner, node)
 
 
 @dataclass(frozen=True)
 class RewriteLimit:
-    """What a run may do.
+    """The rewrites that a run may make.
 
     Attributes:
-        first: only so many rewrites.
-        only: only rewrites at these places.
-        without: no rewrites at these places.
-        owners: no rewrites by these rules or passes.
-        passes: stop after so many runs of passes.
+        first: the number of rewrites allowed; ``None`` for any number.
+        only: the only sites allowed; ``None`` for all.
+        without: blocked sites.
+        owners: blocked rules and passes.
+        passes: the number of passes after which the run ends.
         skip: passes that do not run.
     """
 
@@ -45,7 +45,7 @@ class RewriteLimit:
     skip: frozenset[str] = frozenset()
 
     def __call__(self, action: Action) -> bool:
-        """Whether ``action`` may be carried out; a gate for :class:`graphopt.context.Context`."""
+        """Whether ``action`` is allowed; a gate of :class:`graphopt.context.Context`."""
         place = RewriteSite(action.owner, action.node)
         return (
             (self.first is None or action.index <= self.first)
@@ -55,7 +55,7 @@ class RewriteLimit:
         )
 
     def applied_to(self, options: Options) -> Options:
-        """``options`` in which passes that are skipped do not run, and refused rules do not even try."""
+        """``options`` with the skipped passes and the blocked sites and rules added."""
         places = {(place.owner, place.node) for place in self.without}
         everywhere = {(owner, "") for owner in self.owners}
         return replace(options, skip=options.skip | self.skip, refused=options.refused | places | everywhere)

@@ -1,4 +1,4 @@
-"""Outputs that default sessions of onnxruntime lose, so that the model does not load."""
+"""Outputs that default sessions of onnxruntime remove by mistake, so that the model fails to load."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from graphopt import ir
 def is_lost(old: ir.Value, new: ir.Value) -> bool:
     """Whether onnxruntime would remove the node of ``new`` if ``new`` replaced ``old``.
 
-    GemmTransposeFusion of onnxruntime 1.31 leaves a Transpose alone whose result the graph returns. But where
-    it folds the Transpose of the other matrix of a Gemm, it removes both, unless another node reads them.
+    GemmTransposeFusion of onnxruntime 1.31 keeps a Transpose whose result is a graph output. But if it folds
+    the Transpose of the other matrix of a Gemm, it removes both, unless they have other readers.
     """
     if not _is(new.producer(), "Transpose"):
         return False
     before = [reader for reader in ir.readers(new) if reader is not old.producer()]
     if new.is_graph_output() and _only_folded(before, new):
-        return False  # it is lost already
+        return False  # already lost before the rewrite
     returned = old.is_graph_output() or new.is_graph_output()
     return returned and _only_folded([*before, *ir.readers(old)], old, new)
 
 
 def _only_folded(readers: list[ir.Node], *values: ir.Value) -> bool:
-    """Whether Gemms alone read ``values``, and one of them multiplies by another Transpose."""
+    """Whether only Gemms read ``values``, and one of them multiplies by another Transpose."""
     return all(_is(reader, "Gemm") for reader in readers) and any(
         value is not None and value not in values and _is(value.producer(), "Transpose")
         for reader in readers

@@ -17,7 +17,7 @@ from graphopt.rewrite.pattern import Literal, Operand, OpPattern, Var
 
 
 class Match:
-    """One match of a rule's pattern: the nodes it took, and what is known around them.
+    """One match of a rule's pattern: the matched nodes, and queries about values.
 
     Attributes:
         rule: the name of the rule.
@@ -39,7 +39,7 @@ class Match:
 
     @property
     def graph(self) -> ir.Graph:
-        """The graph that the root stands in."""
+        """The graph of the root."""
         assert self.root.graph is not None
         return self.root.graph
 
@@ -52,13 +52,13 @@ class Match:
     def no(
         self, reason: str, value: ir.Value | None = None, *, hint: str | None = None, shared: bool = False
     ) -> Refusal:
-        """Refuse: the place stays as it is, for this reason (shown by dumps and ``explain``).
+        """Refuse the rewrite, for a reason that dumps and ``explain`` show.
 
         Args:
             reason: one phrase.
-            value: what stands in the way.
-            hint: what the user can do to the model, or ask for, that the place be rewritten.
-            shared: ``value`` stands in the way because others read it.
+            value: the value that prevents the rewrite.
+            hint: a change of the model or an option that would allow the rewrite.
+            shared: ``value`` prevents the rewrite because it has other readers.
         """
         name = value.name if value is not None else None
         return Refusal(self.rule, ir.label(self.root), reason, name, hint, shared)
@@ -76,7 +76,7 @@ class Match:
         return self.cx.dtype(value)
 
     def ints(self, value: ir.Value | None) -> tuple[int, ...] | None:
-        """The contents of a small integer tensor whose every element is known."""
+        """The contents of a small integer tensor with known elements."""
         return self.cx.static_ints(value)
 
     def constant(self, value: ir.Value | None) -> np.ndarray | None:
@@ -84,14 +84,14 @@ class Match:
         return self.cx.constant(value)
 
     def fill(self, value: ir.Value | None) -> np.generic | None:
-        """The number that every element of ``value``, a constant or not, is known to be."""
+        """The number that all elements of ``value``, a constant or not, provably equal."""
         return self.cx.fill(value)
 
     def attribute(self, node: ir.Node, name: str) -> Any:
         """Attribute ``name`` of ``node`` as a Python value, the schema's default when it is absent.
 
         Raises:
-            UnknownAttribute: it refers to a function's attribute; the rule is refused then.
+            UnknownAttribute: it is a parameter of the function; the rule is refused then.
         """
         value = attribute_of(node, name, self.cx.version(node))
         if isinstance(value, ir.Attr):
@@ -99,15 +99,15 @@ class Match:
         return value
 
     def only_use(self, value: ir.Value) -> bool:
-        """Whether exactly one input in the model reads ``value``, and the graph does not return it.
+        """Whether ``value`` has exactly one use in the model, and is not a graph output.
 
-        A constant that shares its bytes with others is not read there alone, whoever reads the others.
+        The uses of a constant with shared storage are never exclusive.
         """
         alone = not value.is_graph_output() and len(list(islice(ir.readers(value), 2))) == 1
         return alone and not self.cx.is_tied(value)
 
     def read_by_others(self) -> ir.Value | None:
-        """A value inside the pattern that something outside it reads, if there is one."""
+        """A value inside the match with readers outside it, if any."""
         inside = self.nodes
         for node in inside[1:]:
             for output in node.outputs:
@@ -121,7 +121,7 @@ class Match:
 def attribute_of(node: ir.Node, name: str, version: int) -> Any:
     """Attribute ``name`` as a Python value, or its default at opset ``version``; ``None`` without either.
 
-    A reference to a function's attribute is unknown, and given as the :class:`ir.Attr` itself.
+    A reference to a function's attribute is unknown, and returned as the :class:`ir.Attr` itself.
     """
     attribute = node.attributes.get(name)
     if attribute is None:
@@ -135,13 +135,13 @@ _Goal = tuple[Operand, _Operand]
 
 
 class Matcher:
-    """Tries patterns, one at one root at a time."""
+    """Matches patterns at given roots."""
 
     def __init__(self, cx: Context) -> None:
         self._cx = cx
 
     def match(self, pattern: OpPattern, root: ir.Node) -> tuple[Bindings, dict[OpPattern, ir.Node]] | None:
-        """The variables' bindings and the nodes of the first match at ``root``, or ``None``."""
+        """The bindings and nodes of the first match at ``root``, or ``None``."""
         if not _may_match(pattern, root):
             return None
         for bindings, nodes in self._node(pattern, root, {}, {}):
@@ -170,7 +170,7 @@ class Matcher:
             yield from self._operands(order, bindings, nodes)
 
     def _orders(self, pattern: OpPattern, node: ir.Node) -> Iterator[list[_Goal]]:
-        """The ways to pair operands with inputs: one, or two where the operator commutes."""
+        """The ways to pair operands with inputs: one, or two for commutative operators."""
         inputs = node.inputs
         goals: list[_Goal] = []
         for index, operand in enumerate(pattern.operands):
@@ -193,8 +193,8 @@ class Matcher:
             yield bindings, nodes
             return
         (operand, value), rest = goals[0], goals[1:]
-        for bound, taken in self._operand(operand, value, bindings, nodes):
-            yield from self._operands(rest, bound, taken)
+        for bound, matched in self._operand(operand, value, bindings, nodes):
+            yield from self._operands(rest, bound, matched)
 
     def _operand(
         self, operand: Operand, value: _Operand, bindings: Bindings, nodes: dict[OpPattern, ir.Node]
@@ -254,15 +254,15 @@ class Matcher:
 
 
 def _may_match(pattern: OpPattern, node: ir.Node) -> bool:
-    """Whether the operators right before ``node`` are those that ``pattern`` needs, in some order."""
+    """Whether the producers of ``node``'s operands are those that ``pattern`` needs, in some order."""
     needs = pattern.needs
-    if not needs or _stand_before(node, needs, swapped=False):
+    if not needs or _produced_by(node, needs, swapped=False):
         return True
     swaps = len(pattern.operands) == 2 and traits.is_commutative(node.domain, node.op_type)
-    return swaps and len(node.inputs) == 2 and _stand_before(node, needs, swapped=True)
+    return swaps and len(node.inputs) == 2 and _produced_by(node, needs, swapped=True)
 
 
-def _stand_before(
+def _produced_by(
     node: ir.Node, needs: Iterable[tuple[int, tuple[str, ...] | None]], *, swapped: bool
 ) -> bool:
     inputs = node.inputs
@@ -281,6 +281,6 @@ def _stand_before(
 
 
 def _same_graph(producer: ir.Node, nodes: dict[OpPattern, ir.Node]) -> bool:
-    """A pattern lies in one graph: what an outer graph computes is not pulled into a body."""
+    """Whether ``producer`` is in the graph of the root: patterns do not match across graphs."""
     root = next(iter(nodes.values()))
     return producer.graph is root.graph

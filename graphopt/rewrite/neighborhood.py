@@ -1,4 +1,4 @@
-"""What stands around a node of a pattern, a few nodes far."""
+"""The nodes around a node of a pattern, up to a small distance."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from graphopt import ir
 from graphopt.ops import traits
 from graphopt.rewrite.partial_match import display_name
 
-#: How many nodes far.
-_FAR = 4
+#: Largest distance, in nodes; also the most readers of a value that are followed.
+_MAX_DISTANCE = 4
 
 
 def near_readers(anchor: ir.Node) -> dict[ir.Node, tuple[ir.Node, ...]]:
-    """What reads ``anchor``, directly or through the nodes between, near ones first."""
+    """The direct and indirect readers of ``anchor``, nearest first, each with the nodes between."""
     found: dict[ir.Node, tuple[ir.Node, ...]] = {}
     reached: dict[ir.Node, tuple[ir.Node, ...]] = {anchor: ()}
-    for _ in range(_FAR):
+    for _ in range(_MAX_DISTANCE):
         reached = {
             user: (*between, node)
             for node, between in reached.items()
@@ -29,13 +29,13 @@ def near_readers(anchor: ir.Node) -> dict[ir.Node, tuple[ir.Node, ...]]:
 
 def _users(value: ir.Value) -> list[ir.Node]:
     users = [user for user in ir.readers(value) if user.graph is value.graph]
-    return users if len(users) <= _FAR else []
+    return users if len(users) <= _MAX_DISTANCE else []
 
 
 def find_value(name: str | None, nodes: Iterable[ir.Node]) -> ir.Value | None:
-    """The value of this name at or before ``nodes``."""
+    """The value with this name that ``nodes`` or nearby producers read or write."""
     pending, seen = list(nodes), dict.fromkeys(nodes)
-    for _ in range(_FAR):
+    for _ in range(_MAX_DISTANCE):
         for value in (value for node in pending for value in (*node.inputs, *node.outputs)):
             if value is not None and value.name == name:
                 return value
@@ -46,9 +46,9 @@ def find_value(name: str | None, nodes: Iterable[ir.Node]) -> ir.Value | None:
 
 
 def near_private_producers(anchor: ir.Node) -> list[ir.Node]:
-    """Nodes that ``anchor`` reads, near ones, and that nothing else does."""
+    """Nearby producers of ``anchor``'s operands without other readers."""
     found, near = [], [anchor]
-    for _ in range(_FAR):
+    for _ in range(_MAX_DISTANCE):
         near = [
             producer
             for node in near
@@ -62,7 +62,7 @@ def near_private_producers(anchor: ir.Node) -> list[ir.Node]:
 
 
 def private_views(nodes: Iterable[ir.Node]) -> list[ir.Node]:
-    """The views that ``nodes`` read, and that nothing else does."""
+    """The views that ``nodes`` read, without other readers."""
     found, pending = [], list(nodes)
     while pending:
         node = pending.pop()
@@ -77,9 +77,9 @@ def private_views(nodes: Iterable[ir.Node]) -> list[ir.Node]:
 
 
 def sharing_hint(value: ir.Value) -> str | None:
-    """What may help where a value stands in the way because others read it."""
+    """The hint for a value that prevents a rewrite because it has other readers."""
     if value.is_graph_output():
-        return f"the graph returns {value.name!r}: return it no more"
+        return f"the graph returns {value.name!r}: remove that output"
     readers = list(dict.fromkeys(ir.readers(value)))
     if len(readers) > 1:
         return f"it is read by {', '.join(map(display_name, readers[:4]))}: let only one of them read it"

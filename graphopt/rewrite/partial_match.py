@@ -1,4 +1,4 @@
-"""How much of a pattern is there, where not all of it is, and the first thing that is missing."""
+"""Partial matches of a pattern, with the first mismatch."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from graphopt import ir
 from graphopt.rewrite.matcher import Bindings, Matcher, _Operand
 from graphopt.rewrite.pattern import Literal, Operand, OpPattern, Var
 
-#: Of nodes that read one value, so many are looked at.
+#: Most readers of a value that are visited.
 _READERS = 32
 
 
 @dataclass(frozen=True)
 class Mismatch:
-    """Where a graph departs from a pattern.
+    """A difference between a graph and a pattern.
 
     Attributes:
-        pieces: one phrase about it, in pieces: text, and the nodes and values that it names.
-        value: the value that does not fit, if it is one.
-        node: the node that is there instead, if one is.
-        hint: what to do about it.
+        pieces: one phrase, in pieces: text, nodes and values.
+        value: the value that does not match, if any.
+        node: the node found in place of the expected one, if any.
+        hint: a remedy.
     """
 
     pieces: tuple[str | ir.Node | ir.Value, ...]
@@ -37,17 +37,17 @@ class Mismatch:
     @property
     def kind(self) -> str:
         """The phrase without names: ``expected Div before Softmax, found Clip``."""
-        return "".join(_untold(piece) for piece in self.pieces)
+        return "".join(_anonymous(piece) for piece in self.pieces)
 
 
 @dataclass(frozen=True)
 class PartialMatch:
-    """What was found of a pattern.
+    """A partial match of a pattern.
 
     Attributes:
-        nodes: the nodes that match, by their places in the pattern, and in the graph order of the search.
-        gaps: what does not, first things first; none where all of it is there.
-        bindings: the variables.
+        nodes: the matching nodes by node of the pattern, in the order of the search.
+        gaps: the mismatches, in the order of the search; none for a complete match.
+        bindings: the values of variables.
     """
 
     nodes: dict[OpPattern, ir.Node] = field(default_factory=dict)
@@ -55,12 +55,12 @@ class PartialMatch:
     bindings: Bindings = field(default_factory=dict)
 
     def lacks(self, gap: Mismatch) -> PartialMatch:
-        """The same with one more gap."""
+        """The same with one more mismatch."""
         return replace(self, gaps=(*self.gaps, gap))
 
 
 def paths_to(pattern: OpPattern, op_types: Sequence[str]) -> Iterator[tuple[OpPattern, ...]]:
-    """The ways from the root of ``pattern`` to its nodes that may be of ``op_types``, both ends included."""
+    """The paths from the root of ``pattern`` to nodes that may be of ``op_types``, both ends included."""
     pending: list[tuple[OpPattern, ...]] = [(pattern,)]
     while pending:
         path = pending.pop()
@@ -70,21 +70,21 @@ def paths_to(pattern: OpPattern, op_types: Sequence[str]) -> Iterator[tuple[OpPa
 
 
 class PartialMatcher(Matcher):
-    """Finds the best partial match of a pattern: most nodes, then fewest gaps.
+    """Finds the best partial match of a pattern: most nodes, then fewest mismatches.
 
-    Unlike :meth:`Matcher.match` it goes on where something does not fit, and looks past one node, or a pair
-    that quantizes and dequantizes, between two others. Each operand is judged by itself, so it takes the
-    first binding of a variable for the right one.
+    Unlike :meth:`Matcher.match` it continues after a mismatch, and skips one node, or a pair of
+    QuantizeLinear and DequantizeLinear, between two nodes of the pattern. Operands are matched independently,
+    so the first binding of a variable is kept.
     """
 
     def below(self, pattern: OpPattern, root: ir.Node) -> PartialMatch:
-        """What there is of ``pattern`` at ``root``, which is of its operator."""
+        """The partial match of ``pattern`` at ``root``, a node of its operator."""
         return self._partial(pattern, root, root, PartialMatch())
 
     def around(self, path: tuple[OpPattern, ...], anchor: ir.Node) -> tuple[ir.Node | None, PartialMatch]:
-        """What there is of the pattern ``path[0]`` where ``anchor`` stands at the end of ``path``.
+        """The partial match of the pattern ``path[0]`` with ``anchor`` at the end of ``path``.
 
-        Also returns the node that stands at its root, if one does.
+        Also returns the node at the root of the pattern, if any.
         """
         reached = [anchor]
         for depth in range(len(path) - 2, -1, -1):
@@ -98,71 +98,73 @@ class PartialMatcher(Matcher):
         tried = [(node, self.below(path[0], node)) for node in reached]
         return max(tried, key=lambda one: (len(one[1].nodes), -len(one[1].gaps)))
 
-    def _partial(self, pattern: OpPattern, node: ir.Node, root: ir.Node, sofar: PartialMatch) -> PartialMatch:
-        known = sofar.nodes.get(pattern)
+    def _partial(
+        self, pattern: OpPattern, node: ir.Node, root: ir.Node, partial: PartialMatch
+    ) -> PartialMatch:
+        known = partial.nodes.get(pattern)
         if known is not None:
             if known is node:
-                return sofar
-            return sofar.lacks(Mismatch(("expected ", known, ", found ", node), None, node))
+                return partial
+            return partial.lacks(Mismatch(("expected ", known, ", found ", node), None, node))
         if pattern.outputs is not None and pattern.outputs != len(node.outputs):
-            sofar = sofar.lacks(Mismatch((node, f" has {len(node.outputs)} outputs"), None, node))
-        elif (bound := self._attributes(pattern, node, sofar.bindings)) is None:
+            partial = partial.lacks(Mismatch((node, f" has {len(node.outputs)} outputs"), None, node))
+        elif (bound := self._attributes(pattern, node, partial.bindings)) is None:
             wanted = ", ".join(
                 f"{name} = {value}"
                 for name, value in pattern.attributes.items()
                 if not isinstance(value, Var)
             )
-            sofar = sofar.lacks(Mismatch((node, f" has other attributes than {wanted}"), None, node))
+            partial = partial.lacks(Mismatch((node, f" has attributes other than {wanted}"), None, node))
         else:
-            sofar = replace(sofar, nodes={**sofar.nodes, pattern: node}, bindings=bound)
+            partial = replace(partial, nodes={**partial.nodes, pattern: node}, bindings=bound)
         found = []
         for order in self._orders(pattern, node):
-            current = sofar
+            current = partial
             for operand, value in order:
                 current = self._fits(operand, value, node, root, current)
             found.append(current)
         if not found:
-            return sofar.lacks(Mismatch((node, " has more inputs"), None, node))
+            return partial.lacks(Mismatch((node, " has more inputs"), None, node))
         return max(found, key=lambda one: (len(one.nodes), -len(one.gaps)))
 
     def _fits(
-        self, operand: Operand, value: _Operand, reader: ir.Node, root: ir.Node, sofar: PartialMatch
+        self, operand: Operand, value: _Operand, reader: ir.Node, root: ir.Node, partial: PartialMatch
     ) -> PartialMatch:
         if isinstance(operand, Var):
-            bound = self._variable(operand, value, sofar.bindings)
+            bound = self._variable(operand, value, partial.bindings)
             if bound is not None:
-                return replace(sofar, bindings=bound)
-            other = sofar.bindings.get(operand.name)
+                return replace(partial, bindings=bound)
+            other = partial.bindings.get(operand.name)
             wanted = "a constant" if operand.kind == "constant" else "something"
-            return sofar.lacks(_gap(other if isinstance(other, ir.Value) else wanted, value, reader))
+            return partial.lacks(_gap(other if isinstance(other, ir.Value) else wanted, value, reader))
         if isinstance(operand, Literal):
             if isinstance(value, ir.Value) and self._is_number(value, operand.number):
-                return sofar
-            return sofar.lacks(_gap(f"the number {operand.number:g}", value, reader))
+                return partial
+            return partial.lacks(_gap(f"the number {operand.number:g}", value, reader))
         pattern, index = (operand, 0) if isinstance(operand, OpPattern) else (operand.node, operand.index)
         producer = value.producer() if isinstance(value, ir.Value) else None
         if producer is None or producer.graph is not root.graph:
-            return sofar.lacks(_gap(" or ".join(pattern.op_types), value, reader))
+            return partial.lacks(_gap(" or ".join(pattern.op_types), value, reader))
         if is_of(pattern, producer):
             if producer.outputs[index] is not value:
-                return sofar.lacks(_gap(f"output {index} of {producer.op_type}", value, reader))
-            return self._partial(pattern, producer, root, sofar)
+                return partial.lacks(_gap(f"output {index} of {producer.op_type}", value, reader))
+            return self._partial(pattern, producer, root, partial)
         for between in _steps(producer):
             for beyond in _producers(between[-1]):
                 if is_of(pattern, beyond) and beyond.graph is root.graph:
                     return self._partial(
-                        pattern, beyond, root, sofar.lacks(_between(beyond, between, reader))
+                        pattern, beyond, root, partial.lacks(_between(beyond, between, reader))
                     )
-        return sofar.lacks(_gap(" or ".join(pattern.op_types), value, reader))
+        return partial.lacks(_gap(" or ".join(pattern.op_types), value, reader))
 
 
 def is_of(pattern: OpPattern, node: ir.Node) -> bool:
-    """Whether ``node`` is of the operator that ``pattern`` begins with."""
+    """Whether ``node`` is of the operator at the root of ``pattern``."""
     return node.op_type in pattern.op_types and node.domain == pattern.domain and not node.overload
 
 
 def _above(pattern: OpPattern, node: ir.Node) -> list[ir.Node]:
-    """Nodes of ``pattern``'s operator that read ``node``, or if none does, that read what stands between."""
+    """Nodes of ``pattern``'s operator that read ``node``, or else read it through a skipped node."""
     near = _readers(node)
     found = [reader for reader in near if is_of(pattern, reader)]
     ends = [end for reader in near for end in _steps(reader, _readers)]
@@ -172,7 +174,7 @@ def _above(pattern: OpPattern, node: ir.Node) -> list[ir.Node]:
 def _steps(
     node: ir.Node, further: Callable[[ir.Node], list[ir.Node]] | None = None
 ) -> list[tuple[ir.Node, ...]]:
-    """What may stand between nodes of a pattern: ``node``, or one that quantizes and one that dequantizes."""
+    """Nodes that may be skipped within a pattern: ``node``, or a pair that quantizes and dequantizes."""
     pairs = [
         (node, other)
         for other in (further or _producers)(node)
@@ -196,11 +198,11 @@ def _readers(node: ir.Node) -> list[ir.Node]:
 def _between(beyond: ir.Node, between: tuple[ir.Node, ...], reader: ir.Node) -> Mismatch:
     first, last = between[-1], between[0]
     if first is last:
-        hint = f"leave out {display_name(first)}, or move it out of the pattern"
-        return Mismatch((first, " stands between ", beyond, " and ", reader), first.outputs[0], first, hint)
+        hint = f"remove {display_name(first)}, or move it out of the pattern"
+        return Mismatch((first, " is between ", beyond, " and ", reader), first.outputs[0], first, hint)
     both = f"{display_name(first)} and {display_name(last)}"
-    hint = f"leave out {both}: quantize the inputs of the pattern, and its outputs"
-    pieces = (first, " and ", last, " stand between ", beyond, " and ", reader)
+    hint = f"remove {both}: quantize the inputs and outputs of the pattern instead"
+    pieces = (first, " and ", last, " are between ", beyond, " and ", reader)
     return Mismatch(pieces, last.outputs[0], last, hint)
 
 
@@ -216,14 +218,14 @@ def _gap(wanted: str | ir.Value, value: _Operand, reader: ir.Node) -> Mismatch:
         return Mismatch(("expected ", wanted, " before ", reader, ", found nothing"), None, reader)
     producer, remark = value.producer(), ""
     if producer is not None and producer.op_type == "Constant" and producer.domain == "":
-        remark = "" if ir.constant_of(value) is not None else ", whose value is an argument of the function"
+        remark = "" if ir.constant_of(value) is not None else ", whose value is a parameter of the function"
     is_named = producer is None or ir.constant_of(value) is not None
     there = value if is_named or producer is None else producer
     pieces = ("expected ", wanted, " before ", reader, ", found ", there, remark)
     return Mismatch(pieces, value, producer)
 
 
-def _untold(piece: str | ir.Node | ir.Value) -> str:
+def _anonymous(piece: str | ir.Node | ir.Value) -> str:
     if isinstance(piece, ir.Value):
         return "a constant" if ir.constant_of(piece) is not None else "another value"
     return piece.op_type if isinstance(piece, ir.Node) else piece

@@ -1,20 +1,20 @@
-"""Patterns: what a rule looks for, written as a Python function over ``op``.
+"""Patterns of rules, written as Python functions over ``op``.
 
 ``lambda op, x, p, q: op.Transpose(op.Transpose(x, perm=p), perm=q)`` is called once with a
-builder and with one variable for each further parameter. Operators become :class:`OpPattern`,
-and what stands where a value can stand, or is given to an attribute, is matched:
+builder and with one variable for each further parameter. Operators become :class:`OpPattern`;
+operands and attributes match as follows:
 
 - a variable binds a value (as an operand) or an attribute's Python value (as a keyword);
-  used twice, both places must hold the same;
+  a variable used twice must match the same value;
 - ``x.optional()`` also matches a missing input, as ``None``; ``xs.rest()`` binds all inputs from
   there on, as a tuple; ``c.constant()`` binds only a constant;
 - a number as operand matches a tensor, constant or not, all of whose elements are known to equal it
   (-0.0 is not 0.0);
 - ``op.Split(x, outputs=2)`` gives a tuple of two patterns; ``op.one_of("Add", "Sub")(x, y)``
   matches several operators; ``op.domain("com.microsoft").Gelu(x)`` another domain;
-- ``tag="conv"`` lets the function ask for the matched node by ``m.node("conv")``.
+- ``tag="conv"`` names the matched node for ``m.node("conv")``.
 
-A function that yields patterns tells several forms of one thing.
+A function that yields patterns describes alternatives.
 
 Operators that commute match their two inputs in either order. An attribute that is not named
 in the pattern may have any value.
@@ -70,9 +70,9 @@ class OpPattern:
 
     @cached_property
     def needs(self) -> tuple[tuple[int, tuple[str, ...] | None], ...]:
-        """What must stand before the node at least, to tell cheaply that the pattern can't match.
+        """Required producers of the operands, for a cheap test that the pattern can't match.
 
-        Pairs of an operand's index and the operators that may make it, ``None`` for a number.
+        Pairs of an operand's index and the operators that may produce it, ``None`` for a number.
         """
         found: list[tuple[int, tuple[str, ...] | None]] = []
         for index, operand in enumerate(self.operands):
@@ -146,7 +146,7 @@ def _operand(item: Any) -> Operand:
         return item
     if isinstance(item, (int, float)):
         return Literal(item)
-    raise TypeError(f"{item!r} can't stand as an operand of a pattern")
+    raise TypeError(f"{item!r} can't be an operand of a pattern")
 
 
 def build(function: Callable[..., Any]) -> tuple[OpPattern, tuple[str, ...]]:
@@ -156,7 +156,7 @@ def build(function: Callable[..., Any]) -> tuple[OpPattern, tuple[str, ...]]:
 
 
 def alternatives(function: Callable[..., Any]) -> list[tuple[OpPattern, tuple[str, ...]]]:
-    """The root nodes of the patterns that ``function`` returns, or yields, and its variables' names."""
+    """The root nodes of the patterns that ``function`` returns or yields, and the names of its variables."""
     code: CodeType = function.__code__  # inspect.signature takes long
     names = code.co_varnames[1 : code.co_argcount]
     result = function(_Operators(), *(Var(name) for name in names))

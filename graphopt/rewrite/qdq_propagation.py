@@ -1,7 +1,7 @@
 """Predict where default sessions of onnxruntime change results around QuantizeLinear and DequantizeLinear.
 
-They put pairs of the two around operators that move elements, and join pairs. onnxruntime 1.31 goes wrong, or
-changes results, in four cases:
+They put pairs of the two around operators that move elements, and merge pairs. onnxruntime 1.31 fails or
+changes results in four cases:
 
 - Behind a DequantizeLinear of int8, from opset 21 on, the new pair declares int8 and then becomes uint8: the
   model does not load (QDQPropagationTransformer, then QDQS8ToU8Transformer).
@@ -9,7 +9,7 @@ changes results, in four cases:
 - In front of a Transpose that only a QuantizeLinear reads, the pair is put behind the transposed value, for
   all its readers: a graph output, or a value that a body reads, is quantized, too (transpose optimizer).
 - Two pairs in a row with different parameters, between which nothing else reads, become one, which rounds
-  once instead of twice (DoubleQDQPairsRemover).
+  once replacements of twice (DoubleQDQPairsRemover).
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ import numpy as np
 from graphopt import ir
 from graphopt.context import Context
 
-#: The operators behind which onnxruntime puts pairs.
+#: The operators after which onnxruntime inserts pairs.
 MOVERS = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
 #: The operators of pairs.
 QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
-#: What onnxruntime drops before it joins pairs.
+#: Operators that onnxruntime removes before it merges pairs.
 _DROPPED = ("Dropout", "Identity")
-#: From this opset on, onnxruntime declares the type of what a QuantizeLinear that it adds makes.
+#: The opset version from which onnxruntime declares the result type of an inserted QuantizeLinear.
 _DECLARED_SINCE = 21
 _DOMAINS = ("", ir.MICROSOFT)
-#: Where more nodes read a value, a rewrite that concerns one of them leaves others.
-FEW = 16
+#: Most readers of a value that are inspected: a rewrite of one of more readers leaves others.
+MAX_READERS = 16
 
 
 def has_quantizers(model: ir.Model) -> bool:
@@ -42,48 +42,48 @@ def has_quantizers(model: ir.Model) -> bool:
 
 @dataclass(frozen=True)
 class View:
-    """A graph as it is, or as it would be after a rewrite.
+    """A graph before or after a rewrite.
 
     Attributes:
-        graph: where the rewrite takes place.
-        instead: the value that would stand for another.
-        made: nodes that would enter the graph.
-        removed: nodes that would leave it.
+        graph: the graph of the rewrite.
+        replacements: replaced values, with their replacements.
+        made: nodes to be inserted.
+        removed: nodes to be removed.
     """
 
     graph: ir.Graph
-    instead: Mapping[ir.Value, ir.Value] = field(default_factory=dict)
+    replacements: Mapping[ir.Value, ir.Value] = field(default_factory=dict)
     made: tuple[ir.Node, ...] = ()
     removed: Container[ir.Node] = ()
 
     def input(self, node: ir.Node, index: int = 0) -> ir.Value | None:
         """An input of ``node``."""
         value = node.inputs[index] if index < len(node.inputs) else None
-        return None if value is None else self.instead.get(value, value)
+        return None if value is None else self.replacements.get(value, value)
 
     def producer(self, value: ir.Value | None) -> ir.Node | None:
-        """The node that makes ``value``, if it stands in the graph of the rewrite."""
+        """The producer of ``value``, if it is in the graph of the rewrite."""
         node = None if value is None else value.producer()
         known = node is not None and (node.graph is self.graph or any(node is one for one in self.made))
         return node if known else None
 
     def readers(self, value: ir.Value) -> list[ir.Node]:
-        """The nodes that read ``value``, in bodies too, each once."""
+        """The readers of ``value``, in bodies too, each once."""
         found: dict[ir.Node, None] = {}
-        for source in self._standing(value):
+        for source in self._replaced_by(value):
             found |= dict.fromkeys(node for node in ir.readers(source) if node not in self.removed)
         found |= dict.fromkeys(node for node in self.made if any(one is value for one in node.inputs))
         return list(found)
 
     def is_output(self, value: ir.Value) -> bool:
-        """Whether the graph returns ``value``."""
-        return any(source.is_graph_output() for source in self._standing(value))
+        """Whether ``value`` is a graph output."""
+        return any(source.is_graph_output() for source in self._replaced_by(value))
 
-    def _standing(self, value: ir.Value) -> Iterator[ir.Value]:
-        """``value``, and the values that it would stand for."""
-        if value not in self.instead:
+    def _replaced_by(self, value: ir.Value) -> Iterator[ir.Value]:
+        """``value``, and the values that it would replace."""
+        if value not in self.replacements:
             yield value
-        yield from (old for old, new in self.instead.items() if new is value)
+        yield from (old for old, new in self.replacements.items() if new is value)
 
 
 def _is(node: ir.Node | None, *op_types: str, domains: tuple[str, ...] = ("",)) -> bool:
@@ -96,9 +96,9 @@ def is_miscompiled(cx: Context, node: ir.Node) -> bool:
 
 
 def fails_to_load(cx: Context, mover: ir.Node, view: View | None = None) -> bool:
-    """Whether default sessions of onnxruntime fail, or abort, for what stands around ``mover``.
+    """Whether default sessions of onnxruntime fail or abort because of ``mover``.
 
-    That is an operator of :data:`MOVERS`, perhaps one of several in a row, behind a DequantizeLinear.
+    That is an operator of :data:`MOVERS`, perhaps one of several in a row, after a DequantizeLinear.
     """
     if not _is(mover, *MOVERS):
         return False
@@ -122,7 +122,7 @@ def _version(cx: Context, graph: ir.Graph) -> int:
 
 
 def _breaks(view: View, first: ir.Node, declares_int8: bool) -> bool:
-    """Whether a pair behind ``first``, or behind movers that read it, fails: as int8, or for a body."""
+    """Whether a pair after ``first``, or after movers that read it, fails: as int8, or for a body."""
     pending, visited = [first], {first}
     while pending:
         output = pending.pop().outputs[0]
@@ -138,7 +138,7 @@ def _breaks(view: View, first: ir.Node, declares_int8: bool) -> bool:
 
 
 def quantizes_other_readers(mover: ir.Node, view: View | None = None) -> bool:
-    """Whether default sessions of onnxruntime quantize what a Transpose reads for others, too."""
+    """Whether default sessions of onnxruntime quantize the operand of a Transpose for other readers too."""
     if not _is(mover, "Transpose"):
         return False
     if view is None:
@@ -150,7 +150,7 @@ def quantizes_other_readers(mover: ir.Node, view: View | None = None) -> bool:
         return False
     readers: list[ir.Node] = []
     same, back = [source], []
-    for node in view.readers(source):  # onnxruntime drops Transposes that undo each other
+    for node in view.readers(source):  # onnxruntime removes Transposes that cancel each other
         undone = [user for user in view.readers(node.outputs[0]) if _undoes(user, node)]
         same += [user.outputs[0] for user in undone]
         back += undone
@@ -163,7 +163,7 @@ def quantizes_other_readers(mover: ir.Node, view: View | None = None) -> bool:
 
 
 def _undoes(node: ir.Node, mover: ir.Node) -> bool:
-    """Whether ``node`` and ``mover`` are Transposes, and ``node`` brings back what ``mover`` permutes."""
+    """Whether ``node`` and ``mover`` are Transposes that cancel each other."""
     first, second = (one.attributes.get("perm") for one in (mover, node))
     if (
         not (_is(node, "Transpose") and _is(mover, "Transpose"))
@@ -178,7 +178,7 @@ def _undoes(node: ir.Node, mover: ir.Node) -> bool:
 
 
 def _is_quantized(view: View, mover: ir.Node, ignored: Sequence[ir.Node]) -> bool:
-    """Whether a QuantizeLinear alone, but for ``ignored``, reads ``mover``, perhaps through other movers."""
+    """Whether a QuantizeLinear is the only reader of ``mover`` except ``ignored``, perhaps through movers."""
     while True:
         readers = [node for node in view.readers(mover.outputs[0]) if node not in ignored]
         if view.is_output(mover.outputs[0]) or len(readers) != 1:
@@ -189,7 +189,7 @@ def _is_quantized(view: View, mover: ir.Node, ignored: Sequence[ir.Node]) -> boo
 
 
 def dequantized_before(quantize: ir.Node) -> ir.Node | None:
-    """The DequantizeLinear whose result the QuantizeLinear ``quantize`` reads, but for dropped nodes between.
+    """The DequantizeLinear whose result ``quantize`` reads, perhaps through nodes that onnxruntime removes.
 
     ``None`` for any other node.
     """
@@ -201,10 +201,10 @@ def dequantized_before(quantize: ir.Node) -> ir.Node | None:
 
 
 def merges_pairs(cx: Context, dequantize: ir.Node, view: View | None = None) -> ir.Node | None:
-    """The QuantizeLinear whose pair default sessions of onnxruntime join with the pair of ``dequantize``.
+    """The QuantizeLinear whose pair default sessions of onnxruntime merge with the pair of ``dequantize``.
 
-    ``None`` if they join none, or both have the same parameters, so that joining them changes nothing.
-    onnxruntime joins pairs in no bodies, and sees through nodes that it drops before.
+    ``None`` if they merge none, or both have the same parameters, so that merging changes nothing.
+    onnxruntime merges no pairs in bodies, and removes Identity and Dropout before.
     """
     if not _is(dequantize, "DequantizeLinear", domains=_DOMAINS):
         return None
@@ -230,7 +230,7 @@ def merges_pairs(cx: Context, dequantize: ir.Node, view: View | None = None) -> 
 
 
 def _producer(view: View, node: ir.Node) -> ir.Node | None:
-    """The node of the graph that makes what ``node`` reads, in front of those that onnxruntime drops."""
+    """The producer of ``node``'s operand, ignoring nodes that onnxruntime removes."""
     above = view.producer(view.input(node))
     while above is not None and _is(above, *_DROPPED):
         above = view.producer(view.input(above))
@@ -238,9 +238,9 @@ def _producer(view: View, node: ir.Node) -> ir.Node | None:
 
 
 def _readers(view: View, node: ir.Node) -> list[ir.Node]:
-    """The nodes that read what ``node`` makes, behind those that onnxruntime drops.
+    """The readers of ``node``, ignoring nodes that onnxruntime removes.
 
-    There is none where the graph returns it, or a body reads it.
+    Empty if the result is a graph output, or read in a body.
     """
     found: list[ir.Node] = []
     pending = [node]
@@ -255,7 +255,7 @@ def _readers(view: View, node: ir.Node) -> list[ir.Node]:
 
 
 def _parameters(cx: Context, view: View, node: ir.Node) -> tuple[float, int] | None:
-    """The scale and zero point of ``node``, if onnxruntime joins pairs with such; it wants a zero point."""
+    """The scale and zero point of ``node``, if onnxruntime merges pairs with these."""
     scale, point = (cx.constant(view.input(node, index)) for index in (1, 2))
     if scale is None or point is None or scale.size != 1 or point.size != 1:
         return None
@@ -265,7 +265,7 @@ def _parameters(cx: Context, view: View, node: ir.Node) -> tuple[float, int] | N
 
 
 def _near(view: View, values: Iterable[ir.Value | None]) -> list[ir.Node]:
-    """The nodes that make or read ``values``, but for constants and values with many readers."""
+    """The producers and readers of ``values``, except constants and values with many readers."""
     found: dict[ir.Node, None] = {}
     for value in values:
         if value is None or ir.constant_of(value) is not None:
@@ -273,7 +273,7 @@ def _near(view: View, values: Iterable[ir.Value | None]) -> list[ir.Node]:
         producer = view.producer(value)
         if producer is not None:
             found[producer] = None
-        if ir.use_count(value) <= FEW:
+        if ir.use_count(value) <= MAX_READERS:
             found |= dict.fromkeys(view.readers(value))
     return [node for node in found if node not in view.removed]
 
@@ -287,27 +287,27 @@ def would_miscompile(
     *,
     workaround: bool,
 ) -> bool:
-    """Whether a rewrite would lead onnxruntime to go wrong around quantized values where it does not yet.
+    """Whether onnxruntime would miscompile quantized values after a rewrite, but not before it.
 
     Args:
         root: the node whose outputs are replaced by ``values``.
-        matched: nodes that leave the graph where nothing else reads them; ``root`` does in any case.
-        made: what takes their place; not in the graph yet.
+        matched: nodes that are removed if they become unused; ``root`` is always removed.
+        made: their replacement, not in the graph yet.
         workaround: a later rule moves operators in front of a DequantizeLinear, so that the model loads.
     """
-    instead = {
+    replacements = {
         old: new for old, new in zip(root.outputs, values, strict=False) if new is not None and new is not old
     }
-    removed = _removed(root, matched, made, instead)
+    removed = _removed(root, matched, made, replacements)
     concerned = dict.fromkeys((root, *matched, *made, *removed))
     touched = dict.fromkeys(value for node in concerned for value in (*node.inputs, *node.outputs))
-    touched |= dict.fromkeys(instead.values())
-    producers = (value.producer() for value in instead.values())
+    touched |= dict.fromkeys(replacements.values())
+    producers = (value.producer() for value in replacements.values())
     graphs = dict.fromkeys([root.graph, *(node.graph for node in producers if node is not None)])
     for graph in graphs:
         if graph is None:
             continue
-        now, then = View(graph), View(graph, instead, made, removed)
+        now, then = View(graph), View(graph, replacements, made, removed)
         after = _faults(cx, then, touched, workaround=workaround)
         if after and not after.keys() <= _faults(cx, now, touched, workaround=workaround).keys():
             return True
@@ -318,7 +318,7 @@ def would_miscompile(
 
 
 def _merges(cx: Context, view: View, values: Iterable[ir.Value | None]) -> dict[ir.Node, None]:
-    """The DequantizeLinears around ``values`` whose pairs onnxruntime joins with the next ones."""
+    """The DequantizeLinears around ``values`` whose pairs onnxruntime merges with the next ones."""
     near: dict[ir.Node, None] = {}
     for node in _near(view, values):
         known = node if not _is(node, *_DROPPED) else _producer(view, node)
@@ -330,7 +330,7 @@ def _merges(cx: Context, view: View, values: Iterable[ir.Value | None]) -> dict[
 def _faults(
     cx: Context, view: View, values: Iterable[ir.Value | None], *, workaround: bool
 ) -> dict[ir.Node, None]:
-    """The movers around ``values`` at which onnxruntime goes wrong."""
+    """The movers around ``values`` that onnxruntime miscompiles."""
     near: dict[ir.Node, None] = {}
     for node in _near(view, values):
         is_quantizer = _is(node, "QuantizeLinear", domains=_DOMAINS)
@@ -350,10 +350,10 @@ def _removed(
     root: ir.Node,
     matched: Sequence[ir.Node],
     made: tuple[ir.Node, ...],
-    instead: Mapping[ir.Value, ir.Value],
+    replacements: Mapping[ir.Value, ir.Value],
 ) -> dict[ir.Node, None]:
-    """The nodes that nothing reads after a rewrite: ``root``, of ``matched``, and above them."""
-    kept = {value for node in made for value in node.inputs} | set(instead.values())
+    """The nodes that a rewrite makes unused: ``root``, some of ``matched``, and their producers."""
+    kept = {value for node in made for value in node.inputs} | set(replacements.values())
     removed: dict[ir.Node, None] = {}
     pending = [*matched, root]
     while pending:
@@ -361,11 +361,11 @@ def _removed(
         if node.graph is None or node in removed:
             continue
         unread = (
-            output in instead
+            output in replacements
             or (
                 output not in kept
                 and not output.is_graph_output()
-                and ir.use_count(output) <= FEW
+                and ir.use_count(output) <= MAX_READERS
                 and all(reader in removed for reader in ir.readers(output))
             )
             for output in node.outputs

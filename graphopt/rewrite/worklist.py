@@ -1,7 +1,7 @@
-"""Apply rules to a model until none applies: an op-indexed worklist.
+"""Apply rules to a fixpoint, with a worklist indexed by operator.
 
-Each node is tried against the rules whose root is its operator, and again only when something
-in its neighbourhood changed, so match attempts grow linearly with the model.
+Each node is matched against the rules whose root is its operator, and again only after a change in its
+neighbourhood, so the number of match attempts is linear in the size of the model.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from graphopt.rewrite.matcher import Match, Matcher
 from graphopt.rewrite.pattern import OpPattern
 from graphopt.rewrite.rule import Rule
 
-#: Rewrites allowed for each node that a run starts with; more means that they do not end.
+#: Most rewrites per initial node; more are taken for non-termination.
 _REWRITES_PER_NODE = 20
-#: Latest rewrites among which the rules at fault are looked for where rewriting does not end.
+#: Number of last rewrites that are searched for the rules at fault after non-termination.
 _LATEST = 100
-#: Number of these from which a rule is named along with the one at fault.
+#: Least number of those rewrites for which a rule is named beside the one at fault.
 _RIVALRY = 10
 _LOST = "onnxruntime would fold the Transpose into Gemm and lose an output of the model"
-_PROPAGATES = "onnxruntime's propagation of quantization would go wrong there"
+_MISCOMPILES = "onnxruntime would miscompile the quantized values around it"
 
 
 class Index:
-    """Rules, each with one of its patterns, by the operator of the pattern's root.
+    """Pairs of rule and pattern, by the operator of the pattern's root.
 
     Attributes:
         has_workaround: whether one of the rules is a :attr:`Rule.workaround`.
@@ -56,7 +56,7 @@ def apply_rules(rules: Sequence[Rule], model: ir.Model, cx: Context) -> int:
     Returns the number of rewrites.
 
     Raises:
-        PassFailed: one of them fails, or they do not end: they undo each other, or make ever more work.
+        PassFailed: a rule fails, or rewriting does not terminate.
     """
     return _Run(Index(rules), model, cx).run()
 
@@ -98,10 +98,10 @@ class _Run:
         return done
 
     def _no_end(self, latest: Iterable[str], done: int) -> PassFailed:
-        """The failure after ``done`` rewrites, which are too many.
+        """The failure after ``done`` rewrites, which exceed the limit.
 
-        Of the rules that made the latest ones, it names the most frequent one, but a rule of the caller's
-        before graphopt's, whose rules are tested with each other.
+        It names the most frequent of the last rules, preferring rules of the caller: graphopt's own are
+        tested with each other.
         """
         own = [rule.name for rule in self._cx.options.rules]
         ranked = sorted(Counter(latest).most_common(), key=lambda item: item[0] not in own)
@@ -133,9 +133,9 @@ class _Run:
             cx.refuse(result)
             return False
         values = result if isinstance(result, tuple) else (result,)
-        if self._quantized and self._provokes(match, builder, values):
+        if self._quantized and self._would_miscompile(match, builder, values):
             builder.discard()
-            cx.refuse(match.no(_PROPAGATES))
+            cx.refuse(match.no(_MISCOMPILES))
             return False
         if any(
             new is not None and lost_outputs.is_lost(old, new)
@@ -144,21 +144,21 @@ class _Run:
             builder.discard()
             cx.refuse(match.no(_LOST))
             return False
-        if not self._fits(root, values) or (action := cx.begin_rewrite(rule.name, root)) is None:
+        if not self._is_progress(root, values) or (action := cx.begin_rewrite(rule.name, root)) is None:
             builder.discard()
             return False
         self._commit(action, match, builder, values, is_fusion=rule.is_fusion)
         return True
 
-    def _provokes(self, match: Match, builder: Builder, values: tuple[ir.Value | None, ...]) -> bool:
-        """Whether onnxruntime's propagation of quantization would go wrong around the result."""
+    def _would_miscompile(self, match: Match, builder: Builder, values: tuple[ir.Value | None, ...]) -> bool:
+        """Whether onnxruntime would miscompile quantized values around the result."""
         workaround = self._index.has_workaround
         return qdq_propagation.would_miscompile(
             self._cx, match.root, values, match.nodes, builder.made, workaround=workaround
         )
 
-    def _fits(self, root: ir.Node, values: tuple[ir.Value | None, ...]) -> bool:
-        """Whether ``values`` do more than trade Identity for Identity."""
+    def _is_progress(self, root: ir.Node, values: tuple[ir.Value | None, ...]) -> bool:
+        """Whether replacing the root does more than trade an Identity for an Identity."""
         if root.op_type != "Identity" or values[0] is None:
             return True
         return self._cx.edit.can_stand_for(root.outputs[0], values[0])
@@ -190,17 +190,17 @@ class _Run:
         for node in made:
             self._push(node)
         removed = self._remove_dead(match.nodes)
-        if is_fusion and made:  # a fused operator also stands for what the rule read before the pattern
+        if is_fusion and made:  # a fused operator also replaces nodes read outside the pattern
             more = [node for node in removed if node.op_type != "Constant" and node not in match.nodes]
             edit.note_origin(made, [made[0], *more], action.owner)
         for value in before:
             self._push(value.producer())
-            # what had several readers may now be free to be rewritten with its only one
+            # a value with one remaining reader may match patterns that need exclusive use
             self._push(ir.only_reader(value))
         self._cx.end_rewrite(action, root, made)
 
     def _remove_dead(self, nodes: Iterable[ir.Node]) -> list[ir.Node]:
-        """Remove those of ``nodes`` that nothing reads, and what only they read; returns what went."""
+        """Remove unused ``nodes``, and producers that only they read; returns the removed nodes."""
         pending, removed = list(nodes), []
         while pending:
             node = pending.pop()

@@ -1,4 +1,4 @@
-"""Attention as one operator: MultiHeadAttention, GroupQueryAttention, or the standard's Attention."""
+"""Fused attention: MultiHeadAttention, GroupQueryAttention or the standard Attention."""
 
 from __future__ import annotations
 
@@ -13,21 +13,28 @@ from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rules.support.attention.bias import bias_of
 from graphopt.rules.support.attention.heads import split_rows
-from graphopt.rules.support.attention.nan_guard import takes_floats, without_nan
+from graphopt.rules.support.attention.nan_guard import guard_nan, has_float_inputs
 from graphopt.rules.support.attention.pattern import Attention, attention_of
-from graphopt.rules.support.attention.profit import GROUPED, MULTI_HEAD, STANDARD, Workload, choose, saved_by
+from graphopt.rules.support.attention.profit import (
+    GROUPED,
+    MULTI_HEAD,
+    STANDARD,
+    Workload,
+    choose,
+    nodes_saved,
+)
 from graphopt.rules.support.operands import unavailable
 
-#: GroupQueryAttention takes heads whose size this divides.
+#: GroupQueryAttention requires a multiple of this as the size of heads, in elements.
 _GROUPED_SIZES = 8
-#: Types whose softmax operators may take in float.
+#: Types whose softmax may be computed in float.
 _HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
-#: The opset that brought Attention.
+#: The opset version that introduced Attention.
 _STANDARD_SINCE = 23
 
 
 def _guarded(op: Any, s: Any, v: Any, zero: Any) -> Any:
-    """A softmax whose NaN, of rows that are hidden as a whole, become 0."""
+    """Attention that replaces NaN in the weights, from queries whose keys are all masked."""
     weights = op.Softmax(s, tag="softmax")
     return op.MatMul(op.Where(op.IsNaN(weights), zero, weights, tag="guard"), v)
 
@@ -67,7 +74,7 @@ def merged_multi_head_attention(op: Builder, m: Match, s: ir.Value, v: ir.Value,
 
 
 def _fused(op: Builder, m: Match, s: ir.Value, v: ir.Value, *, guarded: bool) -> Outcome:
-    """The operator that computes the attention at the root, if there is one."""
+    """The fused operator for the attention at the root, or a refusal."""
     within, given = m.dtype(m.node("softmax").outputs[0]), m.dtype(v)
     upcast = within == ir.DataType.FLOAT and given in _HALVES
     if m.dtype(s) != given or (within != given and not upcast):
@@ -75,31 +82,31 @@ def _fused(op: Builder, m: Match, s: ir.Value, v: ir.Value, *, guarded: bool) ->
     found = attention_of(m, s, v, guarded=guarded, upcast=upcast)
     if isinstance(found, Refusal):
         return found
-    if found.guarded and found.masks and takes_floats(m):
-        return m.no("masked scores may be NaN, which an added mask does not hide", found.q.as_given)
+    if found.guarded and found.masks and has_float_inputs(m):
+        return m.no("masked scores may be NaN, which an added mask does not hide", found.q.tensor)
     possible = _possible(m, found)
     if isinstance(possible, Refusal):
         return possible
     work = Workload(
         keys=found.score_shape[3],
-        dtype=m.dtype(found.q.as_given),
+        dtype=m.dtype(found.q.tensor),
         masked=bool(found.terms),
         causal=found.causal,
         shared=found.k.shared is not None,
         heads=found.score_shape[1],
     )
-    chosen = choose(m, found.q.as_given, possible, work)
+    chosen = choose(m, found.q.tensor, possible, work)
     if not chosen:
-        return m.no(chosen.reason, found.q.as_given, hint=chosen.hint)
+        return m.no(chosen.reason, found.q.tensor, hint=chosen.hint)
     result = _MAKERS[chosen.op or ""](op, m, found)
-    if isinstance(result, Refusal) or saved_by(m, op.made) >= 0:
+    if isinstance(result, Refusal) or nodes_saved(m, op.made) >= 0:
         return result
-    return m.no("converting the operands takes more operators than the fusion saves", found.q.as_given)
+    return m.no("converting the operands takes more operators than the fusion saves", found.q.tensor)
 
 
 def _possible(m: Match, found: Attention) -> list[str] | Refusal:
-    """The operators that compute what is found, on the target."""
-    x = found.q.as_given
+    """The operators of the target that compute ``found``."""
+    x = found.q.tensor
     own = unavailable(m, MULTI_HEAD, x)
     names = [MULTI_HEAD] if own is None else []
     if names and _fits_grouped(m, found) and unavailable(m, GROUPED, x) is None:
@@ -112,35 +119,35 @@ def _possible(m: Match, found: Attention) -> list[str] | Refusal:
 
 
 def _unfit_for_standard(m: Match, found: Attention) -> Refusal | None:
-    """Why onnxruntime's kernel of Attention does not compute what is found, if it doesn't.
+    """The refusal if onnxruntime's kernel of Attention does not compute ``found``.
 
-    It fails where the scale is not above 0 or there is nothing to attend to, and gives 0 where a mask hides
-    all keys of a query, even by numbers that are finite.
+    It fails if the scale is not positive or a dim is 0, and returns 0 for queries whose keys are all masked,
+    even by finite numbers.
     """
     if found.scale <= 0:
-        return m.no("onnxruntime's Attention requires a scale above 0", found.q.as_given)
+        return m.no("onnxruntime's Attention requires a scale above 0", found.q.tensor)
     sizes = dict.fromkeys((*found.score_shape, *found.v.shape[3:]))
     empty = [dim for dim in sizes if not symbolic.known_nonzero(dim)]
     if empty:
         names = [symbolic.declared_name(dim) for dim in empty]
         hint = " ".join(f"--dim-range {name}=1:" for name in names) if all(names) else None
         named = ", ".join(map(str, empty))
-        return m.no(f"an attention dim may be 0: {named}", found.q.as_given, hint=hint)
+        return m.no(f"an attention dim may be 0: {named}", found.q.tensor, hint=hint)
     if found.masks or not all(m.constant(bias) is not None for bias in found.biases):
         return m.no(
             "a mask may hide all keys of a query, for which onnxruntime's Attention returns 0",
-            found.q.as_given,
+            found.q.tensor,
         )
     if any(float(np.min(array)) < -1e30 for bias in found.biases if (array := m.constant(bias)) is not None):
         return m.no(
             "a mask may hide all keys of a query, for which onnxruntime's Attention returns 0",
-            found.q.as_given,
+            found.q.tensor,
         )
     return None
 
 
 def _fits_grouped(m: Match, found: Attention) -> bool:
-    """Whether GroupQueryAttention, which is causal, computes what is found."""
+    """Whether GroupQueryAttention, which is causal, computes ``found``."""
     size, value_size = found.q.shape[3], found.v.shape[3]
     k, v = found.k.shared or found.k, found.v.shared or found.v
     return (
@@ -155,7 +162,7 @@ def _fits_grouped(m: Match, found: Attention) -> bool:
 
 
 def _multi_head(op: Builder, m: Match, found: Attention) -> Outcome:
-    """com.microsoft.MultiHeadAttention of rows; keys and values as rows too, or both by heads."""
+    """com.microsoft.MultiHeadAttention on rows; keys and values as rows too, or both by heads."""
     rows = found.q.as_rows(op, m)
     bias = bias_of(op, m, found)
     if isinstance(bias, Refusal):
@@ -163,7 +170,7 @@ def _multi_head(op: Builder, m: Match, found: Attention) -> Outcome:
     if found.k.has_rows and found.v.has_rows and (found.k.shared or found.v.shared) is None:
         inputs = [rows, found.k.as_rows(op, m), found.v.as_rows(op, m)]
     elif not m.cx.facts.dim_equal(found.k.shape[3], found.v.shape[3]):
-        return m.no("keys and values by heads differ in the size of heads", found.v.as_given)
+        return m.no("keys and values by heads differ in the size of heads", found.v.tensor)
     else:
         inputs = [rows, found.k.as_split(op, m), found.v.as_split(op, m)]
     if bias is not None:
@@ -176,7 +183,7 @@ def _multi_head(op: Builder, m: Match, found: Attention) -> Outcome:
 
 
 def _standard(op: Builder, m: Match, found: Attention) -> Outcome:
-    """ai.onnx's Attention, of rows if all three are, else by heads."""
+    """The standard Attention, on rows if all three operands have rows, else by heads."""
     bias = bias_of(op, m, found)
     if isinstance(bias, Refusal):
         return bias
@@ -193,7 +200,7 @@ def _standard(op: Builder, m: Match, found: Attention) -> Outcome:
         attributes |= {"q_num_heads": q.shape[1], "kv_num_heads": k.shape[1]}
     inputs = [x.as_rows(op, m) if rows else x.as_split(op, m) for x in (q, k, v)]
     result = op.fused(op.node(STANDARD, [*inputs, *([] if bias is None else [bias])], attributes))
-    return _split(op, m, result, found) if rows else without_nan(op, m, found, result, rows=False)
+    return _split(op, m, result, found) if rows else guard_nan(op, m, found, result, rows=False)
 
 
 def _grouped(op: Builder, m: Match, found: Attention) -> Outcome:
@@ -211,17 +218,17 @@ def _grouped(op: Builder, m: Match, found: Attention) -> Outcome:
         lengths = op.Expand(op.Sub(total, one), op.Gather(op.Shape(rows), np.array([0])))
     inputs = [rows, k.as_rows(op, m), v.as_rows(op, m), None, None, lengths, total]
     attributes = {"num_heads": found.q.shape[1], "kv_num_heads": k.shape[1], "scale": found.scale}
-    # without its other outputs, the present keys and values, it is twice as fast
+    # twice as fast without the outputs of present keys and values
     result = op.fused(op.node(GROUPED, inputs, attributes, domain=ir.MICROSOFT))
     return _split(op, m, result, found)
 
 
 def _split(op: Builder, m: Match, rows: ir.Value, found: Attention) -> ir.Value:
-    """``rows`` by heads, if there are any."""
+    """``rows`` split into heads, unless batches and heads are merged."""
     if found.v.has_rows:
-        rows = without_nan(op, m, found, rows, rows=True)
+        rows = guard_nan(op, m, found, rows, rows=True)
         return rows if found.merged else split_rows(op, m, rows, found.shape)
-    return without_nan(op, m, found, split_rows(op, m, rows, found.shape), rows=False)
+    return guard_nan(op, m, found, split_rows(op, m, rows, found.shape), rows=False)
 
 
 _MAKERS = {MULTI_HEAD: _multi_head, STANDARD: _standard, GROUPED: _grouped}

@@ -1,4 +1,4 @@
-"""What stands before a fused attention of onnxruntime that it can do itself: factors, biases, a Split."""
+"""Operands of fused attention that it computes itself: factors, biases, a Split."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _biased(m: Match, value: ir.Value, width: int) -> tuple[ir.Value, ir.Value] 
         if x is None or bias is None or m.shape(bias) != (width,):
             continue
         if producer_of(x, "MatMul") is not None:
-            return None  # onnxruntime adds it to the product, which costs nothing
+            return None  # onnxruntime fuses it with the product
         if same_shape(m, m.shape(x), m.shape(value)):
             return x, bias
     return None

@@ -8,7 +8,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder, single
+from graphopt.rewrite.builder import Builder, to_float32
 from graphopt.rules.support import ort_fusions as fusions
 from graphopt.rules.support import quantized
 from graphopt.rules.support.affine_layers import by_channel, folded_name, with_affine
@@ -122,6 +122,6 @@ def _scaled(m: Match, gemm: ir.Node, name: str, factor: float) -> float | None:
     old = m.attribute(gemm, name)
     if not isinstance(old, float):
         return None
-    held = single(old * factor)
+    held = to_float32(old * factor)
     exact_in = m.dtype(gemm.outputs[0]) != ir.DataType.DOUBLE
     return held if exact_in or held == old * factor else None

@@ -290,9 +290,9 @@ def test_another_interface_is_refused_even_without_verification(invoke: Invoke, 
         ("os:F_OK", "'os:F_OK' is an int, neither a pass nor a rule"),
         ("builtins:dict", "'builtins:dict' is a class, neither a pass nor a rule"),
         ("fails:Class", "importing fails fails at fails.py:1: ZeroDivisionError"),
-        ("/tmp/foo.py", "but named as module:Class"),
-        ("folder/foo.py", "but named as module:Class"),
-        ("foo.py", "hint: say foo:Class"),
+        ("/tmp/foo.py", "name your own passes as module:Class"),
+        ("folder/foo.py", "name your own passes as module:Class"),
+        ("foo.py", "hint: use foo:Class"),
     ],
 )
 def test_names_that_are_no_pass(

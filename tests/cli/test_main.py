@@ -257,7 +257,7 @@ def test_each_pass_lists_its_options_and_rules(invoke: Invoke) -> None:
     for name, kind in registry().passes.items():
         assert all(option.meaning for option in options_of(kind)), f"an option of {name} has no meaning"
     out = invoke("passes", "peephole").out
-    assert "``" not in out and "Attributes:" not in out and "approximates  the furthest class" in out
+    assert "``" not in out and "Attributes:" not in out and "approximates  the least strict class" in out
     assert "drop-identity" in out and "multi-head-attention" not in out
     fused = invoke("passes", "fuse-builtin").out
     assert "multi-head-attention" in fused and "drop-identity" not in fused

@@ -124,7 +124,7 @@ CASES = {
         "multi-head-attention",
         "a value inside is a graph output, or has other readers",
         "i",
-        "the graph returns 'i': return it no more",
+        "the graph returns 'i': remove that output",
     ),
     "attention with another operator in between": Case(
         ATTENTION,
@@ -133,9 +133,9 @@ CASES = {
             "PROBABILITIES": ("z = Softmax<axis = -1>(h) i = Clip(z, , half)", "i = Softmax<axis = -1>(h)"),
         },
         "multi-head-attention",
-        "Clip(i) stands between Softmax(z) and MatMul(m)",
+        "Clip(i) is between Softmax(z) and MatMul(m)",
         "i",
-        "leave out Clip(i), or move it out of the pattern",
+        "remove Clip(i), or move it out of the pattern",
     ),
     "layer norm of an old opset": Case(
         LAYER_NORM,

@@ -157,7 +157,7 @@ def test_opsets_are_converted_before_custom_passes_and_documentation_goes_last()
         strip_docs=True,
     )
     expected = [*NO_GRAD[1:-2], "dce", NO_GRAD[-1]]
-    assert names(prepared.passes.steps) == ["convert-opset", "cse", *expected, "strip-docs"]
+    assert names(prepared.pipeline.steps) == ["convert-opset", "cse", *expected, "strip-docs"]
 
 
 @pytest.mark.parametrize(

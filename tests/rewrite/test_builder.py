@@ -36,7 +36,7 @@ def test_attributes_hold_what_a_saved_model_will_say() -> None:
 
 @pytest.mark.parametrize("number", [1e39, -1e60, 1e-39, math.inf, -math.inf, math.nan, [1.0, 1e39]])
 def test_numbers_beyond_single_precision_are_refused(number: Any) -> None:
-    with pytest.raises(UnrepresentableNumber, match="does not reach"):
+    with pytest.raises(UnrepresentableNumber, match="does not include"):
         _alpha(number)
 
 
@@ -47,7 +47,7 @@ def test_bounds_may_be_infinite() -> None:
 
 
 def test_doubles_take_only_what_loses_no_digit_but_with_fast_math() -> None:
-    with pytest.raises(UnrepresentableNumber, match=r"0\.1 is no such number") as raised:
+    with pytest.raises(UnrepresentableNumber, match=r"does not represent 0\.1") as raised:
         _alpha(0.1, "double")
     assert raised.value.hint == "--fast-math"
     assert _alpha(0.125, "double") == 0.125

@@ -50,13 +50,13 @@ def test_all_of_a_pattern_leaves_no_gap() -> None:
         (
             "n = Neg(x) r = Relu(n) m = Mul(two, y) c = Abs(r) a = Add(m, c) z = Sqrt(a)",
             5,
-            "Abs(c) stands between Relu(r) and Add(a)",
+            "Abs(c) is between Relu(r) and Add(a)",
         ),
         (
             "n = Neg(x) q = QuantizeLinear(n, two) p = DequantizeLinear(q, two) r = Relu(p) "
             "m = Mul(two, y) a = Add(m, r) z = Sqrt(a)",
             5,
-            "QuantizeLinear(q) and DequantizeLinear(p) stand between Neg(n) and Relu(r)",
+            "QuantizeLinear(q) and DequantizeLinear(p) are between Neg(n) and Relu(r)",
         ),
         (
             "n = Neg(x) r = Relu(n) m = Div(y, two) a = Add(m, r) z = Sqrt(a)",
@@ -80,7 +80,7 @@ def test_the_first_gap_is_named(body: str, matched: int, reason: str) -> None:
 def test_the_kind_of_a_gap_is_told_without_names() -> None:
     _, partial = around("n = Neg(x) r = Relu(n) m = Mul(x, y) c = Abs(m) a = Add(c, r) z = Sqrt(a)")
     assert [gap.kind for gap in partial.gaps] == [
-        "Abs stands between Mul and Add",
+        "Abs is between Mul and Add",
         "expected the number 2 before Mul, found another value",
     ]
 
@@ -89,7 +89,7 @@ def test_operands_that_commute_are_tried_both_ways_at_every_depth() -> None:
     _, partial = around("n = Neg(x) r = Relu(n) m = Mul(y, x) a = Add(r, m) b = Abs(a) z = Sqrt(b)")
     assert len(partial.nodes) == 5
     assert [gap.reason for gap in partial.gaps] == [
-        "Abs(b) stands between Add(a) and Sqrt(z)",
+        "Abs(b) is between Add(a) and Sqrt(z)",
         "expected the number 2 before Mul(m), found 'x'",
     ]
 

@@ -10,7 +10,7 @@ import pytest
 from graphopt import ir
 from graphopt.api import context_for
 from graphopt.rewrite import Match
-from graphopt.rules.support.attention.magnitude import largest
+from graphopt.rules.support.attention.magnitude import max_magnitude
 
 HEAD = """
 <ir_version: 8, opset_import: ["" : 18, "f" : 1]>
@@ -47,7 +47,7 @@ def test_what_numbers_are_at_most(body: str, bound: float) -> None:
     (output,) = model.graph.outputs
     root = output.producer()
     assert root is not None
-    assert largest(Match("test", root, {}, context_for(model)), output) == bound
+    assert max_magnitude(Match("test", root, {}, context_for(model)), output) == bound
 
 
 def test_long_chains_are_not_followed_to_their_end() -> None:
@@ -57,5 +57,5 @@ def test_long_chains_are_not_followed_to_their_end() -> None:
     root = output.producer()
     assert root is not None
     m = Match("test", root, {}, context_for(model))
-    assert largest(m, output) == math.inf
-    assert largest(m, output, 99) == 1
+    assert max_magnitude(m, output) == math.inf
+    assert max_magnitude(m, output, 99) == 1

@@ -135,7 +135,7 @@ def test_inputs_that_are_returned() -> None:
     text = "g (float[N] past, float[N] other) => (float[N] other, float[N] y) { y = Exp(past) }"
     assert "at any time" in refused(text, "past=other")
     text = "g (float[N] past) => (float[N] past, float[N] present) { present = Exp(past) }"
-    assert "returned as it is" in refused(text)
+    assert "also an output itself" in refused(text)
 
 
 def test_types_and_sizes_that_differ() -> None:

@@ -202,8 +202,8 @@ def test_broadcast_operands_are_stored_by_another_group(read: str) -> None:
     )
     for group in groups:
         assert group.kernel is not None
-        (piece, *_) = group.kernel.pieces
-        assert len({store.access.port for store in piece.stores}) == 1, group.kernel
+        (segment, *_) = group.kernel.segments
+        assert len({store.access.port for store in segment.stores}) == 1, group.kernel
 
 
 def test_equal_groups_share_a_function() -> None:

@@ -268,7 +268,7 @@ def test_longer_loops_that_gather_or_are_not_wanted_stay() -> None:
     assert ops(model) == ["Loop"] and "limit is below 64" in told
     text = _loop(64, body + " s = Identity(v)", "float[2] y, float[T, 2] t", "float[2] w, float[2] s")
     model, told = _tried(text)
-    assert ops(model) == ["Loop"] and "gathers" in told
+    assert ops(model) == ["Loop"] and "stacked outputs" in told
 
 
 def test_loops_that_draw_random_numbers_stay() -> None:
@@ -284,7 +284,7 @@ def test_unknown_trip_counts_and_gathering_nothing() -> None:
     body = "d = Identity(c) w = Mul(v, k) s = Identity(v)"
     text = _loop(0, body, "float[2] y, float[T, 2] t", "float[2] w, float[2] s")
     model, told = _tried(text)
-    assert ops(model) == ["Loop"] and "never runs" in told
+    assert ops(model) == ["Loop"] and "has no trips" in told
     model, told = _tried(_loop(2, "d = Identity(c) w = Mul(v, k)").replace("Loop (n", "Loop (u"))
     assert ops(model) == ["Loop"] and "not known" in told
     assert ops(_unrolled(_loop(9, "d = Identity(c) w = Mul(v, k)").replace("(n, go", "(u, never"))) == [

@@ -1,4 +1,4 @@
-"""add-if-then-else: an If that only chooses between two tensors becomes a Where."""
+"""add-if-then-else: If → Where."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from graphopt.control_flow.speculation import cannot_fail
 from graphopt.numerics import Numerics
 from graphopt.passes.base import Pass
 
-#: Too much work to do for nothing.
+#: Too expensive to evaluate speculatively.
 _HEAVY = frozenset({"Gemm", "MatMul"})
-#: Cost nothing to speak of.
+#: Operators without cost.
 _FREE = frozenset({"Constant", "Identity"})
-#: What onnxruntime has a Where for on every device.
+#: Types for which onnxruntime has a Where on every device.
 _CHOOSABLE = frozenset(
     [
         ir.DataType.DOUBLE,
@@ -33,16 +33,16 @@ _CHOOSABLE = frozenset(
 
 @dataclass(frozen=True)
 class AddIfThenElse(Pass):
-    """Replace each If that only chooses between two tensors by a Where.
+    """Replace each If that only selects between two tensors by a Where (if-conversion).
 
-    Both branches run then, so they may hold nothing but constants, Identities and a few cheap
-    operators that can't fail, on small tensors. Their results must have one dtype and provably
-    one shape. onnxruntime's Where may change the sign of a zero; where every bit must be kept,
-    floating-point tensors stay in their If.
+    Where evaluates both branches, so they may contain only constants, Identities and a few cheap operators
+    that cannot fail, on small tensors. Their results must have the same dtype and provably the same shape.
+    onnxruntime's Where may change the sign of a zero; with exact numerics, floating-point tensors keep their
+    If.
 
     Attributes:
-        nodes: operators that compute in both branches together, at most.
-        elements: elements that each of them may compute, at most.
+        nodes: the most operators in both branches together, except Constant and Identity.
+        elements: the most elements that each of them may compute.
     """
 
     name: ClassVar[str] = "add-if-then-else"
@@ -50,7 +50,7 @@ class AddIfThenElse(Pass):
     elements: int = 4096
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Replace inner Ifs first, though none of them makes an outer one trivial."""
+        """Replace each If, inner ones first."""
         for graph in reversed(list(ir.graphs_of(model))):
             for node in list(graph):
                 if node.op_type == "If" and node.domain == "":
@@ -77,7 +77,7 @@ class AddIfThenElse(Pass):
         cx.end_rewrite(action, node, [*moved, where])
 
     def _obstacle(self, node: ir.Node, branches: Branches, cx: Context) -> str | None:
-        """Why ``node`` has to stay an If; ``None`` if a Where does the same."""
+        """The reason why ``node`` stays an If; ``None`` if a Where is equivalent."""
         if len(node.outputs) != 1:
             return "it has more than one output"
         if cx.version(node) < 9:
@@ -89,7 +89,7 @@ class AddIfThenElse(Pass):
         return _unlike(then.outputs[0], other.outputs[0], cx) or self._cost([*then, *other], cx)
 
     def _cost(self, nodes: Iterable[ir.Node], cx: Context) -> str | None:
-        """Why the contents of the branches must not run both."""
+        """The reason why the branches must not both run."""
         computing = [node for node in nodes if node.op_type not in _FREE or node.domain != ""]
         for node in computing:
             if node.op_type in _HEAVY or not cannot_fail(node, cx):
@@ -101,7 +101,7 @@ class AddIfThenElse(Pass):
 
 
 def _unlike(one: ir.Value, other: ir.Value, cx: Context) -> str | None:
-    """Why a Where can't choose between the two values."""
+    """The reason why a Where can't select between the two values."""
     dtype = cx.dtype(one)
     if dtype is None or dtype is not cx.dtype(other):
         return "its branches are not known to return tensors of one dtype"

@@ -1,4 +1,4 @@
-"""fold-if: an If whose condition is known becomes the branch that it takes; Not before an If goes."""
+"""fold-if: branch folding."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphopt.passes.base import Pass
 
 @dataclass(frozen=True)
 class FoldIf(Pass):
-    """Replace each If whose condition is known by the branch that it takes.
+    """Replace each If with a known condition by the branch taken (branch folding).
 
     An If on a negated condition swaps its branches instead.
     """

@@ -1,4 +1,4 @@
-"""merge-ifs: Ifs on the same condition become one."""
+"""merge-ifs: Ifs on one condition become one."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from graphopt.passes.base import Pass
 
 @dataclass(frozen=True)
 class MergeIfs(Pass):
-    """Merge Ifs of one graph on the same condition, as far as what lies between them allows it.
+    """Merge Ifs of one graph on the same condition, if data dependences allow it.
 
-    Branches follow those of the Ifs before, and read the values that those return. The merged If returns the
-    values that others read.
+    The branches are concatenated, and later ones read the results of earlier ones directly. The merged If
+    returns the values with other readers.
     """
 
     name: ClassVar[str] = "merge-ifs"

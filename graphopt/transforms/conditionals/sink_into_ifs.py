@@ -1,4 +1,4 @@
-"""sink-into-ifs: what follows an If moves into its branches where it meets what it cancels or joins."""
+"""sink-into-ifs: code sinking of views into branches."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from graphopt.context import Context
 from graphopt.control_flow.ifs import branches_of, positions, put_if
 from graphopt.passes.base import Pass
 
-#: Two of one group in a row are one, or none.
+#: Two adjacent operators of one group merge into one, or cancel.
 _RESHAPING = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 _GROUPS = (_RESHAPING, frozenset({"Transpose"}))
 
 
 @dataclass(frozen=True)
 class SinkIntoIfs(Pass):
-    """Move a view behind an If into both branches, where each ends in an Identity or another such view.
+    """Sink a view of an If's output into both branches, if each ends in an Identity or another such view.
 
-    ``If(c) {Identity(x)} else {Unsqueeze(x)}`` and an Unsqueeze of its output become an If that
-    returns one Unsqueeze or the other, once the peephole rules have joined what came together.
+    ``If(c) {Identity(x)} else {Unsqueeze(x)}`` and an Unsqueeze of its output become an If that returns one
+    Unsqueeze or the other, once the rules of ``peephole`` have merged the adjacent views.
     """
 
     name: ClassVar[str] = "sink-into-ifs"

@@ -1,4 +1,4 @@
-"""inline-functions: calls become what they call."""
+"""inline-functions: function inlining."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphopt.context import Context, Refusal
 from graphopt.errors import unknown
 from graphopt.passes.base import Pass
 
-#: Functions that call others several times can grow beyond any bound; a model above this is left as it is.
+#: The most nodes of an inlined model; a model that would exceed it is not changed.
 _MAX_NODES = 1_000_000
 
 _Key = tuple[str, str, str]
@@ -19,10 +19,10 @@ _Key = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class InlineFunctions(Pass):
-    """Replace calls of the model's functions by the functions' bodies.
+    """Inline the model's functions: replace calls by the bodies.
 
-    Functions that are no longer called are removed. A call stays where the function's opset means
-    something else than the caller's.
+    Functions without remaining calls are removed. A call stays if the function's opset gives its operators
+    another meaning than the caller's.
 
     Attributes:
         only: names of functions (``name`` or ``domain::name``); all of them by default.
@@ -81,7 +81,7 @@ class InlineFunctions(Pass):
             pending.extend(reversed(calls))
 
     def _fits(self, model: ir.Model, wanted: set[_Key], cx: Context) -> bool:
-        """Whether the model stays below the limit, found without inlining anything."""
+        """Whether the inlined model stays below the limit."""
         sizes: dict[_Key, int] = {}
         graphs = {key: function.graph for key, function in model.functions.items()}
         for key in ir.feed_order({key: _called(graph, model) for key, graph in graphs.items()}):

@@ -1,4 +1,4 @@
-"""merge-functions: functions that are built the same become one."""
+"""merge-functions: deduplication of functions."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _Key = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class MergeFunctions(Pass):
-    """Let calls of functions with equal bodies, attributes and opsets call the first of them.
+    """Deduplicate functions with equal bodies, attributes and opsets: all calls go to the first of them.
 
-    Only functions of one domain are merged, so that nobody needs a new import, and none that
-    onnxruntime may take for an operator of its own. The others are removed once nothing calls them.
+    Only functions of one domain are merged, so that no caller needs another import, and none that onnxruntime
+    may take for an operator of its own. Functions without remaining calls are removed.
     """
 
     name: ClassVar[str] = "merge-functions"
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Redirect calls, then remove what is no longer called; again while callers become equal by that."""
+        """Redirect calls and remove unused functions, until no two functions are equal."""
         while len(model.functions) > 1 and not ir.Carried.training_info(model):
             instead = self._duplicates(model)
             merged = instead and self._redirect(model, instead, cx)
@@ -58,5 +58,5 @@ class MergeFunctions(Pass):
                 cx.end_rewrite(action, node, [])
                 merged = True
         for function in model.functions.values() if merged else ():
-            cx.facts.invalidate(function.graph)  # what is called in them is called by more, too
+            cx.facts.invalidate(function.graph)  # functions called in them have more callers now
         return merged

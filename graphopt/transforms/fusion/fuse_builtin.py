@@ -21,7 +21,7 @@ class FuseBuiltin(Pass):
     fuses into operators that the opset lacks.
 
     Attributes:
-        families: only rules of these families; all by default.
+        families: the families of rules to apply; all by default.
     """
 
     name: ClassVar[str] = "fuse-builtin"

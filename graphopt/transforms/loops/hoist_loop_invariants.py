@@ -1,4 +1,4 @@
-"""hoist-loop-invariants: what each iteration would compute again is computed once."""
+"""hoist-loop-invariants: loop-invariant code motion."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from graphopt.control_flow.loops import LoopForm, loop_form, trips_of
 from graphopt.control_flow.speculation import cannot_fail
 from graphopt.passes.base import Pass
 
-#: Cost nothing to speak of. What reads nothing, such as a Constant, stays anyway.
+#: Operators without cost. Nodes without inputs, such as Constant, stay anyway.
 _STAY = frozenset({"Identity", "Optional"})
 
 
 @dataclass(frozen=True)
 class HoistLoopInvariants(Pass):
-    """Move nodes that depend on nothing of a loop's iterations out of its body.
+    """Loop-invariant code motion: move nodes that do not depend on the iteration out of the loop body.
 
-    Of a loop that may not run at all, only nodes that can't fail leave the body. Constants that
-    they read come along. Random nodes, and those under an If, stay.
+    If a loop may run zero times, only nodes that cannot fail are moved. Constants that they read are moved
+    along. Random nodes and those under an If stay.
     """
 
     name: ClassVar[str] = "hoist-loop-invariants"
     does: ClassVar[str] = "moved"
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Empty inner loops first: what leaves them may leave the next one, too."""
+        """Process inner loops first, so that nodes may leave several loops."""
         for graph in reversed(list(ir.graphs_of(model))):
             for node in list(graph):
                 form = loop_form(node, cx) if node.attributes else None
@@ -52,7 +52,7 @@ class HoistLoopInvariants(Pass):
 
 
 def _is_invariant(node: ir.Node, form: LoopForm, cx: Context) -> bool:
-    """Whether ``node`` reads only what comes from outside of the loop, or constants that may leave it."""
+    """Whether ``node`` reads only values from outside the loop, or constants that may leave it."""
     if node.op_type in _STAY or any(output.is_graph_output() for output in node.outputs):
         return False
     values, beside = ir.reads(node), form.node.graph
@@ -65,7 +65,7 @@ def _is_invariant(node: ir.Node, form: LoopForm, cx: Context) -> bool:
 
 
 def _bring_along(value: ir.Value, form: LoopForm, cx: Context) -> None:
-    """Let all that reads the constant ``value`` of the body read one beside the loop."""
+    """Replace the constant ``value`` of the body by one outside the loop."""
     graph, tensor = form.node.graph, ir.constant_of(value)
     assert graph is not None and tensor is not None
     cx.edit.replace(value, cx.edit.constant(graph, tensor, value.name or "constant"))

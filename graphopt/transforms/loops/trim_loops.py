@@ -1,4 +1,4 @@
-"""trim-loops: loops carry and gather only what something needs."""
+"""trim-loops: dead code elimination of loop state, inputs and outputs."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from graphopt.context import Context
 from graphopt.control_flow.loops import LoopForm, declare_shape, loop_form, rebuild
 from graphopt.passes.base import Pass
 
-#: Before, a Loop had to carry something.
+#: Before this opset version, a Loop needs a carried value.
 _CARRIES_NOTHING = 11
 
 
 @dataclass(frozen=True)
 class TrimLoops(Pass):
-    """Drop what a Loop or Scan carries, gathers or goes through in vain.
+    """Remove unused carried values, outputs and scanned inputs of Loops and Scans.
 
-    A carried value that no iteration changes is read from outside instead. One that is needed
-    only for itself goes with all that computes it, and so do outputs that nobody reads, and
-    inputs of a Scan that its body does not read, but for one that tells how often it runs.
+    A carried value that no iteration changes is read from outside instead. Removed are carried values that
+    only their own computation needs, with that computation; outputs without readers; and inputs of a Scan
+    that its body does not read, except one that determines the trip count.
     """
 
     name: ClassVar[str] = "trim-loops"
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Trim outer loops first: an inner one may then be needed no more."""
+        """Trim outer loops first, which may make inner ones unused."""
         for graph in ir.graphs_of(model):
             for node in list(graph):
                 form = loop_form(node, cx) if node.attributes else None
@@ -65,7 +65,7 @@ def _must_carry(node: ir.Node, cx: Context) -> bool:
 
 
 def _is_fixed(form: LoopForm, index: int) -> bool:
-    """Whether every iteration passes the carried value on as it is."""
+    """Whether every iteration returns the carried value unchanged."""
     value: ir.Value | None = form.ends[index]
     while value is not None and value is not form.formals[index]:
         node = value.producer()
@@ -75,12 +75,12 @@ def _is_fixed(form: LoopForm, index: int) -> bool:
 
 
 def _tells_shapes(form: LoopForm, index: int, cx: Context) -> bool:
-    """Whether the formal alone tells onnxruntime the shape of what the loop gathers if it never runs."""
+    """Whether only the formal declares the shape of a stacked output if the loop has no trips."""
     return bool(form.rows) and form.node.op_type == "Loop" and not cx.edit.declared_truly(form.formals[index])
 
 
 def _needed(form: LoopForm, fixed: list[int], cx: Context) -> dict[ir.Value, None]:
-    """The values of the body that its condition, its guards, and the outputs that are read depend on."""
+    """The values of the body on which its condition, its guards and the used outputs depend."""
     results = enumerate(form.results)
     ends = [form.ends[k] for k, output in results if k not in fixed and ir.is_read(output)]
     rows = [row for row, output in zip(form.rows, form.gathered, strict=True) if ir.is_read(output)]

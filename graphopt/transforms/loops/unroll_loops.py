@@ -1,4 +1,4 @@
-"""unroll-loops: short loops whose trip count is known become their iterations."""
+"""unroll-loops: loop unrolling."""
 
 from __future__ import annotations
 
@@ -14,24 +14,23 @@ from graphopt.control_flow.iterations import Iterations, Stack, iterations_of
 from graphopt.control_flow.loops import declare_shape
 from graphopt.passes.base import Pass
 
-#: Nodes that a run may add to a small model; a larger one may at most double.
+#: Nodes that a run may add to a small model; a larger model may at most double.
 _ROOM = 4096
 
 
 @dataclass(frozen=True)
 class UnrollLoops(Pass):
-    """Replace each Loop and Scan with few trips and a small body by its iterations.
+    """Loop unrolling: replace Loops and Scans with few trips and a small body by their iterations.
 
-    The trip count must be known, and the condition of a Loop provably true throughout. Iteration
-    numbers become constants, constants of the body are shared by all iterations, and outputs that
-    gather a value of each iteration are concatenated. Loops that draw random numbers stay.
-    A Loop with more trips that only carries values runs several iterations at a time instead; the
-    iterations that are left over follow it.
+    The trip count must be known, and the condition of a Loop provably true throughout. Iteration numbers
+    become constants, all iterations share the constants of the body, and stacked outputs are concatenated.
+    Loops that draw random numbers stay. A Loop with more trips and only carried values is partially unrolled,
+    followed by the remaining iterations.
 
     Attributes:
-        factor: iterations that a longer Loop runs at a time; 1 leaves such Loops alone.
-        body: nodes in a body that is repeated, at most, nested ones included.
-        full: loops with fewer trips are unrolled.
+        factor: iterations per trip of a partially unrolled Loop; 1 disables partial unrolling.
+        body: the most nodes of a body that is repeated, nested ones included.
+        full: loops with fewer trips are fully unrolled.
     """
 
     name: ClassVar[str] = "unroll-loops"
@@ -49,7 +48,7 @@ class UnrollLoops(Pass):
                     room -= self._unroll(node, room, cx)
 
     def _unroll(self, node: ir.Node, room: int, cx: Context) -> int:
-        """Unroll ``node`` unless something is in the way; returns how many nodes came."""
+        """Unroll ``node`` if possible; returns the number of added nodes."""
         found = iterations_of(node, cx, self.name)
         reason = found if isinstance(found, str) else self._obstacle(node, found, room, cx)
         if isinstance(found, str) or reason is not None:
@@ -71,7 +70,7 @@ class UnrollLoops(Pass):
         return len(made)
 
     def _obstacle(self, node: ir.Node, loop: Iterations, room: int, cx: Context) -> str | None:
-        """Why ``node`` has to stay, though how often it runs is known."""
+        """The reason why ``node`` stays, although its trip count is known."""
         size = sum(inner.op_type != "Constant" for inner in ir.walk_nodes(loop.body))
         copies = loop.trips
         if loop.trips >= self.full:
@@ -79,7 +78,7 @@ class UnrollLoops(Pass):
             if self.factor < 2 or loop.trips < 2 * self.factor or ir.made_by(node) == self.name:
                 return whole
             if node.op_type == "Scan" or len(node.outputs) > len(loop.carried) or not loop.carried:
-                return f"{whole}, and it gathers values"
+                return f"{whole}, and it has stacked outputs"
             tensors = all(isinstance(formal.type, ir.TensorType) for formal, *_ in loop.carried)
             if not tensors and cx.version(node) < 16:
                 return f"{whole}, and its opset has no Identity for what it carries"
@@ -87,9 +86,9 @@ class UnrollLoops(Pass):
         if copies > 1 and size > self.body:
             return f"its body has {size} nodes; the limit is {self.body}"
         if copies * size > room:
-            return "the model has grown enough"
+            return "the model has reached the limit of growth"
         if loop.trips == 0 and loop.stacks:
-            return "it never runs, and what it would gather has no known shape"
+            return "it has no trips, and its stacked outputs have unknown shapes"
         if copies * _nested_bytes(loop.body) > cx.options.fold_limit:
             return "constants in nested bodies would be repeated"
         if any(ir.constant_of(value) is None for value in loop.body.initializers.values()):
@@ -97,7 +96,7 @@ class UnrollLoops(Pass):
         if any(isinstance(formal.type, ir.OptionalType) for formal, *_ in loop.carried):
             return "a carried value is optional, and may change its type from trip to trip"
         if _is_in_loop(node, cx) and _tells_shapes(loop, cx):
-            return "its body alone tells shapes, and a loop around it may gather tensors and never run"
+            return "only its body declares shapes, and an enclosing loop may stack tensors without a trip"
         if not cx.is_deterministic(node):
             return "its body may draw random numbers or have effects"
         if any(o.is_graph_output() and cx.dtype(o) is None for o in node.outputs) and cx.version(node) < 16:
@@ -106,12 +105,12 @@ class UnrollLoops(Pass):
 
 
 def _tells_shapes(loop: Iterations, cx: Context) -> bool:
-    """Whether the body declares more than is known otherwise; onnxruntime believes it."""
+    """Whether the body declares shapes that are not inferred; onnxruntime relies on them."""
     return not all(map(cx.edit.declared_truly, _declared(loop)))
 
 
 def _declared(loop: Iterations) -> list[ir.Value]:
-    """What may tell onnxruntime the shapes of what ``loop`` returns."""
+    """Values whose declared shapes onnxruntime may use for the results of ``loop``."""
     values = [*(formal for formal, *_ in loop.carried), *(stack.value for stack in loop.stacks)]
     return [value for value in values if value.shape is not None]
 
@@ -126,7 +125,7 @@ def _is_in_loop(node: ir.Node | None, cx: Context) -> bool:
 
 
 def _nested_bytes(body: ir.Graph) -> int:
-    """Bytes of the constants in the bodies within ``body``, of which each iteration gets its own."""
+    """Bytes of the constants in nested bodies, which unrolling copies per iteration."""
     nested = [graph for graph in ir.with_bodies(body) if graph is not body]
     values = [
         value

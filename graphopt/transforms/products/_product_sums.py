@@ -1,4 +1,4 @@
-"""Sums of products with constants, and the one product of their joined operands that gives the sum.
+"""Sums of products with constants, merged into one product of concatenated operands.
 
 ``a @ U + b @ V`` is ``[a b] @ [U; V]``.
 """
@@ -21,9 +21,9 @@ class Sum:
     """A tree of Adds.
 
     Attributes:
-        root: the last of them.
-        adders: all of them, the root first.
-        products: the summands that are MatMuls of one shape, with matrices of their own.
+        root: the last Add.
+        adders: all Adds, the root first.
+        products: the summands that are MatMuls of one shape, with removable matrices.
         others: the other summands.
     """
 
@@ -34,7 +34,7 @@ class Sum:
 
 
 def sums_of(graph: ir.Graph, cx: Context) -> Iterator[Sum]:
-    """Trees of Adds with at least two products, which may be joined before the next one is asked for."""
+    """Trees of Adds with at least two products; each may be merged before the next is requested."""
     roots = [node for node in graph if _is_add(node) and not _goes_into_sum(node.outputs[0], graph)]
     for root in roots:
         found = _sum(root, cx)
@@ -47,7 +47,7 @@ def _is_add(node: ir.Node | None) -> bool:
 
 
 def _goes_into_sum(value: ir.Value, graph: ir.Graph) -> bool:
-    """Whether an Add of ``graph`` is all that reads ``value``."""
+    """Whether an Add of ``graph`` is the only reader of ``value``."""
     users = value.uses()
     if len(users) != 1 or value.is_graph_output():
         return False
@@ -85,7 +85,7 @@ def _sum(root: ir.Node, cx: Context) -> Sum:
 
 
 def _product(value: ir.Value, graph: ir.Graph, cx: Context) -> Member | None:
-    """The MatMul x @ w that makes ``value`` for a sum alone."""
+    """The MatMul x @ w with result ``value``, if a sum is its only reader."""
     node = value.producer()
     if (
         node is None
@@ -110,7 +110,7 @@ def _same_form(a: Member, b: Member, cx: Context) -> bool:
 
 
 def join(found: Sum, cx: Context, owner: str) -> None:
-    """Replace the products of ``found``, and the Adds between them, by one product, if that is permitted."""
+    """Replace the products of ``found`` and the Adds between them by one product."""
     action = cx.begin_rewrite(owner, found.root)
     if action is None:
         return

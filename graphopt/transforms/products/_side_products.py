@@ -1,7 +1,7 @@
-"""Products of one input with several constants, and the wider product that gives all of them.
+"""Products of one input with several constants, merged into one wider product.
 
-A *member* is a MatMul, Gemm or Conv whose other operand is a constant that nobody else reads; perhaps with
-the Add of a constant that follows it. Members with equal keys can be computed as one.
+A *member* is a MatMul, Gemm or Conv whose other operand is a constant without other readers, perhaps with
+a subsequent Add of a constant. Members with equal keys can be merged.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class Member:
 
     Attributes:
         node: the MatMul, Gemm or Conv.
-        key: members with equal ones share the input and everything that shapes the result but its width.
-        place: which input of the node they share.
+        key: equal for members that share the input and all properties of the result except its width.
+        place: the index of the shared input.
         weight: the constant.
-        axis: along which weights are joined.
-        out_axis: along which the result is split.
-        width: elements of the result on that axis.
-        bias: one number for each of these, added by the node or by ``adder``.
-        adder: the Add that follows, if there is one.
+        axis: the axis along which weights are concatenated.
+        out_axis: the axis along which the result is split.
+        width: the size of the result along that axis.
+        bias: one number per element of that axis, added by the node or by ``adder``.
+        adder: the subsequent Add, if any.
     """
 
     node: ir.Node
@@ -47,19 +47,19 @@ class Member:
 
     @property
     def shared(self) -> ir.Value:
-        """The input."""
+        """The shared input."""
         value = self.node.inputs[self.place]
         assert value is not None
         return value
 
     @property
     def output(self) -> ir.Value:
-        """What it computes, bias included."""
+        """The result, bias included."""
         return (self.adder or self.node).outputs[0]
 
 
 def members_of(node: ir.Node, cx: Context) -> Iterator[Member]:
-    """What ``node`` is a member as; nothing if it is no product with a constant of its own."""
+    """``node`` as a member, if it is a product with a constant without other readers."""
     reader = _READERS.get(node.op_type)
     if reader is None or node.domain or _is_quantized(node):
         return
@@ -69,16 +69,16 @@ def members_of(node: ir.Node, cx: Context) -> Iterator[Member]:
 
 
 def _is_quantized(node: ir.Node) -> bool:
-    """Whether onnxruntime might run ``node`` on integers, which it does for whole operators only."""
+    """Whether onnxruntime might run ``node`` on integers."""
     return any(
         value is not None and is_quantizer(value.producer(), "DequantizeLinear") for value in node.inputs
     ) or any(is_quantizer(user, "QuantizeLinear") for user in ir.readers(node.outputs[0]))
 
 
 def _own(value: ir.Value | None, cx: Context) -> tuple[int, ...] | None:
-    """The shape of ``value``, if it is a constant that one node reads once and that is tied to no other.
+    """The shape of ``value``, if it is a removable constant with one use and without shared storage.
 
-    It also must be free to go: below IR version 4, constants are inputs, too.
+    Below IR version 4, initializers are inputs too, and inputs are not removable.
     """
     tensor = ir.constant_of(value)
     if tensor is None or value is None or value.is_graph_output() or value.is_graph_input():
@@ -104,7 +104,7 @@ def _matmul(node: ir.Node, cx: Context) -> Member | None:
 
 
 def _with_adder(member: Member, cx: Context) -> Member:
-    """``member`` with the Add of a constant to each column, if that is all that reads it."""
+    """``member`` with the Add of a constant per column, if that is its only reader."""
     output = member.node.outputs[0]
     users = list(ir.readers(output))
     if len(users) != 1 or output.is_graph_output():
@@ -121,7 +121,7 @@ def _with_adder(member: Member, cx: Context) -> Member:
 
 
 def _gemm(node: ir.Node, cx: Context) -> Member | None:
-    """alpha · x @ w + beta · b, whichever of x and w is transposed; b is for all rows alike."""
+    """alpha · x @ w + beta · b, perhaps transposed, with one b for all rows."""
     weight = node.inputs[1]
     shape = _own(weight, cx)
     if weight is None or shape is None or len(shape) != 2:
@@ -142,7 +142,7 @@ def _is_row(shape: tuple[int, ...] | None, width: int) -> bool:
 
 
 def _conv(node: ir.Node, cx: Context) -> Member | None:
-    """A convolution without groups; its kernel and how it moves are part of the key."""
+    """A convolution without groups; kernel size, strides and pads are part of the key."""
     weight = node.inputs[1]
     shape = _own(weight, cx)
     group = node.attributes.get("group")
@@ -169,13 +169,13 @@ _READERS: dict[str, Callable[[ir.Node, Context], Member | None]] = {
 
 
 def rows_of(member: Member, cx: Context) -> Dim | None:
-    """How many vectors the weight is multiplied with: rows, or pixels of a convolution's result."""
+    """The number of vectors multiplied with the weight: rows, or pixels of a convolution's result."""
     shape = cx.shape(member.output)
     return None if shape is None else product(shape[: member.out_axis] + shape[member.out_axis + 1 :])
 
 
 def join(members: Sequence[Member], cx: Context, owner: str) -> None:
-    """Replace ``members``, which have equal keys, by one product and a Split; the caller was permitted to."""
+    """Replace ``members``, which have equal keys, by one product and a Split."""
     first = members[0]
     action = cx.begin_rewrite(owner, first.node)
     if action is None:
@@ -208,7 +208,7 @@ def join(members: Sequence[Member], cx: Context, owner: str) -> None:
 
 
 def drop(constants: Iterable[ir.Value], cx: Context) -> None:
-    """Remove constants that nothing reads any more."""
+    """Remove unused constants."""
     for value in constants:
         producer = value.producer()
         if producer is not None:

@@ -1,4 +1,4 @@
-"""batch-mm: several products become one wider product."""
+"""batch-mm: horizontal fusion of matrix products."""
 
 from __future__ import annotations
 
@@ -17,17 +17,16 @@ from graphopt.transforms.products import _side_products as sides
 
 @dataclass(frozen=True)
 class BatchMM(Pass):
-    """Compute MatMuls, Gemms or Convs of one input as one and a Split, and sums of MatMuls as one MatMul.
+    """Merge MatMuls, Gemms or Convs of one input into one and a Split, and sums of MatMuls into one MatMul.
 
-    Only where the table of costs says that it pays (docs/cost.md), which by the shipped figures is nowhere
-    on CPUs: onnxruntime's products of single matrices are fast, and the Split copies. Their other
-    operands must be constants that nothing else reads, and are joined once and for all; biases are joined
-    too. Sums may be evaluated in another order, so nothing is done with ``--exact``. Quantized products
-    stay as they are.
+    Only where the table of costs predicts a gain (docs/cost.md); the figures shipped for CPUs predict none,
+    because onnxruntime multiplies single matrices fast and the Split copies. The other operands must be
+    constants without other readers, which are concatenated ahead of time, as are biases. Sums may be
+    evaluated in another order, so the pass does nothing with ``--exact``. Quantized products are not merged.
 
     Attributes:
-        always: also where it does not pay.
-        limit: bytes of weights that are joined at most, because the new ones are held in memory.
+        always: ignore the table of costs.
+        limit: the most bytes of concatenated weights, which are held in memory.
     """
 
     name: ClassVar[str] = "batch-mm"
@@ -54,7 +53,7 @@ class BatchMM(Pass):
                     sides.join(members, cx, self.name)
 
     def eager(self) -> BatchMM:
-        """The same also where it does not pay."""
+        """The same pass, ignoring costs."""
         return replace(self, always=True)
 
     def _pays(self, case: str, members: Sequence[sides.Member], cx: Context) -> bool:
@@ -62,7 +61,10 @@ class BatchMM(Pass):
             return False
         tensors = [tensor for member in members if (tensor := ir.constant_of(member.weight)) is not None]
         if sum(tensor.nbytes for tensor in tensors) > self.limit:
-            cx.say(self.name, lambda: f"{members[0].weight.name} and others of its kind take too many bytes")
+            cx.say(
+                self.name,
+                lambda: f"{members[0].weight.name} and the weights merged with it exceed the limit of bytes",
+            )
             return False
         if self.always:
             return True

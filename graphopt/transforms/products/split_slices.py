@@ -1,4 +1,4 @@
-"""split-slices: Slices that cut a tensor into pieces become one Split."""
+"""split-slices: Slices that partition an axis become one Split."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from graphopt.rules.support.slice_pad import slice_ranges
 
 @dataclass(frozen=True)
 class SplitSlices(Pass):
-    """Replace Slices that together cover an axis, each index once, by one Split.
+    """Replace Slices that partition an axis by one Split.
 
-    Exporters write ``x[:, :half]`` and ``x[:, half:]`` for ``chunk`` and ``split``. The sizes
-    must be known; as no index is left out, nothing more is copied than before.
+    Exporters write ``x[:, :half]`` and ``x[:, half:]`` for ``chunk`` and ``split``. The sizes must be known;
+    since no index is left out, the Split copies no more than the Slices.
     """
 
     name: ClassVar[str] = "split-slices"

@@ -1,4 +1,4 @@
-"""canonicalize: one way to write the same thing, so that other passes need to know only one."""
+"""canonicalize: one form for equivalent nodes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STANDARD = "ai.onnx"
 
 @dataclass(frozen=True)
 class Canonicalize(Pass):
-    """Normalize nodes: constants on the right, no empty inputs at the end, all domains imported."""
+    """Normalize nodes: constants on the right, no trailing empty inputs, all domains imported."""
 
     name: ClassVar[str] = "canonicalize"
 

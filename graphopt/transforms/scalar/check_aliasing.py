@@ -1,4 +1,4 @@
-"""check-aliasing: inputs and outputs that share a buffer can do so whatever the order of execution.
+"""check-aliasing: inputs and outputs may share a buffer under any order of execution.
 
 The counterpart of ``CheckInplace`` in PyTorch's JIT executor, which looks for operators that write
 into what others still need. ONNX has no such operators; callers do the same by binding an input
@@ -18,12 +18,12 @@ from graphopt.context import Context
 from graphopt.errors import UsageError, VerificationFailed, unknown
 from graphopt.passes.base import Pass
 
-#: onnxruntime lets what these return share the memory of what they are given first.
+#: Operators whose result may share memory with the first operand in onnxruntime.
 _ALIASES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 _OWN_BUFFERS = "give them buffers of their own"
-#: Read no elements.
+#: Operators that read no elements.
 _SHAPE_ONLY = frozenset({"Shape", "Size"})
-#: onnxruntime's kernels read an element before they write the one at the same place, and never again.
+#: Operators whose kernels in onnxruntime read each element before they write the one at the same position.
 _ELEMENTWISE = frozenset(
     [
         *(
@@ -44,7 +44,7 @@ _ELEMENTWISE = frozenset(
         *("Or", "Reciprocal", "Relu", "Sigmoid", "Sqrt", "Sub", "Tanh", "Where", "Xor"),
     ]
 )
-#: Operators that are meant to work in place: which output may share the buffer of which input.
+#: Operators that work in place: the input whose buffer each output may share.
 _IN_PLACE = {
     ("", "ScatterElements"): {0: 0},
     ("", "ScatterND"): {0: 0},
@@ -88,15 +88,13 @@ def _expanded(pairs: Iterable[tuple[str, str]], inputs: Iterable[str]) -> Iterat
 
 @dataclass(frozen=True)
 class CheckAliasing(Pass):
-    """Check that outputs may be written over inputs, such as in ``check-aliasing{share=past=present}``.
+    """Check that outputs may be written over inputs, as in ``check-aliasing{share=past=present}``.
 
     The pairs that share a buffer are those of ``share`` (``a=b+c=d``) and of ``--share-buffers``; a ``*``
-    stands for any text, so that ``past.*=present.*`` names all pairs of a cache.
-    Nodes may run in any order that their data allow, so each read of the input must come before the
-    write of the output in all of them: what reads it is needed to compute the output, or computes it in
-    place.
-    Reads in bodies, and through views, count. Sizes that differ for sure are refused, too. The model is
-    not changed.
+    matches any text, so that ``past.*=present.*`` names all pairs of a cache. Nodes may run in any
+    topological order, so each read of the input must precede the write of the output in all of them: the
+    output must depend on each reader of the input, or the reader must compute it in place. Reads in bodies
+    and through views count. Sizes that are known to differ are an error, too. The model is not changed.
 
     Attributes:
         share: pairs of an input and the output that is written over it.
@@ -174,7 +172,7 @@ def _overwritten(
         elif node in late:
             return f"{_named(node)} reads it, and may run after {_named(writer)} has written {target.name!r}"
     if source.is_graph_output():
-        return "it is returned as it is, too, and the caller would read what was written over it"
+        return "it is also an output itself, and would be overwritten"
     return None
 
 

@@ -1,4 +1,4 @@
-"""constant-pooling: equal constants become one."""
+"""constant-pooling: deduplication of constants."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.passes.base import Pass
 
-#: Elements that are compared before two tensors are read whole.
+#: Number of elements compared before tensors are read completely.
 _HEAD = 256
 
 
 @dataclass(frozen=True)
 class ConstantPooling(Pass):
-    """Let constants of one graph with equal contents share one initializer or Constant node.
+    """Deduplicate constants: those of one graph with equal contents share one initializer or Constant node.
 
-    Graphs are pooled one by one: onnxruntime treats a weight of an outer graph as a variable
-    inside a body, and would no longer prepack it. Only tensors that begin alike are read whole.
+    Graphs are processed one by one: onnxruntime treats a weight of an outer graph as a variable inside a
+    body, and would not prepack it. Only tensors with equal beginnings are read completely.
     """
 
     name: ClassVar[str] = "constant-pooling"
@@ -69,7 +69,7 @@ def _grouped(values: list[ir.Value], key: Callable[[ir.TensorProtocol], Hashable
 
 
 def _likeness(tensor: ir.TensorProtocol) -> Hashable:
-    """What can be told of the contents without reading them all."""
+    """A key that needs only the beginning of the contents."""
     head = b""
     if tensor.dtype != ir.DataType.STRING and tensor.dtype.bitwidth >= 8:
         head = tensor.numpy().reshape(-1)[:_HEAD].tobytes()

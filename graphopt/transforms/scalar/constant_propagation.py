@@ -1,4 +1,4 @@
-"""constant-propagation: compute what does not depend on any input."""
+"""constant-propagation: constant folding."""
 
 from __future__ import annotations
 
@@ -16,40 +16,39 @@ from graphopt.context import Context
 from graphopt.control_flow.loops import loop_form, trips_of
 from graphopt.passes.base import Pass
 
-#: onnxruntime keeps the weights of a quantized operator quantized only behind this operator.
+#: Never folded: onnxruntime keeps weights quantized only if they are read through this operator.
 _KEPT = frozenset({"DequantizeLinear"})
 _SMALL_INTS = frozenset({ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL})
 
 
-#: Bytes that a value may take on the way to a smaller result.
+#: Largest intermediate value, in bytes.
 _INTERIOR_LIMIT = 64 << 20
-#: How often a body may run while folding.
+#: Most trips of a body while folding.
 _TRIPS_LIMIT = 1000
-#: Bytes above which a tensor that is one number everywhere is declared, not written out.
+#: Size above which a tensor of one repeated number is written as ConstantOfShape, in bytes.
 _DECLARED = 1024
-#: Operators that declare one number and a shape.
+#: Operators whose result is one repeated number.
 _DECLARING = frozenset({"ConstantOfShape", "Expand"})
-#: The opset since which there is ConstantOfShape.
+#: The opset version that introduced ConstantOfShape.
 _SINCE = 9
-#: Nodes that are looked at to find what a result frees.
+#: Most nodes visited to compute the bytes that a result frees.
 _CONE_LIMIT = 512
 
 
 @dataclass(frozen=True)
 class ConstantPropagation(Pass):
-    """Replace nodes whose inputs are all constant by their results.
+    """Constant folding: replace nodes whose inputs are all constant by their results.
 
-    Small integer tensors that shape facts know cost nothing; the rest is computed by one
-    onnxruntime session a graph, with its optimizations off, so that the numbers are the
-    runtime's own. Sizes are predicted before anything runs: a result that is kept may take the
-    byte limit, or as much as it frees. Results of about one size that would grow the model by more than
-    the limit, or a quarter of its large weights, are all left out: the decision depends on the model as
-    it is, so that another run makes the same one. A tensor that is one number everywhere
-    stays declared by a ConstantOfShape, unless it is tiny. Random nodes are never folded, nor are
-    dequantized weights.
+    Small integer tensors are taken from shape facts; the others are computed by one onnxruntime session per
+    graph, with optimizations off, so that results are those of the runtime. Sizes are predicted before
+    anything runs: a result may take the byte limit, or as many bytes as it frees. Results of similar size
+    that would together grow the model by more than the limit, or by more than a quarter of its large weights,
+    are all left out; the decision depends only on the current model, so that another run decides alike.
+    Larger tensors of one repeated number are written as ConstantOfShape. Random nodes and DequantizeLinear of
+    weights are never folded.
 
     Attributes:
-        limit: bytes that a result may take anyway; ``--fold-limit`` by default.
+        limit: bytes that a result may take without freeing any; ``--fold-limit`` by default.
     """
 
     name: ClassVar[str] = "constant-propagation"
@@ -75,7 +74,7 @@ class ConstantPropagation(Pass):
             pass
 
     def _fold(self, model: ir.Model, cx: Context) -> bool:
-        """Fold once in every graph; whether constants for other graphs came of it."""
+        """Fold once in every graph; whether that made constants that other graphs read."""
         limit = cx.options.fold_limit if self.limit is None else self.limit
         most = max(limit, ir.initializer_bytes(model, above=limit) // 4)
         places = [(graph, self._constant_nodes(graph, cx)) for graph in ir.graphs_of(model)]
@@ -88,7 +87,7 @@ class ConstantPropagation(Pass):
         return len(places) > 1 and cx.edit.epoch != epoch
 
     def _fold_known_ints(self, graph: ir.Graph, cx: Context) -> None:
-        """Fold what the shape facts know, also where the inputs are not constant (``Shape``)."""
+        """Fold values known from shape facts, even of nodes without constant inputs (``Shape``)."""
         for node in list(graph):
             if len(node.outputs) != 1 or not _may_fold(node):
                 continue
@@ -109,7 +108,7 @@ class ConstantPropagation(Pass):
             )
 
     def _constant_nodes(self, graph: ir.Graph, cx: Context) -> list[ir.Node]:
-        """Nodes of ``graph`` that depend on constants alone, in order."""
+        """Nodes of ``graph`` that depend only on constants, in order."""
         found: list[ir.Node] = []
         computed: dict[ir.Value, None] = {}
 
@@ -122,12 +121,12 @@ class ConstantPropagation(Pass):
             if not cx.is_deterministic(node) or not all(map(is_constant, ir.captured(node))):
                 continue
             if not _ends_soon(node, cx):
-                cx.say(self.name, _remark(node, "a loop in it may run for long"))
+                cx.say(self.name, _remark(node, "a loop in it may have too many trips"))
                 continue
             if any(
                 (size := _nbytes(output, cx)) is None or size > _INTERIOR_LIMIT for output in _named(node)
             ):
-                cx.say(self.name, _remark(node, "its result is huge, or of unknown size"))
+                cx.say(self.name, _remark(node, "its result is too large, or of unknown size"))
                 continue
             found.append(node)
             computed.update((output, None) for output in node.outputs)
@@ -136,10 +135,10 @@ class ConstantPropagation(Pass):
     def _affordable(
         self, places: Sequence[tuple[ir.Graph, list[ir.Node]]], cx: Context, limit: int | None, most: int
     ) -> list[list[ir.Value]]:
-        """Which results to keep, graph by graph: those of one size together may add ``most`` bytes."""
+        """The results to keep, per graph; those of similar size may add at most ``most`` bytes together."""
         results = (output for _, nodes in places for node in nodes for output in _named(node))
         if limit is not None and sum(_nbytes(result, cx) or 0 for result in results) <= limit:
-            limit = None  # whatever is kept fits
+            limit = None  # any selection fits
         refused: set[int] = set()
         while True:
             growth: Counter[int] = Counter()
@@ -158,15 +157,15 @@ class ConstantPropagation(Pass):
         growth: Counter[int],
         refused: Container[int],
     ) -> list[ir.Value]:
-        """Which results to keep as constants, so that everything between vanishes.
+        """The results of ``nodes`` to keep as constants.
 
-        Backwards from what other nodes read: a result that is too large, or that the graph can't hold,
-        leaves its node in place, and what that node reads is wanted instead.
+        It walks backwards from results with other readers: if one is too large, or the graph can't hold it,
+        its node stays, and the node's operands are kept instead.
 
         Args:
-            limit: bytes that a result may take without freeing any; ``None`` if nothing is too large.
-            growth: is added up: bytes that are kept and not freed, by their order of magnitude.
-            refused: orders of magnitude of which nothing is kept.
+            limit: bytes that a result may take without freeing any; ``None`` for no limit.
+            growth: output: bytes added by results, by the bit length of their size.
+            refused: bit lengths of sizes of which no result is kept.
         """
         inside = dict.fromkeys(nodes)
         kept_nodes: dict[ir.Node, None] = {}
@@ -187,7 +186,7 @@ class ConstantPropagation(Pass):
                 continue
             if node.op_type in _DECLARING and _stays_declared(node.outputs[0], cx):
                 kept_nodes[node] = None
-                cx.say(self.name, _remark(node, "it declares one number in a few bytes"))
+                cx.say(self.name, _remark(node, "it is one repeated number in a few bytes"))
                 continue
             if limit is None:
                 wanted += read
@@ -204,14 +203,14 @@ class ConstantPropagation(Pass):
         return wanted
 
     def _declare(self, graph: ir.Graph, value: ir.Value, cx: Context) -> bool:
-        """Make a ConstantOfShape of a ``value`` that is one number everywhere, if it is to stay declared."""
+        """Replace ``value`` by a ConstantOfShape, if that is the shortest form; whether it is."""
         number, shape, node = cx.fill(value), cx.static_shape(value), value.producer()
         if number is None or shape is None or node is None or not _stays_declared(value, cx):
             return False
         action = cx.begin_rewrite(self.name, node)
         if action is None:
             return True
-        cx.forget_reads()  # facts noted what the number and the shape come from
+        cx.forget_reads()  # facts recorded the sources of the number and the shape
         dims = cx.edit.constant(graph, ir.tensor(np.array(shape, np.int64)), f"{value.name}_shape")
         attributes = {"value": ir.tensor(np.asarray(number).reshape(1))}
         made = cx.edit.make_node("ConstantOfShape", [dims], attributes, name=f"{ir.label(node)}_declared")
@@ -238,10 +237,8 @@ class ConstantPropagation(Pass):
             for node in needed:
                 values = {output: results[output] for output in node.outputs if output in results}
                 if any(_contradicts(cx.shape(output), tensor) for output, tensor in values.items()):
-                    # such as of a reduction of an empty tensor over axes that count from the end
-                    cx.say(
-                        self.name, _remark(node, "onnxruntime computes another shape than its inputs imply")
-                    )
+                    # such as a reduction of an empty tensor over negative axes
+                    cx.say(self.name, _remark(node, "onnxruntime computes another shape than inferred"))
                 elif values:
                     self._replace(node, values, graph, cx, sources[node])
 
@@ -272,7 +269,7 @@ class ConstantPropagation(Pass):
 
 
 def _contradicts(dims: Sequence[Dim] | None, tensor: ir.TensorProtocol) -> bool:
-    """Whether a tensor has another shape than ``dims``, which were inferred."""
+    """Whether the shape of ``tensor`` differs from the inferred ``dims``."""
     if dims is None:
         return False
     shape = tensor.shape.numpy()
@@ -282,7 +279,7 @@ def _contradicts(dims: Sequence[Dim] | None, tensor: ir.TensorProtocol) -> bool:
 
 
 def _copied(node: ir.Node, output: ir.Value) -> ir.Value | None:
-    """The constant that ``node`` copies, which needs no copy, and whose name parameters are known by."""
+    """The constant that the Identity ``node`` copies: reusing it keeps the name of a parameter."""
     if node.op_type != "Identity" or node.domain or output.is_graph_output():
         return None
     value = node.inputs[0]
@@ -290,9 +287,9 @@ def _copied(node: ir.Node, output: ir.Value) -> ir.Value | None:
 
 
 def _stays_declared(value: ir.Value, cx: Context) -> bool:
-    """Whether ``value`` is one number everywhere, and a ConstantOfShape is the shortest way to say so.
+    """Whether ``value`` is one repeated number for which ConstantOfShape is the shortest form.
 
-    It is not if the result is tiny, or a constant of its size is there to be moved.
+    It is not if the result is tiny, or an existing constant of its size can be reused.
     """
     node, size = value.producer(), _nbytes(value, cx)
     if node is None or len(node.outputs) > 1 or size is None or size <= _DECLARED:
@@ -304,10 +301,10 @@ def _stays_declared(value: ir.Value, cx: Context) -> bool:
 
 
 def _freed_by(node: ir.Node, inside: Mapping[ir.Node, None], cx: Context) -> int:
-    """Bytes of the constants that nothing reads any more once the result of ``node`` is kept instead.
+    """Bytes of the constants that become unused if the result of ``node`` is kept.
 
-    Those are the constants read only by the largest set of constant nodes around ``node`` whose
-    results nobody outside it reads (the node's maximum fanout-free cone).
+    Those are the constants read only within the node's maximum fanout-free cone: the largest set of constant
+    nodes whose results have no readers outside it.
     """
     freed = 0
     reads: Counter[ir.Value] = Counter()
@@ -357,7 +354,7 @@ def _needed(nodes: Sequence[ir.Node], wanted: Sequence[ir.Value]) -> list[ir.Nod
 
 
 def _peak(nodes: Sequence[ir.Node], wanted: Sequence[ir.Value], cx: Context) -> int:
-    """The most bytes that results of ``nodes`` take at once, if each goes after its last use."""
+    """Peak bytes of the results of ``nodes``, each freed after its last use."""
     sizes = {value: _nbytes(value, cx) or 0 for node in nodes for value in _named(node)}
     uses = Counter(value for node in nodes for value in ir.reads(node))
     uses.update(wanted)
@@ -382,7 +379,7 @@ def _nbytes(value: ir.Value, cx: Context) -> int | None:
 
 
 def _may_fold(node: ir.Node) -> bool:
-    """Whether folding ``node`` can make sense: a known operator that no function attribute decides."""
+    """Whether ``node`` may be folded: no attribute refers to a function's parameter."""
     if node.op_type == "Constant" or node.op_type in _KEPT:
         return False
     if any(attribute.is_ref() for attribute in node.attributes.values()):
@@ -396,7 +393,7 @@ def _may_fold(node: ir.Node) -> bool:
 
 
 def _ends_soon(node: ir.Node, cx: Context) -> bool:
-    """Whether every loop in ``node`` is known to run a few times only."""
+    """Whether every loop in ``node`` provably has few trips."""
     pending = [(node, 1)]
     while pending:
         current, times = pending.pop()
@@ -410,7 +407,7 @@ def _ends_soon(node: ir.Node, cx: Context) -> bool:
 
 
 def _trip_count(node: ir.Node, cx: Context) -> int | None:
-    """At most how often the body of a Loop or Scan runs."""
+    """The maximum trip count of a Loop or Scan."""
     form = loop_form(node, cx, short=True)
     return None if form is None else trips_of(form, cx).most
 

@@ -1,4 +1,4 @@
-"""cse: nodes that compute the same become one."""
+"""cse: common subexpression elimination."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from graphopt.rewrite import lost_outputs, qdq_propagation
 
 @dataclass(frozen=True)
 class CommonSubexpressionElimination(Pass):
-    """Merge nodes with the same operator, inputs, attributes and outputs.
+    """Common subexpression elimination: merge nodes with equal operator, inputs, attributes and outputs.
 
-    Small integer tensors are also merged where shape facts prove that they hold the same,
-    however they were computed: two tensors of one shape need only one Shape.
-    A body may reuse what an outer graph has already computed before the node that holds it.
-    Random nodes, nodes with bodies and operators of unknown domains are left alone.
+    Small integer tensors are also merged if shape facts prove equal contents: two tensors of one shape need
+    only one Shape. A body may reuse values that an outer graph computed before the node that contains it.
+    Random nodes, nodes with bodies and operators of unknown domains are not merged.
     """
 
     name: ClassVar[str] = "cse"
@@ -50,7 +49,7 @@ class CommonSubexpressionElimination(Pass):
         keys = [key for key in (_key(node, cx), _contents_key(node, cx)) if key is not None]
         first = next((found for key in keys if (found := scope.find(key)) is not None), None)
         merges = first is not None and _can_merge(node, first, cx)
-        if first is None or not merges or (quantized and _provokes(node, first, cx)):
+        if first is None or not merges or (quantized and _would_miscompile(node, first, cx)):
             for key in keys:
                 scope.seen.setdefault(key, node)
             return
@@ -65,7 +64,7 @@ class CommonSubexpressionElimination(Pass):
 
 @dataclass
 class _Scope:
-    """What a graph has computed so far, and what its outer graphs had before the node that holds it."""
+    """The values computed so far in a graph, and in its outer graphs before the node that contains it."""
 
     outer: _Scope | None = None
     holder: ir.Node | None = None
@@ -73,7 +72,7 @@ class _Scope:
     position: dict[ir.Node, int] = field(default_factory=dict)
 
     def find(self, key: Hashable) -> ir.Node | None:
-        """The node that has computed ``key`` already."""
+        """An earlier node with this ``key``."""
         if key in self.seen:
             return self.seen[key]
         scope: _Scope = self
@@ -86,10 +85,10 @@ class _Scope:
         return None
 
 
-def _provokes(node: ir.Node, first: ir.Node, cx: Context) -> bool:
-    """Whether onnxruntime's propagation of quantization goes wrong if ``first`` replaces ``node``."""
+def _would_miscompile(node: ir.Node, first: ir.Node, cx: Context) -> bool:
+    """Whether onnxruntime would miscompile quantized values if ``first`` replaces ``node``."""
     few = itertools.islice(
-        ir.readers(first.outputs[0]), qdq_propagation.FEW
+        ir.readers(first.outputs[0]), qdq_propagation.MAX_READERS
     )  # as many as propagation looks at
     if not any(user.op_type in qdq_propagation.MOVERS for user in (*few, *ir.readers(node.outputs[0]))):
         return False
@@ -97,10 +96,11 @@ def _provokes(node: ir.Node, first: ir.Node, cx: Context) -> bool:
 
 
 def _can_merge(node: ir.Node, first: ir.Node, cx: Context) -> bool:
-    """Whether merging saves something, and leads nobody to believe a wrong declaration.
+    """Whether merging saves a node, and exposes no reader to a wrong declared shape.
 
-    It saves nothing if it costs an Identity that bears an output's name. onnxruntime believes the
-    declared shapes of outputs: whoever read an output without one must not read one with a wrong one.
+    It saves nothing if an Identity is needed to keep the name of an output. onnxruntime relies on the
+    declared shapes of outputs, so readers of a value without one must not read an output that is declared
+    wrongly.
     """
     return all(
         cx.edit.can_stand_for(old, new)
@@ -111,7 +111,7 @@ def _can_merge(node: ir.Node, first: ir.Node, cx: Context) -> bool:
 
 
 def _key(node: ir.Node, cx: Context) -> Hashable | None:
-    """What must be equal for two nodes to compute the same; ``None`` for a node that is not merged."""
+    """The key that is equal for equivalent nodes; ``None`` for a node that is not merged."""
     if not node.inputs or not cx.is_deterministic(node) or _narrows_for_a_cast(node):
         return None
     inputs = node.inputs
@@ -128,14 +128,14 @@ def _key(node: ir.Node, cx: Context) -> Hashable | None:
 def _narrows_for_a_cast(node: ir.Node) -> bool:
     """Whether ``node`` is a Cast that another Cast reads.
 
-    onnxruntime, with optimizations off too, drops such a Cast if it is all that reads it, even
-    if it loses digits: merging two of them would change what they give.
+    If that is the only reader, onnxruntime drops the first Cast, even with optimizations off and if it loses
+    digits. Merging two such Casts would change their results.
     """
     return node.op_type == "Cast" and any(reader.op_type == "Cast" for reader in ir.readers(node.outputs[0]))
 
 
 def _contents_key(node: ir.Node, cx: Context) -> Hashable | None:
-    """What a node's only output holds, where it is a small integer tensor whose elements are known."""
+    """A key for the contents of a single output that is a small integer tensor with known elements."""
     if len(node.outputs) != 1 or not node.inputs:
         return None
     output = node.outputs[0]

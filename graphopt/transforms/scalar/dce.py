@@ -1,4 +1,4 @@
-"""dce: remove what nothing reads."""
+"""dce: dead code elimination."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from graphopt.passes.base import Pass
 
 @dataclass(frozen=True)
 class DeadCodeElimination(Pass):
-    """Remove nodes, initializers, functions and imports of domains that nothing reads, calls or uses.
+    """Dead code elimination: remove unused nodes, initializers, functions and domain imports.
 
-    Inputs and overridable initializers are part of the interface and stay. A node stays as long
-    as one of its outputs is read; trailing outputs that nothing reads are left in place, since
-    which of them exist can decide what the operator computes. Guards stay in any case.
+    Inputs and overridable initializers are part of the interface and stay. A node stays while one of its
+    outputs is read; its unused trailing outputs stay, because their presence may select what the operator
+    computes. Guards always stay.
     """
 
     name: ClassVar[str] = "dce"
@@ -29,7 +29,7 @@ class DeadCodeElimination(Pass):
     does: ClassVar[str] = "removed"
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Remove dead nodes (bottom up, bodies before what holds them), then initializers and functions."""
+        """Remove dead nodes bottom up, bodies before their nodes, then initializers and functions."""
         for graph in reversed(list(ir.graphs_of(model))):
             self._remove_nodes(graph, cx)
         for graph in list(ir.graphs_of(model)):
@@ -69,9 +69,9 @@ class DeadCodeElimination(Pass):
 
     @staticmethod
     def _remove_imports(model: ir.Model, cx: Context) -> None:
-        """Remove imports of domains that no node is of, but for the standard's own.
+        """Remove imports of domains without nodes, except the standard domain.
 
-        The model answers for the domains of its functions, and for those that they import.
+        The model also imports the domains of its functions, and those that they import.
         """
         needed = dict.fromkeys(_STANDARD)
         for function in model.functions.values():

@@ -1,7 +1,4 @@
-"""decompose: operators spelt out in simpler ones, for those who ask.
-
-Nothing is spelt out by default, because onnxruntime runs these operators well whole.
-"""
+"""decompose: expansion of operators into simpler ones, on request."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from graphopt.rules import admitted_rules, all_rules
 
 @cache
 def decompositions() -> Mapping[str, Sequence[Rule]]:
-    """By operator, as ``Name`` or ``domain::Name``, the rules that spell it out, other packages' included."""
+    """Decomposition rules by operator, as ``Name`` or ``domain::Name``, those of other packages included."""
     found: dict[str, list[Rule]] = {}
     for how in all_rules():
         if how.pass_ == Decompose.name:
@@ -33,14 +30,14 @@ def decompositions() -> Mapping[str, Sequence[Rule]]:
 
 @dataclass(frozen=True)
 class Decompose(Pass):
-    """Spell out the operators that ``ops`` names in simpler ones, such as ``decompose{ops=HardSwish}``.
+    """Expand the operators named in ``ops`` into simpler ones, as in ``decompose{ops=HardSwish}``.
 
-    Nothing by default: onnxruntime runs them well whole. Known are Celu, GroupNormalization,
-    HardSigmoid, HardSwish, LayerNormalization, Softsign and ThresholdedRelu, and operators for which other
-    packages bring rules with ``pass_="decompose"``; those of other domains are named ``domain::Name``.
+    None by default: onnxruntime has fast kernels for them. Supported are Celu, GroupNormalization,
+    HardSigmoid, HardSwish, LayerNormalization, Softsign, ThresholdedRelu, and operators for which other
+    packages provide rules with ``pass_="decompose"``; those of other domains are named ``domain::Name``.
 
     Attributes:
-        ops: operators to spell out.
+        ops: operators to expand.
 
     Raises:
         UsageError: there is no decomposition of an operator.

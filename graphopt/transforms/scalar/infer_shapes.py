@@ -1,4 +1,4 @@
-"""infer-shapes: fill the table of shape facts."""
+"""infer-shapes: shape inference."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from graphopt.passes.base import Pass
 
 @dataclass(frozen=True)
 class InferShapes(Pass):
-    """Infer dtypes, shapes and small integer contents of all values.
+    """Shape inference: compute dtypes, shapes and small integer contents of all values.
 
-    The facts are a table beside the model, which other passes fill by need; the model itself is
-    not changed.
+    The facts are kept in a table beside the model, which other passes fill on demand; the model is not
+    changed.
     """
 
     name: ClassVar[str] = "infer-shapes"

@@ -1,4 +1,4 @@
-"""peephole: the rewrite rules, to a fixpoint."""
+"""peephole: rewrite rules, to a fixpoint."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from graphopt.rules import admitted_rules
 
 @dataclass(frozen=True)
 class Peephole(Pass):
-    """Apply local rewrite rules until none applies.
+    """Apply local rewrite rules to a fixpoint.
 
     Attributes:
-        families: only rules of these families; all by default.
-        numerics: the furthest class of rules, where the options allow more.
+        families: the families of rules to apply; all by default.
+        numerics: the least strict class of rules, if the options allow it.
     """
 
     name: ClassVar[str] = "peephole"

@@ -1,4 +1,4 @@
-"""remove-expands: drop Expands that broadcasting does anyway."""
+"""remove-expands: removal of Expands that broadcasting makes redundant."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphopt.rules import admitted_rules
 
 @dataclass(frozen=True)
 class RemoveExpands(Pass):
-    """Remove Expands whose readers broadcast their operands to the same shape by themselves."""
+    """Remove Expands whose readers broadcast their operands to the same shape."""
 
     name: ClassVar[str] = "remove-expands"
 

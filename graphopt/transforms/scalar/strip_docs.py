@@ -1,4 +1,4 @@
-"""strip-docs: what only people read."""
+"""strip-docs: removal of documentation strings."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from graphopt.context import Context
 from graphopt.passes.base import Pass
 from graphopt.util.tables import counted
 
-#: How exporters' notes on where a node came from begin: stack traces, module paths.
+#: Key prefixes of exporters' annotations on the origin of nodes: stack traces, module paths.
 _NOISE = ("pkg.torch", "pkg.onnxscript", "namespace", "torch.")
 
 
 @dataclass(frozen=True)
 class StripDocs(Pass):
-    """Remove doc strings, and the notes that exporters leave on nodes, such as stack traces.
+    """Remove documentation strings and the annotations of exporters, such as stack traces.
 
-    That is: doc strings of the model, its graphs, functions, nodes and values, and metadata whose key
-    begins with ``pkg.torch``, ``pkg.onnxscript``, ``namespace`` or ``torch.``, except the model's own,
-    which programs read. Nothing is removed by default.
+    These are the doc strings of the model, its graphs, functions, nodes and values, and metadata whose key
+    begins with ``pkg.torch``, ``pkg.onnxscript``, ``namespace`` or ``torch.``, except the metadata of the
+    model itself, which programs read. No pipeline does this by default.
     """
 
     name: ClassVar[str] = "strip-docs"
@@ -37,7 +37,7 @@ class StripDocs(Pass):
 
 
 def _annotated(model: ir.Model) -> Iterator[ir.Function | ir.Graph | ir.Node | ir.Value]:
-    """What may bear notes, besides the model itself."""
+    """All objects with metadata, except the model itself."""
     yield from model.functions.values()
     for graph in ir.graphs_of(model):
         yield graph

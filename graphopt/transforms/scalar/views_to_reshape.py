@@ -1,4 +1,4 @@
-"""views-to-reshape: one way to write a view of the same elements."""
+"""views-to-reshape: one form for views of the same elements."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from graphopt.rules import admitted_rules
 
 @dataclass(frozen=True)
 class ViewsToReshape(Pass):
-    """Write Squeeze, Unsqueeze, Flatten and Reshape as one Reshape to a constant shape.
+    """Replace Squeeze, Unsqueeze, Flatten and Reshape by one Reshape to a constant shape.
 
-    Chains of views become one, and views that change nothing go. Sizes are told as numbers, dims
-    that stay in their place as 0, and at most one other as -1; views with more unknown dims stay.
+    Chains of views become one, and views without effect are removed. Known sizes are numbers, dims that keep
+    their position are 0, and at most one other dim is -1; views with more unknown dims stay.
     """
 
     name: ClassVar[str] = "views-to-reshape"

@@ -1,4 +1,4 @@
-"""gather-loop-lists: a list to which a Loop appends becomes an output that gathers."""
+"""gather-loop-lists: sequences appended to in a Loop become scan outputs."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ _READERS = ("ConcatFromSequence", "SequenceAt", "SequenceLength")
 
 @dataclass(frozen=True)
 class GatherLoopLists(Pass):
-    """Let Loops gather tensors instead of appending them to a list that starts empty.
+    """Replace sequences that a Loop appends to by stacked outputs (scan outputs).
 
-    The list must be taken apart outside, and all tensors in it must provably have one shape. A stack
-    of it is a Transpose, a join a Transpose and a Reshape, an element a Gather. Where a Loop does not
-    run, joining nothing is an error in onnxruntime; what was gathered then is an empty tensor instead.
+    The sequence must start empty, be read as tensors outside, and provably hold tensors of one shape.
+    ConcatFromSequence becomes a Transpose, or a Transpose and a Reshape; SequenceAt becomes a Gather. If the
+    Loop runs zero times, ConcatFromSequence is an error in onnxruntime, and the stacked output an empty
+    tensor.
     """
 
     name: ClassVar[str] = "gather-loop-lists"
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Let inner loops gather first."""
+        """Process inner loops first."""
         for graph in reversed(list(ir.graphs_of(model))):
             for node in list(graph):
                 form = loop_form(node, cx) if node.op_type == "Loop" else None
@@ -37,13 +38,13 @@ class GatherLoopLists(Pass):
                     form = None if made is None else loop_form(made, cx)
 
     def _gather_one(self, form: LoopForm, cx: Context) -> ir.Node | None:
-        """Replace one list of the loop; returns the loop that does without, if there is one."""
+        """Replace one sequence of the loop; returns the new loop, or ``None``."""
         for index, start in enumerate(form.starts):
             maker = None if start is None else start.producer()
             if maker is None or maker.op_type != "SequenceEmpty" or maker.domain != "":
                 continue
             appended = _appended(form, index)
-            reason = "what it does to the list is not appending one tensor in each iteration"
+            reason = "it does not append exactly one tensor per iteration to the sequence"
             if appended is not None:
                 reason = _obstacle(form, index, appended, cx) or ""
             if appended is None or reason:
@@ -58,7 +59,7 @@ class GatherLoopLists(Pass):
         return None
 
     def _replace(self, form: LoopForm, index: int, appended: ir.Value, cx: Context) -> list[ir.Node]:
-        """Gather ``appended`` instead of list ``index``; returns the new loop and what reads it."""
+        """Stack ``appended`` instead of carrying sequence ``index``; returns the new loop and its readers."""
         element = cx.shape(appended)
         assert element is not None
         rows = range(len(form.rows))
@@ -72,7 +73,7 @@ class GatherLoopLists(Pass):
         return [rebuild(form, carried, [], range(len(form.rows)), cx, self.name), *made]
 
     def _read(self, reader: ir.Node, rows: ir.Value, element: tuple[Dim, ...], cx: Context) -> list[ir.Node]:
-        """Let ``reader``, which takes a list apart, take ``rows`` apart."""
+        """Replace ``reader`` of the sequence by nodes that read the stacked ``rows``."""
         op = Builder(cx, reader)
         match reader.op_type:
             case "SequenceLength":
@@ -89,7 +90,7 @@ class GatherLoopLists(Pass):
 
 
 def _appended(form: LoopForm, index: int) -> ir.Value | None:
-    """The tensor that each iteration appends to list ``index``, if that is all that happens to the list."""
+    """The tensor appended to sequence ``index`` per iteration, if that is its only use."""
     formal, end = form.formals[index], form.ends[index]
     insert = end.producer()
     if (
@@ -107,27 +108,27 @@ def _appended(form: LoopForm, index: int) -> ir.Value | None:
 
 
 def _obstacle(form: LoopForm, index: int, appended: ir.Value, cx: Context) -> str | None:
-    """Why the tensors ``appended`` can't be gathered, or what reads the list can't read that."""
+    """The reason why the tensors can't be stacked, or a reader of the sequence can't be replaced."""
     element, result = cx.shape(appended), form.results[index]
     if element is None or cx.dtype(appended) is None:
-        return "the rank or dtype of what it appends is unknown"
+        return "the rank or dtype of the appended tensor is unknown"
     local = changing(element, symbols_outside(form, cx))
     if local is not None:
-        return f"what it appends may differ in size from iteration to iteration: {local}"
+        return f"the size of the appended tensor may vary between iterations: {local}"
     if result.is_graph_output():
-        return "the list itself is needed"
+        return "the sequence itself is needed"
     for reader in ir.readers(result):
         if reader.op_type not in _READERS or reader.domain != "":
-            return f"{reader.op_type} {ir.label(reader)!r} needs the list itself"
+            return f"{reader.op_type} {ir.label(reader)!r} needs the sequence itself"
         if reader.op_type == "SequenceAt" and (reader.inputs[1] is None or cx.rank(reader.inputs[1]) != 0):
             return "the position of an element is not known to be a scalar"
         if reader.op_type == "ConcatFromSequence" and not _can_join(reader, element):
-            return "what it appends is joined, and has no sizes that are known"
+            return "the concatenated tensors have unknown sizes"
     return None
 
 
 def _as_output(form: LoopForm, appended: ir.Value, element: tuple[Dim, ...], cx: Context) -> ir.Value:
-    """``appended`` as an output of the body: an Identity bears what can't be one more."""
+    """``appended`` as an output of the body, through an Identity if it can't be one itself."""
     dtype, maker = cx.dtype(appended), appended.producer()
     assert dtype is not None
     if maker is None or maker.graph is not form.body or appended.is_graph_output():
@@ -160,7 +161,7 @@ def _can_join(reader: ir.Node, element: tuple[Dim, ...]) -> bool:
 
 
 def _joined(op: Builder, reader: ir.Node, rows: ir.Value, element: tuple[Dim, ...]) -> ir.Value:
-    """What ``reader`` makes of a list, made of its tensors along a new first axis."""
+    """The result of ``reader``, computed from the tensors stacked along a new first axis."""
     told = _axis(reader, len(element))
     assert told is not None
     axis, is_new = told

@@ -1,4 +1,4 @@
-"""index-split-lists: elements of a list that a tensor was split into are taken from the tensor."""
+"""index-split-lists: SequenceAt(SplitToSequence(x), i) → Gather(x, i)."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from graphopt.rewrite.builder import Builder
 
 @dataclass(frozen=True)
 class IndexSplitLists(Pass):
-    """Gather from a tensor instead of splitting it into parts of size 1 and reading elements of that list.
+    """Replace elements of a tensor split into parts of size 1 by Gathers from the tensor.
 
-    Whatever the place of the element and the size of the tensor, and in bodies too, as where a Loop
-    goes through the list. All that reads the list must read single elements.
+    The index and the size of the tensor may be unknown, and the reader may be in a body, such as a Loop over
+    the sequence. All readers of the sequence must read single elements.
     """
 
     name: ClassVar[str] = "index-split-lists"
@@ -37,7 +37,7 @@ class IndexSplitLists(Pass):
         action = cx.begin_rewrite(self.name, split)
         if action is None:
             return
-        data, (axis, keeps) = split.inputs[0], _told(split)
+        data, (axis, keeps) = split.inputs[0], _axis_and_keepdims(split)
         made: list[ir.Node] = []
         for reader in readers:
             op, place = Builder(cx, reader), reader.inputs[1]
@@ -57,19 +57,19 @@ def _obstacle(split: ir.Node, readers: list[ir.Node], cx: Context) -> str | None
     if len(split.inputs) > 1 and split.inputs[1] is not None:
         return "its parts are not known to be of size 1"
     if any(attribute.is_ref() for attribute in split.attributes.values()):
-        return "an attribute is the function's"
+        return "an attribute is a parameter of the function"
     if split.outputs[0].is_graph_output() or not readers:
-        return "the list itself is needed, or nothing is"
+        return "the sequence itself is needed, or unused"
     for reader in readers:
         if reader.op_type != "SequenceAt" or reader.domain != "":
-            return f"{reader.op_type} {ir.label(reader)!r} needs the list itself"
+            return f"{reader.op_type} {ir.label(reader)!r} needs the sequence itself"
         if reader.inputs[1] is None or cx.rank(reader.inputs[1]) != 0:
-            return "the place of an element is not known to be a scalar"
+            return "the position of an element is not known to be a scalar"
     return None
 
 
-def _told(split: ir.Node) -> tuple[int, bool]:
-    """The axis, and whether the parts have it."""
+def _axis_and_keepdims(split: ir.Node) -> tuple[int, bool]:
+    """The axis, and whether the parts keep it."""
     axis, keeps = split.attributes.get("axis"), split.attributes.get("keepdims")
     return 0 if axis is None else axis.as_int(), keeps is None or keeps.as_int() != 0
 

@@ -1,4 +1,4 @@
-"""lower-sequences: work on the tensors in a sequence instead of the sequence."""
+"""lower-sequences: sequences and optionals lowered to tensors."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _FAMILIES = ("optional", "sequence", "sequence_mutation")
 
 @dataclass(frozen=True)
 class LowerSequences(Pass):
-    """Replace operators on sequences and optionals by operators on the tensors in them.
+    """Lower operators on sequences and optionals to operators on the tensors in them.
 
-    Sequences must be made, changed and read at known positions in one graph; those that a model
-    takes or returns stay. Lists that a Loop appends to are gathered (see gather-loop-lists). A stack
-    becomes an Unsqueeze for each tensor and one Concat, a split whose parts are all needed one
-    Split: more nodes, but none that copies tensors into a sequence.
+    Sequences must be constructed, changed and read at known positions in one graph; inputs and outputs of the
+    model stay. Sequences that a Loop appends to become stacked outputs (see gather-loop-lists). A stack
+    becomes an Unsqueeze per tensor and one Concat, a split whose parts are all read one Split: more nodes,
+    but none that copies tensors into a sequence.
     """
 
     name: ClassVar[str] = "lower-sequences"

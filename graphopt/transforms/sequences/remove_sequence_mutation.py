@@ -1,4 +1,4 @@
-"""remove-sequence-mutation: sequences are made at once instead of step by step."""
+"""remove-sequence-mutation: SequenceInsert and SequenceErase folded into SequenceConstruct."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphopt.rules import admitted_rules
 
 @dataclass(frozen=True)
 class RemoveSequenceMutation(Pass):
-    """Make sequences at once that SequenceInsert and SequenceErase change at known positions."""
+    """Fold SequenceInsert and SequenceErase at known positions into SequenceConstruct."""
 
     name: ClassVar[str] = "remove-sequence-mutation"
 

@@ -1,4 +1,4 @@
-"""What fused attention is given to add to its scores."""
+"""The bias input of fused attention, built from the biases and masks of a pattern."""
 
 from __future__ import annotations
 
@@ -10,59 +10,59 @@ from graphopt import ir
 from graphopt.context import Dim, Refusal
 from graphopt.rewrite import Match
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support.attention.pattern import Attention, is_along
-from graphopt.rules.support.attention.scores import Mask, Term, told_of
+from graphopt.rules.support.attention.pattern import Attention, spans
+from graphopt.rules.support.attention.scores import Mask, Term, tensor_of
 from graphopt.rules.support.axes import unsqueeze
 
 
 def bias_of(op: Builder, m: Match, found: Attention) -> ir.Value | Refusal | None:
-    """All that is done to the scores, as one [B or 1, N or 1, S, T] to add; ``None`` if nothing is."""
+    """All biases and masks as one bias [B or 1, N or 1, S, T]; ``None`` without any."""
     if not found.terms:
         return None
     total: ir.Value | None = None
-    places: tuple[Dim, Dim] = (1, 1)
-    for term in reversed(found.terms):  # in turn: of what a mask hides nothing else counts
-        total, places = _with(op, m, total, term), _joined(places, _places(m, told_of(term)))
+    lengths: tuple[Dim, Dim] = (1, 1)
+    for term in reversed(found.terms):  # in order of application: a mask overrides the terms before it
+        total, lengths = _add_term(op, m, total, term), _broadcast(lengths, _lengths(m, tensor_of(term)))
     assert total is not None
-    told = told_of(found.terms[0])
+    first_term = tensor_of(found.terms[0])
     queries, keys = found.score_shape[2:]
-    if not is_along(m, places[1], keys):
-        return m.no("the mask is broadcast over keys", told, hint=f"expand its last axis to {keys}")
-    rank = max(m.rank(told_of(term)) or 0 for term in found.terms)
+    if not spans(m, lengths[1], keys):
+        return m.no("the mask is broadcast over keys", first_term, hint=f"expand its last axis to {keys}")
+    rank = max(m.rank(tensor_of(term)) or 0 for term in found.terms)
     missing = [1] if found.merged and rank == 3 else list(range(4 - rank))
     whole = unsqueeze(op, m, total, missing)
-    return whole if is_along(m, places[0], queries) else _for_each_query(op, m, whole, found)
+    return whole if spans(m, lengths[0], queries) else _for_each_query(op, m, whole, found)
 
 
-def _places(m: Match, value: ir.Value) -> tuple[Dim, Dim]:
-    """For how many queries and keys ``value`` has numbers of their own."""
+def _lengths(m: Match, value: ir.Value) -> tuple[Dim, Dim]:
+    """The sizes of ``value`` along queries and keys, 1 where it broadcasts."""
     _, _, queries, keys = (1, 1, 1, 1, *(m.shape(value) or ()))[-4:]
     return queries, keys
 
 
-def _joined(a: tuple[Dim, Dim], b: tuple[Dim, Dim]) -> tuple[Dim, Dim]:
-    """What two that broadcast to the same have."""
+def _broadcast(a: tuple[Dim, Dim], b: tuple[Dim, Dim]) -> tuple[Dim, Dim]:
+    """The sizes of two broadcast tensors."""
     return (b[0] if a[0] == 1 else a[0], b[1] if a[1] == 1 else a[1])
 
 
-def _with(op: Builder, m: Match, total: ir.Value | None, term: Term) -> ir.Value:
-    """``total``, what is added to the scores, and ``term`` after it."""
+def _add_term(op: Builder, m: Match, total: ir.Value | None, term: Term) -> ir.Value:
+    """The bias ``total`` followed by ``term``."""
     if not isinstance(term, Mask):
-        return term if total is None else _value(op.Add(total, term))
+        return term if total is None else _checked(op.Add(total, term))
     dtype = m.dtype(term.kept)
     assert dtype is not None
     low = np.array(term.low, dtype.numpy())
     rest = np.array(0, dtype.numpy()) if total is None else total
-    return _value(op.Where(term.condition, *((rest, low) if term.keeps else (low, rest))))
+    return _checked(op.Where(term.condition, *((rest, low) if term.keeps else (low, rest))))
 
 
-def _value(made: Any) -> ir.Value:
+def _checked(made: Any) -> ir.Value:
     assert isinstance(made, ir.Value)
     return made
 
 
 def _for_each_query(op: Builder, m: Match, bias: ir.Value, found: Attention) -> ir.Value:
-    """[B or 1, N or 1, 1, T], repeated for each of the queries."""
+    """Expand a bias [B or 1, N or 1, 1, T] to [B or 1, N or 1, S, T]."""
     queries = found.score_shape[2]
     if isinstance(queries, int):
         result = op.Expand(bias, np.array([1, 1, queries, 1]))
@@ -76,7 +76,7 @@ def _for_each_query(op: Builder, m: Match, bias: ir.Value, found: Attention) -> 
 
 
 def _queries(found: Attention) -> tuple[ir.Value, int]:
-    """A tensor that has the queries along an axis, and that axis."""
+    """A tensor with an axis of queries, and that axis."""
     q = found.q
     if q.rows is not None:
         return q.rows.source, 0 if q.rows.time_first else 1

@@ -1,7 +1,7 @@
-"""Matrices that hold one number up to a diagonal and another beyond it, however they are computed.
+"""Step matrices: one number up to a diagonal and another beyond it, such as causal masks.
 
-A causal mask is one. Exporters make it of a constant, by Trilu, or by comparing positions, cut it to
-size, and turn it from truths into numbers; all of that is followed here in the two numbers alone.
+Exporters compute them from constants, by Trilu or by comparing positions, slice them, and convert them from
+booleans to numbers. The two numbers and the diagonal are propagated through all of these operators.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from graphopt.context import Dim
 from graphopt.rewrite import Match
 from graphopt.rules.support.operands import int_of, ints_of, producer_of, same_shape
 
-#: Nodes that are followed from a mask to what it is made of.
-_FAR = 24
-#: Elements of a constant that are looked at.
-_LARGEST = 1 << 24
+#: Longest chain of nodes followed from a mask to its sources.
+_MAX_DEPTH = 24
+#: Largest constant that is inspected, in elements.
+_MAX_ELEMENTS = 1 << 24
 
-#: Integers that positions do not outgrow.
-_COUNTS = (ir.DataType.INT32, ir.DataType.INT64)
+#: Integer types in which positions do not overflow.
+_POSITION_TYPES = (ir.DataType.INT32, ir.DataType.INT64)
 
 Number = float | int | bool
 
 
 @dataclass(frozen=True)
 class Step:
-    """[1, …, S, T], which broadcasts: ``near`` where j <= i + offset, ``far`` elsewhere.
+    """A matrix [1, …, S, T]: ``near`` where j <= i + offset, ``far`` elsewhere.
 
     Attributes:
-        offset: ``None`` where both numbers are the same.
+        offset: ``None`` if both numbers are equal.
     """
 
     near: Number
@@ -43,10 +43,10 @@ class Step:
 
 @dataclass(frozen=True)
 class Positions:
-    """Numbers that count up by one along one axis: ``first + index``.
+    """Consecutive integers along one axis: ``first + index``.
 
     Attributes:
-        axis: -1 for j, -2 for i.
+        axis: -1 for columns (j), -2 for rows (i).
     """
 
     first: Dim
@@ -71,7 +71,7 @@ _ELEMENTWISE: dict[str, Callable[..., Number]] = {
     "Sub": lambda a, b: a - b,
     "Where": lambda c, a, b: a if c else b,
 }
-#: j compared with i + d holds up to a diagonal, or beyond it: (moved by, whether up to it).
+#: Comparisons of j with i + d: the shift of the diagonal, and whether they hold up to it or beyond it.
 _COMPARISONS = {
     "LessOrEqual": (0, True),
     "Less": (-1, True),
@@ -87,13 +87,13 @@ _MIRRORED = {
 
 
 def step_of(m: Match, value: ir.Value) -> Step | None:
-    """``value`` as a step, if it is known to be one."""
-    found = Reader(m).read(value, _FAR)
+    """``value`` as a step matrix; ``None`` if it is not known to be one."""
+    found = Reader(m).read(value, _MAX_DEPTH)
     return found if isinstance(found, Step) else None
 
 
 class Reader:
-    """Follows values back. What is known of each is kept, and so is how far was looked where nothing is."""
+    """Analyzes values recursively. Results are cached; failures with the depth at which they occurred."""
 
     def __init__(self, m: Match) -> None:
         self._m = m
@@ -105,16 +105,16 @@ class Reader:
             return None
         if value in self._known or far <= self._unknown.get(value, 0):
             return self._known.get(value)
-        found = self._made(value, far)
+        found = self._read_producer(value, far)
         if found is None:
             self._unknown[value] = far
         else:
             self._known[value] = found
         return found
 
-    def _made(self, value: ir.Value, far: int) -> Known | None:
+    def _read_producer(self, value: ir.Value, far: int) -> Known | None:
         if (array := self._array(value)) is not None:
-            return _of_array(array)
+            return _step_of_array(array)
         node = producer_of(value)
         if node is None:
             return None
@@ -125,9 +125,9 @@ class Reader:
             attribute = node.attributes.get("value")
             number = 0.0 if attribute is None else attribute.value.numpy().reshape(())[()].item()
             return Step(number, number)
-        found = [self.read(x, far - 1) for x in _data(node)]
+        found = [self.read(x, far - 1) for x in _data_inputs(node)]
         if any(x is None for x in found):
-            return self._moved(node, found)
+            return self._shifted(node, found)
         known = [x for x in found if x is not None]
         if node.op_type in ("Unsqueeze", "Squeeze", "Reshape", "Expand"):
             return self._view(node, known[0])
@@ -142,7 +142,7 @@ class Reader:
         if node.op_type in _COMPARISONS and all(isinstance(x, Positions) for x in known):
             return _compared(node.op_type, *known)
         if any(isinstance(x, Positions) for x in known):
-            return self._moved(node, found)
+            return self._shifted(node, found)
         if node.op_type in _ELEMENTWISE:
             dtype = self._m.dtype(node.outputs[0])
             steps = [x for x in known if isinstance(x, Step)]
@@ -151,18 +151,18 @@ class Reader:
 
     def _array(self, value: ir.Value) -> np.ndarray | None:
         tensor = ir.constant_of(value)
-        if tensor is None or tensor.dtype == ir.DataType.STRING or not 0 < tensor.size <= _LARGEST:
+        if tensor is None or tensor.dtype == ir.DataType.STRING or not 0 < tensor.size <= _MAX_ELEMENTS:
             return None
         ir.read(value)
         return np.asarray(tensor.numpy())
 
     def _number(self, value: ir.Value | None) -> Dim | None:
-        """The one integer that ``value`` holds, perhaps symbolic."""
+        """The single integer in ``value``, perhaps symbolic."""
         numbers = None if value is None else self._m.cx.known_ints(value)
         return numbers[0] if numbers is not None and len(numbers) == 1 else None
 
-    def _moved(self, node: ir.Node, found: list[Known | None]) -> Known | None:
-        """Positions to which an integer is added, or from which one is taken."""
+    def _shifted(self, node: ir.Node, found: list[Known | None]) -> Known | None:
+        """Positions plus or minus an integer."""
         if node.op_type not in ("Add", "Sub"):
             return None
         for one, other in ((0, 1), (1, 0)):
@@ -194,9 +194,9 @@ class Reader:
         return None
 
     def _keeps_axes(self, node: ir.Node, known: list[Known]) -> bool:
-        """Whether the axes that count are not ones that are repeated in the result of ``node``."""
+        """Whether ``node`` does not broadcast the axes along which ``known`` varies."""
         m, result = self._m, self._m.shape(node.outputs[0])
-        for value, one in zip(_data(node), known, strict=True):
+        for value, one in zip(_data_inputs(node), known, strict=True):
             shape = None if value is None else m.shape(value)
             axes = (one.axis,) if isinstance(one, Positions) else () if one.offset is None else (-1, -2)
             if axes and (shape is None or result is None):
@@ -240,18 +240,18 @@ class Reader:
     def _cast(self, node: ir.Node, known: Known) -> Known | None:
         to = node.attributes.get("to")
         if isinstance(known, Positions) or to is None or to.is_ref():
-            moves = to is not None and not to.is_ref() and ir.DataType(to.value) in _COUNTS
+            moves = to is not None and not to.is_ref() and ir.DataType(to.value) in _POSITION_TYPES
             return known if moves else None
-        return _held(known.near, known.far, known.offset, ir.DataType(to.value))
+        return _rounded_step(known.near, known.far, known.offset, ir.DataType(to.value))
 
 
-def _data(node: ir.Node) -> list[ir.Value | None]:
-    """The inputs that hold numbers, not axes, shapes or bounds."""
+def _data_inputs(node: ir.Node) -> list[ir.Value | None]:
+    """The data inputs: not axes, shapes or bounds."""
     first_only = ("Unsqueeze", "Squeeze", "Reshape", "Expand", "Slice", "Trilu", "Cast")
     return [node.inputs[0]] if node.op_type in first_only else list(node.inputs)
 
 
-def _of_array(array: np.ndarray) -> Known | None:
+def _step_of_array(array: np.ndarray) -> Known | None:
     first = array.reshape(-1)[0].item()
     if np.all(array == first):
         return Step(first, first)
@@ -265,10 +265,12 @@ def _of_array(array: np.ndarray) -> Known | None:
     near, far = matrix[-1, 0].item(), matrix[0, -1].item()
     rows, columns = matrix.shape
     lengths = np.count_nonzero(matrix == near, axis=1)
-    telling = np.flatnonzero((lengths > 0) & (lengths < columns))  # a row of one number may reach farther
-    if not telling.size:
+    mixed_rows = np.flatnonzero(
+        (lengths > 0) & (lengths < columns)
+    )  # a row of one number does not determine the diagonal
+    if not mixed_rows.size:
         return None
-    offset = int(lengths[telling[0]] - 1 - telling[0])
+    offset = int(lengths[mixed_rows[0]] - 1 - mixed_rows[0])
     expected = np.where(np.tri(rows, columns, offset, dtype=bool), near, far)
     return Step(near, far, offset) if np.array_equal(matrix, expected.astype(array.dtype)) else None
 
@@ -279,8 +281,8 @@ def _compared(op_type: str, left: Known, right: Known) -> Step | None:
         return None
     if left.axis == -2:
         left, right, op_type = right, left, _MIRRORED[op_type]
-    moved, near = _COMPARISONS[op_type]
-    return Step(near, not near, right.first - left.first + moved)
+    shift, near = _COMPARISONS[op_type]
+    return Step(near, not near, right.first - left.first + shift)
 
 
 def _elementwise(
@@ -290,11 +292,11 @@ def _elementwise(
     if any(not m.cx.facts.dim_equal(offset, offsets[0]) for offset in offsets[1:]):
         return None
     near, far = function(*(step.near for step in operands)), function(*(step.far for step in operands))
-    return _held(near, far, offsets[0] if offsets else None, dtype)
+    return _rounded_step(near, far, offsets[0] if offsets else None, dtype)
 
 
-def _held(near: Number, far: Number, offset: Dim | None, dtype: ir.DataType | None) -> Step | None:
-    """The step of these numbers as ``dtype`` holds them; ``None`` if it is of integers, and has no such."""
+def _rounded_step(near: Number, far: Number, offset: Dim | None, dtype: ir.DataType | None) -> Step | None:
+    """The step with its numbers converted to ``dtype``; ``None`` if they overflow an integer type."""
     if dtype is None:
         return None
     if dtype == ir.DataType.BOOL:

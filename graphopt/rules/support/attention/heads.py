@@ -1,6 +1,6 @@
-"""How a tensor is split into heads, and of which tensor it is a view.
+"""Tensors split into heads, and the tensors that they are views of.
 
-Sizes: B batches, N heads, S elements of the sequence, D elements of a head. Axes are told by letters:
+Sizes: B batches, N heads, S elements of the sequence, D elements of a head. Axes are named by letters:
 ``bnsd`` is a tensor [B, N, S, D], and ``p`` an axis along which queries, keys and values are packed.
 """
 
@@ -22,22 +22,22 @@ from graphopt.rules.support.slice_pad import Range, slice_
 
 @dataclass(frozen=True)
 class Rows:
-    """[B, S, N * D]: a tensor, or columns of one, which may have two of its axes the other way round.
+    """[B, S, N * D]: a tensor or columns of one, perhaps with two axes swapped.
 
     Attributes:
-        source: [B, S, *], or [S, B, *] if ``time_first``, or [B, *, S] if ``turned``.
-        columns: first column and the one after the last; all if ``None``.
+        source: [B, S, *], or [S, B, *] if ``time_first``, or [B, *, S] if ``transposed_rows``.
+        columns: the first column and the one after the last; all columns if ``None``.
     """
 
     source: ir.Value
     columns: tuple[int, int] | None = None
     time_first: bool = False
-    turned: bool = False
+    transposed_rows: bool = False
 
     def built(self, op: Builder, m: Match) -> ir.Value:
-        """The tensor itself."""
+        """Build the tensor."""
         rows = self.source
-        if self.time_first or self.turned:
+        if self.time_first or self.transposed_rows:
             rows = op.Transpose(rows, perm=[1, 0, 2] if self.time_first else [0, 2, 1])
         if self.columns is None:
             return rows
@@ -48,7 +48,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class Heads:
-    """A tensor by heads, in all the ways in which it is there; at least one.
+    """A tensor by heads, with its existing representations, at least one.
 
     Attributes:
         shape: B, N, S and D.
@@ -56,7 +56,7 @@ class Heads:
         flat: [B, S, N, D].
         split: [B, N, S, D].
         transposed: [B, N, D, S].
-        shared: the heads that stand for several of these each, [B, N / groups, S, D].
+        shared: the heads before each was repeated for a group, [B, N / groups, S, D].
     """
 
     shape: tuple[Dim, ...]
@@ -67,8 +67,8 @@ class Heads:
     shared: Heads | None = None
 
     @property
-    def as_given(self) -> ir.Value:
-        """One of the tensors that are there."""
+    def tensor(self) -> ir.Value:
+        """One of the existing tensors."""
         given = (
             self.split or self.transposed or self.flat or (None if self.rows is None else self.rows.source)
         )
@@ -77,7 +77,7 @@ class Heads:
 
     @property
     def has_rows(self) -> bool:
-        """Whether its rows are there, or a view of what is."""
+        """Whether its rows exist, or a view of them."""
         return self.rows is not None or self.flat is not None
 
     @property
@@ -115,7 +115,7 @@ class Heads:
 
 
 def split_rows(op: Builder, m: Match, rows: ir.Value, shape: tuple[Dim, ...]) -> ir.Value:
-    """[B, S, N * D] as [B, N, S, D]; what joins the heads again cancels this."""
+    """[B, S, N * D] as [B, N, S, D], which cancels with a later merge of the heads."""
     _, heads, _, size = shape
     assert isinstance(heads, int) and isinstance(size, int)
     result = op.Transpose(reshape(op, m, rows, [0, 0, heads, size]), perm=[0, 2, 1, 3])
@@ -124,7 +124,7 @@ def split_rows(op: Builder, m: Match, rows: ir.Value, shape: tuple[Dim, ...]) ->
 
 
 def heads_of(m: Match, value: ir.Value, *, transposed: bool = False) -> Heads | None:
-    """``value`` as heads: it is [B, N, S, D], or [B, N, D, S] if ``transposed``; without N, N is 1."""
+    """``value``, [B, N, S, D], or [B, N, D, S] if ``transposed``, as heads; N is 1 for three axes."""
     shape = m.shape(value)
     if shape is None or len(shape) not in (3, 4):
         return None
@@ -148,19 +148,19 @@ def heads_of(m: Match, value: ir.Value, *, transposed: bool = False) -> Heads | 
                 break
             before = dict(zip(perm, axes, strict=True))
             axes, value = "".join(before[axis] for axis in range(len(perm))), node.inputs[0]
-        elif node.op_type == "Gather" and pack is None and (taken := _taken(m, node)) is not None:
-            axis, pack = taken
+        elif node.op_type == "Gather" and pack is None and (selected := _selected_index(m, node)) is not None:
+            axis, pack = selected
             axes, value = f"{axes[:axis]}p{axes[axis:]}", node.inputs[0]
         else:
             break
     if len(axes) == 3:
-        return replace(heads, rows=Rows(value, None, turned=True)) if axes == "bds" else None
+        return replace(heads, rows=Rows(value, None, transposed_rows=True)) if axes == "bds" else None
     rows = _rows(m, value, axes, heads.shape, pack)
     return replace(heads, rows=rows, flat=value if rows is None and axes == "bsnd" else None)
 
 
-def _taken(m: Match, node: ir.Node) -> tuple[int, int] | None:
-    """(axis, index) if the Gather ``node`` takes one index of an axis, which goes."""
+def _selected_index(m: Match, node: ir.Node) -> tuple[int, int] | None:
+    """(axis, index) if the Gather ``node`` selects one index and removes the axis."""
     data, index = node.inputs
     assert data is not None
     number = ir.scalar_of(index)
@@ -173,7 +173,7 @@ def _taken(m: Match, node: ir.Node) -> tuple[int, int] | None:
 
 
 def _rows(m: Match, value: ir.Value, axes: str, shape: tuple[Dim, ...], pack: int | None) -> Rows | None:
-    """[B, S, N * D], or what holds it, of which ``value`` is a view with these axes."""
+    """The rows that ``value``, with these axes, is a view of."""
     node = producer_of(value, "Reshape")
     if node is None or node.inputs[0] is None:
         return None
@@ -192,7 +192,7 @@ def _rows(m: Match, value: ir.Value, axes: str, shape: tuple[Dim, ...], pack: in
 
 
 def _shared(m: Match, value: ir.Value, shape: tuple[Dim, ...]) -> Heads | None:
-    """The heads of which ``value``, [B, N, S, D], repeats each a number of times."""
+    """The heads that ``value``, [B, N, S, D], repeats for groups."""
     steps: list[ir.Node] = []
     for op_types in (("Reshape",), ("Expand",), ("Unsqueeze", "Reshape")):
         node = producer_of(steps[-1].inputs[0] if steps else value, *op_types)
@@ -201,22 +201,27 @@ def _shared(m: Match, value: ir.Value, shape: tuple[Dim, ...]) -> Heads | None:
         steps.append(node)
     source, repeated = steps[2].inputs[0], m.shape(steps[1].outputs[0])
     assert source is not None
-    told, apart = m.shape(source), m.shape(steps[2].outputs[0])
-    if told is None or repeated is None or apart is None or (len(told), len(repeated)) != (4, 5):
+    source_shape, apart = m.shape(source), m.shape(steps[2].outputs[0])
+    if (
+        source_shape is None
+        or repeated is None
+        or apart is None
+        or (len(source_shape), len(repeated)) != (4, 5)
+    ):
         return None
     batch, heads, length, size = shape
     groups = repeated[2]
-    fits = isinstance(groups, int) and isinstance(told[1], int) and told[1] * groups == heads
-    same = same_shape(m, told, (batch, told[1], length, size))
-    if not (fits and same and same_shape(m, apart, (*told[:2], 1, *told[2:]))):
+    fits = isinstance(groups, int) and isinstance(source_shape[1], int) and source_shape[1] * groups == heads
+    same_dim = same_shape(m, source_shape, (batch, source_shape[1], length, size))
+    if not (fits and same_dim and same_shape(m, apart, (*source_shape[:2], 1, *source_shape[2:]))):
         return None
-    if not same_shape(m, repeated, (*told[:2], groups, *told[2:])):
+    if not same_shape(m, repeated, (*source_shape[:2], groups, *source_shape[2:])):
         return None
     return heads_of(m, source)
 
 
-def parted(m: Match, value: ir.Value) -> ir.Value | None:
-    """[B, N, *, *], of which ``value``, [B * N, *, *], is a view; or the other way round."""
+def unmerged(m: Match, value: ir.Value) -> ir.Value | None:
+    """The tensor [B, N, *, *] of which ``value``, [B * N, *, *], is a view, or vice versa."""
     node = producer_of(value, "Reshape")
     if node is None or node.inputs[0] is None:
         return None
@@ -227,29 +232,29 @@ def parted(m: Match, value: ir.Value) -> ir.Value | None:
     three, four = sorted(shapes, key=len)  # type: ignore[arg-type]
     assert three is not None and four is not None
     merged = (four[0] * four[1], *four[2:])
-    return source if all(same(m, a, b) for a, b in zip(three, merged, strict=True)) else None
+    return source if all(same_dim(m, a, b) for a, b in zip(three, merged, strict=True)) else None
 
 
-def parted_keys(m: Match, value: ir.Value) -> tuple[ir.Value, bool] | None:
-    """[B, N, D, T] of which ``value``, [B * N, D, T], is a view, and True; or [B, N, T, D], and False."""
-    direct = parted(m, value)
+def unmerged_keys(m: Match, value: ir.Value) -> tuple[ir.Value, bool] | None:
+    """The keys that ``value``, [B * N, D, T], is a view of: ([B, N, D, T], True) or ([B, N, T, D], False)."""
+    direct = unmerged(m, value)
     if direct is not None:
         return direct, True
     node = producer_of(value, "Transpose")
     if node is None or node.inputs[0] is None or perm_of(m, node) != (0, 2, 1):
         return None
-    before = parted(m, node.inputs[0])
+    before = unmerged(m, node.inputs[0])
     return None if before is None else (before, False)
 
 
-def same(m: Match, a: Dim, b: Dim) -> bool:
-    """Whether two dims are the same, but that a Reshape copies another dim where one of them is 0.
+def same_dim(m: Match, a: Dim, b: Dim) -> bool:
+    """Whether two dims are equal, except where a 0 in the shape of a Reshape copies another dim.
 
-    Such a tensor has no elements, or the model doesn't run: its dims are of no account.
+    Such a tensor is empty, or the model fails, so that the difference has no effect.
     """
-    return m.cx.facts.dim_equal(_told(a), _told(b))
+    return m.cx.facts.dim_equal(_without_fallback(a), _without_fallback(b))
 
 
-def _told(dim: Dim) -> Dim:
+def _without_fallback(dim: Dim) -> Dim:
     atom = symbolic.lone_atom(dim)
-    return _told(atom.first) if isinstance(atom, OrElse) else dim
+    return _without_fallback(atom.first) if isinstance(atom, OrElse) else dim

@@ -1,4 +1,4 @@
-"""How large the numbers of a mask or bias can be at most, whatever the model is handed."""
+"""Upper bounds of the magnitude of masks and biases, for all inputs of the model."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from graphopt.ops import traits
 from graphopt.rewrite import Match
 from graphopt.rules.support.operands import producer_of
 
-#: Nodes that are followed from a mask to the numbers that it is made of.
-_FAR = 12
-#: Operators whose results are among the elements of their first input.
-_PICKS = traits.VIEW | {
+#: Longest chain of nodes followed from a mask to its constants.
+_MAX_DEPTH = 12
+#: Operators whose results are elements of their first input, up to the sign.
+_SELECTIONS = traits.VIEW | {
     "Expand",
     "Slice",
     "Gather",
@@ -25,8 +25,8 @@ _PICKS = traits.VIEW | {
     "Trilu",
     "Neg",
 }
-_BOUNDED = frozenset({"Softmax", "Sigmoid", "Tanh"})
-_COMBINED: dict[str, Callable[[list[float]], float]] = {
+_AT_MOST_ONE = frozenset({"Softmax", "Sigmoid", "Tanh"})
+_COMBINE: dict[str, Callable[[list[float]], float]] = {
     "Where": max,
     "Max": max,
     "Min": max,
@@ -36,24 +36,24 @@ _COMBINED: dict[str, Callable[[list[float]], float]] = {
 }
 
 
-def largest(m: Match, value: ir.Value | None, far: int = _FAR) -> float:
-    """What no element of ``value`` exceeds in size; infinity where nothing is known."""
+def max_magnitude(m: Match, value: ir.Value | None, depth: int = _MAX_DEPTH) -> float:
+    """An upper bound of the magnitude of the elements of ``value``; infinity if unknown."""
     array = m.constant(value)
     if array is not None:
         numbers = np.abs(array.astype(np.float64))
         return float(np.max(np.nan_to_num(numbers, nan=math.inf, posinf=math.inf), initial=0.0))
     node = producer_of(value)
-    if node is None or far == 0:
+    if node is None or depth == 0:
         return math.inf
     before = [None if x is None else m.dtype(x) for x in node.inputs]
     if node.op_type == "Cast" and before[0] == ir.DataType.BOOL:
         return 1.0
-    if node.op_type in _PICKS or node.op_type == "Cast":
-        return largest(m, node.inputs[0], far - 1)
-    if node.op_type in _BOUNDED:
+    if node.op_type in _SELECTIONS or node.op_type == "Cast":
+        return max_magnitude(m, node.inputs[0], depth - 1)
+    if node.op_type in _AT_MOST_ONE:
         return 1.0
-    if node.op_type not in _COMBINED:
+    if node.op_type not in _COMBINE:
         return math.inf
     operands = node.inputs[1:] if node.op_type == "Where" else node.inputs
-    sizes = [largest(m, x, far - 1) for x in operands]
-    return _COMBINED[node.op_type](sizes)
+    sizes = [max_magnitude(m, x, depth - 1) for x in operands]
+    return _COMBINE[node.op_type](sizes)

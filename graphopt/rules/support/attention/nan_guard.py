@@ -1,6 +1,6 @@
-"""Attention that gives 0, and not NaN, to a query that attends to nothing, as torch's does.
+"""Attention whose result is 0, not NaN, for queries whose keys are all masked, as in PyTorch.
 
-The models take the NaN out of the weights; of the fused operator only the result is there.
+Such models replace NaN in the softmax weights. With a fused operator, only its result can be corrected.
 """
 
 from __future__ import annotations
@@ -10,26 +10,26 @@ import numpy as np
 from graphopt import ir
 from graphopt.rewrite import Match
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support.attention.magnitude import largest
+from graphopt.rules.support.attention.magnitude import max_magnitude
 from graphopt.rules.support.attention.pattern import Attention
 from graphopt.rules.support.axes import reduce
 
 
-def without_nan(op: Builder, m: Match, found: Attention, result: ir.Value, *, rows: bool) -> ir.Value:
-    """``result``, in which NaN becomes what weights of 0 give, if the weights were cleared of NaN.
+def guard_nan(op: Builder, m: Match, found: Attention, result: ir.Value, *, rows: bool) -> ir.Value:
+    """``result`` with NaN replaced by the result of zero weights, if the pattern replaces NaN in its weights.
 
     Args:
-        rows: it is [B, S, N * D], not [B, N, S, D].
+        rows: ``result`` is [B, S, N * D], not [B, N, S, D].
     """
     if not found.guarded:
         return result
-    dtype = m.dtype(found.q.as_given)
+    dtype = m.dtype(found.q.tensor)
     assert dtype is not None
     zero = np.array(0, dtype.numpy())
-    if takes_floats(m):  # perhaps NaN and infinities, of which 0 times a value makes NaN
+    if has_float_inputs(m):  # values may be NaN or infinite, and 0 times those is NaN
         values = found.v.as_rows(op, m) if rows else found.v.as_split(op, m)
         nothing = reduce(op, m, "ReduceSum", op.Mul(values, zero), [1 if rows else 2], True)
-    elif may_hide_all(m, found):
+    elif may_mask_all_keys(m, found):
         nothing = op.constant(zero)
     else:
         return result
@@ -38,13 +38,13 @@ def without_nan(op: Builder, m: Match, found: Attention, result: ir.Value, *, ro
     return guarded
 
 
-def takes_floats(m: Match) -> bool:
-    """Whether the model is handed floats, or it is not known what it is handed."""
+def has_float_inputs(m: Match) -> bool:
+    """Whether an input of the model is of a floating-point or unknown type."""
     dtypes = [m.dtype(value) for value in m.cx.model.graph.inputs]
     return any(dtype is None or dtype.is_floating_point() for dtype in dtypes)
 
 
-def may_hide_all(m: Match, found: Attention) -> bool:
-    """Whether no key may be left to some query, all its scores being minus infinity."""
-    total = sum((largest(m, bias) for bias in found.biases), sum(-mask.low for mask in found.masks))
+def may_mask_all_keys(m: Match, found: Attention) -> bool:
+    """Whether all scores of a query may be minus infinity."""
+    total = sum((max_magnitude(m, bias) for bias in found.biases), sum(-mask.low for mask in found.masks))
     return not total < float(np.finfo(np.float32).max) * (1 + 1e-6)

@@ -1,4 +1,4 @@
-"""Whether fused attention pays: the operator chosen by cost (docs/cost.md), and the nodes that it saves."""
+"""Profitability of fused attention: the operator of least cost (docs/cost.md), and the nodes saved."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ MULTI_HEAD, STANDARD, GROUPED = "MultiHeadAttention", "Attention", "GroupQueryAt
 
 @dataclass(frozen=True)
 class Workload:
-    """What attention computes.
+    """The properties of an attention that its cost depends on.
 
     Attributes:
-        keys: how many.
-        dtype: of queries, keys and values.
-        masked: something is added to the scores, or hides some.
-        causal: the keys behind each query are hidden, by what the operators know without a mask.
+        keys: the number of keys.
+        dtype: the type of queries, keys and values.
+        masked: the scores have a bias or mask, other than a causal one.
+        causal: the causal flag of the operators is set.
         shared: several heads share keys and values.
-        heads: of queries.
+        heads: the number of query heads.
     """
 
     keys: Dim
@@ -36,7 +36,7 @@ class Workload:
 
     @property
     def case(self) -> str:
-        """The case of the table that comes nearest."""
+        """The closest case in the table of costs."""
         if self.shared:
             return "grouped"
         if self.heads == 1:
@@ -45,49 +45,53 @@ class Workload:
 
 
 def choose(m: Match, at: ir.Value, possible: Sequence[str], work: Workload) -> Decision:
-    """The fastest of the operators that are possible, or none if none is faster than what is there.
+    """The fastest of the operators ``possible``, or none if the existing nodes are faster.
 
-    Where native kernels follow, scores that something is added to are left to them: the operators compute a
-    softmax whose powers underflow where scores are masked, which takes nine times as long.
+    If native kernels are built later, masked attention is left to them: in the operators' softmax the
+    exponentials of masked scores underflow, which is nine times slower.
 
     Args:
-        at: the value that reports name.
+        at: the value named in reports.
     """
     if m.cx.options.kernels and work.masked and not work.shared:
         return Decision(None, None, "a native kernel adds the mask and computes the softmax faster")
     return m.cx.weigh(*possible, by=m.rule, at=[at], case=work.case, dtype=work.dtype, length=work.keys)
 
 
-#: Two that part rows into heads again, and two that join the heads after them.
-_JOINED = 4
+#: Nodes: Reshape and Transpose that split rows into heads, and the two that merge them again.
+_SPLIT_AND_MERGE_NODES = 4
 
 
-def saved_by(m: Match, made: Sequence[ir.Node]) -> int:
-    """How many nodes fewer there are once ``made`` stand for the root of ``m``."""
+def nodes_saved(m: Match, made: Sequence[ir.Node]) -> int:
+    """The number of nodes saved if ``made`` replace the root of ``m``."""
     kept = {value for node in made for value in node.inputs if value is not None}
-    gone: dict[ir.Node, None] = {}
+    removed: dict[ir.Node, None] = {}
     pending = list(m.nodes)
     while pending:
         node = pending.pop()
-        if node in gone or (node is not m.root and not _is_idle(node, gone, kept)):
+        if node in removed or (node is not m.root and not _becomes_unused(node, removed, kept)):
             continue
-        gone[node] = None
+        removed[node] = None
         producers = [value.producer() for value in node.inputs if value is not None]
         pending += [producer for producer in producers if producer is not None]
-    counted = [node for node in (*gone, *made) if node.op_type != "Constant"]
-    return 2 * sum(node in gone for node in counted) - len(counted) + (_JOINED if _is_joined(m) else 0)
+    counted = [node for node in (*removed, *made) if node.op_type != "Constant"]
+    return (
+        2 * sum(node in removed for node in counted)
+        - len(counted)
+        + (_SPLIT_AND_MERGE_NODES if _is_merged_again(m) else 0)
+    )
 
 
-def _is_idle(node: ir.Node, gone: dict[ir.Node, None], kept: set[ir.Value]) -> bool:
-    """Whether only nodes that go read ``node``."""
+def _becomes_unused(node: ir.Node, removed: dict[ir.Node, None], kept: set[ir.Value]) -> bool:
+    """Whether all readers of ``node`` are removed."""
     return not any(
-        value in kept or value.is_graph_output() or any(reader not in gone for reader in ir.readers(value))
+        value in kept or value.is_graph_output() or any(reader not in removed for reader in ir.readers(value))
         for value in node.outputs
     )
 
 
-def _is_joined(m: Match) -> bool:
-    """Whether the result is only read to be made rows again, which cancels what made heads of it."""
+def _is_merged_again(m: Match) -> bool:
+    """Whether the only reader merges the heads into rows, which cancels their split."""
     result = m.root.outputs[0]
     reader = ir.only_reader(result)
     if reader is None or reader.op_type != "Transpose" or reader.domain or result.is_graph_output():
