@@ -1,4 +1,4 @@
-"""lower-sequences and remove-sequence-mutation take lists apart and keep the meaning."""
+"""The pass lower-sequences."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def lowered(text: str, pipeline: str = "lower-sequences,dce", opset: int = 18) -
     return model
 
 
-def test_a_list_that_is_built_and_joined() -> None:
+def test_constructed_sequence_becomes_concat() -> None:
     model = lowered(
         f"""g (float[N,2] x, float[M,2] z) => (float[K,2] y) {NUMBERS} {{
             a = SequenceEmpty()
@@ -39,7 +39,7 @@ def test_a_list_that_is_built_and_joined() -> None:
 
 @pytest.mark.parametrize("opset", [11, 13, 18])
 @pytest.mark.parametrize("axis", [0, 1, -1])
-def test_a_stack(axis: int, opset: int) -> None:
+def test_stack_becomes_concat_of_unsqueezes(axis: int, opset: int) -> None:
     model = lowered(
         f"""g (float[N,2] x, float[N,2] z) => (float[A,B,C] y) {{
             s = SequenceConstruct(x, z)
@@ -59,7 +59,7 @@ def test_a_stack(axis: int, opset: int) -> None:
         ("SplitToSequence<axis = -1, keepdims = 0>(x)", 0, "A", {"Split", "Squeeze", "Concat"}),
     ],
 )
-def test_parts_that_are_changed_and_joined(
+def test_split_changed_and_concatenated_sequence(
     split: str, axis: int, result: str, kinds: set[str], opset: int
 ) -> None:
     model = lowered(
@@ -73,7 +73,7 @@ def test_parts_that_are_changed_and_joined(
     assert set(ops(model)) == kinds
 
 
-def test_single_parts_are_slices() -> None:
+def test_single_elements_become_slices() -> None:
     model = lowered(
         f"""g (float[N,5] x) => (float[N,2] y, int64 n) {NUMBERS} {{
             s = SplitToSequence<axis = 1>(x, two)
@@ -84,7 +84,7 @@ def test_single_parts_are_slices() -> None:
     assert "Slice" in ops(model) and not {"SplitToSequence", "SequenceAt", "SequenceLength"} & set(ops(model))
 
 
-def test_lists_in_bodies_and_optionals() -> None:
+def test_sequences_in_bodies_and_optionals() -> None:
     model = lowered(
         f"""g (float[2] x, bool c) => (float[2] y) {NUMBERS} {{
             o = Optional(x)
@@ -110,31 +110,18 @@ def test_lists_in_bodies_and_optionals() -> None:
         ("s = SequenceConstruct(x, x)  t = SequenceErase(s, i)  y = SequenceAt(t, zero)", "SequenceErase"),
     ],
 )
-def test_what_is_not_known_stays(text: str, kept: str) -> None:
+def test_sequences_with_unknown_positions_or_sizes_stay(text: str, kept: str) -> None:
     model = parse(f"g (float[N,2] x, int64 i) => (float[A,2] y) {NUMBERS} {{ {text} }}", opset=18)
     run_pipeline(model, "lower-sequences")
     assert kept in ops(model)
 
 
-def test_a_sequence_that_the_model_returns_stays() -> None:
+def test_sequence_outputs_of_the_model_stay() -> None:
     text = f"g (float[4] x) => (seq(float[2]) y) {NUMBERS} {{ y = SplitToSequence(x, two) }}"
     assert ops(lowered(text)) == ["SplitToSequence"]
 
 
-def test_mutation_alone_leaves_the_list() -> None:
-    model = lowered(
-        f"""g (float[2] x, float[2] z) => (float[2] y, int64 n) {NUMBERS} {{
-            a = SequenceConstruct(x)
-            b = SequenceInsert(a, z, zero)
-            n = SequenceLength(b)
-            y = SequenceAt(b, zero)
-        }}""",
-        "remove-sequence-mutation",
-    )
-    assert sorted(ops(model)) == ["SequenceAt", "SequenceConstruct", "SequenceLength"]
-
-
-def test_a_long_list_takes_attempts_in_proportion() -> None:
+def test_match_attempts_are_linear_in_the_length_of_the_sequence() -> None:
     def attempts(size: int) -> int:
         steps = " ".join(f"s{i + 1} = SequenceInsert(s{i}, x)" for i in range(size))
         model = parse(
