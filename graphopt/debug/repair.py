@@ -28,10 +28,6 @@ _HINTS = {
     "off": "it was asked for, and is not left out; --no-verify writes the result all the same",
     "default": "only default sessions differ: onnxruntime's own optimizer breaks what is right without it",
 }
-#: Number of dropped rewrites after which all optional passes are dropped.
-_DROPS = 6
-#: Number of runs of the pipeline for all searches; a count, so that results do not depend on the machine.
-_RUNS = 64
 _FAILURES = (VerificationFailed, PassFailed)
 _NAME_OR_NUMBER = re.compile(r"'[^']*'|[-+]?(\d[\d.]*(e[-+]?\d+)?|nan|inf)\b")
 
@@ -42,6 +38,8 @@ def repair(
     failure: VerificationFailed | PassFailed,
     *,
     found: Callable[[Culprit, int], None] | None = None,
+    most_drops: int = 6,
+    most_runs: int = 64,
 ) -> tuple[ir.Model, Report]:
     """Run ``attempt`` again without the rewrites that made it fail, or its verification.
 
@@ -57,6 +55,9 @@ def repair(
         original: the model before.
         failure: its failure.
         found: called with each culprit and its number from 1.
+        most_drops: number of dropped rewrites after which all optional passes are dropped.
+        most_runs: limit on the runs of the pipeline for all searches; a count, so that results do not
+            depend on the speed of the machine.
 
     Raises:
         VerificationFailed: the result of the required passes alone still differs.
@@ -68,10 +69,10 @@ def repair(
     limits, dropped, runs, number = RewriteLimit(), list[Dropped](), 0, 0
     if _breaks_like_original(attempt, failure):
         return _without_passes(attempt, trial, limits, dropped, runs, failure)
-    while number < _DROPS and runs < _RUNS:
+    while number < most_drops and runs < most_runs:
         attempt.entered("looking for the rewrite at fault")
         check = _check_of(attempt, original, failure)
-        bisection = Bisection(trial, check, most=_RUNS - runs)
+        bisection = Bisection(trial, check, most=most_runs - runs)
         try:
             culprit = bisection.find(limits, explain=False)
         except VerificationFailed:

@@ -1,4 +1,4 @@
-"""How readings become a table, by a stopwatch that makes them up; and that every subject computes the same."""
+"""Cost tables from made-up measurements, and equal results of all operators of a subject."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_passes_are_made_as_long_as_the_budget_allows() -> None:
         assert f"{passes} pass" in costs.where
 
 
-def test_without_a_budget_there_are_as_many_passes_as_noise_takes() -> None:
+def test_without_a_budget_there_are_enough_passes_for_the_noise() -> None:
     readings = steady(0.5)
     told: list[tuple[str, float]] = []
     costs = calibrate(
@@ -90,13 +90,13 @@ def test_a_figure_is_the_median_of_the_passes() -> None:
         (1.1, 1.0, False),
     ],
 )
-def test_only_what_lies_outside_the_noise_pays(ratio: float, twin: float, pays: bool) -> None:
+def test_only_gains_beyond_noise_pay(ratio: float, twin: float, pays: bool) -> None:
     readings = steady(ratio, twin)
     costs = calibrate(CPU, budget=200, subjects=[NORM], stopwatch=readings, clock=readings.clock)
     assert bool(costs.weigh("Fused", rows=1)) is pays
 
 
-def test_what_passes_disagree_about_does_not_pay() -> None:
+def test_operators_on_which_passes_disagree_do_not_pay() -> None:
     passes = [[{"Fused": ratio, TWIN: 1.0}] * 2 for ratio in (0.5, 1.4, 0.6)]
     readings = Readings(*passes)
     costs = calibrate(CPU, budget=60, subjects=[NORM], stopwatch=readings, clock=readings.clock)
@@ -112,7 +112,7 @@ def test_after_few_passes_the_noise_of_other_places_counts() -> None:
     assert many.weigh("Fused", rows=1)
 
 
-def test_operators_that_do_not_run_are_left_out() -> None:
+def test_operators_that_do_not_run_are_skipped() -> None:
     readings = Readings([{"Fused": 0.5, "Other": 0.5, TWIN: 1.0}, {"Fused": 0.5, TWIN: 1.0}])
     costs = calibrate(CPU, budget=1, subjects=[NORM], stopwatch=readings, clock=readings.clock)
     assert [grid.op for grid in costs.grids] == ["Fused"]
@@ -121,7 +121,7 @@ def test_operators_that_do_not_run_are_left_out() -> None:
         calibrate(CPU, budget=1, subjects=[NORM], stopwatch=nothing, clock=nothing.clock)
 
 
-def test_the_same_readings_give_the_same_table() -> None:
+def test_the_same_measurements_give_the_same_table() -> None:
     first, second = (
         calibrate(CPU, budget=60, subjects=[NORM], stopwatch=readings, clock=readings.clock)
         for readings in (steady(0.7), steady(0.7))
@@ -137,7 +137,7 @@ def test_a_tiny_place_is_measured() -> None:
     assert all(0 < grid.ratios[0] < 100 for grid in costs.grids)
 
 
-def test_an_operator_without_kernel_does_not_spoil_the_others() -> None:
+def test_an_operator_without_kernel_does_not_affect_others() -> None:
     def make(rows: int) -> Contest:
         (gelu,) = (subject for subject in SUBJECTS if (subject.name, subject.case) == ("GELU", "quick"))
         contest = gelu.make(rows=rows)
@@ -150,7 +150,7 @@ def test_an_operator_without_kernel_does_not_spoil_the_others() -> None:
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=str)
-def test_fused_operators_compute_what_they_replace(subject: Subject) -> None:
+def test_fused_operators_compute_the_same_as_the_replaced_nodes(subject: Subject) -> None:
     sizes = list(choices(subject.axes))[1]
     contest = subject.make(**sizes)
     assert next(iter(contest.models)) == UNFUSED and len(contest.models) > 1

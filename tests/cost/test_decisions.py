@@ -1,4 +1,4 @@
-"""What the table decides about a model, and that the report and the explanation name it."""
+"""Decisions of the cost table about a model, in the report and in explanations."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def optimized(model: ir.Model, costs: Costs, folder: Path) -> graphopt.api.Resul
         (23, ("Attention", "MultiHeadAttention"), None),
     ],
 )
-def test_attention_becomes_what_is_fastest_or_stays(
+def test_attention_becomes_the_fastest_operator_or_stays(
     opset: int, worse: tuple[str, ...], expected: list[str] | None, tmp_path: Path
 ) -> None:
     model = attention(16, opset)
@@ -67,7 +67,7 @@ def test_attention_becomes_what_is_fastest_or_stays(
     assert ("Softmax" in ops(result.model)) is (expected is None)
 
 
-def test_the_report_names_the_table_and_its_answers(tmp_path: Path) -> None:
+def test_the_report_names_the_table_and_its_decisions(tmp_path: Path) -> None:
     report = optimized(attention(16), slow(shipped("cpu"), "MultiHeadAttention"), tmp_path).report
     text = "\n".join(report.lines(1))
     assert "fused operators chosen by figures made up" in text
@@ -78,13 +78,13 @@ def test_the_report_names_the_table_and_its_answers(tmp_path: Path) -> None:
     assert json.dumps(told)
 
 
-def test_the_report_says_nothing_where_nothing_was_asked() -> None:
+def test_the_report_omits_a_table_that_was_not_consulted() -> None:
     report = graphopt.optimize(parse("g (float[N] x) => (float[N] y) { y = Relu(x) }"), pipeline="O3").report
     assert report.to_dict()["costs"] is None
     assert "chosen by" not in str(report)
 
 
-def test_the_report_counts_what_was_weighed_in_plain_words() -> None:
+def test_the_report_counts_decisions_in_plain_terms() -> None:
     report = graphopt.optimize(parse("g (float[N] x) => (float[N] y) { y = Relu(x) }"), pipeline="O3").report
     decisions = Counter([Decision("A", 0.5, "it pays"), Decision(None, 1.5, "it does not")])
     weighed = replace(report, costs=shipped("cpu"), decisions=decisions)
@@ -94,7 +94,7 @@ def test_the_report_counts_what_was_weighed_in_plain_words() -> None:
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=str)
-def test_what_is_marked_as_used_anyway_is_used_and_all_else_is_asked_for(subject: Subject) -> None:
+def test_operators_marked_as_used_anyway_are_used_and_others_consult_the_table(subject: Subject) -> None:
     """With figures by which nothing pays, only that is fused for which no rule asks."""
     dear = tuple(replace(grid, ratios=(9.0,) * len(grid.ratios)) for grid in shipped("cpu").grids)
     costs = Costs("dear", "cpu", "nowhere", dear)
@@ -110,7 +110,7 @@ def test_what_is_marked_as_used_anyway_is_used_and_all_else_is_asked_for(subject
         assert not made
 
 
-def test_explain_tells_that_it_would_not_be_faster(tmp_path: Path) -> None:
+def test_explain_reports_fusions_that_would_not_be_faster(tmp_path: Path) -> None:
     file = tmp_path / "costs.json"
     file.write_text(slow(shipped("cpu"), "MultiHeadAttention").text())
     with config.patch(costs=str(file), device="cpu"):
@@ -127,7 +127,7 @@ def test_the_same_table_gives_the_same_bytes_and_another_may_give_others(tmp_pat
     assert bytes_of[0] == bytes_of[1] != bytes_of[2]
 
 
-def test_a_table_that_is_not_there_is_told_with_those_that_are() -> None:
+def test_a_missing_table_is_reported_with_the_existing_ones() -> None:
     with (
         config.patch(costs="shiped"),
         pytest.raises(UsageError, match=r"nearest: shipped .*auto, shipped, or a file"),

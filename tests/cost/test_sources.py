@@ -1,4 +1,4 @@
-"""Which table holds: what was measured here, what is shipped, or a file."""
+"""Precedence of cost tables: stored, shipped, or a file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphopt.util.store import Store
 MEASURED = replace(shipped("cpu"), name="measured here")
 
 
-def test_what_was_measured_here_holds_and_else_what_is_shipped(tmp_path: Path) -> None:
+def test_stored_figures_take_precedence_over_shipped_ones(tmp_path: Path) -> None:
     assert costs_for("auto", CPU, tmp_path) == shipped("cpu")
     keep(Store(tmp_path), CPU, MEASURED)
     assert costs_for("auto", CPU, tmp_path) == MEASURED
@@ -25,7 +25,7 @@ def test_what_was_measured_here_holds_and_else_what_is_shipped(tmp_path: Path) -
     assert costs_for("auto", Device("cuda"), tmp_path).grids == ()
 
 
-def test_a_damaged_entry_counts_as_none(tmp_path: Path) -> None:
+def test_a_damaged_entry_is_ignored(tmp_path: Path) -> None:
     store = Store(tmp_path)
     keep(store, CPU, MEASURED)
     (entry,) = store.entries()
@@ -33,7 +33,7 @@ def test_a_damaged_entry_counts_as_none(tmp_path: Path) -> None:
     assert costs_for("auto", CPU, tmp_path) == shipped("cpu")
 
 
-def test_a_file_holds_for_its_own_device_only(tmp_path: Path) -> None:
+def test_a_file_applies_to_its_own_device_only(tmp_path: Path) -> None:
     path = tmp_path / "costs.json"
     path.write_text(json.dumps(MEASURED.to_dict()))
     assert costs_for(str(path), CPU, tmp_path) == MEASURED

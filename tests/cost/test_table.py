@@ -1,4 +1,4 @@
-"""What figures decide: interpolation, noise, what is unknown."""
+"""Decisions of cost tables: interpolation, noise, unknown sizes."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_ratios_are_interpolated_over_the_logarithm_of_the_size() -> None:
 
 
 @pytest.mark.parametrize(("length", "ratio"), [(1, 0.4), (4096, 0.9), (None, 0.8), (0, 0.8), ("n", 0.8)])
-def test_beyond_the_figures_the_nearest_holds_and_for_the_unknown_the_default(
+def test_sizes_beyond_the_figures_use_the_nearest_and_unknown_ones_the_default(
     length: object, ratio: float
 ) -> None:
     assert table(grid("A", 0.4, 0.8, 0.9)).weigh("A", length=length).ratio == pytest.approx(ratio)
@@ -45,7 +45,7 @@ def test_several_axes_are_interpolated_together() -> None:
     assert costs.weigh("A").ratio == pytest.approx(0.2)
 
 
-def test_the_fastest_wins_and_of_equals_the_first() -> None:
+def test_the_fastest_operator_is_chosen_and_the_first_of_equals() -> None:
     costs = table(grid("A", 0.9, 0.7, 0.7), grid("B", 0.8, 0.8, 0.7))
     assert costs.weigh("A", "B", length=32).op == "B"
     assert costs.weigh("A", "B", length=128).op == "A"
@@ -53,7 +53,7 @@ def test_the_fastest_wins_and_of_equals_the_first() -> None:
     assert costs.weigh("B", "A", length=512).op == "B"
 
 
-def test_what_lies_within_the_band_keeps_the_nodes_that_are_there() -> None:
+def test_ratios_within_the_band_keep_the_nodes() -> None:
     costs = table(grid("A", 0.95, 0.95, 0.95, band=0.9))
     decision = costs.weigh("A", length=32)
     assert not decision and decision.op is None
@@ -73,7 +73,7 @@ def test_a_noisy_operator_does_not_hide_one_that_pays() -> None:
     assert costs.weigh("A", "B").op == "B"
 
 
-def test_a_case_or_type_without_figures_has_those_of_the_common_one() -> None:
+def test_a_case_or_type_without_figures_uses_the_default_ones() -> None:
     name = "MultiHeadAttention"
     costs = table(grid(name, 0.5, 0.5, 0.5), grid(name, 1.5, 1.5, 1.5, case="causal"))
     assert costs.weigh(name, case="mask").ratio == pytest.approx(0.5)
@@ -81,7 +81,7 @@ def test_a_case_or_type_without_figures_has_those_of_the_common_one() -> None:
 
 
 @pytest.mark.parametrize("costs", [shipped("cpu"), Costs("none", "cuda")], ids=["shipped", "none"])
-def test_cases_and_axes_that_no_table_knows_are_mistakes(costs: Costs) -> None:
+def test_unknown_cases_and_axes_are_errors(costs: Costs) -> None:
     for op in {grid.op for grid in shipped("cpu").grids}:
         with pytest.raises(ValueError, match="have the case 'causl'"):
             costs.weigh(op, case="causl")
@@ -89,7 +89,7 @@ def test_cases_and_axes_that_no_table_knows_are_mistakes(costs: Costs) -> None:
             costs.weigh(op, elements=98304)
 
 
-def test_without_any_figures_the_first_is_taken() -> None:
+def test_without_figures_the_first_operator_is_chosen() -> None:
     decision = Costs("none", "cuda").weigh("A", "B", length=1)
     assert (decision.op, decision.ratio) == ("A", None)
     assert decision.reason == "no figures for A or B on CUDA"
@@ -104,7 +104,7 @@ def test_without_any_figures_the_first_is_taken() -> None:
         (5, 0.9, None),
     ],
 )
-def test_calibrating_is_advised_only_where_it_may_decide_otherwise(
+def test_calibration_is_suggested_only_if_it_may_change_the_decision(
     passes: int | None, ratio: float, hint: str | None
 ) -> None:
     costs = replace(table(grid("A", ratio, ratio, ratio, band=0.8)), passes=passes)
@@ -114,7 +114,7 @@ def test_calibrating_is_advised_only_where_it_may_decide_otherwise(
 
 
 @pytest.mark.parametrize("text", ["[]", "3", '{"format": 2, "grids": {}}', '{"format": 2, "grids": [3]}'])
-def test_what_is_no_table_is_told_in_plain_words(text: str, tmp_path: Path) -> None:
+def test_errors_for_invalid_tables_are_plain(text: str, tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text(text)
     with pytest.raises(UsageError, match="is not a cost table: it") as caught:
         read(tmp_path / "manifest.json")
@@ -142,7 +142,7 @@ def test_known_pessimizations_do_not_pay_on_the_cpu() -> None:
         ({"grids": 3}, "another layout"),
     ],
 )
-def test_a_file_that_holds_no_table_is_refused(tmp_path: Path, change: dict[str, object], said: str) -> None:
+def test_a_file_without_a_table_is_refused(tmp_path: Path, change: dict[str, object], said: str) -> None:
     path = tmp_path / "costs.json"
     path.write_text(json.dumps(table(grid("A", 1.0, 1.0, 1.0)).to_dict() | change))
     with pytest.raises(UsageError, match=said):
@@ -159,6 +159,6 @@ def test_a_file_that_holds_no_table_is_refused(tmp_path: Path, change: dict[str,
         replace(grid("A", 1.0, 1.0, 1.0), axes=(Axis("length", (3, 2, 1), 1),)),
     ],
 )
-def test_figures_that_make_no_sense_are_refused(wrong: Grid) -> None:
+def test_invalid_figures_are_refused(wrong: Grid) -> None:
     with pytest.raises(ValueError, match="A"):
         Costs.from_dict(table(wrong).to_dict())

@@ -126,7 +126,7 @@ class WrongConstant(FaultyCopy):
 
 @dataclass(frozen=True)
 class WrongFactor(FaultyCopy):
-    """A factor that is as wrong as is asked for, by default not at all."""
+    """A factor with a given error, by default none."""
 
     name = "wrong-factor"
     guilty = "first_11"
@@ -252,7 +252,7 @@ class FlipSecond(FlipFirst):
 
 
 class FlipBoth(FlipFirst):
-    """The same by two rules that work side by side."""
+    """The same by two independent rules."""
 
     name = "flip-both"
     guilty = "first_5 second_5"
@@ -297,7 +297,7 @@ class CanNotBeWritten(FaultyCopy):
 
 @dataclass(frozen=True)
 class NeverEnds(Pass):
-    """Asks for rewrites for ever."""
+    """Rewrites without end."""
 
     name: ClassVar[str] = "never-ends"
 
@@ -338,7 +338,7 @@ class ManyWrong(FaultyCopy):
 
 @dataclass(frozen=True)
 class Unasked(Pass):
-    """Swaps the inputs of a Sub without asking for leave."""
+    """Swaps the inputs of a Sub outside of rewrites."""
 
     name: ClassVar[str] = "unasked"
 

@@ -1,4 +1,4 @@
-"""Fault drills: bisect names the rule and the node, its reproducer replays, reduce makes the model small."""
+"""Bisection names the rule and the node, its reproducer replays, and reduce makes the model small."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_planted_fault(
     assert again is not None and again.place == culprit.place
 
 
-def test_a_reproducer_keeps_the_options_of_a_pass_of_somebody_elses(
+def test_a_reproducer_keeps_the_options_of_a_foreign_pass(
     model: ir.Model, child: Child, tmp_path: Path
 ) -> None:
     tried = Trial(model, Pipeline((Fixpoint((faults.WrongFactor(factor=3.0),), rounds=1),)))
@@ -169,7 +169,7 @@ def test_two_faults_that_mask_each_other(
     assert small.nodes[1] < 10
 
 
-def test_two_rewrites_that_do_harm_together(model: ir.Model, child: Child, tmp_path: Path) -> None:
+def test_two_rewrites_that_are_harmful_together(model: ir.Model, child: Child, tmp_path: Path) -> None:
     tried = trial(model, "Together")
     culprit, _ = bisect(tried, CheckOptions(), child)
     assert culprit is not None and culprit.place == RewriteSite("together", "sub_28")
@@ -180,7 +180,9 @@ def test_two_rewrites_that_do_harm_together(model: ir.Model, child: Child, tmp_p
     assert small.nodes[1] < 10
 
 
-def test_a_pass_that_does_not_ask(model: ir.Model, child: Child, tmp_path: Path) -> None:
+def test_a_pass_that_changes_the_model_outside_of_rewrites(
+    model: ir.Model, child: Child, tmp_path: Path
+) -> None:
     tried = trial(model, "Unasked")
     culprit, _ = bisect(tried, CheckOptions(), child)
     assert culprit is not None and culprit.place is None
@@ -208,7 +210,7 @@ def test_a_rule_that_fails_is_named(model: ir.Model, child: Child, monkeypatch: 
     assert "ZeroDivisionError" in culprit.reason
 
 
-def test_a_rule_that_does_not_end_is_named(
+def test_a_rule_that_does_not_terminate_is_named(
     model: ir.Model, child: Child, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from graphopt.rewrite import Exact, rule
@@ -346,7 +348,7 @@ def test_limits() -> None:
     assert not replace(RewriteLimit(only=frozenset([place])), first=0)(Action(1, "cse", "n"))
 
 
-def test_a_folder_that_is_no_reproducer(tmp_path: Path) -> None:
+def test_a_folder_without_a_reproducer(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="not a reproducer"):
         load(tmp_path)
     (tmp_path / "case.json").write_text("{")
@@ -363,7 +365,7 @@ def test_find_node(model: ir.Model) -> None:
     assert find_node(model, "nowhere") is None
 
 
-def test_the_journal_of_a_dead_process_tells_nodes_by_any_name(tmp_path: Path) -> None:
+def test_the_journal_of_a_dead_process_supports_all_node_names(tmp_path: Path) -> None:
     name = "a\nb\tc"
     trace = _Trace(RewriteLimit(), tmp_path / "journal")
     trace.passes.append("peephole")

@@ -1,4 +1,4 @@
-"""Whether a command that judges a model did its work, or could not run."""
+"""Commands that fail, and commands that could not run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ GONE = "python: can't open file '/tmp/gone.py': [Errno 2] No such file or direct
         ("python -m gone", 1, "/usr/bin/python: No module named gone"),
     ],
 )
-def test_what_was_not_found_did_not_run(command: str, status: int, said: str, tmp_path: Path) -> None:
+def test_commands_with_missing_files_did_not_run(
+    command: str, status: int, said: str, tmp_path: Path
+) -> None:
     with pytest.raises(CommandNotRun, match="could not run"):
         check_ran(shlex.split(command), tmp_path, status, said)
 
@@ -36,11 +38,11 @@ def test_what_was_not_found_did_not_run(command: str, status: int, said: str, tm
         ("python -m check", "a node is gone"),
     ],
 )
-def test_what_a_check_finds_is_a_verdict(command: str, said: str, tmp_path: Path) -> None:
+def test_failures_of_a_command_are_verdicts(command: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "check.py").touch()
     check_ran(shlex.split(command), tmp_path, 3, said)
 
 
-def test_a_command_holds_no_nul() -> None:
+def test_a_command_may_not_contain_nul() -> None:
     with pytest.raises(UsageError, match="NUL"):
         CheckOptions("\0 {model}")

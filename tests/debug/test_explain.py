@@ -1,4 +1,4 @@
-"""What explain names is what stands in the way: without it, the fusion happens."""
+"""Explanations name the obstacle: without it, the fusion applies."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_with_the_named_condition_the_fusion_happens(case: Case) -> None:
+def test_the_fusion_applies_under_the_named_condition(case: Case) -> None:
     found = api.explain(case.model(mended=False), **case.given)
     (missed,) = found.missed
     told = (missed.rule, missed.reason, missed.value, missed.hint)
@@ -204,14 +204,14 @@ def test_with_the_named_condition_the_fusion_happens(case: Case) -> None:
     assert not mended.missed
 
 
-def test_what_is_known_of_the_value_is_told() -> None:
+def test_explanations_include_facts_about_the_value() -> None:
     model = CASES["attention whose mask is of queries alone"].model(mended=False)
     assert api.explain(model).missed[0].about == "f32[B, 1, S, 1], an input"
     model = CASES["GELU of another polynomial"].model(mended=False)
     assert api.explain(model).missed[0].about == "f32[N, 4], made by Div(a)"
 
 
-def test_a_fused_operator_stands_for_all_that_it_computes() -> None:
+def test_a_fused_operator_represents_all_nodes_that_it_computes() -> None:
     model = CASES["attention whose mask is of queries alone"].model(mended=True)
     before = [ir.label(node) for node in model.graph]
     (fused,) = api.explain(model).fused
@@ -221,7 +221,7 @@ def test_a_fused_operator_stands_for_all_that_it_computes() -> None:
     assert [ir.label(node) for node in model.graph] == before, "the model is left as it is"
 
 
-def test_operators_that_tell_of_no_pattern_are_passed_over() -> None:
+def test_common_operators_are_skipped() -> None:
     model = parse("""
         g (float[N, 4] x) => (float[N, 4] y, float[N, 4] z, float[N, 4] w, float[N, 4] v) {
             y = Softmax(x) z = Sqrt(x) w = Tanh(x) v = Sigmoid(x)
@@ -230,7 +230,7 @@ def test_operators_that_tell_of_no_pattern_are_passed_over() -> None:
     assert api.explain(model).missed == ()
 
 
-def test_only_the_patterns_asked_for_are_told() -> None:
+def test_only_requested_patterns_are_explained() -> None:
     model = CASES["GELU of another polynomial"].model(mended=False)
     assert len(api.explain(model, ["gelu"]).missed) == len(api.explain(model, ["gelu", "rotary"]).missed) == 1
     assert api.explain(model, ["attention", "layer-norm"]).missed == ()
@@ -238,7 +238,7 @@ def test_only_the_patterns_asked_for_are_told() -> None:
         api.explain(model, ["atention"])
 
 
-def test_of_a_node_that_was_asked_for_the_nearest_pattern_is_told_however_far() -> None:
+def test_the_nearest_pattern_of_a_requested_node_is_explained() -> None:
     model = parse("""
         g (float[N, 2, S, S] x, float[N, 2, 8, S] v) => (float[N, 2, 8, S] y) {
             [plain] p = Softmax<axis = -1>(x) t = Transpose<perm = [0, 1, 3, 2]>(p) y = MatMul(v, t)
@@ -282,7 +282,7 @@ def test_a_whole_pattern_that_is_refused_is_nearer_than_a_larger_one_with_gaps(p
     assert missed.hint is not None and "--target-opset 17" in missed.hint
 
 
-def test_what_would_not_be_faster_is_told_and_depends_on_the_device() -> None:
+def test_unprofitable_fusions_are_reported_by_device() -> None:
     sums = SCALED.replace("OPSET", "17").replace(
         "g (float[N, 3, 4] x)", "g (float[N, 3, 4] a, float[N, 3, 4] b)"
     )
@@ -297,7 +297,7 @@ def test_what_would_not_be_faster_is_told_and_depends_on_the_device() -> None:
     assert found.fused[0].rules == ("layer-norm", "scale-into-norm", "bias-into-norm", "skip-norm")
 
 
-def test_what_would_not_be_faster_is_told_of_passes_too() -> None:
+def test_unprofitable_passes_are_reported() -> None:
     numbers = {name: ", ".join(str(start + n) for n in range(16)) for start, name in enumerate("pqr")}
     weights = ", ".join(f"float[4, 4] {name} = {{{text}}}" for name, text in numbers.items())
     model = parse(f"""
@@ -331,12 +331,12 @@ def test_a_sum_kept_from_onnxruntime_is_reported_under_the_name_of_the_fusion() 
 
 
 @pytest.mark.parametrize("node", ["MatMul(e)", "Softmax(i)", "Reshape(j)"])
-def test_only_the_node_asked_for_is_told(node: str) -> None:
+def test_only_the_requested_node_is_explained(node: str) -> None:
     model = CASES["attention whose mask is of queries alone"].model(mended=False)
     assert [place.rule for place in api.explain(model, node=node).missed] == ["multi-head-attention"]
 
 
-def test_nodes_are_named_by_their_scope_and_by_notes_of_the_exporter() -> None:
+def test_nodes_are_selected_by_scope_and_exporter_metadata() -> None:
     model = CASES["attention whose mask is of queries alone"].model(mended=False)
     for node in model.graph:
         node.name = f"/layer.0/attn/{node.op_type}_{node.outputs[0].name}"
@@ -347,7 +347,7 @@ def test_nodes_are_named_by_their_scope_and_by_notes_of_the_exporter() -> None:
         api.explain(model, node="/layer.0/at")
 
 
-def test_bodies_are_looked_into() -> None:
+def test_bodies_are_searched() -> None:
     model = parse("""
         g (bool c, float[N, 4] x) => (float[N, 4] y) {
             y = If(c) <
@@ -362,7 +362,7 @@ def test_bodies_are_looked_into() -> None:
     assert missed.rule == "gelu" and missed.value == "a"
 
 
-def test_all_dims_that_may_be_empty_are_told_at_once() -> None:
+def test_all_dims_that_may_be_empty_are_reported_together() -> None:
     text = (
         """g (float[FIRST, seq, 32] q, float[SECOND, seq, 32] k, float[SECOND, seq, 32] v) => (float[b, seq, 32] y)
         <int64[4] heads = {0, 0, 4, 8}, int64[3] rows = {0, 0, 32}, float scale = {0.35}> {"""
@@ -377,7 +377,7 @@ def test_all_dims_that_may_be_empty_are_told_at_once() -> None:
     assert not api.explain(model, ["attention"], portable=True, dim_ranges=ranges).missed
 
 
-def test_unknown_nodes_are_answered_with_those_that_contain_the_name_and_with_no_others() -> None:
+def test_unknown_nodes_suggest_only_nodes_that_contain_the_name() -> None:
     model = parse("g (float[N] x) => (float[N] y) { y = Softmax(x) }")
     model.graph[0].name = "/encoder/Softmax"
     for name, answer in (("softmax", "nearest: /encoder/Softmax"), ("/foo", "'/foo'; graphopt dump")):
@@ -387,7 +387,7 @@ def test_unknown_nodes_are_answered_with_those_that_contain_the_name_and_with_no
             api.optimize(model, pipeline="O3", strict_fusion=[name])
 
 
-def test_nodes_of_native_groups_are_not_missed() -> None:
+def test_nodes_of_native_groups_are_not_reported_as_missed() -> None:
     text = """g (float[N,64] x, float[64] w) => (float[N,64] y) <float two = {2.0}, float e = {0.00001}> {
         m = ReduceMean <axes = [-1]> (x) d = Sub(x, m) p = Pow(d, two) v = ReduceMean <axes = [-1]> (p)
         s = Add(v, e) r = Sqrt(s) n = Div(d, r) y = Mul(n, w)

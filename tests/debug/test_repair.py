@@ -1,4 +1,4 @@
-"""What optimize does about passes and rules that fail, break the model, or do not end."""
+"""Repair by optimize of passes and rules that fail, break the model, or do not terminate."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def small() -> ir.Model:
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, *rules: Rule) -> None:
-    """Let peephole apply ``rules`` too."""
+    """Let peephole apply ``rules``, too."""
     sound = peephole.admitted_rules
     monkeypatch.setattr(peephole, "admitted_rules", lambda *arguments: [*rules, *sound(*arguments)])
 
@@ -66,7 +66,9 @@ def dropped(result: graphopt.api.Result) -> list[tuple[str, str]]:
         (Crash, ("crash", "")),
     ],
 )
-def test_it_is_dropped(fault: type[Pass], guilty: tuple[str, str], verify: bool, model: ir.Model) -> None:
+def test_a_harmful_rewrite_is_dropped(
+    fault: type[Pass], guilty: tuple[str, str], verify: bool, model: ir.Model
+) -> None:
     result = graphopt.optimize(model, pipeline="dce", post_passes=[fault()], verify=verify)
     assert dropped(result) == [guilty]
     assert ir.find_fault(result.model) is None and len(result.model.graph) == len(model.graph)
@@ -75,7 +77,7 @@ def test_it_is_dropped(fault: type[Pass], guilty: tuple[str, str], verify: bool,
         graphopt.optimize(model, pipeline="dce", post_passes=[fault()], verify=verify, strict=True)
 
 
-def test_what_can_not_be_written_is_dropped(model: ir.Model) -> None:
+def test_rewrites_whose_result_can_not_be_written_are_dropped(model: ir.Model) -> None:
     result = graphopt.optimize(model, pipeline="dce", post_passes=[faults.CanNotBeWritten()])
     assert dropped(result) == [("can-not-be-written", "softmax_4")]
     with pytest.raises(VerificationFailed):
@@ -112,7 +114,7 @@ def test_a_rule_that_fails_everywhere(
     assert "KeyError: 'missing'" in (replay(tmp_path / "dropped-1") or "")
 
 
-def test_rules_that_undo_each_other(small: ir.Model, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rules_that_undo_each_other_are_dropped(small: ir.Model, monkeypatch: pytest.MonkeyPatch) -> None:
     @rule(lambda op, x: op.Relu(x), numerics=Exact)
     def there(op: Any, m: Any, x: ir.Value) -> object:
         """One way."""
@@ -130,7 +132,7 @@ def test_rules_that_undo_each_other(small: ir.Model, monkeypatch: pytest.MonkeyP
     assert ir.find_fault(result.model) is None
 
 
-def test_a_rule_that_makes_ever_more_work(
+def test_a_rule_that_does_not_terminate_is_dropped(
     small: ir.Model, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     @rule(lambda op, x: op.Relu(x), numerics=Exact)
@@ -157,7 +159,7 @@ def test_several_faults_at_once(model: ir.Model) -> None:
     ]
 
 
-def test_nothing_is_searched_where_onnxruntime_can_not_optimize_the_original_either() -> None:
+def test_there_is_no_search_if_onnxruntime_can_not_optimize_the_original() -> None:
     branch = """e () => (float[E, F] e) {
         s = Shape(x) f = Cast<to = 1>(s) h = Mul(f, halves) i = Cast<to = 7>(h) r = Reshape(x, i) e = MatMul(r, w)
     }"""
@@ -173,7 +175,7 @@ def test_nothing_is_searched_where_onnxruntime_can_not_optimize_the_original_eit
     assert result.report.verdict is not None and result.report.verdict.ok
 
 
-def test_what_verification_dropped_is_told_as_that(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rewrites_dropped_by_verification_are_reported_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
     def wrong(op: Any, m: Any, a: ir.Value, b: ir.Value) -> object:
         return op.fused(op.Relu(a)) if m.root.name == "wrong" else m.no("it is another one")
 

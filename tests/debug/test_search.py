@@ -1,7 +1,8 @@
-"""How many runs of the pipeline it takes to find a rewrite at fault, and what becomes of it when they are used up."""
+"""Number of pipeline runs of a search, and the result when they are used up."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 import graphopt
 from graphopt import ir
 from graphopt.debug.bisect import quoted_names
-from graphopt.debug.repair import _alike
+from graphopt.debug.repair import _alike, repair
 from graphopt.errors import PassFailed, VerificationFailed
 from graphopt.rewrite import Exact, rule
 from graphopt.rewrite.rule import Rule
@@ -68,8 +69,8 @@ def test_the_rewrite_that_added_the_node_that_fails_is_tried_first(monkeypatch: 
     assert report.to_dict()["search_runs"] == report.search_runs
 
 
-def test_searches_that_use_up_their_runs_drop_the_rules_in_question(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphopt.debug.repair._RUNS", 4)
+def test_searches_that_use_up_their_runs_drop_all_suspect_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphopt.debug.repair.repair", partial(repair, most_runs=4))
     model = ir.from_proto(faults.big_model())
     result = graphopt.optimize(model, pipeline="O1", post_passes=[faults.WrongConstant()])
     assert [(drop.owner, drop.node) for drop in result.report.dropped] == [("wrong-constant", "")]
@@ -77,8 +78,8 @@ def test_searches_that_use_up_their_runs_drop_the_rules_in_question(monkeypatch:
     assert result.verdict is not None and result.verdict.ok
 
 
-def test_without_runs_left_nothing_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphopt.debug.repair._RUNS", 0)
+def test_without_runs_there_is_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphopt.debug.repair.repair", partial(repair, most_runs=0))
     model = ir.from_proto(faults.big_model())
     result = graphopt.optimize(model, pipeline="O1", post_passes=[faults.WrongConstant()])
     assert result.report.search_runs == 2, "one to list the passes that changed the model, and the result"
@@ -86,8 +87,8 @@ def test_without_runs_left_nothing_is_searched(monkeypatch: pytest.MonkeyPatch) 
     assert not result.report.rewrites and result.verdict is not None and result.verdict.ok
 
 
-def test_at_last_only_required_passes_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphopt.debug.repair._DROPS", 1)
+def test_finally_only_required_passes_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphopt.debug.repair.repair", partial(repair, most_drops=1))
     model = ir.from_proto(faults.big_model())
     planted = [faults.WrongConstant(), faults.Unasked(), faults.SwappedInputs()]
     result = graphopt.optimize(model, pipeline="dce", post_passes=planted)
@@ -115,7 +116,7 @@ def test_names_in_messages_of_onnxruntime(reason: str, names: list[str]) -> None
     assert set(names) <= set(quoted_names(reason)) and bool(names) == bool(quoted_names(reason))
 
 
-def test_failures_that_read_the_same() -> None:
+def test_failures_with_the_same_wording() -> None:
     def differ(name: str, count: int, delta: str) -> VerificationFailed:
         return VerificationFailed(
             f"the optimized model is not the same: output {name!r}: {count} of 8 elements differ by up to {delta}"

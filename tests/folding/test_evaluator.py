@@ -1,4 +1,4 @@
-"""The evaluator: exact results, everything that can be computed, nothing that kills us."""
+"""The evaluator: exact results for all computable nodes, without crashing the process."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_one_session_for_all():
     assert (reasons, evaluator.sessions) == ({}, 1)
 
 
-def test_only_what_is_wanted():
+def test_only_requested_outputs_are_computed():
     model = parse("g () => (z) <float[2] a = {1, 2}> { y = Neg(a) z = Neg(y) }")
     assert set(evaluate(model)[0]) == {"z"}
     assert set(evaluate(model, ["y"])[0]) == {"y"}
@@ -64,7 +64,7 @@ def one_node(op, tensor, *, opset=21, **attributes):
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "float8_e4m3fn", "float8_e5m2"])
-def test_low_floats_stay_what_they_are(name):
+def test_low_precision_floats_keep_their_type(name):
     x = np.array([1.5, -2, np.inf, 0.0078125], np.float32).astype(getattr(ml_dtypes, name))
     found, reasons, _ = evaluate(one_node("Identity", numpy_helper.from_array(x)))
     assert reasons == {}
@@ -131,7 +131,7 @@ def test_absent_inputs_and_outputs():
     assert found["d"].numpy() == pytest.approx(1 / np.std([3, 1, 2]), rel=1e-3)
 
 
-def test_sequences_pass_but_do_not_come_back():
+def test_sequences_are_computed_but_not_returned():
     model = parse(
         "g () => (y, s) <float[2] a = {1, 2}, int64 one = {1}> "
         "{ s = SequenceConstruct(a, a) y = SequenceAt(s, one) }"
@@ -141,10 +141,10 @@ def test_sequences_pass_but_do_not_come_back():
     assert found["y"].numpy().tolist() == [1, 2]
 
 
-# What can't be computed -------------------------------------------------------------------------
+# Nodes that can not be computed -------------------------------------------------------------------------
 
 
-def test_the_guilty_are_left_out_and_the_rest_is_folded():
+def test_failing_nodes_are_skipped_and_others_folded():
     lines = [f"a{i} = Add(a{i - 1}, one)" for i in range(1, 40)]
     lines[20] = "bad = com.example.Thing(a20) a21 = Add(a20, one) worse = Neg(bad)"
     model = parse(
@@ -183,7 +183,7 @@ def test_other_constants_may_be_declared():
     assert found["y"].numpy().tolist() == [-5, -6]
 
 
-# What could kill the process ----------------------------------------------------------------------
+# Nodes that may crash the process ----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("op", ["Div", "Mod"])
@@ -258,7 +258,7 @@ def rnn(hidden, steps):
     )
 
 
-def test_what_dies_of_emptiness_runs_in_a_child(child):
+def test_operators_that_crash_on_empty_tensors_run_in_a_child(child):
     found, reasons, _ = evaluate(rnn(2, 0), child=child)
     assert set(found) == {"z"}
     assert "crashed" in reasons["GRU"] or "failed" in reasons["GRU"]
@@ -288,7 +288,7 @@ def test_endless_loops_are_stopped(child):
     assert "more than 0.5 s" in reasons["Loop"]
 
 
-def test_branches_run_here():
+def test_branches_run_in_this_process():
     model = parse(
         """g () => (y) <bool c = {1}, float[1] x = {1}, float[1] other = {5}> {
             n = Neg(x)
@@ -383,7 +383,7 @@ def test_any_ir_version(ir_version):
     assert evaluate(model)[0]["y"].numpy().tolist() == [-1, -2]
 
 
-def test_an_opset_that_the_runtime_does_not_know():
+def test_an_opset_beyond_the_runtime():
     model = parse("g () => (y) <float[2] a = {1, 2}> { y = Neg(a) }", opset=17)
     model.graph.opset_imports[""] = 999
     found, reasons, _ = evaluate(model)
@@ -400,7 +400,7 @@ def test_long_chains():
     assert (reasons, evaluator.sessions) == ({}, 1)
 
 
-def test_the_model_is_left_alone():
+def test_the_model_is_not_modified():
     model = parse("g () => (y) <float[2] a = {1, 2}> { b = Neg(a) y = Neg(b) }")
     before = ir.to_bytes(model)
     uses = {value: list(value.uses()) for node in model.graph for value in node.outputs}
@@ -410,7 +410,7 @@ def test_the_model_is_left_alone():
     assert len(list(model.graph.initializers["a"].uses())) == 1
 
 
-def test_what_nothing_is_known_against_may_crash():
+def test_operators_without_known_risks_may_crash():
     model = parse(
         "g () => (y, z) <float[2, 2] x = {1, 2, 3, 4}, float a = {1}> "
         '{ y = Einsum <equation = "->ij"> (a) z = Einsum <equation = "ij->ji"> (x) }'

@@ -1,4 +1,4 @@
-"""Sizes of dynamic dims follow from weights, from other dims, from indices, and from what onnxruntime says."""
+"""Constraints on sizes of dynamic dims from weights, other dims, indices, and onnxruntime's error messages."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_a_mask_is_as_long_as_the_positions_that_are_read() -> None:
     assert len(valid) == 3 and all(one.binding["q"] == one.binding["p"] for one in valid)
 
 
-def test_what_the_user_fixed_stays() -> None:
+def test_fixed_sizes_stay() -> None:
     found = constraints(DECODER, s=5, q=3).adjust({"b": 2, "s": 5, "m": 1, "t": 5, "p": 7, "q": 3})
     assert found == {"b": 2, "s": 5, "m": 2, "t": 8, "p": 3, "q": 3}
     options = InputOptions(shapes={"v": (2, 3, 4)}, ranges={"s": (4, 6)})
@@ -192,19 +192,19 @@ def test_what_the_user_fixed_stays() -> None:
 
 
 def test_sizes_of_zero_stay() -> None:
-    """So that a decoder is tried with no past at all."""
+    """So a decoder is tried without any past."""
     found = constraints(DECODER).adjust({"b": 2, "s": 3, "m": 2, "t": 10, "p": 0, "q": 7})
     assert found == {"b": 2, "s": 3, "m": 2, "t": 10, "p": 0, "q": 0}
 
 
-def test_contradictions_are_left_out() -> None:
+def test_contradictory_constraints_are_skipped() -> None:
     text = f"g (float[b, f] x) => (y, z) <{zeros('v', 3, 2)}, {zeros('w', 4, 2)}> {{ y = MatMul(x, v) z = MatMul(x, w) }}"
     assert constraints(text).adjust({"b": 2, "f": 7}) == {"b": 2, "f": 3}
     found = search(text)
     assert not found.valid and "dimension mismatch" in (found.refusal or "")
 
 
-# Settling ---------------------------------------------------------------------------------------
+# Solver ---------------------------------------------------------------------------------------
 
 
 def dims(*names: str):
@@ -234,7 +234,7 @@ def test_sizes_that_follow_from_others_stay_within_their_ranges() -> None:
     assert known.adjust({"f": 21, "k": 40}) == {"f": 30, "k": 15}
 
 
-def test_demands_of_the_graph_are_forgotten_where_no_sizes_suit_them() -> None:
+def test_constraints_are_dropped_if_no_sizes_satisfy_them() -> None:
     text = f"g (float[b, f] x) => (y) <{zeros('w', 21, 2)}> {{ y = MatMul(x, w) }}"
     tried: list[int] = []
 
@@ -247,7 +247,7 @@ def test_demands_of_the_graph_are_forgotten_where_no_sizes_suit_them() -> None:
     assert 21 in tried and found.valid and found.valid[0].binding["f"] != 21
 
 
-# What onnxruntime says ------------------------------------------------------------------------
+# Error messages ------------------------------------------------------------------------
 
 
 UNKNOWN = "g (float[a, f] x, float[b, k] z) => (y) { y = com.microsoft.Unheard(x, z) }"
@@ -266,7 +266,7 @@ UNKNOWN = "g (float[a, f] x, float[b, k] z) => (y) { y = com.microsoft.Unheard(x
         ("Op 'n': skip is expected to have same shape as input", ("a", "b")),
     ],
 )  # fmt: skip
-def test_messages_name_sizes_that_should_agree(message: str, expected: tuple[str, str | int]) -> None:
+def test_error_messages_with_sizes_give_equalities(message: str, expected: tuple[str, str | int]) -> None:
     model = parse(UNKNOWN, **HEADER)
     next(iter(model.graph)).name = "n"
     known = ConstraintSystem(model, Inputs(model).dimensions, {}, {})
@@ -289,7 +289,7 @@ def test_messages_name_sizes_that_should_agree(message: str, expected: tuple[str
         ("GatherElements 'n': GatherElements op: Out of range value in index tensor", 6),
     ],
 )
-def test_messages_about_indices_ask_for_longer_data(message: str, least_size: int) -> None:
+def test_error_messages_about_indices_give_lower_bounds(message: str, least_size: int) -> None:
     model = parse(UNKNOWN, **HEADER)
     next(iter(model.graph)).name = "n"
     known = ConstraintSystem(model, Inputs(model).dimensions, {}, {})
@@ -298,7 +298,7 @@ def test_messages_about_indices_ask_for_longer_data(message: str, least_size: in
     assert known.adjust({"a": 20, "f": 3, "b": 5, "k": 7}) == {"a": 20, "f": least_size, "b": 5, "k": 7}
 
 
-def test_a_message_with_a_range_concerns_the_axis_of_that_length_alone() -> None:
+def test_an_error_message_with_a_range_concerns_only_axes_of_that_length() -> None:
     model = parse(UNKNOWN, **HEADER)
     next(iter(model.graph)).name = "n"
     known = ConstraintSystem(model, Inputs(model).dimensions, {}, {})
@@ -309,7 +309,7 @@ def test_a_message_with_a_range_concerns_the_axis_of_that_length_alone() -> None
     assert [(str(rule.left), rule.right) for rule in found] == [("f", 10)]
 
 
-def test_what_no_table_knows_is_learned_from_messages() -> None:
+def test_unknown_constraints_are_derived_from_error_messages() -> None:
     """The offset of the index is a float, whose value no fact tells."""
     found = search(
         "g (float[n, 2] x, float[m, 2] z) => (y) <float two = {2.0}> {"
@@ -318,7 +318,7 @@ def test_what_no_table_knows_is_learned_from_messages() -> None:
     assert found.valid and found.valid[0].binding["n"] >= 5 and found.tries < 12
 
 
-def test_a_search_in_vain_is_short() -> None:
+def test_a_search_without_result_is_short() -> None:
     """No feeds are tried twice, and no time is spent once it is up."""
     text = f"g (float[a, b] x, float[c, d] z) => (y) <{zeros('v', 3)}, {zeros('w', 4)}> {{ p = Add(x, v) y = Add(p, w) }}"
     tried = []

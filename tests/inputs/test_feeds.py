@@ -1,4 +1,4 @@
-"""Inputs: what users give is read and checked, what is made up suits the model."""
+"""Inputs: the user's are read and checked, and generated ones suit the model."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from graphopt.ir.signature import Port
 from graphopt.ort import session
 from tests.ort.build import data, parse
 
-# What users write -----------------------------------------------------------------------------
+# The user's inputs -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_archives_are_fed(tmp_path):
     assert feeds["ids"].tolist() == [0, 1, 2, 3]
 
 
-def test_bits_of_low_floats_are_fed(tmp_path):
+def test_bits_of_low_precision_floats_are_fed(tmp_path):
     x = np.array([1, -2], ml_dtypes.bfloat16)
     np.save(tmp_path / "x.npy", x)
     model = parse("g (bfloat16[N] x) => (bfloat16[N] y) { y = Identity(x) }")
@@ -133,7 +133,7 @@ def test_missing_and_broken_files(tmp_path):
         Inputs(parse(MODEL), InputOptions.parse(files=[f"ids:{tmp_path}/text.npy"]))
 
 
-def test_unknown_names_get_the_nearest():
+def test_unknown_names_suggest_the_nearest():
     with pytest.raises(UsageError, match="no input is called 'pixel_value'; nearest: pixel_values"):
         Inputs(parse(MODEL), InputOptions.parse(["pixel_value:2,3"]))
     with pytest.raises(UsageError, match=r"no input is called 'zzz'; inputs: pixel_values, ids"):
@@ -158,7 +158,7 @@ def test_giant_inputs_are_refused():
         inputs.feeds({"N": 10**9})
 
 
-def test_the_seed_decides():
+def test_the_seed_determines_the_inputs():
     model = parse(MODEL)
     first = Inputs(model, InputOptions(seed=3)).feeds({"N": 4})
     again = Inputs(model, InputOptions(seed=3)).feeds({"N": 4})
@@ -167,12 +167,12 @@ def test_the_seed_decides():
     assert first["pixel_values"].tobytes() != other["pixel_values"].tobytes()
 
 
-def test_sparse_inputs_cannot_be_made():
+def test_sparse_inputs_can_not_be_generated():
     with pytest.raises(UnsupportedModel, match="can't be fed"):
         Inputs(parse("g (sparse_tensor(float[3]) x) => (float[3] y) { y = Foo(x) }"))
 
 
-# What values may be -----------------------------------------------------------------------------
+# Value ranges -----------------------------------------------------------------------------
 
 TABLE = f"<float[10, 2] table = {{{', '.join(['0'] * 20)}}}>"
 
@@ -199,7 +199,7 @@ TABLE = f"<float[10, 2] table = {{{', '.join(['0'] * 20)}}}>"
         ("g (int64[N] sequenceLengths) => (y) { y = Neg(sequenceLengths) }", 1, 2),
     ],
 )
-def test_domains(text, low, high):
+def test_value_ranges(text, low, high):
     constants = "int64 two = {2}, int64[1] k = {1}"
     text = text.replace("<float[10", f"<{constants}, float[10") if "<float[10" in text else text
     if "<int64 two" not in text:
@@ -208,7 +208,7 @@ def test_domains(text, low, high):
     assert (found.low, found.high, found.known) == (low, high, True)
 
 
-def test_a_table_behind_quantization_counts():
+def test_a_table_behind_quantization_bounds_indices():
     model = parse(
         "g (int64[N] i) => (y) <uint8[7, 1] q = {1, 2, 3, 4, 5, 6, 7}, float s = {0.5}, uint8 z = {0}> "
         "{ table = DequantizeLinear(q, s, z) y = Gather(table, i) }"
@@ -216,7 +216,7 @@ def test_a_table_behind_quantization_counts():
     assert value_ranges(model)["i"].high == 6
 
 
-def test_uses_in_bodies_and_functions_count():
+def test_uses_in_bodies_and_functions_constrain_inputs():
     model = parse(
         """<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
         g (bool c, int64[N] i, int64[N] j) => (y, z) <float[4] table = {1, 2, 3, 4}> {
@@ -266,7 +266,7 @@ INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
 @pytest.mark.parametrize("element", [*FLOATS, *INTEGERS, "bool", "string"])
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("shape", [(), (0,), (3, 2)])
-def test_every_type_can_be_made(element, distribution, shape):
+def test_every_type_can_be_generated(element, distribution, shape):
     made = sample(f"tensor({element})", shape, ValueRange(), distribution, 0, np.random.default_rng(0))
     assert isinstance(made, np.ndarray)
     assert made.shape == shape
@@ -274,7 +274,7 @@ def test_every_type_can_be_made(element, distribution, shape):
     assert made.dtype.name.replace("_", "") == known.get(element, element)
 
 
-def test_flavours_are_what_they_are_called():
+def test_distributions_match_their_names():
     def made(distribution, type_="tensor(float)", shape=(50,)):
         return sample(type_, shape, ValueRange(), distribution, 0, np.random.default_rng(0))
 
@@ -306,13 +306,13 @@ def test_flavours_are_what_they_are_called():
 
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("restriction", range(4))
-def test_domains_are_kept(distribution, restriction):
+def test_value_ranges_are_respected(distribution, restriction):
     value_range = ValueRange(2, 5, known=True)
     made = sample("tensor(int64)", (40,), value_range, distribution, restriction, np.random.default_rng(0))
     assert made.min() >= 2 and made.max() <= 5
 
 
-def test_bounds_beyond_64_bits_are_bounds_all_the_same():
+def test_bounds_beyond_64_bits_are_clamped():
     value_range = ValueRange(low=2**62, high=2.0**64, known=True)
     made = sample("tensor(int64)", (5,), value_range, "normal", 0, np.random.default_rng(0))
     assert made.dtype == np.int64 and (made > 0).all()
@@ -324,7 +324,7 @@ def test_negative_indices_count_from_the_end():
     assert set(made.tolist()) == {-4, -3, -2, -1}
 
 
-def test_other_kinds():
+def test_sequences_optionals_and_maps():
     generator = np.random.default_rng(0)
     assert [a.shape for a in sample("seq(tensor(float))", (2,), ValueRange(), "normal", 0, generator)] == [
         (2,),
@@ -346,7 +346,7 @@ def test_overridable_initializers_get_other_values():
     assert overridden["w"].tolist() != [1, 2]
 
 
-# Which sizes dims may have ------------------------------------------------------------------
+# Sizes of dims ------------------------------------------------------------------
 
 
 def ports(*dims):
@@ -421,7 +421,7 @@ def test_open_ranks_are_found():
     assert all(len(valid.binding) == 3 for valid in found.valid)
 
 
-def test_choosy_values_are_found():
+def test_restricted_values_are_found():
     found = search(
         "g (int64[2] shape, float[1] x) => (y) <int64[1] one = {1}> "
         "{ clipped = Mul(shape, shape) z = Neg(clipped) w = Neg(z) y = Expand(x, w) }"
@@ -429,14 +429,14 @@ def test_choosy_values_are_found():
     assert found.valid
 
 
-def test_what_never_runs_says_why():
+def test_a_model_that_never_runs_has_a_reason():
     found = search("g (float[A, 2] x) => (y) <int64[2] s = {7, 11}> { y = Reshape(x, s) }")
     assert not found.valid
     assert "cannot be reshaped" in found.refusal
 
 
 @pytest.mark.parametrize("kind", ["cut short", "objects"])
-def test_damaged_archives_are_told(tmp_path, kind):
+def test_damaged_archives_are_errors(tmp_path, kind):
     path = tmp_path / "f.npz"
     np.savez(path, ids=np.array([{}], object) if kind == "objects" else np.zeros((100, 100), np.int64))
     if kind == "cut short":

@@ -1,4 +1,4 @@
-"""Arrays in another byte order, of odd layouts and of Python objects, through everything that runs a model."""
+"""Arrays of other byte orders and layouts, and of Python objects, in everything that runs a model."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_arrays_are_read_as_numpy_reads_them(run: Run, layout: str) -> None:
     [X.astype(object), np.ma.masked_less(X, 3), np.array([None, "a"], object)],
     ids=["objects", "masked", "None"],
 )
-def test_what_holds_no_tensor_is_refused(run: Run, x: Any) -> None:
+def test_arrays_of_other_objects_are_refused(run: Run, x: Any) -> None:
     with pytest.raises(UsageError, match="'x' is a"):
         run({"x": x})
 
@@ -91,7 +91,7 @@ def test_scalars_and_sequences() -> None:
     assert made({"x": np.float32(2)})["y"] == -2
 
 
-def test_constants_that_python_hands_in() -> None:
+def test_python_constants_as_inputs() -> None:
     model = parse(TEXT)
     value = ir.Editor(model).constant(model.graph, np.array([1, 2], ">i8"), "c")
     assert value.const_value is not None and value.const_value.numpy().tolist() == [1, 2]

@@ -1,4 +1,4 @@
-"""Devices: what the words mean, and that asking for CUDA is quiet and honest."""
+"""Devices: parsing, and a silent probe of CUDA."""
 
 from __future__ import annotations
 
@@ -49,20 +49,20 @@ def test_auto_falls_back_with_a_note(no_cuda):
     assert note == "CUDA can't be used (no NVIDIA driver); running on the CPU"
 
 
-def test_cuda_that_cannot_run_is_an_error(no_cuda):
+def test_unusable_cuda_is_an_error(no_cuda):
     with pytest.raises(RuntimeFailure, match=r"^CUDA can't be used: no NVIDIA driver$") as caught:
         choose("cuda:1")
     assert caught.value.status == 6
     assert "--device auto" in caught.value.hint and "graphopt doctor" in caught.value.hint
 
 
-def test_cuda_that_cannot_run_may_fall_back(no_cuda):
+def test_unusable_cuda_may_fall_back(no_cuda):
     device, note = choose("cuda", allow_fallback=True)
     assert device == CPU
     assert "no NVIDIA driver" in note
 
 
-def test_cuda_that_runs_is_taken(cuda):
+def test_usable_cuda_is_chosen(cuda):
     assert choose("auto") == (Device("cuda", 0), None)
     assert choose("cuda:2") == (Device("cuda", 2), None)
 
@@ -75,7 +75,7 @@ def test_providers():
     assert Device("cuda").providers(tf32=True)[0][1]["use_tf32"] == "1"
 
 
-def test_the_probe_says_nothing():
+def test_the_probe_prints_nothing():
     program = "from graphopt.ort.devices import probe_cuda; status = probe_cuda(); assert status.reason"
     done = subprocess.run(
         [sys.executable, "-c", f"import sys; sys.path[:] = {sys.path!r}\n{program}"],
@@ -85,7 +85,7 @@ def test_the_probe_says_nothing():
     assert (done.stdout, done.stderr) == (b"", b"")
 
 
-def test_a_device_that_is_not_there(monkeypatch):
+def test_a_missing_device(monkeypatch):
     class Driver:
         def cuInit(self, flags):
             return 0

@@ -1,4 +1,4 @@
-"""Sessions that are made after a child has survived the same."""
+"""Sessions that are created after a child has survived the same."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_a_crash_is_an_error() -> None:
         preflight.create(data(CRASHES))
 
 
-def test_a_model_that_was_loaded_is_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_loaded_model_is_recorded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, store = tmp_path / "m.onnx", Store(tmp_path / "store")
     path.write_bytes(data(GOOD))
     assert preflight.create(path, store=store).run(None, {"x": np.ones(2, np.float32)})[0].tolist() == [
@@ -49,13 +49,13 @@ def test_a_model_that_was_loaded_is_remembered(tmp_path: Path, monkeypatch: pyte
         preflight.create(path, optimizations="off", store=store)
 
 
-def test_a_model_that_crashes_is_not_remembered(tmp_path: Path) -> None:
+def test_a_model_that_crashes_is_not_recorded(tmp_path: Path) -> None:
     for _ in range(2):
         with pytest.raises(ProcessCrashed):
             preflight.create(data(CRASHES), store=Store(tmp_path))
 
 
-def test_room_is_needed_for_two_sessions_of_the_model_and_its_data_alone(
+def test_memory_is_required_for_two_sessions_of_the_model_and_its_data(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = onnx.parser.parse_model(
@@ -75,7 +75,7 @@ def test_room_is_needed_for_two_sessions_of_the_model_and_its_data_alone(
         preflight.try_load(path)
 
 
-def test_a_child_needs_no_other() -> None:
+def test_a_child_starts_no_other() -> None:
     with Child() as child:
         parents = child.call(try_here, data(GOOD))
     assert parents == 0

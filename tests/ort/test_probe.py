@@ -43,7 +43,7 @@ def start():
     counted.close()
 
 
-def test_each_session_is_made_once(start) -> None:
+def test_each_session_is_created_once(start) -> None:
     runs = RemoteRuns(start, data("g (float[2] x) => (float[2] y) { y = Neg(x) }"))
     for level in ("off", "default", "off"):
         assert runs.run(level, {"x": np.float32([1, -2]), "other": np.zeros(1)})[0].tolist() == [-1, 2]
@@ -72,7 +72,7 @@ def test_a_crash_while_loading_is_named_and_not_tried_again(start) -> None:
     assert start.started[0].made == 1
 
 
-def test_a_run_that_is_stopped_leaves_its_session(start) -> None:
+def test_a_stopped_run_keeps_its_session(start) -> None:
     runs = RemoteRuns(start, data(LONG), threads=1)
     x = np.ones((400, 400), np.float32)
     runs.run("off", {"n": np.array(1), "x": x})

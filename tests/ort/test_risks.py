@@ -1,4 +1,4 @@
-"""What in a model may kill the process that runs it, or never give it back."""
+"""Models that may crash the process or diverge."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NESTED = (
     ("trips", "body", "ends"),
     [("3", BODY, True), ("9223372036854775807", BODY, False), ("50", NESTED, True), ("5000", NESTED, False)],
 )
-def test_loops_of_so_many_trips(trips: str, body: str, ends: bool) -> None:
+def test_loops_with_many_iterations_may_diverge(trips: str, body: str, ends: bool) -> None:
     model = parse(
         f"g (float[2] x, bool t) => (float[2] y) <int64 n = {{{trips}}}> {{ y = Loop(n, t, x){body} }}"
     )
@@ -26,13 +26,13 @@ def test_loops_of_so_many_trips(trips: str, body: str, ends: bool) -> None:
     assert may_crash(model) == "Loop(y) may accumulate more than fits into memory"
 
 
-def test_nobody_knows_how_often_a_loop_runs_whose_trips_are_computed() -> None:
+def test_loops_with_computed_iterations_may_diverge() -> None:
     model = parse(f"g (float[2] x, int64 n, bool t) => (float[2] y) {{ y = Loop(n, t, x){BODY} }}")
     assert may_diverge(model) == "Loop(y) may run forever"
     assert may_diverge(parse("g (float[2] x) => (float[2] y) { y = Sin(x) }")) is None
 
 
-def test_functions_that_blow_up() -> None:
+def test_functions_that_are_huge_when_inlined() -> None:
     domain = '<domain: "l", opset_import: ["" : 17, "l" : 1]>'
     functions = f"{domain} f0 (v) => (w) {{ w = Neg(v) }} " + " ".join(
         f"{domain} f{i} (v) => (w) {{ a = l.f{i - 1}(v) w = l.f{i - 1}(a) }}" for i in range(1, 60)

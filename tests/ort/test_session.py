@@ -1,4 +1,4 @@
-"""Sessions: every element type goes in and out, and errors are short."""
+"""Sessions: all element types as inputs and outputs, and short errors."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_models_are_read_from_files_too(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["tensor(bfloat16)", "tensor(float8e4m3fn)", "tensor(float8e5m2)"])
-def test_low_floats_go_in_and_out(name):
+def test_low_precision_floats_are_inputs_and_outputs(name):
     low = LOW_TYPES[name]
     made = session.create(identity(helper.make_tensor_type_proto(low.code, [None])))
     x = np.array([1, -2, 0.5, np.nan], np.float32).astype(low.dtype)
@@ -72,7 +72,7 @@ def test_low_floats_go_in_and_out(name):
         ("tensor(uint2)", [3, 0, 1]),
     ],
 )
-def test_packed_integers_go_in_and_out(name, numbers):
+def test_packed_integers_are_inputs_and_outputs(name, numbers):
     low = LOW_TYPES[name]
     numbers = np.array(numbers, np.float32)
     into, out = cast(TensorProto.FLOAT, low.code), cast(low.code, TensorProto.FLOAT)
@@ -121,7 +121,7 @@ def test_optionals(value):
     assert value is None or y.tolist() == value.tolist()
 
 
-def test_maps_come_out_as_dicts():
+def test_maps_are_returned_as_dicts():
     model = data(
         """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]>
         g (float[1, 2] x) => (seq(map(string, float)) y) {
@@ -144,7 +144,7 @@ def test_a_sequence_beside_a_low_type_is_refused():
         session.run(session.create(model), feeds)
 
 
-def test_a_bad_model_is_told_in_one_line(tmp_path):
+def test_an_invalid_model_gives_a_one_line_error(tmp_path):
     path = tmp_path / "broken.onnx"
     path.write_bytes(b"not a model")
     with pytest.raises(RuntimeFailure) as caught:

@@ -1,4 +1,4 @@
-"""Session options in a file are what anybody may have written."""
+"""Session options from files with arbitrary contents."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ def test_no_more_threads_than_cores(threads: int) -> None:
         {"libraries": ["/lib/evil.so"], "cpu_level": 99, "remark": "x"},
     ],
 )
-def test_fields_that_make_no_sense_are_left_out(entries: dict[str, Any]) -> None:
+def test_invalid_fields_are_ignored(entries: dict[str, Any]) -> None:
     assert recommended_by(json.dumps({"device": "cpu", **entries}), CPU) == SessionChoice()
 
 
 @pytest.mark.parametrize(
     "text", ["", "[", "[]", "3", "null", "[" * 100_000, '{"device": "cuda", "threads": 1}']
 )
-def test_texts_that_are_no_options(text: str) -> None:
+def test_invalid_texts_are_ignored(text: str) -> None:
     assert recommended_by(text, CPU) == SessionChoice()

@@ -1,4 +1,4 @@
-"""The target: what the installed runtime says of itself."""
+"""The target: capabilities of the installed runtime."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def test_ceilings():
         session.create(data(graph, ir_version=CPU.ir_ceiling + 1))
 
 
-def test_what_it_is():
+def test_target_properties():
     import onnxruntime
 
     assert (CPU.provider, CPU.version) == ("CPUExecutionProvider", onnxruntime.__version__)
     assert Target(Device("cuda", 1)).provider == "CUDAExecutionProvider"
 
 
-def test_a_device_whose_kernels_cannot_be_asked_for_has_those_of_the_cpu(monkeypatch):
+def test_a_device_whose_kernels_can_not_be_listed_has_those_of_the_cpu(monkeypatch):
     def crash(*arguments, **settings):
         raise RuntimeFailure("onnxruntime crashed (SIGSEGV)")
 

@@ -1,4 +1,4 @@
-"""The child process: results, errors, crashes and limits all come back as what they are."""
+"""Child processes: results, errors, crashes and limits."""
 
 from __future__ import annotations
 
@@ -73,14 +73,14 @@ def child():
         yield child
 
 
-def test_results_travel(child):
+def test_results_are_returned(child):
     assert child.call(double, 21) == 42
     array = np.arange(6).reshape(2, 3)
     np.testing.assert_array_equal(child.call(double, array), array * 2)
     assert child.peak_bytes > 2**20
 
 
-def test_errors_travel_with_their_hint(child):
+def test_errors_are_returned_with_their_hint(child):
     with pytest.raises(UsageError, match="no such thing") as caught:
         child.call(refuse, "no such thing")
     assert caught.value.hint == "try again"
@@ -88,11 +88,11 @@ def test_errors_travel_with_their_hint(child):
         child.call(raise_unpicklable)
 
 
-def test_noise_on_stdout_does_no_harm(child):
+def test_output_on_stdout_is_harmless(child):
     assert child.call(shout) == "quiet"
 
 
-def test_an_object_stays_between_calls():
+def test_an_object_is_kept_between_calls():
     with Child() as child:
         child.new(Counter, 5)
         assert [child.ask("add", 1), child.ask("add", 10)] == [6, 16]
@@ -128,14 +128,14 @@ def test_a_process_killed_from_outside_counts_as_a_limit(child):
         child.call(die, signal.SIGKILL)
 
 
-def test_calls_start_from_the_folder_of_the_caller(child, tmp_path, monkeypatch):
+def test_calls_run_in_the_folder_of_the_caller(child, tmp_path, monkeypatch):
     child.call(os.getcwd)
     monkeypatch.chdir(tmp_path)
     assert child.call(os.getcwd) == str(tmp_path)
     assert run_in_child(os.getcwd) == str(tmp_path)
 
 
-def test_one_shot():
+def test_run_in_child():
     assert run_in_child(double, 4) == 8
 
 
@@ -150,14 +150,14 @@ def test_closing_ends_the_process():
 
 
 @linux_only
-def test_cpu_time_is_limited_apart_from_the_time_on_the_clock(child):
+def test_cpu_time_and_wall_clock_time_are_limited_separately(child):
     with pytest.raises(ResourceLimit, match="CPU time running the model and was stopped"):
         child.call(spin, cpu=0.01, timeout=300, doing="running the model")
     assert child.call(double, 1, cpu=60) == 2
 
 
 @linux_only
-def test_the_work_that_crashed_is_named(child):
+def test_errors_name_the_crashed_operation(child):
     with pytest.raises(ProcessCrashed, match=r"crashed \(SIGSEGV\) loading the model"):
         child.call(die, signal.SIGSEGV, doing="loading the model")
 
@@ -170,7 +170,7 @@ def test_processes_are_forked_by_one_server():
 
 
 @linux_only
-def test_calls_do_not_ask_the_server_whether_the_process_runs(child, monkeypatch):
+def test_calls_do_not_query_the_server(child, monkeypatch):
     asked = []
     status = fork_server.Server.status
     monkeypatch.setattr(
@@ -186,7 +186,7 @@ def test_calls_do_not_ask_the_server_whether_the_process_runs(child, monkeypatch
 
 
 @linux_only
-def test_a_server_that_died_is_replaced():
+def test_a_dead_server_is_replaced():
     with Child() as child:
         server = child.call(os.getppid)
         os.kill(server, signal.SIGKILL)
@@ -225,7 +225,7 @@ os.kill(os.getpid(), 9) if {kill} else None
 
 @linux_only
 @pytest.mark.parametrize(("claim", "thread", "forks"), [(1, 0, True), (1, 1, False), (0, 0, False)])
-def test_only_a_process_of_ours_on_one_thread_is_forked(claim, thread, forks):
+def test_only_a_single_threaded_process_of_graphopt_is_forked(claim, thread, forks):
     code = _ALONE.format(claim=claim, thread=thread, kill=0)
     done = subprocess.run(
         [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60

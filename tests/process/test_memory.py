@@ -88,7 +88,7 @@ def test_a_limit_in_force_is_kept() -> None:
         (ValueError("no such thing"), None),
     ],
 )
-def test_errors_that_mean_that_the_process_gets_no_more(error: Exception, expected: str | None) -> None:
+def test_errors_of_exhausted_resources(error: Exception, expected: str | None) -> None:
     limit = exhausted(error)
     assert expected in limit if limit is not None and expected is not None else limit is expected
     status = tell(error, debug=False).status

@@ -1,4 +1,4 @@
-"""The meter sees time pass and memory grow."""
+"""The meter measures time and growth of memory."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def test_memory():
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells")
-def test_memory_held_before_does_not_count():
+def test_memory_in_use_before_does_not_count():
     held = np.ones(64 << 20, np.uint8)
     with ResourceMeter() as meter:
         held += 1

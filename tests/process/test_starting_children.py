@@ -56,7 +56,7 @@ def test_an_interrupted_request_does_not_disturb_the_next(monkeypatch: pytest.Mo
 
 
 @linux_only
-def test_a_server_that_was_killed_is_replaced_and_leaves_no_zombie() -> None:
+def test_a_killed_server_is_replaced_without_a_zombie() -> None:
     with Child() as running:
         server = running.call(os.getppid)
         os.kill(server, signal.SIGKILL)
@@ -143,7 +143,7 @@ def no_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.usefixtures("no_process")
-def test_where_no_process_starts_models_run_unverified() -> None:
+def test_without_processes_models_are_not_verified() -> None:
     with pytest.raises(NoProcess, match="no child process could be started"):
         children.run_in_child(double, 1)
     feeds = {"x": np.ones(2, np.float32)}

@@ -1,4 +1,4 @@
-"""The harness on models that are the same, and on one that is slower; no absolute time is asserted."""
+"""The harness on equal models and on a slower one; no absolute time is asserted."""
 
 from __future__ import annotations
 
@@ -68,13 +68,13 @@ def test_the_same_model_is_no_different(quick: Path) -> None:
     pytest.fail(f"the same model is said to be {told}")
 
 
-def test_all_take_their_turn_in_every_round(quick: Path, slow: Path) -> None:
+def test_all_models_have_a_turn_in_every_round(quick: Path, slow: Path) -> None:
     times = race({"a": quick, "b": slow}, Setup(FEEDS, threads=1), RaceLimits(rounds=4, warmup=1), 0)
     assert [len(times[name]) for name in ("a", "b")] == [4, 4]
     assert len({len(turn) for turns in times.values() for turn in turns}) == 1  # equally many runs
 
 
-def test_a_hiccup_within_a_turn_does_not_count() -> None:
+def test_an_interruption_within_a_turn_does_not_count() -> None:
     times = {"a": [[1.0, 9.0, 1.0], [2.0, 2.0, 2.0]], "b": [[5.0, 8.0, 2.0], [1.0, 7.0, 7.0]]}
     assert round_ratios(times, "b", "a") == [2.0, 0.5]
 
@@ -89,7 +89,7 @@ def test_a_model_with_other_inputs_is_refused(quick: Path) -> None:
         known_feeds(create(quick.read_bytes()), {"z": FEEDS["x"]})
 
 
-def test_a_footprint_tells_cost_placement_and_outputs(slow: Path) -> None:
+def test_a_footprint_has_costs_placement_and_outputs(slow: Path) -> None:
     found = footprint(slow, Setup(FEEDS, threads=1), processes=1)
     assert found.session_seconds > 0 and found.peak_bytes > 0
     assert found.placement.nodes == {"CPU": 22} and found.placement.copies == 0
@@ -98,7 +98,7 @@ def test_a_footprint_tells_cost_placement_and_outputs(slow: Path) -> None:
     np.testing.assert_array_equal(found.outputs[0], FEEDS["x"])
 
 
-def test_a_profile_is_summed_by_operator_without_its_first_run() -> None:
+def test_a_profile_is_summed_by_operator_without_the_first_run() -> None:
     def node(op: str, ts: int, dur: int, provider: str = "CUDAExecutionProvider") -> dict[str, object]:
         args = {"op_name": op, "provider": provider}
         return {"cat": "Node", "name": f"{op}_1_kernel_time", "ts": ts, "dur": dur, "args": args}
@@ -128,7 +128,7 @@ def test_only_plain_tensors_have_buffers() -> None:
     assert output_shapes([np.array(["a"], object)]) is None
 
 
-def test_what_is_profiled_runs_without_cuda_graphs() -> None:
+def test_profiled_runs_do_not_use_cuda_graphs() -> None:
     setup = Setup({}, provider_options={"enable_cuda_graph": "1", "use_tf32": "1"})
     assert setup.eager(use_tf32="0").provider_options == {"use_tf32": "0"}
     assert setup.eager().provider_options == {"use_tf32": "1"}

@@ -1,4 +1,4 @@
-"""What ratios allow to claim, on made-up samples."""
+"""Claims from made-up ratios."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphopt.timing.ratios import Band, band_of, compare, precise, settled, spr
 BAND = Band(0.98, 1.02)
 
 
-def test_each_takes_each_place_in_turn() -> None:
+def test_each_model_has_each_position_equally_often() -> None:
     names = ["a", "b", "c"]
     orders = [turns(names, index) for index in range(6)]
     assert orders[0] == ["a", "b", "c"] and orders[1] == ["c", "b", "a"]
@@ -31,7 +31,7 @@ def test_two_swap_every_time() -> None:
     ]
 
 
-def test_a_band_holds_one_and_is_the_same_for_swapped_twins() -> None:
+def test_a_band_contains_one_and_is_the_same_for_swapped_twins() -> None:
     ratios = [1.01, 1.03, 1.02, 1.05, 1.04]
     band = band_of(ratios)
     assert 1.0 in band and 1.04 in band and 1.06 not in band and 1 / 1.06 not in band
@@ -44,7 +44,7 @@ def test_a_band_is_never_narrower_than_a_per_cent() -> None:
     assert (band.low, band.high) == pytest.approx((1 / 1.01, 1.01))
 
 
-def test_the_spread_leaves_out_the_extremes() -> None:
+def test_the_spread_excludes_the_extremes() -> None:
     around = spread([float(value) for value in range(101)])
     assert (around.low, around.high) == (5.0, 95.0)
 
@@ -61,7 +61,7 @@ def test_the_spread_leaves_out_the_extremes() -> None:
         ([1.0, 1.001, 0.999], "no difference"),
     ],
 )
-def test_what_is_claimed(ratios: list[float], conclusion: str) -> None:
+def test_claims(ratios: list[float], conclusion: str) -> None:
     assert compare(ratios, BAND).conclusion == conclusion
 
 

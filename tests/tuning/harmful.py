@@ -1,4 +1,4 @@
-"""Passes that cost time, or change nothing that takes any, for tests of the gate."""
+"""Passes that cost time, or have no effect on it, for tests of tuning."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Slow(Pass):
     times: int = 60
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Spoil each Relu once."""
+        """Slow down each Relu once."""
         for node in list(model.graph):
             if node.op_type == "Relu" and (action := cx.begin_rewrite(self.name, node)):
                 made, value = [], node.inputs[0]

@@ -1,4 +1,4 @@
-"""What is decided, on measurements that are made up: no clock, no model."""
+"""Decisions on made-up measurements, without clock or model."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def kept(found: TuningDecision) -> dict[str, bool]:
     return {finding.name: finding.kept for finding in found.groups}
 
 
-def test_winners_stay_losers_go_and_what_cleans_stays_if_it_is_not_slower() -> None:
+def test_faster_groups_stay_slower_ones_are_reverted_and_simplifications_stay() -> None:
     groups = [group("win", speed=True), group("neutral", speed=True), group("clean"), group("lose")]
     found, measurer = decide(groups, factors(win=0.9, lose=1.1))
     assert kept(found) == {"win": True, "neutral": False, "clean": True, "lose": False}
@@ -116,14 +116,14 @@ def test_winners_stay_losers_go_and_what_cleans_stays_if_it_is_not_slower() -> N
     assert [len(others) for others in thorough] == [2, 1]  # what seemed to differ; the result
 
 
-def test_groups_that_make_no_difference_are_never_said_to_win() -> None:
+def test_groups_without_a_difference_are_never_claimed_to_be_faster() -> None:
     groups = [group(name, speed=True) for name in "abcdef"]
     found, _ = decide(groups, factors())
     assert not any(kept(found).values()) and found.final is not None and not found.final.faster
     assert all("faster" not in finding.reason for finding in found.groups)
 
 
-def test_what_makes_the_model_neither_faster_nor_smaller_goes() -> None:
+def test_groups_that_make_the_model_neither_faster_nor_smaller_are_reverted() -> None:
     groups = [group("idle"), group("clean"), group("fast")]
     found, _ = decide(groups, factors(fast=0.9), idle=frozenset({"idle", "fast"}))
     assert kept(found) == {"idle": False, "clean": True, "fast": True}
@@ -138,7 +138,7 @@ def test_what_makes_the_model_neither_faster_nor_smaller_goes() -> None:
     assert kept(found) == {"idle": False} and len(measurer.asked) == 1  # only the result was measured
 
 
-def test_cleaning_that_two_groups_do_stays() -> None:
+def test_simplifications_by_two_groups_stay() -> None:
     class Twice(Made):
         def size(self, variant: Variant) -> Size:
             return (0 if self.owners - variant.off else 1, 0, 0)
@@ -147,7 +147,7 @@ def test_cleaning_that_two_groups_do_stays() -> None:
     assert kept(search([group("a"), group("b")], [], measurer)) == {"a": True, "b": True}
 
 
-def test_what_is_for_speed_is_looked_at_again_where_the_first_look_was_rough() -> None:
+def test_groups_for_speed_are_measured_again_after_a_rough_screening() -> None:
     class Busy(Made):
         def _read(self, reference: Variant, other: Variant, thorough: bool) -> Measurement:
             measurement = super()._read(reference, other, thorough)
@@ -162,7 +162,7 @@ def test_what_is_for_speed_is_looked_at_again_where_the_first_look_was_rough() -
     assert "the machine is busy: differences up to 25%" in told
 
 
-def test_one_lucky_measurement_is_no_win() -> None:
+def test_one_lucky_measurement_is_no_claim() -> None:
     # the screening sees 5 % where there is nothing, the second look does not
     found, measurer = decide(
         [group("a", speed=True)], factors(), noise=lambda number: 1.05 if number == 1 else 1
@@ -183,7 +183,7 @@ def test_groups_that_do_the_same_work_are_measured_together() -> None:
     assert found.groups[0].reason == "no difference; faster together with others"
 
 
-def test_of_a_group_that_loses_only_the_guilty_rule_goes() -> None:
+def test_only_the_harmful_rule_of_a_group_is_reverted() -> None:
     mixed = group("mixed", "good", "bad", "other")
     found, _ = decide([mixed], factors(good=0.95, bad=1.2))
     assert found.variant.off == {"bad"} and kept(found) == {"mixed": True}
@@ -192,7 +192,7 @@ def test_of_a_group_that_loses_only_the_guilty_rule_goes() -> None:
     assert found.variant.off == {"good", "bad", "other"} and kept(found) == {"mixed": False}
 
 
-def test_what_there_is_no_time_for_stays_if_it_cleans_and_goes_if_it_is_for_speed() -> None:
+def test_unmeasured_simplifications_stay_and_unmeasured_fusions_are_reverted() -> None:
     fine = [group("a", speed=True), group("b")]
     found, _ = decide(fine, factors(a=0.5), cost=0.7)
     assert kept(found) == {"a": False, "b": True} and found.fallback is None
@@ -209,7 +209,7 @@ def test_what_there_is_no_time_for_stays_if_it_cleans_and_goes_if_it_is_for_spee
     assert found.fallback is not None and "or not measured" in found.fallback
 
 
-def test_where_no_group_was_measured_a_budget_is_named_that_is_likely_to_do() -> None:
+def test_a_sufficient_budget_is_suggested_if_no_group_was_measured() -> None:
     def told(seconds: float, *names: str) -> str:
         findings = [Finding(name, 1, None, True, "not measured: no time was left") for name in names]
         return "\n".join(Tuning(TuningDecision(Variant(), findings), "CPU", ["x [1]"], seconds, 1).lines())
@@ -236,7 +236,7 @@ def test_a_result_that_is_slower_loses_its_rewrites_for_speed_then_all() -> None
     assert not found.variant.original and found.final is not None and not found.final.slower
 
 
-def test_what_seems_slower_twice_is() -> None:
+def test_two_suspicious_measurements_count_as_slower() -> None:
     class Doubtful(Made):
         def _read(self, reference: Variant, other: Variant, thorough: bool) -> Measurement:
             return (
@@ -252,7 +252,7 @@ def test_what_seems_slower_twice_is() -> None:
     ]
 
 
-def test_variants_that_fail_are_not_taken() -> None:
+def test_variants_that_fail_are_not_chosen() -> None:
     # without a the model does not run: a stays, if the result runs
     found, _ = decide([group("a")], factors(), broken=lambda variant: "a" in variant.off)
     assert kept(found) == {"a": True} and "does not run without" in found.groups[0].reason
@@ -263,7 +263,7 @@ def test_variants_that_fail_are_not_taken() -> None:
     assert found.variant.original and found.fallback is not None and "does not run" in found.fallback
 
 
-def test_session_options_stay_only_if_they_win() -> None:
+def test_session_options_stay_only_if_they_are_faster() -> None:
     one, idle, arena = SessionChoice(threads=1), SessionChoice(spinning=False), SessionChoice(arena=False)
 
     def time(on: frozenset[str], choice: SessionChoice) -> float:
@@ -300,7 +300,7 @@ def test_a_newer_opset_stays_only_if_it_is_faster(factor: float, reason: str) ->
     ]  # fmt: skip
 
 
-def test_a_newer_opset_is_given_up_with_a_result_that_is_slower() -> None:
+def test_a_newer_opset_is_reverted_with_a_slower_result() -> None:
     class Newer(Made):
         def _time(self, variant: Variant) -> float:
             return super()._time(variant) * (0.9 if variant.opset == 23 else 1.0)
@@ -310,7 +310,7 @@ def test_a_newer_opset_is_given_up_with_a_result_that_is_slower() -> None:
     assert not found.choices[0].kept and found.choices[0].reason == "faster; given up"
 
 
-def test_a_shape_in_which_it_is_slower_decides() -> None:
+def test_slower_for_one_shape_is_slower() -> None:
     def told(ratio: float) -> tuple[Comparison, Band]:
         conclusion = "faster" if ratio < 1 else "slower"
         return Comparison(ratio, Band(ratio, ratio), conclusion), BAND  # type: ignore[arg-type]
@@ -332,7 +332,7 @@ def test_the_search_is_economical() -> None:
     assert [len(others) for _, others, _ in measurer.asked] == [8, 1]
 
 
-def test_what_was_found_is_kept_in_the_store_and_read_again(tmp_path: object) -> None:
+def test_results_are_stored_and_read_back(tmp_path: object) -> None:
     groups = [group("win", speed=True), group("lose", "x", "y")]
     found, _ = decide(groups, factors(win=0.9, x=1.1), broken=lambda variant: variant.off == {"win"})
     found.variant = Variant(
@@ -350,7 +350,7 @@ def test_what_was_found_is_kept_in_the_store_and_read_again(tmp_path: object) ->
     assert "options.intra_op_num_threads = 1" in lines and "disabled_optimizers=['SomeFusion']" in lines
 
 
-def test_what_there_was_no_time_for_is_measured_when_there_is_more() -> None:
+def test_unmeasured_groups_are_measured_with_a_larger_budget() -> None:
     found, _ = decide([group("win", speed=True), group("late", speed=True)], factors(win=0.9))
     tuning = Tuning(found, "CPU", ["x [1]"], 40.0, 3)
     assert not tuning.is_hasty(300.0)

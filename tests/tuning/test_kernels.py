@@ -70,7 +70,9 @@ def test_a_group_that_does_not_pay_is_reverted_as_a_whole() -> None:
 
 
 @pytest.mark.parametrize(("cost", "factor", "stays"), [(0.0, 0.7, True), (0.0, 1.2, False), (0.3, 0.9, True)])
-def test_groups_that_come_with_what_went_are_judged_too(cost: float, factor: float, stays: bool) -> None:
+def test_groups_that_result_from_reverted_rules_are_evaluated(
+    cost: float, factor: float, stays: bool
+) -> None:
     """Without the rule, which makes no difference, the nodes of the first kernel are another one."""
     rule = Group("gelu", ("gelu",), 1, speed=True)
     old, same, new = (Group(name, (f"fuse-groups at {name}",), 1, speed=True, whole=True) for name in "abc")
@@ -120,7 +122,7 @@ def test_without_a_compiler_a_group_makes_no_difference(tmp_path: Path) -> None:
 
 
 @compiled
-def test_what_is_reverted_is_not_in_the_library(
+def test_reverted_kernels_are_not_in_the_library(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def decided(groups: list[Group], choices: object, measurer: object, opset: object) -> TuningDecision:
@@ -143,7 +145,7 @@ def test_what_is_reverted_is_not_in_the_library(
     np.testing.assert_allclose(api.run(out, FEEDS, libraries=[str(library)])["y"], expected, rtol=1e-5)
 
 
-def test_kernels_that_there_was_no_time_for_are_told() -> None:
+def test_unmeasured_kernels_are_reported() -> None:
     late = [Finding(name, 1, None, False, LATE, (f"fuse-groups at {name}",)) for name in "abc"]
     rule = Finding("norms", 1, Measurement(0.9, Band(0.99, 1.01)), True, "faster")
     told = list(Tuning(TuningDecision(Variant(), [rule, *late]), "here", [], 59.0, 2).lines())
@@ -153,7 +155,7 @@ def test_kernels_that_there_was_no_time_for_are_told() -> None:
 
 
 @compiled
-def test_where_no_kernel_is_left_it_is_told(
+def test_a_result_without_kernels_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def decided(groups: list[Group], choices: object, measurer: object, opset: object) -> TuningDecision:

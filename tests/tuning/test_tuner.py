@@ -1,4 +1,4 @@
-"""optimize --tune on real models and a real clock: only what is far from the band is asserted."""
+"""optimize --tune on real models and a real clock: only differences far from the band are asserted."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_the_result_is_never_slower_than_the_input(optimize: Call) -> None:
 
 
 @pytest.mark.slow
-def test_the_same_model_wins_nothing_on_the_clock(optimize: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_model_is_no_faster(optimize: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         VariantBuilder, "same", lambda self, one, other: False
     )  # else nothing would be measured
@@ -109,7 +109,7 @@ def test_the_same_model_wins_nothing_on_the_clock(optimize: Call, monkeypatch: p
         assert idle["kept"] is False and idle["reason"] == "no difference, and nothing smaller"
 
 
-def test_what_changes_nothing_is_no_win_and_the_second_time_nothing_is_measured(
+def test_rewrites_without_effect_are_not_measured_again(
     optimize: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tuner, "choices_for", lambda *arguments: ())  # they would have to be measured
@@ -128,7 +128,7 @@ def test_what_changes_nothing_is_no_win_and_the_second_time_nothing_is_measured(
     assert again == operators and second == {**first, "stored": True}
 
 
-def test_session_options_are_recommended_applied_and_told(
+def test_session_options_are_recommended_applied_and_reported(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     choice = SessionChoice(threads=1, spinning=False, disabled=("SkipLayerNormFusion",))
@@ -156,7 +156,7 @@ def test_session_options_are_recommended_applied_and_told(
     assert "session options of out: 1 thread, no spinning" in capsys.readouterr().out
 
 
-def test_a_model_that_does_not_run_is_optimized_all_the_same(
+def test_a_model_that_does_not_run_is_still_optimized(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*arguments: object, **more: object) -> None:
@@ -169,7 +169,7 @@ def test_a_model_that_does_not_run_is_optimized_all_the_same(
         api.optimize(model, tune=Tune(), stop_after=1)
 
 
-def test_options_of_tuning_want_tuning(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_options_of_tuning_require_tune(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["--budget", "60s"], ["--threads", "1"], ["--fresh"]):
         assert main(["optimize", str(model), "-o", "out.onnx", *arguments], {}) == 2
         assert f"{arguments[0]} goes with --tune" in capsys.readouterr().err
@@ -181,7 +181,7 @@ def test_options_of_tuning_want_tuning(model: Path, capsys: pytest.CaptureFixtur
     assert "a budget of 5.0 s is too small for any measurement: give at least 10s" in capsys.readouterr().err
 
 
-def test_tuning_tries_what_is_not_expected_to_pay() -> None:
+def test_tuning_tries_rewrites_that_are_not_expected_to_pay() -> None:
     model = parse(
         """g (float[N,2] x) => (float[N,2] a, float[N,2] b)
             <float[2,2] v = {1.0, 2.0, 3.0, 4.0}, float[2,2] w = {4.0, 3.0, 2.0, 1.0}> {
@@ -196,7 +196,7 @@ def test_tuning_tries_what_is_not_expected_to_pay() -> None:
     assert (group.name, group.speed) == ("batch-mm", True)
 
 
-def test_variants_leave_out_what_is_off_and_the_same_ones_are_told(model: Path, tmp_path: Path) -> None:
+def test_variants_omit_disabled_rules_and_equal_ones_are_recognized(model: Path, tmp_path: Path) -> None:
     job = Attempt(make_pipeline("O1", (), [Idle(), Slow(times=2)]), make_options(config.current()))
     candidate = api.load(model)
     report = job.run(candidate)
@@ -222,7 +222,7 @@ def test_variants_leave_out_what_is_off_and_the_same_ones_are_told(model: Path, 
         assert workshop.same(Variant(choice=SessionChoice(disabled=("SkipLayerNormFusion",))), everything)
 
 
-def test_a_newer_opset_is_tried_where_more_can_be_fused_in_it(model: Path, tmp_path: Path) -> None:
+def test_a_newer_opset_is_tried_if_more_can_be_fused(model: Path, tmp_path: Path) -> None:
     old = api.load(model)
     for pipeline, ceiling, worth in (("O3", 24, 23), ("O3", 22, None), ("O2", 24, None)):
         assert newer_opset(old, make_pipeline(pipeline), ceiling) == worth
@@ -236,7 +236,7 @@ def test_a_newer_opset_is_tried_where_more_can_be_fused_in_it(model: Path, tmp_p
         assert ir.load(workshop.path(Variant())).graph.opset_imports[""] == 17
 
 
-def test_what_tuning_reverted_is_told_as_that() -> None:
+def test_rewrites_reverted_by_tuning_are_reported_as_such() -> None:
     model = parse("""
         <ir_version: 8, opset_import: ["" : 17]>
         g (float[1, 2, 8, 8] x) => (float[1, 3, 8, 8] y) <float[3, 2, 1, 1] w = {1, 2, 3, 4, 5, 6}>
@@ -251,7 +251,7 @@ def test_what_tuning_reverted_is_told_as_that() -> None:
     ]
 
 
-def test_what_did_harm_stays_out_of_every_variant(model: Path, tmp_path: Path) -> None:
+def test_harmful_rewrites_are_in_no_variant(model: Path, tmp_path: Path) -> None:
     job = Attempt(make_pipeline("O1", (), [Slow(times=2)]), make_options(config.current()))
     for drop, left in ((Dropped("slow", "Relu(c)", "slow", ""), 2), (Dropped("slow", "", "slow", ""), 0)):
         folder = tmp_path / str(left)
@@ -261,7 +261,7 @@ def test_what_did_harm_stays_out_of_every_variant(model: Path, tmp_path: Path) -
             assert [node.op_type for node in made.graph].count("Max") == left
 
 
-def test_where_nothing_pays_the_input_is_written_with_what_was_asked_for(
+def test_if_nothing_pays_the_input_is_written_with_requested_passes(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given_up = TuningDecision(
@@ -280,7 +280,7 @@ def test_where_nothing_pays_the_input_is_written_with_what_was_asked_for(
     assert written.opset_import[0].version == 18
 
 
-def test_a_recommendation_is_read_back_and_nonsense_is_not_heeded(model: Path) -> None:
+def test_a_recommendation_is_read_back_and_nonsense_is_ignored(model: Path) -> None:
     loaded = api.load(model)
     choice = SessionChoice(2, False, False, ("A", "B"))
     recommend(loaded, choice, CPU)

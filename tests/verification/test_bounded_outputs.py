@@ -69,7 +69,7 @@ def detector(tail: str | None = "identity", **changes: Any) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("tail", [None, *TAILS])
-def test_right_rewrites_in_front_of_a_moved_sigmoid_are_kept(tail: str | None) -> None:
+def test_correct_rewrites_before_a_moved_sigmoid_are_kept(tail: str | None) -> None:
     result = graphopt.optimize(ir.from_proto(detector(tail)))
     assert result.report.dropped == []
     assert "BatchNormalization" not in [node.op_type for node in result.model.graph]
@@ -91,7 +91,7 @@ def _weights() -> dict[str, Any]:
         ("bias off by a hundredth", {"bias": _weights()["bias"] + np.float32(0.01)}),
     ],
 )
-def test_wrong_rewrites_in_front_of_a_moved_sigmoid_are_found(fault: str, changes: dict[str, Any]) -> None:
+def test_wrong_rewrites_before_a_moved_sigmoid_are_found(fault: str, changes: dict[str, Any]) -> None:
     with Verifier(detector().SerializeToString(), empty=False) as verifier:
         assert verifier.verify(detector().SerializeToString()).ok
         assert not verifier.verify(detector(**changes).SerializeToString()).ok, fault
@@ -110,11 +110,11 @@ def test_wrong_rewrites_in_front_of_a_moved_sigmoid_are_found(fault: str, change
         ("y = Identity(x)", False),
     ],
 )
-def test_operators_that_move_elements_are_looked_through(steps: str, bounded: bool) -> None:
+def test_bounded_operators_are_found_behind_moves(steps: str, bounded: bool) -> None:
     head = "g (float[N, 4] x, bool[N, 4] c) => (float[M, K] y) <float zero = {0.0}, int64[1] one = {1}, int64[1] two = {2}>"
     (output,) = parse(f"{head} {{ {steps} }}").graph.outputs
     assert (absolute_rounding(output, "float32") > 0) is bounded
 
 
-def test_what_moves_elements_rounds_none() -> None:
+def test_moves_do_not_round() -> None:
     assert set(traits.MOVES) <= traits.UNROUNDED

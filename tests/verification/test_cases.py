@@ -1,4 +1,4 @@
-"""Cases of an original that does not run each time it is asked to."""
+"""Cases of an original with intermittent failures and timeouts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.ort.build import data, parse
 
 
 class Flaky:
-    """Runs so often, and crashes then."""
+    """Runs a number of times, then crashes."""
 
     seconds: float | None = None
 
@@ -33,7 +33,7 @@ class Flaky:
 
 
 @pytest.mark.parametrize(("runs", "found"), [(0, 0), (2, 0), (100, 1)])
-def test_what_runs_now_and_then_is_no_case(runs: int, found: int) -> None:
+def test_inputs_with_intermittent_failures_are_skipped(runs: int, found: int) -> None:
     inputs = Inputs(parse("g (float[N] x) => (float[N] y) { y = Neg(x) }"))
     cases = empty_cases(inputs, Flaky(runs), [ValidBinding({"N": 2}, 0)], random=False)
     assert len(cases.found) == found
@@ -58,7 +58,7 @@ def test_empty_cases_stop_at_a_failure_and_give_its_reason(failure: Exception, c
 
 
 class Endless:
-    """Does not end unless an element is positive, and takes a second of CPU time otherwise."""
+    """Exceeds the time limit if no element is positive; otherwise each run takes a second of CPU time."""
 
     seconds: float | None = None
 
@@ -78,7 +78,7 @@ class Endless:
         raise ResourceLimit("it took more than 1 s of CPU time")
 
 
-def test_inputs_that_do_not_end_take_no_time_from_others() -> None:
+def test_runs_that_time_out_do_not_use_up_the_time_limit() -> None:
     inputs = Inputs(parse("g (float[N] x) => (float[N] y) { y = Neg(x) }"))
     original = Endless()
     cases = gather(inputs, original, random=False, seconds=5, quick=1)
@@ -104,7 +104,7 @@ class Slow:
 
 
 @pytest.mark.parametrize("seconds", [18, 22, 26, 30, 1000])
-def test_each_kind_of_values_is_tried_before_further_sizes(seconds: int) -> None:
+def test_each_distribution_is_tried_before_further_sizes(seconds: int) -> None:
     inputs = Inputs(parse("g (float[N] x) => (float[N] y) { y = Neg(x) }"))
     cases = gather(inputs, Slow(), random=False, seconds=seconds)
     kinds = [distribution for distribution in DISTRIBUTIONS[1:] if distribution != "overridden"]
@@ -113,8 +113,8 @@ def test_each_kind_of_values_is_tried_before_further_sizes(seconds: int) -> None
     assert {skipped.cause for skipped in cases.skipped} == (set() if seconds == 1000 else {"time"})
 
 
-def test_sizes_above_the_least_that_runs_are_tried() -> None:
-    """At the least length the convolution gives one frame, of which the wrong model takes the first."""
+def test_sizes_above_the_smallest_valid_one_are_tried() -> None:
+    """At the smallest length the convolution gives one frame, and the wrong model selects the first."""
     weights = ", ".join(map(str, range(1, 41)))
     text = f"""g (float[N, 1, L] x) => (float[N, 1] y) <float[1, 1, 40] w = {{{weights}}},
         int64[1] zero = {{0}}, int64[1] one = {{1}}, int64[1] last = {{2}}>

@@ -1,4 +1,4 @@
-"""Comparing results: what is rounding, and what is not."""
+"""Comparison of results: rounding and real differences."""
 
 from __future__ import annotations
 
@@ -88,12 +88,12 @@ def test_tolerances_by_type(coarsest, dtype, ok, wrong):
     ],
 )
 @pytest.mark.parametrize("demand", ["same", "set", "robust", "ignore"])
-def test_what_is_not_finite(a, b, allowed, demand):
+def test_non_finite_numbers(a, b, allowed, demand):
     outcome = compare(floats(a, 2), floats(b, 2), REASSOCIATES, nonfinite=demand)
     assert (outcome.reason is None) == (demand in allowed)
 
 
-def test_finite_elements_are_compared_beside_others():
+def test_finite_elements_are_compared_beside_non_finite_ones():
     assert compare(floats(NAN, 1), floats(NAN, 2), APPROXIMATES, nonfinite="ignore").reason is not None
 
 
@@ -157,7 +157,7 @@ def test_slack():
     assert compare(np.zeros(2), np.zeros(3, np.float32), EXACT, slack=[INF]).reason is not None
 
 
-def test_movement():
+def test_deviations():
     assert largest_deviations(floats(1, 2), floats(1, 2.5)) == [0.5]
     assert largest_deviations(floats(NAN, 2), floats(NAN, 2)) == [0]
     assert largest_deviations(floats(NAN, 2), floats(1, 2)) == [INF]
@@ -165,7 +165,7 @@ def test_movement():
     assert largest_deviations([np.array([1, 2]), floats(1)], [np.array([1, 3]), floats(1)]) == [1, 0]
 
 
-def test_random_results_keep_their_kind():
+def test_random_results_keep_type_and_shape():
     assert same_kind(floats(1, 2), floats(3, 4)).reason is None
     assert same_kind(floats(1, 2), floats(3)).reason is not None
     assert same_kind(floats(1, 2), floats(3), shapes=False).reason is None
@@ -189,7 +189,7 @@ def test_identity():
 @pytest.mark.parametrize(
     ("number", "ok"), [(1e37, True), (1e30, False), (-1e37, False), (NAN, False), (INF, True)]
 )
-def test_a_huge_number_may_stand_for_an_overflow(number, ok):
+def test_a_huge_number_may_replace_an_infinity(number, ok):
     outcome = compare(floats(INF, 1), floats(number, 1), REASSOCIATES, nonfinite="overflow")
     assert (outcome.reason is None) is ok
     assert compare(floats(1e37, 1), floats(INF, 1), REASSOCIATES, nonfinite="overflow").reason is not None

@@ -1,4 +1,4 @@
-"""Outputs that onnxruntime leaves unwritten, or gives a wrong shape, where tensors are empty: never compared."""
+"""Outputs that onnxruntime leaves unwritten, or gives a wrong shape, for empty tensors are not compared."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def zeros(*shape: int) -> Any:
     return np.zeros(shape, np.float32)
 
 
-def test_final_states_of_a_recurrence_over_nothing() -> None:
+def test_final_states_of_a_recurrence_over_an_empty_sequence() -> None:
     text = LSTM.format(more="float[D, 1, 3] c, int64[3] s", steps="s = Shape(c)")
     assert unreliable(text, RECURRENT) == Unreliable(elements=frozenset([1, 2])), (
         "not y, which is empty, nor the shape"
@@ -50,7 +50,7 @@ def test_final_states_of_a_recurrence_over_nothing() -> None:
 PRODUCT = "g (float[N, K] a, float[B, K, M] b) => (float[B, N, M] y, float[N, K] z) { p = MatMul(a, b) y = Neg(p) z = Neg(a) }"
 
 
-def test_products_over_nothing() -> None:
+def test_matrix_products_over_an_empty_axis() -> None:
     assert unreliable(PRODUCT, {"a": zeros(2, 0), "b": zeros(5, 0, 3)}) == Unreliable(elements=frozenset([0]))
     assert unreliable(PRODUCT, {"a": zeros(2, 4), "b": zeros(5, 4, 3)}) == Unreliable()
     assert unreliable(PRODUCT, {"a": zeros(0, 4), "b": zeros(5, 4, 3)}) == Unreliable(), (
@@ -84,13 +84,13 @@ def test_products_in_bodies_and_functions() -> None:
         ("ArgMin<axis = 1>", 0, False),
     ],
 )
-def test_reductions_over_negative_axes_of_nothing(node: str, size: int, strays: bool) -> None:
+def test_reductions_over_negative_axes_of_empty_tensors(node: str, size: int, strays: bool) -> None:
     text = f"g (float[N, 2] x) => (y, int64[2] s) {{ y = {node}(x) s = Shape(y) }}"
     found = unreliable(text, {"x": zeros(size, 2)})
     assert found.shapes == (frozenset([0, 1]) if strays else frozenset())
 
 
-def test_data_that_is_filtered_may_be_empty() -> None:
+def test_filtered_data_may_be_empty() -> None:
     filtered = "g (float[N, 2] x, float[N, 3] w) => (float[2, 3] y) { n = NonZero(x) k = Gather(x, n) y = MatMul(k, w) }"
     for text, dependent in ((filtered, True), (PRODUCT, False)):
         model = parse(text)
@@ -120,7 +120,7 @@ class Gives:
         (Unreliable(elements=frozenset([1]), shapes=frozenset([1])), zeros(2, 2) + 7, False),
     ],
 )
-def test_what_is_wrong_is_not_compared(found: Unreliable, given: Any, ok: bool) -> None:
+def test_unreliable_outputs_are_not_compared(found: Unreliable, given: Any, ok: bool) -> None:
     case = Case("N=0", "normal", {}, [zeros(2, 2)], None, [[0.0]], empty=True)
     judge = Judge(
         ["y"], Gives(given), Numerics.EXACT, [NumericTraits()], [0.0], None, unreliable=lambda case: found
@@ -129,7 +129,7 @@ def test_what_is_wrong_is_not_compared(found: Unreliable, given: Any, ok: bool) 
     assert row.ok is ok and not row.excused
 
 
-def test_a_model_equals_itself_and_a_right_rewrite_over_nothing() -> None:
+def test_a_model_equals_itself_and_a_correct_rewrite_on_empty_tensors() -> None:
     recurrent = LSTM.format(more="float[D, 1, 3] e", steps="e = Exp(c)")
     twice = "g (float[N, 2] x) => (float[N, 1] y) { a = ReduceMean<axes = [-1]>(x) y = Identity(a) }"
     reshaped = "g (float[N, 2] x) => (float[N, 1] y) { a = ReduceMean<axes = [1]>(x) y = Identity(a) }"

@@ -1,4 +1,4 @@
-"""The judge: where kernels leave numbers undefined, the specification decides."""
+"""Comparison by the specification where kernels leave numbers undefined."""
 
 from __future__ import annotations
 
@@ -68,19 +68,19 @@ def judged(candidate: str, value: Any, case: Case = CASE, numerics: Numerics = N
         (PRODUCT, np.zeros((2, 2), np.float64), False),
     ],
 )
-def test_a_difference_over_nothing_is_settled_by_the_specification(
+def test_the_specification_decides_about_differences_on_empty_tensors(
     candidate: str, value: Any, ok: bool
 ) -> None:
     assert judged(candidate, value) is ok
 
 
-def test_a_shape_that_is_wrong_already_says_nothing() -> None:
+def test_a_shape_wrong_in_the_original_proves_nothing() -> None:
     strays = replace(CASE, off=[np.zeros((2, 3), np.float32)])
     assert judged(PRODUCT, np.zeros((3, 2), np.float32), strays)
     assert not judged(SHIFTED, np.zeros((3, 2), np.float32), strays)
 
 
-def test_where_nan_lands_is_settled_by_the_specification_unless_bits_count() -> None:
+def test_the_specification_decides_about_nan_unless_bits_count() -> None:
     there = np.array([[0, np.nan], [0, 0]], np.float32)
     special = replace(CASE, distribution="special", empty=False, off=[there])
     moved = np.array([[np.nan, 0], [0, 0]], np.float32)
@@ -152,7 +152,7 @@ def test_no_excuse_is_sought_for_an_output_after_a_difference_without_one() -> N
         assert [row.ok for row in judge.rows(cases)] == allowed
 
 
-def test_the_largest_difference_leaves_out_excused_ones_and_special_numbers() -> None:
+def test_the_largest_difference_excludes_excused_ones_and_special_numbers() -> None:
     row = Row("N=1", "normal", "off", 0.25, "y", True)
     excused = replace(row, delta=2.0, reason="'y' is ill-conditioned")
     special = replace(row, delta=3.0, distribution="special")

@@ -1,4 +1,4 @@
-"""Sessions and memory."""
+"""Memory limits of sessions."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def weighty(nbytes: int) -> ir.Model:
         (GIB, 2 * GIB, True, False),
     ],
 )
-def test_it_depends_on_the_weights_and_on_what_is_available(
+def test_limits_depend_on_weights_and_available_memory(
     weights: int, available: int, single: bool, fits: bool
 ) -> None:
     room = MemoryPlan.of(weighty(weights), 2 * GIB, available)

@@ -18,7 +18,7 @@ POOLED = "p = MaxPool <kernel_shape = [9, 9], strides = [9, 9]> (x) a = OP(p) z 
 
 @pytest.mark.parametrize("opset", [9, 11, 13])
 @pytest.mark.parametrize("body", [NORMALIZED, POOLED])
-def test_a_wrong_operator_is_found(body: str, opset: int) -> None:
+def test_faults_of_reference_operators_are_found(body: str, opset: int) -> None:
     text = f"g (float[N, 3, 4, 6] x) => (float[N, 3, 1, 1] z) <{NUMBERS}> {{ {body} }}"
     right, wrong = (data(text.replace("OP", op), opset=opset) for op in ("Relu", "Identity"))
     assert verify(right, right, numerics=Numerics.REASSOCIATES, empty=False).ok

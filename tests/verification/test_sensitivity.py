@@ -84,7 +84,7 @@ def options() -> Any:
 
 
 @pytest.mark.parametrize("output", ["float", "uint8"])
-def test_steps_that_rounding_flips_are_allowed(output: str, options: Any) -> None:
+def test_quantization_steps_flipped_by_rounding_are_allowed(output: str, options: Any) -> None:
     original, candidate = quantized(output=output), quantized(output=output, reordered=True)
     one, other = (Runs(model).run("off", FEEDS)[0] for model in (original, candidate))
     assert 0 < np.count_nonzero(one != other) < 40, "the case shows something: steps differ"
@@ -94,7 +94,7 @@ def test_steps_that_rounding_flips_are_allowed(output: str, options: Any) -> Non
         assert any(row.excused and row.level == "off" for row in verdict.rows)
 
 
-def test_models_with_external_data_are_judged_alike(options: Any, tmp_path: Path) -> None:
+def test_models_with_external_data_are_compared_alike(options: Any, tmp_path: Path) -> None:
     paths = []
     for reordered in (False, True):
         paths.append(tmp_path / f"{reordered}.onnx")
@@ -126,7 +126,9 @@ FAULTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("output", ["float", "uint8"])
 @pytest.mark.parametrize("tail", [(), ("Sigmoid", "Identity")], ids=["plain", "bounded"])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_faults_behind_steps_are_found(fault: str, tail: tuple[str, ...], output: str, options: Any) -> None:
+def test_faults_behind_quantization_steps_are_found(
+    fault: str, tail: tuple[str, ...], output: str, options: Any
+) -> None:
     with Verifier(quantized(tail=tail, output=output), options=options) as verifier:
         assert not verifier.verify(quantized(tail=tail, output=output, **FAULTS[fault])).ok, fault
 
@@ -145,7 +147,7 @@ def test_the_total_of_all_differences_is_bounded() -> None:
     assert Deviation(1, 2).merged(Deviation(0, 3)) == Deviation(1, 3)
 
 
-def test_inner_results_are_rounded_by_every_run_and_in_bodies() -> None:
+def test_intermediate_results_are_rounded_in_every_run_and_in_bodies() -> None:
     proto = parse_proto(
         "g (bool c, int64[4] i, float[4] w) => (float[4] y, int64[4] k) {"
         " f = Cast<to = 1>(i) p = Mul(f, w) k = Neg(i) y = If(c) <"
