@@ -96,7 +96,7 @@ def activation_into_conv(op: Builder, m: Match, x: ir.Value, w: Any, r: Any) -> 
     refusal = unavailable(m, "FusedConv", x) or _quantized(m, conv)
     if refusal is not None:
         return refusal
-    if activation not in _OF_CONV_BY_PROVIDER.get(m.cx.target.provider, _OF_CONV):
+    if activation not in _OF_CONV_BY_PROVIDER.get(m.cx.target.provider, (activation,)):
         return m.no(f"FusedConv does not support {activation} on {m.cx.target.device}", m.root.inputs[0])
     if activation == "Clip":
         bounds = [_bound(m, index, name) for index, name in ((1, "min"), (2, "max"))]
