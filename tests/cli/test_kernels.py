@@ -39,7 +39,7 @@ def test_a_table_of_kernels(invoke: Invoke, path: Path, groups: Path) -> None:
     assert [kernel["ops"] for kernel in told["kernels"]] == [{"Sigmoid": 1, "Mul": 1}, {"Sin": 1, "Mul": 1}]
     assert told["built"] is False and told["library"] is None and told["proposed"] is False
     text = invoke("kernels", path).out
-    assert "has no native groups; graphopt optimize --fuser native would make these" in text
+    assert "has no native groups; graphopt optimize --fuser native would create these" in text
 
 
 def test_the_source(invoke: Invoke, groups: Path) -> None:

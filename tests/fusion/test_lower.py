@@ -12,6 +12,7 @@ from graphopt.fusion import lower
 from graphopt.fusion.loops import interpreter
 from graphopt.fusion.loops.builder import IRBuilder
 from graphopt.fusion.loops.ir import Access, CantFuse, Element, Kernel, Size, Symbol
+from graphopt.fusion.loops.printer import text
 from graphopt.fusion.signature import Signature
 from graphopt.fusion.symbol_table import SymbolTable
 from graphopt.ort import session
@@ -276,3 +277,25 @@ def test_integer_divisions_that_may_trap_are_refused(divisor: int, taken: bool) 
         "a = Div(x, by) y = Add(a, x)", "int32[N,64] x", "int32[N,64] y", f"int32 by = {{{divisor}}}"
     )
     assert bool(found) is taken
+
+
+def test_text_form_of_a_kernel() -> None:
+    kernel = one("y = Softmax(x) z = Neg(y)", outputs="float[N,64] y, float[N,64] z")
+    assert text(kernel).replace(kernel.name, "NAME") == (
+        "kernel NAME\n"
+        "  in0: f32[s0, 64]\n"
+        "  out0: f32[s0, 64]\n"
+        "  out1: f32[s0, 64]\n"
+        "  s0 = in0.shape[0]\n"
+        "  for i0 < s0\n"
+        "  for i1 < 64 (reduced)\n"
+        "    %0: f32 = load in0[64*i0 + i1]\n"
+        "    %1: f32 = reduce_max %0\n"
+        "    %2: f32 = sub %0 %1\n"
+        "    %3: f32 = exp %2\n"
+        "    %4: f32 = reduce_sum %3\n"
+        "    %5: f32 = div %3 %4\n"
+        "    %6: f32 = neg %5\n"
+        "    out0[64*i0 + i1] = %5\n"
+        "    out1[64*i0 + i1] = %6\n"
+    )

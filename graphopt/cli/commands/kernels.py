@@ -1,4 +1,4 @@
-"""graphopt kernels: the native kernels of a model, their source, and the library of them."""
+"""graphopt kernels: list the native kernels of a model, print their source, or build their library."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ graphopt kernels model.opt.onnx -o model.kernels.so
 graphopt kernels model.onnx --source
 """
 
-#: Operators of a kernel, and characters of types, that are shown without -v.
+#: Number of operators of a kernel, and of characters of types, shown without -v.
 _OPS, _TYPES = 4, 40
 
 
@@ -45,16 +45,16 @@ _OPS, _TYPES = 4, 40
 )
 @options.group(
     "Kernels",
-    click.option("--source", is_flag=True, help="Print the kernels in C instead."),
+    click.option("--source", is_flag=True, help="Print the source of the kernels, in C, instead."),
 )
 @options.model_options
 def command(run: Run, model: Path, output: Path | None, source: bool) -> None:
     """Show native kernels of a model, or build their library.
 
-    These are the functions of the domain graphopt.native, which graphopt optimize --fuser native makes. For
-    a model without them, the kernels that it would make are shown. Any program that runs the model with
-    onnxruntime can register the library (docs/kernels.md); graphopt itself builds the libraries that it
-    needs, and loads none from beside a model.
+    Native kernels implement functions of the domain graphopt.native, which graphopt optimize --fuser native
+    creates. For a model without such functions, the kernels that it would create are shown. Any program that
+    runs the model with onnxruntime can register the library (docs/kernels.md); graphopt builds the libraries
+    that it uses, and never loads one from next to a model.
     """
     from graphopt import api
     from graphopt.cli.outputs import check_file
@@ -75,14 +75,14 @@ def command(run: Run, model: Path, output: Path | None, source: bool) -> None:
             click.echo(found.source())
         return
     built = found.built
-    run.console.json(_told(model, found, built, output))
+    run.console.json(_json(model, found, built, output))
     _print(run, model, found, built)
     if output is not None:
         run.console.print(f"  wrote     {output}   {human_bytes(output.stat().st_size)}")
         _print_use(run, model, output)
 
 
-def _told(model: Path, found: Inventory, built: Path | None, output: Path | None) -> dict[str, Any]:
+def _json(model: Path, found: Inventory, built: Path | None, output: Path | None) -> dict[str, Any]:
     from graphopt.fusion.inventory import bytes_of
     from graphopt.fusion.library import cpu_level, session_lines
 
@@ -114,7 +114,7 @@ def _told(model: Path, found: Inventory, built: Path | None, output: Path | None
 
 
 def _ops(group: Group) -> dict[str, int]:
-    """How often each operator is in a group."""
+    """The operators of a group, with their numbers."""
     ops = Counter(node.op_type for node in group.function.graph if node.op_type != "Constant")
     return dict(ops.most_common())
 
@@ -127,13 +127,13 @@ def _print(run: Run, model: Path, found: Inventory, built: Path | None) -> None:
         return
     show = run.console.print
     if not found.groups:
-        show("  no native groups; graphopt optimize --fuser native would make none after the passes of -O3")
+        show("  no native groups; graphopt optimize --fuser native would create none after the passes of -O3")
         return
     table = Table(["kernel", "calls", "operators", "in", "out", "bytes"], "<><<<>")
     for group in found.groups:
-        told = [f"{op} × {count}" if count > 1 else op for op, count in _ops(group).items()]
-        ops = ", ".join(told if run.verbose else told[:_OPS]) + (
-            " …" if len(told) > _OPS and not run.verbose else ""
+        names = [f"{op} × {count}" if count > 1 else op for op, count in _ops(group).items()]
+        ops = ", ".join(names if run.verbose else names[:_OPS]) + (
+            " …" if len(names) > _OPS and not run.verbose else ""
         )
         signature = group.signature
         if signature is None:
@@ -148,7 +148,7 @@ def _print(run: Run, model: Path, found: Inventory, built: Path | None) -> None:
         if group.kernel is None:
             show(f"  no kernel for {group.name}: {group.reason}")
     if found.proposed:
-        show(f"  {model} has no native groups; graphopt optimize --fuser native would make these")
+        show(f"  {model} has no native groups; graphopt optimize --fuser native would create these")
     elif built is not None:
         level = cpu_level(built)
         runs = f", and runs its kernels for x86-64-v{level}" if level else ""
@@ -166,7 +166,7 @@ def _short(text: str, run: Run) -> str:
 
 
 def _print_use(run: Run, model: Path, library: Path) -> None:
-    """How a program runs the model with the library."""
+    """Print code that runs the model with the library."""
     from graphopt.fusion.library import session_lines
 
     if run.console.quiet:

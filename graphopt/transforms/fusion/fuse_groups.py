@@ -28,7 +28,7 @@ class FuseGroups(Pass):
     runs the nodes otherwise. Nodes that onnxruntime computes as fast, or fuses into products or convolutions,
     are excluded. Existing groups are dissolved first.
 
-    The model is ``FuseTensorExprs`` of PyTorch's JIT.
+    The counterpart in PyTorch's JIT is ``FuseTensorExprs``.
 
     Attributes:
         min: minimum number of nodes of a group; equal computations count once, free moves do not count.
