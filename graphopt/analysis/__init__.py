@@ -1,1 +1,1 @@
-"""What is known of a model without running it: shapes over symbolic dims, small contents, cost."""
+"""Static analysis: shapes over symbolic dims, small contents, cost."""

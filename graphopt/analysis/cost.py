@@ -11,10 +11,10 @@ from graphopt.analysis.symbolic import Dim, product, typical
 from graphopt.ops import traits
 from graphopt.util.budget import Budget
 
-#: Seconds after which the rest of a model is taken to be small.
-_PATIENCE = 5.0
+#: Time limit of shape inference, in seconds; later values count nothing.
+_TIME_LIMIT = 5.0
 
-#: Operations an element of the output costs, where that is not one.
+#: Operations per output element, if not one.
 _PER_ELEMENT = {
     "Softmax": 5,
     "LogSoftmax": 6,
@@ -42,11 +42,11 @@ _PER_ELEMENT = {
 
 @dataclass(frozen=True)
 class NodeCost:
-    """What one run of a node costs.
+    """The cost of one execution of a node.
 
     Attributes:
         flops: floating-point (or integer) operations; a multiply-add is two.
-        bytes: bytes of all inputs and outputs; what is read and written at least once.
+        bytes: size of all inputs and outputs: the minimum memory traffic.
     """
 
     flops: Dim
@@ -59,7 +59,7 @@ class Cost:
 
     Attributes:
         nodes: cost by node; nodes of unknown shapes are missing.
-        unknown: nodes whose cost can't be told.
+        unknown: nodes of unknown cost.
     """
 
     nodes: dict[ir.Node, NodeCost] = field(default_factory=dict)
@@ -79,17 +79,17 @@ class Cost:
 
     @property
     def flops(self) -> Dim:
-        """Operations of all nodes whose cost is known."""
+        """Operations of all nodes of known cost."""
         return sum((cost.flops for cost in self.nodes.values()), 0)
 
     @property
     def bytes(self) -> Dim:
-        """Traffic of all nodes whose cost is known."""
+        """Memory traffic of all nodes of known cost, in bytes."""
         return sum((cost.bytes for cost in self.nodes.values()), 0)
 
 
 def cost_of(node: ir.Node, facts: ShapeFacts) -> NodeCost | None:
-    """The cost of one run of ``node``; ``None`` where shapes are unknown, or it has no outputs."""
+    """The cost of one execution of ``node``; ``None`` if shapes are unknown, or it has no outputs."""
     if not node.outputs:
         return None
     traffic: Dim = 0
@@ -172,9 +172,9 @@ _FORMULAS: dict[str, Callable[[ir.Node, ShapeFacts], Dim | None]] = {
 
 
 def result_bytes(model: ir.Model) -> int:
-    """Bytes of all results of one run together, dynamic dims taken as 16; what is unknown counts nothing."""
+    """Total bytes of all node outputs of one run, with dynamic dims of 16; unknown sizes count nothing."""
     facts = ShapeFacts(
-        model, constant=ir.constant_of, version=ir.Scopes(model).version, budget=Budget(seconds=_PATIENCE)
+        model, constant=ir.constant_of, version=ir.Scopes(model).version, budget=Budget(seconds=_TIME_LIMIT)
     )
     facts.infer_all()
     total = 0

@@ -1,11 +1,13 @@
-"""Polynomials with integer coefficients over atoms: the arithmetic of :mod:`graphopt.analysis.symbolic`.
+"""Symbolic dims: integer polynomials over symbols, floor division, minimum, maximum and choice.
 
-A dimension (:data:`Dim`) is an ``int`` or a :class:`SymDim`, a polynomial over *atoms*: symbols,
-floor divisions, minima, maxima and choices. There is one canonical form, so that most equal
-expressions are equal to ``==`` and ``hash``; a result without atoms is always a plain ``int``.
+A dim (:data:`Dim`) is an ``int`` or a :class:`SymDim`, a polynomial with integer coefficients over *atoms*:
+symbols, floor divisions, minima, maxima and choices. ``+``, ``-``, ``*``, ``//`` and ``%`` work as on ints.
+The form is canonical, so that most equal expressions are ``==`` and have equal hashes; a result without atoms
+is always an ``int``. A symbol is an integer within its bounds, by default at least 0, since a size of zero is
+legal. Only identities that hold for all values within the bounds are applied.
 
-The cost of each operation is bounded: an expression that grows too large becomes a symbol that
-only keeps its bounds, named after its text, so equal expressions still agree.
+The cost of each operation is bounded: an expression that grows too large is replaced by an opaque symbol with
+its bounds, named by a hash of its text, so that equal expressions remain equal.
 """
 
 from __future__ import annotations
@@ -17,27 +19,30 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TypeAlias
 
 Bound: TypeAlias = int | float
-"""An ``int``, or ``-math.inf`` / ``math.inf`` where there is no bound."""
+"""An ``int``, or ``-math.inf`` / ``math.inf`` for no bound."""
 
 Range: TypeAlias = tuple[Bound, Bound]
 
+#: Limits of a polynomial; beyond them it becomes an opaque symbol.
 _MAX_TERMS = 16
 _MAX_DEGREE = 8
 _MAX_COEFFICIENT = 1 << 62
+#: Maximum length of the text of an atom, in characters.
 _MAX_ATOM_TEXT = 200
-
+#: Maximum number of arguments of a minimum or maximum.
+_MAX_ARGS = 6
+#: Limits of the search for bounds of a sum: nested substitutions of atoms, and atoms tried on each level.
 _PROOF_DEPTH = 2
 _PROOF_WIDTH = 4
-_MAX_ARGS = 6
 
-#: What a dynamic dim is taken to be where work and memory are estimated.
+#: Assumed size of a dynamic dim in estimates of work and memory.
 TYPICAL = 16
 
 _PLAIN_NAME = re.compile(r"[A-Za-z_?][\w.?:/@]*")
 
 
 class Atom(str):
-    """An indivisible part of an expression. It is its canonical text: equal text, equal atom.
+    """An indivisible part of an expression: its canonical text. Atoms with equal text are equal.
 
     Attributes:
         lo, hi: bounds of its value.
@@ -88,17 +93,17 @@ Term: TypeAlias = tuple[Monomial, int]
 
 
 class SymDim:
-    """An immutable polynomial over atoms that is not a constant. Build it with operators.
+    """An immutable polynomial over atoms that is not constant, created by :func:`symbol` and operators.
 
-    ``+ - * // %`` take and give :data:`Dim`. ``//`` and ``%`` round like Python's and raise
-    ZeroDivisionError for a divisor that is the constant 0.
+    ``+ - * // %`` accept and return :data:`Dim`. ``//`` and ``%`` round as in Python and raise
+    ZeroDivisionError for the constant divisor 0.
     """
 
     __slots__ = ("_bounds", "_hash", "_text", "birth", "terms")
 
     def __init__(self, terms: tuple[Term, ...]) -> None:
         self.terms = terms
-        """In graded order: highest degree first, the constant last. Coefficients are not 0."""
+        """In graded order: highest degree first, the constant last. Coefficients are nonzero."""
         self.birth = max([atom.birth for monomial, _ in terms for atom in monomial])
         self._hash: int | None = None
         self._text: str | None = None
@@ -130,7 +135,7 @@ class SymDim:
 
     @property
     def symbol(self) -> Symbol | None:
-        """The symbol, if the expression is nothing but one symbol."""
+        """The symbol, if the expression is a single symbol."""
         if len(self.terms) == 1:
             monomial, coefficient = self.terms[0]
             if coefficient == 1 and len(monomial) == 1 and isinstance(monomial[0], Symbol):
@@ -208,12 +213,12 @@ Dim: TypeAlias = int | SymDim
 
 
 def symbol(name: str, lo: Bound = 0, hi: Bound = math.inf) -> SymDim:
-    """The symbol ``name``, an integer in ``[lo, hi]``. The same name must keep the same bounds."""
+    """The symbol ``name``, an integer in ``[lo, hi]``. Symbols of one name must have equal bounds."""
     return _symbol(name, lo, hi, 0)
 
 
 def fresh_symbol(hint: str, number: int, lo: Bound = 0, hi: Bound = math.inf) -> SymDim:
-    """A symbol of its own. Who calls numbers them: ``number`` > 0 is its birth."""
+    """A unique symbol; the caller numbers them. ``number`` > 0 is its birth."""
     return _symbol(f"{hint}?{number}", lo, hi, number)
 
 
@@ -246,7 +251,7 @@ def polynomial(terms: Mapping[Monomial, int]) -> Dim:
 
 
 def _bounded(dim: SymDim) -> Dim:
-    """``dim``, or a symbol in its place if it is too large to work with."""
+    """``dim``, or an opaque symbol if it exceeds the limits."""
     terms = dim.terms
     if len(terms) <= _MAX_TERMS and len(terms[0][0]) <= _MAX_DEGREE:
         for _, coefficient in terms:
@@ -258,7 +263,7 @@ def _bounded(dim: SymDim) -> Dim:
 
 
 def opaque(text: str, lo: Bound, hi: Bound, birth: int) -> SymDim:
-    """A symbol for the value of an expression: equal text, equal symbol."""
+    """A symbol for the value of an expression, equal for equal text."""
     return _symbol("?" + hashlib.blake2b(text.encode(), digest_size=8).hexdigest(), lo, hi, birth)
 
 
@@ -276,7 +281,7 @@ def birth_of(a: Dim) -> int:
 
 
 def divide_exactly(a: Dim, b: Dim) -> Dim | None:
-    """The polynomial q with ``a == q * b``, if there is one. ``b`` is taken to be nonzero."""
+    """The polynomial q with ``a == q * b``, or ``None``. Assumes that ``b`` is nonzero."""
     if b == 0:
         return None
     if isinstance(b, int):
@@ -312,7 +317,7 @@ def divide_exactly(a: Dim, b: Dim) -> Dim | None:
 
 
 def _without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
-    """``monomial / divisor``, or None."""
+    """``monomial / divisor``, or ``None``."""
     left = list(monomial)
     for atom in divisor:
         if atom not in left:
@@ -321,11 +326,11 @@ def _without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
     return tuple(left)
 
 
-# bounds of the terms as they stand; graphopt.analysis.symbolic proves better ones
+# bounds of the terms; bounds() below finds tighter ones
 
 
 def term_bounds(dim: SymDim) -> Range:
-    """Bounds of ``dim`` from those of its atoms, taken to be independent."""
+    """Bounds of ``dim`` from those of its atoms, assumed to be independent."""
     lo: Bound = 0
     hi: Bound = 0
     for monomial, coefficient in dim.terms:
@@ -350,7 +355,7 @@ def product_bounds(a: Range, b: Range) -> Range:
 
 
 def product(dims: Iterable[Dim]) -> Dim:
-    """The product of ``dims``, 1 if there are none."""
+    """The product of ``dims``; 1 if empty."""
     number = 1
     symbolic: Dim = 1
     for dim in dims:
@@ -365,10 +370,11 @@ def product(dims: Iterable[Dim]) -> Dim:
 
 
 def bounds(dim: Dim, ranges: Mapping[str, Range] | None = None) -> Range:
-    """Numbers between which ``dim`` lies for every value of its symbols; infinite where unknown.
+    """Lower and upper bound of ``dim`` over all values of its symbols; infinite if unknown.
 
     Args:
-        ranges: bounds by symbol name, in place of those that the symbols carry.
+        dim: a dim.
+        ranges: bounds by symbol name that replace those of the symbols.
     """
     if isinstance(dim, int):
         return (dim, dim)
@@ -385,8 +391,8 @@ def _bounds(dim: Dim, ranges: Mapping[str, Range] | None, depth: int) -> Range:
     lo, hi = term_bounds(dim) if ranges is None else _sum_bounds(dim, ranges)
     if depth == 0 or len(dim.terms) == 1 or (lo > -math.inf and lo == hi):
         return (lo, hi)
-    # Bounds of a sum are loose where its parts depend on each other, as in d - min(d, 5): pull
-    # the rest of the sum into one atom at a time and keep the best of what comes out.
+    # Bounds of a sum are loose if its terms depend on each other, as in d - min(d, 5): move the rest of the
+    # sum into one atom at a time, and keep the tightest result.
     candidates = [
         term for term in dim.terms if len(term[0]) == 1 and isinstance(term[0][0], FloorDiv | Extremum)
     ]
@@ -420,7 +426,7 @@ def _absorbed(
 
 
 def _sum_bounds(dim: SymDim, ranges: Mapping[str, Range]) -> Range:
-    """Like :func:`term_bounds`, with other ranges of the symbols."""
+    """As :func:`term_bounds`, with other ranges of the symbols."""
     lo: Bound = 0
     hi: Bound = 0
     for monomial, coefficient in dim.terms:
@@ -456,7 +462,7 @@ def quotient_bounds(num: Range, den: Range) -> Range:
 
 
 def choice_bounds(first: Range, otherwise: Range) -> Range:
-    """Bounds of ``first``, or of ``otherwise`` where ``first`` is 0."""
+    """Bounds of ``first``, or of ``otherwise`` if ``first`` is 0."""
     lo = 1 if first[0] == 0 else first[0]
     return (min(lo, otherwise[0]), max(first[1], otherwise[1]))
 
@@ -470,18 +476,18 @@ def _floor_quotient(n: Bound, d: Bound) -> Bound:
 
 
 def known_nonzero(dim: Dim) -> bool:
-    """Whether ``dim`` can't be 0."""
+    """Whether ``dim`` is provably not 0."""
     lo, hi = bounds(dim)
     return lo > 0 or hi < 0
 
 
 def at_least(dim: Dim, least: int) -> bool:
-    """Whether ``dim`` >= ``least`` for every value of its symbols."""
+    """Whether ``dim`` >= ``least`` for all values of its symbols."""
     return bounds(dim)[0] >= least
 
 
 def equal(a: Dim, b: Dim) -> bool:
-    """Whether ``a`` and ``b`` are provably the same for every value of their symbols."""
+    """Whether ``a`` and ``b`` are provably equal for all values of their symbols."""
     if a == b:
         return True
     if isinstance(a, int) and isinstance(b, int):
@@ -580,7 +586,7 @@ def _extremum(sign: int, args: Iterable[Dim]) -> Dim:
             kept.append(arg)
     if len(kept) == 1:
         return kept[0]
-    # max(a + c, b + c) is written c + max(a, b), and max(k*a, k*b) as k * max(a, b)
+    # canonical form: c + max(a, b) for max(a + c, b + c), and k * max(a, b) for max(k*a, k*b)
     shared = _shared_part(kept)
     kept = [arg - shared for arg in kept]
     common = math.gcd(*[content_of(arg) for arg in kept])
@@ -590,7 +596,7 @@ def _extremum(sign: int, args: Iterable[Dim]) -> Dim:
 
 
 def _inner_args(sign: int, arg: Dim) -> Iterator[Dim]:
-    """The arguments of ``arg`` where it is itself the same extremum, plus a constant."""
+    """The arguments of ``arg`` if it is an extremum of the same kind plus a constant; else ``arg``."""
     if isinstance(arg, SymDim) and len(arg.terms) - (arg.constant != 0) == 1:
         monomial, coefficient = arg.terms[0]
         if coefficient == 1 and len(monomial) == 1:
@@ -602,12 +608,12 @@ def _inner_args(sign: int, arg: Dim) -> Iterator[Dim]:
 
 
 def _dominates(sign: int, a: Dim, b: Dim) -> bool:
-    """Whether ``a`` makes ``b`` needless beside it."""
+    """Whether ``a`` makes ``b`` redundant in an extremum."""
     return bounds(a - b)[0] >= 0 if sign > 0 else bounds(a - b)[1] <= 0
 
 
 def _shared_part(args: list[Dim]) -> Dim:
-    """The smallest constant, and the terms that all of ``args`` have in common."""
+    """The smallest constant plus the common terms of ``args``."""
     constant = min([arg if isinstance(arg, int) else arg.constant for arg in args])
     if any(isinstance(arg, int) for arg in args):
         return constant
@@ -635,11 +641,11 @@ def _extremum_atom(sign: int, args: list[Dim]) -> SymDim:
 
 
 def or_else(first: Dim, otherwise: Dim) -> Dim:
-    """``first``, or ``otherwise`` where ``first`` is 0; neither is negative."""
+    """``first``, or ``otherwise`` if ``first`` is 0; neither is negative."""
     if isinstance(first, int):
         return first or otherwise
     inner = lone_atom(otherwise)
-    if isinstance(inner, OrElse) and inner.first == first:  # which is 0 there
+    if isinstance(inner, OrElse) and inner.first == first:  # first is 0 here
         otherwise = inner.otherwise
     if otherwise in (0, first) or known_nonzero(first):
         return first
@@ -665,7 +671,7 @@ def _nested(dim: Dim) -> str:
 
 
 def lone_atom(dim: Dim) -> Atom | None:
-    """The atom, if ``dim`` is nothing but one atom."""
+    """The atom, if ``dim`` is a single atom."""
     if isinstance(dim, SymDim) and len(dim.terms) == 1:
         monomial, coefficient = dim.terms[0]
         if coefficient == 1 and len(monomial) == 1:
@@ -674,7 +680,7 @@ def lone_atom(dim: Dim) -> Atom | None:
 
 
 def declared_name(dim: Dim) -> str | None:
-    """What the model calls ``dim``, if it does: then ``--dim`` and ``--dim-range`` take the name."""
+    """The name of ``dim`` in the model, as ``--dim`` accepts it; ``None`` if it has none."""
     atom = lone_atom(dim)
     return atom.name if isinstance(atom, Symbol) and not atom.birth else None
 
@@ -745,10 +751,10 @@ def _rebuilt(atom: Atom, lookup: Callable[[Atom], Dim | None]) -> Dim:
 
 
 def number(dim: Dim, values: Mapping[str, int]) -> int:
-    """The number that ``dim`` is, where each symbol has a value.
+    """The value of ``dim``, given those of its symbols.
 
     Raises:
-        KeyError: a symbol has none.
+        KeyError: a symbol has no value.
         ZeroDivisionError: a divisor is 0.
     """
     if isinstance(dim, int):
@@ -774,7 +780,7 @@ def _number_of(atom: Atom, values: Mapping[str, int]) -> int:
 
 
 def evaluate(dim: Dim, values: Mapping[str, int]) -> int | None:
-    """The same; ``None`` if a symbol has no value or a divisor is 0."""
+    """As :func:`number`, but ``None`` if a symbol has no value or a divisor is 0."""
     try:
         return number(dim, values)
     except (KeyError, ZeroDivisionError):
@@ -782,22 +788,22 @@ def evaluate(dim: Dim, values: Mapping[str, int]) -> int | None:
 
 
 def typical(dim: Dim) -> int | None:
-    """The number that ``dim`` is where every symbol is :data:`TYPICAL`; None if a divisor is 0 there."""
+    """The value of ``dim`` if every symbol is :data:`TYPICAL`; ``None`` if a divisor is 0."""
     return evaluate(dim, dict.fromkeys(symbols(dim), TYPICAL))
 
 
 def zero_with(dim: Dim, cause: Dim) -> bool:
-    """Whether ``dim`` is provably 0 wherever ``cause`` is."""
+    """Whether ``dim`` is provably 0 whenever ``cause`` is."""
     if dim in (0, cause) or known_nonzero(cause):
         return True
     if isinstance(cause, int) or len(cause.terms) > 1:
         return isinstance(cause, SymDim) and _zero_by_symbol(dim, cause)
-    # a product is 0 where one of its factors is
+    # a product is 0 if one of its factors is
     return all(_zero_by_symbol(dim, lone(atom)) for atom in cause.terms[0][0])
 
 
 def _zero_by_symbol(dim: Dim, cause: SymDim) -> bool:
-    """Whether ``cause`` can be 0 only where some symbol is, and ``dim`` is 0 there."""
+    """Whether ``cause`` is 0 only if some symbol is 0, and then ``dim`` is 0, too."""
     if dim == cause or known_nonzero(cause):
         return True
     for name, atom in symbols(cause).items():
@@ -805,5 +811,5 @@ def _zero_by_symbol(dim: Dim, cause: SymDim) -> bool:
             try:
                 return substitute(dim, {name: 0}) == 0
             except ZeroDivisionError:
-                return True  # no value at all
+                return True  # undefined there
     return False

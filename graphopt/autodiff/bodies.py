@@ -87,7 +87,7 @@ class BodyGradient:
                 values[value] = resolve(value)
         first = op.made_since(mark)
         self._lift_constants([*first, *copied, *made])
-        copier = ir.Copier(
+        copier = ir.Cloner(
             {**values},
             value_name=edit.fresh_name,
             node_name=edit.fresh_node_name,

@@ -255,7 +255,7 @@ def _scale(joint: Joint, loss: ir.Value, values: Mapping[str, ir.Value], op: Gra
     taker = joint.cotangents[name] = _cotangent(name, values)
     scale = op.cx.edit.add_input(taker, dtype, [1] * rank)
     if op.cx.model.ir_version >= 4:
-        op.cx.edit.give_default(scale, ir.tensor(np.ones([1] * rank, dtype.numpy()), dtype=dtype))
+        op.cx.edit.set_default(scale, ir.tensor(np.ones([1] * rank, dtype.numpy()), dtype=dtype))
     return scale
 
 

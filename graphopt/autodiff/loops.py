@@ -158,7 +158,7 @@ class IterationGradient:
             entries = node.attributes.get(name)
             if entries is not None:
                 edit.set_attribute(node, name, [*entries.as_ints(), 0])
-        return edit.give_output(node, len(body.outputs) - self.form.head // 2 - 1)
+        return edit.add_node_output(node, len(body.outputs) - self.form.head // 2 - 1)
 
     def _existing_gather(self, value: ir.Value) -> ir.Value | None:
         form = self.form

@@ -95,7 +95,7 @@ class NodeBuilder:
         """
         edit = self.cx.edit
         missing = [None] * (len(function.inputs) - len(inputs))
-        copier = ir.Copier(
+        copier = ir.Cloner(
             dict(zip(function.inputs, [*inputs, *missing], strict=True)),
             {**dict.fromkeys(function.attributes), **attributes},
             value_name=lambda name: edit.fresh_name(f"{self.prefix}/{name}"),
@@ -114,7 +114,7 @@ class NodeBuilder:
         values = dict(zip(body.inputs, inputs, strict=True))
         for value in body.initializers.values():
             values[value] = self.constant(ir.constant_of(value))
-        copier = ir.Copier(
+        copier = ir.Cloner(
             {**values}, value_name=edit.fresh_name, node_name=edit.fresh_node_name, declarations=False
         )
         for node in copier.nodes(body):
@@ -188,7 +188,7 @@ class NodeBuilder:
             if any(ir.is_read(output) or output in kept for output in node.outputs):
                 self._made.append(node)
             else:
-                self.cx.edit.remove_whole(node)
+                self.cx.edit.remove_with_bodies(node)
         self._made[mark:] = reversed(self._made[mark:])
 
     def has_made(self, value: ir.Value) -> bool:

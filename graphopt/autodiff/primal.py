@@ -86,7 +86,7 @@ class PrimalNode:
     def output(self, index: int) -> ir.Value:
         """An output, which is added to the node if it is missing."""
         if index >= len(self.raw.outputs) or not self.raw.outputs[index].name:
-            self.cx.edit.give_output(self.raw, index)
+            self.cx.edit.add_node_output(self.raw, index)
         return self.raw.outputs[index]
 
     def needs_grad(self, index: int) -> bool:

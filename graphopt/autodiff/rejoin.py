@@ -11,7 +11,7 @@ def rejoin(found: Split) -> ir.Model:
     model = ir.clone(found.forward)
     edit, graph = ir.Editor(model), model.graph
     forward = {value.name: value for value in (*graph.outputs, *graph.inputs)}
-    copier = ir.Copier(value_name=edit.fresh_name, node_name=edit.fresh_node_name)
+    copier = ir.Cloner(value_name=edit.fresh_name, node_name=edit.fresh_node_name)
     for value in found.backward.graph.inputs:
         known = forward.get(value.name)
         if known is None:  # a cotangent
@@ -19,7 +19,7 @@ def rejoin(found: Split) -> ir.Model:
             dims = None if value.shape is None else list(value.shape)
             known = edit.add_input(value.name, value.dtype, dims)
             if value.const_value is not None:
-                edit.give_default(known, value.const_value)
+                edit.set_default(known, value.const_value)
         copier.values[value] = known
     for value in found.backward.graph.initializers.values():
         if value not in copier.values:

@@ -43,7 +43,7 @@ def statistics(graph: ir.Graph) -> list[str]:
 def _return(cx: Context, node: ir.Node, index: int, held: ir.Value) -> str:
     """Return output ``index`` of ``node`` from the model, declared like ``held``; the name of the output."""
     if index >= len(node.outputs) or not node.outputs[index].name:
-        cx.edit.give_output(node, index)
+        cx.edit.add_node_output(node, index)
     output = node.outputs[index]
     if not output.is_graph_output():
         cx.edit.rename(output, PREFIX + (held.name or ""))

@@ -52,7 +52,7 @@ def iterations_of(node: ir.Node, cx: Context, owner: str) -> Iterations | str:
     form = loop_form(node, cx, short=True)
     if form is None:
         return "its body is a parameter of the function, its opset is too old, or inputs or outputs lack"
-    if node.graph is None or not cx.edit.takes_constant(node.graph, ir.DataType.INT64):
+    if node.graph is None or not cx.edit.supports_constant(node.graph, ir.DataType.INT64):
         return "the function's opset has no Constant for the numbers of iterations"
     return _of_loop(form, cx) if node.op_type == "Loop" else _of_scan(form, cx, owner)
 

@@ -221,7 +221,7 @@ def _remove_unread(body: ir.Graph, cx: Context) -> None:
     """Remove the unused nodes of ``body``, bottom up."""
     for node in list(reversed(body)):
         if not any(map(ir.is_read, node.outputs)) and not cx.has_to_run(node):
-            cx.edit.remove_whole(node)
+            cx.edit.remove_with_bodies(node)
 
 
 def _entries(attribute: ir.Attr, scanned: Sequence[int], rows: Sequence[int]) -> ir.Attr:

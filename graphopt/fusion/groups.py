@@ -158,7 +158,7 @@ def lower_nodes(
     """
     if len(signature.inputs) != len(inputs) or len(signature.outputs) != len(outputs):
         raise CantFuse("its number of inputs or outputs differs from its types")
-    copier = ir.Copier(declarations=False)
+    copier = ir.Cloner(declarations=False)
     copied = []
     for number, (value, tensor) in enumerate(zip(inputs, signature.inputs, strict=True)):
         kind = ir.TensorType(ir.DataType(tensor.element.value))
@@ -181,7 +181,7 @@ def lower_nodes(
         return lower(graph, cx, name)
 
 
-def _constants(nodes: Sequence[ir.Node], copier: ir.Copier) -> Iterator[ir.Node]:
+def _constants(nodes: Sequence[ir.Node], copier: ir.Cloner) -> Iterator[ir.Node]:
     """Constants that ``nodes`` read from outside, as Constant nodes."""
     defined = {output for node in nodes for output in node.outputs}
     for value in dict.fromkeys(value for node in nodes for value in ir.reads(node)):

@@ -36,7 +36,7 @@ class ValidateEach(PassInstrumentation):
         if not record.changes:
             return
         try:
-            ir.verify(model)
+            ir.validate(model)
         except InvalidModel as error:
             raise VerificationFailed(
                 f"pass {record.index} ({pass_}) broke the model: {error.message}"

@@ -1,8 +1,8 @@
 # mypy: implicit-reexport
-"""The intermediate representation: onnx-ir's classes, and what graphopt adds to them.
+"""The intermediate representation: onnx-ir's classes, and graphopt's additions.
 
-``from graphopt import ir`` is how the rest of the code sees it. Only this package touches
-onnx-ir's internals, and only :class:`Editor` changes a model.
+The rest of graphopt uses it as ``from graphopt import ir``. Only this package accesses onnx-ir's internals,
+and only :class:`Editor` changes a model.
 """
 
 from graphopt.ir._onnx_ir import onnx_ir
@@ -41,7 +41,7 @@ from graphopt.ir.fingerprint import attribute_key, fingerprint, function_fingerp
 from graphopt.ir.io.codecs import codec_of, suffixes
 from graphopt.ir.io.interop import ModelLike, as_model, serialized
 from graphopt.ir.io.load import data_files, load, metadata_of
-from graphopt.ir.io.opaque import Carried
+from graphopt.ir.io.opaque import has_training_info, opaque_attribute, opaque_type
 from graphopt.ir.io.proto import from_proto, to_proto, to_whole_proto
 from graphopt.ir.io.recognize import folder_hint
 from graphopt.ir.io.save import check_format, save, save_together, saving, to_bytes
@@ -64,7 +64,7 @@ from graphopt.ir.provenance import (
     origins,
 )
 from graphopt.ir.region.clone import (
-    Copier,
+    Cloner,
     captured,
     captures,
     clone,
@@ -73,12 +73,9 @@ from graphopt.ir.region.clone import (
     model_of,
     reads,
 )
-from graphopt.ir.region.extract import (
-    extract,
-    outline,
-    outline_obstacle,
-)
+from graphopt.ir.region.extract import extract
 from graphopt.ir.region.inline import inline_call, inline_obstacle
+from graphopt.ir.region.outline import outline, outline_obstacle
 from graphopt.ir.schemas import (
     MICROSOFT,
     RUNTIME_DOMAINS,
@@ -102,7 +99,7 @@ from graphopt.ir.scopes import (
 from graphopt.ir.standard_functions import TensorKind, standard_function
 from graphopt.ir.topological_order import feed_order, find_cycle, is_sorted, sort_model
 from graphopt.ir.uses import is_read, only_reader, readers, use_count
-from graphopt.ir.validation import find_fault, verify
+from graphopt.ir.validation import find_fault, validate
 from graphopt.ir.weights import hash_of, initializer_bytes, slots, storage_of, tag_of, tied_storages
 
 Attr = onnx_ir.Attr

@@ -1,8 +1,8 @@
 """Import onnx-ir without paying for sympy.
 
-onnx-ir computes symbolic dims with sympy, which graphopt never asks for: it has its own
-:mod:`graphopt.analysis.symbolic`. Importing sympy costs more than all of onnx-ir itself, so the
-two modules that would pull it in run on their first use only.
+onnx-ir computes symbolic dims with sympy, which graphopt never uses: it has its own
+:mod:`graphopt.analysis.symbolic`. Importing sympy takes longer than onnx-ir itself, so the two modules that
+import it are executed on first use only.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from types import ModuleType
 from typing import Any
 
 
-class _PutOff(ModuleType):
-    """A module whose code runs when an attribute is first missed.
+class _LazyModule(ModuleType):
+    """A module that is executed when a missing attribute is first accessed.
 
-    :class:`importlib.util.LazyLoader` does not do: an ``import`` statement reads
-    ``__spec__``, which already makes its modules load.
+    :class:`importlib.util.LazyLoader` is not lazy enough: an ``import`` statement reads ``__spec__``, which
+    already loads the module.
     """
 
     def __getattr__(self, attribute: str) -> Any:
@@ -40,20 +40,20 @@ def _find(name: str) -> ModuleSpec | None:
     return PathFinder.find_spec(name, list(path)) if path else None
 
 
-def _put_off_import(name: str) -> None:
+def _import_lazily(name: str) -> None:
     spec = None if name in sys.modules else _find(name)
     if spec is not None:
         module = importlib.util.module_from_spec(spec)
-        module.__class__ = _PutOff
+        module.__class__ = _LazyModule
         sys.modules[name] = module
 
 
 for _name in ("sympy", "onnx_ir._symbolic_shapes"):
-    _put_off_import(_name)
+    _import_lazily(_name)
 
 import onnx_ir  # noqa: E402
 
-# It warns of faults that graphopt mends or reports itself.
+# It warns about faults that graphopt fixes or reports itself.
 logging.getLogger("onnx_ir").setLevel(logging.ERROR)
 
 __all__ = ["onnx_ir"]

@@ -1,4 +1,4 @@
-"""Attributes from plain Python values."""
+"""Attributes from Python values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphopt.ir._onnx_ir import onnx_ir
 
 
 def make_attributes(attributes: Mapping[str, Any] | Iterable[onnx_ir.Attr]) -> list[onnx_ir.Attr]:
-    """Attributes from plain Python values; ``None`` leaves one out."""
+    """Attributes from Python values; ``None`` omits one."""
     if not isinstance(attributes, Mapping):
         return list(attributes)
     return [_attribute(name, value) for name, value in attributes.items() if value is not None]
@@ -41,7 +41,7 @@ def _attribute(name: str, value: Any) -> onnx_ir.Attr:
             return onnx_ir.AttrFloat32s(name, [float(item) for item in value])
         case list() | tuple() if all(isinstance(item, str) for item in value):
             return onnx_ir.AttrStrings(name, list(value))
-        case onnx_ir.TensorProtocol():  # last, since it is slow to tell
+        case onnx_ir.TensorProtocol():  # last, because the check is slow
             return onnx_ir.AttrTensor(name, value)
     raise TypeError(f"no attribute can hold {value!r}")
 
@@ -54,7 +54,7 @@ def _renamed(attribute: onnx_ir.Attr, name: str) -> onnx_ir.Attr:
 
 
 def dtype_of_number(number: Any) -> onnx_ir.DataType | None:
-    """The element type that has ``number`` in TensorProto; ``None`` if there is none."""
+    """The element type with ``number`` in TensorProto; ``None`` if there is none."""
     try:
         return onnx_ir.DataType(number)
     except ValueError:
@@ -62,7 +62,7 @@ def dtype_of_number(number: Any) -> onnx_ir.DataType | None:
 
 
 def named_dtype(attribute: onnx_ir.Attr) -> onnx_ir.DataType | None:
-    """The element type that an attribute such as ``to`` names; ``None`` if it names none, or refers."""
+    """The element type in an attribute such as ``to``; ``None`` for a reference or an unknown type."""
     if attribute.is_ref() or attribute.type != onnx_ir.AttributeType.INT:
         return None
     return dtype_of_number(attribute.value)

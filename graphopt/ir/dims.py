@@ -1,4 +1,4 @@
-"""Dims as a model declares them."""
+"""Declared dims."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.scopes import with_bodies
 
 ANONYMOUS_DIMS = frozenset({None, "", "?", "*", "-1", "None"})
-"""The names that exporters give to dims of which they know nothing. They are not shared."""
+"""Names that exporters use for unknown dims. Dims with these names are unrelated."""
 
 
 def unnamed_dim(owner: str | None, axis: int) -> str:
-    """What a dim that bears no name is called everywhere, and what ``--dim`` takes: ``x@0``."""
+    """The name of an anonymous dim in messages and for ``--dim``: ``x@0``."""
     return f"{owner}@{axis}"
 
 
 def fresh_dim(hint: str, taken: Container[str]) -> str:
-    """A symbol that is none of ``taken``: ``hint``, or ``hint_1`` and so on."""
+    """A symbol that is not in ``taken``: ``hint``, or ``hint_1`` and so on."""
     names = itertools.chain([hint], (f"{hint}_{count}" for count in itertools.count(1)))
     return next(name for name in names if name not in taken)
 
 
 def all_ints(dims: Sequence[object] | None) -> tuple[int, ...] | None:
-    """``dims``, or other numbers and expressions, if every one is a number."""
+    """``dims`` if all are numbers; else ``None``."""
     if dims is None:
         return None
     numbers = tuple(dim for dim in dims if isinstance(dim, int))
@@ -32,7 +32,7 @@ def all_ints(dims: Sequence[object] | None) -> tuple[int, ...] | None:
 
 
 def declared_values(model: onnx_ir.Model) -> Iterator[onnx_ir.Value]:
-    """The values of the main graph and of the bodies in it that declare a shape."""
+    """The values of the main graph and its bodies with a declared shape."""
     for graph in with_bodies(model.graph):
         for value in graph.inputs:
             if value.shape is not None:
@@ -44,6 +44,6 @@ def declared_values(model: onnx_ir.Model) -> Iterator[onnx_ir.Value]:
 
 
 def declare_dim(value: onnx_ir.Value, axis: int, size: int) -> None:
-    """Declare that dim ``axis`` of ``value`` is of ``size``, before anything was made of the model."""
+    """Declare dim ``axis`` of ``value`` as ``size``. Only before facts are inferred from the model."""
     assert value.shape is not None
     value.shape = onnx_ir.Shape([size if index == axis else dim for index, dim in enumerate(value.shape)])

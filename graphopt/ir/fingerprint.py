@@ -1,9 +1,9 @@
-"""Fingerprints: equal for graphs that are built the same, whatever their values and nodes are called.
+"""Structural fingerprints, independent of the names of values and nodes.
 
-A Merkle construction: a body enters the fingerprint of the node that holds it, a function that
-of the nodes that call it, a weight by its contents. Nodes are numbered in the order in which a
-walk from the outputs finishes them, so that neither names nor the order of the file matter,
-while a value that is read twice is told from one that is computed twice.
+A Merkle tree: the fingerprint of a node includes those of its bodies, that of a call the function's, and a
+weight is represented by its contents. Nodes are numbered in the post-order of a traversal from the outputs,
+so that neither names nor the order in the file matter, but a value that is read twice differs from one that
+is computed twice.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.constants import is_overridable
-from graphopt.ir.io.opaque import carried_type
+from graphopt.ir.io.opaque import opaque_type
 from graphopt.ir.scopes import bodies, normal_imports, walk_nodes, with_bodies
 from graphopt.ir.topological_order import feed_order
 from graphopt.ir.weights import hash_of
@@ -31,8 +31,8 @@ def fingerprint(item: onnx_ir.Model | onnx_ir.Graph | onnx_ir.Function, *, names
     bodies, functions, which value is read where, types and order of the inputs, order of the outputs.
 
     Args:
-        item: calls in a bare graph or function are told apart by the function's name.
-        names: the names of inputs and outputs belong to it too.
+        item: calls in a graph or function without its model are identified by the function's name.
+        names: whether to include the names of inputs and outputs.
     """
     if isinstance(item, onnx_ir.Function):
         return _function(item, {})
@@ -45,7 +45,7 @@ def fingerprint(item: onnx_ir.Model | onnx_ir.Graph | onnx_ir.Function, *, names
 
 
 def function_fingerprints(model: onnx_ir.Model) -> dict[tuple[str, str, str], str]:
-    """A fingerprint for each function of ``model``, in their order; calls count by what is called."""
+    """The fingerprint of each function of ``model``, in order; a call is represented by its callee's."""
     digests: _Digests = {}
     for key in feed_order({key: _callees(model, key) for key in model.functions}):
         digests[key] = _function(model.functions[key], digests)
@@ -70,7 +70,7 @@ def _function(function: onnx_ir.Function, functions: _Digests) -> str:
 def _root(graph: onnx_ir.Graph, imports: Mapping[str, int], functions: _Digests, names: bool) -> str:
     digest = _bodies(graph, imports, functions)[graph][0]
     interface: list[Hashable] = [
-        (str(value.type), str(value.shape), str(carried_type(value))) for value in graph.inputs
+        (str(value.type), str(value.shape), str(opaque_type(value))) for value in graph.inputs
     ]
     if names:
         interface += [
@@ -83,7 +83,7 @@ def _root(graph: onnx_ir.Graph, imports: Mapping[str, int], functions: _Digests,
 def _bodies(
     root: onnx_ir.Graph, imports: Mapping[str, int], functions: _Digests
 ) -> dict[onnx_ir.Graph, tuple[str, list[onnx_ir.Value]]]:
-    """The digests of ``root`` and of the bodies in it, each with the outer values that it reads."""
+    """The digests of ``root`` and of its bodies, each with its captured outer values."""
     done: dict[onnx_ir.Graph, tuple[str, list[onnx_ir.Value]]] = {}
     for graph in reversed(list(with_bodies(root))):
         done[graph] = _Walk(graph, imports, functions, done).run()

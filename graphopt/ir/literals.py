@@ -12,20 +12,22 @@ import onnx
 
 from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.constants import NAMESPACE
-from graphopt.ir.io.opaque import Carried, carried_type
+from graphopt.ir.io.opaque import opaque_attribute, opaque_type
 from graphopt.ir.weights import tag_of
 
-#: Constants of up to so many elements are shown where they are read.
+#: Maximum number of elements of a constant printed inline.
 _INLINE = 8
+#: Maximum characters of a constant printed inline.
 _INLINE_TEXT = 40
-#: Longer attributes are cut.
+#: Maximum number of elements of a list in an attribute; longer lists are truncated.
 _SHOWN = 16
+#: Maximum characters of a string; longer strings are truncated.
 _SHOWN_TEXT = 60
 
 _TEXT = NAMESPACE + "text"
 _DTYPES = {onnx_ir.DataType.BOOL: "bool", onnx_ir.DataType.STRING: "str", onnx_ir.DataType.UNDEFINED: "?"}
 _KNOWN = frozenset(int(dtype) for dtype in onnx_ir.DataType)
-#: Constants of these types are told by their looks.
+#: Element types that are implied by the notation of a constant.
 _BARE = frozenset(
     {onnx_ir.DataType.FLOAT, onnx_ir.DataType.INT64, onnx_ir.DataType.BOOL, onnx_ir.DataType.STRING}
 )
@@ -45,9 +47,9 @@ def _dim(dim: Any) -> str:
 
 def declared_type(value: onnx_ir.Value) -> str | None:
     """The type that the model declares for ``value``."""
-    carried = carried_type(value)
-    if carried is not None:
-        return _proto_type(carried)
+    original = opaque_type(value)
+    if original is not None:
+        return _proto_type(original)
     if value.type is None:
         return None if value.shape is None else type_text(None, value.shape.dims)
     return _type(value.type, value.shape)
@@ -71,7 +73,7 @@ def _element_type(number: int) -> str:
 
 
 def _proto_type(proto: onnx.TypeProto) -> str:
-    """Text for the types that onnx-ir can't hold."""
+    """Text of a type that onnx-ir can't represent."""
     around = ""
     while (kind := proto.WhichOneof("value")) not in {None, "tensor_type", "sparse_tensor_type"}:
         inner = getattr(proto, str(kind))
@@ -97,7 +99,7 @@ def _proto_type(proto: onnx.TypeProto) -> str:
 def constant_text(tensor: onnx_ir.TensorProtocol) -> str:
     """``{0.5}`` for a small tensor, ``f32[768, 768] #a91c`` for a large one.
 
-    The dtype stands in front of a small one unless it is float32, int64, bool or string.
+    The dtype precedes the contents of a small tensor unless it is float32, int64, bool or string.
     """
     inline = inline_text(tensor)
     if inline is not None:
@@ -124,7 +126,7 @@ def _inline(tensor: onnx_ir.TensorProtocol) -> str | None:
     dtype = tensor.dtype
     try:
         texts = [_element(item) for item in tensor.numpy().reshape(-1)]
-    except (TypeError, ValueError):  # contents that do not fit the type: what verify reports
+    except (TypeError, ValueError):  # the contents do not fit the type, which validation reports
         return None
     text = texts[0] if not dims else _nested(texts, dims)
     if len(text) > _INLINE_TEXT:
@@ -148,7 +150,7 @@ def _nested(texts: list[str], dims: Sequence[int]) -> str:
 
 
 def quoted(text: str | bytes) -> str:
-    """``text`` in quotes on one line, cut if it is long."""
+    """``text`` in quotes on one line, truncated if it is long."""
     plain = text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else text
     if len(plain) > _SHOWN_TEXT:
         data = plain.encode("utf-8", "surrogatepass")
@@ -174,9 +176,9 @@ def attribute_text(attribute: onnx_ir.Attr) -> str | None:
     """The value of an attribute; ``None`` for graphs, which are printed below their node."""
     if attribute.is_ref():
         return f"@{attribute.ref_attr_name}"
-    carried = Carried.attribute(attribute)
-    if carried is not None:
-        return _carried(carried)
+    original = opaque_attribute(attribute)
+    if original is not None:
+        return _opaque_text(original)
     value = attribute.value
     kind = onnx_ir.AttributeType
     match attribute.type:
@@ -205,7 +207,7 @@ def attribute_text(attribute: onnx_ir.Attr) -> str | None:
     return "?"
 
 
-def _carried(attribute: onnx.AttributeProto) -> str:
+def _opaque_text(attribute: onnx.AttributeProto) -> str:
     tag = hashlib.blake2b(attribute.SerializeToString(), digest_size=2).hexdigest()
     match attribute.type:
         case onnx.AttributeProto.SPARSE_TENSOR:

@@ -1,9 +1,9 @@
-"""Quantization annotations: the scale and zero point of a tensor, named by it.
+"""References by name: quantization annotations and training info.
 
-``GraphProto.quantization_annotation`` says of a tensor which initializers hold its quantization parameters.
-An annotation lies in ``Value.meta``, so that it follows the value's name, and names other values by text:
-those must stay (:func:`named`), and be renamed in it (:func:`rename`). Graphs of training info name
-initializers of the main graph in the same way.
+``GraphProto.quantization_annotation`` maps a tensor to the initializers of its scale and zero point. An
+annotation is stored in ``Value.meta``, so that it follows the value, and refers to other values by name:
+those must be kept (:func:`named`), and renamed in it (:func:`rename`). Graphs of training info refer to
+initializers of the main graph by name, too.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.constants import NAMESPACE
 from graphopt.ir.scopes import graphs_of, values_of, with_bodies
 
-#: Key in ``Value.meta`` under which onnx-ir holds an annotation: names by role, such as ``SCALE_TENSOR``.
+#: Key in ``Value.meta`` of onnx-ir's annotations: names by role, such as ``SCALE_TENSOR``.
 _ROLES = "quant_parameter_tensor_names"
 #: Key in ``graph.meta`` of the main graph: whether the model has annotations.
 _ANNOTATED = NAMESPACE + "annotated"
-#: Key in ``graph.meta`` of the main graph: names of its values that training info mentions.
+#: Key in ``graph.meta`` of the main graph: names of its values that training info refers to.
 _MENTIONED = NAMESPACE + "mentioned"
 
 
 def note_names(proto: onnx.ModelProto, model: onnx_ir.Model) -> None:
-    """Note that ``model``, which was read from ``proto``, names values by text."""
+    """Record the references by name in ``model``, which was read from ``proto``."""
     meta = model.graph.meta
     for graph in graphs_of(model):
         if any(_ROLES in value.meta for value in values_of(graph)):
@@ -45,12 +45,12 @@ def note_names(proto: onnx.ModelProto, model: onnx_ir.Model) -> None:
 
 
 def has_names(model: onnx_ir.Model) -> bool:
-    """Whether anything in ``model`` names values by text."""
+    """Whether ``model`` contains references by name."""
     return _ANNOTATED in model.graph.meta or _MENTIONED in model.graph.meta
 
 
 def named(model: onnx_ir.Model) -> frozenset[str]:
-    """The names of values that annotations and training info mention."""
+    """The names of values that annotations and training info refer to."""
     if not has_names(model):
         return frozenset()
     found = set(model.graph.meta.get(_MENTIONED, ()))
@@ -60,7 +60,7 @@ def named(model: onnx_ir.Model) -> frozenset[str]:
 
 
 def rename(model: onnx_ir.Model, old: str, new: str, within: onnx_ir.Graph | None = None) -> None:
-    """Let annotations that name ``old`` name ``new``, in all graphs or in one and its bodies."""
+    """Rename ``old`` to ``new`` in annotations, of all graphs or of one and its bodies."""
     if _ANNOTATED not in model.graph.meta:
         return
     for graph in graphs_of(model) if within is None else with_bodies(within):
@@ -71,10 +71,12 @@ def rename(model: onnx_ir.Model, old: str, new: str, within: onnx_ir.Graph | Non
 
 
 def take_over(new: onnx_ir.Value, old: onnx_ir.Value, *, name: bool) -> None:
-    """Let ``new`` have the annotation of ``old``, to which it is equal.
+    """Transfer the annotation of ``old`` to ``new``, which is equal to it.
 
     Args:
-        name: it also takes the name, and so an annotation of its own gives way.
+        new: replaces ``old``.
+        old: the replaced value.
+        name: whether the name is transferred, too; then an annotation of ``new`` is replaced.
     """
     roles = old.meta.get(_ROLES)
     if roles and (name or not new.meta.get(_ROLES)):
@@ -82,7 +84,7 @@ def take_over(new: onnx_ir.Value, old: onnx_ir.Value, *, name: bool) -> None:
 
 
 def tidy(graph: onnx.GraphProto, outer: Sequence[onnx.GraphProto] = ()) -> None:
-    """Drop annotations of ``graph`` that are there twice, or name what neither it nor ``outer`` ones have."""
+    """Remove duplicate annotations of ``graph``, and those that refer to unknown names."""
     if not graph.quantization_annotation:
         return
     names: set[str] = set()

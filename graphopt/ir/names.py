@@ -1,4 +1,4 @@
-"""Which names a model has taken."""
+"""Unique names of the values and nodes of a model."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from graphopt.ir.scopes import graphs_of
 
 
 class TakenNames:
-    """Names of the values and nodes of a model, over all its bodies and functions.
+    """The names in use by values and nodes of a model, including all bodies and functions.
 
-    ONNX wants the name of a value unique in its graph and the graphs around it; here it is
-    unique in the model, so that bodies can be moved and inlined.
+    ONNX requires the name of a value to be unique in its graph and the enclosing graphs; here it is unique in
+    the model, so that bodies can be moved and inlined.
     """
 
     def __init__(self, model: onnx_ir.Model) -> None:
@@ -30,29 +30,29 @@ class TakenNames:
                 self._values.update(_names(node.outputs))
 
     def take_value(self, hint: str) -> str:
-        """A name that no value has, from now on taken: ``hint``, or ``hint_1`` and so on."""
+        """Reserve an unused value name: ``hint``, or ``hint_1`` and so on."""
         return self._take(hint, self._values)
 
     def take_node(self, hint: str) -> str:
-        """A name that no node has, from now on taken."""
+        """Reserve an unused node name."""
         return self._take(hint, self._nodes)
 
     def free_values(self, values: Iterable[onnx_ir.Value]) -> None:
-        """The names of ``values`` may be taken again."""
+        """Release the names of ``values``."""
         for name in _names(values):
             self._free(name, self._values)
 
     def free_node(self, node: onnx_ir.Node) -> None:
-        """The names of ``node`` and of its outputs may be taken again."""
+        """Release the names of ``node`` and of its outputs."""
         self._free(node.name or "", self._nodes)
         self.free_values(node.outputs)
 
     def is_shared(self, value: onnx_ir.Value) -> bool:
-        """Whether another value somewhere in the model has the name of ``value``."""
+        """Whether another value of the model has the name of ``value``."""
         return self._values[value.name or ""] > 1
 
     def _take(self, hint: str, taken: Counter[str]) -> str:
-        """``hint`` if it is free, else its stem, without a number that was given here, and another number."""
+        """``hint`` if unused, else its stem (without a number appended here before) and a new number."""
         name = hint
         if taken[name]:
             stem = self._stems.get(hint, hint)

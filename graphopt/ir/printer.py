@@ -1,11 +1,11 @@
-"""The printed form of a model: one node a line, made to be compared line by line.
+"""Print a model, one node per line, for comparison line by line.
 
 ``%result: f32[B, S, 768] = Op(%operand, {0.5}, attribute=value)  # original name``
 
-Small constants are printed where they are read and have no line of their own; large ones have one, with
-their type and a tag of their contents. Names that are long or odd are shortened to the end of the name and
-a hash of all of it, so that a rewrite changes no line but those of the nodes it touches. The full form adds
-the whole names, and the lines of small constants.
+Small constants are printed inline at their readers, without a line of their own; large ones have a line with
+their type and a tag of their contents. Long or irregular names are shortened to their end and a hash of the
+whole name, so that a rewrite changes only the lines of the nodes that it touches. The full form adds the
+whole names, and the lines of small constants.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Types = Callable[[onnx_ir.Value], str | None]
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./:-]{1,20}")
 _SUFFIX = re.compile(r"_output_\d+$")
-#: Counters that exporters, and graphopt, append to names.
+#: Counters that exporters and graphopt append to names.
 _STEM = re.compile(r"(_output_\d+|:\d+|_+\d+)+$")
 _TAIL = 16
 _INDENT = "  "
@@ -36,11 +36,10 @@ _COMMENT = "  # "
 
 
 class Names:
-    """Short names for values, each made of nothing but the value's own name.
+    """Short names of values, each a function of the value's own name.
 
     Args:
-        names: every name that may be asked for, so that two that would be shortened to the same
-            are told apart.
+        names: all names, to resolve collisions between shortened ones.
     """
 
     def __init__(self, names: Iterable[str] = ()) -> None:
@@ -67,7 +66,7 @@ class Names:
 
 
 def _shorten(name: str, digits: int = 4) -> str:
-    """The last parts of ``name``, as many as fit, and a hash."""
+    """The last components of ``name``, as many as fit, and a hash."""
     parts = [part for part in re.split(r"[^A-Za-z0-9_-]+", _SUFFIX.sub("", name)) if part]
     tail = parts.pop()[-_TAIL:] if parts else ""
     while parts and len(parts[-1]) + 1 + len(tail) <= _TAIL:
@@ -86,10 +85,10 @@ def _value_names(graph: onnx_ir.Graph) -> Iterator[str]:
 
 
 class Operand(NamedTuple):
-    """An operand as it is printed.
+    """A printed operand.
 
     Attributes:
-        text: a small constant, the short name of a value, or ``_`` for an operand that is left out.
+        text: a small constant, the short name of a value, or ``_`` for an omitted operand.
         name: the whole name of the value; ``None`` for constants and ``_``.
     """
 
@@ -98,7 +97,7 @@ class Operand(NamedTuple):
 
 
 def operand(value: onnx_ir.Value | None, names: Names) -> Operand:
-    """How ``value`` is printed where it is read."""
+    """``value`` as printed in the line of its reader."""
     if value is None:
         return Operand("_")
     inline = inline_text(constant_of(value))
@@ -133,17 +132,17 @@ def operator(node: onnx_ir.Node) -> str:
 
 
 def operator_of(domain: str, name: str, overload: str = "") -> str:
-    """The same for an operator by its parts."""
+    """As :func:`operator`, for the parts of an identifier."""
     return (f"{domain}::" if domain else "") + name + (f":{overload}" if overload else "")
 
 
 def is_inlined(value: onnx_ir.Value) -> bool:
-    """Whether ``value`` is a small constant, which is printed where it is read and has no line of its own."""
+    """Whether ``value`` is a small constant, which is printed inline."""
     return not value.is_graph_output() and inline_text(constant_of(value)) is not None
 
 
 def print_neighbourhood(node: onnx_ir.Node) -> str:
-    """``node`` and the nodes that it reads from, for messages."""
+    """The lines of ``node`` and of the producers of its inputs, for messages."""
     names = Names(output.name or "" for output in node.outputs)
     producers = [value.producer() for value in node.inputs if value is not None]
     shown = [
@@ -158,7 +157,7 @@ def _line(node: onnx_ir.Node, names: Names, types: Types, *, full: bool) -> str:
 
 
 def _comment(values: Sequence[onnx_ir.Value], names: Names, node: onnx_ir.Node | None = None) -> str:
-    """The original names that the line does not show."""
+    """A comment with the whole names that the line abbreviates."""
     hidden = [value.name for value in values if value.name and names(value) != f"%{value.name}"]
     name = node.name if node is not None else None
     if name and not any(value.name and value.name.startswith(name) for value in values):
@@ -173,7 +172,7 @@ def _commented(texts: Sequence[str]) -> str:
 
 
 def node_comment(node: onnx_ir.Node) -> str:
-    """The name of ``node``, shortened, if the names of its values and its operator do not imply it."""
+    """The name of ``node``, shortened, unless implied by the names of its values or its operator."""
     name = node.name or ""
     stem = _STEM.sub("", name)
     if not name or re.split(r"[/.]", stem)[-1] == node.op_type:
@@ -184,7 +183,7 @@ def node_comment(node: onnx_ir.Node) -> str:
 
 
 def _is_akin(one: str, other: str) -> bool:
-    """Whether one name is the other with something appended, as exporters name nodes and their values."""
+    """Whether one name is a prefix of the other, as exporters name nodes and their values."""
     short, long = sorted((one, other), key=len)
     return long.startswith(short) and (len(long) == len(short) or not long[len(short)].isalnum())
 
@@ -193,9 +192,9 @@ def print_model(model: onnx_ir.Model, *, types: Types | None = None, full: bool 
     """All of ``model``: header, main graph, functions.
 
     Args:
-        types: the types to show, such as inferred ones; by default those that the model declares.
-        full: also print whole names in comments, and the small constants that are printed where they are
-            read, or that nothing reads.
+        model: the model.
+        types: the printed types, such as inferred ones; by default those that the model declares.
+        full: also print whole names in comments, and lines of small and of unread constants.
     """
     names, types = Names.of(model), types or declared_type
     lines = [header(model)]
@@ -214,7 +213,7 @@ def header(model: onnx_ir.Model) -> str:
 
 
 class _Form(NamedTuple):
-    """How a model is printed."""
+    """Options of printing."""
 
     names: Names
     types: Types
@@ -231,12 +230,12 @@ def print_graph(
 
 
 def _joined(lines: Iterable[str]) -> str:
-    """``lines`` as text. Names of operators, dims and domains may hold line breaks, which are escaped."""
+    """``lines`` as text. Line breaks in names of operators, dims and domains are escaped."""
     return "".join(f"{escaped(line)}\n" for line in lines)
 
 
 def escaped(line: str) -> str:
-    """``line`` with escapes in the place of line breaks and other characters that can't be printed."""
+    """``line`` with line breaks and other unprintable characters escaped."""
     if line.isprintable():
         return line
     return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in line)
@@ -314,7 +313,7 @@ def _constant(
 
 
 def named_bodies(node: onnx_ir.Node) -> Iterator[tuple[str, onnx_ir.Graph]]:
-    """The bodies of ``node``, named ``attribute``, or ``attribute[index]`` where an attribute has several."""
+    """The bodies of ``node`` with their names: ``attribute``, or ``attribute[index]`` for one of several."""
     for attribute in node.attributes.values() if node.attributes else ():
         if attribute.is_ref():
             continue

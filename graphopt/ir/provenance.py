@@ -1,7 +1,7 @@
-"""Which nodes of the original model a node comes from.
+"""Provenance: the original nodes that each node replaces, and the rules and passes responsible.
 
-Origins travel in the nodes' metadata, in graphopt's private namespace, so that they survive
-cloning, outlining and inlining; saving strips them.
+It is stored in the metadata of nodes, in graphopt's private namespace, so that it survives cloning, outlining
+and inlining; saving strips it.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ import ast
 from collections.abc import Iterable, Sequence
 
 from graphopt.ir._onnx_ir import onnx_ir
-from graphopt.ir.io.opaque import NAMESPACE
+from graphopt.ir.constants import NAMESPACE
 
 _ORIGIN = NAMESPACE + "origin"
 _BY = NAMESPACE + "by"
 _MAKERS = NAMESPACE + "makers"
 _FUSED = NAMESPACE + "fused"
 _SEPARATOR = "\n"
-#: Where torch.onnx notes the modules that a node comes from: a list of their paths, and the operator's name.
+#: Metadata of torch.onnx: the paths of the modules that contain a node, and the operator's name.
 _NAME_SCOPES = "pkg.torch.onnx.name_scopes"
-#: A node made out of very many keeps this many origins.
+#: Maximum number of recorded origins of a node.
 _KEPT = 64
 
 
 def origins(node: onnx_ir.Node) -> tuple[str, ...]:
-    """Names of the original nodes that ``node`` stands for; its own name if it is original."""
+    """Names of the original nodes that ``node`` replaces; its own name if it is original."""
     recorded = node.metadata_props.get(_ORIGIN)
     if recorded is not None:
         return tuple(recorded.split(_SEPARATOR))
@@ -32,52 +32,52 @@ def origins(node: onnx_ir.Node) -> tuple[str, ...]:
 
 
 def made_by(node: onnx_ir.Node) -> str | None:
-    """The rule or pass that made ``node``; ``None`` for an original one."""
+    """The rule or pass that created ``node``; ``None`` for an original node."""
     return node.metadata_props.get(_BY)
 
 
 def makers(node: onnx_ir.Node) -> tuple[str, ...]:
-    """The rules and passes that took part in making ``node``, in turn, :func:`made_by` last."""
+    """The rules and passes that contributed to ``node``, in order, :func:`made_by` last."""
     recorded = node.metadata_props.get(_MAKERS)
     return tuple(recorded.split(_SEPARATOR)) if recorded else ()
 
 
 def mark_fused(node: onnx_ir.Node) -> None:
-    """Record that ``node`` is a fused operator, and not one of those that bring its operands into form."""
+    """Record that ``node`` is a fused operator, rather than a node that prepares its operands."""
     node.metadata_props[_FUSED] = "1"
 
 
 def is_fused(node: onnx_ir.Node) -> bool:
-    """Whether ``node`` is a fused operator that a rule wrote."""
+    """Whether ``node`` is a fused operator that a rule created."""
     return _FUSED in node.metadata_props
 
 
 def derive(nodes: Iterable[onnx_ir.Node], sources: Sequence[onnx_ir.Node], by: str) -> None:
-    """Record that ``nodes`` were made out of ``sources`` by the rule or pass ``by``."""
+    """Record that the rule or pass ``by`` derived ``nodes`` from ``sources``."""
     names = dict.fromkeys(name for source in sources for name in origins(source))
     earlier = dict.fromkeys(maker for source in sources for maker in makers(source) if maker != by)
-    text, told = _SEPARATOR.join(list(names)[:_KEPT]), _SEPARATOR.join([*list(earlier)[:_KEPT], by])
+    text, contributors = _SEPARATOR.join(list(names)[:_KEPT]), _SEPARATOR.join([*list(earlier)[:_KEPT], by])
     for node in nodes:
-        node.metadata_props[_MAKERS] = told
+        node.metadata_props[_MAKERS] = contributors
         node.metadata_props[_ORIGIN] = text
         node.metadata_props[_BY] = by
 
 
 def record_origin(node: onnx_ir.Node, names: Iterable[str]) -> None:
-    """Record that ``node`` stands for the original nodes called ``names``."""
+    """Record that ``node`` replaces the original nodes ``names``."""
     node.metadata_props[_ORIGIN] = _SEPARATOR.join(dict.fromkeys(names))
 
 
 def keep_origin(node: onnx_ir.Node) -> None:
-    """Record where ``node`` comes from before it is renamed or moves to another graph."""
+    """Record the origin of ``node`` before it is renamed or moved to another graph."""
     if _ORIGIN not in node.metadata_props:
         record_origin(node, (label(node),))
 
 
 def origins_within(node: onnx_ir.Node, call: onnx_ir.Node) -> tuple[str, ...]:
-    """What a node of a function stands for where ``call`` is replaced by the function's body.
+    """The origins of a node of a function when ``call`` is inlined.
 
-    It is what was recorded, or the path to it, such as ``call/node``.
+    These are the recorded ones, or its path, such as ``call/node``.
     """
     if _ORIGIN in node.metadata_props:
         return origins(node)
@@ -85,7 +85,7 @@ def origins_within(node: onnx_ir.Node, call: onnx_ir.Node) -> tuple[str, ...]:
 
 
 def is_within(name: str, scope: str) -> bool:
-    """Whether the node called ``name`` is ``scope``, or stands in it.
+    """Whether the node ``name`` is ``scope``, or inside it.
 
     >>> is_within("/layer.0/attn/MatMul", "/layer.0"), is_within("/layer.0/attn/MatMul", "/layer.0/at")
     (True, False)
@@ -97,7 +97,7 @@ def is_within(name: str, scope: str) -> bool:
 
 
 def noted_scopes(node: onnx_ir.Node) -> tuple[str, ...]:
-    """The scopes that PyTorch's exporter noted on ``node``, outer first; none if it did not."""
+    """The scopes that PyTorch's exporter recorded for ``node``, outermost first."""
     try:
         scopes = ast.literal_eval(node.metadata_props.get(_NAME_SCOPES, "[]"))
     except (ValueError, SyntaxError, MemoryError, RecursionError):
@@ -106,7 +106,7 @@ def noted_scopes(node: onnx_ir.Node) -> tuple[str, ...]:
 
 
 def label(node: onnx_ir.Node) -> str:
-    """What to call ``node`` in messages: its name, or its op and first output."""
+    """The name of ``node`` in messages: its own, or its operator and first output."""
     if node.name:
         return node.name
     output = next((value.name for value in node.outputs if value.name), "")

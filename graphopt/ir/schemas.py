@@ -1,8 +1,7 @@
-"""What the standard asks of a node: how many inputs and outputs, which attributes, of what types.
+"""Check nodes against the operator schemas of onnx: inputs, outputs, attributes and their types.
 
-Read off the schemas that onnx carries (ONNX Operators). onnxruntime does not hold to all of it,
-so nothing is refused for it alone: it tells why passes could not make sense of a model.
-Operators that onnx does not know, and deprecated ones, may be anything.
+onnxruntime is more permissive, so that violations alone are no reason to reject a model; they explain why
+passes could not interpret it. Operators without a schema, and deprecated ones, are not checked.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ MICROSOFT = "com.microsoft"
 #: Domains in which onnxruntime may prefer its own operator to a function of the same name in the model.
 RUNTIME_DOMAINS = frozenset({"", "ai.onnx.ml", MICROSOFT})
 
-#: Types of attributes that may travel packed, as strings.
-_CARRIED = frozenset({"SPARSE_TENSOR", "SPARSE_TENSORS", "TYPE_PROTO", "TYPE_PROTOS"})
+#: Types of attributes that may be packed as strings.
+_OPAQUE = frozenset({"SPARSE_TENSOR", "SPARSE_TENSORS", "TYPE_PROTO", "TYPE_PROTOS"})
 
 
 @lru_cache(maxsize=16384)
 def operator_schema(domain: str, op_type: str, version: int) -> onnx.defs.OpSchema | None:
-    """The operator's definition in force at opset ``version``; ``None`` if onnx knows none."""
+    """The operator's schema in opset ``version``; ``None`` if there is none."""
     import onnx
 
     try:
@@ -42,22 +41,22 @@ def operator_schema(domain: str, op_type: str, version: int) -> onnx.defs.OpSche
 
 
 def is_beyond_standard(domain: str, op_type: str, version: int) -> bool:
-    """Whether an operator in the standard's domain is none of it, but one that onnxruntime adds there.
+    """Whether an operator in the standard domain is an extension by onnxruntime.
 
-    onnxruntime (1.31) crashes on it in a function, as on the LayerNormalization of opset 16.
+    onnxruntime 1.31 crashes on such operators in functions, for instance on LayerNormalization in opset 16.
     """
     return domain == "" and operator_schema(domain, op_type, version) is None
 
 
 @dataclass(frozen=True)
-class Demands:
-    """What an operator asks of its nodes.
+class Requirements:
+    """Requirements of an operator on its nodes.
 
     Attributes:
         least_inputs, most_inputs, least_outputs, most_outputs: counts, inclusive.
-        single: indices of inputs that can't be left out.
+        single: indices of inputs that can't be omitted.
         types: the type of each attribute, as in AttributeProto.
-        required: attributes that a node must have.
+        required: names of required attributes.
     """
 
     least_inputs: int
@@ -70,7 +69,7 @@ class Demands:
 
 
 def find_misuse(model: onnx_ir.Model) -> str | None:
-    """The first node of ``model`` that does not have what its operator asks for, and what it is."""
+    """A description of the first node of ``model`` that violates its operator's schema, or ``None``."""
     scopes = Scopes(model)
     for graph in graphs_of(model):
         imports = scopes.imports(graph)
@@ -85,9 +84,9 @@ def find_misuse(model: onnx_ir.Model) -> str | None:
 
 
 def find_unknown(model: onnx_ir.Model) -> str | None:
-    """The first node of ``model`` with an operator or attribute that the standard does not know; the nearest.
+    """A description of the first unknown operator or attribute, with the nearest name, or ``None``.
 
-    Domains that onnx has no schemas of may hold anything.
+    Domains without schemas are not checked.
     """
     scopes = Scopes(model)
     for graph in graphs_of(model):
@@ -104,14 +103,14 @@ def find_unknown(model: onnx_ir.Model) -> str | None:
 
 
 def _unknown(node: onnx_ir.Node, version: int, known: dict[str, int]) -> str | None:
-    """What of ``node`` is not among the operators ``known`` at ``version`` of its domain, if anything."""
+    """The unknown operator or attribute of ``node`` among those ``known``, or ``None``."""
     where = f"{node.domain or 'ai.onnx'} {version}"
     first = known.get(node.op_type)
     if first is None:
         there = [name for name, since in known.items() if since <= version]
-        return f"no operator is called {node.op_type} in {where}{_nearest(node.op_type, there)}"
+        return f"{where} has no operator {node.op_type}{_nearest(node.op_type, there)}"
     if first > version:
-        return f"{node.op_type} came with {node.domain or 'ai.onnx'} {first}, and the model imports {version}"
+        return f"{node.op_type} needs {node.domain or 'ai.onnx'} {first}, and the model imports {version}"
     schema = operator_schema(node.domain, node.op_type, version)
     if schema is None or schema.deprecated:
         return None
@@ -128,7 +127,7 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 
 @lru_cache(maxsize=1)
 def _operators() -> dict[str, dict[str, int]]:
-    """By domain, all operators with the version that they came with."""
+    """All operators by domain, each with the first version that has it."""
     import onnx
 
     found: dict[str, dict[str, int]] = {}
@@ -139,38 +138,40 @@ def _operators() -> dict[str, dict[str, int]]:
 
 
 def _misuse(node: onnx_ir.Node, version: int) -> str | None:
-    """What ``node`` lacks or has too much for its operator at ``version`` of its domain, if anything."""
-    demands = _demands(node.op_type, node.domain, version)
-    if demands is None:
+    """The violation of the operator's schema by ``node``, or ``None``."""
+    requirements = _requirements(node.op_type, node.domain, version)
+    if requirements is None:
         return None
     inputs, outputs = node.inputs, node.outputs
-    if not demands.least_inputs <= len(inputs) <= demands.most_inputs:
-        return f"has {counted(len(inputs), 'input')}, which {node.op_type} does not take"
-    for index in demands.single:
+    if not requirements.least_inputs <= len(inputs) <= requirements.most_inputs:
+        return f"has {counted(len(inputs), 'input')}, a number that {node.op_type} does not support"
+    for index in requirements.single:
         if inputs[index] is None:
-            return f"leaves out input {index}, which {node.op_type} needs"
-    if not demands.least_outputs <= len(outputs) <= demands.most_outputs:
-        return f"has {counted(len(outputs), 'output')}, which {node.op_type} does not give"
+            return f"omits input {index}, which {node.op_type} requires"
+    if not requirements.least_outputs <= len(outputs) <= requirements.most_outputs:
+        return f"has {counted(len(outputs), 'output')}, a number that {node.op_type} does not support"
     attributes = node.attributes
-    for name in demands.required:
+    for name in requirements.required:
         if name not in attributes:
-            return f"has no attribute {name!r}, which {node.op_type} needs"
+            return f"has no attribute {name!r}, which {node.op_type} requires"
     for name, attribute in attributes.items():
-        wanted = demands.types.get(name)
+        wanted = requirements.types.get(name)
         if wanted is not None and wanted != int(attribute.type) and not attribute.is_ref():
-            return f"has attribute {name!r} of type {attribute.type.name}, which {node.op_type} does not take"
+            return (
+                f"has attribute {name!r} of type {attribute.type.name}, which {node.op_type} does not support"
+            )
     return None
 
 
 @lru_cache(maxsize=4096)
-def _demands(op_type: str, domain: str, version: int) -> Demands | None:
+def _requirements(op_type: str, domain: str, version: int) -> Requirements | None:
     import onnx
 
     schema: Any = operator_schema(domain, op_type, version)
     if schema is None or schema.deprecated:
         return None
     single = onnx.defs.OpSchema.FormalParameterOption.Single
-    return Demands(
+    return Requirements(
         schema.min_input,
         schema.max_input,
         schema.min_output,
@@ -183,7 +184,7 @@ def _demands(op_type: str, domain: str, version: int) -> Demands | None:
         {
             name: int(attribute.type.value)
             for name, attribute in schema.attributes.items()
-            if attribute.type.name not in _CARRIED
+            if attribute.type.name not in _OPAQUE
         },
         tuple(name for name, attribute in schema.attributes.items() if attribute.required),
     )

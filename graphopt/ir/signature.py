@@ -160,7 +160,7 @@ def notation(type_: str, dims: Sequence[object] | None = None) -> str:
 
 def type_text(value: ir.Value) -> str:
     """The type of ``value`` as onnxruntime writes it; ``""`` if it is not declared."""
-    carried = ir.Carried.type(value)
+    carried = ir.opaque_type(value)
     if carried is not None:
         return _proto_text(carried)
     return "" if value.type is None else text_of_type(value.type)

@@ -1,4 +1,4 @@
-"""Operators that the standard itself spells out in simpler ones."""
+"""Function bodies that the ONNX standard defines for operators."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from graphopt.ir.scopes import bodies
 
 
 class StandardFunction(NamedTuple):
-    """How the standard spells out a node.
+    """The standard's definition of a node as a function.
 
     Attributes:
-        function: takes the operator's inputs. It may import an older version of the standard.
-        outputs: which of the operator's outputs it returns, by index; it may lack some that the node lacks.
+        function: of the operator's inputs. It may import an older opset version.
+        outputs: indices of the operator's outputs that it returns; outputs that the node omits may be
+            missing.
     """
 
     function: onnx_ir.Function
@@ -23,7 +24,7 @@ class StandardFunction(NamedTuple):
 
 
 class TensorKind(NamedTuple):
-    """What is known of a tensor: its element type, and its dims, ``None`` for those that are open."""
+    """Element type and dims of a tensor; ``None`` for a dynamic dim."""
 
     dtype: onnx_ir.DataType
     dims: Sequence[int | None] | None
@@ -32,14 +33,15 @@ class TensorKind(NamedTuple):
 def standard_function(
     node: onnx_ir.Node, version: int, kinds: Sequence[TensorKind | None]
 ) -> StandardFunction | None:
-    """How the standard spells out ``node`` in simpler operators (ONNX Operators, "function operators").
+    """The standard's definition of ``node`` as a function (ONNX Operators, "function operators").
 
     Args:
+        node: the node.
         version: the opset version of the node's domain.
-        kinds: those of its inputs; ``None`` for inputs that are left out.
+        kinds: of its inputs; ``None`` for omitted inputs.
 
     Returns:
-        ``None`` if the standard does not, or not for these inputs, or if the node has bodies.
+        ``None`` if there is no definition, or none for these inputs, or if the node has bodies.
     """
     import onnx
 
@@ -49,8 +51,8 @@ def standard_function(
     if schema.has_context_dependent_function:
         call = onnx_ir.serde.serialize_node(node).SerializeToString()
         types = [_type(kind) for kind in kinds]
-        told = _newest(schema.context_dependent_function_opset_versions, version)
-        data = schema.get_context_dependent_function_with_opset_version(told, call, types)
+        found = _newest(schema.context_dependent_function_opset_versions, version)
+        data = schema.get_context_dependent_function_with_opset_version(found, call, types)
     elif schema.has_function:
         data = schema.get_function_with_opset_version(_newest(schema.function_opset_versions, version))
     else:
@@ -58,8 +60,8 @@ def standard_function(
     proto = onnx.FunctionProto.FromString(data)
     if not proto.node:
         return None
-    made = {name for item in proto.node for name in item.output}
-    outputs = [index for index, name in enumerate(proto.output) if name in made]
+    produced = {name for item in proto.node for name in item.output}
+    outputs = [index for index, name in enumerate(proto.output) if name in produced]
     names = [proto.output[index] for index in outputs]
     del proto.output[:]
     proto.output.extend(names)
@@ -67,8 +69,8 @@ def standard_function(
 
 
 def _newest(versions: Sequence[int], version: int) -> int:
-    """The version that a definition is written for: onnx gives none where operators have changed since."""
-    return max((told for told in versions if told <= version), default=version)
+    """The newest opset version of a definition; onnx has none if operators changed since."""
+    return max((found for found in versions if found <= version), default=version)
 
 
 def _type(kind: TensorKind | None) -> bytes:

@@ -12,12 +12,12 @@ from graphopt.ir.scopes import bodies, in_order, with_bodies
 
 T = TypeVar("T", bound=Hashable)
 
-#: Of a long cycle only so many nodes are named.
+#: Maximum number of nodes named in a message about a cycle.
 _NAMED = 6
 
 
 def sort_model(model: onnx_ir.Model) -> None:
-    """Sort every graph that is not in topological order; a sorted one is left as it is.
+    """Sort every graph that is not in topological order; sorted graphs are unchanged.
 
     Exporters write unsorted graphs, and onnxruntime loads them.
 
@@ -38,7 +38,7 @@ def sort_model(model: onnx_ir.Model) -> None:
 def is_sorted(graph: onnx_ir.Graph) -> bool:
     """Whether in ``graph`` and its bodies each value is produced before it is read.
 
-    A body reads outer values at the place of the node that holds it.
+    A body reads outer values at the position of its node.
     """
     done: set[onnx_ir.Node] = set()
     for step, _, node in in_order(graph):
@@ -55,7 +55,7 @@ def is_sorted(graph: onnx_ir.Graph) -> bool:
 
 
 def find_cycle(graph: onnx_ir.Graph) -> list[onnx_ir.Node]:
-    """Nodes of one graph each of which feeds the next, and the last the first; empty if there are none."""
+    """Nodes of one graph that form a cycle, in order; empty if there is none."""
     for nested in with_bodies(graph):
         cycle = cycle_of({node: _producers(node) for node in nested})
         if cycle:
@@ -64,7 +64,7 @@ def find_cycle(graph: onnx_ir.Graph) -> list[onnx_ir.Node]:
 
 
 def feed_order(needs: Mapping[T, Sequence[T]]) -> list[T]:
-    """The items, each after all that it ``needs``; items in or behind a cycle are left out."""
+    """Sort the items topologically by their ``needs``; items in or after a cycle are omitted."""
     waits = {item: sum(1 for need in found if need in needs) for item, found in needs.items()}
     served: dict[T, list[T]] = {item: [] for item in needs}
     for item, found in needs.items():
@@ -81,9 +81,9 @@ def feed_order(needs: Mapping[T, Sequence[T]]) -> list[T]:
 
 
 def cycle_of(edges: Mapping[T, Sequence[T]]) -> list[T]:
-    """Items each of which leads to the next, and the last to the first; empty if there are none."""
+    """Items that form a cycle, in order; empty if there is none."""
     done = frozenset(feed_order(edges))
-    # whatever still waits leads to something that still waits: following it must come back
+    # every unsorted item has an edge to an unsorted item, so following edges reaches a cycle
     at = next((item for item in edges if item not in done), None)
     path: dict[T, None] = {}
     while at is not None and at not in path:

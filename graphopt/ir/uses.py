@@ -1,7 +1,7 @@
-"""How a value is used, and who reads what instead, at the cost of what changes.
+"""Query and replace the uses of values, in time proportional to the number of changes.
 
-onnx-ir's ``Value.uses()`` makes a new tuple each time, and its ``Node.replace_input_with()`` a new tuple
-of all inputs for each of them: a Concat of 50,000 tensors would take hours.
+onnx-ir's ``Value.uses()`` creates a new tuple each time, and its ``Node.replace_input_with()`` a new tuple of
+all inputs for each replaced input: a Concat of 50,000 tensors would take hours.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from graphopt.ir.scopes import bodies, walk_nodes, with_bodies
 
 
 def use_count(value: onnx_ir.Value) -> int:
-    """How many inputs of nodes read ``value``."""
+    """The number of node inputs that read ``value``."""
     return len(value._uses)
 
 
 def is_read(value: onnx_ir.Value) -> bool:
-    """Whether a node reads ``value``, or its graph returns it."""
+    """Whether a node reads ``value``, or it is an output of its graph."""
     return bool(value._uses) or value.is_graph_output()
 
 
 def only_reader(value: onnx_ir.Value) -> onnx_ir.Node | None:
-    """The node that reads ``value``, if exactly one input does."""
+    """The node that reads ``value``, if exactly one node input does."""
     return next(iter(value._uses)).node if len(value._uses) == 1 else None
 
 
 def readers(value: onnx_ir.Value) -> Iterator[onnx_ir.Node]:
-    """The nodes in a graph that read ``value``, once for each input; no edits while iterating."""
+    """The nodes in graphs that read ``value``, once per input. Uses must not change during iteration."""
     return (use.node for use in value._uses if use.node.graph is not None)
 
 
 def read_instead(node: onnx_ir.Node, changes: Mapping[int, onnx_ir.Value | None]) -> None:
-    """Let inputs of ``node``, by their index, be other values: all of them in one go."""
+    """Replace inputs of ``node`` by index, all at once."""
     inputs = list(node.inputs)
     lost: dict[onnx_ir.Value, None] = {}
     for index, new in changes.items():
@@ -50,12 +50,12 @@ def read_instead(node: onnx_ir.Node, changes: Mapping[int, onnx_ir.Value | None]
 
 
 def read_nothing(node: onnx_ir.Node) -> None:
-    """Empty all inputs of ``node``."""
+    """Clear all inputs of ``node``."""
     read_instead(node, dict.fromkeys(range(len(node.inputs))))
 
 
 def replace_uses(old: onnx_ir.Value, new: onnx_ir.Value, keep: Container[onnx_ir.Node] = frozenset()) -> None:
-    """Let every node that reads ``old``, but for those in ``keep``, read ``new``."""
+    """Replace ``old`` by ``new`` in all its readers except those in ``keep``."""
     changes: dict[onnx_ir.Node, dict[int, onnx_ir.Value | None]] = {}
     for node, index in old.uses():
         if node not in keep:
@@ -65,7 +65,7 @@ def replace_uses(old: onnx_ir.Value, new: onnx_ir.Value, keep: Container[onnx_ir
 
 
 def replace_within(nodes: Iterable[onnx_ir.Node], values: Mapping[onnx_ir.Value, onnx_ir.Value]) -> None:
-    """Let ``nodes`` and the bodies in them read, and these return, other values, each in place of its key."""
+    """Replace values in the inputs of ``nodes``, and in the inputs and outputs of their bodies."""
     nodes = list(nodes)
     held = [body for node in nodes if node.attributes for body in bodies(node)]
     inside = {*nodes, *(node for body in held for node in walk_nodes(body))}

@@ -1,10 +1,9 @@
-"""The structural verifier: what must hold of every model, whatever its operators mean.
+"""Structural validation: invariants of every model, independent of the semantics of its operators.
 
-ONNX IR, sections Graphs, Nodes, Names Within a Graph, Functions: static single assignment,
-values defined before they are read and visible where they are read, typed inputs, contents
-that fit their types, references to attributes only where a function declares them, no function
-that calls itself, every domain imported. Beyond that, the links that onnx-ir keeps (uses,
-producers, graphs of nodes) must agree with each other. One walk, linear in the model.
+ONNX IR, sections Graphs, Nodes, Names Within a Graph, Functions: static single assignment, definitions that
+precede and dominate uses, typed inputs, contents that fit their types, references only to attributes that the
+function declares, no recursion, every domain imported. Also, the links that onnx-ir keeps (uses, producers,
+graphs of nodes) must be consistent. Linear in the size of the model.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Iterable
 from graphopt.errors import InvalidModel
 from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.constants import FUNCTIONS, LOOSE_REFERENCES
-from graphopt.ir.io.opaque import carried_type
+from graphopt.ir.io.opaque import opaque_type
 from graphopt.ir.printer import print_neighbourhood
 from graphopt.ir.provenance import label
 from graphopt.ir.scopes import graphs_of, in_order, walk_nodes
@@ -23,11 +22,11 @@ from graphopt.ir.weights import size_fault
 
 
 class Fault(Exception):
-    """A broken rule.
+    """A violated invariant.
 
     Attributes:
-        sentence: what is wrong.
-        node: the node at fault, if there is one.
+        sentence: a description.
+        node: the node at fault, if any.
     """
 
     def __init__(self, sentence: str, node: onnx_ir.Node | None = None) -> None:
@@ -36,12 +35,12 @@ class Fault(Exception):
         self.node = node
 
 
-def verify(model: onnx_ir.Model) -> None:
+def validate(model: onnx_ir.Model) -> None:
     """Check the structure of ``model``.
 
     Raises:
-        InvalidModel: a rule is broken; the message says which, and shows the node at fault with the
-            nodes that it reads from.
+        InvalidModel: an invariant is violated; the message describes it, and prints the node at fault with
+            the producers of its inputs.
     """
     fault = find_fault(model)
     if fault is not None:
@@ -50,14 +49,14 @@ def verify(model: onnx_ir.Model) -> None:
 
 
 def check_model(model: onnx_ir.Model) -> None:
-    """As :func:`verify`, with a message of one line: for models that come from outside."""
+    """As :func:`validate`, with a message of one line, for models of users."""
     fault = find_fault(model)
     if fault is not None:
         raise InvalidModel(fault.sentence)
 
 
 def find_fault(model: onnx_ir.Model) -> Fault | None:
-    """The first broken rule, or ``None``."""
+    """The first violated invariant, or ``None``."""
     try:
         _check_functions(model)
         reads: dict[onnx_ir.Value, int] = {}
@@ -72,7 +71,7 @@ def find_fault(model: onnx_ir.Model) -> Fault | None:
 
 
 class _Root:
-    """Checks the main graph or a function, with all bodies in it."""
+    """Validation of the main graph or a function, including all bodies."""
 
     def __init__(
         self,
@@ -90,18 +89,16 @@ class _Root:
         self._function = function
         self._reads = reads
         self._owners = owners
-        self._open: dict[
-            onnx_ir.Graph, list[str]
-        ] = {}  # the graphs that are entered, and the names each defines
+        #: The graphs that contain the current node, with the names defined in each so far.
+        self._open: dict[onnx_ir.Graph, list[str]] = {}
         self._visible: set[str] = set()
-        self._may_shadow: set[onnx_ir.Graph] = (
-            set()
-        )  # bodies of vendor operators, to which names may mean something
+        #: Bodies of vendor operators, whose names may have a meaning.
+        self._may_shadow: set[onnx_ir.Graph] = set()
         self._node_names: set[tuple[onnx_ir.Graph, str]] = set()
         self._domains: dict[str, onnx_ir.Node] = {}
 
     def check(self) -> None:
-        """Raise :class:`Fault` if a rule is broken."""
+        """Raise :class:`Fault` if an invariant is violated."""
         for step, graph, node in in_order(self._graph):
             if step == "enter":
                 self._enter(graph, node)
@@ -126,7 +123,7 @@ class _Root:
             self._define((value for value in graph.initializers.values() if value not in inputs), graph)
         for name, value in graph.initializers.items():
             if name != value.name:
-                raise Fault(f"initializer {value.name!r} is filed under another name, {name!r}")
+                raise Fault(f"initializer {value.name!r} has the key {name!r}")
             if value.const_value is None:
                 raise Fault(f"initializer {name!r} has no contents")
             fault = size_fault(value.const_value)
@@ -134,7 +131,7 @@ class _Root:
                 raise Fault(f"initializer {name!r} {fault}")
         if graph is self._graph and self._function is None:
             for value in graph.inputs:
-                if value.type is None and not value.is_initializer() and carried_type(value) is None:
+                if value.type is None and not value.is_initializer() and opaque_type(value) is None:
                     raise Fault(f"input {value.name!r} has no type")
 
     def _leave(self, graph: onnx_ir.Graph) -> None:
@@ -150,7 +147,7 @@ class _Root:
     ) -> None:
         for value in values:
             if value.producer() is not node:
-                raise Fault(f"value {value.name!r} does not know the node that defines it", node)
+                raise Fault(f"value {value.name!r} has an inconsistent producer", node)
             self._owners[value] = graph
             name = value.name
             if name:
@@ -166,7 +163,7 @@ class _Root:
 
     def _check_node(self, node: onnx_ir.Node, graph: onnx_ir.Graph) -> None:
         if node.graph is not graph:
-            raise Fault(f"{label(node)!r} does not know the graph that it stands in", node)
+            raise Fault(f"{label(node)!r} has an inconsistent graph", node)
         owners, reads = self._owners, self._reads
         for value in node.inputs:
             if value is not None:
@@ -178,7 +175,7 @@ class _Root:
                     )
         if node.name:
             if (graph, node.name) in self._node_names:
-                raise Fault(f"two nodes are called {node.name!r}", node)
+                raise Fault(f"two nodes have the name {node.name!r}", node)
             self._node_names.add((graph, node.name))
         if node.attributes:
             self._check_attributes(node)
@@ -186,7 +183,7 @@ class _Root:
         if node.overload or self._known:
             callee = node.op_identifier()
             if callee not in self._functions and (node.overload or callee in self._known):
-                raise Fault(f"{label(node)!r} calls function {node.op_type}, which is not there", node)
+                raise Fault(f"{label(node)!r} calls function {node.op_type}, which does not exist", node)
 
     def _check_attributes(self, node: onnx_ir.Node) -> None:
         for attribute in node.attributes.values():
@@ -195,7 +192,7 @@ class _Root:
                     if self._loose_references:
                         continue
                     raise Fault(
-                        f"{label(node)!r} refers to a function's attribute, but stands in no function", node
+                        f"{label(node)!r} refers to a function's attribute, but is in no function", node
                     )
                 if attribute.ref_attr_name not in self._function.attributes:
                     raise Fault(
@@ -215,34 +212,34 @@ class _Root:
         if producer is None:
             if value.is_graph_input() or value.is_initializer():
                 return "belongs to another graph"
-            return "nothing defines"
+            return "has no definition"
         if producer.graph is None:
-            return "was defined by a node that is gone"
+            return "was defined by a node that was removed"
         if producer.graph not in self._open:
             return "belongs to another graph"
         if node is None:
             return "belongs to an outer graph"
         if producer is node or find_cycle(self._graph):
             return "depends on it in a cycle"
-        return "is defined only later"
+        return "is defined later"
 
     def _check_domains(self) -> None:
         imports = self._graph.opset_imports
         for domain, node in self._domains.items():
             if domain in imports or (domain == "" and "ai.onnx" in imports):
                 continue
-            # a custom operator's library can bring its domain; in functions every import is asked for
+            # a library of custom operators may register the domain; functions must import every domain
             if self._function is None and domain != "" and domain not in self._domains_of_functions:
                 continue
             where = "the model" if self._function is None else f"function {self._function.name}"
             name = domain or "ai.onnx"
-            raise Fault(f"{label(node)!r} is of domain {name!r}, of which {where} imports no version", node)
+            raise Fault(f"{label(node)!r} is of domain {name!r}, which {where} does not import", node)
 
 
 def _check_uses(
     model: onnx_ir.Model, reads: dict[onnx_ir.Value, int], owners: dict[onnx_ir.Value, onnx_ir.Graph]
 ) -> None:
-    """Each value must list its readers, and no others."""
+    """Check that the uses of each value are exactly its readers."""
     for value in owners:
         uses = value.uses()
         if len(uses) == reads.get(value, 0):
@@ -251,20 +248,20 @@ def _check_uses(
         for node, _ in uses:
             if node not in nodes:
                 raise Fault(
-                    f"{value.name!r} is read by {label(node)!r}, which stands in no graph of the model", node
+                    f"{value.name!r} is read by {label(node)!r}, which is in no graph of the model", node
                 )
         raise Fault(f"the uses of {value.name!r} disagree with the nodes that read it", value.producer())
 
 
 def _check_functions(model: onnx_ir.Model) -> None:
-    """Functions are filed under their names and call each other without recursion."""
+    """Check that functions have consistent keys and are not recursive."""
     calls: dict[tuple[str, str, str], list[tuple[str, str, str]]] = {}
     for key, function in model.functions.items():
         if key != function.identifier():
-            raise Fault(f"function {function.name!r} is filed under another name, {key}")
+            raise Fault(f"function {function.name!r} has the key {key}")
         callees = (node.op_identifier() for node in walk_nodes(function.graph))
         calls[key] = list(dict.fromkeys(callee for callee in callees if callee in model.functions))
     cycle = cycle_of(calls)
     if cycle:
         names = " → ".join(name for _, name, _ in [*cycle, cycle[0]])
-        raise Fault(f"functions call themselves: {names}")
+        raise Fault(f"recursive functions: {names}")

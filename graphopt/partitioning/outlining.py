@@ -42,7 +42,7 @@ def outline_groups(
         The function and the call of each group, in the order of the calls.
     """
     graph = groups[0].graph
-    cx.edit.arrange(graph, _in_rows(graph, [group.nodes for group in groups], policy))
+    cx.edit.reorder(graph, _in_rows(graph, [group.nodes for group in groups], policy))
     place = {node: index for index, node in enumerate(graph)}
     in_order = sorted(groups, key=lambda group: place[group.nodes[0]])
     members = {group: _without_aliases(group.nodes, cx) for group in in_order}
@@ -82,7 +82,7 @@ def _without_aliases(nodes: Iterable[ir.Node], cx: Context) -> list[ir.Node]:
 
 def _can_merge(old: ir.Value, new: ir.Value, cx: Context) -> bool:
     """As in ``cse``: not if it requires an Identity or exposes a declaration that may be wrong."""
-    return cx.edit.can_stand_for(old, new) and (not new.is_graph_output() or cx.edit.declared_truly(new))
+    return cx.edit.can_replace(old, new) and (not new.is_graph_output() or cx.edit.declared_truly(new))
 
 
 def _take_constants(

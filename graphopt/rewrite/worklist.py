@@ -161,7 +161,7 @@ class _Run:
         """Whether replacing the root does more than trade an Identity for an Identity."""
         if root.op_type != "Identity" or values[0] is None:
             return True
-        return self._cx.edit.can_stand_for(root.outputs[0], values[0])
+        return self._cx.edit.can_replace(root.outputs[0], values[0])
 
     def _commit(
         self,
@@ -207,7 +207,7 @@ class _Run:
             if node.graph is None or any(map(ir.is_read, node.outputs)) or self._cx.has_to_run(node):
                 continue
             producers = [value.producer() for value in node.inputs if value is not None]
-            self._cx.edit.remove_whole(node)
+            self._cx.edit.remove_with_bodies(node)
             removed.append(node)
             pending.extend(producer for producer in producers if producer is not None)
         return removed

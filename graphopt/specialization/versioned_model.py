@@ -106,7 +106,7 @@ def _body(
     edit: ir.Editor, model: ir.Model, inputs: dict[str, ir.Value], computed: list[int], *, suffix: str
 ) -> ir.Graph:
     """``model`` as a body that captures ``inputs`` and returns the outputs ``computed``."""
-    copier = ir.Copier(
+    copier = ir.Cloner(
         {value: inputs[value.name or ""] for value in model.graph.inputs},
         value_name=lambda name: edit.fresh_name(f"{name}{suffix}"),
         node_name=lambda name: edit.fresh_node_name(f"{name}{suffix}"),

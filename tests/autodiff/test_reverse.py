@@ -203,7 +203,7 @@ def test_body_is_differentiated_in_place() -> None:
     walk = backward(GraphBuilder(cx, body), body, {body.outputs[0]: x}, [x])
     assert [node.op_type for node in body] == ["Exp", "Mul", "Mul", "Mul", "Mul", "Add"]
     cx.edit.set_outputs(body, [walk.gradients[x]])
-    ir.verify(model)
+    ir.validate(model)
     value = np.array([1.0, 2.0], np.float32)
     assert np.allclose(
         run(model, {"x": value, "c": np.array(True)})["y"], value * np.exp(value) * (1 + value)

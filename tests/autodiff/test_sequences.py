@@ -108,7 +108,7 @@ def test_gradient_of_a_sequence_is_a_sequence() -> None:
     text = """m (seq(float[N]) s, int64 i) => (float[N] y, seq(float[N]) t) {
         a = SequenceAt(s, i) y = Mul(a, a) t = SequenceErase(s) }"""
     joint = differentiate(parse(text), ["y"], ["s"])
-    ir.verify(joint.model)
+    ir.validate(joint.model)
     x = [np.array([1.0, 2.0], np.float32), np.array([3.0], np.float32)]
     feeds = {"s": x, "i": np.array(-2), f"{COTANGENT}y": np.ones(2, np.float32)}
     found = run(joint.model, feeds)["grad.s"]

@@ -259,10 +259,10 @@ def test_incomparable_outputs_are_reported(invoke: Invoke, small: Path, tmp_path
 @pytest.mark.parametrize(
     ("node", "words"),
     [
-        ("Transpos <perm = [1, 0]> (x)", "no operator is called Transpos in ai.onnx 17; nearest: Transpose"),
+        ("Transpos <perm = [1, 0]> (x)", "ai.onnx 17 has no operator Transpos; nearest: Transpose"),
         ("Transpose <prm = [1, 0]> (x)", "Transpose has no attribute prm in ai.onnx 17; nearest: perm"),
-        ("Gelu (x)", "Gelu came with ai.onnx 20, and the model imports 17"),
-        ("Transpose (x, x)", "has 2 inputs, which Transpose does not take"),
+        ("Gelu (x)", "Gelu needs ai.onnx 20, and the model imports 17"),
+        ("Transpose (x, x)", "has 2 inputs, a number that Transpose does not support"),
     ],
 )
 def test_results_that_require_verification(invoke: Invoke, tmp_path: Path, node: str, words: str) -> None:

@@ -165,7 +165,7 @@ FAULTS: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
     "dangling input": (lambda: model([NODE("Add", ["x", "nowhere"], ["y"], "add")]), "'add' reads 'nowhere'"),
     "dangling output": (
         lambda: model([NODE("Neg", ["x"], ["t"])]),
-        "output 'y' of graph 'g' nothing defines",
+        "output 'y' of graph 'g' has no definition",
     ),
     "dangling in a body": (
         lambda: _branches(NEG_Z, _body("z", [NODE("Neg", ["gone"], ["z"])])),
@@ -224,7 +224,7 @@ FAULTS: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
     ),
     "node names": (
         lambda: model([NODE("Neg", ["x"], ["t"], "n"), NODE("Neg", ["t"], ["y"], "n")]),
-        "two nodes are called 'n'",
+        "two nodes have the name 'n'",
     ),
     "an input without a type": (
         lambda: model([NODE("Neg", ["x"], ["y"])], inputs=[onnx.ValueInfoProto(name="x")]),
@@ -236,22 +236,22 @@ FAULTS: dict[str, tuple[Callable[[], onnx.ModelProto], str]] = {
             _function("G", [NODE("F", ["a"], ["b"], domain="local")]),
             _function("H", [NODE("Neg", ["a"], ["b"])]),
         ),
-        "call themselves: (F → G → F|G → F → G)",
+        "recursive functions: (F → G → F|G → F → G)",
     ),
-    "no opset": (lambda: _without_opset(chain(1)), "imports no version"),
+    "no opset": (lambda: _without_opset(chain(1)), "does not import"),
     "a function's domain is not imported": (
         lambda: model(CALL, functions=[_function("F", [NODE("Neg", ["a"], ["b"])])]),
         "of domain 'local'",
     ),
     "a function imports too little": (
         lambda: _calls(_function("F", [NODE("Gelu", ["a"], ["b"], domain="com.microsoft")])),
-        "function F imports no version",
+        "function F does not import",
     ),
     "no such overload": (
         lambda: model(
             [NODE("F", ["x"], ["y"], domain="local", overload="two")], domains=("local",), ir_version=10
         ),
-        "is not there",
+        "does not exist",
     ),
     "dangling in a function": (
         lambda: _calls(_function("F", [NODE("Neg", ["gone"], ["b"])])),
@@ -263,7 +263,7 @@ FAULTS |= {
         lambda: _calls(
             _function("F", [NODE("Neg", ["a"], ["b"])]), _function("F", [NODE("Abs", ["a"], ["b"])])
         ),
-        "2 functions are called local::F",
+        "2 functions have the name local::F",
     ),
     "a function that defines a value twice": (
         lambda: _calls(_function("F", [NODE("Neg", ["a"], ["b"]), NODE("Abs", ["a"], ["b"])])),
@@ -305,11 +305,11 @@ def test_a_long_cycle_is_found_without_recursion() -> None:
 def test_references_outside_functions_pass_as_in_onnxruntime() -> None:
     node = NODE("LeakyRelu", ["x"], ["y"])
     node.attribute.add(name="alpha", ref_attr_name="a", type=onnx.AttributeProto.FLOAT)
-    ir.verify(ir.from_proto(model([node])))
+    ir.validate(ir.from_proto(model([node])))
     function = _function("F", [NODE("LeakyRelu", ["a"], ["b"])])
     function.node[0].attribute.add(name="alpha", ref_attr_name="undeclared", type=onnx.AttributeProto.FLOAT)
     loaded = ir.from_proto(_calls(function))
-    ir.verify(loaded)
+    ir.validate(loaded)
     assert list(next(iter(loaded.functions.values())).attributes) == ["undeclared"]
 
 
@@ -383,9 +383,9 @@ def test_external_data_that_is_missing_or_short(tmp_path: Path) -> None:
         ({"length": "32"}, "has 32 bytes"),
         ({"offset": "-4"}, "negative"),
         ({"offset": "a"}, "can't be read"),
-        ({"location": ""}, "names no file"),
+        ({"location": ""}, "has no location"),
         ({"location": "."}, "is missing"),
-        ({"location": "w\0"}, "no possible path"),
+        ({"location": "w\0"}, "an invalid path"),
     ],
 )
 def test_external_data_with_nonsense(tmp_path: Path, changes: dict[str, str], reason: str) -> None:

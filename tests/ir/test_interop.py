@@ -211,7 +211,7 @@ def test_proto_with_loaded_external_data_is_complete(external: Path) -> None:
 def test_a_proto_without_its_external_data_needs_a_folder(serialize: bool, external: Path) -> None:
     proto = onnx.load(external, load_external_data=False)
     given = proto.SerializeToString() if serialize else proto
-    with pytest.raises(InvalidModel, match=r"'w' lies in another file, 'weights.bin'") as caught:
+    with pytest.raises(InvalidModel, match=r"'w' is in another file, 'weights.bin'") as caught:
         graphopt.optimize(given)
     assert caught.value.hint is not None and "base_dir" in caught.value.hint
     model = graphopt.load_model(given, base_dir=external.parent)

@@ -312,7 +312,7 @@ model = ir.load(sys.argv[1])
 weight = model.graph.initializers["w"].const_value
 assert weight.nbytes > 2**31
 assert weight.numpy()[-1, 0] == 0
-ir.print_model(model), ir.verify(model), ir.clone(model)
+ir.print_model(model), ir.validate(model), ir.clone(model)
 print(re.search(r"VmHWM:\\s*(\\d+) kB", open("/proc/self/status").read())[1])  # ru_maxrss has the parent's
 """
 

@@ -147,7 +147,7 @@ def test_external_data_is_copied(tmp_path: Path) -> None:
         ({"offset": 1 << 40}, "ends at byte"),
         ({"offset": -1}, "negative"),
         ({"length": 5}, "has 5 bytes"),
-        ({"file": "a\0b"}, "no possible path"),
+        ({"file": "a\0b"}, "an invalid path"),
     ],
 )
 def test_the_file_beside_is_checked(tmp_path: Path, change: dict[str, Any], message: str) -> None:

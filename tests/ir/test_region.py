@@ -20,7 +20,7 @@ X = np.linspace(-2, 2, 8, dtype=np.float32).reshape(2, 4)
 
 
 def _run(item: ir.Model, **feeds: np.ndarray) -> list[np.ndarray]:
-    ir.verify(item)
+    ir.validate(item)
     if not feeds and [value.name for value in item.graph.inputs] == ["x"]:
         feeds = {"x": X}
     return run(ir.to_bytes(item), **feeds)
@@ -239,7 +239,7 @@ def test_outlining_refuses_what_is_not_convex() -> None:
     edit = ir.Editor(item)
     a, _, y = item.graph
     obstacle = ir.outline_obstacle(edit, [a, y], "made", "Part")
-    assert obstacle is not None and "'Exp(b)' lies outside" in obstacle
+    assert obstacle is not None and "'Exp(b)' is outside" in obstacle
     with pytest.raises(UnsupportedModel, match="Exp"):
         ir.outline(edit, [a, y], "made", "Part")
     assert ir.print_model(item) == before
@@ -478,10 +478,10 @@ def test_ten_thousand_nodes() -> None:
     edit = ir.Editor(item)
     function, call = ir.outline(edit, list(item.graph)[1000:9000], "made", "Part")
     assert len(item.graph) == 2001 and len(function) == 8000
-    ir.verify(item)
+    ir.validate(item)
     ir.inline_call(edit, call)
     edit.remove_function(function)
-    ir.verify(item)
+    ir.validate(item)
     assert ir.fingerprint(ir.clone(item)) == before
     parts = split(item.graph[5000])
     assert (len(parts.prefix), len(parts.suffix)) == (5000, 5000)

@@ -96,18 +96,18 @@ def _unname(model: ir.Model) -> None:
 
 
 BREAKS: dict[Callable[[ir.Model], None], str] = {
-    _read_a_removed_node: "reads 'b', which was defined by a node that is gone",
-    _leave_a_removed_reader: "'[aw]' is read by 'Mul.*', which stands in no graph",
+    _read_a_removed_node: "reads 'b', which was defined by a node that was removed",
+    _leave_a_removed_reader: "'[aw]' is read by 'Mul.*', which is in no graph",
     _read_before: "depends on it in a cycle",
-    _disorder: "reads 'a', which is defined only later",
+    _disorder: "reads 'a', which is defined later",
     _read_out_of_scope: "reads 't1', which belongs to another graph",
-    _return_an_outer_value: "output 'elsewhere' of graph 't' nothing defines",
+    _return_an_outer_value: "output 'elsewhere' of graph 't' has no definition",
     _rename_to_another: "'a' is defined twice",
     _shadow: "'a' is defined twice",
-    _name_nodes_alike: "two nodes are called 'same'",
+    _name_nodes_alike: "two nodes have the name 'same'",
     _forget_the_contents: "initializer 'w' has no contents",
-    _refer_to_nothing: "stands in no function",
-    _forget_an_import: "domain 'ai.onnx', of which the model imports no version",
+    _refer_to_nothing: "is in no function",
+    _forget_an_import: "domain 'ai.onnx', which the model does not import",
     _forget_a_type: "input 'x' has no type",
     _unname: "a value has no name",
 }
@@ -116,19 +116,19 @@ BREAKS: dict[Callable[[ir.Model], None], str] = {
 @pytest.mark.parametrize("break_it", BREAKS, ids=lambda function: function.__name__.strip("_"))
 def test_breaks_are_found(break_it: Callable[[ir.Model], None]) -> None:
     model = parse(TEXT)
-    ir.verify(model)
+    ir.validate(model)
     break_it(model)
     with pytest.raises(InvalidModel, match=BREAKS[break_it]):
-        ir.verify(model)
+        ir.validate(model)
 
 
 def test_the_message_shows_the_node_with_what_it_reads_from() -> None:
     model = parse(TEXT)
     _disorder(model)
     with pytest.raises(InvalidModel) as error:
-        ir.verify(model)
+        ir.validate(model)
     assert error.value.message.splitlines() == [
-        "'Mul(b)' reads 'a', which is defined only later",
+        "'Mul(b)' reads 'a', which is defined later",
         "  %a = Relu(%x)",
         "  %b = Mul(%a, {[2.0]})",
     ]
@@ -140,16 +140,16 @@ def test_a_call_of_a_function_that_was_dropped_is_found() -> None:
         g (float[N] x) => (float[N] y) { y = local.F(x) }
         <domain: "local", opset_import: ["" : 17]> F (a) => (b) { b = Neg(a) }"""
     )
-    ir.verify(model)
+    ir.validate(model)
     ir.Editor(model).remove_function(next(iter(model.functions.values())))
-    with pytest.raises(InvalidModel, match="calls function F, which is not there"):
-        ir.verify(model)
+    with pytest.raises(InvalidModel, match="calls function F, which does not exist"):
+        ir.validate(model)
 
 
 def test_wrong_sizes_are_found_once_tensors_are_replaced() -> None:
     model = parse(TEXT)
     model.graph.initializers["w"].const_value = ir.tensor(np.ones(3, np.float32))
-    ir.verify(model)  # another shape than declared is the file's affair
+    ir.validate(model)  # another shape than declared is the file's affair
 
 
 def test_the_verifier_is_linear() -> None:
@@ -163,7 +163,7 @@ def test_the_verifier_is_linear() -> None:
 
         sys.setprofile(profile)
         try:
-            ir.verify(model)
+            ir.validate(model)
         finally:
             sys.setprofile(None)
         return count

@@ -28,7 +28,7 @@ def test_single_node_groups_preserve_results() -> None:
         if not found.groups:
             continue
         outlined = found.outlined()
-        ir.verify(outlined)
+        ir.validate(outlined)
         if all(map(_same, expected, run(ir.to_bytes(outlined), **feeds))):
             same += 1
         else:

@@ -34,7 +34,7 @@ def _run(
 ) -> tuple[ir.Model, str]:
     model, refusals = parse(text), _Refusals()
     run_pipeline(model, pipeline, options, observers=(refusals,))
-    ir.verify(model)
+    ir.validate(model)
     verdict = graphopt.verify(parse(text), model)
     assert verdict.ok, verdict
     return model, " ".join(refusals.reasons)

@@ -23,7 +23,7 @@ def created(model: ir.Model | str, options: str = "") -> ir.Model:
     original = parse(model) if isinstance(model, str) else model
     changed = original.clone()
     run_pipeline(changed, CREATE + options)
-    ir.verify(changed)
+    ir.validate(changed)
     assert agree(original, changed)
     return changed
 
@@ -75,7 +75,7 @@ def test_random_nodes_keep_their_order() -> None:
     }"""
     model = parse(text)
     run_pipeline(model, f"{CREATE}{{minimum=1}}")
-    ir.verify(model)
+    ir.validate(model)
     assert [node.name or "c" for node in model.graph] == ["group_0", "first", "second", "c", "group_1"]
 
 
@@ -303,7 +303,7 @@ def test_groups_preserve_results_and_can_be_inlined(model: ir.Model, options: st
         assert not {*function.outputs} & {*function.inputs}
     run_pipeline(changed, f"{INLINE}{{minimum=1000000}}")
     assert not changed.functions
-    ir.verify(changed)
+    ir.validate(changed)
     assert agree(model, changed)
     if not any(node.op_type == "Identity" for graph in ir.graphs_of(model) for node in graph):
         assert shape_of(changed) == shape_of(model)

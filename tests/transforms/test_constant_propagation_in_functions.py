@@ -84,9 +84,9 @@ def test_an_editor_refuses_them_only_there() -> None:
     held = model("y = Reshape (a, b)")
     _, cx = run_pipeline(held, "")
     (function,) = held.functions.values()
-    assert cx.edit.takes_constant(held.graph, ir.DataType.INT64)
-    assert cx.edit.takes_constant(function.graph, ir.DataType.DOUBLE)
-    assert cx.edit.takes_constant(function.graph, ir.DataType.INT64, version=9)
+    assert cx.edit.supports_constant(held.graph, ir.DataType.INT64)
+    assert cx.edit.supports_constant(function.graph, ir.DataType.DOUBLE)
+    assert cx.edit.supports_constant(function.graph, ir.DataType.INT64, version=9)
     with pytest.raises(ir.ConstantRefused, match="no Constant of type int64"):
         cx.edit.constant(function.graph, ir.tensor([1]), "one")
 

@@ -22,7 +22,7 @@ def gathered(text: str, pipeline: str = "gather-loop-lists,dce", opset: int = 17
         def said(self, *_: object) -> None: ...
 
     run_pipeline(model, pipeline, observers=(Refusals(),))
-    ir.verify(model)
+    ir.validate(model)
     assert agree(parse(text, opset=opset), model)
     _, cx = run_pipeline(model, pipeline)
     assert cx.actions == 0

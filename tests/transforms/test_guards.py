@@ -49,7 +49,7 @@ def _guarded(text: str, pipeline: str = "insert-guards", /, **seen: ValueProfile
     model = parse(text)
     annotate(model, seen)
     run_pipeline(model, pipeline)
-    ir.verify(model)
+    ir.validate(model)
     return model
 
 

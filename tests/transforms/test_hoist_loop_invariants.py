@@ -12,7 +12,7 @@ def hoisted(text: str, pipeline: str = "hoist-loop-invariants,dce") -> ir.Model:
     """The model after ``pipeline``, which computes the same bits."""
     model = parse(text)
     run_pipeline(model, pipeline)
-    ir.verify(model)
+    ir.validate(model)
     assert agree(parse(text), model)
     _, cx = run_pipeline(model, pipeline)
     assert cx.actions == 0

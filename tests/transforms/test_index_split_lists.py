@@ -11,7 +11,7 @@ from tests.support import agree, ops, parse, run_pipeline
 def indexed(text: str, pipeline: str = "index-split-lists", opset: int = 17) -> ir.Model:
     model = parse(text, opset=opset)
     run_pipeline(model, pipeline)
-    ir.verify(model)
+    ir.validate(model)
     assert agree(parse(text, opset=opset), model, sizes=(2, 1, 3))
     _, cx = run_pipeline(model, pipeline)
     assert cx.actions == 0

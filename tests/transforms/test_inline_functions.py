@@ -37,7 +37,7 @@ def _inlined(pipeline: str, text: str = MODEL) -> ir.Model:
     feeds = {"x": X, **({"c": np.array(True)} if "bool c" in text else {})}
     expected = run(ir.to_bytes(model), **feeds)
     run_pipeline(model, pipeline)
-    ir.verify(model)
+    ir.validate(model)
     np.testing.assert_array_equal(run(ir.to_bytes(model), **feeds)[0], expected[0])
     return model
 
@@ -97,7 +97,7 @@ def test_the_gate_is_asked_for_each_call() -> None:
 
     model = parse(MODEL)
     run_pipeline(model, "inline-functions", gate=gate)
-    ir.verify(model)
+    ir.validate(model)
     assert ops(model)[0] == "Outer"
     assert ("local", "Outer", "") in model.functions
     assert {action.owner for action in asked} == {"inline-functions"}
@@ -132,7 +132,7 @@ def test_a_long_chain_of_functions() -> None:
         g (float[N,4] x) => (float[N,4] y) {{ y = local.F0(x) }} {levels} {last}"""
     )
     run_pipeline(model, "inline-functions")
-    ir.verify(model)
+    ir.validate(model)
     assert ops(model) == ["Neg"] * (depth + 1)
     assert max(len(node.outputs[0].name or "") for node in model.graph) < 200
 

@@ -14,7 +14,7 @@ def _optimized(text: str, pipeline: str, **header: int) -> ir.Model:
     """``text`` after ``pipeline``, which must leave every bit of its results."""
     original, model = parse(text, **header), parse(text, **header)
     run_pipeline(model, pipeline)
-    ir.verify(model)
+    ir.validate(model)
     verdict = verify(original, model, numerics=Numerics.EXACT)
     assert verdict.ok, verdict.failures
     assert verdict.rows

@@ -16,7 +16,7 @@ def trimmed(text: str, pipeline: str = "trim-loops,dce", opset: int = 17) -> ir.
     """The model after ``pipeline``, which computes the same bits."""
     model = parse(text, opset=opset)
     run_pipeline(model, pipeline)
-    ir.verify(model)
+    ir.validate(model)
     assert agree(parse(text, opset=opset), model, sizes=(2, 1))
     _, cx = run_pipeline(model, pipeline)
     assert cx.actions == 0

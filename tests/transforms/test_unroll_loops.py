@@ -30,7 +30,7 @@ def _unrolled(text: str, pipeline: str = "unroll-loops,dce", opset: int = 17) ->
 def _tried(text: str, pipeline: str = "unroll-loops", opset: int = 17) -> tuple[ir.Model, str]:
     model, refusals = parse(text, opset=opset), _Refusals()
     run_pipeline(model, pipeline, observers=(refusals,))
-    ir.verify(model)
+    ir.validate(model)
     verdict = graphopt.verify(parse(text, opset=opset), model, bits=True)
     assert verdict.ok, verdict
     return model, " ".join(refusals.reasons)

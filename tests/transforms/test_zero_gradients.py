@@ -16,7 +16,7 @@ REGION = """graphopt.ad.GradOf<body = r () => (float[N] q) {{ c = Cos(x) q = Mul
 def lowered(text: str, expected: list[str], pipeline: str = "lower-grad-of,dce") -> ir.Model:
     model = parse(text, domains=DOMAINS)
     run_pipeline(model, pipeline)
-    ir.verify(model)
+    ir.validate(model)
     assert ops(model) == expected
     _, cx = run_pipeline(model, pipeline)
     assert cx.actions == 0
@@ -122,7 +122,7 @@ def test_nested_regions_bodies_and_functions() -> None:
     }"""
     model = parse(text)
     run_pipeline(model, "lower-grad-of,dce")
-    ir.verify(model)
+    ir.validate(model)
     assert ops(model) == ["Back", "Mul", "If"]
     names = {
         node.op_type for graph in ir.graphs_of(model) for node in graph if node.domain == dialects.AD_DOMAIN

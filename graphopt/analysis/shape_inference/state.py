@@ -150,7 +150,7 @@ class InferenceState:
         """
         if self._calls is None:
             functions = self.model.functions
-            if ir.Carried.training_info(self.model):
+            if ir.has_training_info(self.model):
                 functions = {}
             by_key: dict[object, list[ir.Node]] = {key: [] for key in functions}
             for inner in ir.graphs_of(self.model) if functions else ():

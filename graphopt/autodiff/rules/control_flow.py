@@ -67,7 +67,7 @@ def _as_if_output(
     zeros = inner.ConstantOfShape(inner.shape(*sizes), value=np.zeros(1, op.dtype(value).numpy()))
     edit.add_output(other, zeros)
     edit.add_output(branch, as_output(op, value, branch))
-    return edit.give_output(node.raw, len(branch.outputs) - 1)
+    return edit.add_node_output(node.raw, len(branch.outputs) - 1)
 
 
 @gradient("Loop")
@@ -164,7 +164,7 @@ def _recomputed_states(iteration: IterationGradient, trips: ir.Value) -> Sequenc
         )
         for value in form.body.inputs
     ]
-    copier = ir.Copier(
+    copier = ir.Cloner(
         dict(zip(form.body.inputs, inputs, strict=True)),
         value_name=edit.fresh_name,
         node_name=edit.fresh_node_name,

@@ -1,8 +1,8 @@
-"""The file beside a model that holds its large tensors: its name, and the removal of an old one.
+"""Name the external-data file of a model, and remove stale ones.
 
-A model and its data are two files, which no file system replaces at once. So new data never takes the name
-of other data: it gets a name with a hash of its contents, unless it is the first. The old model stays whole
-until the new one takes its place, and only then is data removed that nothing reads any more.
+A model and its data are two files, which no file system replaces atomically. Therefore new data never
+overwrites other data: its name includes a hash of its contents, unless it is the first. The old model stays
+intact until the new one replaces it; only then is unread data removed.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ import onnx
 from graphopt import publish
 from graphopt.ir.io.external_data import external_protos
 
-#: Hex digits of the hash of its contents in the name of a data file: 64 bits.
+#: Hex digits of the content hash in the name of a data file: 64 bits.
 _DIGITS = 16
 
 
 class DataFile:
-    """New data of the model ``path``, in a temporary file, that gets its name in the folder of the model.
+    """New external data of a model, in a temporary file that will be renamed into the model's folder.
 
-    The name is chosen first, since the model mentions it, and claimed later, under the lock of the folder. If
-    another process was faster, claiming fails, and another name is chosen.
+    The name is chosen first, since the model contains it, and claimed later, while the folder is locked. If
+    another process claimed it first, claiming fails, and another name is chosen.
 
     Args:
         path: of the model.
-        suffix: what the name of the data ends in.
+        suffix: of the data file.
         content: the temporary file.
-        first: whether there is no older model with data, so that the plain name is to be had.
+        first: whether there is no older model with data, so that the plain name is available.
 
     Attributes:
         path: the name chosen, ``<path><suffix>`` or with a hash between them.
@@ -49,20 +49,20 @@ class DataFile:
         self.path = plain if self._shared or is_free else self._hashed
 
     def claim(self, locked: bool) -> bool:
-        """Give the data its name; ``False`` if that is taken, and :attr:`path` is another one now.
+        """Rename the data file to :attr:`path`; ``False`` if the name is taken and :attr:`path` was changed.
 
         Args:
-            locked: whether the lock of the folder is held. Without it, no name is shared with another writer,
-                which may remove the file.
+            locked: whether the folder is locked. If not, no name is shared with another writer, which may
+                remove the file.
 
         Raises:
-            OSError: it can't be renamed.
+            OSError: the file can't be renamed.
         """
         if not locked and self.path == self._hashed:
             self.path = self._named(os.urandom(_DIGITS // 2).hex())
             return False
         if self.path != self._plain:
-            os.replace(self._content, self.path)  # over nothing, or the same contents
+            os.replace(self._content, self.path)  # replaces at most a file with equal contents
             return True
         with contextlib.suppress(FileExistsError):
             if self._shared is None and publish.rename_to_new(self._content, self._plain):
@@ -77,7 +77,7 @@ class DataFile:
 
     @property
     def is_new(self) -> bool:
-        """Whether the file is of this writer alone, once it is claimed."""
+        """Whether this writer created the claimed file, rather than sharing an equal one."""
         return self._shared is None or self.path != self._plain
 
     @cached_property
@@ -91,7 +91,7 @@ class DataFile:
 
 
 def _if_equal(file: Path, content: Path) -> os.stat_result | None:
-    """The status of ``file`` if it holds the same as ``content``; ``None`` if not, or if it can't be read."""
+    """The status of ``file`` if it equals the file ``content``; ``None`` if not, or if unreadable."""
     import filecmp
 
     try:
@@ -113,13 +113,13 @@ def _is_unchanged(file: Path, before: os.stat_result) -> bool:
 
 
 def is_own(file: Path, model: Path, suffix: str) -> bool:
-    """Whether a data file lies beside ``model``, with one of the names that :class:`DataFile` gives."""
+    """Whether ``file`` is a data file that :class:`DataFile` may have named for ``model``."""
     pattern = rf"{re.escape(model.name)}(\.[0-9a-f]+)?{re.escape(suffix)}"
     return file.parent == model.parent and re.fullmatch(pattern, file.name) is not None
 
 
 def locations(proto: onnx.ModelProto, folder: Path) -> list[Path]:
-    """The files that hold the external data of a model of ``folder``, if their names are paths at all."""
+    """The external-data files of a model in ``folder``, apart from invalid paths."""
     found = [
         entry.value
         for tensor in external_protos(proto)
@@ -130,9 +130,9 @@ def locations(proto: onnx.ModelProto, folder: Path) -> list[Path]:
 
 
 def mentions(model: Path, name: str) -> bool:
-    """Whether the file of a model may hold ``name``, as it must where a file of that name holds its data.
+    """Whether the file ``model`` may contain ``name``, a necessary condition for reading data of that name.
 
-    JSON may spell some characters otherwise: of names with them, every file is taken to mention them.
+    JSON may escape some characters; a name with such characters may be in every file.
     """
     plain = name.isascii() and name.isprintable() and not any(mark in name for mark in '"\\/')
     with open(model, "rb") as file:
@@ -143,15 +143,15 @@ def mentions(model: Path, name: str) -> bool:
 
 
 def remove_unread(old: Iterable[Path], path: Path, suffix: str, new: Path) -> None:
-    """Remove those ``old`` data files of the model ``path`` that nothing reads now that it has ``new``.
+    """Remove the ``old`` data files of the model ``path`` that are unread since it has ``new`` data.
 
-    The lock of the folder is held. Only files with a name after the model are removed, and only if no other
-    file of the folder mentions them: a model may have any suffix.
+    The folder must be locked. Only files named after the model are removed, and only if no other file of the
+    folder mentions them: a model may have any suffix.
     """
     for file in old:
         if not is_own(file, path, suffix) or file == new:
             continue
-        with contextlib.suppress(OSError):  # a file that can't be read or removed stays
+        with contextlib.suppress(OSError):  # a file that can't be read or removed is kept
             others = [item for item in path.parent.iterdir() if item not in (path, new, *old)]
             others = [item for item in others if not item.name.endswith(publish.SUFFIX)]
             if not any(mentions(item, file.name) for item in others if item.is_file()):
@@ -162,7 +162,7 @@ def remove_orphans(folder: Path, names: Iterable[str]) -> None:
     """Remove data files that killed processes left in ``folder``, unless another file mentions them.
 
     Args:
-        folder: its lock is held.
+        folder: must be locked.
         names: of files that graphopt wrote, or was about to remove.
     """
     for name in dict.fromkeys(names):

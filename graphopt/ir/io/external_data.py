@@ -1,4 +1,4 @@
-"""External data: which files a model may read its weights from, and writing weights beside a model."""
+"""External data: check and map the files of a model's weights, and write such files."""
 
 from __future__ import annotations
 
@@ -15,50 +15,51 @@ from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.constants import DATA_FILES
 from graphopt.ir.weights import MappedFile, MappedTensor, Slot, slots, storage_of
 
-#: Tensors in a data file start at multiples of this, so that they can be mapped.
+#: Alignment of tensors in a data file, in bytes, for memory mapping.
 _ALIGNMENT = 64
 
 
 class Folders:
-    """Where external data may lie: the model's own folder, and what the user allows besides."""
+    """The folders that may contain external data: the model's own, and those that the user allows."""
 
     def __init__(self, folder: Path | None, allowed: Sequence[Path] = ()) -> None:
         self._folder = folder
         allowed = [] if folder is None else [folder, *allowed]
-        self._allowed = [Path(os.path.realpath(path)) for path in allowed]  # links may lead round in circles
+        self._allowed = [Path(os.path.realpath(path)) for path in allowed]  # realpath tolerates cyclic links
         self._files: dict[Path, MappedFile] = {}
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """Those that were found."""
+        """The files mapped so far."""
         return tuple(self._files)
 
     def find(self, location: str, tensor: str) -> MappedFile:
-        """Map the file that ``location`` of tensor ``tensor`` names, once.
+        """Map the file at ``location`` of tensor ``tensor``, once.
 
         Raises:
-            InvalidModel: it lies elsewhere (by ``..``, an absolute path or a symbolic link), or is missing.
+            InvalidModel: it is outside the folders (by ``..``, an absolute path or a symbolic link), or
+                missing.
         """
         if self._folder is None:
             raise InvalidModel(
-                f"the data of {tensor!r} lies in another file, {location!r}",
+                f"the data of {tensor!r} is in another file, {location!r}",
                 hint="give its path instead, or its folder: load_model(model, base_dir=...)",
             )
         if not location:
-            raise InvalidModel(f"the external tensor {tensor!r} names no file")
+            raise InvalidModel(f"the external tensor {tensor!r} has no location")
         try:
             file = (self._folder / location).resolve()
         except (OSError, ValueError, RuntimeError) as error:  # a NUL, a loop of links
             is_unnameable = isinstance(error, UnicodeEncodeError)  # in the encoding of the locale
             raise InvalidModel(
-                f"the external data of {tensor!r} has no possible path: {location!r}",
+                f"the external data of {tensor!r} has an invalid path: {location!r}",
                 hint="PYTHONUTF8=1 names files in UTF-8" if is_unnameable else None,
             ) from error
         if file in self._files:
             return self._files[file]
         if not any(file.is_relative_to(folder) for folder in self._allowed):
             raise InvalidModel(
-                f"the external data of {tensor!r} lies outside the model's folder: {location}",
+                f"the external data of {tensor!r} is outside the model's folder: {location}",
                 hint=f"if you trust the model: --allow-external {file.parent}",
             )
         if not file.is_file():
@@ -96,7 +97,7 @@ def external_protos(proto: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 
 
 def map_external_data(model: onnx_ir.Model, folders: Folders) -> None:
-    """Let external tensors read from mapped files.
+    """Replace external tensors by tensors in mapped files.
 
     Raises:
         InvalidModel: a file is missing, out of bounds, or ends before the tensor does.
@@ -115,7 +116,7 @@ def _mapped(tensor: onnx_ir.ExternalTensor, folders: Folders) -> MappedTensor:
         raise InvalidModel(f"the external tensor {name!r} has a negative dim or offset")
     if tensor.length is not None and tensor.length != nbytes:
         raise InvalidModel(
-            f"the external data of {name!r} has {tensor.length} bytes; its shape and type ask for {nbytes}"
+            f"the external data of {name!r} has {tensor.length} bytes; its shape and type require {nbytes}"
         )
     if offset + nbytes > file.size:
         raise InvalidModel(
@@ -125,7 +126,7 @@ def _mapped(tensor: onnx_ir.ExternalTensor, folders: Folders) -> MappedTensor:
 
 
 Change = tuple[Slot, onnx_ir.TensorProtocol]
-#: Where in a file tensors lie, by :func:`storage_of`.
+#: Positions of tensors in a file, by :func:`storage_of`.
 Offsets = dict[tuple[object, ...], int]
 
 
@@ -139,15 +140,19 @@ def write_external_data(
 ) -> Callable[[str], list[Change]]:
     """Append the large tensors of ``model`` to ``file``; tensors with the same storage are written once.
 
-    Initializers of at least ``threshold`` bytes go there, and such attributes as came from external data,
-    or with ``attributes`` all such attributes.
+    These are initializers of at least ``threshold`` bytes, and tensors of attributes of that size that are
+    external already, or with ``attributes`` all of that size.
 
     Args:
+        model: not changed.
+        file: opened for writing.
+        threshold: in bytes.
+        attributes: whether to write tensors of attributes that are not external, too.
         offsets: positions in ``file`` of tensors written before, by storage; extended by this call.
 
     Returns:
-        a function of the file's final name: the new contents of each of these slots, which are places in the
-        file, or for external tensors that are too small, the tensors in memory.
+        a function from the file's final name to the changes of the model: external tensors for the written
+        ones, and tensors in memory for external tensors below the threshold.
     """
     end = file.tell()
     offsets = {} if offsets is None else offsets
@@ -178,7 +183,7 @@ def write_external_data(
 
 
 def read_external_data(model: onnx_ir.Model) -> list[Change]:
-    """What slots with external tensors are to hold so that ``model`` stands alone."""
+    """The changes that load all external tensors of ``model`` into memory."""
     return [
         (slot, _in_memory(slot.tensor))
         for slot in slots(model)
@@ -188,7 +193,7 @@ def read_external_data(model: onnx_ir.Model) -> list[Change]:
 
 @contextlib.contextmanager
 def changed(changes: Sequence[Change]) -> Iterator[None]:
-    """Carry out ``changes`` for a while."""
+    """Apply ``changes`` within the context, and revert them afterwards."""
     try:
         for slot, tensor in changes:
             slot.put(tensor)

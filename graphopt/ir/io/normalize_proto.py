@@ -1,9 +1,9 @@
-"""Take in what onnxruntime takes, though ONNX or onnx-ir do not.
+"""Normalize models that onnxruntime accepts, but ONNX or onnx-ir do not.
 
-Before onnx-ir reads a proto: initializers without a name go (nothing can read them); of several constants
-with one name, and of several imports of a domain, the last is kept; a body that returns a value of an outer
-graph directly gets an Identity for it. Afterwards: a function declares every attribute that its nodes refer
-to, and a value of a body does not bear the name of an outer value that the body could read.
+Before onnx-ir reads a proto: initializers without a name are removed (they can't be read); of several
+constants with one name, and of several imports of a domain, the last is kept; a body that returns a value of
+an outer graph gets an Identity for it. Afterwards: a function declares every attribute that its nodes refer
+to, and no value of a body has the name of an outer value that is visible in the body.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from graphopt.ir.name_references import rename
 from graphopt.ir.scopes import bodies, graphs_of, in_order, walk_nodes, with_bodies
 
 _Attribute = onnx.AttributeProto
-#: Names in one remark.
+#: Maximum number of names in a remark.
 _LISTED = 3
 
 
-def admit(proto: onnx.ModelProto) -> list[str]:
-    """Rewrite the parts of ``proto`` that onnx-ir refuses or misreads, in place.
+def normalize(proto: onnx.ModelProto) -> list[str]:
+    """Rewrite the parts of ``proto`` that onnx-ir rejects or misinterprets, in place.
 
-    Returns remarks on definitions that were dropped: of several constants of one name, and of several imports
-    of a domain, the last is kept, as by onnxruntime.
+    Returns remarks about removed definitions: of several constants with one name, and of several imports of a
+    domain, the last is kept, as in onnxruntime.
 
     Raises:
-        InvalidModel: the model defines something twice, or has a name that is not UTF-8.
+        InvalidModel: the model has duplicate definitions, or a name that is not UTF-8.
     """
     for holder in (proto, *proto.functions):
         if not _are_utf8([entry.domain for entry in holder.opset_import]):
             raise InvalidModel("the domain of an opset import is not UTF-8")
-    remarks = _import_once(proto, "the model")
+    remarks = _keep_last_imports(proto, "the model")
     for function in proto.functions:
-        remarks += _import_once(function, f"function {function.name!r}")
+        remarks += _keep_last_imports(function, f"function {function.name!r}")
     _check_functions(proto.functions)
-    remarks += _name_once(proto.graph)
-    _mend_text(proto.graph)
+    remarks += _keep_last_definitions(proto.graph)
+    _repair_text(proto.graph)
     _check_attributes(proto.graph.node)
     pending = _bodies(proto.graph.node)
     for function in proto.functions:
-        _mend_text(function)
+        _repair_text(function)
         _check_attributes(function.node)
         pending += _bodies(function.node)
     while pending:
         body = pending.pop()
-        remarks += _name_once(body)
-        _mend_text(body)
+        remarks += _keep_last_definitions(body)
+        _repair_text(body)
         _check_attributes(body.node)
         _return_own_values(body)
         pending += _bodies(body.node)
@@ -71,11 +71,11 @@ def _bodies(nodes: Iterable[onnx.NodeProto]) -> list[onnx.GraphProto]:
     return found
 
 
-def _mend_text(holder: onnx.GraphProto | onnx.FunctionProto) -> None:
-    """Replace bytes that are not UTF-8 in what only people read, which onnx-ir could not write again.
+def _repair_text(holder: onnx.GraphProto | onnx.FunctionProto) -> None:
+    """Replace bytes that are not UTF-8 in names of nodes and doc strings, which onnx-ir could not write.
 
     Raises:
-        InvalidModel: they are in what has a meaning.
+        InvalidModel: they are in an operator or a domain.
     """
     texts = [holder.name, holder.doc_string]
     for node in holder.node:
@@ -83,7 +83,7 @@ def _mend_text(holder: onnx.GraphProto | onnx.FunctionProto) -> None:
     if _are_utf8(texts):
         return
     for item in (holder, *holder.node):
-        item.name, item.doc_string = _mended(item.name), _mended(item.doc_string)
+        item.name, item.doc_string = _repaired(item.name), _repaired(item.doc_string)
     for node in holder.node:
         if not _are_utf8([node.op_type, node.domain]):
             raise InvalidModel(f"the operator of node {node.name!r} is not UTF-8: {node.op_type!a}")
@@ -92,17 +92,17 @@ def _mend_text(holder: onnx.GraphProto | onnx.FunctionProto) -> None:
 def _are_utf8(texts: list[str]) -> bool:
     try:
         "".join(texts)
-    except TypeError:  # protobuf gives bytes for what is not
+    except TypeError:  # protobuf returns bytes for invalid UTF-8
         return False
     return True
 
 
-def _mended(text: str | bytes) -> str:
+def _repaired(text: str | bytes) -> str:
     return text if isinstance(text, str) else text.decode("utf-8", "replace")
 
 
-def _name_once(graph: onnx.GraphProto) -> list[str]:
-    """Keep one definition of each name; returns remarks on constants that had several.
+def _keep_last_definitions(graph: onnx.GraphProto) -> list[str]:
+    """Keep one definition of each name; returns remarks about constants that had several.
 
     Raises:
         InvalidModel: a name has several definitions that are not all constants.
@@ -133,13 +133,13 @@ def _name_once(graph: onnx.GraphProto) -> list[str]:
                 raise InvalidModel(f"{name!r} is defined {count} times in graph {graph.name!r}")
         equal = [name for name in several if name not in different]
         unequal = [name for name in several if name in different]
-        kinds = [(equal, "with the same contents"), (unequal, "with different contents: the last counts")]
+        kinds = [(equal, "with the same contents"), (unequal, "with different contents: the last is used")]
         return [f"the model defines {_listed(names)} more than once, {how}" for names, how in kinds if names]
     return []
 
 
 def _listed(names: Sequence[str]) -> str:
-    """The first names, and the number of others."""
+    """The first names, and the number of the others."""
     text = ", ".join(map(repr, names[:_LISTED]))
     return text if len(names) <= _LISTED else f"{text} and {len(names) - _LISTED} other constants"
 
@@ -158,7 +158,7 @@ def _different(graph: onnx.GraphProto, names: Container[str]) -> frozenset[str]:
 
 
 def _contents(item: onnx.TensorProto | onnx.NodeProto) -> tuple[object, ...]:
-    """What tells a constant from others, whichever field of its tensor holds the numbers."""
+    """A key for the contents of a constant, independent of the field that stores them."""
     if isinstance(item, onnx.NodeProto):
         if len(item.attribute) != 1 or item.attribute[0].type != _Attribute.TENSOR:
             return tuple(attribute.SerializeToString() for attribute in item.attribute)
@@ -177,7 +177,7 @@ def _is_constant(node: onnx.NodeProto) -> bool:
 
 
 def _keep_last(items: Any, counts: Counter[str], name_of: Callable[[Any], str | None]) -> None:
-    """Drop constants whose name another constant has later, and those without a name."""
+    """Remove constants whose name a later constant has, and those without a name."""
     kept = []
     for item in items:
         name = name_of(item)
@@ -191,8 +191,8 @@ def _keep_last(items: Any, counts: Counter[str], name_of: Callable[[Any], str | 
         items.extend(kept)
 
 
-def _import_once(holder: onnx.ModelProto | onnx.FunctionProto, owner: str) -> list[str]:
-    """Keep the last import of each domain; returns remarks on those that had several versions."""
+def _keep_last_imports(holder: onnx.ModelProto | onnx.FunctionProto, owner: str) -> list[str]:
+    """Keep the last import of each domain; returns remarks about domains with several versions."""
     entries: dict[str, list[onnx.OperatorSetIdProto]] = {}
     for entry in holder.opset_import:
         entries.setdefault(entry.domain or "ai.onnx", []).append(entry)
@@ -201,7 +201,7 @@ def _import_once(holder: onnx.ModelProto | onnx.FunctionProto, owner: str) -> li
         versions = dict.fromkeys(entry.version for entry in found)
         if len(versions) > 1:
             listed = ", ".join(map(str, versions))
-            remarks.append(f"{owner} imports {domain} in versions {listed}: {found[-1].version} counts")
+            remarks.append(f"{owner} imports {domain} in versions {listed}: {found[-1].version} is used")
     if len(entries) != len(holder.opset_import):
         kept = [found[-1] for found in entries.values()]
         del holder.opset_import[:]
@@ -210,12 +210,12 @@ def _import_once(holder: onnx.ModelProto | onnx.FunctionProto, owner: str) -> li
 
 
 def _check_functions(functions: Sequence[onnx.FunctionProto]) -> None:
-    """Check that no two functions have one name, and that none defines a value twice."""
+    """Check that functions have unique names, and values of each function, too."""
     keys = Counter((function.domain, function.name, function.overload) for function in functions)
     for (domain, name, overload), count in keys.items():
         if count > 1:
             suffix = f", overload {overload!r}" if overload else ""
-            raise InvalidModel(f"{count} functions are called {domain}::{name}{suffix}")
+            raise InvalidModel(f"{count} functions have the name {domain}::{name}{suffix}")
     for function in functions:
         names = Counter(function.input)
         names.update(output for node in function.node for output in node.output if output)
@@ -225,7 +225,7 @@ def _check_functions(functions: Sequence[onnx.FunctionProto]) -> None:
 
 
 def _check_attributes(nodes: Iterable[onnx.NodeProto]) -> None:
-    """Check that no node gives an attribute twice."""
+    """Check that no node has duplicate attributes."""
     for node in nodes:
         if len(node.attribute) > 1:
             for name, count in Counter(attribute.name for attribute in node.attribute).items():
@@ -249,7 +249,7 @@ def _return_own_values(body: onnx.GraphProto) -> None:
 
 
 def declare_references(model: onnx_ir.Model) -> None:
-    """Let functions declare the attributes that their nodes refer to; note references outside functions."""
+    """Declare the attributes that nodes of functions refer to; record references outside functions."""
     for node in walk_nodes(model.graph):
         if node.attributes and any(attribute.is_ref() for attribute in node.attributes.values()):
             model.graph.meta[LOOSE_REFERENCES] = True
@@ -263,11 +263,11 @@ def declare_references(model: onnx_ir.Model) -> None:
 
 
 def unshadow(model: onnx_ir.Model) -> None:
-    """Rename values of bodies that bear the name of a value that the body could read.
+    """Rename values of bodies that shadow outer values.
 
-    onnxruntime lets the initializers of a body shadow outer names. Once passes move values
-    between graphs, a shadowed name would be read by mistake. Bodies of vendor operators keep
-    their names, which may mean something to the operator. Graphs must be sorted.
+    onnxruntime allows initializers of a body to shadow outer names. When passes move values between graphs,
+    shadowing would capture the wrong value. Bodies of vendor operators keep their names, which may have a
+    meaning for the operator. Graphs must be sorted.
     """
     taken: set[str] = set()
     for root in (model.graph, *(function.graph for function in model.functions.values())):

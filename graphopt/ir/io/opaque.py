@@ -1,12 +1,11 @@
-"""Carry through onnx-ir what it refuses or drops.
+"""Preserve parts of a model that onnx-ir rejects or drops, as opaque data.
 
-onnx-ir has no map types, no sparse tensors and no training info, decodes every string
-attribute as UTF-8, forgets the declared types of function inputs and the order of ``value_info``,
-and writes a ``value_info`` for each initializer. Before a proto is handed to onnx-ir,
-:func:`stow` packs such parts into forms that onnx-ir passes on untouched (metadata properties
-of values, nodes and graphs, byte strings as attributes); :func:`attach` keeps beside the model
-what has no such place. :func:`unpack` puts everything back into the proto that onnx-ir writes,
-and strips what is left of graphopt's private namespace.
+onnx-ir has no map types, no sparse tensors and no training info, decodes every string attribute as UTF-8,
+drops the declared types of function inputs and the order of ``value_info``, and writes a ``value_info`` for
+each initializer. Before onnx-ir reads a proto, :func:`pack` encodes such parts in forms that onnx-ir
+preserves (metadata properties of values, nodes and graphs, byte strings as attributes); :func:`attach` stores
+the rest beside the model. :func:`unpack` restores everything in the proto that onnx-ir writes, and strips
+graphopt's private namespace.
 """
 
 from __future__ import annotations
@@ -30,65 +29,55 @@ _SPARSE_DEFAULT = NAMESPACE + "sparse_default"
 _HEADER = NAMESPACE + "header"
 _TRAINING_INFO = NAMESPACE + "training_info"
 
-#: Attributes that onnx-ir can't hold travel as byte strings behind this prefix, which is not valid UTF-8.
+#: Prefix of packed attributes, which are byte strings; it is not valid UTF-8.
 _PACKED = b"\xff\x00graphopt\x00"
 
 _Attribute = onnx.AttributeProto
 _KNOWN_TYPES = frozenset(int(dtype) for dtype in onnx_ir.DataType)
 
 
-class Carried:
-    """Tells carried attributes from ordinary ones."""
-
-    @staticmethod
-    def attribute(attribute: onnx_ir.Attr) -> onnx.AttributeProto | None:
-        """The original of an attribute that travels packed, or ``None`` for an ordinary one."""
-        value = attribute.value
-        if isinstance(value, bytes) and value.startswith(_PACKED):
-            return onnx.AttributeProto.FromString(value[len(_PACKED) :])
-        return None
-
-    @staticmethod
-    def type(value: onnx_ir.Value) -> onnx.TypeProto | None:
-        """The type of ``value`` if it is one that onnx-ir can't hold, such as a map."""
-        packed = value.metadata_props.get(_TYPE)
-        return None if packed is None else onnx.TypeProto.FromString(base64.b64decode(packed))
-
-    @staticmethod
-    def training_info(model: onnx_ir.Model) -> bool:
-        """Whether ``model`` has training info, which nothing here looks into."""
-        return bool(model.graph.meta.get(_TRAINING_INFO))
+def opaque_attribute(attribute: onnx_ir.Attr) -> onnx.AttributeProto | None:
+    """The original of a packed attribute; ``None`` for an ordinary one."""
+    value = attribute.value
+    if isinstance(value, bytes) and value.startswith(_PACKED):
+        return onnx.AttributeProto.FromString(value[len(_PACKED) :])
+    return None
 
 
-def carried_type(value: onnx_ir.Value) -> onnx.TypeProto | None:
-    """The type that ``value`` is declared with, if onnx-ir can't hold it, such as a map."""
+def has_training_info(model: onnx_ir.Model) -> bool:
+    """Whether ``model`` has training info, whose graphs are opaque."""
+    return bool(model.graph.meta.get(_TRAINING_INFO))
+
+
+def opaque_type(value: onnx_ir.Value) -> onnx.TypeProto | None:
+    """The declared type of ``value`` if onnx-ir can't represent it, such as a map; else ``None``."""
     packed = value.metadata_props.get(_TYPE)
     return None if packed is None else onnx.TypeProto.FromString(base64.b64decode(packed))
 
 
-def stow(proto: onnx.ModelProto) -> None:
-    """Pack what onnx-ir can't hold, in place.
+def pack(proto: onnx.ModelProto) -> None:
+    """Encode the parts that onnx-ir can't represent, in place.
 
-    Entries in graphopt's private namespace are dropped first: files have none, and passes believe them.
+    Entries in graphopt's private namespace are removed first, because passes would trust them.
     """
     _strip(proto.metadata_props)
-    _stow_graph(proto.graph)
+    _pack_graph(proto.graph)
     for function in proto.functions:
         _strip(function.metadata_props)
         for info in function.value_info:
             _strip(info.metadata_props)
         roundtrip.note_order(function)
-        _stow_infos(function.value_info, frozenset())
-        _stow_nodes(function.node)
+        _pack_infos(function.value_info, frozenset())
+        _pack_nodes(function.node)
         for attribute in function.attribute_proto:
-            _stow_attribute(attribute)
+            _pack_attribute(attribute)
 
 
 def attach(proto: onnx.ModelProto, model: onnx_ir.Model) -> None:
-    """Keep what ``model`` lacks of the stowed ``proto`` that it was made of.
+    """Store the parts of the packed ``proto`` that ``model``, which was created from it, lacks.
 
-    It is kept with the main graph, so that it follows a clone of the model. Initializers that
-    training info updates are not constant.
+    They are stored with the main graph, so that clones of the model have them. Initializers that training
+    info updates are not constant.
     """
     meta = model.graph.meta
     meta[_HEADER] = roundtrip.header_of(proto)
@@ -101,15 +90,15 @@ def attach(proto: onnx.ModelProto, model: onnx_ir.Model) -> None:
         )
     load_record(model)
     note_names(proto, model)
-    for function, held in zip(proto.functions, model.functions.values(), strict=True):
+    for function, target in zip(proto.functions, model.functions.values(), strict=True):
         infos = {info.name: info for info in function.value_info}
-        for value in held.inputs if infos else ():
+        for value in target.inputs if infos else ():
             if value.name in infos:
                 onnx_ir.serde.deserialize_value_info_proto(infos[value.name], value)
 
 
 def unpack(proto: onnx.ModelProto, model: onnx_ir.Model) -> None:
-    """Undo :func:`stow` in the proto that onnx-ir wrote, in place."""
+    """Undo :func:`pack` in the proto that onnx-ir wrote, in place."""
     for data in model.graph.meta.get(_TRAINING_INFO, ()):
         proto.training_info.add().ParseFromString(data)
     _strip(proto.metadata_props)
@@ -121,7 +110,7 @@ def unpack(proto: onnx.ModelProto, model: onnx_ir.Model) -> None:
     _unpack_graph(proto.graph)
     for function in proto.functions:
         roundtrip.restore_order(function)
-        function.domain = function.domain  # the checker wants the field even if it is empty
+        function.domain = function.domain  # onnx's checker requires the field even if it is empty
         _strip(function.metadata_props)
         _unpack_infos(function.value_info)
         _drop_bare_infos(function)
@@ -130,7 +119,7 @@ def unpack(proto: onnx.ModelProto, model: onnx_ir.Model) -> None:
             _unpack_attribute(attribute)
 
 
-def _stow_graph(graph: onnx.GraphProto) -> None:
+def _pack_graph(graph: onnx.GraphProto) -> None:
     names = frozenset(tensor.name for tensor in graph.initializer)
     _strip(graph.metadata_props)
     for tensor in graph.initializer:
@@ -139,16 +128,16 @@ def _stow_graph(graph: onnx.GraphProto) -> None:
         _strip(info.metadata_props)
     roundtrip.note_order(graph)
     roundtrip.note_outputs(graph)
-    _stow_infos(graph.input, frozenset())
-    _stow_infos(graph.output, frozenset())
-    _stow_infos(graph.value_info, names)
-    _stow_nodes(graph.node)
+    _pack_infos(graph.input, frozenset())
+    _pack_infos(graph.output, frozenset())
+    _pack_infos(graph.value_info, names)
+    _pack_nodes(graph.node)
     if graph.sparse_initializer:
-        _stow_sparse_initializers(graph)
+        _pack_sparse_initializers(graph)
 
 
-def _stow_sparse_initializers(graph: onnx.GraphProto) -> None:
-    """A sparse initializer travels as a Constant node at the head of its graph; a default, with its input."""
+def _pack_sparse_initializers(graph: onnx.GraphProto) -> None:
+    """Encode a sparse initializer as a Constant node at the start of its graph; a default, at its input."""
     constants = []
     inputs = {info.name: info for info in graph.input}
     for sparse in graph.sparse_initializer:
@@ -159,24 +148,24 @@ def _stow_sparse_initializers(graph: onnx.GraphProto) -> None:
         node = onnx.NodeProto(op_type="Constant", output=[sparse.values.name])
         node.attribute.add(name="sparse_value", type=_Attribute.SPARSE_TENSOR).sparse_tensor.CopyFrom(sparse)
         node.metadata_props.add(key=_SPARSE_INITIALIZER, value="1")
-        _stow_attribute(node.attribute[0])
+        _pack_attribute(node.attribute[0])
         constants.append(node)
     rest = list(graph.node)
     del graph.node[:], graph.sparse_initializer[:]
     graph.node.extend([*constants, *rest])
 
 
-def _stow_infos(infos: Iterable[onnx.ValueInfoProto], initializers: frozenset[str]) -> None:
+def _pack_infos(infos: Iterable[onnx.ValueInfoProto], initializers: frozenset[str]) -> None:
     for info in infos:
         if info.name in initializers:
             info.metadata_props.add(key=_DECLARED, value="1")
-        if info.HasField("type") and not _is_held(info.type):
+        if info.HasField("type") and not _is_supported(info.type):
             packed = base64.b64encode(info.type.SerializeToString()).decode()
             info.metadata_props.add(key=_TYPE, value=packed)
             info.ClearField("type")
 
 
-def _is_held(type_: onnx.TypeProto) -> bool:
+def _is_supported(type_: onnx.TypeProto) -> bool:
     """Whether onnx-ir can represent ``type_`` exactly."""
     while True:
         match type_.WhichOneof("value"):
@@ -193,23 +182,23 @@ def _is_held(type_: onnx.TypeProto) -> bool:
                 return False
 
 
-def _stow_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
+def _pack_nodes(nodes: Iterable[onnx.NodeProto]) -> None:
     for node in nodes:
         _strip(node.metadata_props)
         for attribute in node.attribute:
-            _stow_attribute(attribute)
+            _pack_attribute(attribute)
 
 
-def _stow_attribute(attribute: onnx.AttributeProto) -> None:
+def _pack_attribute(attribute: onnx.AttributeProto) -> None:
     if attribute.ref_attr_name:
         return
     match attribute.type:
         case _Attribute.GRAPH:
-            _stow_graph(attribute.g)
+            _pack_graph(attribute.g)
             return
         case _Attribute.GRAPHS:
             for graph in attribute.graphs:
-                _stow_graph(graph)
+                _pack_graph(graph)
             return
         case _Attribute.SPARSE_TENSOR | _Attribute.SPARSE_TENSORS:
             pass
@@ -217,10 +206,10 @@ def _stow_attribute(attribute: onnx.AttributeProto) -> None:
             _strip(attribute.t.metadata_props)
             return
         case _Attribute.TYPE_PROTO:
-            if _is_held(attribute.tp):
+            if _is_supported(attribute.tp):
                 return
         case _Attribute.TYPE_PROTOS:
-            if all(_is_held(type_) for type_ in attribute.type_protos):
+            if all(_is_supported(type_) for type_ in attribute.type_protos):
                 return
         case _Attribute.STRING:
             if not attribute.s.startswith(_PACKED):
@@ -282,10 +271,10 @@ def _drop_infos_of_initializers(graph: onnx.GraphProto) -> None:
 
 
 def _drop_infos_of_functions(proto: onnx.ModelProto) -> None:
-    """Drop what onnx-ir says of functions' values in the main graph, where the file did not.
+    """Remove the ``value_info`` of functions' values that onnx-ir adds to the main graph.
 
-    Below IR version 10 functions have no ``value_info``; onnx-ir calls theirs ``domain::function/value``
-    then, which nothing but onnx-ir understands.
+    Below IR version 10 functions have no ``value_info``; onnx-ir then writes names
+    ``domain::function/value``, which only onnx-ir interprets.
     """
     if proto.ir_version >= 10 or not proto.functions:
         return
@@ -313,7 +302,7 @@ def _unpack_infos(infos: Iterable[onnx.ValueInfoProto]) -> None:
 
 
 def _drop_bare_infos(function: onnx.FunctionProto) -> None:
-    """Drop entries with nothing but a name, which onnx-ir writes of values whose type it does not know."""
+    """Remove entries without a type, which onnx-ir writes for values of unknown type."""
     kept = [info for info in function.value_info if info.HasField("type") or info.doc_string]
     if len(kept) != len(function.value_info):
         del function.value_info[:]
@@ -323,10 +312,11 @@ def _drop_bare_infos(function: onnx.FunctionProto) -> None:
 def _unpack_nodes(
     nodes: Iterable[onnx.NodeProto], outer: tuple[onnx.GraphProto, ...] = ()
 ) -> list[onnx.NodeProto]:
-    """Unpack the attributes of ``nodes``; returns those that stand for sparse initializers.
+    """Unpack the attributes of ``nodes``; returns the nodes that encode sparse initializers.
 
     Args:
-        outer: the graphs whose names bodies may mention.
+        nodes: of one graph.
+        outer: the graphs whose values bodies may refer to.
     """
     sparse = []
     for node in nodes:
@@ -354,7 +344,7 @@ def _unpack_attribute(attribute: onnx.AttributeProto, outer: tuple[onnx.GraphPro
 
 
 def _unpack_tensor(tensor: onnx.TensorProto) -> None:
-    """onnx-ir copies the metadata of a tensor twice."""
+    """Remove duplicate metadata: onnx-ir writes that of a tensor twice."""
     if len(tensor.metadata_props) > 1:
         entries = {entry.key: entry.value for entry in tensor.metadata_props}
         del tensor.metadata_props[:]

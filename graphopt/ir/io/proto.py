@@ -20,7 +20,7 @@ from graphopt.ir.io.external_data import (
     map_external_data,
     read_external_data,
 )
-from graphopt.ir.io.normalize_proto import admit, declare_references, unshadow
+from graphopt.ir.io.normalize_proto import declare_references, normalize, unshadow
 from graphopt.ir.io.wire_format import MAX_NESTING, nesting_depth
 from graphopt.ir.topological_order import sort_model
 from graphopt.ir.validation import check_model
@@ -50,8 +50,8 @@ def from_proto_in(proto: onnx.ModelProto, folders: Folders) -> onnx_ir.Model:
     """Convert ``proto``, whose external data is in ``folders``, as :func:`from_proto` does."""
     try:
         has_external_data = any(True for _ in external_protos(proto))
-        opaque.stow(proto)
-        remarks = admit(proto)
+        opaque.pack(proto)
+        remarks = normalize(proto)
         model = onnx_ir.from_proto(proto)
         opaque.attach(proto, model)
         if remarks:

@@ -1,6 +1,6 @@
-"""Keep how a file is spelt where it means nothing, so that an unchanged model is saved as it was.
+"""Preserve serialization details without semantics, so that an unmodified model round-trips byte for byte.
 
-onnx-ir sorts entries, drops fields that are set to nothing, and holds one declaration for each value.
+onnx-ir sorts entries, drops empty fields that are set, and keeps one declaration per value.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FIELDS = ("producer_name", "producer_version", "domain", "model_version", "doc_
 
 
 def header_of(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """What ``proto`` says beside its graph and functions."""
+    """The fields of ``proto`` other than its graph and functions."""
     header = onnx.ModelProto()
     for name in _FIELDS:
         if proto.HasField(name):
@@ -30,7 +30,7 @@ def header_of(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def restore_header(proto: onnx.ModelProto, header: onnx.ModelProto | None) -> None:
-    """Write what did not change the way the file had it: the order of entries, fields set to nothing."""
+    """Restore the order of entries and empty fields of the file, for unchanged contents."""
     if header is None:
         return
     for name in _FIELDS:
@@ -41,7 +41,7 @@ def restore_header(proto: onnx.ModelProto, header: onnx.ModelProto | None) -> No
 
 
 def _restore_entries(entries: Any, before: Any, key: Callable[[Any], object]) -> None:
-    """Put those of ``entries`` that were there ``before`` first, in their old order and form."""
+    """Move the ``entries`` that existed ``before`` to the front, in their old order and form."""
     now = {key(item): item for item in entries}
     kept = {key(item): item for item in before if key(item) in now}
     ordered = [*kept.values(), *(item for name, item in now.items() if name not in kept)]
@@ -50,19 +50,19 @@ def _restore_entries(entries: Any, before: Any, key: Callable[[Any], object]) ->
 
 
 def note_order(holder: onnx.GraphProto | onnx.FunctionProto) -> None:
-    """Keep the order of ``value_info``."""
+    """Record the order of ``value_info``."""
     if holder.value_info:
         holder.metadata_props.add(key=_ORDER, value="\n".join(info.name for info in holder.value_info))
 
 
 def noted_order(holder: onnx.GraphProto | onnx.FunctionProto) -> dict[str, int]:
-    """The names in ``value_info`` as the file had it, and where they stood."""
+    """The names in the file's ``value_info``, with their positions."""
     before = entry(holder.metadata_props, _ORDER)
     return {} if before is None else {name: index for index, name in enumerate(before.split("\n"))}
 
 
 def restore_order(holder: onnx.GraphProto | onnx.FunctionProto) -> None:
-    """Sort ``value_info`` as the file had it, new ones last."""
+    """Restore the file's order of ``value_info``; new entries are last."""
     place = noted_order(holder)
     if not place or not holder.value_info:
         return
@@ -79,10 +79,10 @@ def entry(entries: Iterable[onnx.StringStringEntryProto], key: str) -> str | Non
 
 
 def note_outputs(graph: onnx.GraphProto) -> None:
-    """Keep how the file declares an output otherwise than the value that it is.
+    """Record declarations of outputs that differ from the declaration of their value.
 
-    That is declared as an input of the graph, if it is one, or else by the last output that it is:
-    runtimes go by what inputs are declared as, and take outputs that tell less.
+    The value's declaration is that of the graph input, if it is one, or else of the last output that refers
+    to it: runtimes rely on declarations of inputs, and accept less precise outputs.
     """
     inputs = {info.name: info for info in graph.input}
     declared = {**{info.name: info for info in graph.output}, **inputs}
@@ -92,14 +92,14 @@ def note_outputs(graph: onnx.GraphProto) -> None:
         if info != held:
             packed = [base64.b64encode(item.SerializeToString()).decode() for item in (held, info)]
             lines.append(" ".join((str(index), *packed)))
-            if info.name in inputs:  # onnx-ir reads outputs later, and believes them
+            if info.name in inputs:  # onnx-ir reads outputs later, and trusts them
                 info.CopyFrom(held)
     if lines:
         graph.metadata_props.add(key=_OUTPUTS, value="\n".join(lines))
 
 
 def restore_outputs(graph: onnx.GraphProto) -> None:
-    """Declare the outputs as the file did where they are still the same."""
+    """Restore the file's declarations of unchanged outputs."""
     for line in (entry(graph.metadata_props, _OUTPUTS) or "").splitlines():
         index, held, own = line.split(" ")
         before, info = (onnx.ValueInfoProto.FromString(base64.b64decode(packed)) for packed in (held, own))

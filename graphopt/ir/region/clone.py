@@ -1,4 +1,4 @@
-"""Copies of nodes and graphs, with substituted values and attributes."""
+"""Clone nodes and graphs, with substituted values and attributes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphopt.ir.scopes import bodies, with_bodies
 
 
 def captures(graph: onnx_ir.Graph) -> list[onnx_ir.Value]:
-    """The values of outer graphs that ``graph`` and the bodies in it read, in the order of first reading."""
+    """The outer values that ``graph`` and its bodies read, in order of first use."""
     own = dict.fromkeys(with_bodies(graph))
     found: dict[onnx_ir.Value, None] = {}
     for nested in own:
@@ -25,13 +25,13 @@ def captures(graph: onnx_ir.Graph) -> list[onnx_ir.Value]:
 
 
 def captured(node: onnx_ir.Node) -> list[onnx_ir.Value]:
-    """What the bodies of ``node`` read, or return, of the graphs around them."""
+    """The outer values that the bodies of ``node`` read or return."""
     nested = bodies(node) if node.attributes else ()
     return list(dict.fromkeys(value for body in nested for value in captures(body)))
 
 
 def reads(node: onnx_ir.Node) -> list[onnx_ir.Value]:
-    """The values that ``node`` reads, and those that its bodies read of the graphs around them."""
+    """The inputs of ``node``, and the outer values that its bodies read."""
     return [*(value for value in node.inputs if value is not None), *captured(node)]
 
 
@@ -40,17 +40,17 @@ def _same(name: str) -> str:
 
 
 @dataclasses.dataclass
-class Copier:
-    """Copies nodes. Values in ``values`` are replaced; others from outside are read by the copies too.
+class Cloner:
+    """Clones nodes. Outer values that are not in ``values`` are shared with the originals.
 
     Attributes:
-        values: what stands for a value in the copies; ``None`` for an input that is left out.
-        attributes: what references to a function's attributes stand for; ``None`` for an attribute
-            that is absent. Without it references are kept.
-        value_name: makes the name of a copied value.
-        node_name: makes the name of a copied node that has one.
-        declarations: copy declared types and shapes of values inside.
-        origin: if given, tells the original nodes that a copied node stands for.
+        values: replacements of values; ``None`` for an omitted input.
+        attributes: replacements of references to a function's attributes, ``None`` for an absent attribute.
+            If not given, references are kept.
+        value_name: the name of a cloned value, from the original's.
+        node_name: the name of a cloned node, from the original's.
+        declarations: whether to copy declared types and shapes of inner values.
+        origin: the names of the original nodes that a cloned node replaces; if not given, its own.
     """
 
     values: dict[onnx_ir.Value, onnx_ir.Value | None] = dataclasses.field(default_factory=dict)
@@ -61,21 +61,22 @@ class Copier:
     origin: Callable[[onnx_ir.Node], Iterable[str]] | None = None
 
     def nodes(self, nodes: Iterable[onnx_ir.Node]) -> list[onnx_ir.Node]:
-        """Copies of ``nodes`` with their bodies, in order, which stand in no graph yet."""
+        """Clones of ``nodes`` with their bodies, in order, outside of any graph."""
         nodes = list(nodes)
         self._declare(output for node in nodes for output in node.outputs)
         inner = self._bodies([body for node in nodes if node.attributes for body in bodies(node)])
         return [self._node(node, inner) for node in nodes]
 
     def graph(self, graph: onnx_ir.Graph) -> onnx_ir.Graph:
-        """A copy of ``graph`` with its bodies."""
+        """A clone of ``graph`` with its bodies."""
         return self._bodies([graph])[graph]
 
     def body(self, graph: onnx_ir.Graph, outputs: Iterable[onnx_ir.Value]) -> onnx_ir.Graph:
-        """A copy of main ``graph`` without inputs, which reads what :attr:`values` has for each of them.
+        """A clone of the main ``graph`` without inputs, which reads their replacements in :attr:`values`.
 
         Args:
-            outputs: those of its values that the copy returns.
+            graph: the main graph.
+            outputs: values of ``graph``, whose clones are the outputs.
         """
         own = [value for value in graph.initializers.values() if value not in self.values]
         self._declare(own)
@@ -89,11 +90,11 @@ class Copier:
         )
 
     def value(self, value: onnx_ir.Value) -> onnx_ir.Value | None:
-        """What stands for ``value`` in the copies."""
+        """The replacement of ``value`` in the clones."""
         return self.values.get(value, value)
 
     def _bodies(self, graphs: Iterable[onnx_ir.Graph]) -> dict[onnx_ir.Graph, onnx_ir.Graph]:
-        """Copies of ``graphs`` and the bodies in them: first all values, then graphs, inner before outer."""
+        """Clones of ``graphs`` and their bodies: first all values, then graphs, inner before outer."""
         nested = [inner for graph in graphs for inner in with_bodies(graph)]
         for graph in nested:
             self._declare(dict.fromkeys([*graph.inputs, *graph.initializers.values()]))
@@ -105,7 +106,7 @@ class Copier:
 
     def _declare(self, values: Iterable[onnx_ir.Value]) -> None:
         for value in values:
-            # inputs and outputs of bodies keep theirs in any case: onnxruntime counts on them
+            # always kept for inputs and outputs of bodies: onnxruntime relies on them
             kept = self.declarations or value.is_graph_input() or value.is_graph_output()
             copy = onnx_ir.Value(
                 name=self.value_name(value.name) if value.name else value.name,
@@ -154,7 +155,7 @@ class Copier:
         return copy
 
     def _device(self, configuration: Any) -> Any:
-        """Sharding belongs to values."""
+        """The configuration with replaced values in its sharding specs."""
         specs = [
             dataclasses.replace(spec, value=self.value(spec.value)) if spec.value is not None else spec
             for spec in configuration.sharding_specs
@@ -167,7 +168,7 @@ class Copier:
         self, attribute: onnx_ir.Attr, inner: Mapping[onnx_ir.Graph, onnx_ir.Graph]
     ) -> onnx_ir.Attr | None:
         if attribute.is_ref():
-            return self._referred(attribute)
+            return self._dereferenced(attribute)
         if attribute.type == onnx_ir.AttributeType.GRAPH:
             return onnx_ir.Attr(
                 attribute.name, attribute.type, inner[attribute.value], doc_string=attribute.doc_string
@@ -177,7 +178,7 @@ class Copier:
             return onnx_ir.Attr(attribute.name, attribute.type, graphs, doc_string=attribute.doc_string)
         return attribute
 
-    def _referred(self, reference: onnx_ir.Attr) -> onnx_ir.Attr | None:
+    def _dereferenced(self, reference: onnx_ir.Attr) -> onnx_ir.Attr | None:
         if self.attributes is None:
             return reference
         given = self.attributes.get(reference.ref_attr_name or "")
@@ -188,8 +189,8 @@ class Copier:
                 reference.name, given.ref_attr_name or "", reference.type, doc_string=reference.doc_string
             )
         value = given.value
-        if given.type == onnx_ir.AttributeType.GRAPH:  # each place needs a graph of its own
-            value = Copier(value_name=self.value_name, node_name=self.node_name).graph(value)
+        if given.type == onnx_ir.AttributeType.GRAPH:  # each use needs its own graph
+            value = Cloner(value_name=self.value_name, node_name=self.node_name).graph(value)
         return onnx_ir.Attr(reference.name, given.type, value, doc_string=reference.doc_string)
 
 
@@ -201,32 +202,33 @@ def _present(value: onnx_ir.Value | None) -> onnx_ir.Value:
 def clone_graph(
     graph: onnx_ir.Graph, values: Mapping[onnx_ir.Value, onnx_ir.Value] | None = None
 ) -> onnx_ir.Graph:
-    """A copy of ``graph`` that shares its tensors; outer values that it reads are read by the copy too.
+    """A clone of ``graph`` that shares its tensors and outer values.
 
     Args:
-        values: outer values that the copy reads others instead of.
+        graph: the graph.
+        values: replacements of outer values.
     """
-    return Copier(dict(values or {})).graph(graph)
+    return Cloner(dict(values or {})).graph(graph)
 
 
 def clone(model: onnx_ir.Model) -> onnx_ir.Model:
-    """A copy of ``model`` that shares its tensors, and nothing else."""
-    return model_of(Copier().graph(model.graph), model)
+    """A clone of ``model`` that shares only its tensors."""
+    return model_of(Cloner().graph(model.graph), model)
 
 
 def clone_function(function: onnx_ir.Function) -> onnx_ir.Function:
-    """A copy of ``function`` that shares its tensors."""
+    """A clone of ``function`` that shares its tensors."""
     return onnx_ir.Function(
         function.domain,
         function.name,
         function.overload,
-        graph=Copier().graph(function.graph),
+        graph=Cloner().graph(function.graph),
         attributes=list(function.attributes.values()),
     )
 
 
 def model_of(graph: onnx_ir.Graph, model: onnx_ir.Model) -> onnx_ir.Model:
-    """A model around ``graph`` that is otherwise like ``model``, with copies of its functions."""
+    """A model with main graph ``graph``, and the other fields and clones of the functions of ``model``."""
     if not graph.opset_imports:
         graph.opset_imports.update(model.opset_imports)
     graph.meta[IR_VERSION] = model.ir_version

@@ -1,4 +1,4 @@
-"""Put the body of a function in place of a call."""
+"""Inline: replace a call by the body of its function."""
 
 from __future__ import annotations
 
@@ -6,34 +6,34 @@ from graphopt.errors import UnsupportedModel
 from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.editor import Editor
 from graphopt.ir.provenance import label, origins_within
-from graphopt.ir.region.clone import Copier
+from graphopt.ir.region.clone import Cloner
 from graphopt.ir.schemas import RUNTIME_DOMAINS, operator_schema
 from graphopt.ir.scopes import bodies, normal_imports, walk_nodes
 
-#: Names of inlined values begin with the name of the call, up to this length.
+#: Maximum characters of the call's name in the names of inlined values.
 _PREFIX = 80
 
 
 def inline_obstacle(edit: Editor, call: onnx_ir.Node) -> str | None:
-    """Why ``call`` can't be replaced by the body of the function that it calls; ``None`` if it can."""
+    """The reason why ``call`` can't be inlined; ``None`` if it can."""
     function = edit.model.functions.get(call.op_identifier())
     if function is None:
         return "it calls no function of the model"
     if call.graph is None:
-        return "it stands in no graph"
+        return "it is in no graph"
     if call.domain in RUNTIME_DOMAINS:
-        return f"onnxruntime may have an operator {call.op_type} of its own, and run that"
+        return f"onnxruntime may run its own operator {call.op_type} instead"
     if len(call.inputs) > len(function.inputs) or len(call.outputs) > len(function.outputs):
         return f"it has more inputs or outputs than function {function.name}"
     given = dict(zip(function.inputs, call.inputs, strict=False))
     for output in function.outputs[: len(call.outputs)]:
         if output.is_graph_input() and given.get(output) is None:
-            return f"output {output.name!r} of function {function.name} is an input that it leaves out"
+            return f"output {output.name!r} of function {function.name} is an input that it omits"
     return _clash_of_defaults(edit, call, function) or _clash_of_opsets(edit, call.graph, function)
 
 
 def _clash_of_defaults(edit: Editor, call: onnx_ir.Node, function: onnx_ir.Function) -> str | None:
-    """An attribute that the caller may lack can't be told, once inlined, from one whose default counts."""
+    """The reason why a reference can't be inlined: if the caller lacks it, the callee's default applies."""
     assert call.graph is not None
     caller = edit.scopes.function(call.graph)
     for attribute in call.attributes.values():
@@ -49,7 +49,7 @@ def _clash_of_defaults(edit: Editor, call: onnx_ir.Node, function: onnx_ir.Funct
 
 
 def _clash_of_opsets(edit: Editor, graph: onnx_ir.Graph, function: onnx_ir.Function) -> str | None:
-    """Which operator of ``function`` would mean something else in ``graph``; ``None`` if none would."""
+    """The reason why an operator of ``function`` would have other semantics in ``graph``, or ``None``."""
     here, there = normal_imports(edit.scopes.imports(graph)), normal_imports(function.opset_imports)
     for domain in there:
         if here.get(domain, there[domain]) == there[domain]:
@@ -64,20 +64,22 @@ def _clash_of_opsets(edit: Editor, graph: onnx_ir.Graph, function: onnx_ir.Funct
 
 
 def _same_definition(domain: str, op_type: str, one: int, other: int) -> bool:
-    """Whether the operator did not change between two versions of its domain."""
+    """Whether the operator is the same in two versions of its domain."""
     first, second = operator_schema(domain, op_type, one), operator_schema(domain, op_type, other)
     return first is not None and second is not None and first.since_version == second.since_version
 
 
 def inline_call(edit: Editor, call: onnx_ir.Node, *, prefixed: bool = True) -> list[onnx_ir.Node]:
-    """Put the body of the function that ``call`` calls in its place; returns the new nodes.
+    """Replace ``call`` by the body of the function that it calls; returns the new nodes.
 
-    References to attributes become what the call gives, or the function's default, or nothing.
-    Domains that the function imports are imported where the call stood.
+    References to attributes are replaced by the call's attributes or the function's defaults, or removed.
+    Domains that the function imports are imported in the graph of the call.
 
     Args:
-        prefixed: names begin with that of the call; else the call is taken back: names are those of the
-            function where these are free, and outputs of the graph are declared as they were before it.
+        edit: of the model.
+        call: the call.
+        prefixed: whether names begin with that of the call. Otherwise outlining is undone: the function's
+            names are kept if unused, and outputs of the graph have their former declarations.
 
     Raises:
         UnsupportedModel: see :func:`inline_obstacle`.
@@ -93,7 +95,7 @@ def inline_call(edit: Editor, call: onnx_ir.Node, *, prefixed: bool = True) -> l
         return f"{prefix}/{name.lstrip('/')}" if prefixed else name
 
     inputs = [*call.inputs, *[None] * (len(function.inputs) - len(call.inputs))]
-    copier = Copier(
+    copier = Cloner(
         dict(zip(function.inputs, inputs, strict=True)),
         _attributes(function, call),
         value_name=lambda name: edit.fresh_name(named(name)),

@@ -31,7 +31,7 @@ class Writer:
 
     edit: ir.Editor
     graph: ir.Graph
-    copier: ir.Copier
+    copier: ir.Cloner
     constants: dict[int, ir.Value] = field(default_factory=dict)
 
     @classmethod
@@ -40,7 +40,7 @@ class Writer:
         edit = ir.Editor(model)
         for output in model.graph.outputs:
             edit.fresh_name(output.name or "")
-        copier = ir.Copier(value_name=edit.fresh_name, node_name=edit.fresh_node_name)
+        copier = ir.Cloner(value_name=edit.fresh_name, node_name=edit.fresh_node_name)
         return cls(edit, model.graph, copier)
 
     def in_graph(self, graph: ir.Graph) -> Writer:

@@ -48,7 +48,7 @@ def _region(node: ir.Node, cx: Context, owner: str, lower: bool) -> list[ir.Node
     zero = all(map(is_zero, node.inputs[:count]))
     if (not zero and not lower) or None in likes or body.inputs or len(body.outputs) != len(outputs):
         return []
-    if not zero and (node.graph is None or not cx.edit.takes_constants_of(node.graph, body)):
+    if not zero and (node.graph is None or not cx.edit.supports_constants_of(node.graph, body)):
         return []
     action = cx.begin_rewrite(owner, node)
     if action is None:
@@ -64,7 +64,7 @@ def _region(node: ir.Node, cx: Context, owner: str, lower: bool) -> list[ir.Node
         cx.edit.clear_body(body)
     else:
         made = moved = list(body)
-        results = cx.edit.hoist(body, node)
+        results = cx.edit.inline_body(body, node)
     for output, result in zip(outputs, results, strict=True):
         cx.edit.replace(output, result)
     cx.edit.remove(node)

@@ -24,4 +24,4 @@ class ClearUndefinedness(Pass):
         """Clear the annotations of all values."""
         for graph in ir.graphs_of(model):
             for value in ir.values_of(graph):
-                cx.edit.forget(value, lambda key: key == dialects.UNDEFINED)
+                cx.edit.remove_metadata(value, lambda key: key == dialects.UNDEFINED)

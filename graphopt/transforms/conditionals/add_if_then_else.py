@@ -68,7 +68,7 @@ class AddIfThenElse(Pass):
         if action is None:
             return
         moved = [inner for branch in branches for inner in branch]
-        results = [cx.edit.hoist(branch, node)[0] for branch in branches]
+        results = [cx.edit.inline_body(branch, node)[0] for branch in branches]
         where = cx.edit.make_node("Where", [node.inputs[0], *results], name=ir.label(node))
         cx.edit.insert_before(node, [where])
         cx.edit.note_origin([where], [node], self.name)

@@ -34,13 +34,13 @@ class FoldIf(Pass):
         if condition is None or len(condition) != 1 or branches is None:
             return False
         taken, other = branches if condition[0] else branches[::-1]
-        if node.graph is None or not cx.edit.takes_constants_of(node.graph, taken):
+        if node.graph is None or not cx.edit.supports_constants_of(node.graph, taken):
             return False
         action = cx.begin_rewrite(self.name, node)
         if action is None:
             return False
         moved = list(taken)
-        for old, new in zip(node.outputs, cx.edit.hoist(taken, node), strict=True):
+        for old, new in zip(node.outputs, cx.edit.inline_body(taken, node), strict=True):
             cx.edit.replace(old, new)
         cx.edit.clear_body(other)
         cx.edit.remove(node)

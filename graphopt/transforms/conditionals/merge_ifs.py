@@ -57,7 +57,7 @@ class MergeIfs(Pass):
         moved = [[node for branch in branches for node in branch] for branches in group.branches[1:]]
         for branches in group.branches[1:]:
             for mine, its, values in zip(into, branches, returned, strict=True):
-                values += cx.edit.absorb(its, mine)
+                values += cx.edit.append_body(its, mine)
         outputs = [output for node in group.nodes for output in node.outputs]
         kept = [index for index, output in enumerate(outputs) if ir.is_read(output)] or [0]
         for mine, values in zip(into, returned, strict=True):
@@ -121,7 +121,7 @@ class _Groups:
 
     def place(self, group: _Group, node: ir.Node, branches: Branches) -> ir.Node | None:
         """Where ``group`` can stand with ``node``: where it does, or else at ``node``."""
-        if not all(map(self._cx.edit.takes_constants_of, group.branches[0], branches)):
+        if not all(map(self._cx.edit.supports_constants_of, group.branches[0], branches)):
             return None
         before = self._position(group.place)
         producers = (value.producer() for value in ir.captured(node))

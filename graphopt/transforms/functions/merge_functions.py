@@ -24,7 +24,7 @@ class MergeFunctions(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Redirect calls and remove unused functions, until no two functions are equal."""
-        while len(model.functions) > 1 and not ir.Carried.training_info(model):
+        while len(model.functions) > 1 and not ir.has_training_info(model):
             instead = self._duplicates(model)
             merged = instead and self._redirect(model, instead, cx)
             if not merged:

@@ -47,7 +47,7 @@ class HoistLoopInvariants(Pass):
             for value in ir.reads(node):
                 if value.graph is form.body:
                     _bring_along(value, form, cx)
-            cx.edit.lift(node, form.node)
+            cx.edit.hoist(node, form.node)
             cx.end_rewrite(action, node, [node])
 
 
@@ -59,7 +59,7 @@ def _is_invariant(node: ir.Node, form: LoopForm, cx: Context) -> bool:
 
     def may_leave(value: ir.Value) -> bool:
         tensor = None if value.is_graph_output() else ir.constant_of(value)
-        return tensor is not None and beside is not None and cx.edit.takes_constant(beside, tensor.dtype)
+        return tensor is not None and beside is not None and cx.edit.supports_constant(beside, tensor.dtype)
 
     return bool(values) and all(value.graph is not form.body or may_leave(value) for value in values)
 

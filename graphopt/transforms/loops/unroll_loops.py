@@ -196,8 +196,8 @@ def _formal(value: ir.Value, cx: Context) -> ir.Value:
     return ir.Value(name=cx.edit.fresh_name(value.name or "input"), type=value.type, shape=shape)
 
 
-def _copier(given: Mapping[ir.Value, ir.Value], cx: Context) -> ir.Copier:
-    return ir.Copier(
+def _copier(given: Mapping[ir.Value, ir.Value], cx: Context) -> ir.Cloner:
+    return ir.Cloner(
         dict(given),
         value_name=cx.edit.fresh_name,
         node_name=cx.edit.fresh_node_name,
@@ -206,7 +206,7 @@ def _copier(given: Mapping[ir.Value, ir.Value], cx: Context) -> ir.Copier:
 
 
 def _copies(
-    copier: ir.Copier, body: ir.Graph, shared: Mapping[ir.Value, ir.Value], owner: str, cx: Context
+    copier: ir.Cloner, body: ir.Graph, shared: Mapping[ir.Value, ir.Value], owner: str, cx: Context
 ) -> list[ir.Node]:
     """One iteration of ``body``, which stands in no graph yet."""
     originals = [inner for inner in body if inner.outputs[0] not in shared]
@@ -249,7 +249,7 @@ def _write(
     return made
 
 
-def _copied(copier: ir.Copier, value: ir.Value) -> ir.Value:
+def _copied(copier: ir.Cloner, value: ir.Value) -> ir.Value:
     copy = copier.value(value)
     assert copy is not None
     return copy

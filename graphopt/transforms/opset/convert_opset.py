@@ -68,7 +68,7 @@ class ConvertOpset(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Convert all nodes, or raise before anything is changed."""
-        if ir.Carried.training_info(model):
+        if ir.has_training_info(model):
             raise UnsupportedModel("the model has training info, whose graphs can't be converted")
         plans = [plan for graph in ir.graphs_of(model) for node in graph for plan in self._plans(node, cx)]
         known = model.graph.opset_imports
@@ -136,7 +136,7 @@ class _Plan:
     def carry_out(self, cx: Context) -> None:
         """Change the node in place if it stays one of its kind, else put the new ones in its place."""
         for index in reversed(self.dropped):
-            cx.edit.drop_output(self.node, index)
+            cx.edit.remove_node_output(self.node, index)
         builder = Builder(cx, self.node)
         # what the node reads may have been replaced since it was planned for
         values = {name: self.node.inputs[index] for name, index in self.places.items()}
@@ -289,7 +289,7 @@ def _check_constants(plan: _Plan, target: int, cx: Context) -> None:
     for name in [name for made in plan.made for name in made.input if name not in plan.places]:
         tensor = plan.constants.get(name)
         dtype = None if tensor is None else ir.DataType(tensor.data_type)
-        if graph is not None and dtype and not cx.edit.takes_constant(graph, dtype, target):
+        if graph is not None and dtype and not cx.edit.supports_constant(graph, dtype, target):
             type_ = dtype.name.lower()
             raise UnsupportedModel(
                 f"opset {target} lacks the {type_} constant that {plan.node.op_type} needs"

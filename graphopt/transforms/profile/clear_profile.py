@@ -24,4 +24,4 @@ class ClearProfile(Pass):
         """Remove the annotations of all values."""
         for graph in ir.graphs_of(model):
             for value in ir.values_of(graph):
-                cx.edit.forget(value, lambda key: key.startswith(dialects.PROFILE_NOTES))
+                cx.edit.remove_metadata(value, lambda key: key.startswith(dialects.PROFILE_NOTES))

@@ -51,7 +51,7 @@ class InsertGuards(Pass):
         for value, seen in reversed(wanted.items()):  # keeps the order of guards behind one node
             changed |= self._guard(value, seen, cx)
         for value in annotations:
-            cx.edit.forget(value, is_annotation)
+            cx.edit.remove_metadata(value, is_annotation)
         if changed:
             cx.invalidate("guard")
 
@@ -116,7 +116,7 @@ class InsertGuards(Pass):
         node, dtype, sizes = output.producer(), cx.dtype(value), ir.all_ints(seen.shape)
         if seen.ints is None or sizes is None or dtype is None or node is None or node.graph is None:
             return
-        if len(seen.ints) == prod(sizes) and cx.edit.takes_constant(node.graph, dtype):
+        if len(seen.ints) == prod(sizes) and cx.edit.supports_constant(node.graph, dtype):
             data = np.array(seen.ints, dtype.numpy()).reshape(sizes)
             cx.edit.replace(output, cx.edit.constant(node.graph, data, f"{value.name}_seen"))
 

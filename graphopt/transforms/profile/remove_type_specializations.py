@@ -32,7 +32,7 @@ class RemoveTypeSpecializations(Pass):
                 continue
             dims = json.loads(text)
             value.shape = None if dims is None else ir.Shape(dims)
-            cx.edit.forget(value, lambda key: key == DECLARED)
+            cx.edit.remove_metadata(value, lambda key: key == DECLARED)
             changed = True
         if changed:
             cx.invalidate("specialize")

@@ -39,7 +39,7 @@ class SpecializeTypes(Pass):
         found = {value: seen for value in model.graph.inputs if (seen := annotation_of(value)) is not None}
         symbols = _symbols(found)
         for value, seen in found.items():
-            cx.edit.forget(value, is_annotation)
+            cx.edit.remove_metadata(value, is_annotation)
             if seen.shape is not None and isinstance(value.type, ir.TensorType):
                 old = value.shape
                 dims = None if old is None else [dim if isinstance(dim, int) else dim.value for dim in old]

@@ -93,7 +93,11 @@ class ConstantPropagation(Pass):
                 continue
             output = node.outputs[0]
             dtype = cx.dtype(output)
-            if dtype not in _SMALL_INTS or not ir.is_read(output) or not cx.edit.takes_constant(graph, dtype):
+            if (
+                dtype not in _SMALL_INTS
+                or not ir.is_read(output)
+                or not cx.edit.supports_constant(graph, dtype)
+            ):
                 continue
             numbers, shape = cx.static_ints(output), cx.static_shape(output)
             if (
@@ -180,7 +184,7 @@ class ConstantPropagation(Pass):
             if not read:
                 continue
             dtypes = [dtype for output in read if (dtype := cx.dtype(output)) is not None]
-            if not all(cx.edit.takes_constant(graph, dtype) for dtype in dtypes):
+            if not all(cx.edit.supports_constant(graph, dtype) for dtype in dtypes):
                 kept_nodes[node] = None
                 cx.say(self.name, _remark(node, "the function's opset has no Constant of its type"))
                 continue
@@ -217,7 +221,7 @@ class ConstantPropagation(Pass):
         cx.edit.insert_before(node, [made])
         cx.edit.note_origin([made], [node], self.name)
         cx.edit.replace(value, made.outputs[0])
-        cx.edit.remove_whole(node)
+        cx.edit.remove_with_bodies(node)
         cx.end_rewrite(action, node, [made])
         return True
 
@@ -264,7 +268,7 @@ class ConstantPropagation(Pass):
             make = cx.edit.constant_node if old.is_graph_output() else cx.edit.constant
             cx.edit.replace(old, make(graph, tensor, f"{old.name}_folded"))
         if not any(map(ir.is_read, node.outputs)):
-            cx.edit.remove_whole(node)
+            cx.edit.remove_with_bodies(node)
         cx.end_rewrite(action, node, [])
 
 

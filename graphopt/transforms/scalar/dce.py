@@ -36,7 +36,7 @@ class DeadCodeElimination(Pass):
             for value in list(graph.initializers.values()):
                 if not ir.is_read(value) and not ir.is_overridable(value):
                     cx.edit.remove_initializer(value)
-        if not ir.Carried.training_info(model):  # its graphs may call any function, and use any domain
+        if not ir.has_training_info(model):  # its graphs may call any function, and use any domain
             self._remove_functions(model, cx)
             self._remove_imports(model, cx)
 
@@ -49,7 +49,7 @@ class DeadCodeElimination(Pass):
             action = cx.begin_rewrite(self.name, node)
             if action is None:
                 continue
-            cx.edit.remove_whole(node)
+            cx.edit.remove_with_bodies(node)
             cx.end_rewrite(action, node, [])
 
     @staticmethod

@@ -50,7 +50,7 @@ _SCALARS = {"value_float": ir.DataType.FLOAT, "value_string": ir.DataType.STRING
 
 def _dense(attribute: ir.Attr) -> Fact:
     """The facts of a sparse constant, which the node gives as a dense tensor."""
-    carried = ir.Carried.attribute(attribute)
+    carried = ir.opaque_attribute(attribute)
     if carried is None:
         return UNKNOWN
     sparse = carried.sparse_tensor
