@@ -38,9 +38,10 @@ if TYPE_CHECKING:
 class Result(NamedTuple):
     """The result of :func:`optimize`: an optimized model and a report, which it unpacks as.
 
-    >>> model, report = graphopt.optimize("model.onnx")                  # doctest: +SKIP
-    >>> graphopt.optimize("model.onnx").save("model.opt.onnx")           # doctest: +SKIP
-    >>> proto = graphopt.optimize(proto).to_proto()                      # doctest: +SKIP
+    >>> model, report = graphopt.optimize("model.onnx")
+    >>> graphopt.optimize("model.onnx").save("model.opt.onnx")
+    [PosixPath('model.opt.onnx')]
+    >>> proto = graphopt.optimize(onnx.load("model.onnx")).to_proto()
     """
 
     model: ir.Model
@@ -75,8 +76,8 @@ def optimize(env: Environment, model: ModelLike, **options: Unpack[OptimizeOptio
     If the result differs, or a pass fails, the rewrites at fault are found by bisection and left out
     (:attr:`Report.dropped`), unless ``strict`` forbids it.
 
-    >>> model, report = optimize("model.onnx", exact=True)               # doctest: +SKIP
-    >>> model, report = optimize(model, pipeline="dce,cse", verify=False)  # doctest: +SKIP
+    >>> model, report = graphopt.optimize("model.onnx", exact=True)
+    >>> model, report = graphopt.optimize(model, pipeline="dce,cse", verify=False)
 
     Args:
         model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is.

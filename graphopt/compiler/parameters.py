@@ -21,7 +21,7 @@ def lift_parameters(
 ) -> tuple[ir.Model, Parameters]:
     """The model with parameters as inputs, and what they held.
 
-    >>> lifted, parameters = lift_parameters("model.onnx")               # doctest: +SKIP
+    >>> lifted, parameters = graphopt.lift_parameters("model.onnx")
 
     Args:
         model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is.

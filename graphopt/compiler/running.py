@@ -37,9 +37,9 @@ def verify(
 ) -> Verdict:
     """Compare two models by running them: with onnxruntime's optimizations off, and at its defaults.
 
-    >>> verdict = verify("model.onnx", "model.opt.onnx")     # doctest: +SKIP
-    >>> verdict.ok, verdict.delta                            # doctest: +SKIP
-    (True, 2.1e-06)
+    >>> verdict = graphopt.verify("model.onnx", "model.onnx")
+    >>> verdict.ok
+    True
 
     Args:
         original, candidate: models in any form (:data:`graphopt.ModelLike`).
@@ -85,7 +85,8 @@ def run(
     Outputs are numpy arrays. Sequences are lists of arrays and maps are dicts, although the type of the
     result leaves them out; an optional without a value is ``None``.
 
-    >>> outputs = run("model.onnx", {"x": np.zeros((1, 3), np.float32)})   # doctest: +SKIP
+    >>> graphopt.run("model.onnx", {"x": np.zeros((1, 4), np.float32)})
+    {'logits': array([[0., 0., 0.]], dtype=float32)}
 
     Args:
         model: a model in any form (:data:`graphopt.ModelLike`).

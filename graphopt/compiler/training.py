@@ -33,9 +33,9 @@ def train_step(
 ) -> TrainingStep:
     """A model that does a step of training: parameters and state in, the loss and new ones out.
 
-    >>> step = train_step("model.onnx", "cross_entropy:logits,labels", "adamw")   # doctest: +SKIP
-    >>> trainer = graphopt.Trainer(step)                                 # doctest: +SKIP
-    >>> for batch in batches:                                            # doctest: +SKIP
+    >>> step = graphopt.train_step("model.onnx", "cross_entropy:logits,labels", "adamw")
+    >>> trainer = graphopt.Trainer(step)
+    >>> for batch in [{"x": x, "labels": labels}]:
     ...     loss = trainer.step(batch)
 
     Args:

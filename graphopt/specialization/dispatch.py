@@ -20,8 +20,10 @@ Dispatch = Callable[[Mapping[str, Any]], int]
 def compile_guards(guards: Sequence[Guard]) -> Dispatch:
     """The dispatch function of ``guards``.
 
-    >>> one, any_number = (Guard({"x": ValueProfile("tensor(float)", shape)}) for shape in ((1, 8), ("n", 8)))
-    >>> compile_guards([one, any_number])({"x": np.zeros((3, 8), np.float32)})
+    >>> one, many = (
+    ...     graphopt.Guard({"x": graphopt.ValueProfile("tensor(float)", (n, 8))}) for n in (1, "n")
+    ... )
+    >>> compile_guards([one, many])({"x": np.zeros((3, 8), np.float32)})
     1
     """
 
