@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
-from typing import Any
 
 from graphopt import ir
 from graphopt.errors import UnsupportedModel
 from graphopt.util.extensions import extensions
+
+#: The result of a gradient rule: the cotangent of the first input, of the inputs in order, or of any values
+#: that the node or its bodies read; ``None`` for zero.
+Cotangents = ir.Value | Sequence[ir.Value | None] | Mapping[ir.Value, ir.Value] | None
 
 #: The package whose modules declare gradient rules.
 _PACKAGE = "graphopt.autodiff.rules"
@@ -93,7 +96,7 @@ class Gradient:
     """
 
     ops: tuple[str, ...]
-    function: Callable[..., Any]
+    function: Callable[..., Cotangents]
     since: int = 1
     before: int | None = None
     broadcasts: bool = False
@@ -129,10 +132,10 @@ class NonDifferentiable:
 
 def gradient(
     *ops: str, since: int = 1, before: int | None = None, broadcasts: bool = False
-) -> Callable[[Callable[..., Any]], Gradient]:
+) -> Callable[[Callable[..., Cotangents]], Gradient]:
     """Declare a function as the gradient rule of ``ops``; see :class:`Gradient`."""
 
-    def declare(function: Callable[..., Any]) -> Gradient:
+    def declare(function: Callable[..., Cotangents]) -> Gradient:
         return Gradient(ops, function, since, before, broadcasts)
 
     return declare

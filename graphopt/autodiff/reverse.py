@@ -11,13 +11,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from graphopt import ir
 from graphopt.autodiff import registry
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import (
+    Cotangents,
     Gradient,
     NoGradient,
     NonDifferentiable,
@@ -198,7 +198,7 @@ def _apply_rule(
     mark, before = op.mark(), len(op.stopped)
     try:
         if rule is None:
-            returned: Any = vjp_of_standard_function(op, node, cotangents)
+            returned: Cotangents = vjp_of_standard_function(op, node, cotangents)
         else:
             returned = rule.function(op, node, *cotangents)
     except UnknownType as error:
@@ -215,7 +215,7 @@ def _apply_rule(
     if isinstance(returned, Mapping):
         pairs = list(returned.items())
     else:
-        results = returned if isinstance(returned, (tuple, list)) else (returned,)
+        results = (returned,) if returned is None or isinstance(returned, ir.Value) else returned
         if len(results) > len(node.inputs) and any(dx is not None for dx in results[len(node.inputs) :]):
             raise ValueError(
                 f"the gradient rule of {node.op_type} returns more results than {node.label} has inputs"

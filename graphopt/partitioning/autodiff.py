@@ -47,7 +47,7 @@ class AutodiffPolicy:
     _standard: dict[tuple[str, str, int], bool] = field(default_factory=dict)
 
     @cached_property
-    def wanted(self) -> dict[ir.Value, None]:
+    def requiring_grad(self) -> dict[ir.Value, None]:
         """The values that require a gradient; passes that replace one add its replacement."""
         starts = sources(self.cx.model, self.wrt, self.cx)
         return requires_grad(starts, self.cx, lambda node: self._scope(node) is not None)
@@ -70,8 +70,8 @@ class AutodiffPolicy:
         gradient = registry.find(node.domain, node.op_type, self.cx.version(node))
         if isinstance(gradient, NonDifferentiable):
             return Decision(Role.PASSTHROUGH, f"no gradient flows through it: {gradient.reason}")
-        depends = any(output in self.wanted for output in node.outputs)
-        if not (depends and any(value in self.wanted for value in ir.reads(node))):
+        depends = any(output in self.requiring_grad for output in node.outputs)
+        if not (depends and any(value in self.requiring_grad for value in ir.reads(node))):
             # a value that depends on a group only by sizes, such as a mask, may lie between its members
             return Decision(Role.PASSTHROUGH, "its operands require no gradient")
         if gradient is None and not self._has_standard_gradient(node):

@@ -113,29 +113,31 @@ def trimmed(
     group, so that removing it keeps the group convex.
     """
     left = dict.fromkeys(group)
-    behind = {node: [reader for reader in feeds[node] if reader in left] for node in group}
-    before: dict[int, list[int]] = {node: [] for node in group}
+    successors = {node: [reader for reader in feeds[node] if reader in left] for node in group}
+    predecessors: dict[int, list[int]] = {node: [] for node in group}
     for node in group:
-        for reader in behind[node]:
-            before[reader].append(node)
-    outer = {node: len(found) for node, found in behind.items()}
-    inner = {node: len(found) for node, found in before.items()}
-    removed = dict.fromkeys(node for node in group if passthrough[node] and not (inner[node] and outer[node]))
+        for reader in successors[node]:
+            predecessors[reader].append(node)
+    out_degree = {node: len(found) for node, found in successors.items()}
+    in_degree = {node: len(found) for node, found in predecessors.items()}
+    removed = dict.fromkeys(
+        node for node in group if passthrough[node] and not (in_degree[node] and out_degree[node])
+    )
     pending = list(removed)
     for node in pending:  # grows
         del left[node]
-        for counts, neighbours in ((inner, behind[node]), (outer, before[node])):
-            for near in neighbours:
-                counts[near] -= 1
-                if passthrough[near] and counts[near] == 0 and near not in removed:
-                    removed[near] = None
-                    pending.append(near)
+        for counts, neighbours in ((in_degree, successors[node]), (out_degree, predecessors[node])):
+            for neighbour in neighbours:
+                counts[neighbour] -= 1
+                if passthrough[neighbour] and counts[neighbour] == 0 and neighbour not in removed:
+                    removed[neighbour] = None
+                    pending.append(neighbour)
     if not removed:
         return [list(group)], []
     places = {node: place for place, node in enumerate(left)}
     sets = _Sets(len(places))
     for node in left:
-        for reader in behind[node]:
+        for reader in successors[node]:
             if reader in places:
                 sets.join(places[node], places[reader])
     parts: dict[int, list[int]] = {}

@@ -117,8 +117,12 @@ def propose(graph: ir.Graph, policy: Policy) -> Proposal:
                 found.groups.append(group)
     grouped = {node for group in found.groups for node in group.nodes}
     found.ungrouped = {node: ungrouped[node] for node in nodes if node not in grouped}
-    told = zip(nodes, decisions, passthrough, strict=True)
-    found.passthrough = {node: decision.reason for node, decision, goes in told if goes and node in grouped}
+    roles = zip(nodes, decisions, passthrough, strict=True)
+    found.passthrough = {
+        node: decision.reason
+        for node, decision, is_passthrough in roles
+        if is_passthrough and node in grouped
+    }
     order = {node: place for place, node in enumerate(nodes)}
     found.groups.sort(key=lambda group: order[group.nodes[0]])
     return found
@@ -157,14 +161,17 @@ def _between(decisions: Sequence[Decision], feeds: Sequence[Sequence[int]]) -> l
 
     Others must not be grouped: one before or after all groups would split groups.
     """
-    goes = [decision.role is Role.PASSTHROUGH for decision in decisions]
+    is_passthrough = [decision.role is Role.PASSTHROUGH for decision in decisions]
     core = [decision.role is Role.MEMBER for decision in decisions]
     after, before = list(core), list(core)
     for node, readers in enumerate(feeds):
         for reader in readers if after[node] else ():
-            after[reader] = after[reader] or goes[reader]
+            after[reader] = after[reader] or is_passthrough[reader]
     for node in reversed(range(len(feeds))):
-        before[node] = before[node] or (goes[node] and any(before[reader] for reader in feeds[node]))
+        before[node] = before[node] or (
+            is_passthrough[node] and any(before[reader] for reader in feeds[node])
+        )
     return [
-        passthrough and first and last for passthrough, first, last in zip(goes, after, before, strict=True)
+        passthrough and first and last
+        for passthrough, first, last in zip(is_passthrough, after, before, strict=True)
     ]

@@ -40,8 +40,8 @@ def cropped(
         weights = op.cast_like(op.Relu(op.Sub(1.0, op.Abs(distance))), y)
         result = letters.replace(letters[axis], "z")
         y = op.Einsum(weights, y, equation=f"z{letters[axis]},{letters}->{result}")
-        behind = list(range(1, rank - axis))
-        y = op.only_where(op.Unsqueeze(inside, behind) if behind else inside, y)
+        trailing = list(range(1, rank - axis))
+        y = op.only_where(op.Unsqueeze(inside, trailing) if trailing else inside, y)
     return y
 
 

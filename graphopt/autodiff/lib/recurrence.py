@@ -174,7 +174,7 @@ class Direction:
         found = vjp_since(op, mark, {result: op.number(1.0, result)}, copies)
         return result, [found.get(value) for value in copies]
 
-    def beside(self, like: ir.Value, *slopes: ir.Value | None) -> ir.Value:
+    def concat_slopes(self, like: ir.Value, *slopes: ir.Value | None) -> ir.Value:
         """The derivatives by several gates, each of the shape of ``like``, concatenated."""
         op = self.op
         full = [op.expand_like(op.number(0.0, like) if slope is None else slope, like) for slope in slopes]

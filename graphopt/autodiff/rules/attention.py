@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from graphopt import ir
@@ -18,7 +16,7 @@ from graphopt.autodiff.lib.attention import (
     usual_scale,
 )
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.registry import Cotangents, gradient
 from graphopt.autodiff.reverse import vjp_of_standard_function, vjp_to_inputs
 
 _MASK, _PAST_K, _PAST_V, _COUNTS = 3, 4, 5, 6
@@ -32,7 +30,7 @@ def attention(
     dk: ir.Value | None = None,
     dv: ir.Value | None = None,
     dscores: ir.Value | None = None,
-) -> Any:
+) -> Cotangents:
     """scale dS K; scale dSᵀ Q; Pᵀ dy, where P = softmax(S) and dS is the cotangent of the scores S."""
     heads = _heads(node)
     if dscores is not None or heads is None:

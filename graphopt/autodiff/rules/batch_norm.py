@@ -5,21 +5,19 @@ onnxruntime does not return the statistics of the batch, which are recomputed.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.registry import Cotangents, gradient
 from graphopt.autodiff.rules.normalization import deviations, wide
 
 _Maybe = ir.Value | None
 
 
 @gradient("BatchNormalization")
-def batch_normalization(op: GraphBuilder, node: PrimalNode, dy: _Maybe, *running: _Maybe) -> Any:
+def batch_normalization(op: GraphBuilder, node: PrimalNode, dy: _Maybe, *running: _Maybe) -> Cotangents:
     """scale dy / σ; Σ x̂ dy; Σ dy; in training mode, dx = scale (dy - mean dy - x̂ mean(x̂ dy)) / σ."""
     batch = _Batch(op, node)
     if node.attribute("training_mode", 0):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -12,13 +11,13 @@ from graphopt.autodiff.bodies import BodyGradient, as_output, declare, sizes_out
 from graphopt.autodiff.builder import GraphBuilder, Size
 from graphopt.autodiff.loops import IterationGradient
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.registry import Cotangents, gradient
 from graphopt.control_flow.ifs import branches_of
 from graphopt.control_flow.loops import entries_of
 
 
 @gradient("If")
-def if_(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> Any:
+def if_(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> Cotangents:
     """An If of the same condition whose branches are the gradients of the branches."""
     branches = branches_of(node.raw)
     if branches is None:
@@ -71,7 +70,7 @@ def _as_if_output(
 
 
 @gradient("Loop")
-def loop(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> Any:
+def loop(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> Cotangents:
     """A Loop over the gradient of the body, last iteration first; carried values are saved."""
     iteration = IterationGradient(op, node, cotangents)
     body_grad, form = iteration.body_grad, iteration.form
@@ -188,7 +187,7 @@ def _recomputed_states(iteration: IterationGradient, trips: ir.Value) -> Sequenc
 
 
 @gradient("Scan", since=9)
-def scan(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> Any:
+def scan(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> Cotangents:
     """A Scan over the gradient of the body, last iteration first; carried values are saved."""
     iteration = IterationGradient(op, node, cotangents)
     body_grad, form = iteration.body_grad, iteration.form

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -11,11 +10,11 @@ from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.lib.convolution import Moves, rank_of
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.registry import Cotangents, gradient
 
 
 @gradient("Conv")
-def conv(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def conv(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dx: ConvTranspose of dy; dW: correlation of x and dy; dB: Σ dy."""
     moves = Moves.of_conv(op, node, dy)
     dx = moves.scatter(dy, node.x) if node.needs_grad(0) else None
@@ -24,7 +23,7 @@ def conv(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("ConvTranspose")
-def conv_transpose(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def conv_transpose(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dx: Conv of dy; dW: correlation of dy and x; dB: Σ dy."""
     moves = Moves.of_conv_transpose(op, node)
     dx = moves.gather(dy, node.x) if node.needs_grad(0) else None
@@ -39,7 +38,7 @@ def _by_bias(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> ir.Value | Non
 
 
 @gradient("Col2Im")
-def col2im(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def col2im(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """The columns of dy, by a Conv with a one-hot kernel for each position of the block."""
     block, rank = node.ints(2), node.rank(node.y)
     moves = {name: node.attribute(name) for name in ("dilations", "pads", "strides")}

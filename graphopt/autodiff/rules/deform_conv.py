@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder, Size
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.registry import Cotangents, gradient
 from graphopt.autodiff.reverse import vjp_of_decomposition
 
 
 @gradient("DeformConv")
-def deform_conv(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def deform_conv(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """By decomposition into GridSample and MatMul."""
     op.require_opset(20)  # before, GridSample takes two spatial axes, in float32
     return vjp_of_decomposition(op, node, [dy], lambda: _plain(op, node))
@@ -75,14 +74,14 @@ def _places(op: GraphBuilder, node: PrimalNode, axis: int, elements: np.ndarray,
     stride, dilation = ((node.attribute(name) or (1,) * rank)[axis] for name in ("strides", "dilations"))
     before = (node.attribute("pads") or (0,) * rank)[axis]
     first = (elements * dilation - before + 0.5).reshape(-1, *[1] * rank)
-    behind = rank - 1 - axis
+    trailing = rank - 1 - axis
     if isinstance(size, int):
-        steps = np.arange(0, size * stride, stride).reshape(-1, *[1] * behind)
+        steps = np.arange(0, size * stride, stride).reshape(-1, *[1] * trailing)
         return op.constant((first + steps).astype(dtype.numpy()))
     count = op.Mul(op.Squeeze(size, [0]), stride)
     steps_ = op.Cast(op.Range(np.int64(0), count, np.int64(stride)), to=dtype)
-    if behind:
-        steps_ = op.Unsqueeze(steps_, list(range(1, behind + 1)))
+    if trailing:
+        steps_ = op.Unsqueeze(steps_, list(range(1, trailing + 1)))
     return op.Add(steps_, first.astype(dtype.numpy()))
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.registry import Cotangents, gradient
 
 
 @dataclass
@@ -28,7 +28,7 @@ class _Equation:
 
 
 @gradient("Einsum")
-def einsum(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def einsum(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """Einsum of dy and the other operands, broadcast along indices that only this operand has."""
     equation = _parsed(node)
     operands = [node.input(index) for index in range(len(node.inputs))]
@@ -80,18 +80,18 @@ def _parsed(node: PrimalNode) -> _Equation:
     left, arrow, right = text.partition("->")
     terms = left.split(",")
     ranks = [node.rank(node.input(index)) for index in range(len(terms))]
-    hidden = [rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True)]
+    unnamed = [rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=True)]
     free = [letter for letter in string.ascii_letters if letter not in text]
-    most = max((count for count, term in zip(hidden, terms, strict=True) if "..." in term), default=0)
-    behind = "".join(free[:most])
+    longest = max((count for count, term in zip(unnamed, terms, strict=True) if "..." in term), default=0)
+    ellipsis = "".join(free[:longest])
     if not arrow:
         named = left.replace("...", "").replace(",", "")
         right = "..." * ("..." in left) + "".join(
             sorted(letter for letter in set(named) if named.count(letter) == 1)
         )
-    result = right.replace("...", behind)
+    result = right.replace("...", ellipsis)
     explicit = [
-        term.replace("...", behind[most - count :]) for term, count in zip(terms, hidden, strict=True)
+        term.replace("...", ellipsis[longest - count :]) for term, count in zip(terms, unnamed, strict=True)
     ]
     if len(set(result)) < len(result):
         raise node.refusal("an index is repeated in the result")

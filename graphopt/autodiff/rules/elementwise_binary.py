@@ -2,43 +2,41 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.registry import Cotangents, gradient
 
 
 @gradient("Add", broadcasts=True)
-def add(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def add(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy; dy."""
     return dy, dy
 
 
 @gradient("Sub", broadcasts=True)
-def sub(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def sub(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy; -dy."""
     return dy, op.Neg(dy)
 
 
 @gradient("Mul", broadcasts=True)
-def mul(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def mul(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy b; dy a."""
     return op.Mul(dy, node.input(1)), op.Mul(dy, node.x)
 
 
 @gradient("Div", broadcasts=True)
-def div(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def div(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy / b; -y dy / b."""
     da = op.Div(dy, node.input(1))
     return da, op.Neg(op.Mul(da, node.y))
 
 
 @gradient("Pow", broadcasts=True)
-def pow_(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def pow_(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """b a^(b-1) dy, 0 where b = 0; y ln(a) dy, 0 where y = 0."""
     a, b = node.x, node.input(1)
     return op.Mul(dy, _by_base(op, node, a, b)), _by_exponent(op, node, dy, a, b)
@@ -71,27 +69,27 @@ def _by_exponent(
 
 
 @gradient("Mod", broadcasts=True)
-def mod(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def mod(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy; -dy (a - y) / b."""
     quotient = op.Round(op.Div(op.Sub(node.x, node.y), node.input(1)))
     return dy, op.Neg(op.Mul(dy, quotient))
 
 
 @gradient("Sum", broadcasts=True)
-def sum_(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def sum_(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy for each operand."""
     return [dy] * len(node.inputs)
 
 
 @gradient("Mean", broadcasts=True)
-def mean(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def mean(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy / n for each of n operands."""
     share = op.Div(dy, float(len(node.inputs)))
     return [share] * len(node.inputs)
 
 
 @gradient("Max", "Min", broadcasts=True)
-def extremum(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def extremum(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy, in equal shares, for the operands that equal y."""
     operands = [x for x in node.inputs if x is not None]
     if len(operands) == 1:
@@ -105,7 +103,7 @@ def extremum(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("PRelu", broadcasts=True)
-def prelu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def prelu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """slope dy if x < 0 else dy; x dy if x < 0 else 0."""
     x, slope = node.x, node.input(1)
     below = op.Less(x, 0.0)
@@ -113,7 +111,7 @@ def prelu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("Where", broadcasts=True)
-def where(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def where(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy where the condition selects the operand, otherwise 0."""
     condition = node.x
     zero = op.number(np.float64(0.0), dy)

@@ -7,14 +7,13 @@ derivatives stay finite.
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import numpy as np
 
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient, non_differentiable
+from graphopt.autodiff.registry import Cotangents, gradient, non_differentiable
 
 constant_pieces = non_differentiable(
     "Ceil", "Floor", "Round", "Sign", "Hardmax", reason="it is piecewise constant"
@@ -24,134 +23,134 @@ bits = non_differentiable("BitCast", reason="it reinterprets bits")
 
 
 @gradient("Identity")
-def identity(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def identity(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy."""
     return dy
 
 
 @gradient("Cast", "CastLike")
-def cast(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def cast(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy in the type of x."""
     return op.cast_like(dy, node.x)
 
 
 @gradient("Neg")
-def neg(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def neg(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """-dy."""
     return op.Neg(dy)
 
 
 @gradient("Abs")
-def abs_(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def abs_(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """sign(x) dy."""
     return op.Mul(dy, op.Sign(node.x))
 
 
 @gradient("Reciprocal")
-def reciprocal(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def reciprocal(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """-y² dy."""
     return op.Neg(op.Mul(dy, op.Mul(node.y, node.y)))
 
 
 @gradient("Exp")
-def exp(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def exp(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """y dy."""
     return op.Mul(dy, node.y)
 
 
 @gradient("Log")
-def log(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def log(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy / x."""
     return op.Div(dy, node.x)
 
 
 @gradient("Sqrt")
-def sqrt(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def sqrt(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy / 2y."""
     return op.Div(op.Mul(dy, 0.5), node.y)
 
 
 @gradient("Sin")
-def sin(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def sin(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """cos(x) dy."""
     return op.Mul(dy, op.Cos(node.x))
 
 
 @gradient("Cos")
-def cos(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def cos(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """-sin(x) dy."""
     return op.Neg(op.Mul(dy, op.Sin(node.x)))
 
 
 @gradient("Tan")
-def tan(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def tan(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """(1 + y²) dy."""
     return op.Mul(dy, op.Add(op.Mul(node.y, node.y), 1.0))
 
 
 @gradient("Asin")
-def asin(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def asin(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy / √(1 - x²)."""
     return op.Div(dy, op.Sqrt(_one_minus_square(op, node.x)))
 
 
 @gradient("Acos")
-def acos(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def acos(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """-dy / √(1 - x²)."""
     return op.Neg(op.Div(dy, op.Sqrt(_one_minus_square(op, node.x))))
 
 
 @gradient("Atan")
-def atan(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def atan(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy / (1 + x²)."""
     return op.Div(dy, op.Add(op.Mul(node.x, node.x), 1.0))
 
 
 @gradient("Sinh")
-def sinh(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def sinh(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """(eˣ + e⁻ˣ)/2 dy: onnxruntime implements Cosh only in float32."""
     return op.Mul(dy, op.Mul(op.Add(op.Exp(node.x), op.Exp(op.Neg(node.x))), 0.5))
 
 
 @gradient("Cosh")
-def cosh(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def cosh(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """(eˣ - e⁻ˣ)/2 dy: onnxruntime implements Sinh only in float32."""
     return op.Mul(dy, op.Mul(op.Sub(op.Exp(node.x), op.Exp(op.Neg(node.x))), 0.5))
 
 
 @gradient("Tanh")
-def tanh(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def tanh(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """(1 - y²) dy."""
     return op.Mul(dy, _one_minus_square(op, node.y))
 
 
 @gradient("Asinh")
-def asinh(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def asinh(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy / √(x² + 1)."""
     return op.Div(dy, op.Sqrt(op.Add(op.Mul(node.x, node.x), 1.0)))
 
 
 @gradient("Acosh")
-def acosh(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def acosh(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy / √(x² - 1)."""
     return op.Div(dy, op.Sqrt(op.Sub(op.Mul(node.x, node.x), 1.0)))
 
 
 @gradient("Atanh")
-def atanh(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def atanh(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy / (1 - x²)."""
     return op.Div(dy, _one_minus_square(op, node.x))
 
 
 @gradient("Erf")
-def erf(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def erf(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """2/√π exp(-x²) dy."""
     # the constant is last, so that it folds with that of x = u / √2 in GELUs
     return op.Mul(op.Mul(dy, op.Exp(op.Neg(op.Mul(node.x, node.x)))), 2 / math.sqrt(math.pi))
 
 
 @gradient("Gelu")
-def gelu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def gelu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """(Φ(x) + x φ(x)) dy, or the derivative of the tanh approximation."""
     x = node.x
     if node.attribute("approximate", "none") == "tanh":
@@ -168,20 +167,20 @@ def gelu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("Sigmoid")
-def sigmoid(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def sigmoid(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """y (1 - y) dy."""
     return op.Mul(dy, op.Mul(node.y, op.Sub(1.0, node.y)))
 
 
 @gradient("HardSigmoid")
-def hard_sigmoid(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def hard_sigmoid(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """alpha dy where 0 < y < 1."""
     inside = op.And(op.Greater(node.y, 0.0), op.Less(node.y, 1.0))
     return op.only_where(inside, op.Mul(dy, _number(node, "alpha")))
 
 
 @gradient("HardSwish")
-def hard_swish(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def hard_swish(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """0 for x ≤ -3, dy for x ≥ 3, otherwise (x/3 + 1/2) dy."""
     x = node.x
     slope = op.Where(op.Less(x, 3.0), op.Add(op.Mul(x, 1 / 3), 0.5), op.number(1.0, x))
@@ -189,7 +188,7 @@ def hard_swish(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("Swish")
-def swish(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def swish(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """(s + alpha y (1 - s)) dy with s = sigmoid(alpha x)."""
     alpha = _number(node, "alpha")
     s = op.Sigmoid(node.x if alpha == 1 else op.Mul(node.x, alpha))
@@ -198,7 +197,7 @@ def swish(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("Mish")
-def mish(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def mish(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """(t + x (1 - t²) sigmoid(x)) dy with t = tanh(softplus(x))."""
     x = node.x
     t = op.Tanh(op.Softplus(x))
@@ -207,47 +206,47 @@ def mish(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("Softplus")
-def softplus(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def softplus(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """sigmoid(x) dy."""
     return op.Mul(dy, op.Sigmoid(node.x))
 
 
 @gradient("Softsign")
-def softsign(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def softsign(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy / (1 + |x|)²."""
     base = op.Add(op.Abs(node.x), 1.0)
     return op.Div(dy, op.Mul(base, base))
 
 
 @gradient("Relu")
-def relu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def relu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy where y > 0."""
     return op.only_where(op.Greater(node.y, 0.0), dy)
 
 
 @gradient("ThresholdedRelu")
-def thresholded_relu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def thresholded_relu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy where x > alpha."""
     alpha = _number(node, "alpha")
     return op.only_where(op.Greater(node.y, 0.0) if alpha >= 0 else op.Greater(node.x, alpha), dy)
 
 
 @gradient("LeakyRelu")
-def leaky_relu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def leaky_relu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """alpha dy for x < 0, otherwise dy."""
     alpha = _number(node, "alpha")
     return op.Where(op.Less(_signed(node, alpha), 0.0), op.Mul(dy, alpha), dy)
 
 
 @gradient("Elu")
-def elu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def elu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """(y + alpha) dy for x < 0, otherwise dy."""
     alpha = _number(node, "alpha")
     return op.Where(op.Less(_signed(node, alpha), 0.0), op.Mul(dy, op.Add(node.y, alpha)), dy)
 
 
 @gradient("Selu")
-def selu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def selu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """(y + gamma alpha) dy for x < 0, otherwise gamma dy."""
     alpha, gamma = _number(node, "alpha"), _number(node, "gamma")
     slope = op.Where(op.Less(node.x, 0.0), op.Add(node.y, gamma * alpha), op.number(gamma, node.x))
@@ -255,20 +254,20 @@ def selu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("Celu")
-def celu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def celu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """exp(x / alpha) dy = (y / alpha + 1) dy for x < 0, otherwise dy."""
     slope = op.Add(op.Mul(node.y, 1 / _number(node, "alpha")), 1.0)
     return op.Where(op.Less(node.x, 0.0), op.Mul(dy, slope), dy)
 
 
 @gradient("Shrink")
-def shrink(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def shrink(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy where |x| > lambd."""
     return op.only_where(op.Greater(op.Abs(node.x), _number(node, "lambd")), dy)
 
 
 @gradient("Clip")
-def clip(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def clip(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy where low ≤ x ≤ high; Σ dy where x < low; Σ dy where x > high."""
     x, low, high = node.x, node.optional(1), node.optional(2)
     within = [op.GreaterOrEqual(x, low)] if low is not None else []
@@ -300,7 +299,7 @@ def _to_high(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> ir.Value | Non
 
 
 @gradient("Dropout")
-def dropout(op: GraphBuilder, node: PrimalNode, dy: ir.Value, dmask: ir.Value | None = None) -> Any:
+def dropout(op: GraphBuilder, node: PrimalNode, dy: ir.Value, dmask: ir.Value | None = None) -> Cotangents:
     """dy; in training mode, dy / (1 - ratio) where the mask keeps x."""
     mode = node.optional(2)
     if mode is None:

@@ -7,7 +7,7 @@ from typing import Any
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.registry import Cotangents, gradient
 from graphopt.autodiff.reverse import vjp_of_decomposition
 
 #: The activations of FusedConv and FusedGemm, with their attributes.
@@ -25,13 +25,13 @@ _ACTIVATIONS: dict[str, tuple[str, ...]] = {
 
 
 @gradient("com.microsoft::Gelu", "com.microsoft::BiasGelu")
-def gelu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def gelu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """By decomposition: Gelu(x + b)."""
     return vjp_of_decomposition(op, node, [dy], lambda: op.Gelu(_plus_bias(op, node)))
 
 
 @gradient("com.microsoft::FastGelu")
-def fast_gelu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def fast_gelu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """By decomposition: Gelu(x + b) with the tanh approximation."""
     return vjp_of_decomposition(op, node, [dy], lambda: op.Gelu(_plus_bias(op, node), approximate="tanh"))
 
@@ -42,14 +42,14 @@ def _plus_bias(op: GraphBuilder, node: PrimalNode) -> ir.Value:
 
 
 @gradient("com.microsoft::QuickGelu")
-def quick_gelu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def quick_gelu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """By decomposition: Swish(x)."""
     alpha = float(node.attribute("alpha", 1.702))
     return vjp_of_decomposition(op, node, [dy], lambda: op.Swish(node.x, alpha=alpha))
 
 
 @gradient("com.microsoft::FusedConv")
-def fused_conv(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def fused_conv(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """By decomposition: activation(Conv(x, W, b) + z)."""
     activation, numbers = node.attribute("activation", ""), node.attribute("activation_params", ())
     if activation == "Clip":
@@ -67,7 +67,7 @@ def fused_conv(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("com.microsoft::FusedGemm")
-def fused_gemm(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def fused_gemm(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """By decomposition: activation(Gemm(A, B, C))."""
     activation = node.attribute("activation", "")
     numbers = [node.attribute(f"activation_{name}") for name in _ACTIVATIONS.get(activation, ())]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder, Size
 from graphopt.autodiff.lib.attention import (
@@ -14,7 +12,7 @@ from graphopt.autodiff.lib.attention import (
     usual_scale,
 )
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.registry import Cotangents, gradient
 from graphopt.autodiff.reverse import vjp_to_inputs
 
 Given = list[tuple[ir.Value, ir.Value | None]]
@@ -28,7 +26,7 @@ def multi_head_attention(
     dk: ir.Value | None = None,
     dv: ir.Value | None = None,
     dscores: ir.Value | None = None,
-) -> Any:
+) -> Cotangents:
     """By Attention on operands split into heads, after adding the bias of the projections."""
     if dscores is not None:
         raise node.refusal("a gradient of its scores is needed")
@@ -65,7 +63,7 @@ def _biased(
 @gradient("com.microsoft::Attention")
 def attention_of_projections(
     op: GraphBuilder, node: PrimalNode, dy: ir.Value | None, dpresent: ir.Value | None = None
-) -> Any:
+) -> Cotangents:
     """By decomposition: Attention of the projections x W + b."""
     _refuse_inputs(node, {6: "its key/value cache is a buffer"})
     if node.attribute("do_rotary", 0):

@@ -18,7 +18,7 @@ from graphopt.autodiff.lib.attention import (
     usual_scale,
 )
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.registry import Cotangents, gradient
 from graphopt.autodiff.reverse import vjp_to_inputs
 
 _PAST_K, _PAST_V, _ENDS, _COS, _SIN, _PLACES, _BIAS, _SINKS = 3, 4, 5, 7, 8, 9, 10, 11
@@ -39,7 +39,7 @@ def group_query_attention(
     dk: ir.Value | None = None,
     dv: ir.Value | None = None,
     dscores: ir.Value | None = None,
-) -> Any:
+) -> Cotangents:
     """By Attention with shared key/value heads, after the rotary embedding."""
     for index, reason in _UNSUPPORTED.items():
         if node.optional(index) is not None:

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.registry import Cotangents, gradient
 from graphopt.autodiff.reverse import vjp_of_decomposition
 
 
 @gradient("com.microsoft::FusedMatMul", "com.microsoft::TransposeMatMul")
-def fused_matmul(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def fused_matmul(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """By decomposition: alpha MatMul(Aᵀ, Bᵀ), with the transposes of the attributes."""
 
     def decompose() -> ir.Value:

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.lib.attention import counted
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.registry import Cotangents, gradient
 from graphopt.autodiff.reverse import vjp_of_decomposition
 
 #: Names of the modes of GridSample since opset 20.
@@ -16,7 +14,7 @@ _MODES = {"bilinear": "linear", "bicubic": "cubic"}
 
 
 @gradient("com.microsoft::Trilu", "com.microsoft::Pad", "com.microsoft::GatherND")
-def alike(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def alike(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """By the standard's operator."""
     op.require_opset(14)
     return vjp_of_decomposition(
@@ -25,7 +23,7 @@ def alike(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("com.microsoft::GridSample")
-def grid_sample(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def grid_sample(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """By the standard's operator."""
     op.require_opset(16)
     mode = node.attribute("mode", "bilinear")
@@ -35,13 +33,13 @@ def grid_sample(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("com.microsoft::ExpandDims")
-def expand_dims(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def expand_dims(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy reshaped to the shape of x."""
     return op.reshape_like(dy, node.x)
 
 
 @gradient("com.microsoft::Inverse")
-def inverse(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def inverse(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """-yᵀ dy yᵀ."""
     rank = node.rank(node.y)
     transposed = op.Transpose(node.y, perm=[*range(rank - 2), rank - 1, rank - 2])
@@ -49,7 +47,7 @@ def inverse(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("com.microsoft::CDist")
-def distances(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def distances(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """2 Σ (a - b) dy; 2 Σ (b - a) dy; for the Euclidean metric, dy / 2y in place of dy."""
     metric = node.attribute("metric", "sqeuclidean")
     if metric not in ("sqeuclidean", "euclidean"):
@@ -66,7 +64,7 @@ def distances(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 @gradient("com.microsoft::EmbedLayerNormalization")
 def embed_layer_normalization(
     op: GraphBuilder, node: PrimalNode, dy: ir.Value | None, dmask: None = None, dsum: ir.Value | None = None
-) -> Any:
+) -> Cotangents:
     """By decomposition: LayerNormalization of the sum of the embeddings."""
     op.require_opset(17)
     ids, segments, words, places, kinds, scale, bias = (node.optional(index) for index in range(7))

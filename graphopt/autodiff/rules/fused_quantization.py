@@ -9,12 +9,12 @@ import numpy as np
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.registry import Cotangents, gradient
 from graphopt.autodiff.reverse import vjp_of_decomposition
 
 
 @gradient("com.microsoft::MatMulNBits")
-def matmul_n_bits(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def matmul_n_bits(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """By decomposition: MatMul with the dequantized weights."""
     bits, block = int(node.attribute("bits", 4)), int(node.attribute("block_size"))
     rows, columns = int(node.attribute("N")), int(node.attribute("K"))
@@ -59,7 +59,7 @@ def _unpacked(op: GraphBuilder, packed: ir.Value, bits: int, like: ir.Value) -> 
 
 
 @gradient("com.microsoft::GatherBlockQuantized")
-def gather_block_quantized(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def gather_block_quantized(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """By decomposition: Gather of the dequantized rows."""
     bits, block = int(node.attribute("bits", 4)), int(node.attribute("block_size", 128))
     data, scales = node.x, node.input(2)
@@ -82,7 +82,7 @@ def gather_block_quantized(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> 
 
 
 @gradient("com.microsoft::MatMulIntegerToFloat")
-def matmul_integer_to_float(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def matmul_integer_to_float(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """By decomposition: scales times MatMulInteger, plus the bias; integers have no gradient."""
     inputs = [node.optional(index) for index in range(7)]
     a, b, scale, other, zero, other_zero, bias = inputs
@@ -94,7 +94,7 @@ def matmul_integer_to_float(op: GraphBuilder, node: PrimalNode, dy: ir.Value) ->
 
 
 @gradient("com.microsoft::DynamicQuantizeMatMul")
-def dynamic_quantize_matmul(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def dynamic_quantize_matmul(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """By decomposition: scales, one of them of x, times MatMulInteger, plus the bias."""
     b, other, other_zero, bias = (node.optional(index) for index in range(1, 5))
 

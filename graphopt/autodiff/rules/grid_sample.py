@@ -12,7 +12,7 @@ from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder, Size
 from graphopt.autodiff.lib.scatter import scatter_elements
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.registry import Cotangents, gradient
 
 #: By mode, the taps of a point: offsets from the last element before it, in elements, and their weights as
 #: polynomials in the distance from that element; row k has the coefficients of the k-th power. Cubic is
@@ -44,7 +44,7 @@ class _Along:
 
 
 @gradient("GridSample")
-def grid_sample(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def grid_sample(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dx: dy times the weights, scattered to the taps; dgrid: Σ dy x times the slopes of the weights."""
     x, grid = node.x, op.cast_like(node.input(1), node.x)
     count = node.rank(x) - 2

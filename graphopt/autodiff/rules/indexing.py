@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder, Size
 from graphopt.autodiff.lib.scatter import (
@@ -15,13 +13,13 @@ from graphopt.autodiff.lib.scatter import (
     scatter_rows,
 )
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient, non_differentiable
+from graphopt.autodiff.registry import Cotangents, gradient, non_differentiable
 
 indices = non_differentiable("NonZero", "NonMaxSuppression", reason="its results are indices")
 
 
 @gradient("Gather")
-def gather(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def gather(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy scatter-added at the indices; padded with zeros if they are known and consecutive."""
     x, picks = node.x, node.input(1)
     rank = node.rank(x)
@@ -59,13 +57,13 @@ def _margins(op: GraphBuilder, x: ir.Value, axis: int, first: int, end: int) -> 
 
 
 @gradient("GatherElements")
-def gather_elements(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def gather_elements(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy scatter-added at the indices."""
     return scatter_elements(op, op.shape_of(node.x), node.input(1), dy, axis=node.attribute("axis", 0))
 
 
 @gradient("GatherND")
-def gather_nd(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def gather_nd(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy scatter-added at the indices."""
     x, picks = node.x, node.input(1)
     node.rank(x)  # raises if it is unknown
@@ -79,7 +77,7 @@ def gather_nd(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("Compress")
-def compress(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def compress(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy at the selected positions, otherwise 0."""
     x, axis = node.x, node.attribute("axis")
     picks = op.Squeeze(op.NonZero(node.input(1)), [0])
@@ -89,13 +87,13 @@ def compress(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("TopK")
-def top_k(op: GraphBuilder, node: PrimalNode, dy: ir.Value, _: ir.Value | None = None) -> Any:
+def top_k(op: GraphBuilder, node: PrimalNode, dy: ir.Value, _: ir.Value | None = None) -> Cotangents:
     """dy at the indices of the selected elements, otherwise 0."""
     return op.ScatterElements(op.zeros_like(node.x), node.output(1), dy, axis=node.attribute("axis", -1))
 
 
 @gradient("Unique")
-def unique(op: GraphBuilder, node: PrimalNode, dy: ir.Value, *_: ir.Value | None) -> Any:
+def unique(op: GraphBuilder, node: PrimalNode, dy: ir.Value, *_: ir.Value | None) -> Cotangents:
     """dy at the first occurrence of each element, otherwise 0."""
     x, axis = node.x, node.attribute("axis")
     first = node.output(1)
@@ -105,20 +103,20 @@ def unique(op: GraphBuilder, node: PrimalNode, dy: ir.Value, *_: ir.Value | None
 
 
 @gradient("ReverseSequence")
-def reverse_sequence(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def reverse_sequence(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """ReverseSequence(dy)."""
     batch, time = node.attribute("batch_axis", 1), node.attribute("time_axis", 0)
     return op.ReverseSequence(dy, node.input(1), batch_axis=batch, time_axis=time)
 
 
 @gradient("Trilu")
-def trilu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def trilu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """Trilu(dy)."""
     return op.Trilu(dy, node.optional(1), upper=node.attribute("upper", 1))
 
 
 @gradient("OneHot")
-def one_hot(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def one_hot(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dvalues: Σ dy over the off positions and over the on positions."""
     zero, one = op.number(0.0, dy), op.number(1.0, dy)
     bits = op.Concat(op.Unsqueeze(zero, [0]), op.Unsqueeze(one, [0]), axis=0)

@@ -10,7 +10,7 @@ from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.lib.scatter import scatter_moved
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient, non_differentiable
+from graphopt.autodiff.registry import Cotangents, gradient, non_differentiable
 
 #: The end of a Slice with negative steps that includes index 0 of any axis.
 _FIRST = -np.iinfo(np.int32).max
@@ -20,39 +20,39 @@ fills = non_differentiable("ConstantOfShape", "EyeLike", reason="it depends only
 
 
 @gradient("Reshape", "Flatten")
-def reshape(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def reshape(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy reshaped to the shape of x."""
     return op.reshape_like(dy, node.x)
 
 
 @gradient("Squeeze")
-def squeeze(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def squeeze(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy reshaped to the shape of x."""
     axes = node.ints(1)  # omitted or empty axes squeeze all axes of size 1
     return op.Unsqueeze(dy, list(axes)) if axes else op.reshape_like(dy, node.x)
 
 
 @gradient("Unsqueeze")
-def unsqueeze(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def unsqueeze(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """Squeeze(dy, axes)."""
     return op.Squeeze(dy, node.input(1))
 
 
 @gradient("Transpose")
-def transpose(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def transpose(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """Transpose(dy, perm⁻¹)."""
     perm = node.attribute("perm")
     return op.Transpose(dy) if perm is None else op.Transpose(dy, perm=[int(i) for i in np.argsort(perm)])
 
 
 @gradient("Expand", broadcasts=True)
-def expand(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def expand(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy summed over the broadcast axes."""
     return dy
 
 
 @gradient("Tile")
-def tile(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def tile(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy reshaped to axes of repeats, and summed over these."""
     x, repeats = node.x, node.ints(1)
     rank = node.rank(x)
@@ -66,7 +66,7 @@ def tile(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("Concat")
-def concat(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def concat(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """Split(dy)."""
     operands = [node.input(index) for index in range(len(node.inputs))]
     axis = node.attribute("axis")
@@ -79,7 +79,7 @@ def concat(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("Split")
-def split(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> Any:
+def split(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> Cotangents:
     """Concat(dy…), with zeros for outputs without a gradient."""
     parts = [
         op.zeros_like(part) if dy is None else dy for part, dy in zip(node.outputs, cotangents, strict=True)
@@ -88,7 +88,7 @@ def split(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> A
 
 
 @gradient("Slice")
-def slice_(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def slice_(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy at the selected positions, otherwise 0."""
     starts, ends, axes = node.ints(1), node.ints(2), node.ints(3)
     steps = node.ints(4) if node.optional(4) is not None else (1,) * len(starts or ())
@@ -129,7 +129,7 @@ def _margins(op: GraphBuilder, node: PrimalNode, dy: ir.Value, first: list[int])
 
 
 @gradient("Pad")
-def pad(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def pad(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy without the pads; in modes other than constant, pads are scatter-added to their sources."""
     mode, pads = node.attribute("mode", "constant"), node.input(1)
     rest = [pads, None, *node.inputs[3:]]
@@ -147,7 +147,7 @@ def pad(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("DepthToSpace")
-def depth_to_space(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def depth_to_space(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """SpaceToDepth(dy), with the channel order of the mode."""
     block = node.attribute("blocksize")
     if node.attribute("mode", "DCR") == "DCR":
@@ -159,6 +159,6 @@ def depth_to_space(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("SpaceToDepth")
-def space_to_depth(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def space_to_depth(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """DepthToSpace(dy), with the channel order of the mode."""
     return op.DepthToSpace(dy, blocksize=node.attribute("blocksize"), mode=node.attribute("mode", "DCR"))

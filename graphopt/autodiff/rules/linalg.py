@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.registry import Cotangents, gradient
 
 
 @gradient("Det")
-def det(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def det(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy times the cofactors, the determinants without one row and column; exact for singular matrices."""
     x = node.x
     rank = node.rank(x)

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.lib.scatter import one_hot
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.registry import Cotangents, gradient
 
 
 @gradient("SoftmaxCrossEntropyLoss")
 def softmax_cross_entropy(
     op: GraphBuilder, node: PrimalNode, dy: ir.Value | None, dlog: ir.Value | None = None
-) -> Any:
+) -> Cotangents:
     """(softmax(x) - onehot) w dy, over Σ w for the mean; dp - softmax(x) Σ dp for log probabilities."""
     log = node.output(1)
     soft = op.Exp(log)
@@ -31,7 +30,7 @@ def softmax_cross_entropy(
 
 
 @gradient("NegativeLogLikelihoodLoss")
-def negative_log_likelihood(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def negative_log_likelihood(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """-onehot w dy, over Σ w for the mean."""
     labels = _Labels.of(op, node)
     dx = op.Neg(op.Mul(labels.bits, labels.share(dy)))

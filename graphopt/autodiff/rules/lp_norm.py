@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.registry import Cotangents, gradient
 
 #: Added to the standard deviation, as the standard defines MeanVarianceNormalization.
 _EPSILON = 1e-9
 
 
 @gradient("LpNormalization")
-def lp_normalization(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def lp_normalization(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """(dy - y Σ y dy) / |x| for p = 2, (dy - sign(x) Σ y dy) / |x| for p = 1; 0 where x = 0."""
     x, y, axes = node.x, node.y, [node.attribute("axis", -1)]
     along = op.ReduceSum(op.Mul(y, dy), axes, keepdims=1)
@@ -29,7 +27,7 @@ def lp_normalization(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("MeanVarianceNormalization")
-def mean_variance_normalization(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def mean_variance_normalization(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """(dy - mean dy - y mean(y dy)) / σ."""
     x, y, axes = node.x, node.y, list(node.attribute("axes", (0, 2, 3)))
     centred = op.Sub(x, op.mean(x, axes))
@@ -39,7 +37,7 @@ def mean_variance_normalization(op: GraphBuilder, node: PrimalNode, dy: ir.Value
 
 
 @gradient("LRN")
-def lrn(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def lrn(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy / D^β - 2 α β / size x Sᵀ(dy y / D), where D = bias + α / size S(x²) and S sums over channels."""
     x, y, size = node.x, node.y, int(node.attribute("size"))
     alpha, beta, bias = (float(node.attribute(name)) for name in ("alpha", "beta", "bias"))

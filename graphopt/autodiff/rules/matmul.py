@@ -7,11 +7,11 @@ from typing import Any
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.registry import Cotangents, gradient
 
 
 @gradient("MatMul")
-def matmul(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def matmul(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy Bᵀ; Aᵀ dy; both summed over broadcast batch axes."""
     a, b = node.x, node.input(1)
     rank_a, rank_b = node.cx.rank(a), node.rank(b)
@@ -87,7 +87,7 @@ def _sum_batches(
 
 
 @gradient("Gemm")
-def gemm(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def gemm(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """α dy Bᵀ; α Aᵀ dy; β dy; for Y = α A B + β C, with the transposes of the attributes."""
     a, b, c = node.x, node.input(1), node.optional(2)
     ta, tb = node.attribute("transA", 0), node.attribute("transB", 0)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.lib.scatter import scatter_along
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient, non_differentiable
+from graphopt.autodiff.registry import Cotangents, gradient, non_differentiable
 
 jumps = non_differentiable(
     "ai.onnx.ml::Binarizer",
@@ -22,7 +20,7 @@ jumps = non_differentiable(
 
 
 @gradient("ai.onnx.ml::ArrayFeatureExtractor")
-def array_feature_extractor(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def array_feature_extractor(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy scatter-added at the indices, along the last axis."""
     x, last = node.x, node.rank(node.x) - 1
     picks = op.Reshape(node.input(1), [-1])
@@ -31,13 +29,13 @@ def array_feature_extractor(op: GraphBuilder, node: PrimalNode, dy: ir.Value) ->
 
 
 @gradient("ai.onnx.ml::Scaler")
-def scaler(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def scaler(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """scale dy."""
     return op.cast_like(op.Mul(dy, np.array(node.attribute("scale"), np.float32)), node.x)
 
 
 @gradient("ai.onnx.ml::Imputer")
-def imputer(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def imputer(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy where x is not replaced, otherwise 0."""
     value = node.attribute("replaced_value_float", 0.0)
     replaced = op.IsNaN(node.x) if np.isnan(value) else op.Equal(node.x, float(value))
@@ -45,7 +43,7 @@ def imputer(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("ai.onnx.ml::LinearRegressor")
-def linear_regressor(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def linear_regressor(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy C, with the matrix C of coefficients."""
     transform = node.attribute("post_transform", "NONE")
     if transform != "NONE":
@@ -56,7 +54,7 @@ def linear_regressor(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("ai.onnx.ml::Normalizer")
-def normalizer(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def normalizer(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """(dy - n' Σ y dy) / n, with the norm n of the row and its derivative n'."""
     norm, y = node.attribute("norm", "MAX"), node.y
     x = op.cast_like(node.x, y)

@@ -6,14 +6,12 @@ All scale and shift x̂ = (x - mean) / σ. The gradient of x is dx̂ without its
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.registry import Cotangents, gradient
 
 _Maybe = ir.Value | None
 
@@ -135,7 +133,7 @@ def _axes(node: PrimalNode) -> list[int]:
 @gradient("LayerNormalization")
 def layer_normalization(
     op: GraphBuilder, node: PrimalNode, dy: _Maybe, dmean: _Maybe = None, dinverse: _Maybe = None
-) -> Any:
+) -> Cotangents:
     """(g - mean g - x̂ mean(g x̂)) / σ with g = scale dy; Σ x̂ dy; Σ dy."""
     x = node.x
     # the outputs mean and 1/σ are float32
@@ -147,7 +145,7 @@ def layer_normalization(
 
 
 @gradient("RMSNormalization", since=23)
-def rms_normalization(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def rms_normalization(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """(g - x̂ mean(g x̂)) / r with g = scale dy and r = √mean(x²); Σ x̂ dy."""
     norm = _Norm(op, node, node.x, _axes(node), centered=False)
     dx, dscale, _ = norm.scaled(dy, node.input(1), None)
@@ -157,7 +155,7 @@ def rms_normalization(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 @gradient("SimplifiedLayerNormalization")
 def simplified_layer_normalization(
     op: GraphBuilder, node: PrimalNode, dy: _Maybe, dinverse: _Maybe = None
-) -> Any:
+) -> Cotangents:
     """(g - x̂ mean(g x̂)) / r with g = scale dy and r = √mean(x²); Σ x̂ dy."""
     x = node.x
     given = None if op.dtype(x) == ir.DataType.DOUBLE else (None, node.output(1))
@@ -170,7 +168,7 @@ def simplified_layer_normalization(
 
 
 @gradient("com.microsoft::SkipLayerNormalization")
-def skip_layer_normalization(op: GraphBuilder, node: PrimalNode, dy: _Maybe, *others: _Maybe) -> Any:
+def skip_layer_normalization(op: GraphBuilder, node: PrimalNode, dy: _Maybe, *others: _Maybe) -> Cotangents:
     """As LayerNormalization, for each summand."""
     norm = _Norm(op, node, node.output(3), [-1], epsilon=1e-12)
     dx, dscale, dbias = norm.scaled(dy, node.input(2), node.optional(3))
@@ -181,7 +179,7 @@ def skip_layer_normalization(op: GraphBuilder, node: PrimalNode, dy: _Maybe, *ot
 @gradient("com.microsoft::SkipSimplifiedLayerNormalization")
 def skip_simplified_layer_normalization(
     op: GraphBuilder, node: PrimalNode, dy: _Maybe, *others: _Maybe
-) -> Any:
+) -> Cotangents:
     """As RMSNormalization, for each summand."""
     norm = _Norm(op, node, node.output(3), [-1], centered=False, epsilon=1e-12)
     dx, dscale, _ = norm.scaled(dy, node.input(2), None)
@@ -211,7 +209,7 @@ def _to(op: GraphBuilder, node: PrimalNode, dx: ir.Value, index: int) -> _Maybe:
 
 
 @gradient("InstanceNormalization")
-def instance_normalization(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def instance_normalization(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """As LayerNormalization over the spatial axes, with a scale and a bias per channel."""
     x, rank = node.x, node.rank(node.x)
     norm = _Norm(op, node, x, list(range(2 - rank, 0)))
@@ -221,7 +219,7 @@ def instance_normalization(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> 
 
 
 @gradient("GroupNormalization", since=18, before=21)
-def group_normalization_by_group(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def group_normalization_by_group(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """As LayerNormalization over each group, with a scale and a bias per group."""
     x, groups = node.x, node.attribute("num_groups")
     split = [0, groups, -1]
@@ -232,7 +230,7 @@ def group_normalization_by_group(op: GraphBuilder, node: PrimalNode, dy: ir.Valu
 
 
 @gradient("GroupNormalization", since=21)
-def group_normalization(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def group_normalization(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """As LayerNormalization over each group, with a scale and a bias per channel."""
     x, groups = node.x, node.attribute("num_groups")
     channels = op.dim(node.input(1), 0)

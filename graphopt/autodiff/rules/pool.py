@@ -11,7 +11,7 @@ from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.lib.scatter import numbered, scatter_places, scatter_rows
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.registry import Cotangents, gradient
 
 
 class _Windows:
@@ -137,7 +137,7 @@ class _Windows:
 
 
 @gradient("MaxPool")
-def max_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value, _: Any = None) -> Any:
+def max_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value, _: Any = None) -> Cotangents:
     """dy scatter-added at the indices of the maxima."""
     x, windows = node.x, _Windows(op, node)
     places = node.output(1)
@@ -152,7 +152,7 @@ def max_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value, _: Any = None) ->
 
 
 @gradient("AveragePool")
-def average_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def average_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """Σ dy / n over the windows that contain an element, with the number n of elements of a window."""
     windows = _Windows(op, node)
     counts_all = bool(node.attribute("count_include_pad", 0))
@@ -172,14 +172,14 @@ def average_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("LpPool")
-def lp_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def lp_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """sign(x) |x|^(p-1) Σ dy / y^(p-1) over the windows that contain an element."""
     p = int(node.attribute("p", 2))
     return _of_power(op, node, p, _Windows(op, node).spread(_over_power(op, node, p, dy)))
 
 
 @gradient("GlobalAveragePool")
-def global_average_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def global_average_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy / n for each element."""
     shape = node.cx.shape(node.x)
     sizes = None if shape is None else ir.all_ints(shape[2:])
@@ -191,7 +191,7 @@ def global_average_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any
 
 
 @gradient("GlobalMaxPool")
-def global_max_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def global_max_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy, in equal shares, for the elements that equal y."""
     axes = list(range(2, node.rank(node.x)))
     hits = op.cast_like(op.Equal(node.x, node.y), dy)
@@ -199,7 +199,7 @@ def global_max_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("GlobalLpPool")
-def global_lp_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def global_lp_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """sign(x) |x|^(p-1) dy / y^(p-1)."""
     p = int(node.attribute("p", 2))
     return _of_power(op, node, p, _over_power(op, node, p, dy))
@@ -223,7 +223,7 @@ def _of_power(op: GraphBuilder, node: PrimalNode, p: int, factor: ir.Value) -> i
 
 
 @gradient("MaxUnpool")
-def max_unpool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def max_unpool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy at the indices; 0 for elements that a later one overwrote."""
     places = node.input(1)
     dx = op.Gather(op.Reshape(dy, [-1]), places, axis=0)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder, Size
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient, non_differentiable
+from graphopt.autodiff.registry import Cotangents, gradient, non_differentiable
 from graphopt.autodiff.reverse import vjp_of_decomposition
 
 rounding = non_differentiable("QuantizeLinear", "com.microsoft::QuantizeLinear", reason="it rounds")
@@ -18,7 +16,7 @@ whole = non_differentiable(
 
 
 @gradient("DequantizeLinear", "com.microsoft::DequantizeLinear")
-def dequantize(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def dequantize(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dscale: Σ (x - zero) dy."""
     scale = node.input(1)
     inputs = [node.x, op.ones_like(scale), *node.inputs[2:]]
@@ -57,7 +55,7 @@ def _by_blocks(op: GraphBuilder, terms: ir.Value, count: Size, block: int, axis:
 @gradient("DynamicQuantizeLinear")
 def dynamic_quantize(
     op: GraphBuilder, node: PrimalNode, dy: None, dscale: ir.Value, dzero: None = None
-) -> Any:
+) -> Cotangents:
     """By decomposition of the scale: (max(x, 0) - min(x, 0)) / 255."""
     x = node.x
     if node.is_useful(node.y):

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.registry import Cotangents, gradient
 
 
 @gradient("Range", "com.microsoft::Range")
-def range_(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def range_(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dstart: Σ dy; dstep: Σ i dy."""
     start, step = node.x, node.optional(2)
     first = op.reshape_like(op.ReduceSum(dy, keepdims=0), start)

@@ -17,11 +17,11 @@ from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.lib.recurrence import Direction, by_direction
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.registry import Cotangents, gradient
 
 
 @gradient("RNN")
-def rnn(op: GraphBuilder, node: PrimalNode, dy: ir.Value | None, dh: ir.Value | None = None) -> Any:
+def rnn(op: GraphBuilder, node: PrimalNode, dy: ir.Value | None, dh: ir.Value | None = None) -> Cotangents:
     """Backpropagation through time: dgate = f'(gate) dh, and R dgate to the previous state."""
     return by_direction(op, node, lambda this: _rnn(this, this.last(dh)), dy)
 
@@ -40,14 +40,14 @@ def _rnn(this: Direction, dh: ir.Value) -> list[ir.Value | None]:
         dgate = op.Mul(dh, slope)
         return [_sum(op, op.MatMul(dgate, this.r), _scaled(op, dh, keep))], [dgate]
 
-    slices = {"dy": this.dy, "slope": this.beside(gate, slope), "keep": keep}
+    slices = {"dy": this.dy, "slope": this.concat_slopes(gate, slope), "keep": keep}
     dh, dgates = this.scan(step, [dh], slices, rows=1, against=True)
     rows = op.Flatten(dgates, axis=2)
     return [*_dx_dw(this, rows), op.Gemm(rows, this.h, transA=1), _biases(op, rows, rows), None, dh]
 
 
 @gradient("GRU")
-def gru(op: GraphBuilder, node: PrimalNode, dy: ir.Value | None, dh: ir.Value | None = None) -> Any:
+def gru(op: GraphBuilder, node: PrimalNode, dy: ir.Value | None, dh: ir.Value | None = None) -> Cotangents:
     """Backpropagation through time: gate derivatives times dh, and R dgates to the previous state."""
     one = _gru_after if node.attribute("linear_before_reset", 0) else _gru_before
     return by_direction(op, node, lambda this: one(this, this.last(dh)), dy)
@@ -84,9 +84,9 @@ def _gru_before(this: Direction, dh: ir.Value) -> list[ir.Value | None]:
 
     slices = {
         "dy": this.dy,
-        "slopes": this.beside(update, by_update, by_reset),
-        "new": this.beside(new, by_new),
-        "seen": this.beside(before, by_before),
+        "slopes": this.concat_slopes(update, by_update, by_reset),
+        "new": this.concat_slopes(new, by_new),
+        "seen": this.concat_slopes(before, by_before),
         "keep": keep,
     }
     dh, dgates, dnew = this.scan(step, [dh], slices, rows=2, against=True)
@@ -123,15 +123,21 @@ def _gru_after(this: Direction, dh: ir.Value) -> list[ir.Value | None]:
 
     slices = {
         "dy": this.dy,
-        "slopes": this.beside(update, by_update, by_reset, by_h),
-        "new": this.beside(update, by_x),
+        "slopes": this.concat_slopes(update, by_update, by_reset, by_h),
+        "new": this.concat_slopes(update, by_x),
         "keep": keep,
     }
     dh, dgates, dnew = this.scan(step, [dh], slices, rows=2, against=True)
     both, _ = this.split(dgates, 2, 1)
     rows = op.Flatten(op.Concat(both, dnew, axis=-1), axis=2)
-    beside = op.Flatten(dgates, axis=2)
-    return [*_dx_dw(this, rows), op.Gemm(beside, this.h, transA=1), _biases(op, rows, beside), None, dh]
+    recurrent_rows = op.Flatten(dgates, axis=2)
+    return [
+        *_dx_dw(this, rows),
+        op.Gemm(recurrent_rows, this.h, transA=1),
+        _biases(op, rows, recurrent_rows),
+        None,
+        dh,
+    ]
 
 
 @gradient("LSTM")
@@ -141,7 +147,7 @@ def lstm(
     dy: ir.Value | None,
     dh: ir.Value | None = None,
     dc: ir.Value | None = None,
-) -> Any:
+) -> Cotangents:
     """Backpropagation through time: gate derivatives times dh and dc, and R dgates to the previous state."""
     return by_direction(op, node, lambda this: _lstm(this, this.last(dh), this.last(dc)), dy)
 
@@ -189,9 +195,9 @@ def _lstm(this: Direction, dh: ir.Value, dc: ir.Value) -> list[ir.Value | None]:
 
     slices = {
         "dy": this.dy,
-        "slopes": this.beside(enter, by_enter, by_leave, by_forget, by_new),
-        "by_c": this.beside(c, by_c),
-        "left": this.beside(c, left),
+        "slopes": this.concat_slopes(enter, by_enter, by_leave, by_forget, by_new),
+        "by_c": this.concat_slopes(c, by_c),
+        "left": this.concat_slopes(c, left),
         "keep": keep,
     }
     dh, dc, dgates = this.scan(step, [dh, dc], slices, rows=1, against=True)
@@ -238,7 +244,7 @@ def _dx_dw(this: Direction, rows: ir.Value) -> Sequence[ir.Value]:
     return op.Gemm(rows, this.w), op.Gemm(rows, this.x, transA=1)
 
 
-def _biases(op: GraphBuilder, beside_w: ir.Value, beside_r: ir.Value) -> ir.Value:
-    sums = [op.ReduceSum(beside_w, [0], keepdims=0)]
-    sums.append(sums[0] if beside_r is beside_w else op.ReduceSum(beside_r, [0], keepdims=0))
+def _biases(op: GraphBuilder, rows_w: ir.Value, rows_r: ir.Value) -> ir.Value:
+    sums = [op.ReduceSum(rows_w, [0], keepdims=0)]
+    sums.append(sums[0] if rows_r is rows_w else op.ReduceSum(rows_r, [0], keepdims=0))
     return op.Concat(*sums, axis=0)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient, non_differentiable
+from graphopt.autodiff.registry import Cotangents, gradient, non_differentiable
 
 whole_numbers = non_differentiable("ArgMax", "ArgMin", reason="its results are indices")
 
@@ -73,21 +72,21 @@ def _idle_only_if_linear(node: PrimalNode, reduction: _Reduction) -> None:
 
 
 @gradient("ReduceSum")
-def reduce_sum(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def reduce_sum(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy broadcast to the shape of x."""
     reduction = _Reduction(op, node)
     return dy if reduction.idle else reduction.whole(dy)
 
 
 @gradient("ReduceMean")
-def reduce_mean(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def reduce_mean(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy / n broadcast to the shape of x."""
     reduction = _Reduction(op, node)
     return dy if reduction.idle else reduction.whole(op.Div(dy, reduction.count(dy)))
 
 
 @gradient("ReduceMax", "ReduceMin")
-def reduce_extremum(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def reduce_extremum(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy, in equal shares, for the elements that equal y."""
     reduction = _Reduction(op, node)
     if reduction.idle:
@@ -97,7 +96,7 @@ def reduce_extremum(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("ReduceProd")
-def reduce_prod(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def reduce_prod(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy times the product of the other elements, exact for zeros."""
     reduction = _Reduction(op, node)
     if reduction.idle:
@@ -124,7 +123,7 @@ def _product(op: GraphBuilder, node: PrimalNode, reduction: _Reduction, x: ir.Va
 
 
 @gradient("ReduceL1")
-def reduce_l1(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def reduce_l1(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """sign(x) dy."""
     reduction = _Reduction(op, node)
     _idle_only_if_linear(node, reduction)
@@ -132,7 +131,7 @@ def reduce_l1(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("ReduceL2")
-def reduce_l2(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def reduce_l2(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """x dy / y; 0 where y = 0."""
     reduction = _Reduction(op, node)
     _idle_only_if_linear(node, reduction)
@@ -141,7 +140,7 @@ def reduce_l2(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("ReduceSumSquare")
-def reduce_sum_square(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def reduce_sum_square(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """2x dy."""
     reduction = _Reduction(op, node)
     _idle_only_if_linear(node, reduction)
@@ -149,7 +148,7 @@ def reduce_sum_square(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("ReduceLogSum")
-def reduce_log_sum(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def reduce_log_sum(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy / exp(y) broadcast to the shape of x."""
     reduction = _Reduction(op, node)
     _idle_only_if_linear(node, reduction)
@@ -157,7 +156,7 @@ def reduce_log_sum(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("ReduceLogSumExp")
-def reduce_log_sum_exp(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def reduce_log_sum_exp(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """exp(x - y) dy."""
     reduction = _Reduction(op, node)
     _idle_only_if_linear(node, reduction)
@@ -165,14 +164,14 @@ def reduce_log_sum_exp(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("CumSum")
-def cum_sum(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def cum_sum(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """CumSum(dy) from the other end."""
     reverse, exclusive = node.attribute("reverse", 0), node.attribute("exclusive", 0)
     return op.CumSum(dy, node.input(1), reverse=1 - reverse, exclusive=exclusive)
 
 
 @gradient("CumProd")
-def cum_prod(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def cum_prod(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """CumSum(y dy) from the other end, over x; exact for zeros.
 
     Second derivatives are exact only where x is not zero.

@@ -11,7 +11,7 @@ from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder, Size
 from graphopt.autodiff.lib.crop import cropped
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.registry import Cotangents, gradient
 from graphopt.autodiff.reverse import vjp_of_decomposition
 
 #: Attributes that apply to each axis separately.
@@ -63,7 +63,7 @@ class _Resizing:
 
 
 @gradient("Resize", since=11)
-def resize(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def resize(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """Aᵀ dy along each axis, with the matrix A of the interpolation; window sums for integer factors."""
     if node.attribute("mode") != "nearest" and node.needs_grad(2):
         raise node.refusal("the gradient by the scales is not supported")
@@ -228,9 +228,9 @@ def _products(op: GraphBuilder, node: PrimalNode, dy: ir.Value, resizing: _Resiz
             dy = op.MatMul(dy, _matrix(op, node, resizing, axis, transposed=False))
             continue
         if axis.axis < rank - 2 or merged:
-            behind = [op.dim(node.x, later) for later in range(axis.axis + 1, rank)]
+            trailing = [op.dim(node.x, later) for later in range(axis.axis + 1, rank)]
             dims = [op.dim(node.y, before) for before in range(axis.axis + 1)]
-            dy = op.reshape(dy, op.shape(*dims, op.product(*behind)))
+            dy = op.reshape(dy, op.shape(*dims, op.product(*trailing)))
             merged = True
         dy = op.MatMul(_matrix(op, node, resizing, axis, transposed=True), dy)
     return op.reshape(dy, op.shape_of(node.x)) if merged else dy

@@ -7,7 +7,6 @@ Reads along an axis have the shape [regions, bins, reads]. Those of both axes co
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -15,19 +14,19 @@ from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.lib.scatter import number_range
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.registry import Cotangents, gradient
 from graphopt.autodiff.reverse import vjp_of_decomposition
 
 
 @gradient("RoiAlign")
-def roi_align(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def roi_align(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """By decomposition into products with bilinear weights, or a Gather of the maximal samples."""
     average = node.attribute("mode", "avg") == "avg"
     return vjp_of_decomposition(op, node, [dy], lambda: (_averages if average else _maxima)(op, node))
 
 
 @gradient("MaxRoiPool")
-def max_roi_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def max_roi_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy scatter-added at the positions of the maxima."""
     rows, columns = _cells(op, node, 2), _cells(op, node, 3)
     image = op.cast(op.Gather(node.input(1), op.constant(np.int64(0)), axis=1), ir.DataType.INT64)

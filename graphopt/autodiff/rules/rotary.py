@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.lib.attention import counted, merged_heads, split_heads
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.registry import Cotangents, gradient
 from graphopt.autodiff.reverse import vjp_of_decomposition, vjp_of_standard_function
 
 
 @gradient("RotaryEmbedding")
-def rotary(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def rotary(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """RotaryEmbedding(dy, cos, -sin)."""
     if node.needs_grad(1) or node.needs_grad(2):
         return vjp_of_standard_function(op, node, [dy])
@@ -22,7 +20,7 @@ def rotary(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("com.microsoft::RotaryEmbedding")
-def rotary_of_runtime(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def rotary_of_runtime(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """RotaryEmbedding(dy, cos, -sin)."""
     if node.needs_grad(2) or node.needs_grad(3):
         return vjp_of_decomposition(op, node, [dy], lambda: _decomposed(op, node))

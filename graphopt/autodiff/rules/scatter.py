@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder, Size
 from graphopt.autodiff.lib.scatter import number_range, numbered
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.registry import Cotangents, gradient
 
 
 class _Places:
@@ -85,7 +83,7 @@ class _Places:
 
 
 @gradient("ScatterElements", "ScatterND")
-def scatter(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def scatter(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy outside of the updates; dy at the updates; by the product rule, or in equal shares for extrema."""
     places, reduction = _Places(op, node), node.attribute("reduction", "none")
     if reduction == "add":
@@ -124,7 +122,7 @@ def _scatter_extremum(op: GraphBuilder, places: _Places, dy: ir.Value) -> tuple[
 
 
 @gradient("TensorScatter")
-def tensor_scatter(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def tensor_scatter(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy outside of the updated positions; dy at the updated positions."""
     past, update, starts = node.x, node.input(1), node.optional(2)
     rank, mode = node.rank(past), node.attribute("mode", "linear")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -11,7 +10,7 @@ from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.lib import sequences
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient, non_differentiable
+from graphopt.autodiff.registry import Cotangents, gradient, non_differentiable
 from graphopt.autodiff.reverse import vjp_of_decomposition
 
 lengths = non_differentiable(
@@ -20,7 +19,7 @@ lengths = non_differentiable(
 
 
 @gradient("SequenceConstruct")
-def construct(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def construct(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """The elements of dy."""
     return [
         op.SequenceAt(dy, op.constant(np.array(index))) if node.needs_grad(index) else None
@@ -29,14 +28,14 @@ def construct(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("SequenceAt")
-def at(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def at(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """Zeros with dy at the position."""
     place = _place(op, node, node.input(1))
     return op.SequenceInsert(op.SequenceErase(op.zeros_like(node.x), place), dy, place)
 
 
 @gradient("SequenceInsert")
-def insert(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def insert(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy without the element at the position; that element."""
     place = node.optional(2)
     if place is None:
@@ -47,7 +46,7 @@ def insert(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("SequenceErase")
-def erase(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def erase(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy with zeros inserted at the position."""
     place = node.optional(1)
     last = op.constant(np.array(-1)) if place is None else place
@@ -65,7 +64,7 @@ def _place(op: GraphBuilder, node: PrimalNode, place: ir.Value) -> ir.Value:
 
 
 @gradient("ConcatFromSequence")
-def concat(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def concat(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """SplitToSequence(dy)."""
     axis = node.attribute("axis")
     if node.attribute("new_axis", 0):
@@ -78,14 +77,14 @@ def concat(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("SplitToSequence")
-def split(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def split(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """ConcatFromSequence(dy)."""
     new = node.optional(1) is None and not node.attribute("keepdims", 1)
     return op.ConcatFromSequence(dy, axis=node.attribute("axis", 0), new_axis=1 if new else None)
 
 
 @gradient("SequenceMap")
-def map_(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> Any:
+def map_(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> Cotangents:
     """By decomposition into a Loop over the elements."""
     (body,) = ir.bodies(node.raw)
     operands = [node.input(index) for index in range(len(node.inputs))]
@@ -103,6 +102,6 @@ def map_(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> An
 
 
 @gradient("Optional", "OptionalGetElement")
-def optional(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def optional(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy."""
     return dy

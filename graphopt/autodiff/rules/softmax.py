@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient
+from graphopt.autodiff.registry import Cotangents, gradient
 
 
 @gradient("Softmax", since=13)
-def softmax(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def softmax(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """y (dy - Σ y dy)."""
     y = _without_nan(op, node.y, node.y)
     total = op.ReduceSum(op.Mul(dy, y), [node.attribute("axis", -1)], keepdims=1)
@@ -19,7 +17,7 @@ def softmax(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("LogSoftmax", since=13)
-def log_softmax(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def log_softmax(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy - exp(y) Σ dy."""
     soft = _without_nan(op, op.Exp(node.y), node.y)
     return op.Sub(dy, op.Mul(soft, op.ReduceSum(dy, [node.attribute("axis", -1)], keepdims=1)))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder, Size
 from graphopt.autodiff.lib.scatter import scatter_elements
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import gradient, non_differentiable
+from graphopt.autodiff.registry import Cotangents, gradient, non_differentiable
 
 windows = non_differentiable(
     "HannWindow", "HammingWindow", "BlackmanWindow", reason="it depends only on sizes", quiet=True
@@ -22,7 +20,7 @@ Axis = int | ir.Value
 
 
 @gradient("DFT")
-def dft(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def dft(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """n IDFT(dy), or DFT(dy) / n for the inverse; inner bins count twice if it is one-sided."""
     x = node.x
     inverse, onesided = bool(node.attribute("inverse", 0)), bool(node.attribute("onesided", 0))
@@ -49,7 +47,7 @@ def dft(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
 
 
 @gradient("STFT")
-def stft(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Any:
+def stft(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dsignal: windowed inverse transforms of dy, overlap-added; dwindow: Σ frames times these."""
     signal, window = node.x, node.optional(2)
     batch, length = op.dim(signal, 0), op.dim(signal, 1)
@@ -144,16 +142,16 @@ def _shares(op: GraphBuilder, node: PrimalNode, points: Size, bins: Size, axis: 
 
 def _fitted(op: GraphBuilder, node: PrimalNode, dx: ir.Value, axis: Axis, bins: Size) -> ir.Value:
     """``dx``, of ``bins`` elements, padded or truncated to the length of x."""
-    wanted = _dim(op, node.x, axis)
+    size = _dim(op, node.x, axis)
     missing: Size
-    if isinstance(axis, int) and isinstance(wanted, int) and isinstance(bins, int):
-        if wanted < bins:
-            return op.Slice(dx, [0], [wanted], [axis])
-        missing = wanted - bins
+    if isinstance(axis, int) and isinstance(size, int) and isinstance(bins, int):
+        if size < bins:
+            return op.Slice(dx, [0], [size], [axis])
+        missing = size - bins
         if not missing:
             return dx
     else:
-        ends, have = op.shape(wanted), op.shape(bins)
+        ends, have = op.shape(size), op.shape(bins)
         dx = op.Slice(dx, [0], ends, [axis] if isinstance(axis, int) else axis)
         missing = op.Max(op.Sub(ends, have), [0])
     if isinstance(axis, int):

@@ -68,18 +68,18 @@ def make_functions(cx: Context, groups: list[Partition], policy: AutodiffPolicy)
     """Outline ``groups``, all of one graph, and annotate their inputs and outputs; returns the calls."""
     if not groups:
         return []
-    wanted = policy.wanted
-    made = outline_groups(cx, groups, dialects.AUTODIFF_GROUPS, policy, variables=wanted)
+    requiring_grad = policy.requiring_grad
+    made = outline_groups(cx, groups, dialects.AUTODIFF_GROUPS, policy, variables=requiring_grad)
     for function, call in made.values():
         for value, inner in zip(call.outputs, function.outputs, strict=True):
-            if inner in wanted:
-                wanted[value] = None
-            _note(cx, value, inner in wanted)
+            if inner in requiring_grad:
+                requiring_grad[value] = None
+            _note(cx, value, inner in requiring_grad)
     for function, call in made.values():
         for outer, formal in zip(call.inputs, function.inputs, strict=True):
-            _note(cx, formal, outer in wanted)
+            _note(cx, formal, outer in requiring_grad)
     return [made[group][1] for group in groups]
 
 
-def _note(cx: Context, value: ir.Value, wanted: bool) -> None:
-    cx.edit.note(value, dialects.REQUIRES_GRAD, str(wanted).lower())
+def _note(cx: Context, value: ir.Value, requiring_grad: bool) -> None:
+    cx.edit.note(value, dialects.REQUIRES_GRAD, str(requiring_grad).lower())

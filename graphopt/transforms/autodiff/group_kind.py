@@ -76,12 +76,12 @@ class Found:
 
     def inputs(self, group: Partition) -> list[ir.Value]:
         """The inputs of ``group``, without constants that require no gradient."""
-        wanted = self.policy.wanted
-        return [value for value in group.inputs if value in wanted or ir.constant_of(value) is None]
+        requiring_grad = self.policy.requiring_grad
+        return [value for value in group.inputs if value in requiring_grad or ir.constant_of(value) is None]
 
     def requires_grad(self, value: ir.Value) -> bool:
         """Whether ``value`` requires a gradient."""
-        return value in self.policy.wanted
+        return value in self.policy.requiring_grad
 
     def saved(self, group: Partition) -> None:
         """Not estimated."""
@@ -103,6 +103,6 @@ def _note(profile: Profile, model: ir.Model, cx: Context) -> None:
     """Annotate inputs with whether they required a gradient."""
     check_profile(profile, model)
     for value in model.graph.inputs:
-        wanted = profile.requires_grad.get(value.name or "")
-        if wanted is not None:
-            cx.edit.note(value, dialects.REQUIRES_GRAD, str(wanted).lower())
+        requiring_grad = profile.requires_grad.get(value.name or "")
+        if requiring_grad is not None:
+            cx.edit.note(value, dialects.REQUIRES_GRAD, str(requiring_grad).lower())
