@@ -37,24 +37,24 @@ class Opt:
 
     Attributes:
         help: one or more sentences.
-        default: its value if it is not given.
+        section: the heading of its group in the help of the command line; empty if it is no option there, or
+            made of several.
+        flag: its name there, ``--on/--off`` for a switch that is on by default; derived if empty.
+        metavar: the notation of its value there, which determines how it is parsed; a switch has none.
+        default: its value if it is not given; that of a switch is ``False``.
         setting: the type of its value in settings; ``None`` if it is no setting. A setting that is not given
             has the value of the settings in force.
-        flag: its name on the command line, ``--on/--off`` for a switch that is on by default; empty if it has
-            none, or none of its own.
-        metavar: the notation of its value there, which also determines how it is parsed.
-        section: the heading of its group in the help.
         excludes: options that can't be given as well.
         needs: options that have to be in force.
         hint: the next step where ``excludes`` or ``needs`` are violated.
     """
 
     help: str
-    default: Any = None
-    setting: Any = None
+    section: str = ""
     flag: str = ""
     metavar: str = ""
-    section: str = ""
+    default: Any = None
+    setting: Any = None
     excludes: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
     hint: str | None = None
@@ -65,11 +65,10 @@ class _Device(TypedDict, total=False):
         "str | Device | None",
         Opt(
             "Device that models run on, or that the result is for.",
+            "Device",
+            metavar="auto|cpu|cuda[:N]",
             default="auto",
             setting=str,
-            flag="--device",
-            metavar="auto|cpu|cuda[:N]",
-            section="Device",
         ),
     ]
 
@@ -81,13 +80,7 @@ class _Inputs(TypedDict, total=False):
 class _Verify(TypedDict, total=False):
     verify: Annotated[
         "bool | None",
-        Opt(
-            "Compare the result with the original.",
-            default=True,
-            setting=bool,
-            flag="--verify/--no-verify",
-            section="Verification",
-        ),
+        Opt("Compare the result with the original.", "Verification", default=True, setting=bool),
     ]
 
 
@@ -98,18 +91,18 @@ class DimOptions(TypedDict, total=False):
         "Mapping[str, int] | None",
         Opt(
             "Fix a dynamic dim, or the axis INPUT@AXIS, to this size.",
+            "Inputs",
             flag="--dim",
             metavar="NAME=SIZE",
-            section="Inputs",
         ),
     ]
     dim_ranges: Annotated[
         "Mapping[str, tuple[int, int | None]] | None",
         Opt(
             "Assume that a dynamic dim lies within this range.",
+            "Inputs",
             flag="--dim-range",
             metavar="NAME=FIRST:LAST",
-            section="Inputs",
         ),
     ]
 
@@ -119,31 +112,22 @@ class _Target(TypedDict, total=False):
         "Iterable[str] | None",
         Opt(
             "Leave out these passes, rules or families of rules.",
+            "Passes",
+            metavar="NAME,...",
             default=(),
             setting=tuple[str, ...],
-            flag="--skip",
-            metavar="NAME,...",
-            section="Passes",
         ),
     ]
     portable: Annotated[
         "bool | None",
         Opt(
             "With -O3: only operators of the ONNX standard, none of onnxruntime's own.",
-            default=False,
+            "Passes",
             setting=bool,
-            flag="--portable",
-            section="Passes",
         ),
     ]
     target_opset: Annotated[
-        "int | None",
-        Opt(
-            "Convert the model to this version of the ai.onnx opset.",
-            flag="--target-opset",
-            metavar="N>0",
-            section="Passes",
-        ),
+        "int | None", Opt("Convert the model to this version of the ai.onnx opset.", "Passes", metavar="N>0")
     ]
 
 
@@ -152,13 +136,7 @@ class DeviceOptions(_Device, total=False):
 
     allow_fallback: Annotated[
         "bool | None",
-        Opt(
-            "Run on the CPU if the device can't be used, instead of failing.",
-            default=False,
-            setting=bool,
-            flag="--allow-fallback",
-            section="Device",
-        ),
+        Opt("Run on the CPU if the device can't be used, instead of failing.", "Device", setting=bool),
     ]
 
 
@@ -193,154 +171,117 @@ class PlanOptions(DeviceOptions, DimOptions, _Target, _Verify, total=False):
     fuser: Annotated[
         "str | None",
         Opt(
-            "Who fuses operators: ort (only onnxruntime, as -O2), builtin (also graphopt, as -O3), native (as"
-            " builtin, and with compiled kernels: docs/kernels.md), or none (as ort, but executors also turn"
-            " onnxruntime's fusions off)."
+            "Who fuses operators: ort (only onnxruntime, as -O2), builtin (also graphopt, as -O3),"
+            " native (as builtin, and with compiled kernels: docs/kernels.md), or none (as ort, but"
+            " executors also turn onnxruntime's fusions off)."
         ),
     ]
     only: Annotated[
         "Iterable[str]",
-        Opt(
-            "Apply only these rewrite rules or families of rules.",
-            default=(),
-            flag="--only",
-            metavar="RULE,...",
-            section="Passes",
-        ),
+        Opt("Apply only these rewrite rules or families of rules.", "Passes", metavar="RULE,...", default=()),
     ]
     exact: Annotated[
         "bool | None",
         Opt(
             "Apply only bit-exact rewrites (docs/cli.md, also about kernels that pack constants).",
-            default=False,
+            "Passes",
             setting=bool,
-            flag="--exact",
-            section="Passes",
         ),
     ]
     fast_math: Annotated[
-        "bool | None",
-        Opt(
-            "Also apply approximate rewrites.",
-            default=False,
-            setting=bool,
-            flag="--fast-math",
-            section="Passes",
-            excludes=("exact",),
-        ),
+        "bool | None", Opt("Also apply approximate rewrites.", "Passes", setting=bool, excludes=("exact",))
     ]
     fold_limit: Annotated[
         "int | None",
         Opt(
             "Maximum size of a folded constant in bytes, whatever it replaces, such as 64KiB.",
+            "Passes",
+            metavar="SIZE",
             default=64 * 1024,
             setting=int,
-            flag="--fold-limit",
-            metavar="SIZE",
-            section="Passes",
         ),
     ]
     time_limit: Annotated[
         "float | None",
         Opt(
-            "Time limit of constant folding and inference together, in seconds or such as 2m; the rest is"
-            " left as it is.",
+            "Time limit of constant folding and inference together, in seconds or such as 2m; the"
+            " rest is left as it is.",
+            "Passes",
+            metavar="TIME",
             default=Seconds(60.0),
             setting=Seconds,
-            flag="--time-limit",
-            metavar="TIME",
-            section="Passes",
         ),
     ]
     memory_limit: Annotated[
         "int | None",
         Opt(
-            "Memory limit of constant folding, and of risky runs during verification, in bytes or such as"
-            " 4GiB.",
+            "Memory limit of constant folding, and of risky runs during verification, in bytes or"
+            " such as 4GiB.",
+            "Passes",
+            metavar="SIZE",
             default=2 << 30,
             setting=int,
-            flag="--memory-limit",
-            metavar="SIZE",
-            section="Passes",
         ),
     ]
     pre_passes: Annotated[
         "Iterable[str | Pass | PassBase]",
         Opt(
             "Run this first: a pass, module:Class or module:rule.",
-            default=(),
+            "Passes",
             flag="--pre-pass",
             metavar="PASS",
-            section="Passes",
+            default=(),
         ),
     ]
     post_passes: Annotated[
         "Iterable[str | Pass | PassBase]",
         Opt(
             "Run this last: a pass, module:Class or module:rule.",
-            default=(),
+            "Passes",
             flag="--post-pass",
             metavar="PASS",
-            section="Passes",
+            default=(),
         ),
     ]
     rules: Annotated[
         "Iterable[Rule]",
         Opt(
-            "Rewrite rules of your own (:func:`graphopt.rewrite.rule`), applied by ``peephole`` unless they"
-            " name another pass.",
+            "Rewrite rules of your own (:func:`graphopt.rewrite.rule`), applied by ``peephole``"
+            " unless they name another pass.",
             default=(),
         ),
     ]
-    strip_docs: Annotated[
-        "bool",
-        Opt(
-            "Remove doc strings and exporters' metadata (docs/cli.md).",
-            default=False,
-            flag="--strip-docs",
-            section="Passes",
-        ),
-    ]
+    strip_docs: Annotated["bool", Opt("Remove doc strings and exporters' metadata (docs/cli.md).", "Passes")]
     share_buffers: Annotated[
         "Iterable[tuple[str, str]]",
         Opt(
             "Fail unless this output may safely be written over this input.",
-            default=(),
-            flag="--share-buffers",
+            "Passes",
             metavar="IN=OUT",
-            section="Passes",
+            default=(),
         ),
     ]
     require_verified: Annotated[
         "bool | None",
         Opt(
             "Write nothing, and fail, if the original does not run and can't be compared.",
-            default=False,
+            "Verification",
             setting=bool,
-            flag="--require-verified",
-            section="Verification",
             needs=("verify",),
         ),
     ]
     strict_fusion: Annotated[
         "Iterable[str]",
         Opt(
-            "With -O3 or --fuser native: fail unless this node, or all nodes with this name prefix, become"
-            " one fused operator or kernel.",
-            default=(),
-            flag="--strict-fusion",
+            "With -O3 or --fuser native: fail unless this node, or all nodes with this name prefix,"
+            " become one fused operator or kernel.",
+            "Verification",
             metavar="SCOPE",
-            section="Verification",
+            default=(),
         ),
     ]
     strict: Annotated[
-        "bool",
-        Opt(
-            "Fail if the result differs; by default the rewrite at fault is dropped.",
-            default=False,
-            flag="--strict",
-            section="Verification",
-        ),
+        "bool", Opt("Fail if the result differs; by default the rewrite at fault is dropped.", "Verification")
     ]
     validate_each: Annotated[
         "bool",
@@ -399,7 +340,17 @@ class OptimizeOptions(PlanOptions, _Inputs, total=False):
 @cache
 def declared(group: type) -> dict[str, Opt]:
     """The options of ``group``, one of the classes above, by name."""
-    return {name: hint.__metadata__[0] for name, hint in group.__annotations__.items()}
+    return {name: _completed(name, hint.__metadata__[0]) for name, hint in group.__annotations__.items()}
+
+
+def _completed(name: str, opt: Opt) -> Opt:
+    """``opt`` with the flag and the default that follow from its other fields."""
+    if not opt.section:
+        return opt
+    default = False if opt.default is None and not opt.metavar else opt.default
+    flag = f"--{name.replace('_', '-')}"
+    flag = opt.flag or (f"{flag}/{flag.replace('--', '--no-')}" if default is True else flag)
+    return dataclasses.replace(opt, flag=flag, default=default)
 
 
 def type_text(group: type, name: str) -> str:
