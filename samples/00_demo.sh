@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
-# What `make demo` shows: optimize a model, see a pass at work, compare the result with the original.
+# The demo of `make demo`: optimize a model, show the changes of a pass, compare the result with the original.
 #     samples/00_demo.sh [FOLDER TO WRITE TO]
 . "$(dirname "${BASH_SOURCE[0]}")/walkthrough.bash"
 
-# Where output is piped, keep it within 80 columns: wrap it, or shorten its lines.
+# Limit piped output to 80 columns, by wrapping or shortening lines.
 narrow() {
   if [ -t 1 ]; then cat; else python3 -c '
 import sys, textwrap
 for line in map(str.rstrip, sys.stdin):
     if sys.argv[1] == "wrap" or line.startswith("$"):
-        indent = max(line.rfind("  ", 0, 60) + 2, 4)  # below the last column
+        indent = max(line.rfind("  ", 0, 60) + 2, 4)  # align with the last column
         print(textwrap.fill(line, 80, subsequent_indent=" " * indent, break_on_hyphens=False))
     else:
         print(line if len(line) <= 80 else line[:78].rstrip(" ,…") + " …")' "$1"; fi

@@ -15,6 +15,6 @@ show graphopt dump "$out/transformer.onnx" --pass-by-pass --changed --filter 'la
 show graphopt dump "$out/cnn.onnx" --pass-by-pass --changed --format onnx -o "$out/stages"
 ls "$out/stages"
 
-# What the passes and pipelines are.
+# List the passes, and the steps of a pipeline.
 show graphopt passes
 show graphopt pipelines show O2

@@ -6,7 +6,7 @@
 show python3 "$samples/models.py" --out "$out" transformer control_flow cnn
 show graphopt optimize "$out/control_flow.onnx" -o "$out/control_flow.opt.onnx" --no-verify
 
-# What goes in, what comes out, what is inside.
+# Inputs, outputs, and operators.
 show graphopt inspect "$out/control_flow.opt.onnx"
 
 # Equal on several sizes of every dynamic dim, with onnxruntime's optimizations off and on.
@@ -19,7 +19,7 @@ show graphopt run "$out/transformer.onnx" --input-shape input_ids:2x7 --input-sh
 python3 -c 'import sys, numpy; numpy.save(sys.argv[1], numpy.array(3))' "$out/n.npy"
 show graphopt run "$out/control_flow.opt.onnx" --input "n:$out/n.npy" --input-shape x:2x8
 
-# Two models that are not the same are told apart: exit status 1, as it should be.
+# Different models are detected: exit status 1, as expected.
 status=0
 show graphopt verify "$out/control_flow.onnx" "$out/cnn.onnx" || status=$?
-echo "exit status $status: these two models are meant to differ, and that was found"
+echo "exit status $status: these two models are meant to differ"

@@ -17,7 +17,7 @@ folder = Path(sys.argv[1] if len(sys.argv) > 1 else "build/samples")
 folder.mkdir(parents=True, exist_ok=True)
 path = models.write("transformer", folder)
 
-# `optimize` leaves its argument as it is and checks its result before it returns it.
+# `optimize` does not modify its argument, and verifies the result before returning it.
 original = graphopt.load_model(path)
 optimized, report = graphopt.optimize(original)
 print(report)
@@ -32,7 +32,7 @@ after = graphopt.run(optimized, feeds)
 for name, a in before.items():
     print(f"{name}: shape {a.shape}, max |Δ| {np.abs(a - after[name]).max():.1e}")
 
-# The whole comparison again, by itself.
+# The same comparison as a separate step.
 print(graphopt.verify(original, optimized))
 
 graphopt.save(optimized, folder / "transformer.opt.onnx")

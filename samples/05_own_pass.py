@@ -2,7 +2,7 @@
 
 python samples/05_own_pass.py [FOLDER TO WRITE TO]
 
-A copy called own_pass.py also gives the pass to the command line:
+The command line can use the pass from a copy of this file called own_pass.py:
 PYTHONPATH=. graphopt optimize model.onnx -o out.onnx --post-pass own_pass:FastDivision
 """
 
@@ -31,7 +31,7 @@ from graphopt import (
 
 @rule(lambda op, x, c: op.Div(x, c.constant()), numerics=Reassociates)
 def multiply_by_reciprocal(op: Builder, m: Match, x: ir.Value, c: ir.Value) -> Outcome:
-    """x / c = x · (1 / c) for a constant c."""
+    """x / c → x · (1 / c) for a constant c."""
     divisor = m.constant(c)
     if divisor is None or divisor.dtype not in (np.float32, np.float64):
         return m.no("only for float32 and float64", c)
@@ -44,27 +44,27 @@ def multiply_by_reciprocal(op: Builder, m: Match, x: ir.Value, c: ir.Value) -> O
 
 @dataclass(frozen=True)
 class FastDivision(Pass):
-    """Multiply by reciprocals where a constant divides."""
+    """Replace divisions by constants by multiplications."""
 
     name: ClassVar[str] = "fast-division"
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Apply the rule until it finds nothing more."""
+        """Apply the rule to a fixpoint."""
         apply_rules([multiply_by_reciprocal], model, cx)
 
 
 def main() -> None:
-    """Let the pass run over a sample model."""
+    """Run the pass on a sample model."""
     import models  # beside this file
 
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "build/samples")
     folder.mkdir(parents=True, exist_ok=True)
 
-    # The result is checked as always.
+    # The result is verified as usual.
     model, report = graphopt.optimize(models.write("transformer", folder), post_passes=[FastDivision()])
     print(report)
     graphopt.save(model, folder / "transformer.fast.onnx")
 
 
-if __name__ == "__main__":  # so that importing the file gives the pass and runs nothing
+if __name__ == "__main__":  # importing the file must not run anything
     main()

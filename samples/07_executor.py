@@ -1,4 +1,4 @@
-"""Let an executor watch which inputs come, and specialize a model for them.
+"""Let an executor profile its inputs, and specialize a model for them.
 
 python samples/07_executor.py [FOLDER TO WRITE TO]
 """
@@ -17,7 +17,7 @@ folder = Path(sys.argv[1] if len(sys.argv) > 1 else "build/samples")
 folder.mkdir(parents=True, exist_ok=True)
 path = models.write("transformer", folder)
 
-# Two specializations of fixed sizes, then one in which sizes stay open.
+# Two static specializations, then a dynamic one.
 strategy = graphopt.ExecutorOptions(strategy=graphopt.FusionStrategy.parse("static:2,dynamic:1"))
 executor = graphopt.compile(path, strategy)
 
@@ -27,10 +27,10 @@ for length in (16, 16, 16, 32, 32, 32, 7, 7, 9, 11):
     )
     print(f"length {length:2}: {executor.last_plan}")
 
-# What was made, how often each ran, and why others did not.
+# The plans, the number of runs of each, and the reasons for running the general plan.
 print(executor.debug_state())
 
-# The same without any of it, to compare.
+# The original model, for comparison.
 with graphopt.optimized_execution(False):
     feeds = {"input_ids": np.ones((1, 16), np.int64), "attention_mask": np.ones((1, 16), np.int64)}
     plain = executor(feeds)

@@ -1,18 +1,18 @@
 #!/usr/bin/env bash
-# Compile kernels for what onnxruntime would compute in several passes over memory.
+# Compile kernels for operators that onnxruntime computes in several passes over memory.
 #     samples/11_native_kernels.sh [FOLDER TO WRITE TO]
 . "$(dirname "${BASH_SOURCE[0]}")/walkthrough.bash"
 
 show python3 "$samples/models.py" --out "$out" transformer
 
-# Which nodes can be computed in one nest of loops, and what each group of them saves.
+# Groups of nodes that can be computed in one loop nest, and the memory traffic that each saves.
 show graphopt partition "$out/transformer.onnx" --policy fusion
 
-# The model with a function for each group, and beside it the library with their kernels, compared with and without.
+# The model with a function per group, and the library with their kernels; verified with and without the library.
 show graphopt optimize "$out/transformer.onnx" -o "$out/transformer.native.onnx" --fuser native
 show graphopt kernels "$out/transformer.native.onnx"
 
-# The library is for other programs: graphopt makes what it needs from the model, and loads no library beside one.
+# The library is for other programs: graphopt builds kernels from the model, and does not load that file.
 show graphopt run "$out/transformer.native.onnx"
 show graphopt run "$out/transformer.native.onnx" --no-kernels
 
@@ -34,5 +34,5 @@ without = onnxruntime.InferenceSession(model, providers=providers).run(None, fee
 print("largest difference", max(np.abs(a - b).max() for a, b in zip(with_kernels, without)))
 PYTHON
 else
-  echo "there is no C compiler here, so no library was built: onnxruntime runs the nodes"
+  echo "no library was built, because there is no C compiler: onnxruntime runs the nodes"
 fi

@@ -1,4 +1,4 @@
-"""Write a rewrite rule, with its effect on the numbers and its reasons to refuse, and run it.
+"""Write a rewrite rule, with its numerics and refusals, and run it.
 
 python samples/12_own_rule.py
 """
@@ -27,13 +27,13 @@ products (float[N] a, float[N] b, float16[N] h, float16[N] i) => (float[N] y, fl
 """
 
 
-# Approximates, because e^100 · e^-100 is NaN in float32 (infinity times 0), and e^0 is 1. `exclusive` refuses
-# places where another node reads one of the inner values, which then has to be computed anyway.
+# Approximates, because e^100 · e^-100 is NaN in float32 (infinity times 0), and e^0 is 1. `exclusive`
+# requires that no other node reads an inner value, which would have to be computed anyway.
 @rule(lambda op, x, y: op.Mul(op.Exp(x), op.Exp(y)), numerics=Approximates, exclusive=True)
 def exp_of_sum(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
     """e^x · e^y → e^(x + y)."""
     if x is y:
-        return m.no("both factors are one value, whose exponential is computed once", x)
+        return m.no("both factors are the same value, whose exponential is computed once", x)
     if m.dtype(x) not in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
         return m.no("only for float32 and float64", x, hint="convert the model to float32")
     return op.Exp(op.Add(x, y))
@@ -43,18 +43,18 @@ def main() -> None:
     """Run the rule with and without the permission to approximate."""
     model = onnx.parser.parse_model(MODEL)
 
-    # By default results may only be rounded otherwise, and the report says that the rule did not run.
+    # By default results may differ in rounding only, and the report says that the rule did not run.
     strict = graphopt.optimize(model, rules=[exp_of_sum])
     assert strict.report.rules()["exp-of-sum"] == 0
     print(*strict.report.remarks, sep="\n")
 
-    # With fast_math it runs along with graphopt's own rules, and the result is compared with the original.
+    # With fast_math it runs along with graphopt's own rules, and the result is verified.
     fast = graphopt.optimize(model, rules=[exp_of_sum], fast_math=True)
     print(fast.report)
     assert fast.report.rules()["exp-of-sum"] == 1
     assert fast.verdict is not None and fast.verdict.ok
 
-    # Why it left the other two places alone.
+    # The reasons for refusing the other two places.
     reasons = [refusal for refusal in fast.report.refusals if refusal.rule == "exp-of-sum"]
     for refusal in reasons:
         print(f"{refusal.rule} at {refusal.example}: {refusal.reason}")

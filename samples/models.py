@@ -1,8 +1,8 @@
-"""Write the sample models to a folder, with a manifest of how to feed them.
+"""Write the sample models to a folder, with a manifest of their inputs.
 
 python samples/models.py --out build/samples               all of them
 python samples/models.py --out build/samples transformer   one
-python samples/models.py --list                            what there is
+python samples/models.py --list                            list them
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from zoo import SAMPLES
 
 
 def write(name: str, folder: Path) -> Path:
-    """Build one sample and write it as `folder`/`name`.onnx, the same bytes each time."""
+    """Build one sample and write it to `folder`/`name`.onnx, deterministically."""
     path = folder / f"{name}.onnx"
     path.write_bytes(SAMPLES[name].build().SerializeToString(deterministic=True))
     return path
@@ -26,9 +26,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("names", nargs="*", metavar="NAME", help="which (default: all)")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="samples to write (default: all)")
     parser.add_argument("--out", type=Path, default=Path("build/samples"), help="the folder to write to")
-    parser.add_argument("--list", action="store_true", help="only tell what there is")
+    parser.add_argument("--list", action="store_true", help="list the samples, and write nothing")
     options = parser.parse_args(arguments)
 
     if options.list:
@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     names = options.names or list(SAMPLES)
     if unknown := [name for name in names if name not in SAMPLES]:
-        parser.error(f"no sample is called {unknown[0]!r}; there are: {', '.join(SAMPLES)}")
+        parser.error(f"no sample is called {unknown[0]!r}; samples: {', '.join(SAMPLES)}")
 
     options.out.mkdir(parents=True, exist_ok=True)
     for name in names:

@@ -146,10 +146,9 @@ def merged(one: Mapping[str, ValueProfile], other: Mapping[str, ValueProfile]) -
     for name in dict.fromkeys([*one, *other]):
         a, b = one.get(name), other.get(name)
         if a is None or b is None:
-            alone = a or b
-            assert alone is not None
-            shape = None if alone.shape is None else tuple(both(dim, dim) for dim in alone.shape)
-            found[name] = replace(alone, shape=shape, always=False)
+            for single in filter(None, (a, b)):
+                shape = None if single.shape is None else tuple(both(dim, dim) for dim in single.shape)
+                found[name] = replace(single, shape=shape, always=False)
             continue
         shape = None
         if a.shape is not None and b.shape is not None and len(a.shape) == len(b.shape):

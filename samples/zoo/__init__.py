@@ -1,6 +1,6 @@
-"""Small models that look like real ones, built from fixed seeds: what the samples, tests and benchmarks run.
+"""Small realistic models, built from fixed seeds, for samples, tests and benchmarks.
 
-`SAMPLES` maps a name to its Sample: how to build it, and recipes for inputs that mean something to it.
+`SAMPLES` maps a name to its Sample: the builder, and recipes for meaningful inputs.
 """
 
 from __future__ import annotations

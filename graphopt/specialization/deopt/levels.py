@@ -50,9 +50,8 @@ def levels_of(point: ExitPoint, cx: Context) -> list[Level]:
         holder = scopes.holder(graph)
         form = None if holder is None else _form(point, holder, graph, cx)
         levels.append(Level(graph, holder, tuple(nodes[:first]), tuple(nodes[second:]), form))
-        if holder is None:
+        if holder is None or holder.graph is None:
             break
-        assert holder.graph is not None
         graph, nodes = holder.graph, list(holder.graph)
         first = nodes.index(holder)
         second = first + 1
