@@ -89,6 +89,15 @@ def test_the_glossary_is_short_sorted_and_names_modules_that_exist() -> None:
     assert [module for _, module in rows if importlib.util.find_spec(module) is None] == []
 
 
+def test_files_that_pages_name_exist() -> None:
+    root = DOCS.parent
+    path = re.compile(r"`((?:benchmarks|docs|graphopt|samples|tests)/[\w./-]+)`")
+    pages = [page for page in [*DOCS.glob("*.md"), *root.glob("*.md")] if page.name != "CHANGELOG.md"]
+    named = {(page.name, name) for page in pages for name in path.findall(page.read_text())}
+    assert len(named) > 30
+    assert sorted((page, name) for page, name in named if not (root / name).exists()) == []
+
+
 def test_links_to_headings() -> None:
     assert _leads_somewhere(DOCS / "cli.md", "architecture.md#adding-things")
     assert _leads_somewhere(DOCS / "architecture.md", "#adding-things")
