@@ -1,4 +1,4 @@
-"""Models that get native groups, and a builder that makes a kernel wrong."""
+"""Models with native groups, and wrong kernels."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from graphopt.fusion.loops.ir import Kernel
 from graphopt.passes.pipelines import make_pipeline
 from tests.support import parse
 
-#: Two groups, apart from each other because a product lies between them.
+#: A model with two groups, separated by a product.
 TWO = """two (float[N,64] x, float[64,64] w, float[64] b) => (float[N,64] y) {
     s = Sigmoid(x)
     m = Mul(b, s)
@@ -36,7 +36,7 @@ def grouped(text: str = TWO) -> ir.Model:
 
 
 def spoil(monkeypatch: pytest.MonkeyPatch, name: str, other: str) -> None:
-    """Let kernels whose names begin with ``name`` compute what the operator ``other`` does in its place."""
+    """Replace kernels whose names begin with ``name`` by kernels that compute ``other`` instead."""
     right = library.build_library
 
     def wrong(kernels: Sequence[Kernel], *arguments: Any, **more: Any) -> Path:

@@ -1,4 +1,4 @@
-"""Which library goes with a model, and what uses it: runs, comparisons, repairs, executors."""
+"""The library of a model, and its use by runs, verification, repair and executors."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_failed_builds_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_runs_use_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     model, plain = grouped(), api.run(parse(TWO), FEEDS)["y"]
     np.testing.assert_allclose(api.run(model, FEEDS)["y"], plain, rtol=1e-5)
-    spoil(monkeypatch, "sigmoid", "Tanh")  # now it shows
+    spoil(monkeypatch, "sigmoid", "Tanh")  # the fault becomes visible
     assert np.abs(api.run(model, FEEDS)["y"] - plain).max() > 0.1
     np.testing.assert_allclose(api.run(model, FEEDS, libraries=())["y"], plain, rtol=1e-5)
     verdict = api.verify(parse(TWO), model)
@@ -136,7 +136,7 @@ def test_a_fuser_and_a_pipeline_exclude_each_other() -> None:
         api.optimize(parse(TWO), fuser="native", pipeline="O1")
 
 
-# The interface for kernels ------------------------------------------------------------------------
+# Kernels in the Python API ------------------------------------------------------------------------
 
 
 def test_kernels_lists_groups() -> None:
@@ -163,7 +163,7 @@ def test_build_kernels_checks_the_target(tmp_path: Path) -> None:
 
 
 def test_proposed_kernels_are_those_of_the_fuser() -> None:
-    """The norm becomes an operator that onnxruntime has, of which the bias is a part."""
+    """The normalization becomes an operator of onnxruntime that includes the bias."""
     model = parse("""g (float[N,64] x, float[64] b) => (float[N,64] y) <float e = {0.00001}, float two = {2.0}> {
         m = ReduceMean <axes = [-1]> (x) d = Sub(x, m) p = Pow(d, two) v = ReduceMean <axes = [-1]> (p)
         a = Add(v, e) r = Sqrt(a) n = Div(d, r) s = Sin(n) y = Mul(s, b)

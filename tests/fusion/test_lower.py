@@ -178,7 +178,7 @@ def test_default_limit_of_instructions_is_600() -> None:
     assert softened(80) == []
 
 
-# What is left out of a group ----------------------------------------------------------------------------
+# Ends of groups -----------------------------------------------------------------------------------------
 
 
 def test_last_nodes_are_dropped_until_a_group_compiles() -> None:
@@ -190,7 +190,7 @@ def test_last_nodes_are_dropped_until_a_group_compiles() -> None:
 
 
 def test_free_moves_are_removed_from_the_ends_of_a_group() -> None:
-    """What is sliced is a nest of its own, as what is reshaped there is no more all of it."""
+    """A slice starts a cluster of its own, because its reshaped operand is read partially."""
     model, groups = fused("""g (float[N,12] x) => (float[N,4,2] y)
         <int64[3] sh = {0,2,6}, int64[3] other = {0,4,3}, int64[1] one = {1}, int64[1] three = {3}, int64[1] axis = {2}> {
         f = Reshape(x, sh) a = Abs(f) b = Exp(a) r = Reshape(b, other) s = Slice(r, one, three, axis) n = Neg(s)
@@ -215,13 +215,13 @@ def test_data_constants_are_inputs_and_size_constants_are_inside() -> None:
     assert [port.dims for port in kernel.inputs] == [(Size(100),), (Size(2),)]
 
 
-# SymbolTable ------------------------------------------------------------------------------------------------
+# Sizes -------------------------------------------------------------------------------------------------
 
 
 def test_sizes_are_derived_from_input_shapes() -> None:
     n, m = symbol("N"), symbol("M")
     table = SymbolTable([[4 * n, m], [n, n * m, n + m]])
-    # a dim that is one symbol tells it; sums are told by themselves
+    # a symbol is read from a dim that consists of it alone; sums are symbols of their own
     assert table.symbols == [Symbol(0, 1), Symbol(1, 0), Symbol(1, 2)]
     assert table.size(7) == Size(7) and table.size(m) == Size(1, (0,)) and table.size(n) == Size(1, (1,))
     assert table.size(4 * n) == Size(4, (1,)) and table.size(n + m) == Size(1, (2,))
@@ -261,7 +261,7 @@ def test_signatures_name_symbols_before_products() -> None:
 
 
 def test_a_sum_over_one_element_adds_zero() -> None:
-    """So that it gives 0.0 for -0.0, as onnxruntime does."""
+    """The sum of -0.0 is 0.0, like in onnxruntime."""
     body = IRBuilder()
     term = body.load(Access(0, ()), Element.F32)
     assert body.steps[body.reduce("sum", term).index].op == "add"
@@ -272,7 +272,7 @@ def test_a_sum_over_one_element_adds_zero() -> None:
 
 @pytest.mark.parametrize("divisor, taken", [(3, True), (-2, True), (0, False), (-1, False)])
 def test_integer_divisions_that_may_trap_are_refused(divisor: int, taken: bool) -> None:
-    """By 0, and the smallest number by -1."""
+    """Division by 0, and of the smallest number by -1."""
     found = kernels(
         "a = Div(x, by) y = Add(a, x)", "int32[N,64] x", "int32[N,64] y", f"int32 by = {{{divisor}}}"
     )

@@ -1,4 +1,4 @@
-"""Networks, and what stands before and behind them, give the same with native kernels, at every CPU level."""
+"""Networks with pre- and postprocessing agree with and without native kernels, at each CPU level."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ SMALL: dict[str, Callable[[], Example]] = {
     "cnn": partial(networks.cnn, 16, (8, 16)),
     **{name: partial(build, 64 << 10) for name, build in PATTERNS.items()},
 }
-#: What has nothing to fuse.
+#: Models without groups.
 WITHOUT = {"cnn"}
-#: Relative to the largest element of an output.
+#: Tolerance, relative to the largest element of an output.
 TOLERANCE = 1e-5
 
 

@@ -1,4 +1,4 @@
-"""Kernels behind reductions that onnxruntime computes, for tensors without elements."""
+"""Kernels after reductions of empty tensors by onnxruntime."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from graphopt.fusion.groups import groups_of
 from tests.fusion.backends.c.runtime import samples
 from tests.support import parse, run_pipeline
 
-#: The rank of ``r``, which a kernel reads, depends on the axis; kernels do not compute ReduceLogSumExp.
+#: The rank of ``r``, which a kernel reads, depends on the axis; ReduceLogSumExp has no kernel.
 LEFT = """g (float[N,M] x) => (float[N] y) <int64[1] a = {-1}, int64[1] other = {1}> {
     r = ReduceLogSumExp <keepdims = 0> (x, a)
     t = Tanh(r)
     y = Exp(t)
 }"""
-#: The kernel is in the body, the reduction outside.
+#: The kernel is in the body of a loop, the reduction outside.
 LOOP = """g (float[N,M] x) => (float[1,M] y) <int64[1] a = {-2}, int64 trips = {3}, bool go = {1}> {
     r = ReduceLogSumExp (x, a)
     y = Loop (trips, go, r) <body = b (int64 i, bool again, float[] state) => (bool more, float[] next) {

@@ -1,4 +1,4 @@
-"""What is left to onnxruntime, what stands beside it, and groups that would not pay."""
+"""Nodes left to onnxruntime, and unprofitable groups."""
 
 from __future__ import annotations
 
@@ -167,9 +167,9 @@ def test_quick_gelu_is_left_to_onnxruntime() -> None:
 @pytest.mark.parametrize(
     "body, widened",
     [
-        ("p = MatMul(x, w) y = Abs(p)", True),  # what comes in
-        ("p = MatMul(x, w) r = Reshape(p, sizes) y = Abs(r)", True),  # also where it was only moved
-        ("a = Abs(x) y = MatMul(a, w)", True),  # what goes out
+        ("p = MatMul(x, w) y = Abs(p)", True),  # input
+        ("p = MatMul(x, w) r = Reshape(p, sizes) y = Abs(r)", True),  # input after a move
+        ("a = Abs(x) y = MatMul(a, w)", True),  # output
         ("c = Cast <to = 10> (single) y = Abs(c)", False),
         ("y = Abs(x)", False),
     ],
@@ -185,13 +185,13 @@ def test_values_kept_in_single_precision_are_not_rounded(body: str, widened: boo
         assert is_widened(inputs, list(node.outputs), cx) is widened
 
 
-# Groups that would not pay ----------------------------------------------------------------------------
+# Unprofitable groups ---------------------------------------------------------------------------------
 
 
 def outcome(
     body: str, inputs: str, outputs: str, constants: str = ""
 ) -> tuple[list[list[str]], dict[str, str]]:
-    """The operators of each group, and why others are in none."""
+    """The operators of each group, and the reasons for all other nodes."""
     model = parse(f"g ({inputs}) => ({outputs}) {constants} {{ {body} }}")
     found = graphopt.partition(model, "fusion")
     fused = groups_of(found.outlined())
@@ -203,14 +203,14 @@ def test_groups_with_few_elements_are_unprofitable() -> None:
     chain = "a = Exp(x) y = Neg(a)"
     groups, reasons = outcome(chain, "float[7,9] x", "float[7,9] y")
     assert groups == [] and "too few elements" in reasons["Exp"]
-    for shape in ("8,8", "N,2"):  # of what is not known there may be many
+    for shape in ("8,8", "N,2"):  # unknown sizes may be large
         assert outcome(chain, f"float[{shape}] x", f"float[{shape}] y")[0] == [["Exp", "Neg"]]
     body = "a = Exp(x) y = ReduceSum <keepdims = 0> (a)"
-    assert len(outcome(body, "float[64,64] x", "float y")[0]) == 1  # much is read
+    assert len(outcome(body, "float[64,64] x", "float y")[0]) == 1  # large inputs
 
 
 def test_groups_that_save_little_traffic_are_unprofitable() -> None:
-    """One by one they read and write 26 bytes an element, and together 22."""
+    """Separate nodes transfer 26 bytes per element, a kernel 22."""
     groups, reasons = outcome(
         "y = Where(c, x, u) z = Where(d, y, v)",
         "bool[N,64] c, bool[N,64] d, float[N,64] x, float[N,64] u, float[N,64] v",
@@ -218,7 +218,7 @@ def test_groups_that_save_little_traffic_are_unprofitable() -> None:
     )
     assert groups == [] and "too little memory traffic" in reasons["Where"]
     groups, _ = outcome("y = Exp(x) z = Neg(y)", "float[N,64] x", "float[N,64] y, float[N,64] z")
-    assert groups == [["Exp", "Neg"]]  # 16 and 12
+    assert groups == [["Exp", "Neg"]]  # 16 and 12 bytes
 
 
 def test_groups_next_to_convolutions_need_a_reduction() -> None:

@@ -1,4 +1,4 @@
-"""Making native groups of a model that has them gives the same groups."""
+"""Grouping a model with groups again gives the same groups."""
 
 from __future__ import annotations
 
@@ -57,14 +57,14 @@ NAMES = """g (float[B, 6, 8] x, float[B, 6, 8] y, float[8, 8] w) => (float[B, 6,
     [z] late = Mul(a, mm)
 }"""
 
-#: A group returns a value that it reads itself, and whose declaration is not known to be right.
+#: A group returns a value that it also reads, with an unverified declaration.
 DECLARED = """g (float[B, 8] x, int64[2] shape) => (float[4, 16] u, float[P, Q] y) {
     r = Reshape(x, shape)
     u = Sin(r)
     y = Exp(u)
 }"""
 
-#: A group reads a constant that is known from a shape, not computed from other constants.
+#: A group reads a constant that is inferred from a shape.
 FROM_SHAPE = """g (float[B, 2] x, float[6, 8] w) => (float[B, 2] y) {
     s = Shape(w)
     six = Constant <value_int = 6>()
@@ -74,7 +74,7 @@ FROM_SHAPE = """g (float[B, 2] x, float[6, 8] w) => (float[B, 2] y) {
     y = Exp(b)
 }"""
 
-#: The body of the loop reads a constant of the graph around it, of which its group has a copy.
+#: The body of the loop reads a constant of the outer graph, which its group copies.
 CAPTURED = """g (float[B, 8, 8] state, float[S, B, 8] steps, int64[2] size) => (float[B, 8, 8] last, int64[3] longer) {
     axes = Constant <value = int64[1] {-1}>()
     longer = Concat <axis = 0>(size, axes)

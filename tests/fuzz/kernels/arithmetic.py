@@ -1,11 +1,9 @@
-"""What graphs compute, in double precision; and again with small errors after each step, which tell how far
-single precision may be off.
+"""Reference arithmetic in double precision, exact or with random rounding errors that estimate the tolerance.
 
-Floats of all types are held as float64, whole numbers and bools as what they are. An exact run rounds nothing,
-but for what single precision can't hold at all: infinities, and numbers that are too small. A run with ``errors``
-moves every result that its type can't represent by a few units in its last place, at random, so that the spread
-of some such runs is what rounding does to the outputs of this very graph: large where differences cancel, or
-where a comparison hangs on a bit, and nothing where all is exact.
+Floats of all types are held as float64, integers and bools in their own types. An exact run rounds nothing,
+except for numbers beyond the range of single precision. A run with errors moves each result that its type can't
+represent by a few units in the last place, at random. The spread of several such runs is the effect of rounding on
+the outputs of a graph: large for cancellation, or if a comparison depends on a bit, and zero if all is exact.
 """
 
 from __future__ import annotations
@@ -31,10 +29,10 @@ FLOATS = ("f32", "f16", "bf16")
 INTS = ("i8", "u8", "i32", "i64")
 #: Half a unit in the last place, relative.
 ROUNDING = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}
-#: The smallest number that is as precise as others.
+#: The smallest normal number.
 NORMAL = {"f32": 2.0**-126, "f16": 2.0**-14, "bf16": 2.0**-126}
-#: By how many roundings results are moved: of sums and products, which are rounded once, and of functions,
-#: which may be off by 4 units.
+#: Size of errors, in roundings: of sums and products, which are rounded once, and of functions, which are within
+#: 4 units in the last place.
 BASIC, FUNCTION = 4.0, 16.0
 
 
@@ -87,7 +85,7 @@ class Arithmetic:
         return self.settle(found, dtype, size=size, roundings=FUNCTION)
 
     def total(self, x: Array, axes: Sequence[int], dtype: str) -> Array:
-        """The sum over ``axes``, which stay as 1; its error grows with what is added up."""
+        """The sum over ``axes``, which keep size 1; its error grows with the magnitudes of the summands."""
         count = int(np.prod([x.shape[axis] for axis in axes]))
         size = np.abs(x).sum(axis=tuple(axes), keepdims=True)
         found = self.fragile(x.sum(axis=tuple(axes), keepdims=True), size)
@@ -96,7 +94,7 @@ class Arithmetic:
         return self.settle(found, dtype, size=size, roundings=BASIC + np.sqrt(count) / 8, exact=exact)
 
     def product(self, x: Array, axes: Sequence[int], dtype: str) -> Array:
-        """The product over ``axes``, which stay as 1."""
+        """The product over ``axes``, which keep size 1."""
         largest = np.maximum(np.abs(x), 1).prod(axis=tuple(axes), keepdims=True)
         smallest = np.minimum(np.abs(x), 1).prod(axis=tuple(axes), keepdims=True)
         found = self.fragile(x.prod(axis=tuple(axes), keepdims=True), largest)
@@ -106,14 +104,14 @@ class Arithmetic:
         return self.settle(found, dtype, roundings=BASIC + np.sqrt(x.size) / 8, exact=few)
 
     def fragile(self, found: Array, largest: Array) -> Array:
-        """``found``; where on the way to it single precision may overflow, anything in runs with errors."""
+        """``found``; arbitrary in runs with errors where intermediate results may overflow single precision."""
         if self.errors is None:
             return found
         over = (largest > np.finfo(np.float32).max) & ~np.isnan(found)
         return np.where(over & self._even, np.nan, found)
 
     def extreme(self, function: np.ufunc, x: Array, y: Array) -> Array:
-        """The larger or smaller one; of zeros of both signs either may be taken."""
+        """The maximum or minimum; either of two zeros of different signs."""
         found = np.asarray(function(x, y))
         if self.errors is None or found.dtype.kind != "f":
             return found
@@ -121,7 +119,7 @@ class Arithmetic:
         return np.where(tie, 0.0 if self._even else -0.0, found)
 
     def furthest(self, function: np.ufunc, x: Array, axes: Sequence[int]) -> Array:
-        """The largest or smallest over ``axes``, which stay as 1."""
+        """The maximum or minimum over ``axes``, which keep size 1."""
         found = function.reduce(x, axis=tuple(axes), keepdims=True)
         if self.errors is None or found.dtype.kind != "f":
             return found
@@ -130,18 +128,18 @@ class Arithmetic:
         return np.where(both & (found == 0), 0.0 if self._even else -0.0, found)
 
     def mean(self, x: Array, axes: Sequence[int], dtype: str) -> Array:
-        """The mean; over nothing 0, as onnxruntime has it."""
+        """The mean; 0 over no elements, like in onnxruntime."""
         count = max(1, int(np.prod([x.shape[axis] for axis in axes])))
         with np.errstate(all="ignore"):
             return self.settle(self.total(x, axes, dtype) / np.float64(count), dtype)
 
 
 def widened(x: Array) -> Array:
-    """As runs hold it."""
+    """The array as it is held in a run."""
     return x.astype(np.float64) if x.dtype.kind not in "iub" else x
 
 
 def narrowed(x: Array, dtype: str) -> Array:
-    """As a tensor of ``dtype``."""
+    """The array as a tensor of ``dtype``."""
     with np.errstate(all="ignore"):
         return x.astype(DTYPES[dtype])

@@ -1,4 +1,4 @@
-"""Random graphs in batches: one library for the kernels of many, then each graph by itself and with it."""
+"""Random graphs in batches with one library: each graph runs without and with its kernels."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from tests.fuzz.kernels.compare import mismatches
 from tests.fuzz.kernels.operator_graphs import operator_graphs
 from tests.fuzz.kernels.random_graphs import RandomGraph, generate
 
-#: Kernels of one compilation.
+#: Number of kernels per source file.
 _UNIT = 12
 
 
 @dataclass
 class Findings:
-    """What came of a batch.
+    """The findings of a batch.
 
     Attributes:
-        faults: what is wrong, with the seed of the graph.
-        judged: outputs that were compared.
-        nodes, left: nodes of the graphs, and those that no kernel computes.
-        without: graphs that have no kernel, and why.
+        faults: mismatches, with the seed of the graph.
+        judged: number of outputs that were compared.
+        nodes, left: number of nodes of the graphs, and of those without kernels.
+        without: reasons for graphs without kernels.
     """
 
     faults: list[str] = field(default_factory=list)
@@ -44,7 +44,7 @@ class Findings:
 
 
 def library(kernels: Sequence[Kernel], folder: Path, levels: tuple[int, ...], quickly: bool = True) -> Path:
-    """A library of ``kernels``, whose names differ; ``quickly`` is for those that run only once."""
+    """A library of ``kernels`` with distinct names; ``quickly`` compiles with few optimizations."""
     units = [source(kernels[start : start + _UNIT]) for start in range(0, len(kernels), _UNIT)]
     plan = Plan(tuple(units), len(kernels), find_compiler(None), levels, ("-O1",) if quickly else ())
     folder.mkdir(parents=True, exist_ok=True)
@@ -54,7 +54,7 @@ def library(kernels: Sequence[Kernel], folder: Path, levels: tuple[int, ...], qu
 
 
 def cpu_levels() -> tuple[int, ...]:
-    """The levels that this machine runs."""
+    """The CPU levels of this machine."""
     try:
         flags = set(Path("/proc/cpuinfo").read_text(encoding="utf-8").split())
     except OSError:
@@ -68,12 +68,12 @@ def cpu_levels() -> tuple[int, ...]:
 
 
 def examine(seeds: Sequence[int], folder: Path, level: int) -> Findings:
-    """Compile what the graphs of ``seeds`` hold for one CPU level, run them, and compare."""
+    """Compile the kernels of the graphs of ``seeds`` for one CPU level, run them, and compare."""
     return _examine({f"seed {seed}": generate(seed) for seed in seeds}, folder, level)
 
 
 def examine_operators(folder: Path, level: int, few: int | None = None) -> Findings:
-    """The same with graphs of one operator each; that there is no kernel is a fault, too.
+    """The same for graphs of one operator each; a missing kernel is also a fault.
 
     Args:
         few: how many graphs of each operator; by default all.

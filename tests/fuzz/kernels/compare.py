@@ -1,9 +1,8 @@
-"""Whether what kernels compute is what it should be: by onnxruntime, and by double precision.
+"""Comparison of kernels with double precision and with onnxruntime.
 
-An element has to be within the margin of the double-precision result, or of what onnxruntime makes of the same
-model, without its optimizations or with them. Where both of these and the double-precision result agree on what
-kind of number it is (NaN, an infinity, a zero of some sign), that has to come out. Nothing is asked of an element
-whose kind hangs on rounding.
+An element has to be within the margin of the double-precision result, or of the result of onnxruntime for the same
+model, without or with optimizations. If these all agree that an element is NaN, an infinity, or a zero of one sign,
+the kernel has to agree. Elements for which this depends on rounding are not checked.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from tests.fuzz.kernels.arithmetic import DTYPES, Array
 
 
 def mismatches(got: Array, dtype: str, exact: Array, margin: Array, runtimes: Sequence[Array]) -> list[str]:
-    """What is wrong with ``got``; the first few elements."""
+    """Descriptions of the first mismatches of ``got``."""
     if got.shape != exact.shape:
         return [f"shape {got.shape} instead of {exact.shape}"]
     if got.dtype != DTYPES[dtype]:
@@ -46,7 +45,7 @@ def _rounded(x: Array, dtype: str) -> Array:
 
 
 def _near(got: Array, other: Array, margin: Array, dtype: str) -> Array:
-    """Where both are within ``margin``, once rounded to ``dtype``."""
+    """Elements that are within ``margin`` after rounding to ``dtype``."""
     if dtype not in ("f32", "f16", "bf16"):
         with np.errstate(all="ignore"):
             apart = np.abs(got.astype(np.float64) - other.astype(np.float64))
@@ -59,7 +58,7 @@ def _near(got: Array, other: Array, margin: Array, dtype: str) -> Array:
 
 
 def _kind(x: Array) -> Array:
-    """0: a number, 1 and 2: zeros, 3: NaN, 4 and 5: infinities."""
+    """The class of each element: 0 for numbers, 1 and 2 for zeros, 3 for NaN, 4 and 5 for infinities."""
     kind = np.where(x == 0, 1 + np.signbit(x), 0)
     kind = np.where(np.isnan(x), 3, kind)
     return np.asarray(np.where(np.isinf(x), 4 + np.signbit(x), kind))

@@ -1,4 +1,4 @@
-"""Graphs that grow node by node, along with what they compute."""
+"""Builder of graphs, node by node, together with their reference computation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Computation = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Value:
-    """A value of the graph; symbols and expressions of them are dims that are equal if they read the same."""
+    """A value of the graph; symbolic dims are equal if their texts are."""
 
     name: str
     dtype: str
@@ -28,7 +28,7 @@ class Value:
 
 @dataclass(frozen=True)
 class Step:
-    """What a node computes: a function of the arithmetic and the arrays that it reads."""
+    """The computation of a node: a function of the arithmetic and the operands."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
@@ -37,7 +37,7 @@ class Step:
 
 @dataclass
 class Grower:
-    """A graph in the making.
+    """A graph under construction.
 
     Attributes:
         random: what is drawn from.
@@ -61,7 +61,7 @@ class Grower:
         return value
 
     def constant(self, array: Any, dtype: str) -> Value:
-        """An initializer; it is not among the values that others draw from."""
+        """Add an initializer, which is not among the candidates for operands."""
         name = f"c{len(self.weights)}"
         self.weights[name] = np.asarray(array).astype(DTYPES[dtype])
         return Value(name, dtype, np.shape(array))
@@ -77,7 +77,7 @@ class Grower:
         compute: Computation,
         **attributes: Any,
     ) -> list[Value]:
-        """Add a node. ``compute`` takes the arithmetic and the arrays of those inputs that are there."""
+        """Add a node. ``compute`` receives the arithmetic and the arrays of all inputs that are not omitted."""
         made = [
             Value(f"v{len(self.nodes)}_{index}" if index else f"v{len(self.nodes)}", dtype, dims)
             for index, (dtype, dims) in enumerate(outputs)
@@ -100,7 +100,7 @@ class Grower:
         return self.node(kind, inputs, [(dtype, dims)], compute, **attributes)[0]
 
     def some(self, test: Callable[[Value], bool] = lambda value: True) -> Value | None:
-        """One of the values that pass ``test``, rather a late one that nothing reads."""
+        """One of the values that satisfy ``test``, preferably a recent one without readers."""
         fit = [value for value in self.values if test(value)]
         if not fit:
             return None
@@ -124,7 +124,7 @@ class Grower:
     def run(
         self, feeds: Mapping[str, Array], arithmetic: Arithmetic, outputs: Sequence[Value]
     ) -> list[Array]:
-        """What the graph computes."""
+        """The outputs of the graph."""
         known = {name: widened(array) for name, array in (*self.weights.items(), *feeds.items())}
         with np.errstate(all="ignore"):
             for step in self.steps:
@@ -140,7 +140,7 @@ def _info(value: Value, with_dims: bool = True) -> onnx.ValueInfoProto:
 
 
 def broadcast(*shapes: tuple[Dim, ...]) -> tuple[Dim, ...] | None:
-    """The shape of an element-wise result; ``None`` if it is not known that they go together."""
+    """The shape of a broadcast result; ``None`` if it is unknown whether the shapes are compatible."""
     rank = max(map(len, shapes))
     found: list[Dim] = []
     for axis in range(-rank, 0):

@@ -1,4 +1,4 @@
-"""Graphs of one operator each: every operator that kernels know, for every type, broadcast in many ways."""
+"""Graphs of one operator each: all operators with kernels, for all types, broadcast in many ways."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _SIZES: tuple[dict[str, int], ...] = (
     {"N": 0, "M": 5},
     {"N": 2, "M": 257},
 )
-#: Reductions that kernels leave.
+#: Reductions without kernels.
 _LEFT = ("ReduceLogSum", "ReduceLogSumExp")
 _CONTRIB = "com.microsoft"
 
 
 def operator_graphs() -> Iterator[Named]:
-    """All, each with a name that tells what it is of. Inputs hold special values, but for those of moves."""
+    """All graphs, with descriptive names. Inputs contain special values, except for those of moves."""
     for family in (
         _unary,
         _whole,
@@ -236,7 +236,7 @@ def _contributed() -> Iterator[Named]:
 
 
 def _moves() -> Iterator[Named]:
-    """Moves between operators that compute: at the ends of groups those that cost nothing are left out."""
+    """Moves between computations: free moves at the ends of groups are removed."""
     for move in dict.fromkeys(views.MOVES):
         for dtype in _ACTIVE:
             for seed in range(3):
@@ -251,7 +251,7 @@ def _moves() -> Iterator[Named]:
                     yield f"{move.__name__} {dtype} {seed}", graph
 
 
-#: Of each type, an operator that computes something.
+#: A computation for each type.
 _ACTIVE = {"f32": ("Neg", np.negative), "f16": ("Neg", np.negative), "i64": ("Neg", np.negative),
            "u8": ("BitwiseNot", np.invert), "bool": ("Not", np.logical_not)}  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Operators that compute element by element: what they compute, and how graphs grow by them."""
+"""Elementwise operators: reference computations, and additions to random graphs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from onnx import helper
 from tests.fuzz.kernels.arithmetic import DTYPES, FLOATS, INTS, Arithmetic, Array
 from tests.fuzz.kernels.graph_builder import Grower, Value, broadcast
 
-#: Computes one element of a type; told the arithmetic and the type first.
+#: An elementwise computation, given the arithmetic, the type, and the operands.
 Element = Callable[..., Array]
 RealTypes = ("f32", "f16")
 
@@ -64,7 +64,7 @@ def _function(function: Callable[[Array], Array]) -> Element:
     return lambda a, t, x: a.function(function(x), t)
 
 
-#: By operator: what it computes, the first opset that has it, and attributes to choose from.
+#: By operator: the computation, the first opset with the operator, and attributes to choose from.
 REAL: dict[str, tuple[Element, int, tuple[dict[str, Any], ...]]] = {
     "Neg": (_basic(np.negative), 13, ({},)),
     "Abs": (_basic(np.abs), 13, ({},)),
@@ -79,7 +79,7 @@ REAL: dict[str, tuple[Element, int, tuple[dict[str, Any], ...]]] = {
     "Floor": (_basic(np.floor), 13, ({},)),
     "Ceil": (_basic(np.ceil), 13, ({},)),
     "Round": (_basic(np.rint), 11, ({},)),
-    # of NaN it is NaN, but in half precision 0, as onnxruntime has it
+    # for NaN: NaN in single and 0 in half precision, like in onnxruntime
     "Sign": (
         lambda a, t, x: a.settle(np.where(np.isnan(x) & (t != "f32"), 0.0, np.sign(x)), t), 13, ({},),
     ),
@@ -105,7 +105,7 @@ REAL: dict[str, tuple[Element, int, tuple[dict[str, Any], ...]]] = {
     ),
 }  # fmt: skip
 
-#: Of whole numbers; with the types for which onnxruntime has them.
+#: Integer operators, with the types that onnxruntime supports.
 WHOLE: dict[str, tuple[Callable[[Array], Array], tuple[str, ...]]] = {
     "Neg": (np.negative, ("i8", "i32", "i64")),
     "Abs": (np.abs, INTS),
@@ -119,7 +119,7 @@ def _power(a: Arithmetic, t: str, x: Array, y: Array) -> Array:
     return a.function(np.power(x, y), t)
 
 
-#: Of two operands of one type.
+#: Binary operators with operands of one type.
 REAL_PAIRS: dict[str, Element] = {
     "Add": lambda a, t, x, y: a.settle(x + y, t),
     "Sub": lambda a, t, x, y: a.settle(x - y, t),
@@ -158,7 +158,7 @@ LOGIC: dict[str, Callable[[Array, Array], Array]] = {
 
 
 def divided(x: Array, y: Array) -> Array:
-    """Whole numbers divided as C does."""
+    """Integer division like in C."""
     rest = np.fmod(x, y)
     return (x - rest) // y
 
@@ -184,7 +184,7 @@ def whole(g: Grower) -> Value | None:
 
 
 def partner(g: Grower, x: Value, *, spread: float = 2.0) -> Value:
-    """A value that goes with ``x``: one of the graph, or a constant number or row."""
+    """An operand compatible with ``x``: a value of the graph, or a constant scalar or row."""
     other = g.some(lambda value: value.dtype == x.dtype and broadcast(x.dims, value.dims) is not None)
     if other is not None and g.random.random() < 0.6:
         return other
@@ -330,7 +330,7 @@ def _largest(dtype: str) -> float:
     return 65504.0 if dtype == "f16" else float(np.finfo(np.float32).max)
 
 
-#: What numbers may be when they are cast to whole ones, beyond which the result is anybody's.
+#: Range of floats that are cast to integers, beyond which the result is unspecified.
 _RANGES = {"i8": (-128, 127), "u8": (0, 255), "i32": (-100000, 100000), "i64": (-100000, 100000)}
 
 

@@ -1,4 +1,4 @@
-"""Random graphs of what kernels are made for, by seed: element-wise, reductions, norms, moves, of all types."""
+"""Random graphs by seed: elementwise operators, reductions, normalizations and moves, of all types."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.fuzz.kernels import pointwise, reductions, views
 from tests.fuzz.kernels.arithmetic import DTYPES, FLOATS, INTS, Arithmetic, Array
 from tests.fuzz.kernels.graph_builder import Dim, Grower, Value
 
-#: Sizes that the symbols have in turn; kernels must take them all.
+#: Values of the symbols; kernels are tested with all of them.
 SIZES: tuple[dict[str, int], ...] = (
     {"N": 7, "M": 13},
     {"N": 1, "M": 31},
@@ -23,15 +23,15 @@ SIZES: tuple[dict[str, int], ...] = (
 LARGE = {"N": 61, "M": 257}
 _TRAILS = (5, 8, 17, 64, 100)
 _ERRORS = 6
-#: How far outputs may be off, relative to the spread of runs with errors.
+#: Tolerance of outputs, relative to the spread of runs with errors.
 _MARGIN = 4.0
-#: Where the sign of a zero is anybody's; smaller than all numbers.
+#: A zero of unspecified sign, represented by a number below all others.
 _SIGN = 1e-320
 
 
 @dataclass
 class RandomGraph:
-    """A graph and what it should compute.
+    """A graph and its reference computation.
 
     Attributes:
         special: its inputs hold NaN, infinities, negative zeros and the smallest numbers.
@@ -50,7 +50,7 @@ class RandomGraph:
 
     @property
     def bears_zero(self) -> bool:
-        """Whether onnxruntime bears sizes of 0.
+        """Whether onnxruntime supports sizes of 0.
 
         It crashes on instances without elements, and does not drop the axes of a reduction of nothing.
         """
@@ -59,7 +59,7 @@ class RandomGraph:
         return not drops and all(node.op_type != "InstanceNormalization" for node in self.grower.nodes)
 
     def sizes(self) -> Iterator[dict[str, int]]:
-        """A few, one of them large in some graphs."""
+        """Several assignments of sizes, in some graphs including a large one."""
         if self.tried:
             yield from (sizes for sizes in self.tried if self.bears_zero or min(sizes.values()))
             return
@@ -92,7 +92,7 @@ class RandomGraph:
         return np.asarray(numbers)
 
     def expected(self, feeds: Mapping[str, Array]) -> tuple[list[Array], list[Array]]:
-        """What each output holds, and how far from that rounding may take it."""
+        """The exact value of each output, and its tolerance."""
         exact = self.grower.run(feeds, Arithmetic(), self.outputs)
         spread = [np.zeros(np.shape(found)) for found in exact]
         for turn in range(_ERRORS):
@@ -103,7 +103,7 @@ class RandomGraph:
 
 
 def _apart(a: Array, b: Array) -> Array:
-    """The distance; infinite where only one is a number."""
+    """The distance; infinite if only one is a number."""
     if a.dtype.kind == "b":
         return np.where(a != b, np.inf, 0.0)
     if a.dtype.kind != "f":

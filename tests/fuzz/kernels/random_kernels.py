@@ -29,7 +29,7 @@ _INTEGERS = (Element.I8, Element.U8, Element.I32, Element.I64)
 
 
 class Generator:
-    """Makes kernels from a seed."""
+    """Generates kernels from a seed."""
 
     def __init__(self, seed: int) -> None:
         self.random = np.random.default_rng(seed)
@@ -112,7 +112,7 @@ class Generator:
         return cut, [(ZERO, middle), (middle, None)]
 
     def strides(self, order: Sequence[int]) -> tuple[Size, ...]:
-        """Of a dense tensor whose dims are the axes of ``order``."""
+        """The strides of a dense tensor whose dims are the axes of ``order``."""
         found = [ZERO] * len(self.axes)
         stride = ONE
         for axis in reversed(order):
@@ -144,7 +144,7 @@ class Generator:
         return tuple(dims), tuple(strides), offset
 
     def feeds(self, kernel: Kernel) -> list[np.ndarray]:
-        """Inputs for a kernel, for some values of its symbols."""
+        """Inputs for a kernel, for random values of its symbols."""
         values = [self.pick(SYMBOLS) for _ in kernel.symbols]
         return [
             self.array(port.element, [number(dim, values) for dim in port.dims]) for port in kernel.inputs
@@ -164,7 +164,7 @@ class Generator:
 
 
 class Body:
-    """Instructions of a segment while they grow."""
+    """The instructions of a segment under construction."""
 
     def __init__(self, generator: Generator, reduces: bool) -> None:
         self.of, self.reduces = generator, reduces
@@ -228,7 +228,7 @@ class Body:
         if source is Element.F32 and element is not Element.BOOL:
             if not self.exact[arg]:
                 arg = self.any(Element.F32, exact=True)
-            # in range, as the result is anybody's guess outside of it
+            # in range: the result is unspecified outside
             finite = self.add(
                 "select", Element.F32, self.add("isnan", Element.BOOL, arg), self.constant(Element.F32), arg
             )
@@ -295,7 +295,7 @@ class Body:
             self.add(op, element, *([a] if op in ("neg", "abs", "not") else [a, b]))
 
     def value_for(self, element: Element, whole: bool) -> int:
-        """A value that can be stored as ``element``; where not ``whole``, one without reduced axes."""
+        """A value that can be stored as ``element``, without reduced axes unless ``whole``."""
         found = [
             index for index, step in enumerate(self.steps)
             if step.element is element.computed and (whole or not self.varies[index])

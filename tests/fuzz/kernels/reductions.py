@@ -1,4 +1,4 @@
-"""Reductions and norms: what they compute, and how graphs grow by them."""
+"""Reductions and normalizations: reference computations, and additions to random graphs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _squares(a: Arithmetic, t: str, x: Array, axes: Sequence[int]) -> Array:
     return a.total(a.settle(x * x, t), axes, t)
 
 
-#: Of real numbers; axes are not negative, and stay as 1.
+#: Reductions of floats; axes are nonnegative, and keep size 1.
 REAL: dict[str, Reduction] = {
     "ReduceSum": lambda a, t, x, axes: a.total(x, axes, t),
     "ReduceMean": lambda a, t, x, axes: a.mean(x, axes, t),
@@ -66,7 +66,7 @@ WHOLE: dict[str, tuple[Callable[..., Array], tuple[str, ...]]] = {
 
 
 def axes_of(g: Grower, rank: int) -> list[int]:
-    """Rather the last ones."""
+    """Random axes, preferably the last ones."""
     kind = g.random.random()
     if kind < 0.55 or rank == 1:
         return [rank - 1]
@@ -104,7 +104,7 @@ def reduce(g: Grower) -> Value | None:
 
 
 def norm(g: Grower) -> Value | None:
-    """Softmax and its like, and norms."""
+    """Softmax, LogSoftmax and normalizations."""
     x = g.some(lambda value: bool(value.dims) and value.dtype in RealTypes)
     if x is None:
         return None
@@ -136,7 +136,7 @@ def instance(g: Grower, x: Value, channels: int) -> Value:
 
 
 def layer(g: Grower, x: Value) -> Value | None:
-    """LayerNormalization, where the trailing dims are known."""
+    """LayerNormalization, if the trailing dims are static."""
     dtype, rank = x.dtype, len(x.dims)
     axis = rank - 1 if g.random.random() < 0.8 else g.random.randrange(rank)
     tail = x.dims[axis:]

@@ -1,4 +1,4 @@
-"""Random graphs compute the same with kernels as without, and what double precision says."""
+"""Random graphs agree with and without kernels, and with double precision."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators that move elements: what they compute, and how graphs grow by them."""
+"""Data movement: reference computations, and additions to random graphs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _RANK = 5
 
 
 def _text(*dims: Dim) -> Dim:
-    """The product of dims, which reads the same whenever it is the same."""
+    """The product of dims, in a canonical form."""
     number, symbols = 1, []
     for dim in dims:
         if isinstance(dim, int):
@@ -32,7 +32,7 @@ def transpose(g: Grower) -> Value | None:
 
 
 def reshape(g: Grower) -> Value | None:
-    """Two neighbours become one, or one becomes two."""
+    """Merge two adjacent axes, or split one."""
     splits = [
         (value, axis)
         for value in g.values
@@ -50,7 +50,7 @@ def reshape(g: Grower) -> Value | None:
         dims = (*x.dims[:axis], _text(*x.dims[axis : axis + 2]), *x.dims[axis + 2 :])
     else:
         return None
-    # Dims before the change keep their place (0); of the others one symbol may be left to tell.
+    # Dims before the change are copied (0); one of the others may be inferred.
     numbers: list[int] = []
     for place, dim in enumerate(dims):
         numbers.append(0 if place < axis else dim if isinstance(dim, int) else -1)
@@ -87,7 +87,7 @@ def squeeze(g: Grower) -> Value | None:
 
 
 def cut(g: Grower) -> Value | None:
-    """A slice, of whatever step."""
+    """A slice with any step."""
     x = g.some(lambda value: any(isinstance(dim, int) and dim > 1 for dim in value.dims))
     if x is None:
         return None
@@ -173,7 +173,7 @@ def flatten(g: Grower) -> Value | None:
 
 
 def gather(g: Grower) -> Value | None:
-    """One place of an axis, which goes."""
+    """One element along an axis, which is removed."""
     x = g.some(lambda value: any(isinstance(dim, int) for dim in value.dims))
     if x is None:
         return None

@@ -41,7 +41,7 @@ def compiler() -> str | None:
 
 @cache
 def levels() -> tuple[int, ...]:
-    """The levels that this machine can run; 0 is what every machine can."""
+    """The CPU levels of this machine; 0 is the baseline."""
     try:
         flags = set(Path("/proc/cpuinfo").read_text().split())
     except OSError:

@@ -1,4 +1,4 @@
-"""Kernels whose indices leave their tensors, as those of models that say what is not so."""
+"""Kernels with out-of-bounds indices, as in models with wrong shapes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def copy(
     dims: tuple[Size, ...] = (N,),
     cut: Size | None = None,
 ) -> Kernel:
-    """Loads elements of ``x[dims]`` and stores them, one after the other, in an array of ``sizes``."""
+    """A kernel that loads elements of ``x[dims]`` and stores them contiguously in an array of ``sizes``."""
     body = (Instruction("load", F32, access=Access(0, strides, offset)),)
     dense: list[Size] = []
     stride = ONE
@@ -63,7 +63,7 @@ STEPS = copy("steps", (Size(2),))
 HUGE = copy("huge", (Size(2**62),), sizes=(Size(5),))
 LOWER = replace(copy("lower", (ONE,), sizes=(N,)), outputs=(Port(F32, (Size(4),)),))
 CUT = copy("cut", (ONE,), sizes=(N,), cut=Size(4))
-# The sum over no elements reads y[0] all the same.
+# The sum over no elements reads y[0] nevertheless.
 EMPTY = Kernel(
     "empty", (Port(F32, (Size(3), N)), Port(F32, (N,))), (Port(F32, (Size(3),)),), (Symbol(0, 1),),
     (Axis(Size(3)), Axis(N, True)),
@@ -133,7 +133,7 @@ def test_kernel_names_are_validated() -> None:
 def test_overflowing_buffer_sizes_fail(tmp_path: Path) -> None:
     if compiler() is None:
         pytest.skip("no C compiler")
-    # 2^61 rows, each the same 8 numbers, whose exponentials are kept: 2^64 of them
+    # 2^61 rows, each the same 8 numbers, whose exponentials are buffered: 2^64 of them
     body = (
         Instruction("load", F32, access=Access(0, (ZERO, ONE))),
         Instruction("exp", F32, (0,)),

@@ -77,13 +77,13 @@ def functions(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 
 
 def floats(step: int) -> np.ndarray:
-    """Every ``step``-th float by its bits, special ones, and many of a common size."""
+    """Every ``step``-th float by its bits, special values, and many numbers of common magnitude."""
     bits = np.arange(step // 2, 2**32, step, dtype=np.uint64).astype(np.uint32).view(np.float32)
     return np.concatenate([SPECIAL, np.linspace(-20, 20, 50001, dtype=np.float32), bits])
 
 
 def units(found: np.ndarray, exact: np.ndarray) -> np.ndarray:
-    """How far ``found`` is from ``exact``, in units in the last place of it; inf where a special value differs."""
+    """The error of ``found`` in units in the last place of ``exact``; inf if a special value differs."""
     with np.errstate(all="ignore"):
         near = exact.astype(np.float32)
         unit = np.spacing(np.clip(np.abs(near), np.float32(2**-126), np.float32(3e38))).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Kernels as groups of real models give them, compiled and compared with the interpreter."""
+"""Typical kernels of models, compiled and compared with the interpreter."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ SOFTMAX = kernel(
     [load(0), step("reduce_max", 0), step("sub", 0, 1), step("exp", 2), step("reduce_sum", 3), step("div", 3, 4)],
     reduced=True,
 )  # fmt: skip
-# A condition that takes an exponential is kept for the second pass.
+# A condition with an exponential is spilled for the second stage.
 KEPT_BOOL = kernel(
     "kept_bool", 1,
     [load(0), step("exp", 0), Instruction("constant", F32, value=1.0),
@@ -70,7 +70,7 @@ KEPT_BOOL = kernel(
      step("xor", 3, 4, element=Element.BOOL), step("cast", 5)],
     reduced=True,
 )  # fmt: skip
-# A reduction of another before the last axis: the columns of x divided by their norms.
+# A reduction before the last axis: the columns of x divided by their norms.
 COLUMNS = Kernel(
     "columns", (Port(F32, (N, Size(8), M)),), (Port(F32, (N, Size(8), M)), Port(F32, (N, M))),
     (Symbol(0, 0), Symbol(0, 2)), (Axis(N), Axis(Size(8), True), Axis(M)),
@@ -137,7 +137,7 @@ CHANNELS = [(count, channel) for count in (2, 3, 4, 5) for channel in (0, count 
 
 
 def channel_of_pixels(count: int, channel: int) -> Kernel:
-    """One channel of a row of pixels, as real numbers."""
+    """One channel of a row of pixels, as floats."""
     long = Size(1, (0,))
     body = (
         Instruction("load", Element.U8, access=Access(0, (Size(count),), Size(channel))),

@@ -1,4 +1,4 @@
-"""Random kernels under gcc's sanitizers: nothing outside of a tensor is touched, nothing undefined is done."""
+"""Random kernels under gcc's sanitizers: no access outside of tensors, no undefined behaviour."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model whose groups are compiled: from its text to functions, loops, C and a library."""
+"""A model with compiled groups."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TEXT = """g (float[N,C] x, float[C] b, uint8[N,C] u, float16[N,C] h) =>
 
 
 def fused() -> tuple[ir.Model, ir.Model]:
-    """The model, and with its groups."""
+    """The model without and with groups."""
     model = parse(TEXT)
     with context_for(model) as cx:
         make_pipeline("fuse-groups").run(model, cx)
@@ -38,7 +38,7 @@ def fused() -> tuple[ir.Model, ir.Model]:
 
 
 def feeds(rows: int, columns: int) -> dict[str, np.ndarray]:
-    """Inputs, of which some are not finite."""
+    """Inputs, some of them not finite."""
     random = np.random.default_rng(rows * 1000 + columns)
     x = random.normal(0, 4, (rows, columns)).astype(np.float32)
     x.flat[::17] = np.inf

@@ -1,4 +1,4 @@
-"""Kernels written by hand, a model that calls them, and programs that run it."""
+"""Hand-written kernels, a model that calls them, and programs that run it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _lacks_compiler() -> str:
     return ""
 
 
-#: Marks what needs a C compiler.
+#: Marks tests that need a C compiler.
 compiled = pytest.mark.skipif(bool(_lacks_compiler()), reason=_lacks_compiler() or "there is one")
 
 #: A kernel of one input and one output of floats, in four parts.
@@ -77,7 +77,7 @@ def library(tmp_path: Path, *units: Mapping[str, str], rank: int = 1, extra: str
     return str(build.build(texts, sum(map(len, units)), store))
 
 
-#: Computes 2x + 1 with its kernel as without. In each: the main graph, an If, a Loop, and a function.
+#: Computes 2x + 1, with and without its kernel, in the main graph, an If, a Loop, and a function.
 MODEL = """
 <ir_version: 8, opset_import: ["": 17, "graphopt.native": 1, "local": 1]>
 agraph ({type}[{dims}] x, bool c) => ({type}[{dims}] main, {type}[{dims}] branch, {type}[{dims}] loop, {type}[{dims}] nested)
@@ -118,7 +118,7 @@ def model(dims: str = "N", type: str = "float") -> onnx.ModelProto:
 
 
 def affine(x: np.ndarray, more: float = 0.0) -> dict[str, np.ndarray]:
-    """What it gives; ``more`` is what a kernel adds."""
+    """The expected outputs; ``more`` is added by the kernel."""
 
     def f(v: np.ndarray) -> np.ndarray:
         return v + v + 1 + np.float32(more)
@@ -126,7 +126,7 @@ def affine(x: np.ndarray, more: float = 0.0) -> dict[str, np.ndarray]:
     return {"main": -f(-x), "branch": f(x), "loop": f(f(x)), "nested": f(np.abs(x))}
 
 
-#: Runs in a process of its own, in the Python that it is given: nothing but onnxruntime and numpy.
+#: Runs in a separate process with onnxruntime and numpy only.
 _SCRIPT = """
 import json, sys
 import numpy as np

@@ -1,4 +1,4 @@
-"""Building libraries: which compiler, the store, the same bytes, and what goes wrong."""
+"""Building libraries: compilers, the store, reproducibility, and failures."""
 
 import importlib.util
 import os
@@ -81,7 +81,7 @@ def test_failing_compiler_command_is_an_error(tmp_path, monkeypatch):
 
 
 def _fake(folder, body):
-    """A program that answers --version as a compiler does, and else does ``body``."""
+    """A program that answers --version like a compiler, and runs ``body`` otherwise."""
     script = folder / "fakecc"
     script.write_text(f"#!/bin/sh\ncase $1 in --version) echo fake 1.0; exit 0;; esac\n{body}\n")
     script.chmod(0o755)
@@ -99,7 +99,7 @@ def test_first_compiler_error_is_reported(tmp_path):
     ):
         made(Store(tmp_path), command)
     assert not list(Store(tmp_path).entries())
-    assert not list(tmp_path.glob("kernels/*/.*"))  # nor something half done
+    assert not list(tmp_path.glob("kernels/*/.*"))  # no partial entry
 
 
 @posix

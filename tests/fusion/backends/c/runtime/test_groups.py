@@ -1,4 +1,4 @@
-"""Groups of a model as a library: with and without it, from Python and from C, in all levels, and sanitized."""
+"""Groups with and without their library, from Python and C, at all levels, and with sanitizers."""
 
 import os
 import sys

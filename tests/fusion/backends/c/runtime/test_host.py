@@ -1,4 +1,4 @@
-"""Libraries of kernels in a program written in C, which has nothing of Python."""
+"""Libraries of kernels in a C program without Python."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Outputs take the memory of inputs that nothing reads later, and of no others."""
+"""Outputs share memory with dead inputs only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.support import parse
 
 pytestmark = samples.compiled
 
-#: Shapes are declared, without which onnxruntime shares nothing. ``after`` needs ``b`` when the kernel has run.
+#: Declared shapes let onnxruntime share memory. ``after`` reads ``b`` after the kernel.
 SHARING = """
 <ir_version: 8, opset_import: ["": 17, "graphopt.native": 1]>
 g (float[N] x) => (float[N] last, float[N] kept, float[N] after, float[N] given) <float[N] s, float[N] t, float[N] u> {
@@ -54,7 +54,7 @@ def test_memory_is_shared_with_dead_inputs(tmp_path: Path) -> None:
     np.testing.assert_array_equal(after, np.abs(x) + 2)
 
 
-#: Groups whose kernels may write over what they read: what others read before, later, or return.
+#: Groups with in-place kernels, whose inputs are read before, later, or returned.
 READ = {
     "nothing else": "y = MatMul(b, w)",
     "a later node": "q = MatMul(b, w) r = MatMul(p, w) y = Add(q, r)",

@@ -1,4 +1,4 @@
-"""Libraries of kernels in onnxruntime's sessions: that kernels run, everywhere, and how they fail."""
+"""Libraries of kernels in sessions of onnxruntime: execution and failures."""
 
 import ctypes
 import gc
@@ -80,8 +80,8 @@ def test_only_dead_inputs_are_overwritten(tmp_path):
     made = session.create(model("8").SerializeToString(), choice=SessionChoice(libraries=(path,)))
     x = np.ones(8, np.float32)
     found = outputs(made, {"x": x, "c": np.array(True)})
-    assert found["main"][0] == -1  # Neg(x) is read by the kernel alone
-    assert found["branch"][0] == 0  # x itself is fed
+    assert found["main"][0] == -1  # only the kernel reads Neg(x)
+    assert found["branch"][0] == 0  # x is an input of the model
     np.testing.assert_array_equal(x, np.ones(8, np.float32))
 
 

@@ -1,4 +1,4 @@
-"""How libraries reach sessions: choices, children, the verifier, executors."""
+"""Registration of libraries in sessions: options, child processes, the verifier, executors."""
 
 import json
 from collections.abc import Callable
@@ -79,7 +79,7 @@ def test_children_plans_and_single_runs_use_libraries(tmp_path):
 
 
 def _original() -> onnx.ModelProto:
-    """The model with the bodies of its functions in place."""
+    """The model with inlined functions."""
     import onnx.inliner
 
     return onnx.inliner.inline_local_functions(model())

@@ -1,4 +1,4 @@
-"""Sums of many numbers: blocks of them are added up, then the sums of the blocks."""
+"""Accuracy of blocked sums."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _model(shape: Sequence[int], axes: Sequence[int]) -> ir.Model:
 
 @pytest.mark.parametrize("cases", [_MATRICES, pytest.param(_TENSORS, marks=pytest.mark.slow)])
 def test_means_of_equal_numbers_are_accurate(cases, tmp_path):
-    """With one accumulator a lane, errors are 1e-5. One library has the kernels of all cases."""
+    """With one accumulator per lane, errors would be 1e-5. One library has the kernels of all cases."""
     models = [_model(*case) for case in cases]
     kernels = [kernel for model in models for kernel in kernels_of(model)]
     assert len(kernels) == len(cases)

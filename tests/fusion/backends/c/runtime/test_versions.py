@@ -1,4 +1,4 @@
-"""One library on published versions of onnxruntime, from Python and from C; they are fetched from PyPI and npm."""
+"""One library with published versions of onnxruntime, from PyPI and npm, in Python and C."""
 
 import os
 import shutil
@@ -35,7 +35,7 @@ def cache(tmp_path_factory):
 
 
 def _python(cache, version):
-    """A folder with that onnxruntime for Python, or ``None`` for the installed one."""
+    """A folder with onnxruntime of that version for Python; ``None`` for the installed one."""
     if version == onnxruntime.__version__:
         return None
     folder = cache / f"python-{version}"
@@ -48,7 +48,7 @@ def _python(cache, version):
 
 
 def _shared(cache, version):
-    """That onnxruntime for C: from the package for Python, or, where it has none, from the one for node."""
+    """onnxruntime of that version for C, from the package for Python, or else from that for node."""
     if version == onnxruntime.__version__:
         return samples.shared_runtime()
     for path in sorted((cache / f"python-{version}").glob("onnxruntime/capi/libonnxruntime.so.*")):
