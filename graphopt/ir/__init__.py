@@ -41,12 +41,12 @@ from graphopt.ir.fingerprint import attribute_key, fingerprint, function_fingerp
 from graphopt.ir.io.codecs import codec_of, suffixes
 from graphopt.ir.io.interop import ModelLike, as_model, serialized
 from graphopt.ir.io.load import data_files, load, metadata_of
-from graphopt.ir.io.opaque import has_training_info, opaque_attribute, opaque_type
 from graphopt.ir.io.proto import from_proto, to_proto, to_whole_proto
 from graphopt.ir.io.recognize import folder_hint
 from graphopt.ir.io.save import check_format, save, save_together, saving, to_bytes
 from graphopt.ir.json import from_json, schema, to_json
 from graphopt.ir.literals import constant_text, declared_type, type_text
+from graphopt.ir.opaque import has_training_info, opaque_attribute, opaque_type
 from graphopt.ir.printer import (
     Names,
     print_graph,

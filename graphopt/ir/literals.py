@@ -12,7 +12,7 @@ import onnx
 
 from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.constants import NAMESPACE
-from graphopt.ir.io.opaque import opaque_attribute, opaque_type
+from graphopt.ir.opaque import opaque_attribute, opaque_type
 from graphopt.ir.weights import tag_of
 
 #: Maximum number of elements of a constant printed inline.

@@ -21,38 +21,15 @@ from graphopt.ir.constants import NAMESPACE, UPDATED_OUTSIDE
 from graphopt.ir.contents import FOLDED, load_record, written_record
 from graphopt.ir.io import roundtrip
 from graphopt.ir.name_references import note_names, tidy
+from graphopt.ir.opaque import PACKED, TRAINING_INFO, TYPE
 
-_TYPE = NAMESPACE + "type"
 _DECLARED = NAMESPACE + "declared"
 _SPARSE_INITIALIZER = NAMESPACE + "sparse_initializer"
 _SPARSE_DEFAULT = NAMESPACE + "sparse_default"
 _HEADER = NAMESPACE + "header"
-_TRAINING_INFO = NAMESPACE + "training_info"
-
-#: Prefix of packed attributes, which are byte strings; it is not valid UTF-8.
-_PACKED = b"\xff\x00graphopt\x00"
 
 _Attribute = onnx.AttributeProto
 _KNOWN_TYPES = frozenset(int(dtype) for dtype in onnx_ir.DataType)
-
-
-def opaque_attribute(attribute: onnx_ir.Attr) -> onnx.AttributeProto | None:
-    """The original of a packed attribute; ``None`` for an ordinary one."""
-    value = attribute.value
-    if isinstance(value, bytes) and value.startswith(_PACKED):
-        return onnx.AttributeProto.FromString(value[len(_PACKED) :])
-    return None
-
-
-def has_training_info(model: onnx_ir.Model) -> bool:
-    """Whether ``model`` has training info, whose graphs are opaque."""
-    return bool(model.graph.meta.get(_TRAINING_INFO))
-
-
-def opaque_type(value: onnx_ir.Value) -> onnx.TypeProto | None:
-    """The declared type of ``value`` if onnx-ir can't represent it, such as a map; else ``None``."""
-    packed = value.metadata_props.get(_TYPE)
-    return None if packed is None else onnx.TypeProto.FromString(base64.b64decode(packed))
 
 
 def pack(proto: onnx.ModelProto) -> None:
@@ -82,7 +59,7 @@ def attach(proto: onnx.ModelProto, model: onnx_ir.Model) -> None:
     meta = model.graph.meta
     meta[_HEADER] = roundtrip.header_of(proto)
     if proto.training_info:
-        meta[_TRAINING_INFO] = [info.SerializeToString() for info in proto.training_info]
+        meta[TRAINING_INFO] = [info.SerializeToString() for info in proto.training_info]
         meta[UPDATED_OUTSIDE] = frozenset(
             binding.key
             for info in proto.training_info
@@ -99,7 +76,7 @@ def attach(proto: onnx.ModelProto, model: onnx_ir.Model) -> None:
 
 def unpack(proto: onnx.ModelProto, model: onnx_ir.Model) -> None:
     """Undo :func:`pack` in the proto that onnx-ir wrote, in place."""
-    for data in model.graph.meta.get(_TRAINING_INFO, ()):
+    for data in model.graph.meta.get(TRAINING_INFO, ()):
         proto.training_info.add().ParseFromString(data)
     _strip(proto.metadata_props)
     record = written_record(model)
@@ -161,7 +138,7 @@ def _pack_infos(infos: Iterable[onnx.ValueInfoProto], initializers: frozenset[st
             info.metadata_props.add(key=_DECLARED, value="1")
         if info.HasField("type") and not _is_supported(info.type):
             packed = base64.b64encode(info.type.SerializeToString()).decode()
-            info.metadata_props.add(key=_TYPE, value=packed)
+            info.metadata_props.add(key=TYPE, value=packed)
             info.ClearField("type")
 
 
@@ -212,14 +189,14 @@ def _pack_attribute(attribute: onnx.AttributeProto) -> None:
             if all(_is_supported(type_) for type_ in attribute.type_protos):
                 return
         case _Attribute.STRING:
-            if not attribute.s.startswith(_PACKED):
+            if not attribute.s.startswith(PACKED):
                 return
         case _Attribute.STRINGS:
             if all(map(_is_utf8, attribute.strings)):
                 return
         case _:
             return
-    name, packed = attribute.name, _PACKED + attribute.SerializeToString()
+    name, packed = attribute.name, PACKED + attribute.SerializeToString()
     attribute.Clear()
     attribute.name, attribute.type, attribute.s = name, _Attribute.STRING, packed
 
@@ -296,7 +273,7 @@ def _unpack_infos(infos: Iterable[onnx.ValueInfoProto]) -> None:
         if not info.metadata_props:
             continue
         for entry in info.metadata_props:
-            if entry.key == _TYPE:
+            if entry.key == TYPE:
                 info.type.ParseFromString(base64.b64decode(entry.value))
         _strip(info.metadata_props)
 
@@ -337,8 +314,8 @@ def _unpack_attribute(attribute: onnx.AttributeProto, outer: tuple[onnx.GraphPro
             _unpack_graph(graph, outer)
     elif attribute.type == _Attribute.TENSOR:
         _unpack_tensor(attribute.t)
-    elif attribute.type == _Attribute.STRING and attribute.s.startswith(_PACKED):
-        packed = attribute.s[len(_PACKED) :]
+    elif attribute.type == _Attribute.STRING and attribute.s.startswith(PACKED):
+        packed = attribute.s[len(PACKED) :]
         attribute.Clear()
         attribute.ParseFromString(packed)
 

@@ -1,0 +1,34 @@
+"""Parts of a loaded model that onnx-ir can't represent; :mod:`graphopt.ir.io.pack_opaque` stores them."""
+
+from __future__ import annotations
+
+import base64
+
+import onnx
+
+from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir.constants import NAMESPACE
+
+#: Keys of the metadata that hold an opaque type, and training info.
+TYPE, TRAINING_INFO = NAMESPACE + "type", NAMESPACE + "training_info"
+#: Prefix of packed attributes, which are byte strings; it is not valid UTF-8.
+PACKED = b"\xff\x00graphopt\x00"
+
+
+def opaque_attribute(attribute: onnx_ir.Attr) -> onnx.AttributeProto | None:
+    """The original of a packed attribute; ``None`` for an ordinary one."""
+    value = attribute.value
+    if isinstance(value, bytes) and value.startswith(PACKED):
+        return onnx.AttributeProto.FromString(value[len(PACKED) :])
+    return None
+
+
+def has_training_info(model: onnx_ir.Model) -> bool:
+    """Whether ``model`` has training info, whose graphs are opaque."""
+    return bool(model.graph.meta.get(TRAINING_INFO))
+
+
+def opaque_type(value: onnx_ir.Value) -> onnx.TypeProto | None:
+    """The declared type of ``value`` if onnx-ir can't represent it, such as a map; else ``None``."""
+    packed = value.metadata_props.get(TYPE)
+    return None if packed is None else onnx.TypeProto.FromString(base64.b64decode(packed))
