@@ -288,7 +288,7 @@ def isolated(trial: Trial, check: CheckOptions, child: Child) -> RunTrial:
     """``trial``, run in ``child`` if the check is for crashes."""
     if check.kind != "crash":
         return trial
-    return IsolatedTrial(trial.model, trial.pipeline, trial.options, child)
+    return IsolatedTrial(trial.model, trial.pipeline, trial.options, child=child)
 
 
 def without_files(check: CheckOptions) -> CheckOptions:

@@ -146,12 +146,11 @@ class IsolatedTrial(Trial):
         seconds: limit on the wall-clock seconds of a run.
     """
 
-    child: Child | None = None
+    child: Child = field(kw_only=True)
     seconds: float = 120.0
 
     def __call__(self, limits: RewriteLimit) -> TrialResult:
         """Run under ``limits``; the death of the process becomes part of the result."""
-        assert self.child is not None
         with publish.ScratchFolder() as folder:
             journal = folder / "journal"
             data = ir.to_bytes(self.model)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -165,7 +165,7 @@ def expression(dim: str, sizes: Mapping[str, Any]) -> Any:
             case ast.Name():
                 return sizes[tree.id]
             case ast.BinOp() if type(tree.op) in _OPERATORS:
-                return _OPERATORS[type(tree.op)](value(tree.left), value(tree.right))  # type: ignore[no-untyped-call]
+                return _OPERATORS[type(tree.op)](value(tree.left), value(tree.right))
         raise KeyError(dim)
 
     return value(_parse(dim))
@@ -177,7 +177,7 @@ def derived_sizes(dims: Iterable[str], sizes: Binding) -> dict[str, int]:
     return {dim: _evaluate(dim, sizes) for dim in dims if dim not in sizes and _is_expression(dim, names)}
 
 
-_OPERATORS = {
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: lambda a, b: a + b,
     ast.Sub: lambda a, b: a - b,
     ast.Mult: lambda a, b: a * b,

@@ -165,7 +165,7 @@ class Judge:
         # the cheapest excuses come first
         unsure = numeric_traits.rounds or not numeric_traits.sure_nans
         if not bits and self.original is not None and unsure and (numeric_traits.halves or not strict):
-            for known in self._movements(case, place):
+            for known in self._deviations(case, place, self.original):
                 slack = [_MARGIN * moved.largest + least for moved in known]
                 sizes = [leaf.size for leaf in leaves(a)]
                 totals = [
@@ -184,10 +184,9 @@ class Judge:
         excuse = excuse_for(name, case, a, b, numeric_traits, self.references, tolerance, exact=strict)
         return (Outcome(), f"{name!r}: {excuse}") if excuse else (outcome, None)
 
-    def _movements(self, case: Case, place: int) -> Iterator[list[Deviation]]:
+    def _deviations(self, case: Case, place: int, original: Runner) -> Iterator[list[Deviation]]:
         """Deviations of an output of the original for other roundings: of inputs, then of all results."""
-        assert self.original is not None
-        moved = input_sensitivity(case, self.original, self.output_traits)
+        moved = input_sensitivity(case, original, self.output_traits)
         if moved is not None:
             yield moved[place]
         moved = rounding_sensitivity(case, self.perturbed, self.output_traits)

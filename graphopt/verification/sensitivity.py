@@ -56,11 +56,10 @@ def rounding_sensitivity(
     if case.rounding_sensitivity is None:
         runner = perturbed()
         case.rounding_sensitivity = case.input_sensitivity
-        for _ in range(0 if runner is None else _DRAWS):
-            assert runner is not None
-            case.rounding_sensitivity = _merged(
-                case.rounding_sensitivity, _moved(case, runner, output_traits, case.feeds, replaced=False)
-            )
+        if runner is not None:
+            for _ in range(_DRAWS):
+                moved = _moved(case, runner, output_traits, case.feeds, replaced=False)
+                case.rounding_sensitivity = _merged(case.rounding_sensitivity, moved)
     return case.rounding_sensitivity
 
 
