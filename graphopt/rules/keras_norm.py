@@ -75,7 +75,9 @@ def layer_norm_spelling_by_batch_norm(
         return m.no(
             "not of type float, or not followed by the constant scale and bias that onnxruntime requires", x
         )
-    return norms.spell(op, m, _in_shape(op, m, x, found), found.first, len(found.dims), found.epsilon)
+    return norms.canonical_form(
+        op, m, _in_shape(op, m, x, found), found.first, len(found.dims), found.epsilon
+    )
 
 
 class _Rows(NamedTuple):

@@ -140,9 +140,9 @@ def layer_norm_spelling(
     factor, summand = parameters
     if factor is None or summand is None:
         return m.no("the scale or bias is not one number per element", x)
-    if parameters == [scale, bias] and norms.is_spelled(m):
+    if parameters == [scale, bias] and norms.is_canonical(m):
         return m.no("onnxruntime already fuses this form", x)
-    return op.Add(op.Mul(norms.spell(op, m, x, first, len(shape), float(little)), factor), summand)
+    return op.Add(op.Mul(norms.canonical_form(op, m, x, first, len(shape), float(little)), factor), summand)
 
 
 # Scale, bias and casts ------------------------------------------------------------------------

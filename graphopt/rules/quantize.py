@@ -28,7 +28,7 @@ from graphopt.rules.support.quantized import BYTES, WORDS
 )
 def drop_round_trip(op: Builder, m: Match, x: ir.Value, a: Any, b: Any) -> Outcome:
     """QuantizeLinear(DequantizeLinear(x)) → x, with the same scale and zero point."""
-    fault = quantized.gives_back(m, m.node("dequantize"), m.root)
+    fault = quantized.inversion_obstacle(m, m.node("dequantize"), m.root)
     return x if fault is None else m.no(fault, x)
 
 

@@ -68,7 +68,7 @@ def move_quantized(op: Builder, m: Match, x: Any, b: Any) -> Outcome:
     if dequantize is None:
         return m.no("the moved value is not the result of a DequantizeLinear", value)
     moves.reverse()
-    fault = quantized.gives_back(m, dequantize, m.root, moves)
+    fault = quantized.inversion_obstacle(m, dequantize, m.root, moves)
     if fault is not None:
         return m.no(fault, value)
     data = dequantize.inputs[0]
@@ -181,7 +181,7 @@ def split_quantized(op: Builder, m: Match, part: ir.Value, b: Any) -> Outcome:
     assert data is not None
     for other in split.outputs:
         for user in ir.readers(other):
-            if not is_quantizer(user, "QuantizeLinear") or quantized.gives_back(m, dequantize, user):
+            if not is_quantizer(user, "QuantizeLinear") or quantized.inversion_obstacle(m, dequantize, user):
                 return m.no("not all parts are quantized again in the same way", other)
             if quantized.stays_paired(m, data, user.outputs[0]):
                 return m.no(_PAIRED, data)
@@ -230,7 +230,7 @@ def dequantize_later(op: Builder, m: Match, x: ir.Value, a: Any, b: Any) -> Outc
         return m.no(_COMPLETES, x)
     if not per_tensor:
         axis = None if m.attribute(dequantize, "block_size") else quantized.quantized_axis(m, dequantize)
-        place = None if axis is None else quantized.axis_behind(m, move, axis)
+        place = None if axis is None else quantized.axis_after(m, move, axis)
         if place is None:
             return m.no("it changes the axis of the scales", dequantize.inputs[1])
         changed = {"axis": place}
@@ -278,7 +278,7 @@ def concat_then_dequantize(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> O
             return m.no(_PAIRED, integers)
         data.append(integers)
     for user in ir.readers(m.root.outputs[0]):
-        if is_quantizer(user, "QuantizeLinear") and quantized.gives_back(m, first, user):
+        if is_quantizer(user, "QuantizeLinear") and quantized.inversion_obstacle(m, first, user):
             return m.no(
                 "it is quantized with other parameters, for which runtimes have a kernel", m.root.outputs[0]
             )

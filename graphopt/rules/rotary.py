@@ -20,7 +20,7 @@ from graphopt.rules.support.attention.heads import Heads, heads_of, split_rows
 from graphopt.rules.support.axes import axis_of
 from graphopt.rules.support.operands import WIDENED, producer_of, same_shape, unavailable
 from graphopt.rules.support.reshape import reshape
-from graphopt.rules.support.rotary_tables import comes_twice, tables_of
+from graphopt.rules.support.rotary_tables import is_doubled, tables_of
 from graphopt.rules.support.slice_pad import Range, slice_, slice_ranges
 
 _ROTARY = "RotaryEmbedding"
@@ -103,7 +103,7 @@ def rotary_embedding(
     if not same_shape(m, m.shape(m.root.outputs[0]), _shape(m, whole)):
         return m.no(WIDENED, whole.source)
     for table in (c, s):
-        if doubled is not None and not comes_twice(m, table, pairs=paired):
+        if doubled is not None and not is_doubled(m, table, pairs=paired):
             return m.no("cos and sin do not provably hold each number twice", table)
     return _embedded(op, m, whole, c, s, doubled=doubled, pairs=paired)
 

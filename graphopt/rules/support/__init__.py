@@ -1,1 +1,1 @@
-"""Helpers that families of rules share."""
+"""Helpers shared by families of rules."""

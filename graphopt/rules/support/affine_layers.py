@@ -1,6 +1,6 @@
-"""Layers that multiply by a weight and add a bias: Conv, ConvTranspose, Gemm.
+"""Layers with a weight and a bias: Conv, ConvTranspose, Gemm.
 
-What scales or shifts each channel of their result can be made part of weight and bias.
+A scale and shift per channel of their result can be folded into weight and bias.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from graphopt.rewrite.builder import Builder
 from graphopt.rules.support.constants import affordable, aligns_right, along_axis, exact, rounded
 from graphopt.rules.support.operands import int_of, operand
 
-#: Which have the channels of their result as axis 1, and take weight and bias as inputs 1 and 2.
+#: Operators with channels on axis 1 of the result, and weight and bias as inputs 1 and 2.
 LAYERS = ("Conv", "ConvTranspose", "Gemm")
 
 
@@ -40,9 +40,9 @@ def channels_of(m: Match, layer: ir.Node) -> int | None:
 
 
 def by_channel(m: Match, layer: ir.Node, numbers: np.ndarray | None) -> np.ndarray | None:
-    """``numbers``, broadcast with the layer's result, as one for each channel.
+    """``numbers``, which are broadcast with the layer's result, as one per channel.
 
-    ``None`` if there are none, or they differ within a channel or widen the result.
+    ``None`` if they differ within a channel or widen the result.
     """
     channels, weight = channels_of(m, layer), layer.inputs[1]
     if not aligns_right(m):
@@ -61,11 +61,11 @@ def with_affine(
     shift: np.ndarray | None,
     replaced: tuple[ir.Value, ...] = (),
 ) -> Any:
-    """The layer with each channel of its result times ``scale`` plus ``shift``, or a refusal.
+    """The layer with ``scale`` and ``shift`` of its result folded in, or a refusal.
 
     Args:
-        scale, shift: float64, one number for each channel; ``None`` for 1 and 0.
-        replaced: the constants that scale and shift come from.
+        scale, shift: float64, one number per channel; ``None`` for 1 and 0.
+        replaced: the constants of scale and shift, whose size the new bias may have.
     """
     x, weight, bias = layer.inputs[0], layer.inputs[1], operand(layer, 2)
     assert x is not None and weight is not None
@@ -99,7 +99,7 @@ def with_affine(
 
 
 def folded_name(value: ir.Value) -> str:
-    """A name for the constant that takes the place of ``value``."""
+    """A name for the constant that replaces ``value``."""
     return re.sub(r"_folded(_\d+)?$", "", value.name or "constant") + "_folded"
 
 
@@ -111,7 +111,7 @@ def _scaled_weight(m: Match, layer: ir.Node, scale: np.ndarray) -> np.ndarray | 
     match layer.op_type:
         case "Conv":
             grouped, factor, over = weight, _spread(scale, 0, weight.ndim), list(range(1, weight.ndim))
-        case "ConvTranspose":  # (C, M / group, …): the channels of a group come from its share of the inputs
+        case "ConvTranspose":  # (C, M / group, …): the outputs of a group read the inputs of the group
             group = int_of(m, layer, "group", 1)
             if not group or weight.shape[0] % group:
                 return None

@@ -1,4 +1,4 @@
-"""Axes of operators, which moved from attributes to inputs over the opset versions."""
+"""Axes of operators, as attributes or inputs depending on the opset version."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.matcher import Match
 from graphopt.rules.support.operands import int_of, ints_of, operand
 
-#: Since which opset an operator takes its axes as an input.
+#: The opset version from which the axes are an input.
 _AXES_INPUT = {"Squeeze": 13, "Unsqueeze": 13, "ReduceSum": 13}
 _REDUCE_AXES_INPUT = 18
 REDUCTIONS = (
@@ -29,7 +29,7 @@ def normalized(axis: int, rank: int) -> int | None:
 
 
 def all_normalized(axes: Iterable[int], rank: int) -> tuple[int, ...] | None:
-    """``axes`` counted from the front, in the order given; ``None`` if one does not exist or comes twice."""
+    """``axes`` counted from the front, in the given order; ``None`` if one does not exist or is repeated."""
     found = [normalized(axis, rank) for axis in axes]
     known = [axis for axis in found if axis is not None]
     return tuple(known) if len(set(known)) == len(found) else None
@@ -53,9 +53,9 @@ def perm_of(m: Match, node: ir.Node) -> tuple[int, ...] | None:
 
 
 def axes_of(m: Match, node: ir.Node) -> tuple[int, ...] | None:
-    """The axes that Squeeze removes, Unsqueeze makes or a reduction works on, sorted, counted from the front.
+    """The axes of a Squeeze, Unsqueeze or reduction, sorted and counted from the front.
 
-    For Unsqueeze they count in its output's shape, else in its input's.
+    Those of Unsqueeze refer to its output, the others to the input.
     """
     data = node.inputs[0]
     rank = None if data is None else m.rank(data)
@@ -92,14 +92,14 @@ def squeeze(op: Builder, m: Match, x: ir.Value, axes: Sequence[int]) -> ir.Value
 
 
 def unsqueeze(op: Builder, m: Match, x: ir.Value, axes: Sequence[int]) -> ir.Value:
-    """Unsqueeze ``axes``, which count in the result; ``x`` itself if there are none."""
+    """Unsqueeze ``axes`` of the result; ``x`` itself if there are none."""
     return _with_axes(op, m, "Unsqueeze", x, axes, {}) if axes else x
 
 
 def reduce(op: Builder, m: Match, kind: str, x: ir.Value, axes: Sequence[int], keepdims: bool) -> ir.Value:
     """Reduction ``kind`` over ``axes``: at least one, all counted from the front.
 
-    onnxruntime does not reduce the shape of an empty tensor over axes counted from the end.
+    onnxruntime does not reduce the shape of an empty tensor over negative axes.
     """
     assert axes and min(axes) >= 0
     return _with_axes(op, m, kind, x, axes, {"keepdims": int(keepdims)})

@@ -1,4 +1,4 @@
-"""Constants in rules: do they broadcast, can they be afforded, do they survive rounding."""
+"""Constants in rules: broadcasting, size and rounding."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ INTEGERS = frozenset(
     }
 )
 
-#: Why operators of an old opset are left alone; see :func:`aligns_right`.
+#: The refusal for operators of an old opset; see :func:`aligns_right`.
 OLD_BROADCASTING = "operators broadcast along a given axis at this opset"
 
 #: Bytes by which a new constant may exceed the constants that it replaces.
 _SLACK = 4096
 
-#: Errors below this are nothing: where a float32 ceases to be normal.
+#: Absolute errors below this are ignored: the smallest normal float32.
 _NEGLIGIBLE = float(np.finfo(np.float32).tiny)
 
-#: Types that hold larger numbers have room to spare: nobody computes with numbers near their limits.
+#: Types whose range exceeds this are not checked for overflow of sums: values are far below their limits.
 _ROOMY = 1e30
 
 
@@ -45,12 +45,12 @@ _ROOMY = 1e30
 
 
 def aligns_right(m: Match) -> bool:
-    """Whether operators broadcast as numpy does; below opset 7 attributes tell how."""
+    """Whether operators broadcast as in numpy; before opset 7, attributes control broadcasting."""
     return m.version >= 7
 
 
 def keeps_shape(m: Match, x: ir.Value, *others: ir.Value) -> bool:
-    """Whether broadcasting ``x`` with ``others`` is known to give the shape of ``x``."""
+    """Whether broadcasting ``x`` with ``others`` provably results in the shape of ``x``."""
     shape = m.shape(x)
     return aligns_right(m) and all(_fits_into(m, m.shape(other), shape) for other in others)
 
@@ -70,7 +70,7 @@ def _fits_into(m: Match, small: Sequence[Dim] | None, big: Sequence[Dim] | None)
 
 
 def along_axis(array: np.ndarray, axis: int, rank: int, size: int) -> np.ndarray | None:
-    """What ``array`` broadcast to ``rank`` dims holds at each of the ``size`` places along ``axis``.
+    """The elements along ``axis``, of length ``size``, of ``array`` broadcast to ``rank`` dims.
 
     ``None`` if it varies along another axis, or if broadcasting would widen the tensor.
     """
@@ -86,7 +86,7 @@ def along_axis(array: np.ndarray, axis: int, rank: int, size: int) -> np.ndarray
 
 
 def affordable(m: Match, nbytes: int, *replaced: ir.Value | None) -> bool:
-    """Whether a constant of ``nbytes`` may be made when the match no longer reads ``replaced``."""
+    """Whether a new constant of ``nbytes`` is no larger than those of ``replaced`` that become unused."""
     freed = 0
     for value in replaced:
         tensor = ir.constant_of(value)
@@ -100,9 +100,9 @@ def affordable(m: Match, nbytes: int, *replaced: ir.Value | None) -> bool:
 
 
 def factor_of(m: Match, node: ir.Node, constant: ir.Value | None) -> np.ndarray | None:
-    """What Mul or Div ``node`` multiplies its other operand by, in float64; -1 if it is a Neg.
+    """The factor of the other operand in the Mul or Div ``node``, in float64; -1 for a Neg.
 
-    ``None`` if ``constant`` is none, if it is what is divided, or if something is divided by 0.
+    ``None`` if ``constant`` is not constant, is the dividend, or has a zero as divisor.
     """
     if not aligns_right(m):
         return None
@@ -119,7 +119,7 @@ def factor_of(m: Match, node: ir.Node, constant: ir.Value | None) -> np.ndarray 
 
 
 def times_number(node: ir.Node) -> tuple[ir.Value, float] | None:
-    """(x, c) if ``node``, a Mul or Div, computes x * c for one number c other than 0, which may have axes."""
+    """(x, c) if ``node``, a Mul or Div, computes x * c for one nonzero number c, of any shape."""
     a, b = node.inputs
     for x, c in ((a, b), (b, a)) if node.op_type == "Mul" else ((a, b),):
         number = ir.scalar_of(c)
@@ -130,7 +130,7 @@ def times_number(node: ir.Node) -> tuple[ir.Value, float] | None:
 
 @dataclass(frozen=True)
 class FloatLimits:
-    """Of a floating-point type: the step from 1 to the next number, the least and the largest finite one."""
+    """Limits of a floating-point type: machine epsilon, the lowest and the highest finite number."""
 
     eps: float
     lowest: float
@@ -149,11 +149,11 @@ def exact(array: np.ndarray) -> np.ndarray:
 
 
 def rounded(values: np.ndarray, dtype: np.dtype[Any], over: tuple[int, ...] = ()) -> np.ndarray | None:
-    """``values`` in ``dtype``, unless that changes them by more than rounding does.
+    """``values`` converted to ``dtype``; ``None`` if that loses more than rounding.
 
-    ``None`` if one is not finite, overflows, or is so small that it loses digits which matter
-    beside the largest of its neighbours along the axes ``over`` (none: beside itself). Neighbours
-    are summed up, so they must also leave room for that.
+    That is, if one is not finite, overflows, or loses digits that are significant relative to the largest
+    element along the axes ``over`` (without axes: relative to itself). Elements along ``over`` are summed
+    later, so their sum must not overflow, either.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         result = values.astype(dtype)

@@ -1,6 +1,6 @@
-"""Normalizations: how exporters write them, and which of ONNX's operators they become.
+"""Normalizations: the forms that exporters write, and the operators of ONNX that replace them.
 
-onnxruntime runs some of these at older opsets, too, but then the standard does not have them.
+onnxruntime also runs some of these operators at older opsets, but the standard does not define them there.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from graphopt.rules.support.operands import unavailable
 
 @dataclass(frozen=True)
 class Kind:
-    """A normalization over the last axes: ONNX's operator, and since which opset there is one."""
+    """A normalization over the last axes: the operator, and the opset version that introduced it."""
 
     name: str
     since: int
 
 
 LAYER, RMS = Kind("LayerNormalization", 17), Kind("RMSNormalization", 23)
-#: All operators that are a normalization with a scale; the last is onnxruntime's own.
+#: All normalization operators with a scale; the last is onnxruntime's own.
 OPERATORS = (LAYER.name, RMS.name, "SimplifiedLayerNormalization")
-#: The rule that reports name where a sum and its normalization are kept apart.
+#: The rule named in reports on a sum and a normalization that are not fused.
 SKIP_RULE = "skip-norm"
 
 
@@ -45,7 +45,7 @@ def write(
     axis: int,
     epsilon: float,
 ) -> ir.Value | Refusal:
-    """A normalization of operands of ``dtype`` that computes in float at least, as ONNX says by default."""
+    """Build a normalization of operands of ``dtype`` that computes in float or double."""
     x = operands[0]
     assert isinstance(x, ir.Value)
     if (refusal := unavailable(m, kind.name, x, domain="", since=kind.since)) is not None:
@@ -68,7 +68,7 @@ def write_unscaled(
     dtype: ir.DataType,
     epsilon: float,
 ) -> ir.Value | Refusal:
-    """A normalization of ``x``, of shape ``dims``, with scale 1 over the axes from ``first`` on."""
+    """Build a normalization of ``x``, of shape ``dims``, with scale 1 over the axes from ``first`` on."""
     size = ir.all_ints(dims[first:])
     if size is None:
         return m.no(
@@ -78,12 +78,12 @@ def write_unscaled(
     return write(op, m, kind, [x, ones], dtype, first - len(dims), epsilon)
 
 
-#: Operators that take a mean; exporters from TensorFlow write the pooling for axes 2 and up.
+#: Operators that compute a mean; exporters from TensorFlow use the pooling for axes 2 and up.
 MEANS = ("ReduceMean", "GlobalAveragePool")
 
 
 def first_axis(m: Match, rank: int) -> int | None:
-    """The first of the axes that all means of a match reduce, if these are the last axes and stay as 1."""
+    """The first reduced axis of all means of a match, if they reduce the last axes with keepdims."""
     found = {_reduced(m, node, rank) for node in m.nodes if node.op_type in MEANS}
     return found.pop() if len(found) == 1 else None
 
@@ -97,10 +97,10 @@ def _reduced(m: Match, node: ir.Node, rank: int) -> int | None:
     return min(axes)
 
 
-def spell(op: Builder, m: Match, x: ir.Value, first: int, rank: int, epsilon: float) -> ir.Value:
+def canonical_form(op: Builder, m: Match, x: ir.Value, first: int, rank: int, epsilon: float) -> ir.Value:
     """(x - mean) / Sqrt(variance + epsilon) over the axes from ``first`` on, in float32.
 
-    onnxruntime fuses this spelling with the scale and the bias behind it, whatever the opset.
+    onnxruntime fuses this form with subsequent scale and bias at any opset.
     """
     axes, numbers = range(first, rank), np.float32
     deviation = op.Sub(x, reduce(op, m, "ReduceMean", x, axes, keepdims=True))
@@ -111,23 +111,23 @@ def spell(op: Builder, m: Match, x: ir.Value, first: int, rank: int, epsilon: fl
     return result
 
 
-def is_spelled(m: Match) -> bool:
-    """Whether a LayerNorm with scale and bias is spelt as :func:`spell` does it."""
+def is_canonical(m: Match) -> bool:
+    """Whether a LayerNorm with scale and bias already has the form of :func:`canonical_form`."""
     found = Counter(node.op_type for node in m.nodes)
     return found == Counter(("Sub", "ReduceMean", "Pow", "ReduceMean", "Add", "Sqrt", "Div", "Mul", "Add"))
 
 
-#: A scale of 1 for each of more elements than this would be a large constant.
+#: Most elements of a scale of ones.
 _MANY = 4096
 
 
 def is_spatial(m: Match, x: ir.Value, first: int, scale: ir.Value | None = None) -> bool:
-    """Whether the axes of ``x`` from ``first`` on are places of a channel, axis 1, not features of a token.
+    """Whether the axes of ``x`` from ``first`` on are spatial axes of channels (axis 1), not features.
 
-    Features are scaled one by one, places of a channel together.
+    Features have one scale each, spatial elements one per channel.
 
     Args:
-        scale: a factor that the match includes.
+        scale: a factor included in the match.
     """
     shape = m.shape(x)
     if shape is None or first != 2 or not isinstance(shape[1], int):
@@ -175,7 +175,7 @@ def _quotients(op: Any, x: Any, variance: Any) -> Iterator[Any]:
 
 
 def _scaled(op: Any, x: Any, variance: Any, scale: Any) -> Iterator[Any]:
-    """x over the root of ``variance`` times ``scale``, which is multiplied by the inverse, or by x, first."""
+    """x over the root of ``variance``, with ``scale`` multiplied by the inverse or by x first."""
     yield op.Mul(x, op.Div(scale, op.Sqrt(variance)))
     yield op.Div(op.Mul(x, scale), op.Sqrt(variance))
     for inverse in _inverses(op, variance):
@@ -223,7 +223,7 @@ def rms_norms(op: Any, x: Any, b: Any, eps: Any, scale: Any) -> Iterator[Any]:
 
 
 def scaled_rms_norms(op: Any, x: Any, b: Any, eps: Any, scale: Any) -> Iterator[Any]:
-    """x / Sqrt(variance + eps) * scale, but for the form that onnxruntime fuses by itself."""
+    """x / Sqrt(mean(x^2) + eps) * scale, except the form that onnxruntime fuses itself."""
     for square in _squares(op, x):
         variance = _variance(op, square, b, eps)
         for core in _quotients(op, x, variance):

@@ -11,12 +11,12 @@ from graphopt.rewrite import Match
 
 
 def may_approximate(m: Match) -> bool:
-    """Whether the user allows results that are only close, and lost numbers near the ends of the range."""
+    """Whether the user allows approximate results, and overflow or underflow near the limits of the type."""
     return m.cx.options.numerics is Numerics.APPROXIMATES
 
 
 def is_finite(m: Match, value: ir.Value) -> bool:
-    """Whether ``value`` holds neither NaN nor an infinity: it is made of integers alone."""
+    """Whether ``value`` is provably finite, because it is cast from integers."""
     node: ir.Node | None = value.producer()
     while (
         node is not None and node.domain == "" and node.op_type in traits.VIEW and node.inputs[0] is not None
@@ -29,9 +29,9 @@ def is_finite(m: Match, value: ir.Value) -> bool:
     return roomy and source is not None and (source.is_integer() or source == ir.DataType.BOOL)
 
 
-#: Operators that give 0 or a number of at least the root of the least denormal one.
+#: Operators whose results are 0 or at least the root of the smallest denormal number.
 _ROOTS = frozenset({"Sqrt", "ReduceL2"})
-#: Operators that give no number below 0.
+#: Operators whose results are never negative.
 _NONNEGATIVE = frozenset(
     {
         "Abs",
@@ -46,14 +46,14 @@ _NONNEGATIVE = frozenset(
         "Sqrt",
     }
 )
-#: Operators that give a sum or an average of what they read.
+#: Operators whose results are sums or averages of their operands.
 _SUMS = frozenset({"Add", "AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum", "Sum"})
-#: Producers that are looked at for one value.
+#: Longest chain of views that is followed.
 _MOST = 32
 
 
 def never_denormal(m: Match, value: ir.Value) -> bool:
-    """Whether no element of ``value``, of any float type, is denormal, whatever is fed."""
+    """Whether no element of ``value`` is denormal, for all inputs of the model."""
     node = _source(m, value)
     if node is None or node.domain != "":
         return _least(m, value) is not None
@@ -87,7 +87,7 @@ def _source(m: Match, value: ir.Value) -> ir.Node | None:
 
 
 def _least(m: Match, value: ir.Value) -> float | None:
-    """The least element of a constant none of whose elements is denormal; ``None`` for all else."""
+    """The least element of a constant without denormal elements; ``None`` for other values."""
     number = m.constant(value)
     if number is None or number.dtype.kind != "f" or number.size == 0:
         return None
@@ -96,7 +96,7 @@ def _least(m: Match, value: ir.Value) -> float | None:
 
 
 def _nonnegative(m: Match, value: ir.Value, depth: int = 4) -> bool:
-    """Whether no element of ``value`` is below 0."""
+    """Whether no element of ``value`` is negative."""
     node = _source(m, value)
     if node is None or node.domain != "":
         least = _least(m, value)

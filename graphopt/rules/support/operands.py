@@ -1,4 +1,4 @@
-"""Operands and attributes of operators, what is known of them, and which operators can be written."""
+"""Operands and attributes of operators, and the availability of operators."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from graphopt.rewrite.matcher import Match
 
 
 def operand(node: ir.Node, index: int) -> ir.Value | None:
-    """Input ``index``; ``None`` where it is missing."""
+    """Input ``index``; ``None`` if it is missing."""
     return node.inputs[index] if index < len(node.inputs) else None
 
 
 def producer_of(
     value: ir.Value | None, *op_types: str, domains: Container[str] = ("",), graph: ir.Graph | None = None
 ) -> ir.Node | None:
-    """The node that makes ``value``, if it is one of ``op_types`` (any if none are named).
+    """The producer of ``value``, if it is one of ``op_types`` (any operator without any).
 
     Args:
-        domains: of the operators; by default, those of the standard.
-        graph: that the node must stand in.
+        domains: the domains of the operators; by default, the standard domain.
+        graph: the graph that must contain the producer.
     """
     node = None if value is None else value.producer()
     if node is None or node.domain not in domains or node.overload:
@@ -34,7 +34,7 @@ def producer_of(
 
 
 def too_old(m: Match, op_type: str, x: ir.Value, since: int) -> Refusal | None:
-    """Why the standard's ``op_type``, which came with opset ``since``, can't be written here, if it can't."""
+    """The refusal if the model's opset precedes ``since``, which introduced ``op_type``."""
     if m.version >= since:
         return None
     hint = f"raise it: --target-opset {since}; --tune tries whether it pays"
@@ -44,11 +44,11 @@ def too_old(m: Match, op_type: str, x: ir.Value, since: int) -> Refusal | None:
 def unavailable(
     m: Match, op_type: str, x: ir.Value, *, domain: str = ir.MICROSOFT, since: int = 1
 ) -> Refusal | None:
-    """Why there can be no kernel of ``op_type`` for numbers such as ``x`` here, if there can't.
+    """The refusal if the target has no kernel of ``op_type`` for the type of ``x``.
 
     Args:
-        domain: of onnxruntime's own operators, or of the standard's.
-        since: the standard's opset that brought it.
+        domain: the domain of the operator.
+        since: the opset version that introduced a standard operator.
     """
     if domain and m.cx.options.portable:
         return m.no(f"{op_type} is not an operator of the ONNX standard", x, hint="leave out --portable")
@@ -60,7 +60,7 @@ def unavailable(
 
 
 def other_operand(node: ir.Node, x: ir.Value) -> ir.Value:
-    """The operand of ``node``, which has two, beside ``x``; ``x`` itself where it is both."""
+    """The operand of the binary ``node`` other than ``x``; ``x`` itself if it is both."""
     a, b = node.inputs
     other = b if a is x else a
     assert other is not None
@@ -87,16 +87,16 @@ def same_shape(m: Match, a: Sequence[Dim] | None, b: Sequence[Dim] | None) -> bo
     return a is not None and b is not None and len(a) == len(b) and all(map(m.cx.facts.dim_equal, a, b))
 
 
-#: Why a fused operator, whose result has the shape of its operand, can't stand for a pattern.
+#: The refusal if the result of a pattern may not have the shape of its operand.
 WIDENED = "the result has another shape, or an unknown one: a constant may broadcast it"
 
 
 def keeps_shape_of(m: Match, x: ir.Value) -> bool:
-    """Whether the root gives the shape of ``x``, whatever it broadcasts it with."""
+    """Whether the root provably has the shape of ``x``."""
     return same_shape(m, m.shape(m.root.outputs[0]), m.shape(x))
 
 
 def has_one_element(m: Match, value: ir.Value | None) -> bool:
-    """Whether ``value`` is known to have one element."""
+    """Whether ``value`` provably has one element."""
     shape = None if value is None else m.shape(value)
     return shape is not None and all(dim == 1 for dim in shape)

@@ -1,6 +1,6 @@
-"""What onnxruntime fuses by itself, and would not find again once a rule had simplified part of it.
+"""Patterns that onnxruntime fuses itself, and would not recognize after a rule simplified part of them.
 
-A LayerNorm whose scale is 1 is still one kernel for the runtime, and eight without the factor.
+A LayerNorm with a scale of 1 is one kernel for the runtime, but eight without the factor.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ MASK = "onnxruntime recognizes this form of an attention mask"
 
 
 def is_normalized(value: ir.Value) -> bool:
-    """Whether ``value`` is something divided by a root of a mean: the core of a LayerNorm or RMSNorm."""
+    """Whether ``value`` is a quotient by the root of a mean: the core of a LayerNorm or RMSNorm."""
     node = producer_of(value, "Div", "Mul")
     if node is None:
         return False
@@ -33,20 +33,20 @@ def is_scaled_norm(value: ir.Value) -> bool:
 
 
 def is_before_norm(value: ir.Value) -> bool:
-    """Whether a LayerNormalization takes ``value``, as an operator or spelt out."""
+    """Whether a LayerNormalization reads ``value``, as an operator or decomposed."""
     found = [node for node in ir.readers(value) if node.domain == "" and node.inputs[0] is value]
     kinds = {node.op_type for node in found}
     return "LayerNormalization" in kinds or {"ReduceMean", "Sub"} <= kinds
 
 
 def is_gelu_factor(value: ir.Value) -> bool:
-    """Whether ``value`` is something times one plus an error function: a GELU but for the factor 1/2."""
+    """Whether ``value`` is x * (1 + erf(...)): a GELU without the factor 1/2."""
     node = producer_of(value, "Mul")
     return node is not None and any(_makers(sum_, "Erf", "Tanh") for sum_ in _makers(node, "Add"))
 
 
 def is_mask_view(value: ir.Value) -> bool:
-    """Whether ``value`` goes into ``(1 - cast(value)) * c``, which is added to attention's scores."""
+    """Whether ``value`` is read by ``(1 - cast(value)) * c``, an attention mask."""
     node = ir.only_reader(value)
     for op_type in ("Cast", "Sub", "Mul"):
         if node is None or node.op_type != op_type or node.domain != "":
@@ -55,13 +55,13 @@ def is_mask_view(value: ir.Value) -> bool:
     return True
 
 
-#: Between the product of queries and keys, and the softmax of it.
+#: Operators between the product of queries and keys and its softmax.
 _BESIDE_SCORES = frozenset({"Add", "Cast", "Div", "Dropout", "IsNaN", "Mul", "Reshape", "Sub", "Where"})
 _SCORES_DEPTH = 6
 
 
 def is_in_attention(product: ir.Node) -> bool:
-    """Whether the MatMul ``product`` goes into a softmax, or takes what comes out of one."""
+    """Whether the MatMul ``product`` feeds a softmax, or reads the result of one."""
     for value in product.inputs:
         node = producer_of(value)
         for _ in range(_SCORES_DEPTH):
@@ -85,6 +85,6 @@ def _is_root_of_mean(value: ir.Value) -> bool:
 
 
 def _makers(node: ir.Node, *op_types: str) -> list[ir.Node]:
-    """The nodes of these operators that ``node`` reads."""
+    """The producers of ``node``'s operands that are of these operators."""
     found = [producer_of(value, *op_types) for value in node.inputs]
     return [maker for maker in found if maker is not None]

@@ -1,4 +1,4 @@
-"""Short expressions as polynomials, so that it does not matter in which order they are written."""
+"""Short expressions as polynomials, independent of the order of their operations."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterator
 
 from graphopt import ir
 
-#: Coefficients by the powers of each variable.
+#: Coefficients by the exponents of the variables.
 Polynomial = dict[tuple[int, ...], float]
 
 _ARITHMETIC = frozenset({"Add", "Sub", "Mul", "Div", "Pow"})
-#: No expression of interest is deeper than this.
+#: Largest depth of an expression, in nodes.
 _DEPTH = 10
 
 
 def polynomial_of(value: ir.Value, *variables: ir.Value) -> Polynomial | None:
-    """``value`` as a polynomial of ``variables``; ``None`` if it is no short one."""
+    """``value`` as a polynomial of ``variables``; ``None`` if it is none, or too deep."""
     known: dict[ir.Value, Polynomial | None] = {}
     for index, variable in enumerate(variables):
         known[variable] = {tuple(int(index == other) for other in range(len(variables))): 1.0}
@@ -72,7 +72,7 @@ def is_arithmetic(node: ir.Node) -> bool:
 
 
 def operands_within(value: ir.Value, graph: ir.Graph, limit: int) -> Iterator[ir.Value]:
-    """What the arithmetic behind ``value`` reads in ``graph``, constants left out, nearest first."""
+    """The operands of the arithmetic behind ``value`` in ``graph``, without constants, nearest first."""
     pending, seen = [value], {value}
     while pending and len(seen) <= limit:
         node = pending.pop(0).producer()
@@ -94,9 +94,9 @@ def is_close(found: Polynomial | None, wanted: Polynomial, error: float) -> bool
 
 
 def written_out(polynomial: Polynomial | None) -> str:
-    """A polynomial of one variable in words."""
+    """The text of a polynomial of one variable."""
     if polynomial is None:
-        return "no polynomial of the other factor"
+        return "not a polynomial of the other factor"
     powers = {0: "", 1: " x"}
     return " + ".join(
         f"{factor:.6g}{powers.get(power, f' x^{power}')}" for (power,), factor in sorted(polynomial.items())

@@ -1,4 +1,4 @@
-"""What QuantizeLinear and DequantizeLinear do, in the domains that have them."""
+"""Properties of QuantizeLinear and DequantizeLinear, in all domains."""
 
 from __future__ import annotations
 
@@ -20,26 +20,26 @@ DOMAINS = ("", ir.MICROSOFT)
 BYTES = (ir.DataType.INT8, ir.DataType.UINT8)
 WORDS = (ir.DataType.INT16, ir.DataType.UINT16)
 _SMALL = (ir.DataType.INT2, ir.DataType.UINT2, ir.DataType.INT4, ir.DataType.UINT4)
-#: Integers that are multiplied and divided by a scale with an error below one half.
+#: Integers that survive multiplication and division by a scale, with an error below one half, by float type.
 _EXACT_IN = {ir.DataType.FLOAT: (*_SMALL, *BYTES, *WORDS), ir.DataType.FLOAT16: (*_SMALL, *BYTES)}
-#: Larger and smaller scales might overflow, or make denormal numbers, of differences from the zero point.
+#: Bounds of scales beyond which differences from the zero point may overflow or become denormal.
 _SCALES = {np.dtype(np.float32): (2.0**-100, 2.0**100), np.dtype(np.float16): (2.0**-13, 2.0**7)}
 
 
 def is_quantizer(node: ir.Node | None, *kinds: str) -> bool:
-    """Whether ``node`` is one of these operators: QuantizeLinear, DequantizeLinear."""
+    """Whether ``node`` is one of ``kinds``: QuantizeLinear, DequantizeLinear."""
     return node is not None and node.domain in DOMAINS and node.op_type in kinds
 
 
 def dequantized(m: Match, value: ir.Value | None) -> ir.Node | None:
-    """The DequantizeLinear of the root's graph that makes ``value``."""
+    """The DequantizeLinear in the root's graph that produces ``value``."""
     node = None if value is None else value.producer()
     made_here = node is not None and node.graph is m.graph and is_quantizer(node, "DequantizeLinear")
     return node if made_here else None
 
 
 def dequantized_constant(m: Match, value: ir.Value) -> ir.Node | None:
-    """The DequantizeLinear that makes ``value`` of constants, for nobody else."""
+    """The DequantizeLinear of constants that produces ``value``, which has no other readers."""
     node = dequantized(m, value)
     if node is None or not m.only_use(value):
         return None
@@ -48,7 +48,7 @@ def dequantized_constant(m: Match, value: ir.Value) -> ir.Node | None:
 
 
 def transposed_constant(op: Builder, m: Match, node: ir.Node, perm: Sequence[int]) -> ir.Value:
-    """What :func:`dequantized_constant` found, with leading axes of size 1 as broadcast, transposed."""
+    """The result of :func:`dequantized_constant` transposed, with leading axes of size 1 for broadcasting."""
 
     def transposed(value: ir.Value | None) -> ir.Value:
         array = m.constant(value)
@@ -70,10 +70,10 @@ def transposed_constant(op: Builder, m: Match, node: ir.Node, perm: Sequence[int
 
 
 def stays_paired(m: Match, integers: ir.Value, *results: ir.Value) -> bool:
-    """Whether ``integers`` had better be dequantized as they are, and ``results`` quantized for themselves.
+    """Whether the pairs around ``integers`` and ``results`` should stay for the sake of int8.
 
-    onnxruntime, on x86, fuses most operators between DequantizeLinear and QuantizeLinear for uint8
-    only. It makes uint8 of int8 that a DequantizeLinear reads right behind its QuantizeLinear.
+    On x86, onnxruntime fuses most operators between DequantizeLinear and QuantizeLinear for uint8 only. It
+    converts int8 to uint8 only if the DequantizeLinear directly follows its QuantizeLinear.
     """
     if m.dtype(integers) != ir.DataType.INT8 or ir.constant_of(integers) is not None:
         return False
@@ -83,10 +83,9 @@ def stays_paired(m: Match, integers: ir.Value, *results: ir.Value) -> bool:
 
 
 def completes_unit(m: Match, value: ir.Value) -> bool:
-    """Whether an operator that reads ``value`` might run on integers if a DequantizeLinear made it.
+    """Whether onnxruntime might run a reader of ``value`` on integers if a DequantizeLinear produced it.
 
-    onnxruntime then rounds otherwise than the model says. That is its right, but no rewrite
-    should bring it about.
+    Its rounding then differs from that of the model, which a rewrite must not cause.
     """
     for user in ir.readers(value):
         others = [other for other in user.inputs if other is not None and other is not value]
@@ -106,7 +105,7 @@ def _is_quantized(value: ir.Value) -> bool:
 
 
 def is_per_tensor(m: Match, node: ir.Node) -> bool:
-    """Whether ``node`` has one scale for all elements, whatever their shape."""
+    """Whether ``node`` has one scale for all elements."""
     return has_one_element(m, operand(node, 1)) and not m.attribute(node, "block_size")
 
 
@@ -147,13 +146,13 @@ def same_parameters(m: Match, a: ir.Node, b: ir.Node) -> bool:
     )
 
 
-def gives_back(
+def inversion_obstacle(
     m: Match, dequantize: ir.Node, quantize: ir.Node, between: Sequence[ir.Node] = ()
 ) -> str | None:
-    """Why ``quantize`` may not undo ``dequantize``; ``None`` if it does, for every integer.
+    """The reason why ``quantize`` may not invert ``dequantize``; ``None`` if it does, for every integer.
 
     Args:
-        between: what moves the elements on the way from the one to the other, in order.
+        between: the operators between them that move elements, in order.
     """
     x, y, scale = dequantize.inputs[0], quantize.outputs[0], dequantize.inputs[1]
     if x is None or scale is None or m.dtype(y) is None or m.dtype(y) != m.dtype(x):
@@ -172,18 +171,18 @@ def gives_back(
         return "another block size, or blocks that are moved"
     axes = quantized_axis(m, dequantize), quantized_axis(m, quantize)
     for node in between:
-        axes = None if axes[0] is None else axis_behind(m, node, axes[0]), axes[1]
+        axes = None if axes[0] is None else axis_after(m, node, axes[0]), axes[1]
     return None if axes[0] is not None and axes[0] == axes[1] else "another axis"
 
 
 def quantized_axis(m: Match, node: ir.Node) -> int | None:
-    """The axis that the scales of ``node`` lie along, counted from the front."""
+    """The axis of the scales of ``node``, counted from the front."""
     data = node.inputs[0]
     return None if data is None else axis_of(m, node, m.rank(data), default=1)
 
 
-def axis_behind(m: Match, view: ir.Node, axis: int) -> int | None:
-    """Where the view or Transpose ``view`` puts ``axis``; ``None`` if it cuts or joins it."""
+def axis_after(m: Match, view: ir.Node, axis: int) -> int | None:
+    """The position of ``axis`` after the view or Transpose ``view``; ``None`` if it is split or merged."""
     if view.op_type == "Transpose":
         perm = perm_of(m, view)
         return None if perm is None else perm.index(axis)

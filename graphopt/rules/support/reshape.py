@@ -1,4 +1,4 @@
-"""The shape that a Reshape is told."""
+"""Constant target shapes of Reshape."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphopt.rewrite.matcher import Match
 
 
 def reshape(op: Builder, m: Match, x: ir.Value, target: Sequence[int]) -> ir.Value:
-    """Reshape to ``target``, in which 0 copies a dim of ``x`` and -1 takes what is left."""
+    """Reshape to ``target``, in which 0 copies a dim of ``x`` and -1 is inferred."""
     result = op.Reshape(x, np.array(target, np.int64))
     assert isinstance(result, ir.Value)
     return result
@@ -23,13 +23,13 @@ def reshape(op: Builder, m: Match, x: ir.Value, target: Sequence[int]) -> ir.Val
 def reshape_target(
     m: Match, source: Sequence[Dim] | None, result: Sequence[Dim] | None, nonzero: Sequence[Dim] = ()
 ) -> tuple[int, ...] | None:
-    """What a Reshape of shape ``source`` must be told to give ``result``; ``None`` if it can't be constant.
+    """The constant target of a Reshape from ``source`` to ``result``; ``None`` if there is none.
 
-    Sizes are told as numbers, dims that stay in their place as 0, and at most one other as -1,
-    provided that the rest is never 0: beside a size of 0, -1 has no meaning (ONNX, Reshape).
+    Known sizes are numbers, dims that keep their position are 0, and at most one other dim is -1, if the
+    others are never 0: beside a size of 0, -1 is undefined (ONNX, Reshape).
 
     Args:
-        nonzero: dims that are known not to be 0 wherever the model runs at all.
+        nonzero: dims that are nonzero in every valid run of the model.
     """
     if result is None:
         return None
@@ -41,28 +41,28 @@ def reshape_target(
         elif stays:
             target.append(0)
         elif isinstance(dim, int):
-            return None  # a 0 that is not a copy needs allowzero
+            return None  # a size of 0 needs allowzero
         else:
             target.append(-1)
     if target.count(-1) > 1:
         return None
     if -1 in target:
-        others = [dim for dim, told in zip(result, target, strict=True) if told != -1]
+        others = [dim for dim, sizes in zip(result, target, strict=True) if sizes != -1]
         if not all(symbolic.known_nonzero(dim) or dim in nonzero for dim in others):
             return None
     return tuple(target)
 
 
 def nonzero_dims(m: Match, node: ir.Node) -> tuple[Dim, ...]:
-    """Dims that can't be 0 where ``node`` runs: those beside a -1 in the shape that a Reshape is given.
+    """Dims that are nonzero in every valid run of ``node``: those beside a -1 in the target of a Reshape.
 
-    With ``allowzero``, onnxruntime takes sizes of 0 beside a -1, and infers it from the other sizes.
+    With ``allowzero``, onnxruntime accepts sizes of 0 beside a -1, and infers it from the other sizes.
     """
     if node.op_type != "Reshape" or len(node.inputs) < 2 or node.inputs[1] is None:
         return ()
     if m.attribute(node, "allowzero"):
         return ()
-    told, shape = m.cx.known_ints(node.inputs[1]), m.shape(node.outputs[0])
-    if told is None or shape is None or -1 not in told:
+    sizes, shape = m.cx.known_ints(node.inputs[1]), m.shape(node.outputs[0])
+    if sizes is None or shape is None or -1 not in sizes:
         return ()
-    return tuple(dim for dim, number in zip(shape, told, strict=True) if number != -1)
+    return tuple(dim for dim, number in zip(shape, sizes, strict=True) if number != -1)

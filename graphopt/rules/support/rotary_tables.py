@@ -1,4 +1,4 @@
-"""Tables of cosines and sines for rotary embedding: which numbers come twice, and how to take each once."""
+"""Tables of cosines and sines for rotary embedding, with each number once or twice."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from graphopt.rules.support.operands import producer_of, same_shape
 from graphopt.rules.support.reshape import reshape
 from graphopt.rules.support.slice_pad import INT64_MAX, Range, slice_
 
-#: Nodes that are followed from a table to where its numbers are doubled.
+#: Longest chain of nodes followed from a table to the node that doubles its numbers.
 _FAR = 16
-#: Operators of one tensor, perhaps with numbers beside it, that leave equal numbers equal.
+#: Operators on one tensor and perhaps scalars, which keep equal elements equal.
 _KEEPS = traits.UNARY_ELEMENTWISE | {"Mul", "Div", "Add", "Sub", "Cast"}
 
-#: Operators that leave a last axis alone, or turn it round, if it stays as long.
+#: Operators that keep the last axis, or reverse it, if its size is unchanged.
 _VIEWS = ("Expand", "Reshape", "Slice", "Squeeze", "Unsqueeze")
 
 
-def comes_twice(m: Match, value: ir.Value, *, pairs: bool) -> bool:
-    """Whether each number along the last axis comes twice: side by side in ``pairs``, else half apart."""
+def is_doubled(m: Match, value: ir.Value, *, pairs: bool) -> bool:
+    """Whether each number along the last axis occurs twice: in adjacent ``pairs``, or half an axis apart."""
     current: ir.Value | None = value
     for _ in range(_FAR):
         if current is None:
             return False
         array = m.constant(current)
         if array is not None:
-            return _is_doubled(array, pairs=pairs)
+            return _has_equal_halves(array, pairs=pairs)
         node = producer_of(current)
         if node is None:
             return False
-        if _doubles(m, node, pairs=pairs):
+        if _is_doubling(m, node, pairs=pairs):
             return True
-        current = _kept(m, node)
+        current = _same_last_axis(m, node)
     return False
 
 
-def _is_doubled(array: np.ndarray, *, pairs: bool) -> bool:
+def _has_equal_halves(array: np.ndarray, *, pairs: bool) -> bool:
     if array.ndim == 0:
         return False
     half = array.shape[-1] // 2
@@ -48,7 +48,7 @@ def _is_doubled(array: np.ndarray, *, pairs: bool) -> bool:
     return np.array_equal(first, second)
 
 
-def _doubles(m: Match, node: ir.Node, *, pairs: bool) -> bool:
+def _is_doubling(m: Match, node: ir.Node, *, pairs: bool) -> bool:
     """Whether ``node`` writes each number twice."""
     rank = m.rank(node.outputs[0])
     if node.op_type == "Concat" and not pairs:
@@ -58,12 +58,12 @@ def _doubles(m: Match, node: ir.Node, *, pairs: bool) -> bool:
         source = m.rank(node.inputs[0])
         index = m.constant(node.inputs[1])
         last = source is not None and axis_of(m, node, source) == source - 1
-        return last and index is not None and _is_doubled(index, pairs=pairs)
+        return last and index is not None and _has_equal_halves(index, pairs=pairs)
     return pairs and node.op_type == "Reshape" and _joins_pairs(m, node)
 
 
 def _joins_pairs(m: Match, view: ir.Node) -> bool:
-    """Whether the Reshape ``view`` puts pairs of equal numbers, each on an axis of its own, in rows."""
+    """Whether the Reshape ``view`` flattens an axis of pairs of equal numbers."""
     before = None if view.inputs[0] is None else m.shape(view.inputs[0])
     if not before or before[-1] != 2:
         return False
@@ -76,8 +76,8 @@ def _joins_pairs(m: Match, view: ir.Node) -> bool:
     return bool(single and single[-1] == 1)
 
 
-def _kept(m: Match, node: ir.Node) -> ir.Value | None:
-    """The operand whose last axis ``node`` leaves as it is, but for what is done to all numbers alike."""
+def _same_last_axis(m: Match, node: ir.Node) -> ir.Value | None:
+    """The operand whose last axis ``node`` keeps, up to elementwise operations."""
     source = node.inputs[0] if node.inputs else None
     before, after = None if source is None else m.shape(source), m.shape(node.outputs[0])
     if node.op_type in _KEEPS:
@@ -105,12 +105,12 @@ def tables_of(
     doubled: str | None,
     positions: int | None,
 ) -> list[ir.Value]:
-    """Cosines and sines, each once: [rows, half], or [batches, positions, half].
+    """Cosines and sines without repetition: [rows, half], or [batches, positions, half].
 
     Args:
-        tables: both of one shape, [batches, …, half or all], of four axes at most, that for heads of size 1.
-        doubled: how numbers come twice: ``halves``, ``pairs``, or ``None`` if each comes once.
-        positions: their axis, 1 or 2, counted as in four; ``None`` if all but the last are to be rows.
+        tables: two tables of one shape, [batches, …, half or all], of rank 4 at most, with 1 head.
+        doubled: how numbers are repeated: ``halves``, ``pairs``, or ``None`` without repetition.
+        positions: the axis of positions among four, 1 or 2; ``None`` to flatten all axes but the last.
     """
     shape = m.shape(tables[0])
     assert shape is not None and isinstance(shape[-1], int)
@@ -136,7 +136,7 @@ def tables_of(
 
 
 def _without(op: Builder, m: Match, table: ir.Value, rank: int, axis: int) -> ir.Value:
-    """``table`` with three axes: those of four, of which the first may be missing, but for ``axis``."""
+    """``table`` with three axes: the four axes, of which the first may be missing, without ``axis``."""
     missing = 4 - rank
     if axis < missing:
         return unsqueeze(op, m, table, range(missing - 1))
@@ -145,7 +145,7 @@ def _without(op: Builder, m: Match, table: ir.Value, rank: int, axis: int) -> ir
 
 
 def _shared_angles(m: Match, tables: tuple[ir.Value, ir.Value]) -> tuple[list[str], ir.Value] | None:
-    """(Cos and Sin, angles) if the tables are views of those of the same angles, written twice in a row."""
+    """(Cos and Sin, angles) if the tables are views of those of the same doubled angles."""
     known = [_angles(m, table) for table in tables]
     found = [one for one in known if one is not None]
     if len(found) != len(known) or found[0][1] is not found[1][1]:
@@ -154,12 +154,12 @@ def _shared_angles(m: Match, tables: tuple[ir.Value, ir.Value]) -> tuple[list[st
 
 
 def _angles(m: Match, value: ir.Value) -> tuple[str, ir.Value] | None:
-    """(Cos or Sin, angles) if ``value`` is a view of that of angles, written twice in a row."""
+    """(Cos or Sin, angles) if ``value`` is a view of the function of doubled angles."""
     while (view := producer_of(value, "Unsqueeze")) is not None and view.inputs[0] is not None:
         value = view.inputs[0]
     function = producer_of(value, "Cos", "Sin")
     twice = None if function is None else producer_of(function.inputs[0], "Concat")
-    if function is None or twice is None or not _doubles(m, twice, pairs=False):
+    if function is None or twice is None or not _is_doubling(m, twice, pairs=False):
         return None
     assert twice.inputs[0] is not None
     return function.op_type, twice.inputs[0]

@@ -1,4 +1,4 @@
-"""What Slice takes and Pad adds, whose bounds moved from attributes to inputs over the opset versions."""
+"""Ranges of Slice and amounts of Pad, as attributes or inputs depending on the opset version."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INT64_MAX = 2**63 - 1
 
 @dataclass(frozen=True)
 class Range:
-    """What a Slice takes along one axis; ``start`` and ``end`` as written, perhaps negative or huge."""
+    """The range of a Slice along one axis; ``start`` and ``end`` may be negative or out of bounds."""
 
     axis: int
     start: int
@@ -28,7 +28,7 @@ class Range:
     step: int = 1
 
     def of(self, size: int) -> range:
-        """The indices taken from an axis of ``size``, clamped as ONNX says for the sign of the step."""
+        """The selected indices of an axis of ``size``, clamped as ONNX specifies for the sign of the step."""
         start = self.start + size if self.start < 0 else self.start
         end = self.end + size if self.end < 0 else self.end
         if self.step > 0:
@@ -39,7 +39,7 @@ class Range:
 
 
 def slice_ranges(m: Match, node: ir.Node) -> tuple[Range, ...] | None:
-    """What a Slice with known bounds takes, by axis counted from the front."""
+    """The ranges of a Slice with known bounds, with axes counted from the front."""
     data = node.inputs[0]
     rank = None if data is None else m.rank(data)
     starts, ends = ints_of(m, node, 1, "starts"), ints_of(m, node, 2, "ends")
@@ -54,7 +54,7 @@ def slice_ranges(m: Match, node: ir.Node) -> tuple[Range, ...] | None:
 
 
 def slice_(op: Builder, m: Match, x: ir.Value, ranges: Sequence[Range]) -> ir.Value | None:
-    """Take ``ranges`` of ``x``; ``None`` where the opset has no steps."""
+    """Build a Slice of ``x``; ``None`` if the opset does not support its steps."""
     axes, starts, ends, steps = zip(*((r.axis, r.start, r.end, r.step) for r in ranges), strict=True)
     stepped = any(step != 1 for step in steps)
     if m.version < 10:
@@ -65,7 +65,7 @@ def slice_(op: Builder, m: Match, x: ir.Value, ranges: Sequence[Range]) -> ir.Va
 
 
 def range_from(axis: int, taken: range) -> Range:
-    """The Slice bounds that take exactly the indices ``taken``."""
+    """The range that selects exactly the indices ``taken``."""
     if taken.step < 0 and taken.stop < 0:
         return Range(axis, taken.start, -INT64_MAX, taken.step)
     return Range(axis, taken.start, taken.stop, taken.step)
@@ -73,7 +73,7 @@ def range_from(axis: int, taken: range) -> Range:
 
 @dataclass(frozen=True)
 class Padding:
-    """What a Pad adds: ``before`` and ``after`` each axis (less than 0 crops)."""
+    """The amounts of a Pad ``before`` and ``after`` each axis; negative ones crop."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]
@@ -86,7 +86,7 @@ class Padding:
 
 
 def padding_of(m: Match, node: ir.Node) -> Padding | None:
-    """What a Pad with known amounts adds to each axis of its input."""
+    """The amounts of a Pad, if they are known."""
     data = node.inputs[0]
     rank = None if data is None else m.rank(data)
     pads = ints_of(m, node, 1, "pads")
@@ -112,7 +112,7 @@ def padding_of(m: Match, node: ir.Node) -> Padding | None:
 
 
 def pad(op: Builder, m: Match, node: ir.Node, x: ir.Value | None, amounts: Sequence[int]) -> ir.Value:
-    """The Pad ``node`` on ``x``, with these amounts before and after each axis."""
+    """Build the Pad ``node`` on ``x`` with other amounts before and after each axis."""
     if m.version < 11:
         result = op.like(node, [x], pads=list(amounts))
     else:
@@ -123,7 +123,7 @@ def pad(op: Builder, m: Match, node: ir.Node, x: ir.Value | None, amounts: Seque
 
 
 def pad_number(padding: Padding) -> float | int | bool | None:
-    """The number that a constant Pad writes; ``None`` if unknown."""
+    """The padding value of a constant Pad; ``None`` if unknown."""
     if padding.value is None:
         return 0
     return ir.scalar_of(padding.value) if isinstance(padding.value, ir.Value) else padding.value

@@ -1,7 +1,7 @@
-"""How each operator lets a Transpose of its result move to its operands: a table.
+"""Propagation of a Transpose from the result of an operator to its operands: a table by operator.
 
-A Transpose by ``perm`` gives axis ``perm[i]`` of its operand as axis ``i``, so what a node does along
-axis ``a`` is done along ``perm.index(a)`` once its operands are transposed.
+A Transpose by ``perm`` returns axis ``perm[i]`` of its operand as axis ``i``, so an operation along axis
+``a`` is one along ``perm.index(a)`` on transposed operands.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from graphopt.rules.support.axes import REDUCTIONS, axes_of, axis_of, reduce
 from graphopt.rules.support.operands import has_one_element, operand
 from graphopt.rules.support.slice_pad import pad, padding_of, slice_, slice_ranges
 
-#: Larger constants are not transposed when others read them as they are.
+#: Largest constant that is transposed although it has other readers, in elements.
 _SMALL = 1024
 _QUANTIZERS = ("QuantizeLinear", "DequantizeLinear")
 
@@ -28,13 +28,13 @@ Inputs = Sequence[ir.Value | None]
 
 @dataclass(frozen=True)
 class Mover:
-    """How a Transpose moves through the nodes of some operators.
+    """Propagation of a Transpose through the nodes of an operator.
 
     Attributes:
-        lets_pass: whether it does, at a node whose result has the rank of the permutation.
-        data: the operands that must be transposed with the result.
-        rebuild: the node anew, on transposed operands.
-        reduces: it is work along axes, which lets a Transpose pass only where that is wanted.
+        lets_pass: whether it is possible, for a node whose result has the rank of the permutation.
+        data: the operands that must be transposed.
+        rebuild: builds the node on transposed operands.
+        reduces: the operator computes along axes, so propagation changes the order of evaluation.
     """
 
     lets_pass: Callable[[Match, ir.Node, Perm], bool]
@@ -44,14 +44,14 @@ class Mover:
 
 
 def mover_of(m: Match, node: ir.Node) -> Mover | None:
-    """How a Transpose moves through ``node``, if at all."""
+    """The propagation of a Transpose through ``node``; ``None`` if it is not possible."""
     if node.domain == "":
         return _MOVERS.get(node.op_type, _ELEMENTWISE)
     return _MICROSOFT_MOVERS.get(node.op_type) if node.domain == ir.MICROSOFT else None
 
 
 def is_cheap(m: Match, value: ir.Value) -> bool:
-    """Whether ``value`` is a constant that may be written transposed."""
+    """Whether ``value`` is a constant that may be stored transposed."""
     dequantize = quantized.dequantized_constant(m, value)
     if dequantize is not None and dequantize.inputs[0] is not None:
         value = dequantize.inputs[0]
@@ -71,18 +71,18 @@ def _first(m: Match, node: ir.Node) -> list[ir.Value]:
 
 
 def _shaped(m: Match, node: ir.Node) -> list[ir.Value]:
-    """Operands of one element fit any order of the axes."""
+    """The operands with more than one element."""
     return [value for value in _all(m, node) if not has_one_element(m, value)]
 
 
 def _two_tensors(m: Match, node: ir.Node) -> list[ir.Value]:
-    """Those of an operator on two quantized tensors: each is followed by its scale and zero point."""
+    """The data of an operator on two quantized tensors, each followed by scale and zero point."""
     data = operand(node, 0), operand(node, 3)
     return [value for value in data if value is not None and not has_one_element(m, value)]
 
 
 def _joined_tensors(m: Match, node: ir.Node) -> list[ir.Value]:
-    """Those of a QLinearConcat, which has the scale and zero point of the result in front."""
+    """The data of a QLinearConcat, which begins with the scale and zero point of the result."""
     return [value for value in node.inputs[2::3] if value is not None]
 
 
@@ -99,7 +99,7 @@ def _all_fit(m: Match, node: ir.Node, perm: Perm) -> bool:
 
 
 def _fits(m: Match, value: ir.Value, perm: Perm) -> bool:
-    """Whether ``value`` has all axes, or is a constant to which the others can be added."""
+    """Whether ``value`` has the full rank, or is a constant to which axes can be added."""
     rank = m.rank(value)
     return rank is not None and (rank == len(perm) or (rank < len(perm) and is_cheap(m, value)))
 
@@ -116,7 +116,7 @@ def _has_axis(m: Match, node: ir.Node, perm: Perm) -> bool:
 
 
 def _is_along_one(m: Match, node: ir.Node, perm: Perm) -> bool:
-    # below opset 13 they flatten what is before and behind the axis
+    # before opset 13, they flatten the axes before and after the axis
     return m.version >= 13 and _has_axis(m, node, perm)
 
 
@@ -134,7 +134,7 @@ def _along_axis(op: Builder, m: Match, node: ir.Node, inputs: Inputs, perm: Perm
 
 
 def _quantizes(m: Match, node: ir.Node, perm: Perm) -> bool:
-    """By one scale for the whole tensor, or one for each index of an axis."""
+    """Whether it has one scale per tensor, or one per index of an axis."""
     scale = node.inputs[1]
     by_axis = scale is not None and m.rank(scale) == 1
     return quantized.is_per_tensor(m, node) or (

@@ -1,4 +1,4 @@
-"""The part of a graph above a value through which a Transpose can move."""
+"""The region of a graph through which a Transpose can be propagated towards the operands."""
 
 from __future__ import annotations
 
@@ -15,20 +15,19 @@ from graphopt.rules.support.axes import perm_of
 from graphopt.rules.support.operands import producer_of
 from graphopt.rules.support.transpose_propagation import is_cheap, mover_of
 
-#: More nodes are not looked at, so that the work stays linear.
+#: Most nodes of a region, so that the work is linear.
 _MAX_NODES = 24
 
 
 @dataclass
 class Region:
-    """Nodes that can compute transposed results from transposed operands, and what they read.
+    """Nodes that can compute transposed results from transposed operands.
 
     Attributes:
-        top: the value that is wanted transposed; made by one of the nodes.
-        nodes: in the order in which they were met; everything that reads them is one of them,
-            or the Transpose itself.
-        operands: the values that they read from outside, and that have to be transposed.
-        reduces: whether reductions and Softmax let a Transpose pass.
+        top: the operand of the Transpose, produced by one of the nodes.
+        nodes: the nodes, in the order of the search; their readers are among them, or the Transpose.
+        operands: the values read from outside that have to be transposed.
+        reduces: whether a Transpose is propagated through reductions and Softmax.
     """
 
     m: Match
@@ -40,7 +39,7 @@ class Region:
 
     @classmethod
     def above(cls, m: Match, top: ir.Value, perm: Sequence[int], *, reduces: bool = False) -> Region:
-        """The largest such region above ``top``, of few nodes."""
+        """The largest region that computes ``top``, up to the limit of nodes."""
         region = cls(m, top, tuple(perm), reduces)
         pending = [top]
         while pending and len(region.nodes) < _MAX_NODES:
@@ -56,7 +55,7 @@ class Region:
         return region
 
     def _drop_shared(self) -> None:
-        """Give up nodes that something outside reads, and what only they lead to."""
+        """Drop nodes with readers outside, and nodes reached only through those."""
         changed = True
         while changed:
             shared = [node for node in self.nodes if self._read_outside(node.outputs[0])]
@@ -87,14 +86,14 @@ class Region:
         return self.m.rank(node.outputs[0]) == len(self.perm) and mover.lets_pass(self.m, node, self.perm)
 
     def _data(self, node: ir.Node) -> list[ir.Value]:
-        """The operands of ``node`` that must be transposed with its result."""
+        """The operands of ``node`` that must be transposed."""
         mover = mover_of(self.m, node)
         return [] if mover is None else mover.data(self.m, node)
 
     # What it would cost, and doing it -----------------------------------------------------
 
     def transposes_saved(self) -> int:
-        """How many Transposes fewer there are if the region computes transposed results."""
+        """The number of Transposes saved if the region computes transposed results."""
         saved = 1
         for value in self.operands:
             inner = self._transpose(value)
@@ -110,14 +109,14 @@ class Region:
         return node if node is not None and perm_of(self.m, node) is not None else None
 
     def _composed(self, inner: ir.Node) -> list[int] | None:
-        """The permutation after ``inner`` and the root; ``None`` if they cancel."""
+        """The composed permutation of ``inner`` and the root; ``None`` if they cancel."""
         perm = perm_of(self.m, inner)
         assert perm is not None
         both = [perm[axis] for axis in self.perm]
         return None if both == sorted(both) else both
 
     def rebuild(self, op: Builder) -> ir.Value:
-        """The nodes of the region anew, on transposed operands; returns the transposed ``top``."""
+        """Rebuild the region on transposed operands; returns the transposed ``top``."""
         new = {value: self._permuted(op, value) for value in self.operands}
         pending = list(self.nodes)
         while pending:
