@@ -1,1 +1,1 @@
-"""Inputs for running a model: given by the user, or made up to suit it."""
+"""Inputs for running a model: given by the user, or generated to suit it."""

@@ -95,14 +95,14 @@ class Site:
         return value
 
     def shape(self, index: int) -> ShapeTuple:
-        """Raises IndexError if there is no such input, or its rank is not known."""
+        """Raises IndexError if there is no such input, or its rank is unknown."""
         shape = self.facts.shape(self.value(index))
         if shape is None:
             raise IndexError(index)
         return shape
 
     def shapes(self) -> list[ShapeTuple]:
-        """Those of the inputs whose rank is known."""
+        """The shapes of the inputs of known rank."""
         known = [self.facts.shape(value) for value in self.node.inputs if value is not None]
         return [shape for shape in known if shape is not None]
 
@@ -114,7 +114,7 @@ class Site:
         return default if attribute is None else attribute.value
 
     def result(self, index: int = 0) -> ShapeTuple:
-        """The shape of an output. Raises IndexError if its rank is not known."""
+        """The shape of an output. Raises IndexError if its rank is unknown."""
         shape = self.facts.shape(self.node.outputs[index])
         if shape is None:
             raise IndexError(index)
@@ -125,7 +125,7 @@ class Site:
 
 
 def _broadcast_shapes(shapes: Sequence[ShapeTuple]) -> Iterator[SizeConstraint]:
-    """All dims of one place, counted from the end, broadcast together."""
+    """All dims at the same position, counted from the end, broadcast together."""
     for place in range(1, max(map(len, shapes), default=0) + 1):
         dims = dict.fromkeys(shape[-place] for shape in shapes if len(shape) >= place)
         yield from (broadcast(a, b) for a, b in pairwise(dim for dim in dims if dim != 1))
@@ -211,7 +211,7 @@ def _einsum(site: Site) -> Iterator[SizeConstraint]:
 
 
 def _recurrence(site: Site) -> Iterator[SizeConstraint]:
-    """W is directions, gates * hidden, features; R the same with hidden in the place of features."""
+    """W is [directions, gates * hidden, features], R is [directions, gates * hidden, hidden]."""
     x, w, r = site.shape(0), site.shape(1), site.shape(2)
     batch_first = site.attribute("layout", 0)
     batch = x[0 if batch_first else 1]
@@ -226,7 +226,7 @@ def _recurrence(site: Site) -> Iterator[SizeConstraint]:
 
 
 def _attention(site: Site) -> Iterator[SizeConstraint]:
-    """Attention of ai.onnx: heads apart (rank 4), or side by side (rank 3)."""
+    """Attention of ai.onnx, with heads on an axis of their own (rank 4), or merged into the last (rank 3)."""
     q, k, v = site.shape(0), site.shape(1), site.shape(2)
     yield from (equal(other[0], q[0]) for other in (k, v))
     yield equal(k[-2], v[-2])
@@ -246,7 +246,7 @@ def _attention(site: Site) -> Iterator[SizeConstraint]:
 
 
 def _multi_head_attention(site: Site) -> Iterator[SizeConstraint]:
-    """MultiHeadAttention and GroupQueryAttention of onnxruntime, with query, key and value apart."""
+    """MultiHeadAttention and GroupQueryAttention of onnxruntime, with separate query, key and value."""
     grouped = site.node.op_type == "GroupQueryAttention"
     query = site.shape(0)
     past = 3 if grouped else 6
@@ -266,7 +266,7 @@ def _multi_head_attention(site: Site) -> Iterator[SizeConstraint]:
 
 
 def _packed_attention(site: Site) -> Iterator[SizeConstraint]:
-    """Attention of onnxruntime: one matrix of weights for query, key and value."""
+    """Attention of onnxruntime, with one weight matrix for query, key and value."""
     yield equal(site.shape(0)[2], site.shape(1)[0])
     if site.has(4):
         yield equal(site.shape(4)[1], site.shape(0)[0])
@@ -280,7 +280,7 @@ def _either_attention(site: Site) -> SizeConstraints:
 
 
 def _channels(*inputs: int) -> _Rule:
-    """Vectors with a number for each channel, the second axis of input 0."""
+    """Vectors with one element per channel, the second axis of input 0."""
 
     def rule(site: Site) -> SizeConstraints:
         channels = site.shape(0)[1]
@@ -353,7 +353,7 @@ def _reverse_sequence(site: Site) -> SizeConstraints:
 
 
 def _scan(site: Site) -> Iterator[SizeConstraint]:
-    """Inputs that are gone through together are equally long."""
+    """All scanned inputs have the same length."""
     count = site.attribute("num_scan_inputs")
     first = len(site.node.inputs) - count
     axes = site.attribute("scan_input_axes") or [0] * count
@@ -371,7 +371,7 @@ def _gather(site: Site) -> Iterator[SizeConstraint]:
 
 
 def _elements(site: Site) -> Iterator[SizeConstraint]:
-    """Indices of the rank of the data, no longer than these on the other axes."""
+    """Indices of the same rank as the data, and not larger on the other axes."""
     yield from _gather(site)
     data, indices = site.shape(0), site.shape(1)
     axis = site.attribute("axis", 0) % len(data)
@@ -381,7 +381,7 @@ def _elements(site: Site) -> Iterator[SizeConstraint]:
 
 
 def _tuples(site: Site) -> Iterator[SizeConstraint]:
-    """Rows of indices, one for each of the first axes behind the batch dims."""
+    """Index tuples for the first axes behind the batch dims."""
     data, indices = site.shape(0), site.shape(1)
     batch = site.attribute("batch_dims", 0)
     count = indices[-1]
@@ -405,7 +405,7 @@ def _top_k(site: Site) -> Iterator[SizeConstraint]:
 
 
 def _features(site: Site) -> Iterator[SizeConstraint]:
-    """As many columns as there are numbers for features, or as trees look at."""
+    """At least as many columns as coefficients, or as features used by trees."""
     shape = site.shape(0)
     match site.node.op_type:
         case "Scaler":

@@ -1,4 +1,4 @@
-"""Paths for onnxruntime, which reads them as UTF-8 whatever the locale."""
+"""Paths for onnxruntime, which reads them as UTF-8 regardless of the locale."""
 
 from __future__ import annotations
 

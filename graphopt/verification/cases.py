@@ -1,4 +1,4 @@
-"""The cases that a verifier compares: inputs, and what the original makes of them."""
+"""The cases of a verifier: inputs, and the original's outputs for them."""
 
 from __future__ import annotations
 

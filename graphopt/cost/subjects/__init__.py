@@ -1,8 +1,8 @@
 # mypy: implicit-reexport
-"""What is measured to fill a table of costs.
+"""The subjects of calibration.
 
-A subject makes, for each choice of sizes, the nodes that exporters write and the same with each of the
-fused operators that can replace them.
+For each combination of sizes, a subject builds the nodes that exporters write, and equivalent models with
+each of the fused operators that can replace them.
 """
 
 from graphopt.cost.subjects import attention, norms, products

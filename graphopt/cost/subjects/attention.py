@@ -81,7 +81,7 @@ def _self_attention(
 
 
 def _one_head(length: int) -> Contest:
-    """Where there is one head, nothing has to be parted into heads and joined."""
+    """Attention with one head, without splitting into heads and merging."""
     texts = {
         UNFUSED: """y:3 | kt = Transpose<perm = [0, 2, 1]>(k) product = MatMul(q, kt)
             scaled = Mul(product, scale) p = Softmax<axis = -1>(scaled) y = MatMul(p, v)""",
@@ -93,7 +93,7 @@ def _one_head(length: int) -> Contest:
 
 
 def _grouped_attention(length: int) -> Contest:
-    """Causal, with each key and value for four heads of queries, repeated where nothing is fused."""
+    """Causal attention with one key and value per four query heads, repeated in the unfused model."""
     mask = np.triu(np.full((1, 1, length, length), -1e9, np.float32), 1)
     repeat = " ".join(
         f"{x}u = Unsqueeze({x}n, two) {x}e = Expand({x}u, wide) {x}r = Reshape({x}e, all)" for x in "kv"
@@ -126,7 +126,7 @@ def _grouped_attention(length: int) -> Contest:
 
 
 def _attention_to_past(length: int) -> Contest:
-    """One more query attends to ``length`` keys, of which all but the last are handed in and on."""
+    """A single query attends to ``length`` keys, all but the last of which are past keys."""
     unfused = f"""y:3 present_k:4 present_v:4 |
         qs = Reshape(q, heads) qh = Transpose<perm = [0, 2, 1, 3]>(qs)
         ks = Reshape(k, heads) kh = Transpose<perm = [0, 2, 1, 3]>(ks)

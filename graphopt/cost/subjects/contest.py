@@ -24,9 +24,9 @@ class Contest:
     """Models that compute the same.
 
     Attributes:
-        models: serialized, by operator; the first is :data:`UNFUSED`.
+        models: serialized models by operator; the first is :data:`UNFUSED`.
         feeds: their inputs.
-        choices: session options that some are run with.
+        choices: session options of some models.
     """
 
     models: dict[str, bytes]
@@ -39,10 +39,10 @@ class Subject:
     """One kind of nodes that fused operators can replace.
 
     Attributes:
-        name: what it is called.
-        case: the case of the grids that it fills.
-        axes: the sizes that matter.
-        make: from sizes to models.
+        name: name in reports.
+        case: the case of its grids.
+        axes: the relevant sizes.
+        make: builds the models for given sizes.
     """
 
     name: str
@@ -60,7 +60,7 @@ def contest(
     weights: Mapping[str, Any] | None = None,
     choices: dict[str, SessionChoice] | None = None,
 ) -> Contest:
-    """Models from the text of their bodies; what they use of ``weights`` are their initializers."""
+    """Models from the text of their bodies, with the ``weights`` that they use as initializers."""
     models = {name: _model(text, feeds, weights or {}) for name, text in texts.items()}
     return Contest(models, feeds, choices or {})
 

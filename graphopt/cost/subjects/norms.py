@@ -22,7 +22,7 @@ _EPSILON = "epsilon = 1e-5"
 
 
 def _skip_norm(rows: int) -> Contest:
-    """onnxruntime fuses the one into the other by itself, unless it is told not to."""
+    """onnxruntime fuses the unfused nodes itself, unless that optimizer is disabled."""
     texts = {
         UNFUSED: f"y:2 s:2 | s = Add(x, skip) y = LayerNormalization<{_EPSILON}>(s, gain, bias)",
         "SkipLayerNormalization": f"""y:2 s:2 | y, , , s = com.microsoft.SkipLayerNormalization<{_EPSILON}>(
@@ -60,7 +60,7 @@ def _layer_norm(rows: int) -> Contest:
 
 
 def _group_norm(pixels: int) -> Contest:
-    """Of 8 groups of 64 channels, by way of InstanceNormalization."""
+    """GroupNormalization of 8 groups of 64 channels, unfused by InstanceNormalization."""
     weights = {
         "gain": random(1, 64),
         "bias": random(2, 64),

@@ -1,4 +1,4 @@
-"""MatMuls and Convs of one input, sums of MatMuls, and what the pass batch-mm makes of them."""
+"""MatMuls and Convs of one input, sums of MatMuls, and their replacements by the pass batch-mm."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ def _sum_of_products(count: int, width: int, rows: int) -> Contest:
 
 
 def _convolutions(count: int, channels: int, pixels: int) -> Contest:
-    """``count`` 1x1 convolutions of an image of so many pixels a side, each to as many channels as it has.
+    """``count`` 1x1 convolutions of an image of ``pixels`` by ``pixels``, with unchanged number of channels.
 
-    Each is followed by another one: between two, onnxruntime keeps tensors in a layout of its own.
+    Each is followed by another one, because onnxruntime keeps its own layout between two convolutions.
     """
     parts = {f"w{index}": random(index, channels, channels, 1, 1) for index in range(count)}
     names = [f"y{index}" for index in range(count)]
