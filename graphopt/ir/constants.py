@@ -1,4 +1,4 @@
-"""What is constant in a model, and its contents."""
+"""Constants of a model, and their contents."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from graphopt.ir._onnx_ir import onnx_ir
 NAMESPACE = "graphopt."
 #: Key in ``graph.meta`` of the main graph: the model's IR version (set by the Editor and the loader).
 IR_VERSION = "graphopt.ir_version"
-#: Key in ``graph.meta`` of the main graph: remarks on what loading dropped.
+#: Key in ``graph.meta`` of the main graph: remarks about definitions removed by loading.
 LOADED_WITH = "graphopt.loaded_with"
 #: Key in ``graph.meta`` of the main graph: identifiers of the functions that the model came with.
 FUNCTIONS = "graphopt.functions"
-#: Key in ``graph.meta`` of the main graph: its nodes refer to attributes, though no function is around them.
+#: Key in ``graph.meta`` of the main graph: its nodes refer to attributes although they are in no function.
 LOOSE_REFERENCES = "graphopt.loose_references"
-#: Key in ``tensor.meta``: the number that all elements are, or ``None``.
+#: Key in ``tensor.meta``: the number that all elements equal, or ``None``.
 _FILL = "graphopt.fill"
 #: Key in ``graph.meta`` of the main graph: the files that the model's external data was read from.
 DATA_FILES = "graphopt.data_files"
 #: Key in ``graph.meta``: names of the initializers that something outside the graph (training info) updates.
 UPDATED_OUTSIDE = "graphopt.updated_outside"
-#: Key in ``graph.meta`` of the main graph and its bodies: by which constants the model was rewritten.
+#: Key in ``graph.meta`` of the main graph and its bodies: the record of constants that rewrites depend on.
 CONTENTS = "graphopt.contents"
 
 
@@ -38,7 +38,7 @@ def is_overridable(value: onnx_ir.Value) -> bool:
     graph = value.graph
     if graph is None:
         return value.is_graph_input()
-    notes = graph.meta.data  # asked for each operand of each match: the store's own lookup is slow
+    notes = graph.meta.data  # called for each operand of each match, and the store's own lookup is slow
     if UPDATED_OUTSIDE in notes and value.name in notes[UPDATED_OUTSIDE]:
         return True
     return value.is_graph_input() and bool(notes.get(IR_VERSION, 4) >= 4)
@@ -46,7 +46,7 @@ def is_overridable(value: onnx_ir.Value) -> bool:
 
 @contextmanager
 def as_variables(graph: onnx_ir.Graph, names: Iterable[str]) -> Iterator[None]:
-    """Count initializers of the main graph as no constants meanwhile: they are to get other contents."""
+    """Treat initializers of the main graph as variables within the context, as their contents will change."""
     before = graph.meta.get(UPDATED_OUTSIDE, frozenset())
     graph.meta[UPDATED_OUTSIDE] = before | frozenset(names)
     try:
@@ -56,7 +56,7 @@ def as_variables(graph: onnx_ir.Graph, names: Iterable[str]) -> Iterator[None]:
 
 
 def constant_of(value: onnx_ir.Value | None) -> onnx_ir.TensorProtocol | None:
-    """The tensor that ``value`` always holds, or ``None``.
+    """The tensor that ``value`` always equals, or ``None``.
 
     Initializers and outputs of Constant nodes are constants; overridable initializers,
     Constant nodes that refer to a function's attribute, and sparse ones are not.
@@ -73,7 +73,7 @@ def constant_of(value: onnx_ir.Value | None) -> onnx_ir.TensorProtocol | None:
     return value.const_value
 
 
-#: The types of the attributes of Constant; a file may give another.
+#: The types of the attributes of Constant; a file may contain others.
 _TYPES = {
     "value": "TENSOR",
     **{"value_int": "INT", "value_ints": "INTS", "value_float": "FLOAT", "value_floats": "FLOATS"},
@@ -112,7 +112,7 @@ def _tensor_of_constant_node(node: onnx_ir.Node) -> onnx_ir.TensorProtocol | Non
 
 
 def read(*values: onnx_ir.Value | None) -> None:
-    """Note that the contents of constants are read; of no consequence unless a change follows."""
+    """Record that the contents of constants are read; without effect unless an edit follows."""
     for value in values:
         if value is not None and value.graph is not None:
             contents = value.graph.meta.data.get(CONTENTS)
@@ -121,7 +121,7 @@ def read(*values: onnx_ir.Value | None) -> None:
 
 
 def read_for_facts(value: onnx_ir.Value) -> None:
-    """Note that facts, which any later change may rely on, come from the contents of a constant."""
+    """Record that facts, on which any later edit may rely, depend on the contents of a constant."""
     if value.graph is not None:
         contents = value.graph.meta.data.get(CONTENTS)
         if contents is not None:
@@ -129,7 +129,7 @@ def read_for_facts(value: onnx_ir.Value) -> None:
 
 
 def fill_of_tensor(tensor: onnx_ir.TensorProtocol) -> np.generic | None:
-    """The number that all elements of ``tensor`` are, bit by bit; ``None`` if they differ or it is empty."""
+    """The number that all elements of ``tensor`` equal, bit by bit; ``None`` if there is none."""
     if _FILL not in tensor.meta:
         tensor.meta[_FILL] = _common_number(tensor)
     number: np.generic | None = tensor.meta[_FILL]
@@ -151,7 +151,7 @@ def _common_number(tensor: onnx_ir.TensorProtocol) -> np.generic | None:
 
 
 def scalar_of(value: onnx_ir.Value | None) -> int | float | bool | None:
-    """The one number that constant ``value`` holds, whatever its rank; ``None`` otherwise."""
+    """The number in a constant ``value`` of one element, of any rank; ``None`` otherwise."""
     tensor = constant_of(value)
     if tensor is None or tensor.size != 1 or tensor.dtype == onnx_ir.DataType.STRING:
         return None

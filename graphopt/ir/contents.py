@@ -1,14 +1,14 @@
-"""Which constants a model was rewritten by: the record of folded initializers.
+"""Record the initializers whose contents rewrites depend on.
 
-A rewrite that reads the contents of an initializer builds them into the model: into a new constant, an
-attribute, or the decision itself. Whoever puts other contents into the initializer later has to know that.
-Reads are collected while a pass or rule looks at a place (:func:`graphopt.ir.constants.read`), and become
-part of the record when the change is made (:meth:`Contents.commit`). A derived constant names the
-initializers of the original model that it was computed from, which is also what a model split into a
-constant part and the rest needs.
+A rewrite that reads the contents of an initializer embeds them in the model: in a new constant, an attribute,
+or the decision itself. Replacing the contents later invalidates the rewrite, so that it must be recorded.
+Reads are collected while a pass or rule examines a site (:func:`graphopt.ir.constants.read`), and become part
+of the record when the edit is made (:meth:`Contents.commit`). A derived constant lists the initializers of
+the original model that it was computed from; splitting a model into a constant part and the rest relies on
+that, too.
 
-The record lies in ``graph.meta`` and the metadata of derived constants, so that it follows clones, and is
-written as the metadata entry ``graphopt:folded`` of the model.
+The record is stored in ``graph.meta`` and the metadata of derived constants, so that it follows clones, and
+is written as the metadata entry ``graphopt:folded`` of the model.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from graphopt.ir.constants import CONTENTS, NAMESPACE, constant_of
 from graphopt.ir.scopes import with_bodies
 from graphopt.ir.weights import hash_of
 
-#: The metadata entry of a model file that holds the record.
+#: The metadata entry of a model file that contains the record.
 FOLDED = "graphopt:folded"
 #: Metadata of a derived constant: the names of the initializers that it was computed from, as JSON.
 _SOURCES = NAMESPACE + "sources"
-#: Metadata of a constant that stands for others of the original model, equal to it: all their names, as JSON.
+#: Metadata of a constant that replaces equal ones of the original model: all their names, as JSON.
 _STANDS_FOR = NAMESPACE + "stands_for"
 _VERSION = 1
-#: Lists of names as JSON; an encoder that is kept, as most lists are short.
+#: Encodes lists of names as JSON; one encoder is reused, because most lists are short.
 _as_text = json.JSONEncoder(ensure_ascii=False).encode
-#: Hex digits of a digest that the record keeps.
+#: Hex digits of a digest in the record.
 _DIGITS = 8
-#: Characters above which a record is written compressed: names of one model have much in common.
+#: Characters above which a record is compressed: names of one model have common parts.
 _PLAIN = 512
-#: Bytes that a compressed record may take; a longer one is no record of a model that was optimized.
+#: Maximum bytes of a decompressed record; a longer one is rejected.
 _LARGEST = 256 << 20
 
 
@@ -54,16 +54,16 @@ class _Named(NamedTuple):
 
 @dataclass
 class Contents:
-    """What a model was rewritten by so far, and what is being read at the moment.
+    """The initializers that rewrites of a model depend on so far, and the reads in progress.
 
     Attributes:
-        digests: by the name of each initializer that was folded, a digest of its contents at that time.
+        digests: of the contents of each folded initializer at that time, by name.
         built_in: initializers whose contents may have decided a rewrite, or became an attribute.
-        of_facts: by name, small constants that shape facts rely on; they count as built in once the model was
-            changed, also if they are gone by then.
-        is_changed: whether a rewrite was made.
-        unreadable: the record of the file, if it makes no sense.
-        pending: constants read since the last change, or since :meth:`begin`.
+        of_facts: by name, small constants that shape facts depend on; they count as built in once the model
+            was edited, even if they were removed.
+        is_changed: whether the model was edited.
+        unreadable: the record of the file, if it is invalid.
+        pending: constants read since the last edit, or since :meth:`begin`.
     """
 
     digests: dict[str, str] = field(default_factory=dict)
@@ -79,20 +79,20 @@ class Contents:
     _main: onnx_ir.Graph | None = None
 
     def begin(self) -> None:
-        """Forget what was read: it led to nothing."""
+        """Discard pending reads, which led to no edit."""
         self.pending.clear()
         self._named = None
         self._is_pure = False
 
     def begin_computing(self, sources: Iterable[onnx_ir.Value]) -> None:
-        """Read ``sources`` for nothing else than constants that are computed from them."""
+        """Record reads of ``sources`` that only serve to compute new constants."""
         self.begin()
         for value in sources:
             self.note_read(value)
         self._is_pure = True
 
     def commit(self) -> None:
-        """Keep what was read since the last change: a change was made because of it."""
+        """Add pending reads to the record, because an edit was made that may depend on them."""
         self.is_changed = True
         if self.pending and not self._is_pure:
             self.built_in.update(dict.fromkeys(self._pending_names().names))
@@ -101,19 +101,19 @@ class Contents:
     def note_constant(
         self, value: onnx_ir.Value, tensor: onnx_ir.TensorProtocol, graph: onnx_ir.Graph
     ) -> None:
-        """Note that ``value``, a new constant of ``graph``, was made of what was read.
+        """Record that ``value``, a new constant of ``graph``, was computed from the pending reads.
 
-        A constant that shares its tensor with another is a copy of that.
+        A constant that shares its tensor with another is a copy of it.
         """
         held = self._holders.get(id(tensor))
         if held is not None:
             self.pending[held[1]] = None
         value.metadata_props[_SOURCES] = self._pending_names().text
         if not (graph is self._main or (value.producer() is not None and CONTENTS in graph.meta)):
-            self._is_pure = False  # it can't be replaced by its name
+            self._is_pure = False  # its contents can't be replaced by name
 
     def merge(self, kept: onnx_ir.Value, gone: Iterable[onnx_ir.Value]) -> None:
-        """Note that ``kept`` also stands for ``gone``, equal constants."""
+        """Record that ``kept`` also replaces the equal constants ``gone``."""
         if kept.graph is None or CONTENTS not in kept.graph.meta:
             return
         is_computed, grows = _SOURCES in kept.metadata_props, False
@@ -125,26 +125,26 @@ class Contents:
             if is_computed or _SOURCES not in value.metadata_props:
                 names |= found
                 grows = True
-            else:  # that it was computed to be equal may no longer be so
+            else:  # a computed constant may no longer be equal later
                 self.built_in.update(names | found)
         if grows:
             kept.metadata_props[_SOURCES if is_computed else _STANDS_FOR] = _as_text(list(names))
             self._named = None
 
     def note_read(self, value: onnx_ir.Value) -> None:
-        """Note that the contents of ``value`` are read at the moment."""
+        """Record a read of the contents of ``value``."""
         if self._is_addressable(value):
             self.pending[value] = None
 
     def note_read_for_facts(self, value: onnx_ir.Value) -> None:
-        """Note that facts come from the contents of ``value``."""
+        """Record that facts depend on the contents of ``value``."""
         if value.name and self._is_addressable(value):
             self.of_facts[value.name] = value
 
     def watch(self, main: onnx_ir.Graph) -> None:
-        """Recognize constants of ``main`` and its bodies.
+        """Register the constants of ``main`` and its bodies.
 
-        That is: where their tensors become other constants, and where facts relied on one that is removed.
+        This recognizes tensors that become other constants, and removed constants that facts depend on.
         """
         self._main = main
         given = []
@@ -157,11 +157,11 @@ class Contents:
         self._given = frozenset(given)
 
     def _is_addressable(self, value: onnx_ir.Value) -> bool:
-        """Whether other contents can be given to ``value`` by its name: no initializer of a body."""
+        """Whether the contents of ``value`` can be replaced by name: not of an initializer of a body."""
         return value.producer() is not None or value.graph is self._main
 
     def release(self) -> None:
-        """Let go of values and tensors; a changed model relies on what facts were taken from."""
+        """Release values and tensors; an edited model depends on the sources of facts."""
         if self.is_changed and self._main is not None:
             for value in self.of_facts.values():
                 is_gone = value.graph is None and value in self._given
@@ -173,7 +173,7 @@ class Contents:
         self._given, self._main = frozenset(), None
 
     def _pending_names(self) -> _Named:
-        """The names of what was read since the last change, which several constants may be made of."""
+        """The names of the pending reads, cached for several constants computed from them."""
         if self._named is None or self._named.read != len(self.pending):
             names = self._names(self.pending)
             self._named = _Named(len(self.pending), names, _as_text(names))
@@ -191,7 +191,7 @@ class Contents:
 
 
 def track(model: onnx_ir.Model) -> None:
-    """Collect what the model is rewritten by from here on, apart from models that it was copied from."""
+    """Start recording for ``model``, independently of models that it was cloned from."""
     graph = model.graph
     before: Contents | None = graph.meta.get(CONTENTS)
     now = Contents()
@@ -203,7 +203,7 @@ def track(model: onnx_ir.Model) -> None:
             digests=dict(before.digests),
             built_in=dict(before.built_in),
             of_facts={},
-            is_changed=False,  # facts are of consequence only for changes from here on
+            is_changed=False,  # facts matter only for later edits
             pending={},
             _holders={},
             _named=None,
@@ -215,20 +215,20 @@ def track(model: onnx_ir.Model) -> None:
 
 
 def contents_of(model: onnx_ir.Model) -> Contents | None:
-    """What ``model`` was rewritten by, if anybody collects that."""
+    """The record in progress of ``model``, or ``None``."""
     found: Contents | None = model.graph.meta.data.get(CONTENTS)  # the store's own lookup is slow
     return found
 
 
 def sources_of(value: onnx_ir.Value) -> tuple[str, ...]:
-    """The initializers of the original model that ``value``, an initializer, holds: mostly itself."""
+    """The original initializers that ``value``, an initializer, was derived from: usually itself."""
     text = value.metadata_props.get(_SOURCES) or value.metadata_props.get(_STANDS_FOR)
     return (value.name or "",) if text is None else _listed(text)
 
 
 @lru_cache(maxsize=256)
 def _listed(text: str) -> tuple[str, ...]:
-    """The names in a list of them; many constants may have the same, and long, list."""
+    """Parse a list of names; cached, since many constants may have the same long list."""
     return tuple(json.loads(text))
 
 
@@ -237,12 +237,12 @@ def constants_in(graph: onnx_ir.Graph) -> Iterator[onnx_ir.Value]:
     yield from graph.initializers.values()
     for node in graph:
         if node.op_type == "Constant" and node.domain == "" and len(node.outputs) == 1:
-            constant_of(node.outputs[0])  # which keeps the tensor with the value
+            constant_of(node.outputs[0])  # stores the tensor with the value
             yield node.outputs[0]
 
 
 def _addressable(main: onnx_ir.Graph) -> Iterator[onnx_ir.Value]:
-    """The constants of ``main`` and its bodies that can be given other contents by their names."""
+    """The constants of ``main`` and its bodies whose contents can be replaced by name."""
     for graph in with_bodies(main):
         for value in constants_in(graph):
             if graph is main or value.producer() is not None:
@@ -260,13 +260,13 @@ def digest_of(tensor: onnx_ir.TensorProtocol) -> str:
 
 @dataclass(frozen=True)
 class FoldRecord:
-    """Which initializers of the original model went into what.
+    """The initializers of the original model that a model depends on.
 
     Attributes:
-        digests: by name of each folded initializer, a digest of the contents that it had.
+        digests: of the contents of each folded initializer, by name.
         derived: by name of a constant that graphopt computed, the initializers that it was computed from,
-            perhaps none.
-        merged: by name of an initializer, itself and others that were equal to it, which it stands for.
+            possibly none.
+        merged: by name of an initializer, itself and the equal ones that it replaces.
         built_in: initializers whose contents may have decided a rewrite, or became an attribute.
     """
 
@@ -276,9 +276,9 @@ class FoldRecord:
     built_in: frozenset[str] = frozenset()
 
     def to_json(self) -> str:
-        """As :meth:`parse` reads it. Initializers are named once, and referred to by their place.
+        """Serialize for :meth:`parse`. Initializers are listed once, and referred to by index.
 
-        A long record is an object whose only entry, ``zlib``, holds the text compressed and in base 85.
+        A long record is an object with one entry, ``zlib``: the text compressed and in base 85.
         """
         place = {name: index for index, name in enumerate(self.digests)}
         derived, merged = (
@@ -302,10 +302,10 @@ class FoldRecord:
 
     @classmethod
     def parse(cls, text: str) -> FoldRecord:
-        """Read what anybody may have written.
+        """Parse untrusted text.
 
         Raises:
-            ValueError: it is no such record.
+            ValueError: it is not a record.
         """
         data = json.loads(text)
         if isinstance(data, dict) and isinstance(data.get("zlib"), str):
@@ -316,7 +316,7 @@ class FoldRecord:
         if not (isinstance(digests, dict) and isinstance(derived, dict) and isinstance(merged, dict)):
             raise ValueError("an entry is missing")
         if not all(isinstance(digest, str) for digest in digests.values()):
-            raise ValueError("a digest is no text")
+            raise ValueError("a digest is not a string")
         names = list(digests)
         return cls(
             digests,
@@ -333,15 +333,15 @@ def _unpacked(packed: str) -> bytes:
     except zlib.error as error:
         raise ValueError(str(error)) from error
     if not unpacking.eof:
-        raise ValueError("it is cut off or too long")
+        raise ValueError("it is truncated or too long")
     return data
 
 
 def _named(places: Any, names: list[str]) -> list[str]:
     if not isinstance(places, list):
-        raise ValueError("a list of initializers is none")
+        raise ValueError("a list of initializers is not a list")
     if not all(type(place) is int and 0 <= place < len(names) for place in places):
-        raise ValueError("there is no such initializer")
+        raise ValueError("an index of an initializer is out of range")
     return [names[place] for place in places]
 
 
@@ -349,7 +349,7 @@ def fold_record(model: onnx_ir.Model) -> FoldRecord:
     """The record of ``model``, empty if nothing was folded.
 
     Raises:
-        ValueError: the model came with a record that makes no sense.
+        ValueError: the file contained an invalid record.
     """
     contents = contents_of(model)
     if contents is None:
@@ -361,7 +361,7 @@ def fold_record(model: onnx_ir.Model) -> FoldRecord:
     for value in _addressable(model.graph):
         name = value.name or ""
         if _SOURCES in value.metadata_props:
-            derived[name] = sources_of(value)  # also of none: another run would count it as an original
+            derived[name] = sources_of(value)  # even if empty: another run would count it as original
             continue
         if _STANDS_FOR in value.metadata_props:
             merged[name] = sources_of(value)
@@ -376,7 +376,7 @@ def fold_record(model: onnx_ir.Model) -> FoldRecord:
 
 
 def keep_record(model: onnx_ir.Model, record: FoldRecord) -> None:
-    """Let ``record`` be the record of ``model``."""
+    """Set the record of ``model``."""
     model.graph.meta[CONTENTS] = Contents(
         dict(record.digests),
         dict.fromkeys(sorted(record.built_in)),
@@ -390,7 +390,7 @@ def keep_record(model: onnx_ir.Model, record: FoldRecord) -> None:
 
 
 def build_in(model: onnx_ir.Model, parts: Iterable[onnx_ir.Model]) -> None:
-    """Note that ``model`` was put together from ``parts``; of their initializers it may lack some."""
+    """Record that ``model`` was assembled from ``parts``, and may lack some of their initializers."""
     own = {value.name for value in _addressable(model.graph)}
     digests: dict[str, str] = {}
     built_in: dict[str, None] = {}
@@ -409,7 +409,7 @@ def build_in(model: onnx_ir.Model, parts: Iterable[onnx_ir.Model]) -> None:
 
 
 def load_record(model: onnx_ir.Model) -> None:
-    """Take the record out of the metadata of a model that was just read."""
+    """Move the record from the metadata of a model that was just loaded to its graph."""
     text = model.metadata_props.pop(FOLDED, None)
     if text is None:
         return
@@ -420,7 +420,7 @@ def load_record(model: onnx_ir.Model) -> None:
 
 
 def written_record(model: onnx_ir.Model) -> str | None:
-    """The metadata entry of ``model``; ``None`` if nothing was folded."""
+    """The metadata entry for ``model``; ``None`` if nothing was folded."""
     try:
         record = fold_record(model)
     except ValueError as error:

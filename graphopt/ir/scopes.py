@@ -1,4 +1,4 @@
-"""Graphs, bodies and functions of a model, and how they nest."""
+"""The nesting of graphs, bodies and functions of a model."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _GRAPHS = onnx_ir.AttributeType.GRAPHS
 
 
 def bodies(node: onnx_ir.Node) -> list[onnx_ir.Graph]:
-    """The graphs that ``node`` holds as attributes (branches of If, bodies of Loop and Scan)."""
+    """The graphs in attributes of ``node`` (branches of If, bodies of Loop and Scan)."""
     found: list[onnx_ir.Graph] = []
     for attribute in node.attributes.data.values():  # UserDict's own iteration costs three times as much
         kind = attribute.type
@@ -24,7 +24,7 @@ def bodies(node: onnx_ir.Node) -> list[onnx_ir.Graph]:
 
 
 def with_bodies(graph: onnx_ir.Graph) -> Iterator[onnx_ir.Graph]:
-    """``graph`` and every body nested in it, outer before inner, in the order of their nodes."""
+    """``graph`` and all bodies nested in it, outer before inner, in the order of their nodes."""
     stack = [graph]
     while stack:
         current = stack.pop()
@@ -47,13 +47,12 @@ def values_of(graph: onnx_ir.Graph) -> Iterator[onnx_ir.Value]:
         yield from node.outputs
 
 
-#: What happens, in which graph, to which node; for ``enter`` and ``leave``, the node that holds the graph.
+#: An event, its graph, and its node; for ``enter`` and ``leave``, the node with the body.
 Step = tuple[Literal["enter", "leave", "read", "define"], onnx_ir.Graph, onnx_ir.Node | None]
 
 
 def in_order(root: onnx_ir.Graph) -> Iterator[Step]:
-    """Walk ``root`` as it runs: a node reads, its bodies are entered and left, and it defines its outputs."""
-    # what is still to do, last first
+    """Traverse ``root`` in execution order: a node reads, its bodies run, and it defines its outputs."""
     pending: list[Iterator[Step]] = [_steps(root, None)]
     while pending:
         step = next(pending[-1], None)
@@ -75,36 +74,36 @@ def _steps(graph: onnx_ir.Graph, holder: onnx_ir.Node | None) -> Iterator[Step]:
 
 
 def walk_nodes(graph: onnx_ir.Graph) -> Iterator[onnx_ir.Node]:
-    """Every node of ``graph`` and of the bodies nested in it."""
+    """All nodes of ``graph`` and of the bodies nested in it."""
     for nested in with_bodies(graph):
         yield from nested
 
 
 def count_nodes(graph: onnx_ir.Graph) -> int:
-    """How many nodes ``graph`` and its bodies have, without Constant: what reports call nodes."""
+    """The number of nodes of ``graph`` and its bodies without Constant nodes, as shown in reports."""
     return sum(node.op_type != "Constant" or node.domain != "" for node in walk_nodes(graph))
 
 
 def count_all_nodes(model: onnx_ir.Model) -> int:
-    """The same for all of ``model``, functions too."""
+    """As :func:`count_nodes`, for all of ``model``, including functions."""
     return sum(map(count_nodes, (model.graph, *(function.graph for function in model.functions.values()))))
 
 
 def normal_imports(imports: Mapping[str, int]) -> dict[str, int]:
-    """Opset versions by domain, with the standard one called ``""`` however the file spells it."""
+    """Opset versions by domain, with ``""`` for the standard domain, even if the file has ``ai.onnx``."""
     return {"" if domain == "ai.onnx" else domain: version for domain, version in imports.items()}
 
 
 def standard_version(imports: Mapping[str, int], default: int = 1) -> int:
-    """The version of the standard's operators that ``imports`` tell, or ``default``."""
+    """The version of the standard domain in ``imports``, or ``default``."""
     return imports.get("", imports.get("ai.onnx", default))
 
 
 class Scopes:
-    """Which node holds a body, and which function (or the main graph) a graph belongs to.
+    """Maps bodies to their nodes, and graphs to their function or the main graph.
 
-    onnx-ir keeps no link from a body to its node. The links are found by one walk, repeated
-    when a graph turns up that the last walk did not meet.
+    onnx-ir keeps no link from a body to its node. The links are collected by one traversal, which is repeated
+    for an unknown graph.
     """
 
     def __init__(self, model: onnx_ir.Model) -> None:
@@ -133,7 +132,7 @@ class Scopes:
                 self._adopt_body(body, self._root[around])
 
     def begin(self, body: onnx_ir.Graph, around: onnx_ir.Graph) -> None:
-        """Learn a body that no node holds yet; one in ``around`` is going to, which :meth:`adopt` notices."""
+        """Register a body whose node will be inserted into ``around``, and registered by :meth:`adopt`."""
         self._known(around)
         self._unheld[body] = around
         self._adopt_body(body, self._root[around])
@@ -146,7 +145,7 @@ class Scopes:
                     self._holder.update((inner, node) for inner in bodies(node))
 
     def adopt(self, node: onnx_ir.Node) -> None:
-        """Learn the bodies of ``node``, which has just been put into a graph, without a walk of the model."""
+        """Register the bodies of ``node``, which was just inserted, without a traversal of the model."""
         root = None if node.graph is None else self._root.get(node.graph)
         holders = [node] if root is not None else []
         while holders and root is not None:
@@ -157,7 +156,7 @@ class Scopes:
                 holders.extend(inner for inner in body if inner.attributes)
 
     def adopt_function(self, function: onnx_ir.Function) -> None:
-        """Learn a new function, whose nodes may have stood elsewhere, without a walk of the model."""
+        """Register a new function, whose nodes may have moved there, without a traversal of the model."""
         self._holder[function.graph] = None
         for graph in with_bodies(function.graph):
             self._root[graph] = function
@@ -170,18 +169,18 @@ class Scopes:
             self._walk()
 
     def holder(self, graph: onnx_ir.Graph) -> onnx_ir.Node | None:
-        """The node whose body ``graph`` is; ``None`` for the main graph and function bodies."""
+        """The node with body ``graph``; ``None`` for the main graph and function bodies."""
         self._known(graph)
         return self._holder[graph]
 
     def function(self, graph: onnx_ir.Graph) -> onnx_ir.Function | None:
-        """The function that ``graph`` is part of, if any."""
+        """The function that contains ``graph``, if any."""
         self._known(graph)
         root = self._root[graph]
         return root if isinstance(root, onnx_ir.Function) else None
 
     def version(self, node: onnx_ir.Node) -> int:
-        """The opset version of ``node``'s domain where it stands; 1 if the domain is not imported."""
+        """The opset version of ``node``'s domain in its graph; 1 if the domain is not imported."""
         graph = node.graph
         imports = self._model.graph.opset_imports
         if graph is not None and graph is not self._model.graph:

@@ -1,4 +1,4 @@
-"""Weights without reading them twice: files mapped once, contents by hash, ties by storage."""
+"""Weights: files mapped once, cached content hashes, tensors with shared storage."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ _HASH = "graphopt.hash"
 _TAG = "graphopt.tag"
 _FAULT = "graphopt.size_fault"
 
-#: Up to this many bytes a tag is made of the whole contents.
+#: Maximum bytes of a tensor whose tag covers the whole contents.
 _TAGGED_WHOLE = 1 << 20
-#: Of larger tensors, a tag is made of this many blocks, evenly spread.
+#: Number and bytes of the evenly spread blocks that the tag of a larger tensor covers.
 _TAG_BLOCKS, _TAG_BLOCK = 16, 4096
-#: Bytes copied at a time from file to file.
+#: Bytes copied from file to file at a time.
 _COPIED = 1 << 24
 
 
 class MappedFile:
-    """A file that is mapped into memory once, however many tensors lie in it.
+    """A file that is mapped into memory once for all its tensors.
 
     It stays readable as it was when its name is replaced, so that a model can be saved over the
     files that it was loaded from.
@@ -46,7 +46,7 @@ class MappedFile:
         self.buffer: Any = mmap.mmap(self._descriptor, 0, access=mmap.ACCESS_READ) if self.size else b""
 
     def copy_to(self, target: Any, offset: int, length: int) -> None:
-        """Append bytes of this file to the binary file ``target`` without mapping them in."""
+        """Append bytes of this file to the binary file ``target``, bypassing the mapping."""
         while length:
             data = os.pread(self._descriptor, min(_COPIED, length), offset) if hasattr(os, "pread") else b""
             data = data or self.buffer[offset : offset + min(_COPIED, length)]
@@ -95,7 +95,7 @@ class MappedTensor(onnx_ir.ExternalTensor):
 
 
 class Slot(NamedTuple):
-    """A place in a model that holds a tensor: an initializer, or else an attribute."""
+    """A tensor of a model together with a setter: of an initializer, or else of an attribute."""
 
     tensor: onnx_ir.TensorProtocol
     put: Callable[[onnx_ir.TensorProtocol], None]
@@ -103,7 +103,7 @@ class Slot(NamedTuple):
 
 
 def slots(model: onnx_ir.Model) -> Iterator[Slot]:
-    """Every initializer and every tensor attribute of ``model``, bodies and functions included."""
+    """Every initializer and tensor attribute of ``model``, including bodies and functions."""
     for graph in graphs_of(model):
         for value in graph.initializers.values():
             if value.const_value is not None:
@@ -130,17 +130,18 @@ def _put_attribute(
 
 
 def initializer_bytes(model: onnx_ir.Model, above: int = -1) -> int:
-    """Bytes of all initializers of ``model``, bodies included; those that are tied count each time.
+    """Total bytes of the initializers of ``model`` and its bodies; shared storage counts each time.
 
     Args:
-        above: only those that take more bytes than this.
+        model: the model.
+        above: ignore initializers of at most so many bytes.
     """
     tensors = (value.const_value for graph in model.graphs() for value in graph.initializers.values())
     return sum(size for tensor in tensors if tensor is not None and (size := tensor.nbytes) > above)
 
 
 def tied_storages(model: onnx_ir.Model) -> dict[tuple[object, ...], onnx_ir.TensorProtocol]:
-    """Where bytes live that several initializers or attributes share, with one of them."""
+    """The storages that several initializers or attributes share, each with one of their tensors."""
     found: dict[tuple[object, ...], onnx_ir.TensorProtocol] = {}
     tied: dict[tuple[object, ...], onnx_ir.TensorProtocol] = {}
     for slot in slots(model):
@@ -175,7 +176,7 @@ def hash_of(tensor: onnx_ir.TensorProtocol) -> str:
 
 
 def tag_of(tensor: onnx_ir.TensorProtocol) -> str:
-    """Four hex digits for display, the same for the same contents.
+    """Four hex digits for display, equal for equal contents.
 
     Of tensors above 1 MiB only a few blocks are read, so a small change in one may go unnoticed.
     """
@@ -203,7 +204,7 @@ def _bytes_view(tensor: onnx_ir.TensorProtocol) -> memoryview:
 
 
 def storage_of(tensor: onnx_ir.TensorProtocol) -> tuple[object, ...]:
-    """Where the bytes of ``tensor`` live; equal for tensors that share them."""
+    """A key for the storage of ``tensor``; equal for tensors that share it."""
     if isinstance(tensor, MappedTensor):
         return (
             "file",
@@ -226,7 +227,7 @@ def storage_of(tensor: onnx_ir.TensorProtocol) -> tuple[object, ...]:
 
 
 def size_fault(tensor: onnx_ir.TensorProtocol) -> str | None:
-    """What is wrong with the amount of data in ``tensor``; ``None`` if it fits shape and dtype."""
+    """A description of a mismatch between the data of ``tensor`` and its shape or dtype, or ``None``."""
     known = tensor.meta.get(_FAULT)
     if known is None:
         known = _size_fault(tensor) or ""
@@ -234,7 +235,7 @@ def size_fault(tensor: onnx_ir.TensorProtocol) -> str | None:
     return known or None
 
 
-#: Where a dtype is stored if not in ``raw_data``, and how many numbers an element takes (onnx.proto).
+#: The field of a dtype other than ``raw_data``, and the numbers per element in it (onnx.proto).
 _FIELDS: dict[str, tuple[str, int]] = {
     "FLOAT": ("float_data", 1),
     "COMPLEX64": ("float_data", 2),
@@ -246,7 +247,7 @@ _FIELDS: dict[str, tuple[str, int]] = {
 }
 
 
-#: What numpy can hold, also where a dim of 0 leaves nothing to hold.
+#: Limits of numpy arrays: dims, and bytes (without dims of 0).
 _MOST_DIMS = 64
 _MOST_BYTES = 2**63 - 1
 _KNOWN = frozenset(int(dtype) for dtype in onnx_ir.DataType)
@@ -266,7 +267,7 @@ def _size_fault(tensor: onnx_ir.TensorProtocol) -> str | None:
     size = tensor.size
     if isinstance(tensor, onnx_ir.StringTensor):
         found = len(tensor.string_data())
-        return None if found == size else f"has {found} strings, but its shape {list(shape)} asks for {size}"
+        return None if found == size else f"has {found} strings, but its shape {list(shape)} requires {size}"
     if tensor.size == 0 and prod(dim for dim in shape if dim) * tensor.dtype.bitwidth // 8 > _MOST_BYTES:
         return f"has a shape, {list(shape)}, that no array can have"
     if not isinstance(proto, onnx.TensorProto):
@@ -275,20 +276,20 @@ def _size_fault(tensor: onnx_ir.TensorProtocol) -> str | None:
         if _raw_fits(proto, tensor.nbytes):
             return None
         return (
-            f"has {len(proto.raw_data)} bytes, but its shape {list(shape)} and type ask for {tensor.nbytes}"
+            f"has {len(proto.raw_data)} bytes, but its shape {list(shape)} and type require {tensor.nbytes}"
         )
     field, numbers = _FIELDS.get(tensor.dtype.name, ("int32_data", 1))
     per_number = 8 // tensor.dtype.bitwidth if tensor.dtype.bitwidth in (2, 4) else 1
     found, wanted = len(getattr(proto, field)), -(-size * numbers // per_number)
-    return None if found == wanted else f"has {found} numbers, but its shape {list(shape)} asks for {wanted}"
+    return None if found == wanted else f"has {found} numbers, but its shape {list(shape)} requires {wanted}"
 
 
-#: Copying so many bytes costs nothing, and is exact whatever other fields the tensor has.
+#: Maximum bytes of raw data that are copied to determine their exact length.
 _CHEAP = 1 << 16
 
 
 def _raw_fits(proto: onnx.TensorProto, nbytes: int) -> bool:
-    """Whether ``proto`` has ``nbytes`` bytes of raw data, found without copying them where possible."""
+    """Whether ``proto`` has ``nbytes`` bytes of raw data, without copying them if possible."""
     if nbytes <= _CHEAP:
         return len(proto.raw_data) == nbytes
     name = proto.name if isinstance(proto.name, str) else ""  # bytes if it is not UTF-8

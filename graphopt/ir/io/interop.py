@@ -1,4 +1,4 @@
-"""Models in the forms in which callers hold them: graphopt's, onnx's, serialized, or in a file."""
+"""Interoperability: models as objects of onnx or onnx-ir, bytes or paths; passes of onnx-ir."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from graphopt.ir.io.load import load
 from graphopt.ir.io.proto import check_header, from_proto, parse_bytes
 from graphopt.ir.weights import slots
 
-#: Every form of a model that the Python interface accepts. Only ``.onnx`` files have a serialized form.
+#: Every representation of a model that the Python interface accepts. Bytes are those of an ``.onnx`` file.
 ModelLike = onnx_ir.Model | onnx.ModelProto | bytes | str | os.PathLike[str]
 
 _FORMS = "a model is an onnx.ModelProto, its serialized bytes, a path, or a graphopt.Model"
-#: Bytes up to which a serialized model is kept in memory beside the model itself.
+#: Maximum bytes of a serialized model that is kept in memory besides the model itself.
 _SMALL = 1 << 28
 
 
@@ -29,19 +29,20 @@ def as_model(
     allow_external: Sequence[str | os.PathLike[str]] = (),
     base_dir: str | os.PathLike[str] | None = None,
 ) -> onnx_ir.Model:
-    """The model that ``source`` holds. One that graphopt made is returned as it is, not copied.
+    """Convert ``source`` to a model. One that graphopt created is returned itself, not a copy.
 
-    A ModelProto, and a model that onnx-ir loaded, are copied, so that neither changes with the other.
+    A ModelProto, and a model that onnx-ir loaded, are copied, so that later changes do not affect the
+    original.
 
     Args:
-        source: a model in any form.
-        allow_external: further folders that external data may lie in.
-        base_dir: the folder of external data of a ModelProto or of bytes, which have no folder of their own.
+        source: a model in any representation.
+        allow_external: further folders that may contain external data.
+        base_dir: the folder of external data of a ModelProto or of bytes.
 
     Raises:
-        TypeError: ``source`` is none of these.
+        TypeError: ``source`` is not a model.
         UsageError: there is no such file.
-        InvalidModel: it is no valid model, or its external data is missing or has no folder.
+        InvalidModel: the model is invalid, or its external data is missing or has no folder.
     """
     match source:
         case onnx_ir.Model():
@@ -93,7 +94,7 @@ def _moved(tensor: onnx_ir.ExternalTensor, path: str) -> onnx_ir.ExternalTensor:
 
 
 def serialized(source: onnx.ModelProto | bytes) -> bytes | None:
-    """``source`` as bytes that onnxruntime loads without files; ``None`` for large and external weights."""
+    """``source`` as bytes that onnxruntime loads without files; ``None`` if weights are large or external."""
     if isinstance(source, onnx.ModelProto):
         try:
             data = source.SerializeToString()
@@ -105,7 +106,7 @@ def serialized(source: onnx.ModelProto | bytes) -> bytes | None:
 
 
 def _unsupported(source: object) -> TypeError:
-    """The error for an object that is no model, with the way to a model that it holds."""
+    """The error for an object that is not a model, with a hint for related types."""
     kind = type(source).__name__
     if isinstance(getattr(source, "model", None), onnx_ir.Model):
         return TypeError(f"{_FORMS}, not {kind}; pass its attribute 'model'")
@@ -118,12 +119,12 @@ def _unsupported(source: object) -> TypeError:
 
 # Passes of onnx-ir
 
-#: What passes written for onnx-ir derive from.
+#: Base class of passes of onnx-ir.
 PassBase = onnx_ir.passes.PassBase
 
 
 def take_over(model: onnx_ir.Model, other: onnx_ir.Model) -> None:
-    """Let ``model`` hold what ``other`` holds; ``other`` is not to be used afterwards."""
+    """Move the contents of ``other``, which must not be used afterwards, to ``model``."""
     notes = {**model.graph.meta, **other.graph.meta}
     functions, metadata = dict(other.functions), dict(other.metadata_props)
     model.graph = other.graph

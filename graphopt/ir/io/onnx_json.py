@@ -1,7 +1,7 @@
 """onnx's own JSON: protobuf's rendering of onnx.proto.
 
-Protobuf rounds the largest float of 32 bits up when it writes it, and then refuses to read it; masks
-are full of it. So that number is written in full, and read in either form.
+Protobuf rounds the largest float32 up when it writes it, and then rejects it on reading; masks often contain
+it. Therefore that number is written exactly, and accepted in both forms.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def to_onnx_json(proto: onnx.ModelProto) -> str:
 
 
 def from_onnx_json(text: str) -> onnx.ModelProto:
-    """The model that ``text`` tells.
+    """Parse ``text``.
 
     Raises:
         InvalidModel: it is not JSON, or does not fit onnx.proto.
@@ -45,7 +45,7 @@ def from_onnx_json(text: str) -> onnx.ModelProto:
 
 
 def _correct(document: Any) -> None:
-    """Put the largest float in place of its rounded form, except among doubles."""
+    """Replace the rounded form of the largest float32, except in fields of doubles."""
     pending = [document]
     while pending:
         holder = pending.pop()

@@ -1,4 +1,4 @@
-"""ONNX text, as onnx prints and parses it. What it would lose is refused, unless it is commentary."""
+"""ONNX text, as onnx prints and parses it. Models that it can't represent are rejected."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from graphopt.errors import UnsupportedModel
 from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.json.tensors import bytes_of
 
-#: Characters of a line that are shown.
+#: Maximum characters of a quoted line.
 _LONGEST = 100
-#: What may get lost: it does not change what a model computes, or how it is called.
+#: Fields that may be lost: they affect neither the computation nor the signature.
 _COMMENTARY = ("doc_string", "metadata_props", "value_info", "denotation")
 
 
@@ -44,7 +44,7 @@ def _unsupported(why: str) -> UnsupportedModel:
 
 
 def _complaint(error: Exception) -> str:
-    """What onnx does not print or read, and the line that it is in."""
+    """A description of the part that onnx can't print or parse, with its line."""
     if isinstance(error, UnicodeDecodeError):
         before, after = error.object[: error.start], error.object[error.start :]
         line = before[before.rfind(b"\n") + 1 :] + after.partition(b"\n")[0]
@@ -53,8 +53,8 @@ def _complaint(error: Exception) -> str:
     text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
     found = re.search(r"Error context:(.*)\n(.*)", text)
     if found is None:
-        return "onnx does not read what it prints"
-    return f"onnx prints, but does not read {_shortened(found[1])}: {found[2].strip().rstrip('.')}"
+        return "onnx can't parse its own output"
+    return f"onnx prints, but can't parse {_shortened(found[1])}: {found[2].strip().rstrip('.')}"
 
 
 def _shortened(line: str) -> str:
@@ -63,7 +63,7 @@ def _shortened(line: str) -> str:
 
 
 def _names(proto: onnx.ModelProto, path: str) -> str:
-    """The names of the node and of all else that ``path`` into ``proto`` leads through, in parentheses."""
+    """The names of the node and other elements along ``path`` into ``proto``, in parentheses."""
     here: Any = proto
     names: list[str] = []
     for name, index in re.findall(r"(\w+)(?:\[(\d+)\])?", path):
@@ -77,7 +77,7 @@ def _names(proto: onnx.ModelProto, path: str) -> str:
 
 
 def _essence(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy without commentary, in which what means the same looks the same."""
+    """A normalized copy without commentary; equal for equivalent models."""
     copy = onnx.ModelProto()
     copy.CopyFrom(proto)
     for message, depth in _messages(copy, 0):
@@ -93,12 +93,12 @@ def _essence(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def messages_of(message: Any) -> Iterator[Any]:
-    """``message`` and every message in it."""
+    """``message`` and all messages in it."""
     return (inner for inner, _ in _messages(message, 0))
 
 
 def _messages(message: Any, depth: int) -> Iterator[tuple[Any, int]]:
-    """Every message in ``message``, the outermost first, and how many bodies it lies in."""
+    """Every message in ``message``, outer ones first, with the number of enclosing bodies."""
     pending: list[tuple[Any, int]] = [(message, depth)]
     while pending:
         message, depth = pending.pop()
@@ -120,7 +120,7 @@ def _use_raw_data(tensor: onnx.TensorProto) -> None:
 
 
 def _difference(one: Any, other: Any) -> str:
-    """Where two messages differ first, as a path; nothing if they are the same."""
+    """The path of the first difference of two messages; empty if they are equal."""
     path = ""
     while True:
         if one.SerializeToString(deterministic=True) == other.SerializeToString(deterministic=True):
@@ -135,7 +135,7 @@ def _difference(one: Any, other: Any) -> str:
 
 
 def _differing_part(one: Any, other: Any) -> tuple[str, Any, Any] | None:
-    """A field in which two messages differ, with both parts if they are messages."""
+    """A field in which two messages differ, with both values if they are messages."""
     for field in one.DESCRIPTOR.fields:
         left, right = getattr(one, field.name), getattr(other, field.name)
         if not field.is_repeated:

@@ -1,7 +1,7 @@
-"""Recognize files that people take for ONNX models, to name them for what they are.
+"""Recognize files of other formats that were passed as ONNX models, for better messages.
 
-:data:`KINDS` is a table; :func:`recognized` looks a file up in it. Nothing here decides whether a file is a
-model: it is asked once reading one has failed.
+:func:`recognized` looks up a file in the table :data:`KINDS`. It is called after loading failed, and does not
+decide whether a file is a model.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import onnx
 
 from graphopt.ir.io.codecs import ONNX, codec_of
 
-#: Bytes of a file that tests look at; archives and tensors are opened.
+#: Bytes at the start of a file that tests receive; archives and tensors are opened.
 HEAD = 4096
-#: Models of a folder, or in an archive, that a hint lists.
+#: Maximum number of models of a folder or archive listed in a hint.
 _LISTED = 3
-#: Characters of a text file that a hint quotes.
+#: Maximum characters of a text file quoted in a hint.
 _QUOTED = 60
 
 
@@ -41,7 +41,7 @@ class Kind:
 
 
 def recognized(path: Path, head: bytes) -> Kind | None:
-    """The kind of the file at ``path``, with its hint filled in; ``None`` if it resembles none of them."""
+    """The kind of the file at ``path``, with its hint filled in; ``None`` if unknown."""
     for kind in KINDS:
         found = kind.test(head[:HEAD], path)
         if found:
@@ -55,7 +55,7 @@ def recognized(path: Path, head: bytes) -> Kind | None:
 
 
 def folder_hint(folder: Path) -> str:
-    """The next step where ``folder`` was given in the place of a model."""
+    """A hint for ``folder`` passed as a model."""
     if (folder / "saved_model.pb").is_file():
         return (
             "it is a TensorFlow SavedModel:"
@@ -78,7 +78,7 @@ def _starts(*magic: bytes) -> Callable[[bytes, Path], bool]:
 
 
 def _identifier(text: bytes) -> Callable[[bytes, Path], bool]:
-    """Whether a FlatBuffers file has this identifier, at byte 4."""
+    """Whether a file is FlatBuffers with this identifier, at byte 4."""
     return lambda head, path: head[4:8] == text
 
 
@@ -87,7 +87,7 @@ def _suffix(*suffixes: str) -> Callable[[bytes, Path], bool]:
 
 
 def _names(head: bytes, path: Path) -> list[str]:
-    """The files in a zip archive; none of other files."""
+    """The names of the files in a zip archive; none for another file."""
     if not head.startswith(b"PK\x03\x04"):
         return []
     import zipfile
@@ -100,7 +100,7 @@ def _names(head: bytes, path: Path) -> list[str]:
 
 
 def _zip_with(*endings: str) -> Callable[[bytes, Path], bool]:
-    """Whether a zip archive has a file for each of ``endings``."""
+    """Whether a zip archive contains a file for each of ``endings``."""
 
     def test(head: bytes, path: Path) -> bool:
         names = _names(head, path)
@@ -125,7 +125,7 @@ def _safetensors(head: bytes, path: Path) -> bool:
 
 
 def _tensor(head: bytes, path: Path) -> bool:
-    """Whether it is a TensorProto, as in the test data of ONNX."""
+    """Whether the file is a TensorProto, as in the test data of ONNX."""
     if path.suffix != ".pb":
         return False
     try:
@@ -140,7 +140,7 @@ def _markup(pattern: bytes) -> Callable[[bytes, Path], bool]:
 
 
 def _text(head: bytes, path: Path) -> bool | str:
-    """Whether it is text, and no text form of models; the beginning of its first line."""
+    """The start of the first line of a text file that is not in a text format of models; else ``False``."""
     if codec_of(path) is not ONNX:
         return False
     try:
