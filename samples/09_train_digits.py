@@ -34,7 +34,7 @@ SHAPES = {"conv1": (16, 1, 3, 3), "conv2": (32, 16, 3, 3), "fc1": (64, 512), "fc
 
 
 def network(seed: int = 0) -> onnx.ModelProto:
-    """The network with random weights, as large as torch makes those of such layers."""
+    """The network with random weights, initialized like torch's layers."""
     model, random = onnx.parser.parse_model(NETWORK), np.random.default_rng(seed)
     for name, shape in SHAPES.items():
         bound = 1 / np.sqrt(np.prod(shape[1:]))
@@ -45,7 +45,7 @@ def network(seed: int = 0) -> onnx.ModelProto:
 
 
 def digits() -> tuple[np.ndarray, np.ndarray]:
-    """1797 images of handwritten digits (data/README.md), shuffled, and which digits they are."""
+    """1797 images of handwritten digits (data/README.md), shuffled, and their labels."""
     with np.load(Path(__file__).with_name("data") / "digits.npz") as file:
         images, labels = file["images"], file["labels"]
     order = np.random.default_rng(0).permutation(len(images))
@@ -53,18 +53,18 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
 
 
 def main() -> None:
-    """Train on four fifths of the images, and test on the rest."""
+    """Train on four fifths of the images, and test on the others."""
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "build/samples")
     folder.mkdir(parents=True, exist_ok=True)
     model = network()
     images, labels = digits()
     train, test = slice(0, 1437), slice(1437, None)
 
-    # One model that does a step of training: parameters and state in, the loss and new ones out.
+    # One model that does a training step: takes parameters and state, returns the loss and the updated ones.
     step = graphopt.train_step(model, "cross_entropy:logits,labels", "adam", learning_rate=2e-3)
     step.save(folder / "step.onnx")
 
-    # From here on it takes onnxruntime alone, in any language: what is returned as new.w is fed as w.
+    # The loop needs only onnxruntime, in any language: the output new.w is fed as w in the next step.
     session = onnxruntime.InferenceSession(folder / "step.onnx", providers=["CPUExecutionProvider"])
     names = [output.name for output in session.get_outputs()]
     carried, random = dict(step.initial), np.random.default_rng(0)

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 class Writer:
-    """Writes a graph: ``w("Add", a, b)`` adds a node and returns the name of its output."""
+    """Builds a graph: ``w("Add", a, b)`` appends a node and returns the name of its output."""
 
     def __init__(self, seed: int) -> None:
         self.nodes: list[onnx.NodeProto] = []
@@ -80,7 +80,7 @@ def gpt(letters: int, context: int, width: int, heads: int, layers: int, seed: i
 
 
 def batches(text: np.ndarray, size: int, context: int, steps: int, seed: int = 0) -> Iterator[dict[str, Any]]:
-    """Random pieces of ``text``, and the same one letter on."""
+    """Random windows of ``text``, and the same windows shifted by one letter."""
     random = np.random.default_rng(seed)
     for _ in range(steps):
         pieces = random.integers(0, len(text) - context, size)[:, None] + np.arange(context + 1)
@@ -88,7 +88,7 @@ def batches(text: np.ndarray, size: int, context: int, steps: int, seed: int = 0
 
 
 def main() -> None:
-    """Train, tell the losses, and write a few letters."""
+    """Train, print the losses, and generate a few letters."""
     folder, steps = (
         Path(sys.argv[1] if len(sys.argv) > 1 else "build/samples"),
         int((sys.argv[2:] or ["250"])[0]),

@@ -183,14 +183,14 @@ def test_only_the_first_runs_per_reason_are_compared_with_guards() -> None:
 def test_graph_for_returns_the_current_plan() -> None:
     executor = compiled(parse(ANY))
     for _ in range(3):
-        asked = executor.graph_for(rows(3))
-        assert executor.graph_for(rows(3)) is asked  # without a specialization
+        expected = executor.graph_for(rows(3))
+        assert executor.graph_for(rows(3)) is expected  # without a specialization
         run_any(executor, [rows(3)], times=1)
-    assert asked is executor.last_executed_optimized_graph()
+    assert expected is executor.last_executed_optimized_graph()
     with optimized_execution(False):
-        asked = executor.graph_for(rows(3))
+        expected = executor.graph_for(rows(3))
         run_any(executor, [rows(3)], times=1)
-        assert asked is executor.last_executed_optimized_graph()
+        assert expected is executor.last_executed_optimized_graph()
     assert executor.debug_state().hits("fallback") == 1
 
 

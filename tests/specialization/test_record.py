@@ -18,7 +18,7 @@ from graphopt.specialization.record import Recorder
 
 from ..support import parse
 
-#: The elements of x that are not 0, and as many ones as are asked for; u is made of known sizes.
+#: The nonzero elements of x, and a given number of ones; u has known sizes.
 FOUND = """
 found (float[N, 4] x, int64 n, bool[2] mask) => (float[N, 4] y, float[M] z, float[K] ones) {
   u = Transpose <perm = [1, 0]> (x)

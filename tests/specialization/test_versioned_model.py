@@ -128,7 +128,7 @@ def test_strategy_and_limit_determine_the_number_of_variants() -> None:
     runs = [feeds_of(2, length) for length in (5, 5, 6, 7)]
     assert len(_specialized(positions(), *runs, most=1).branches) == 1
     dynamic = _specialized(positions(), *runs, strategy=FusionStrategy.parse("dynamic:2"))
-    assert [told.variant.name for told in dynamic.report.variants] == ["dynamic-1"]
+    assert [variant.variant.name for variant in dynamic.report.variants] == ["dynamic-1"]
 
 
 def test_profile_of_another_model_is_rejected() -> None:
@@ -279,6 +279,6 @@ def test_inputs_for_a_guard_come_from_the_profile() -> None:
     guard = Guard(
         {"x": ValueProfile("tensor(float)", (2, "s", 4)), "mode": ValueProfile("tensor(int64)", (), (1,))}
     )
-    told = profiled_inputs(guard, profile, InputOptions(seed=3))
-    assert told is not None and told.seed == 3
-    assert told.shapes == {"x": (2, 6, 4)} and told.arrays["mode"] == 1
+    options = profiled_inputs(guard, profile, InputOptions(seed=3))
+    assert options is not None and options.seed == 3
+    assert options.shapes == {"x": (2, 6, 4)} and options.arrays["mode"] == 1
