@@ -1,4 +1,4 @@
-"""Small models, and gradients by finite differences of what onnxruntime computes."""
+"""Small models, and their gradients by finite differences in onnxruntime."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def run(model: ir.Model, feeds: Mapping[str, Any], optimizations: Any = "default
     return dict(zip(names, session.run(running, dict(feeds)), strict=True))
 
 
-#: By element type, how far numbers are moved, and how exact differences are then. In single precision only
-#: functions that are nearly linear can be compared.
+#: Step size of differences and their relative accuracy, by element type. In float32, only nearly linear
+#: functions can be compared.
 _STEPS = {"float64": (1e-6, 1e-6), "float32": (1e-2, 1e-3)}
 #: Coefficients by offset in steps of the central difference of fourth order, whose steps need not be short.
 STENCIL = {-2: 1 / 12, -1: -2 / 3, 1: 2 / 3, 2: -1 / 12}
@@ -67,7 +67,7 @@ def _compared(
     varied: list[str],
     tolerance: float | None,
 ) -> tuple[Joint, dict[str, np.ndarray]]:
-    """The joint graph, whose gradients are right, and its inputs."""
+    """The joint graph, whose gradients are correct, and its inputs."""
     random = np.random.default_rng(1)
     varied = [name for name in varied if feeds[name].dtype.name in _STEPS]
     joint = differentiate(model, real, varied)

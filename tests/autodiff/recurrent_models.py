@@ -18,7 +18,7 @@ GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 #: Step length of finite differences.
 LENGTH = 0.01
 SIZES = {"static": f"{STEPS},{BATCH}", "dynamic": "T,B"}
-#: What stands around the layers, which take x and return z, with one result y.
+#: Models around the layers, which map x to z, with one result y.
 AROUND = {
     "plain": "{layers} y = Identity(z)",
     "If": """y = If(yes) <then_branch = then () => (float[?,?,?] z) {{ {layers} }},
@@ -36,7 +36,7 @@ AROUND = {
 }
 
 
-#: What operators beside layers read.
+#: Feeds of operators other than the layers.
 CONSTANTS = [
     "int64[1] wide = {{{w}}}", "int64[1] zero = {{0}}", "int64[1] one = {{1}}", "int64[1] three = {{3}}",
     "int64[1] minus = {{-1}}", "int64[1] many = {{1000}}", f"int64[1] steps = {{{{{STEPS}}}}}", "int64 first = {{0}}",
@@ -112,8 +112,8 @@ def stacked(
     """A model of layers whose outputs are as wide as their inputs, and feeds.
 
     Args:
-        beside: nodes before and behind each layer, from ``{x}`` to ``{y}`` of the same shape, of which ``{w}``
-            is the width; names of others begin with ``{p}``.
+        beside: nodes before and behind each layer, from ``{x}`` to ``{y}`` of the same shape, of which
+            ``{w}`` is the width; names of others begin with ``{p}``.
     """
     random, count = np.random.default_rng(0), 2 if direction == "bidirectional" else 1
     width, gates = count * H, GATES[op] * H

@@ -1,4 +1,4 @@
-"""Attention of the standard and of onnxruntime: gradients against differences, and how few nodes they take."""
+"""Attention of the standard and of onnxruntime: gradients against differences, and node counts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def floats(*shape: int) -> np.ndarray:
 
 
 def checked(call: str, feeds: dict[str, np.ndarray], *, outputs: str = "y", twice: bool = False) -> ir.Model:
-    """A model of one node, whose inputs have open dims but for the last ones, in single precision."""
+    """A float32 model of one node whose inputs have dynamic dims except for the last ones."""
     inputs = []
     for name, value in feeds.items():
         dims = [f"{name}{axis}" for axis in range(value.ndim)]

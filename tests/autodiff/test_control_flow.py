@@ -262,7 +262,7 @@ def test_shared_cotangent_of_two_values() -> None:
 
 
 def test_body_that_returns_a_value_twice() -> None:
-    """onnxruntime gives nothing for the second output, and the right gradient."""
+    """onnxruntime returns nothing for the second output, but the correct gradient."""
     text = """m (float[N] x, bool c) => (float[N] y, float[N] z) { y, z = If(c) <
         then_branch = t () => (float[P] a, float[P] a) { a = Exp(x) },
         else_branch = e () => (float[Q] d, float[Q] f) { d = Sin(x) f = Neg(x) }> }"""

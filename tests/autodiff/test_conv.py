@@ -1,4 +1,4 @@
-"""Convolutions: dims and margins that are known or not, and second derivatives.
+"""Convolutions: static and dynamic dims and pads, and second derivatives.
 
 onnxruntime has most in single precision only.
 """
@@ -170,7 +170,7 @@ def test_small_network() -> None:
 def test_sums_over_a_possibly_empty_batch_are_zero() -> None:
     text = "m (float[A,3,C,D] x, float[E,3,F,G] w) => (float[A,E,H,I] y) { y = Conv(x, w) }"
     joint = differentiate(parse(text, opset=18), ["y"], ["w"])
-    # memory is often zero, so that values do not tell
+    # memory is often zero, so that values prove nothing
     (choice,) = [node for node in joint.model.graph if node.op_type == "Where"]
     convs = [node for node in joint.model.graph if node.op_type == "Conv"]
     assert any(value is not None and value.producer() in convs for value in choice.inputs)

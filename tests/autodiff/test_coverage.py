@@ -8,12 +8,12 @@ from onnx import defs
 
 from graphopt.autodiff.registry import Gradient, find
 
-#: The opset that onnxruntime reads.
+#: The newest opset that onnxruntime reads.
 OPSET = 26
 
 
 def of_floats() -> Iterator[defs.OpSchema]:
-    """The standard's operators that take floating-point numbers and return some."""
+    """The standard's operators with floating-point inputs and outputs."""
     newest: dict[str, defs.OpSchema] = {}
     for schema in defs.get_all_schemas_with_history():
         if schema.domain == "" and schema.since_version <= OPSET:

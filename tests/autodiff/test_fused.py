@@ -15,7 +15,7 @@ from tests.support import ops, parse
 
 RANDOM = np.random.default_rng(0)
 DOMAINS = ', "com.microsoft" : 1'
-#: Of functions that are bent, in single precision.
+#: Tolerance for curved functions in float32.
 BENT = 5e-3
 
 
@@ -114,7 +114,7 @@ def test_unknown_activation_is_refused() -> None:
         differentiate(parse(text, domains=DOMAINS), ["y"], ["a"])
 
 
-# Few bits ---------------------------------------------------------------------------------------
+# Quantization -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("bits", "columns"), [(4, 64), (4, 48), (8, 64), (2, 32)])

@@ -19,13 +19,13 @@ from tests.rules import harness
 from zoo import SAMPLES
 
 _FLOATS = (np.dtype(np.float32), np.dtype(np.float64), np.dtype(np.float16))
-#: By element type, how far gradients may be apart, relative to the largest number.
+#: Tolerance of gradients by element type, relative to the largest element.
 _NEAR = {"float64": 1e-9, "float32": 2e-4, "float16": 2e-2}
-#: Cases of which gradients can't be compared, and why.
+#: Cases whose gradients can't be compared, with reasons.
 _APART = {
     "attention/causal-masked-then-padding": "scores that a mask hides by -1e31 are lost, all those of a query"
 }
-#: What rules write that has a gradient of its own.
+#: Operators written by rules that have a gradient rule.
 _FUSED = {
     *("BiasGelu", "DynamicQuantizeMatMul", "FastGelu", "FusedConv", "FusedGemm", "FusedMatMul", "Gelu"),
     *("GroupQueryAttention", "MatMulIntegerToFloat", "MultiHeadAttention", "QuickGelu", "RotaryEmbedding"),
@@ -40,7 +40,7 @@ def own(model: onnx.ModelProto) -> list[str]:
 
 
 def fusing() -> list[Path]:
-    """The cases in which something is fused."""
+    """The cases with a fused operator."""
     found = []
     for path in harness.case_files():
         case = None if harness.is_near_miss(path) or harness.is_random(path) else harness.read_case(path)
@@ -53,7 +53,7 @@ def fusing() -> list[Path]:
 def gradients(
     model: onnx.ModelProto, feeds: Mapping[str, Any], outputs: Sequence[str], wrt: Sequence[str]
 ) -> dict[str, np.ndarray]:
-    """The gradients by ``wrt``, for random gradients of ``outputs``."""
+    """The gradients by ``wrt``, for random cotangents of ``outputs``."""
     data, random = model.SerializeToString(), np.random.default_rng(0)
     plain = session.run(session.create(data, threads=1), feeds, outputs)
     joint = differentiate(ir.from_proto(onnx.ModelProto.FromString(data)), outputs, wrt)
@@ -97,7 +97,7 @@ def test_all_fused_operators_occur_in_cases() -> None:
 
 
 def with_weights_apart(model: onnx.ModelProto) -> onnx.ModelProto:
-    """``model`` with other parameters, no two of which are equal, so that none stands for another."""
+    """``model`` with other parameters, all different, so that none are merged."""
     random = np.random.default_rng(0)
     for tensor in model.graph.initializer:
         if tensor.data_type == onnx.TensorProto.FLOAT and tensor.dims:

@@ -26,7 +26,7 @@ def numbers(*shape: int) -> np.ndarray:
 
 
 def model(body: str, feeds: Mapping[str, np.ndarray], known: bool) -> str:
-    """A model of ``body``, which computes z, and the square of that; dims are known or symbols."""
+    """A model of ``body``, which computes z, and its square; dims are static or symbolic."""
     inputs, letters = [], iter("ABCDEFGHIJKLMNOP")
     for name, value in feeds.items():
         dims = ",".join(str(size) if known else next(letters) for size in value.shape)
@@ -36,7 +36,7 @@ def model(body: str, feeds: Mapping[str, np.ndarray], known: bool) -> str:
 
 
 def check_forms(body: str, feeds: Mapping[str, np.ndarray], *, opset: int = 18, twice: bool = True) -> None:
-    """Check with symbolic and with known dims."""
+    """Check with symbolic and with static dims."""
     check(model(body, feeds, False), feeds, opset=opset)
     check(model(body, feeds, True), feeds, opset=opset, twice=twice)
 
@@ -178,7 +178,7 @@ def test_reverse_sequence_and_trilu() -> None:
 
 @pytest.mark.parametrize("mode", ["DCR", "CRD"])
 def test_gradient_of_depth_to_space(mode: str) -> None:
-    """By onnx's reference: the mode is newer than what onnxruntime knows."""
+    """By onnx's reference evaluator: onnxruntime does not support the mode."""
     text = f"""m (float[A,B,C,D] x) => (float[A,E,F,G] y) {{ y = SpaceToDepth<blocksize=2, mode="{mode}">(x) }}"""
     model = parse(text, ir_version=13, opset=28)
     joint = differentiate(model, ["y"], ["x"])
@@ -256,7 +256,7 @@ def test_post_transform_of_a_regressor_is_refused() -> None:
         differentiate(parse(CLASSICAL + text), ["y"], ["x"])
 
 
-# Sums that threads must not spoil --------------------------------------------------------------
+# Sums with several threads ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rows", [8, 500])

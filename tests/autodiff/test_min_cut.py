@@ -23,7 +23,7 @@ def built(count: int, edges: Edges) -> Network:
 
 
 def by_trying(count: int, edges: Edges) -> tuple[int, list[bool]] | None:
-    """The least cut, and of several the one with the fewest nodes on the sink's side; None if there is none."""
+    """The minimum cut with the fewest nodes on the sink's side; None if there is no finite cut."""
     found = []
     for inner in product((False, True), repeat=count - 2):
         late = [False, True, *inner]
@@ -61,7 +61,7 @@ def test_large_capacities_are_exact() -> None:
 
 @pytest.mark.parametrize("every", [1, 50, 20_000])
 def test_long_chains_take_subquadratic_time(every: int) -> None:
-    """Work is nearly free: what flows into all of a chain of 20,000 values flows down to where it is cut."""
+    """Nearly free work: flow into each of a chain of 20,000 values continues to the cut."""
     network = Network()
     source, sink = network.node(), network.node()
     last = None

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.gradients import Case, cases, judge, summary
 
-#: Small tests, of each family one form of each kind.
+#: Small tests, one of each kind for each family.
 QUICK = (
     r"^test_(add_bcast|sub|mul_bcast|div|pow_bcast_array|pow_bcast_scalar|pow|max_three|mean_example|prelu_broadcast"
     r"|where_example|abs|atanh|acosh|celu|clip_example|elu|gelu_tanh_1|hardswish|mish|selu|shrink_soft"

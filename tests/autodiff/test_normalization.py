@@ -25,7 +25,7 @@ def numbers(*shape: int) -> np.ndarray:
 
 
 def gradients(text: str, feeds: dict[str, np.ndarray], order: int, opset: int) -> dict[str, Any]:
-    """The gradients of y by all inputs, or of these by inputs and cotangents, along something that is fixed."""
+    """The gradients of y by all inputs, or of these by inputs and cotangents, for fixed cotangents."""
     joint = differentiate(parse(text, opset=opset, domains=MICROSOFT), ["y"], list(feeds))
     shape = feeds["x"].shape
     given = feeds | {"cotangent.y": np.cos(np.arange(feeds["x"].size)).reshape(shape)}
@@ -37,7 +37,7 @@ def gradients(text: str, feeds: dict[str, np.ndarray], order: int, opset: int) -
 
 
 def same(text: str, plain: str, feeds: dict[str, np.ndarray], opset: int = 20) -> None:
-    """Whether two models have the same first and second gradients in single precision."""
+    """Whether two models have the same first and second derivatives in float32."""
     feeds = {name: value.astype(np.float32) for name, value in feeds.items()}
     for order in (1, 2):
         one, other = gradients(text, feeds, order, opset), gradients(plain, feeds, order, opset)
@@ -45,11 +45,11 @@ def same(text: str, plain: str, feeds: dict[str, np.ndarray], opset: int = 20) -
             assert np.allclose(one[name], value, rtol=1e-3, atol=1e-3), (order, name)
 
 
-#: z, which is {x} less its mean, over its deviation, in plain operators of opset 18.
+#: z = ({x} - mean) / σ, in elementary operators of opset 18.
 STEPS = """axes = Constant<value_ints = [{axes}]>() eps = Constant<value = float {{0.01}}>()
     mean = ReduceMean({x}, axes) d = Sub({x}, mean) sq = Mul(d, d) v = ReduceMean(sq, axes)
     e = Add(v, eps) r = Sqrt(e) z = Div(d, r)"""
-#: z, which is {x} over the root of its mean square.
+#: z = {x} / √mean({x}²).
 ROOT_STEPS = """axes = Constant<value_ints = [-1]>() eps = Constant<value = float {{0.01}}>()
     sq = Mul({x}, {x}) v = ReduceMean(sq, axes) e = Add(v, eps) r = Sqrt(e) z = Div({x}, r)"""
 
@@ -111,7 +111,7 @@ TRAINED = """m (float[B,3,H,W] x, int64[B] labels, float[4,3,3,3] k, float[4] s,
 
 
 def trained() -> ir.Model:
-    """A network as exported for training: what it learns, and running statistics, are initializers."""
+    """A network exported for training: parameters and running statistics are initializers."""
     proto = ir.to_proto(parse(TRAINED))
     shapes = {"s": (4,), "b": (4,), "mean": (4,), "var": (4,), "w": (4, 2)}
     for name, shape in shapes.items():

@@ -238,7 +238,7 @@ def test_erf_and_gelu() -> None:
 @pytest.mark.parametrize("ratio", [None, 0.25])
 @pytest.mark.parametrize("mode", [True, False, None])
 def test_dropout_keeps_its_mask(mode: bool | None, ratio: float | None, seed: str) -> None:
-    """Each of two equal nodes, with the mode as a constant, or as an input where ``None``."""
+    """Two equal nodes, with the mode as a constant, or as an input for ``None``."""
     inputs = f"float[N] x{', bool t' if mode is None else ''}{'' if ratio is None else ', float r'}"
     known = "" if mode is None else f"t = Constant<value = bool {{{int(mode)}}}>()"
     call = f"Dropout{seed}(x, {'' if ratio is None else 'r'}, t)"

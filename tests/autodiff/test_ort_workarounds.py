@@ -121,5 +121,5 @@ def test_onnxruntime_still_needs_the_workaround(operator: str) -> None:
     feeds = {name: ones(*shape) for name, shape in shapes.items()}
     if not run(parse(PITFALLS[operator], opset=18), feeds)["y"].any():
         pytest.skip(
-            f"onnxruntime is right about {operator} without elements: pitfalls.py is no longer needed"
+            f"onnxruntime computes empty {operator} correctly: ort_workarounds.py is no longer needed"
         )

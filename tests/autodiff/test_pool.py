@@ -14,7 +14,7 @@ RANDOM = np.random.default_rng(0)
 
 
 def apart(*shape: int, dtype: type = np.float64) -> np.ndarray:
-    """Numbers far from 0 and from each other, so that no step changes which is the maximum."""
+    """Numbers far from 0 and from each other, so that no step changes the maximum."""
     count = int(np.prod(shape))
     return ((RANDOM.permutation(count).reshape(shape) - count / 2 + 0.25) / 4).astype(dtype)
 

@@ -16,7 +16,7 @@ from tests.support import ops, parse
 def model(
     op: str, given: str, attributes: str = "", *, outputs: str = "yhc", sizes: str = "T,B,I"
 ) -> ir.Model:
-    """A model with one operator that has the inputs and outputs named."""
+    """A model with one operator with the named inputs and outputs."""
     ranks = {"b": 2, "p": 2, "y": 4}
     order = ["x", "w", "r", "b", "lens", "h0", "c0", "p"]
     names = [name for name in order if name in given.split()]

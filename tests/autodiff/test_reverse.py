@@ -157,7 +157,7 @@ def test_second_derivatives_of_a_joint_graph() -> None:
         "m (double[N] x) => (double loss) { a = Mul(x, x) b = Mul(a, x) loss = ReduceSum<keepdims=0>(b) }"
     )
     first = graphopt.differentiate(model, "loss", ["x"])
-    # the sum of the gradient's elements has 6x for gradient
+    # the gradient of the sum of the gradient's elements is 6x
     second = differentiate(first.model, ["grad.x"], ["x"])
     found = run(second.model, {"x": np.array([1.0, 2.0]), "cotangent.grad.x": np.ones(2)})
     assert second.gradients == {"x": "grad2.x"}

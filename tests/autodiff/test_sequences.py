@@ -1,4 +1,4 @@
-"""Gradients through sequences and optionals, those that become tensors and those that don't."""
+"""Gradients through sequences and optionals, which may become tensors."""
 
 from __future__ import annotations
 

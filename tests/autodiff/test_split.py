@@ -212,13 +212,13 @@ def test_rejoined_split_has_the_signature_of_the_joint_graph() -> None:
     assert names(model.graph.outputs) == names(joint.graph.outputs)
 
 
-#: What random graphs are made of: templates over values of the shape [N, 4].
+#: Nodes of random graphs: templates over values of the shape [N, 4].
 UNARY = ("Sigmoid", "Tanh", "Sin", "Exp", "Relu", "Identity", "Neg")
 
 
 @st.composite
 def graphs(draw: st.DrawFn) -> str:
-    """A model of values x0, x1, … of one shape, of which the last is returned, and sometimes others."""
+    """A model of values x0, x1, … of one shape that returns the last one, and sometimes others."""
     lines = []
     count = draw(st.integers(1, 12))
     for index in range(1, count + 1):
@@ -255,7 +255,7 @@ def test_random_graphs_split_at_each_budget(text: str, budget: float, size: int)
 
 
 def _unranked(opset: int) -> ir.Model:
-    """A model whose inner values have a rank that depends on data."""
+    """A model with intermediate values of a data-dependent rank."""
     proto = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["" : {opset}]>
         m (float[N, M] v, float[K] w, int64[2] s, bool c) => (float y) {{
         a = If(c)<then_branch = t () => (float p) {{ k = Exp(v) p = Squeeze(k) }},
@@ -269,7 +269,7 @@ def _unranked(opset: int) -> ir.Model:
 
 @pytest.mark.parametrize("options", [{}, {"memory_budget": 0.0}, {"save_everything": True}])
 def test_residuals_of_unknown_rank_are_saved_as_elements_and_shape(options: dict[str, Any]) -> None:
-    """The checker demands a rank of each input and output."""
+    """The checker requires a rank of each input and output."""
     found = api.split(_unranked(17), "y", ["v", "w"], **options)
     for half in (found.forward, found.backward):
         onnx.checker.check_model(ir.to_proto(half), full_check=True)

@@ -20,7 +20,7 @@ def test_layers_in_bodies(op: str, around: str) -> None:
     check(*stacked(op, "bidirectional", "dynamic", around))
 
 
-#: Operators before and behind a recurrent one, from {x} to {y} of the same shape [T, B, {w}].
+#: Operators before and after a recurrent one, from {x} to {y} of the same shape [T, B, {w}].
 BESIDE = {
     "elementwise": "{p}e = Tanh({x}) {p}f = Sigmoid({x}) {p}g = Mul({p}e, {p}f) {y} = Sub({p}g, {x})",
     "broadcast": "{p}m = ReduceMean<axes = [1], keepdims = 1>({x}) {p}n = Sub({x}, {p}m) {y} = Div({p}n, two)",

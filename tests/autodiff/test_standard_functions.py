@@ -46,7 +46,7 @@ def test_operator_with_another_meaning_in_the_graph_is_refused() -> None:
 
 
 def test_standard_function_with_changed_operators_is_refused() -> None:
-    """The axes of a ReduceMean are an attribute up to opset 17, and an input since."""
+    """The axes of ReduceMean are an attribute up to opset 17, and an input since."""
     for opset, refused in ((17, False), (18, True)):
         model = parse(
             "m (float[N,C] x, int64[N] t) => (float y) { y = NegativeLogLikelihoodLoss(x, t) }", opset=opset

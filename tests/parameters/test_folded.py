@@ -21,7 +21,7 @@ from tests.support import parse
 
 KEY = "graphopt:folded"
 ONE = np.ones((1, 3), np.float32)
-#: ``w`` is read as it is, and also as a factor of a constant product.
+#: ``w`` is read directly, and also as a factor of a constant product.
 SHARED = """m (float[N,3] x) => (float[N,3] y)
     <float[3,3] w = {1, 2, 3, 4, 5, 6, 7, 8, 9}, float[3,3] v = {9, 8, 7, 6, 5, 4, 3, 2, 1}, float[3] b = {1, 2, 3}> {
     p = MatMul(w, v) h = MatMul(x, p) g = MatMul(x, w) s = Mul(h, g) y = Sub(s, b) }"""
@@ -33,7 +33,7 @@ def optimized(text: str | ir.Model, **options: Any) -> ir.Model:
     return graphopt.optimize(model, verify=False, **options).model
 
 
-#: Whose shapes a variant knows.
+#: A model whose variant has static shapes.
 VARIANTS = """m (float[N,8] x) => (float[N,8] y) <float[8] b = {1, 2, 3, 4, 5, 6, 7, 8}> {
     s = Shape(x) e = Expand(b, s) g = Add(x, e) r = Reshape(g, s) y = Relu(r) }"""
 #: The same with weights in Constant nodes.
@@ -74,7 +74,7 @@ def test_parameter_folded_into_a_constant_is_refused(tmp_path: Path, form: str) 
     assert np.array_equal(graphopt.run(changed, {"x": ONE})["y"], graphopt.run(whole, {"x": ONE})["y"])
 
 
-#: Whose branch facts choose, from constants that are gone then.
+#: A model whose branch is selected by facts, from constants that are then removed.
 CHOSEN = """m (float[N,3] x) => (float[N,3] y) <float t = {1}, float z = {0}, float[3] b = {1, 2, 3}> {
     c = Greater(t, z)
     y = If(c) <then_branch = a () => (float[N,3] p) { p = Mul(x, b) },
@@ -138,7 +138,7 @@ def test_parameters_lifted_from_the_optimized_model_are_accepted() -> None:
 @pytest.mark.parametrize(
     "text, name",
     [
-        # the number decides which rewrite is made, becomes an attribute, or goes into another constant
+        # the number selects a rewrite, becomes an attribute, or is folded into another constant
         ("<float[1] w = {1}, float[3] b = {1, 2, 3}> { h = Mul(x, w) i = Mul(h, b) y = Add(i, w) }", "w"),
         (
             "<float w = {3}, float z = {0}, float k = {6}> "
@@ -232,7 +232,7 @@ def test_invalid_record_is_refused_when_used(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("single_file", [False, True])
 def test_model_with_variants_refuses_new_weights(single_file: bool, tmp_path: Path) -> None:
-    """Each branch has its own, of which a name would reach one."""
+    """Each branch has a copy of its own, of which a name would replace one."""
     original = parse(VARIANTS)
     profile = graphopt.record_profile(original, [{"x": np.ones((3, 8), np.float32)}])
     how = Specialization(profile, single_file=single_file)

@@ -12,7 +12,7 @@ from graphopt import ir
 from graphopt.errors import GraphoptError, UsageError
 from tests.rules.harness import CASES, case_files, read_case
 
-#: One case in so many runs each time; all of them are slow.
+#: One of this many cases runs in the quick suite; all cases are slow.
 _STEP = 45
 
 
@@ -25,7 +25,7 @@ def _changed(array: np.ndarray, generator: np.random.Generator) -> np.ndarray:
 
 
 def _check(path: Path) -> int:
-    """How many initializers take other contents."""
+    """The number of initializers that accept other contents."""
     original, generator, taken = ir.from_proto(read_case(path).before), np.random.default_rng(0), 0
     done = graphopt.optimize(original, pipeline="O3", verify=False, fast_math=True).model
     for name, value in original.graph.initializers.items():

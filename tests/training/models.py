@@ -32,7 +32,7 @@ def linear() -> ir.Model:
 
 
 def batches(count: int, size: int = 8, seed: int = 1) -> Iterator[Batch]:
-    """Batches that one linear map explains, almost."""
+    """Batches of an approximately linear map."""
     random = np.random.default_rng(seed)
     truth = random.standard_normal((4, 3))
     for _ in range(count):
@@ -48,10 +48,10 @@ def gradient(p: dict[str, np.ndarray], batch: Batch) -> dict[str, np.ndarray]:
 
 
 def step(optimizer: str = "adam", **settings: Any) -> TrainingStep:
-    """What trains it."""
+    """Its training step."""
     return graphopt.train_step(linear(), LOSS, optimizer, **settings)
 
 
 def trainer(optimizer: str = "adam", **settings: Any) -> graphopt.Trainer:
-    """What trains it, on one thread."""
+    """Its trainer, on one thread."""
     return graphopt.Trainer(step(optimizer, **settings), device="cpu", threads=1)
