@@ -91,7 +91,7 @@ class Inventory:
             raise UsageError(f"{path} should end in {' or '.join(SUFFIXES)}", hint="it is a shared library")
         if self.proposed:
             raise UsageError(
-                "the model has no native groups, so no library goes with it",
+                "the model has no native groups, so it has no library",
                 hint="graphopt optimize MODEL -o OUT.onnx --fuser native writes a model with its library",
             )
         if not self.kernels:

@@ -1,4 +1,4 @@
-"""SymbolTable as kernels know them: numbers, or what the dims of inputs are when a kernel runs."""
+"""Symbolic sizes in terms of the dimensions of kernel inputs."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""check-strict-fusion: all nodes of a scope became one fused operator.
+"""check-strict-fusion: check that all nodes of a scope became one fused operator.
 
-The counterpart of ``CheckStrictFusion`` in PyTorch's JIT executor, which looks into the blocks that
-users mark by ``torch.jit.strict_fusion``. Here they name a scope of the exporter.
+The counterpart of ``CheckStrictFusion`` in PyTorch's JIT executor, which checks blocks marked by
+``torch.jit.strict_fusion``. Here users name a scope of the exporter.
 """
 
 from __future__ import annotations
@@ -26,9 +26,8 @@ from graphopt.util.tables import counted
 class CheckStrictFusion(Pass):
     """Check that scopes became one fused operator each, as in ``check-strict-fusion{scopes=/layer.0/attn}``.
 
-    A scope is the name of a node of the original model, or what the names of several begin with.
-    All nodes that come from it must be in one fused operator, or in one group that has a kernel; constants
-    may be anywhere. The scopes
+    A scope is the name of a node of the original model, or a common prefix of names. All nodes that originate
+    from it must be in one fused operator, or in one group with a kernel; constants are ignored. The scopes
     are those of ``scopes`` (``a+b``) and of ``--strict-fusion``. The model is not changed.
 
     Attributes:
@@ -51,13 +50,13 @@ class CheckStrictFusion(Pass):
 
 @dataclass(frozen=True)
 class _Scope:
-    """Nodes of the original model: those whose names begin with ``name``, and further ones."""
+    """Nodes of the original model: those with names that begin with ``name``, and ``members``."""
 
     name: str
     members: frozenset[str]
 
     def holds(self, node: ir.Node) -> bool:
-        """Whether ``node`` comes from it."""
+        """Whether ``node`` originates from the scope."""
         return any(name in self.members or ir.is_within(name, self.name) for name in ir.origins(node))
 
 
@@ -99,11 +98,11 @@ def _left_out(
     *,
     nothing: bool,
 ) -> NotFused:
-    """The error that names ``strays`` under the reasons why they are none of a fused operator.
+    """The error that lists ``strays`` by the reasons why they are not in a fused operator.
 
     Args:
-        ungrouped: why nodes are in no group that has a kernel, if there were to be any.
-        nothing: no operator of the model is a fused one.
+        ungrouped: reasons for nodes without a group with a kernel, if groups were requested.
+        nothing: the model has no fused operators.
     """
     reasons: dict[str, list[str]] = {}
     far = False
@@ -130,6 +129,6 @@ def _left_out(
 
 
 def _nearest(node: ir.Node, missed: Sequence[Missed]) -> Missed | None:
-    """The pattern that was looked for around ``node``."""
+    """The nearest missed pattern around ``node``."""
     names = ir.origins(node)
     return next((place for place in missed if any(name in place.origins for name in names)), None)

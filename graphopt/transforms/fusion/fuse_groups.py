@@ -55,18 +55,16 @@ class FuseGroups(Pass):
         policy = FusionPolicy(cx, self.min, self.shapes)
         signatures = signatures_of(model)
         withheld = {(owner, node): why for owner, node, why in cx.options.withheld}
-        made = False
+        changed = False
         proposals = propose_kernels(model.graph, policy)
         if any(proposal.groups for proposal in proposals):
             normalize_reduction_axes(model, cx)
-            cx.edit.resync(
-                "names"
-            )  # so that new names depend on the model alone, not on those of removed values
+            cx.edit.resync("names")  # new names must not depend on names of removed values
         for proposal in proposals:
             cx.ungrouped |= {ir.label(node): reason for node, reason in proposal.ungrouped.items()}
-            asked = [(group, cx.begin_rewrite(self.name, group.nodes[0])) for group in proposal.groups]
-            allowed = [(group, action) for group, action in asked if action is not None]
-            for group in [group for group, action in asked if action is None]:
+            begun = [(group, cx.begin_rewrite(self.name, group.nodes[0])) for group in proposal.groups]
+            allowed = [(group, action) for group, action in begun if action is not None]
+            for group in [group for group, action in begun if action is None]:
                 why = withheld.get((self.name, ir.label(group.nodes[0])), "its group was excluded")
                 cx.ungrouped |= {ir.label(node): why for node in group.nodes}
             if allowed and model.ir_version < FUNCTIONS_SINCE:
@@ -77,8 +75,8 @@ class FuseGroups(Pass):
                 cx.edit.note_origin([call], group.nodes, self.name)
                 ir.mark_fused(call)
                 cx.end_rewrite(action, group.nodes[0], [call])
-            made = made or bool(calls)
-        if made:
+            changed = changed or bool(calls)
+        if changed:
             _forget_declarations(model)
             note_signatures(model, signatures, cx)
             cx.invalidate("outline")
@@ -97,8 +95,8 @@ def make_groups(
         if ir.constant_of(value) is not None and not is_inside(value, group)
     }
     calls = {}
-    made = outline_groups(cx, groups, dialects.NATIVE_DOMAIN, policy, variables=variables)
-    for group, (function, call) in made.items():
+    outlined = outline_groups(cx, groups, dialects.NATIVE_DOMAIN, policy, variables=variables)
+    for group, (function, call) in outlined.items():
         inputs = [value for value in call.inputs if value is not None]
         signature = Signature.of(inputs, function.outputs, cx)
         name = name_of(function, signature)
