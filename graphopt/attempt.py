@@ -26,13 +26,14 @@ from graphopt.ir.signature import diff
 from graphopt.models import copy
 from graphopt.numerics import Numerics
 from graphopt.ops import dialects
-from graphopt.options import OptimizeOptions, picked
+from graphopt.options import OptimizeOptions
 from graphopt.ort.devices import CPU, target_device
 from graphopt.own_rules import check_applied, checked_rules, rules_by_place
 from graphopt.passes.base import FUSED_OPERATORS, NATIVE_GROUPS
 from graphopt.passes.instrumentation import History, PassInstrumentation
 from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipelines import is_own, make_pipeline, registry
+from graphopt.util.option_table import picked
 
 if TYPE_CHECKING:
     from graphopt.inputs.feeds import InputOptions

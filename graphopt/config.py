@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from graphopt.errors import UsageError, unknown
-from graphopt.options import OPTIONS, OptimizeOptions, check
+from graphopt.options import OPTIONS, OptimizeOptions
 from graphopt.util.coerce import Seconds, from_text
+from graphopt.util.option_table import check
 
 _PREFIX = "GRAPHOPT_"
 

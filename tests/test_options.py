@@ -13,7 +13,8 @@ from graphopt import config, options
 from graphopt.cli import options as cli_options
 from graphopt.cli.commands.optimize import command
 from graphopt.errors import UsageError
-from graphopt.options import OPTIONS, Opt
+from graphopt.options import OPTIONS
+from graphopt.util.option_table import Opt
 
 
 def test_each_option_is_a_keyword_of_optimize_and_documented() -> None:

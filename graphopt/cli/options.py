@@ -26,8 +26,9 @@ from graphopt.cli.parameters import (
     split_some,
     writes,
 )
-from graphopt.options import OPTIONS, Opt
+from graphopt.options import OPTIONS
 from graphopt.util.coerce import parse_ranges, parse_sizes
+from graphopt.util.option_table import Opt
 
 Callback = Callable[[click.Context, click.Parameter, tuple[str, ...]], Any]
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from graphopt import options
 from graphopt.errors import UsageError
+from graphopt.util import option_table
 
 
 class Option(click.Option):
@@ -62,7 +62,7 @@ def check(context: click.Context) -> None:
     command = context.command
     given = [param for param in command.params if _is_given(context, param)]
     related = {param.label: param for param in command.params if isinstance(param, Option)}
-    options.check(related, {name for param in given for name in param.opts})
+    option_table.check(related, {name for param in given for name in param.opts})
     for param in given:
         if isinstance(param, Option) and param.where is not None:
             other, value = param.where

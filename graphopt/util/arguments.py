@@ -22,8 +22,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from graphopt import options
 from graphopt.errors import unknown
+from graphopt.util import option_table
 from graphopt.util.coerce import Range, parse_ranges, parse_sizes
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -106,9 +106,9 @@ def _parameters(function: Callable[..., Any]) -> tuple[dict[str, inspect.Paramet
             name,
             inspect.Parameter.KEYWORD_ONLY,
             default=opt.default if opt.setting is None else None,
-            annotation=options.type_text(group, name),
+            annotation=option_table.type_text(group, name),
         )
-        for name, opt in options.declared(group).items()
+        for name, opt in option_table.declared(group).items()
     }
     return own | more, group
 
@@ -122,7 +122,7 @@ def _with_options(text: str, name: str, group: type) -> str:
             textwrap.fill(
                 f"{option}: {opt.help}", 110, initial_indent=indent, subsequent_indent=f"{indent}    "
             )
-            for option, opt in options.declared(group).items()
+            for option, opt in option_table.declared(group).items()
         ]
         return "\n".join([*match[0].splitlines(), *lines])
 
