@@ -17,6 +17,7 @@ from types import ModuleType
 
 from graphopt import ir
 from graphopt.errors import UnsupportedModel
+from graphopt.util.arguments import checked
 from graphopt.util.extensions import extensions
 
 #: The result of a gradient rule: the cotangent of the first input, of the inputs in order, or of any values
@@ -130,6 +131,7 @@ class NonDifferentiable:
         return True
 
 
+@checked
 def gradient(
     *ops: str, since: int = 1, before: int | None = None, broadcasts: bool = False
 ) -> Callable[[Callable[..., Cotangents]], Gradient]:
@@ -141,6 +143,7 @@ def gradient(
     return declare
 
 
+@checked
 def non_differentiable(*ops: str, reason: str, quiet: bool = False) -> NonDifferentiable:
     """Declare that no gradient flows through ``ops``; assign the result to a name of the module."""
     return NonDifferentiable(ops, reason, quiet)

@@ -27,6 +27,7 @@ from graphopt.autodiff.registry import (
 from graphopt.context import Context
 from graphopt.opset import convert
 from graphopt.parameters.selection import FLOATS
+from graphopt.util.arguments import checked
 
 
 @dataclass
@@ -228,6 +229,7 @@ def _apply_rule(
     return found
 
 
+@checked
 def vjp_of_decomposition(
     op: GraphBuilder,
     node: PrimalNode,

@@ -39,6 +39,7 @@ from graphopt.ir.signature import Signature, diff
 from graphopt.models import copy
 from graphopt.numerics import Numerics
 from graphopt.ort.devices import CPU, Device
+from graphopt.util.arguments import checked
 from graphopt.verification.verdict import Row
 from graphopt.verification.verifier import Verifier
 
@@ -131,6 +132,7 @@ class CheckOptions:
         return self.kind not in KINDS
 
 
+@checked
 @contextlib.contextmanager
 def make_check(options: CheckOptions, original: ir.Model, *, empty: bool = True) -> Iterator[Check]:
     """The check of results of ``original``.

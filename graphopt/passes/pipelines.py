@@ -16,6 +16,7 @@ from graphopt.passes.onnx_ir import BY_PLACE, GivenOnnxIrPass
 from graphopt.passes.pipeline import Fixpoint, Pipeline, Step
 from graphopt.passes.registry import Passes, Registry
 from graphopt.rewrite.rule import Rule
+from graphopt.util.arguments import checked
 from graphopt.util.extensions import extensions
 
 _CLEAN = (
@@ -123,6 +124,7 @@ def _is_pass(item: object) -> bool:
     return isinstance(item, type) and issubclass(item, Pass)
 
 
+@checked
 def make_pipeline(
     pipeline: str | Sequence[str | Pass | PassBase],
     pre_passes: Iterable[str | Pass | PassBase] = (),

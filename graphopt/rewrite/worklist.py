@@ -18,6 +18,7 @@ from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.matcher import Match, Matcher
 from graphopt.rewrite.pattern import OpPattern
 from graphopt.rewrite.rule import Rule
+from graphopt.util.arguments import checked
 
 #: Most rewrites per initial node; more are taken for non-termination.
 _REWRITES_PER_NODE = 20
@@ -50,6 +51,7 @@ class Index:
         return self._by_op.get((node.domain, node.op_type), ())
 
 
+@checked
 def apply_rules(rules: Sequence[Rule], model: ir.Model, cx: Context) -> int:
     """Rewrite ``model``, bodies and functions included, until no rule applies.
 

@@ -14,9 +14,11 @@ from graphopt.ort.session_options import KEY as SESSION_OPTIONS
 from graphopt.ort.target import Target
 from graphopt.specialization.build import Specialized
 from graphopt.specialization.bundle.plan import GENERAL, PLAN, WEIGHTS, BundlePlan, FileSum, folder_of
+from graphopt.util.arguments import checked
 from graphopt.util.store import file_digest
 
 
+@checked
 def save_bundle(found: Specialized, folder: str | os.PathLike[str]) -> list[Path]:
     """Save ``found`` to ``folder``; returns the files, the plan first.
 

@@ -16,6 +16,7 @@ from graphopt.specialization.deopt.liveness import Live, is_fixed, live_at
 from graphopt.specialization.deopt.prefix import PrefixWriter
 from graphopt.specialization.deopt.writer import Writer
 from graphopt.specialization.empty_like import empty_like
+from graphopt.util.arguments import checked
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class ModelWithBailouts:
     refused: tuple[tuple[ExitPoint, str], ...]
 
 
+@checked
 def insert_bailouts(model: ir.Model, *, most: int | None = None) -> ModelWithBailouts:
     """Replace each guard of ``model`` by an If that continues in the general model where the guard fails.
 
