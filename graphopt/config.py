@@ -274,7 +274,7 @@ def _from_file(folder: Path) -> dict[str, Any]:
 
 
 def _file_in_force(folder: Path) -> tuple[Path | None, dict[str, Any]]:
-    """The settings file that holds from ``folder``, and what it says."""
+    """The settings file in force in ``folder``, and its contents."""
     for parent in (folder, *folder.absolute().parents):
         for name in ("graphopt.toml", "pyproject.toml"):
             file = parent / name

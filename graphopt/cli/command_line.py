@@ -1,4 +1,4 @@
-"""What every command shares: how it is called, the options that all have, its settings, and its reproducer.
+"""The frame of every command: its invocation, common options, settings and reproducer.
 
 A command is made by :func:`command`, which gives it the common options (``--json``, ``-v``,
 ``-q``, ``--debug``, ``--set``, ``--save-repro``) and hands it a :class:`Run` as its first argument.
@@ -33,17 +33,17 @@ Function = Callable[..., Any]
 
 @dataclass
 class Invocation:
-    """One call of the command line: what comes from outside, and whether to show tracebacks.
+    """One call of the command line.
 
     Attributes:
         environ: the environment variables; the process's own if ``None``.
         debug: tracebacks are wanted.
-        status: what the process will exit with, if nothing fails.
+        status: the exit status of the process, if nothing fails.
         arguments: those of the command line.
         reproducer: the folder that holds all it takes to repeat it, if there is one.
-        error: what was said when it failed.
+        error: the message of its failure.
         written: the files of the models that were written.
-        names: what messages call files that the user did not name by a path, such as standard input.
+        names: names in messages of files without a path given by the user, such as standard input.
         stdin: the temporary copy of the model read from standard input, if there is one.
         before: seconds that the process took before it came here.
         begin: when it came here, by :func:`time.perf_counter`.
@@ -98,7 +98,7 @@ class Invocation:
 
     @property
     def as_json(self) -> bool:
-        """Whether JSON is asked for; can be told before the options are parsed."""
+        """Whether JSON is requested; known before the options are parsed."""
         return "--json" in self.arguments
 
     @property
@@ -173,7 +173,7 @@ def command(
     """Make a command of a function.
 
     Args:
-        name: what it is called.
+        name: its name.
         example: command lines for its help, the most useful ones first.
         section: its group in the help of graphopt.
         rank: its place in the group; those of the same rank are sorted by name.

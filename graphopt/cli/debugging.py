@@ -91,7 +91,7 @@ def check_compared(judge: Check) -> None:
 
 
 def show(run: Run, culprit: Culprit) -> None:
-    """Print what is to blame."""
+    """Print the culprit."""
     say = run.console.print
     say(f"  pass       {culprit.pass_index}: {culprit.pass_text}")
     if culprit.place is not None:

@@ -68,7 +68,7 @@ executor_options = options.values_of(
 
 
 def run_all(run: Run, model: Path, chosen: ExecutorValues) -> None:
-    """Let an executor run the files, and tell which plan each took."""
+    """Run the files by an executor, and show the plan that ran each."""
     import graphopt
     from graphopt.api import is_bundle, load_model
     from graphopt.executor.options import ExecutorOptions

@@ -1,4 +1,4 @@
-"""``--save-repro``: keep a command, and all that it reads, before it runs; then what became of it."""
+"""``--save-repro``: keep a command and the files that it reads, and then its outcome."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Recording:
     """Writes the reproducer of one command.
 
     Args:
-        folder: where it goes; new, or empty.
+        folder: its folder, new or empty.
         settings: those in force.
         command: the whole command line.
 
@@ -65,7 +65,7 @@ class Recording:
             raise unwritable(folder, error) from error
 
     def ended(self, outcome: Outcome) -> None:
-        """Add what became of the command."""
+        """Add the outcome of the command."""
         self._recorded = replace(self._recorded, outcome=outcome)
         self._write()
 
@@ -76,7 +76,7 @@ class Recording:
     # The command line ---------------------------------------------------------------------------
 
     def _arguments(self, values: Sequence[tuple[click.Parameter, Any]]) -> list[str]:
-        """What was given, with the paths of what is kept."""
+        """The given arguments, with the paths of the kept files."""
         options: list[str] = []
         operands: list[str] = []
         for parameter, value in values:
@@ -118,7 +118,7 @@ class Recording:
     # What it reads ------------------------------------------------------------------------------
 
     def _room(self, path: Path) -> Path:
-        """Where ``path`` goes: a folder for each, so that names do not clash, nor their external data."""
+        """The place of ``path``, in a folder of its own, so that names and external data do not clash."""
         target = self._folder / IN / str(len(self._kept) + 1) / path.name
         self._kept[target.relative_to(self._folder).as_posix()] = str(path.absolute())
         target.parent.mkdir(parents=True)
@@ -206,7 +206,7 @@ class Recording:
     # What it writes -----------------------------------------------------------------------------
 
     def _target(self, text: str) -> str:
-        """Where an output goes; a folder has to look like one."""
+        """The place of an output; that of a folder ends with a slash."""
         is_folder = text.endswith("/") or Path(text).is_dir()
         name = Path(text).name or "folder"
         stem, taken = name, self._targets.values()
@@ -219,7 +219,7 @@ class Recording:
 
 
 def _loaded(path: Path, allow_external: Sequence[Path] = ()) -> ir.Model | None:
-    """The model in ``path``; ``None`` if it can't be loaded, which the command itself will tell."""
+    """The model in ``path``; ``None`` if it can't be loaded, which the command itself reports."""
     from graphopt import ir
 
     try:
@@ -236,7 +236,7 @@ def _external(model: ir.Model) -> list[Path]:
 
 
 def _named_in(path: Path) -> list[Path]:
-    """The files beside ``path`` whose names occur in it: the external data of what can't be loaded."""
+    """The files beside ``path`` whose names occur in it: external data of a model that can't be loaded."""
     content = path.read_bytes()
     files = [file for file in sorted(path.parent.iterdir()) if file.is_file() and file != path]
     return [file.resolve() for file in files if file.name.encode() in content]
@@ -254,7 +254,7 @@ def _pipeline(context: click.Context, settings: config.Settings) -> str | None:
     try:
         text = chosen_pipeline(values) or settings.pipeline
         return ",".join(steps_text(make_pipeline(text, values["pre_passes"], values["post_passes"])))
-    except GraphoptError:  # the command will tell
+    except GraphoptError:  # the command reports it
         return None
 
 

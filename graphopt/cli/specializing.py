@@ -1,4 +1,4 @@
-"""What ``optimize --profile`` asks for: variants, in one model or in a bundle."""
+"""``optimize --profile``: variants, in one model or in a bundle."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def bundle_folder(output: str) -> Path:
 
 
 def write(made: Result | Specialized, target: Path, how: Specialization | None) -> list[Path]:
-    """Write what was made to ``target``; returns the files."""
+    """Write a result to ``target``; returns the files."""
     from graphopt import api
 
     if how is None:

@@ -1,4 +1,4 @@
-"""Leave a run of a model in its middle, and let another graph do the rest."""
+"""Deoptimization: leave a run of a model at an exit point, and continue in another graph."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def bailout(
     profile: Profile | None = None,
     **options: Unpack[CheckOptions],
 ) -> tuple[Bailout, Verdict | None]:
-    """Cut a model at a place, and compare what both parts compute with what the whole does.
+    """Cut a model at an exit point, and compare both parts together with the whole.
 
     >>> found, verdict = bailout("model.onnx", 0)                 # doctest: +SKIP
     >>> save(found.rest, "rest.onnx")                             # doctest: +SKIP
@@ -66,7 +66,7 @@ def bailout(
 
 
 class Bailed(NamedTuple):
-    """What :func:`with_bailouts` returns: the model, what was done to it, and where a run can leave."""
+    """The result of :func:`with_bailouts`: the model, its report, and its exit points."""
 
     model: ir.Model
     report: Report

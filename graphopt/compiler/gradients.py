@@ -50,7 +50,7 @@ def differentiate(
 
     Raises:
         UsageError: a name is unknown, or the loss may have several elements.
-        NoGradient: a gradient that is asked for leads through an operator without one.
+        NoGradient: a requested gradient leads through an operator without one.
         UnsupportedModel: the model can't be converted to an opset that gradients are written for.
     """
     from graphopt.autodiff.joint import differentiate
@@ -74,7 +74,7 @@ def split(
     save_everything: bool = False,
     dims: Mapping[str, int] | None = None,
 ) -> Split:
-    """A forward model, which also returns what it saved, and a backward model, which makes gradients of that.
+    """A forward model, which also returns residuals, and a backward model, which turns them into gradients.
 
     >>> found = graphopt.split("model.onnx", "cross_entropy:logits,labels")
     >>> found.handed

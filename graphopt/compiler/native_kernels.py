@@ -27,7 +27,7 @@ def list_kernels(env: Environment, model: ModelLike) -> Inventory:
         model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is.
 
     Raises:
-        InvalidModel: what it tells of its groups can't be read.
+        InvalidModel: the description of its groups is malformed.
     """
     from graphopt.fusion.inventory import Inventory
 
@@ -49,8 +49,8 @@ def build_kernels(
 
     Args:
         model: a model with native groups (``optimize(…, fuser="native")``), in any form.
-        path: where the library goes.
-        progress: is told how much is done.
+        path: the file for the library.
+        progress: called with the part that is done.
 
     Raises:
         UsageError: the model has no groups; or ``path`` can't be written, or has another suffix.

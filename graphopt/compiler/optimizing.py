@@ -1,4 +1,4 @@
-"""Optimize a model, and explain what is fused and what is not."""
+"""Optimize a model, and explain which nodes are fused."""
 
 from __future__ import annotations
 
@@ -230,10 +230,10 @@ def _check_built(model: ir.Model, scopes: Mapping[str, frozenset[str]], librarie
 
 
 def _without_kernels(model: ir.Model, report: Report, passes: Pipeline) -> list[str]:
-    """That there are no kernels, though ``passes`` were to make groups, unless the reason was told."""
+    """A remark if ``passes`` make groups but there are no kernels, unless a note has the reason."""
     groups = passes.provides(NATIVE_GROUPS, skip=report.skipped)
-    told = any(note.startswith("no native groups") for note in report.notes())
-    if not groups or told or any(key[0] == dialects.NATIVE_DOMAIN for key in model.functions):
+    explained = any(note.startswith("no native groups") for note in report.notes())
+    if not groups or explained or any(key[0] == dialects.NATIVE_DOMAIN for key in model.functions):
         return []
     tuning = report.tuning
     if tuning is not None and tuning.removed_kernels:
@@ -243,16 +243,16 @@ def _without_kernels(model: ir.Model, report: Report, passes: Pipeline) -> list[
 
 
 def _assumed(dims: Mapping[str, int], options: Options) -> list[str]:
-    """What the result relies on because the user said so."""
-    told = []
+    """Assumptions of the result that the user made."""
+    found = []
     if dims:
-        told.append(f"fixed as asked: {', '.join(f'{name} = {size}' for name, size in dims.items())}")
+        found.append(f"fixed as asked: {', '.join(f'{name} = {size}' for name, size in dims.items())}")
     if options.dim_ranges:
         from graphopt.inputs.dim_options import describe_range
 
         ranges = [describe_range(name, found) for name, found in options.dim_ranges.items()]
-        told.append(f"relies on {', '.join(ranges)}: may be wrong for other sizes")
-    return told
+        found.append(f"relies on {', '.join(ranges)}: may be wrong for other sizes")
+    return found
 
 
 @checked
@@ -272,7 +272,7 @@ def explain(
     Args:
         model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is.
         patterns: only rules of these names or families.
-        node: only what concerns this node of the model, or the nodes in this scope.
+        node: only this node of the model, or the nodes in this scope.
         portable, skip, dims, dim_ranges, target_opset: as for :func:`optimize`.
         device: where the result is to run, whether it is there or not; it decides which operators pay.
 

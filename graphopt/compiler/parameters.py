@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def lift_parameters(
     env: Environment, model: ModelLike, which: str | Iterable[str] = "params"
 ) -> tuple[ir.Model, Parameters]:
-    """The model with parameters as inputs, and what they held.
+    """The model with parameters as inputs, and their values.
 
     >>> lifted, parameters = graphopt.lift_parameters("model.onnx")
 
@@ -43,7 +43,7 @@ def unlift_parameters(
 ) -> tuple[ir.Model, Unlifted]:
     """The model with inputs that became initializers, and initializers that got other contents, by name.
 
-    >>> whole, told = unlift_parameters(lifted, "weights.safetensors")   # doctest: +SKIP
+    >>> whole, report = unlift_parameters(lifted, "weights.safetensors")   # doctest: +SKIP
 
     Args:
         model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is.
@@ -51,7 +51,7 @@ def unlift_parameters(
             ``.safetensors`` or ``.npz`` file.
 
     Raises:
-        UsageError: a tensor does not fit, none is called like an input or initializer, or ``model`` was
+        UsageError: a tensor does not fit, none has the name of an input or initializer, or ``model`` was
             optimized and holds constants that were folded from one that changes.
     """
     from graphopt.parameters.files import read

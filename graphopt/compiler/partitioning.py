@@ -45,12 +45,12 @@ def partition(
 
     Args:
         model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is.
-        policy: what groups are for: ``autodiff``, to be differentiated, or ``fusion``, to run as one kernel.
+        policy: the purpose of groups: ``autodiff``, to be differentiated; ``fusion``, to run as one kernel.
         minimum: nodes of a group; each computation counts once.
-        wrt: of autodiff: what is differentiated by: ``params``, ``inputs``, ``all`` of both, or names.
+        wrt: of autodiff: the variables of differentiation: ``params``, ``inputs``, ``all`` of both, or names.
         views: of autodiff: whether operators that only move elements may be in groups.
         no_grad: of autodiff: names of nodes, or scopes of them, in which no gradient is wanted.
-        profile: of autodiff: tells of which inputs a gradient was wanted.
+        profile: of autodiff: lists the inputs for which a gradient is needed.
         shapes: of fusion: of which shapes groups are made, ``any`` or ``static``.
 
     Raises:

@@ -121,11 +121,11 @@ def try_out(
     libraries: Sequence[str] | None = None,
     **options: Unpack[DeviceOptions],
 ) -> TimedRun:
-    """Run a model on inputs that are made up to suit it, in shapes that it accepts.
+    """Run a model on generated inputs that are valid for it.
 
     Args:
         model: a model in any form (:data:`graphopt.ModelLike`).
-        inputs: what is given: shapes, arrays in files, the seed.
+        inputs: shapes, arrays in files, and the seed.
         optimizations, session_options, libraries: as for :func:`run`.
         options: as for :func:`optimize`.
 

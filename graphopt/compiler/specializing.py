@@ -42,13 +42,13 @@ def record_profile(
 
     Args:
         model: a model in any form (:data:`graphopt.ModelLike`).
-        runs: what to feed in each run: arrays by name, as for :func:`run`, or what is given of inputs that
-            are made up else, whose contents are not recorded.
+        runs: the inputs of each run: arrays by name, as for :func:`run`, or a description of generated
+            inputs, whose contents are not recorded.
         requires_grad: inputs for which a gradient is wanted.
         options: as for :func:`run`.
 
     Raises:
-        UsageError: what is fed does not fit the model, or ``requires_grad`` names no input.
+        UsageError: inputs do not fit the model, or ``requires_grad`` names no input.
         RuntimeFailure: onnxruntime can't load or run the model, or the device can't be used.
     """
     from graphopt.specialization.record import Recorder
@@ -72,7 +72,7 @@ def specialize(
     bundle: bool = False,
     **options: Unpack[OptimizeOptions],
 ) -> Specialized:
-    """Optimize a model, and variants of it for what a profile saw of its inputs.
+    """Optimize a model, and variants of it for the inputs of a profile.
 
     >>> found = specialize("model.onnx", Specialization(Profile.read("profile.json")))   # doctest: +SKIP
     >>> save(found.model, "model.opt.onnx")                                         # doctest: +SKIP
@@ -176,7 +176,7 @@ def compile(
             differs, which with ``strict`` is an error.
 
     Raises:
-        UsageError: ``inputs`` or ``outputs`` name what the model lacks, or there is no such ``pipeline``.
+        UsageError: the model lacks a name of ``inputs`` or ``outputs``, or ``pipeline`` is unknown.
         TypeError: an option is unknown.
     """
     from graphopt.executor.executor import Executor, NestedExecutor

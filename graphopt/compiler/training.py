@@ -45,7 +45,7 @@ def train_step(
         optimizer: ``sgd``, ``momentum``, ``adam`` or ``adamw``, which do what those of ``torch.optim`` do; or
             one of :mod:`graphopt.training.optimizers`.
         wrt: ``params``, or names of initializers to train.
-        learning_rate: what is used where none is fed; 0.01, or 0.001 for ``adam`` and ``adamw``.
+        learning_rate: the default of the input; 0.01, or 0.001 for ``adam`` and ``adamw``.
         clip_norm: scale the gradients such that their common norm is at most this.
         accumulate: average the gradients of so many steps for one update.
         no_decay: names of parameters without weight decay, or patterns such as ``*.bias``.

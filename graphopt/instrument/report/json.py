@@ -36,7 +36,7 @@ def as_dict(report: Report) -> dict[str, Any]:
         "refusals": [refused.to_dict() for refused in report.refusals],
         "remarks": report.remarks,
         "costs": _costs_dict(report),
-        "variants": [told.to_dict() for told in report.variants],
+        "variants": [variant.to_dict() for variant in report.variants],
         "tuning": None if report.tuning is None else report.tuning.to_dict(),
         "stopped_before": asdict(report.next_action) if report.next_action else None,
         "verification": None if report.verdict is None else verdict_dict(report.verdict),
@@ -45,7 +45,7 @@ def as_dict(report: Report) -> dict[str, Any]:
 
 
 def _costs_dict(report: Report) -> dict[str, Any] | None:
-    """The table of costs that was asked, and what it said; none if it was not asked."""
+    """The table of costs and its decisions, if there are any."""
     if report.costs is None or not report.decisions:
         return None
     decisions = [{**asdict(decision), "asked": count} for decision, count in report.decisions.items()]

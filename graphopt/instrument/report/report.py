@@ -38,8 +38,8 @@ class Dropped:
         owner: the rule or pass.
         node: the node that it rewrote; ``""`` where all its rewrites, or the whole pass, are left out.
         pass_text: the pass that it was part of.
-        reason: what it did.
-        failed: it raised an error or did not end; else what came of it was not the same.
+        reason: its effect.
+        failed: it raised an error or did not end; otherwise its result differed.
     """
 
     owner: str
@@ -86,17 +86,17 @@ class Report:
         next_action: the first change that ``stop_after`` did not allow.
         seconds: wall time by stage.
         file_bytes: sizes of the files before and after, external data included, where there are files.
-        other_form: the file afterwards is of another form, such as JSON IR, so that sizes tell little.
-        remarks: what else the user should know, such as why a device was not used.
+        other_form: the file afterwards has another format, such as JSON IR, so that sizes are not comparable.
+        remarks: further notes for the user, such as why a device was not used.
         weight_bytes: by index of the pass, bytes of all weights after it, where they were added up.
         made: constants of the result that the original lacks, the largest first.
         dropped: rewrites that were left out because the result was wrong with them.
         search_runs: runs of the pipeline that it took to find them.
         fused: the fused operators that were written.
-        missed: places that are almost what becomes a fused operator, and why they did not.
-        tuning: what was measured and decided, if it was tuned.
+        missed: partial matches of fused operators, and why they were not fused.
+        tuning: measurements and decisions, if it was tuned.
         costs: the table that decided about fused operators.
-        decisions: what it decided, and how often it was asked.
+        decisions: its decisions, and how often each was made.
         variants: specializations that a profile called for.
         profiled_runs: how many runs that profile is of.
         kernels: names of the native kernels that go with the result.

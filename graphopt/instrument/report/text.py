@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 _LISTED = 12
 #: The row of all native kernels, whose names are long.
 _NATIVE = "native kernels"
-#: Reasons of rules that are told unless all are asked for.
+#: Number of refusals of rules that are listed unless all are requested.
 _REFUSALS = 10
-#: Reasons why something was not fused that are told.
+#: Number of listed reasons why nodes were not fused.
 _MISSED = 3
 
 
@@ -95,7 +95,7 @@ def _not_fused(report: Report) -> Iterator[str]:
 
 
 def _costs_lines(report: Report, verbose: int) -> Iterator[str]:
-    """The table of costs that was asked, and with ``verbose`` what it said."""
+    """The table of costs, and with ``verbose`` its decisions."""
     if report.costs is None or not report.decisions:
         return
     if not report.costs.grids:
@@ -158,7 +158,7 @@ def table(report: Report) -> Table:
 
 
 def passes_table(report: Report) -> Table:
-    """Each run of a pass: time, what was left after it, what it did."""
+    """Each run of a pass: its time, the figures after it, and its changes."""
     table = Table(["", "pass", "time", "nodes", "weights", "changes"], "><>>><")
     for record in report.passes:
         rules = record.describe(4)
@@ -210,12 +210,12 @@ def _credit(report: Report, ops: Sequence[str], removed: int) -> str:
 
 
 def not_verified(verdict: Verdict) -> str:
-    """That nothing could be compared, in short: without what onnxruntime said."""
+    """That nothing could be compared, without the message of onnxruntime."""
     return f"not verified: {(verdict.unverifiable or '').partition(' (')[0]}"
 
 
 def verdict_lines(verdict: Verdict, verbose: int = 0, *, warned: bool = False) -> Iterator[Line]:
-    """The verdict in two lines: the agreement, then device, time and memory, and what counts less.
+    """The verdict in two lines: the agreement, then device, time and memory, and minor remarks.
 
     Args:
         verbose: also a line for each comparison that counts less.
@@ -238,7 +238,7 @@ def cost(verdict: Verdict) -> str:
 
 
 def details(verdict: Verdict) -> Iterator[str]:
-    """What was excused and what was not compared, a line each."""
+    """Excused differences and skipped comparisons, a line each."""
     for row in verdict.rows:
         if row.excused:
             where = f"{row.distribution} inputs at {row.binding}, optimizations {row.level}"
