@@ -1,4 +1,4 @@
-"""Facts about operators, by (domain, op type). Unknown operators have none: leave them alone."""
+"""Traits of operators, by (domain, op type). Unknown operators have none."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import onnx
 from graphopt import ir
 from graphopt.ops import contrib
 
-#: Draw random numbers: never folded, merged, duplicated or recomputed.
+#: Random operators: never folded, merged, duplicated or recomputed.
 RANDOM = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
 )
 
-#: Operators of com.microsoft that give the same for the same; of others nothing is known.
+#: Deterministic operators of com.microsoft; others may not be.
 VENDOR_DETERMINISTIC = frozenset(
     {
         "Attention", "BiasAdd", "BiasGelu", "BiasSoftmax", "BiasSplitGelu", "CDist", "ComplexMul",
@@ -58,7 +58,8 @@ COMMUTATIVE = frozenset(
     }
 )
 
-#: One input (beside attributes and scalar parameters), one output of the same shape, element by element.
+#: Element-wise operators with one input (besides attributes and scalar parameters) and one output of its
+#: shape.
 UNARY_ELEMENTWISE = frozenset(
     [
         "Abs",
@@ -109,7 +110,7 @@ UNARY_ELEMENTWISE = frozenset(
     ]
 )
 
-#: Two inputs that broadcast, element by element.
+#: Element-wise operators with two inputs that broadcast.
 BINARY_ELEMENTWISE = frozenset(
     [
         "Add",
@@ -134,20 +135,20 @@ BINARY_ELEMENTWISE = frozenset(
     ]
 )
 
-#: The same elements in the same order, with other dims.
+#: Views: the same elements in the same order, with other dims.
 RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
-#: Move or relabel elements without computing.
+#: Data movement: elements are moved or relabeled, not computed.
 VIEW = frozenset({*RESHAPES, "Transpose", "Expand", "Identity"})
 
-#: Output elements of their first input and nothing else: all, some, or some several times.
+#: Operators that output only elements of their first input: all, some, or some repeatedly.
 SELECTS = (
     *RESHAPES, "Transpose", "Expand", "Identity",
     "Compress", "DepthToSpace", "Gather", "GatherElements", "GatherND",
     "ReverseSequence", "Slice", "SpaceToDepth", "Split", "Tile",
 )  # fmt: skip
 
-#: Output elements of their inputs unchanged: positions of the inputs that supply them, ``None`` for all.
+#: Operators that output only elements of inputs: indices of these inputs, ``None`` for all.
 MOVES: Mapping[str, tuple[int, ...] | None] = {
     **dict.fromkeys((*SELECTS, "Trilu"), (0,)),
     "Concat": None,
@@ -168,14 +169,14 @@ UNROUNDED = frozenset(
     }
 )  # fmt: skip
 
-#: Compute something of the size of 1 and round it as such.
+#: Operators with results of magnitude 1, and a rounding error accordingly.
 BOUNDED = frozenset({"Sigmoid", "HardSigmoid", "Tanh", "Erf", "Softmax"})
 
 #: Operators that compute something else where they have more outputs: before opset 14,
 #: BatchNormalization trains if it has all five.
 OUTPUTS_MATTER = frozenset({"BatchNormalization"})
 
-#: Most of a model's arithmetic.
+#: Compute-bound operators.
 COMPUTE_BOUND = frozenset(
     [
         "Conv",
@@ -195,12 +196,12 @@ COMPUTE_BOUND = frozenset(
     ]
 )
 
-#: f(f(x)) = f(x).
+#: Idempotent operators: f(f(x)) = f(x).
 IDEMPOTENT = frozenset({"Abs", "Ceil", "Floor", "Relu", "Round", "Sign"})
 
 
 def is_commutative(domain: str, op_type: str) -> bool:
-    """Whether the first two inputs may be swapped."""
+    """Whether the operator is commutative in its first two inputs."""
     return domain == "" and op_type in COMMUTATIVE
 
 
@@ -213,7 +214,7 @@ def commutes_exactly(domain: str, op_type: str) -> bool:
 
 
 def is_elementwise(node: ir.Node) -> bool:
-    """Whether each output element depends on the input elements at the same (broadcast) place only."""
+    """Whether each output element depends only on the input elements at the same (broadcast) index."""
     return node.domain == "" and (
         node.op_type in UNARY_ELEMENTWISE
         or node.op_type in BINARY_ELEMENTWISE
@@ -222,12 +223,12 @@ def is_elementwise(node: ir.Node) -> bool:
 
 
 def reduces(node: ir.Node) -> bool:
-    """Whether ``node`` is a reduction over axes, ArgMax and ArgMin included."""
+    """Whether ``node`` is a reduction over axes, including ArgMax and ArgMin."""
     return node.domain == "" and node.op_type.startswith(("Reduce", "ArgM"))
 
 
 def moved_inputs(node: ir.Node) -> list[ir.Value]:
-    """The inputs whose elements ``node`` outputs unchanged; empty unless it does nothing else."""
+    """The inputs whose elements ``node`` outputs unchanged; empty if it computes anything else."""
     if node.domain != "" or node.op_type not in MOVES:
         return []
     positions = MOVES[node.op_type]
@@ -266,7 +267,7 @@ def _dropout_trains(node: ir.Node) -> bool:
 
 
 def batchnorm_trains(node: ir.Node) -> bool:
-    """Whether BatchNormalization computes statistics of its batch."""
+    """Whether BatchNormalization computes the statistics of its batch."""
     mode = node.attributes.get("training_mode")
     if mode is not None:
         return mode.is_ref() or mode.value != 0
@@ -278,12 +279,12 @@ def batchnorm_trains(node: ir.Node) -> bool:
 
 @lru_cache(maxsize=4096)
 def is_standard(domain: str, op_type: str) -> bool:
-    """Whether the operator belongs to ONNX itself, whose operators have no side effects."""
+    """Whether the operator is part of the ONNX standard, whose operators have no side effects."""
     return domain in ("", "ai.onnx.ml") and onnx.defs.has(op_type, domain)
 
 
 def is_deterministic(node: ir.Node, functions: Mapping[Any, ir.Function]) -> bool:
-    """Whether ``node`` is known to give the same outputs for the same inputs.
+    """Whether ``node`` provably has equal outputs for equal inputs.
 
     Its bodies, and the functions of the model that it calls, count.
     """

@@ -23,7 +23,7 @@ from graphopt.opset.upgrade import ADAPTERS
 
 _Option = onnx.defs.OpSchema.FormalParameterOption
 
-#: The newest ai.onnx opset that the installed onnx knows.
+#: The newest ai.onnx opset of the installed onnx.
 NEWEST = int(onnx.defs.onnx_opset_version())
 
 
@@ -52,7 +52,7 @@ def _converted(data: bytes, target: int) -> bytes:
 
 
 def changes(op_type: str, version: int, other: int) -> bool:
-    """Whether the operator is defined anew between two opset versions."""
+    """Whether the operator has a new definition between two opset versions."""
     before, after = ir.operator_schema("", op_type, version), ir.operator_schema("", op_type, other)
     if before is None or after is None:
         return before is not after
@@ -60,14 +60,14 @@ def changes(op_type: str, version: int, other: int) -> bool:
 
 
 def is_function(op_type: str, version: int) -> bool:
-    """Whether the standard also defines the operator by others, so that runtimes need no kernel for it."""
+    """Whether the standard defines the operator as a function, so that runtimes need no kernel for it."""
     found: Any = ir.operator_schema("", op_type, version)
     return found is None or found.has_function or found.has_context_dependent_function
 
 
 @lru_cache(maxsize=8192)
 def same_form(op_type: str, version: int, other: int) -> bool:
-    """Whether a node means the same under both: attributes, defaults, inputs and outputs are alike."""
+    """Whether a node has the same semantics in both: equal attributes, defaults, inputs and outputs."""
     steps = range(min(version, other), max(version, other) + 1)
     if any(step in ADAPTERS for step in _steps(op_type, version, other)):
         return False  # what looks alike may still have another meaning
@@ -81,7 +81,7 @@ def same_form(op_type: str, version: int, other: int) -> bool:
 
 
 def still_means_the_same(op_type: str, version: int, newer: int) -> bool:
-    """Whether a node means the same under a newer version, which may know more attributes and inputs."""
+    """Whether a node has the same semantics in a newer version, which may add attributes and inputs."""
     if newer < version:
         return same_form(op_type, version, newer)
     if any(step in ADAPTERS for step in _steps(op_type, version, newer)):
@@ -99,7 +99,7 @@ def still_means_the_same(op_type: str, version: int, newer: int) -> bool:
 
 
 def _steps(op_type: str, version: int, other: int) -> Iterator[tuple[str, int, int]]:
-    """The keys of adapters on the way."""
+    """The keys of adapters between the versions."""
     step = 1 if other > version else -1
     return ((op_type, at, at + step) for at in range(version, other, step))
 
@@ -115,7 +115,7 @@ def _form(definition: onnx.defs.OpSchema) -> tuple[list[Any], list[Any], list[An
 
 
 def obstacle(node: onnx.NodeProto, types: Mapping[str, str | None], source: int, target: int) -> str | None:
-    """Why ``node`` can't stand under opset ``target``, if its definition there tells.
+    """The reason why ``node`` is invalid in opset ``target``, by its definition there, or ``None``.
 
     Args:
         node: as it stands under ``target``.
@@ -179,7 +179,7 @@ def _outputs(definition: onnx.defs.OpSchema) -> _Parameters:
 
 
 def _stepped(model: onnx.ModelProto, following: int, changed: list[onnx.NodeProto]) -> onnx.ModelProto:
-    """``model`` after one step of onnx's converter."""
+    """``model`` after one version step of onnx's converter."""
     from onnx import shape_inference, version_converter
 
     refusals = (RuntimeError, version_converter.ConvertError, shape_inference.InferenceError)
@@ -203,7 +203,7 @@ def _stepped(model: onnx.ModelProto, following: int, changed: list[onnx.NodeProt
 
 
 def _means_the_same(node: onnx.NodeProto, version: int, following: int) -> bool:
-    """Whether ``node`` is also one of the older version; attributes at their defaults are dropped."""
+    """Whether ``node`` is valid in the older version; attributes with default values are removed."""
     before, after = (
         ir.operator_schema("", node.op_type, version),
         ir.operator_schema("", node.op_type, following),
@@ -228,7 +228,7 @@ def _means_the_same(node: onnx.NodeProto, version: int, following: int) -> bool:
 
 
 def _reason(told: str) -> str:
-    """The telling part of an error of onnx's version converter."""
+    """The informative part of an error of onnx's version converter."""
     if "No Adapter" in told:
         return "onnx's converter has no adapter for it"
     match = re.search(r"Assertion `.*?` failed: (.*)", told, re.S)

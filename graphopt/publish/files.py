@@ -11,8 +11,8 @@ from pathlib import Path
 from graphopt.errors import unwritable
 from graphopt.publish.temporaries import temporary_file
 
-#: The contents of a file: text (UTF-8), bytes in one piece or several, a file to copy, or a function that
-#: writes the file that it is given.
+#: The contents of a file: text (UTF-8), bytes, chunks of bytes, a file to copy, or a function that writes to
+#: the path that it receives.
 Content = str | bytes | Iterable[bytes | memoryview] | Path | Callable[[Path], object]
 
 
@@ -20,17 +20,17 @@ Content = str | bytes | Iterable[bytes | memoryview] | Path | Callable[[Path], o
 def staged(target: Path, content: Content, *, executable: bool = False) -> Iterator[None]:
     """Write ``content`` to a temporary file, which becomes ``target`` after the block.
 
-    Several files are published together by nested blocks: all are written before the first is renamed, the
-    innermost. If a block raises, its ``target`` stays as it is. A device or a pipe is written directly.
+    Nested blocks publish several files together: all are written before the first, the innermost, is renamed.
+    If a block raises, its ``target`` is unchanged. A device or a pipe is written directly.
 
     Args:
         target: the file.
         content: its contents.
-        executable: allow execution to all who may read it.
+        executable: make it executable for everyone with read permission.
 
     Raises:
-        UsageError: ``target`` can't be written; the block is not run if that is known before.
-        ResourceLimit: the disk is full; likewise.
+        UsageError: ``target`` can't be written; usually detected before the block.
+        ResourceLimit: the disk is full; usually detected before the block.
     """
     with contextlib.ExitStack() as stack:
         try:
@@ -50,7 +50,7 @@ def staged(target: Path, content: Content, *, executable: bool = False) -> Itera
 
 
 def write(target: Path, content: Content) -> None:
-    """Write a file, which is at any time the old one or the new one.
+    """Replace a file atomically.
 
     Raises:
         UsageError: it can't be written, or is write-protected.
@@ -61,12 +61,12 @@ def write(target: Path, content: Content) -> None:
 
 
 def is_protected(path: Path) -> bool:
-    """Whether ``path`` is a file that nobody may write, whatever the permissions of its folder."""
+    """Whether ``path`` is a file without write permissions, regardless of those of its folder."""
     return path.is_file() and not path.stat().st_mode & 0o222
 
 
 def check_protected(path: Path) -> None:
-    """Check that ``path`` is not write-protected, which a rename over it would not heed.
+    """Check that ``path`` is not write-protected, which a rename would ignore.
 
     Raises:
         PermissionError: it is.
@@ -78,7 +78,7 @@ def check_protected(path: Path) -> None:
 @contextlib.contextmanager
 def _temporary(target: Path) -> Iterator[Path]:
     """A temporary file for ``target``, or a device or a pipe itself; raises OSError."""
-    if target.exists() and not target.is_file():  # /dev/stdout is not to be replaced by a file
+    if target.exists() and not target.is_file():  # /dev/stdout must not be replaced by a file
         yield target
         return
     check_protected(target)
@@ -90,7 +90,7 @@ def _fill(file: Path, content: Content) -> None:
     if callable(content):
         mode = file.stat().st_mode
         content(file)
-        if file.stat().st_mode != mode:  # of a library that replaced the file
+        if file.stat().st_mode != mode:  # a library may have replaced the file
             os.chmod(file, mode)
         return
     if isinstance(content, Path):

@@ -15,13 +15,13 @@ from graphopt.publish.locks import locked
 from graphopt.publish.rename import exchange
 from graphopt.publish.temporaries import KEPT, remove_abandoned, remove_folder, temporary_folder
 
-#: How often a folder is put in place where other writers come first.
+#: Attempts to publish a folder while other writers publish theirs.
 _TRIES = 100
 _CAME_FIRST = (errno.EEXIST, errno.ENOTEMPTY, errno.ENOENT)
 
 
 def remove_abandoned_scratch() -> None:
-    """Remove scratch folders in the system's folder (``TMPDIR``) that killed processes left."""
+    """Remove scratch folders of killed processes in the system's temporary folder (``TMPDIR``)."""
     import tempfile
 
     with contextlib.suppress(OSError):  # there is no such folder
@@ -29,7 +29,7 @@ def remove_abandoned_scratch() -> None:
 
 
 def nearest_existing(path: Path) -> Path:
-    """``path``, or the first of its parents that exists, in which the others would be created."""
+    """``path`` if it exists, or its nearest existing parent."""
     return next(folder for folder in (path, *path.absolute().parents) if folder.exists())
 
 

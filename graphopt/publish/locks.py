@@ -1,4 +1,4 @@
-"""A lock on a folder, for steps that several writers must not do at once."""
+"""A lock on a folder, for critical sections of concurrent writers."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from pathlib import Path
 
 from graphopt.publish.temporaries import fcntl, release, try_lock
 
-#: Seconds between two attempts to get the lock.
+#: Seconds between attempts to acquire the lock.
 _STEP = 0.005
 
 
 @contextlib.contextmanager
 def locked(folder: Path, seconds: float = 30.0) -> Iterator[bool]:
-    """Hold the lock on ``folder``, which threads and processes exclude each other by, during the block.
+    """Hold the lock on ``folder``, which excludes other threads and processes, during the block.
 
     Args:
-        folder: exists. The lock is on the folder itself, so that no file remains.
-        seconds: the longest time to wait for the lock.
+        folder: an existing folder. It is locked itself, so that no lock file remains.
+        seconds: maximum time to wait for the lock.
 
     Yields:
-        Whether the lock is held. It is not if others hold it for too long, or where the file system has no
-        locks on folders, as NFS; the block has to be safe without it.
+        Whether the lock is held. It is not if others hold it for too long, or if the file system has no locks
+        on folders, such as NFS; the block must be safe without it.
     """
     descriptor = _opened(folder)
     if descriptor is None:

@@ -1,4 +1,4 @@
-"""Renames beyond ``os.rename``: exchange two paths in one step, and rename without replacing anything.
+"""Atomic operations beyond ``os.rename``: exchange two paths, and rename without replacing.
 
 Linux has both as ``renameat2`` (https://man7.org/linux/man-pages/man2/renameat2.2.html).
 """
@@ -14,12 +14,12 @@ from typing import Any
 
 _CURRENT_FOLDER = -100  # AT_FDCWD
 _NO_REPLACE, _EXCHANGE = 1, 2
-#: Errors of a kernel or a file system that lacks the flag.
+#: Errors of a kernel or a file system without the flag.
 _LACKING = (errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EOPNOTSUPP)
 
 
 def exchange(one: Path, other: Path) -> bool:
-    """Exchange two files or folders of one file system in one step; ``False`` where that is impossible.
+    """Exchange two files or folders of one file system atomically; ``False`` if unsupported.
 
     Raises:
         OSError: one of them is missing, or can't be renamed.
@@ -28,7 +28,7 @@ def exchange(one: Path, other: Path) -> bool:
 
 
 def rename_to_new(source: Path, target: Path) -> bool:
-    """Rename a file to a name that is free, in one step; ``False`` where the file system can't.
+    """Rename a file to an unused name atomically; ``False`` if the file system does not support it.
 
     Raises:
         FileExistsError: the name is taken.

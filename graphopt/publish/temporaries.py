@@ -1,4 +1,4 @@
-"""Temporary folders that belong to a live process, and removal of those that a dead one left.
+"""Temporary folders owned by a live process, and removal of those of dead processes.
 
 The owner holds an advisory lock (``flock``) on a temporary for as long as it needs it; the system releases
 the lock when the process ends, however it ends. Process ids would not do: they are reused, and mean nothing
@@ -20,15 +20,15 @@ try:
 except ImportError:  # not on Windows
     fcntl = None  # type: ignore[assignment]
 
-#: The end of the name of every temporary.
+#: Suffix of all temporaries.
 SUFFIX = ".graphopt-tmp"
 #: Seconds after which a temporary counts as abandoned on a file system without locks.
 _OLD = 24 * 3600.0
-#: Characters of the target's name that the name of a temporary repeats.
+#: Maximum characters of the target's name in the name of a temporary.
 _NAME = 40
-#: The folder inside a temporary folder that keeps what is being replaced, under its own name.
+#: The subfolder of a temporary folder that contains the folder being replaced, under its own name.
 KEPT = "kept"
-#: The file in a temporary folder that names files beside it which its owner may have left, a line each.
+#: The file in a temporary folder that lists files that its owner may leave beside it, one per line.
 _NOTE = "unfinished"
 
 
@@ -69,12 +69,12 @@ def remove_folder(path: Path, owner: int | None) -> None:
 
 
 def note_unfinished(temporary: Path, names: Iterable[str]) -> None:
-    """Note, beside the file ``temporary``, which files by its target stay if this process is killed."""
+    """Record, beside the file ``temporary``, the files that this process would leave if killed."""
     (temporary.parent / _NOTE).write_text("\n".join(names), encoding="utf-8", errors="surrogateescape")
 
 
 def take_unfinished(folder: Path) -> list[str]:
-    """The files in ``folder`` that killed processes noted and may have left; their notes are removed."""
+    """The files that killed processes may have left in ``folder``; their records are removed."""
     names: list[str] = []
     for note in sorted(folder.glob(f".*{SUFFIX}/{_NOTE}")):
         with contextlib.suppress(OSError, ValueError):
@@ -89,7 +89,7 @@ def take_unfinished(folder: Path) -> list[str]:
 
 
 def remove_abandoned(folder: Path) -> None:
-    """Remove the temporaries in ``folder`` whose owners have ended; those of other users stay."""
+    """Remove the temporaries in ``folder`` of dead processes of this user."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for path in [Path(entry.path) for entry in entries if entry.name.endswith(SUFFIX)]:
             with contextlib.suppress(OSError):
@@ -114,7 +114,7 @@ def _remove_if_abandoned(path: Path) -> None:
 
 
 def _restore(temporary: Path) -> None:
-    """Put back a folder whose writer was killed after it moved the old one away, before the new one came."""
+    """Restore a folder whose writer was killed between moving the old one away and renaming the new one."""
     kept = temporary / KEPT
     for old in kept.iterdir() if kept.is_dir() else ():
         place = temporary.parent / old.name
@@ -123,7 +123,7 @@ def _restore(temporary: Path) -> None:
 
 
 def try_lock(descriptor: int) -> bool | None:
-    """Lock a file or folder exclusively, at once; ``None`` where there are no such locks."""
+    """Try to lock a file or folder exclusively, without waiting; ``None`` if locks are unsupported."""
     if fcntl is None:
         return None
     try:
@@ -136,7 +136,7 @@ def try_lock(descriptor: int) -> bool | None:
 
 
 def release(descriptor: int) -> None:
-    """Unlock and close; a copy of the descriptor in a fork of this process would keep the lock otherwise."""
+    """Unlock and close; otherwise a copy of the descriptor in a forked process would keep the lock."""
     if fcntl is not None:
         with contextlib.suppress(OSError):
             fcntl.flock(descriptor, fcntl.LOCK_UN)
@@ -144,7 +144,7 @@ def release(descriptor: int) -> None:
 
 
 def _owned(parent: Path, name: str) -> tuple[Path, int | None]:
-    """A new folder that this process owns, and the descriptor that holds the lock."""
+    """A new folder owned by this process, and the locked descriptor."""
     while True:
         path, descriptor = _new_folder(parent, name)
         if descriptor is None:

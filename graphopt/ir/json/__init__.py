@@ -1,8 +1,8 @@
 # mypy: implicit-reexport
-"""The JSON IR: a model as a document that people can read and edit. ``docs/json-ir.md`` describes it.
+"""The JSON IR: a lossless, readable and editable representation of models, described in ``docs/json-ir.md``.
 
-It stands for the messages of onnx.proto, table by table (``tables.py``), so that whatever ONNX can
-say is kept. Large tensors are external data in a file beside it.
+Its objects correspond to the messages of onnx.proto (``tables.py``). Large tensors are external data in a
+file beside it.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from graphopt.ir.json.layout import render
 
 #: The version of the format.
 VERSION = 1
-#: Protobuf reads bodies that are nested up to 33 deep.
+#: Maximum nesting depth of bodies that protobuf can parse.
 _DEEPEST = 33
 
-#: Half of a surrogate pair, which is no character of its own.
+#: An unpaired surrogate, which is not a character.
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 def to_json(proto: onnx.ModelProto, inline_limit: int) -> str:
-    """The document for ``proto``; tensors of at least ``inline_limit`` bytes are in base64, unless external.
+    """Convert ``proto`` to a document; tensors from ``inline_limit`` bytes on are base64 or external.
 
     Raises:
         InvalidModel: the contents of a tensor do not fit its type.
@@ -39,10 +39,10 @@ def to_json(proto: onnx.ModelProto, inline_limit: int) -> str:
 
 
 def from_json(text: str) -> onnx.ModelProto:
-    """The model that the document tells. Tensors in other files are external.
+    """Parse a document. Tensors in other files are external.
 
     Raises:
-        InvalidModel: it is not JSON, not the JSON IR, or something in it is wrong; the message has the path.
+        InvalidModel: it is not JSON, not the JSON IR, or invalid; the message contains the path.
     """
     try:
         document = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse)
@@ -64,7 +64,7 @@ def from_json(text: str) -> onnx.ModelProto:
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema (draft 2020-12) that every document satisfies."""
+    """The JSON Schema (draft 2020-12) of documents."""
     text = resources.files(__name__).joinpath("model.schema.json").read_text(encoding="utf-8")
     result: dict[str, Any] = json.loads(text)
     return result
@@ -93,7 +93,7 @@ def _refuse(constant: str) -> Any:
 
 
 def _check_texts(document: Any) -> None:
-    """Refuse texts that can't be written as UTF-8."""
+    """Reject strings that can't be encoded as UTF-8."""
     pending: list[tuple[tuple[str | int, ...], Any]] = [((), document)]
     while pending:
         path, item = pending.pop()

@@ -1,4 +1,4 @@
-"""Tables that say which key of an object stands for which field of a message, and in what form.
+"""Tables that map keys of an object to fields of a message.
 
 Writing and reading walk the same :class:`Table`. A field is told if it is set, even to nothing,
 so that a round trip keeps what a file had.
@@ -18,22 +18,22 @@ DUPLICATE = "\0twice"
 
 
 class Form(Protocol):
-    """How a field stands in the document."""
+    """The conversion of a field."""
 
     @property
     def repeated(self) -> bool:
-        """Whether the field is a repeated one."""
+        """Whether the field is repeated."""
 
     def write(self, value: Any, limit: int) -> Any:
-        """What stands for the field's ``value``; tensors below ``limit`` bytes are told as numbers."""
+        """The JSON of the field's ``value``; tensors below ``limit`` bytes are written as numbers."""
 
     def read(self, message: Any, name: str, item: Any) -> None:
-        """Set field ``name`` of ``message`` to what ``item`` tells; raises :class:`Fault`."""
+        """Set field ``name`` of ``message`` from the JSON ``item``. Raises :class:`Fault`."""
 
 
 @dataclass(frozen=True)
 class Scalar:
-    """A text or an integer, as it is."""
+    """A string or an integer, unchanged."""
 
     check: Callable[[Any], Any]
     repeated: bool = False
@@ -55,7 +55,7 @@ def _text(value: Any) -> Any:
 
 
 def each(item: Any, read: Callable[[Any], Any]) -> list[Any]:
-    """Read every entry of a list."""
+    """Read all entries of a list."""
     entries = expect(item, list, "a list")
     result: list[Any] = []
     try:
@@ -103,7 +103,7 @@ METADATA = Entries("key", "value", TEXT)
 
 @dataclass(frozen=True)
 class Custom:
-    """A message in a form of its own: ``write`` makes it, ``read`` fills a message from it."""
+    """A message with its own notation, converted by ``write`` and ``read``."""
 
     to_json: Callable[[Any, int], Any]
     from_json: Callable[[Any, Any], None]
@@ -125,7 +125,7 @@ class Custom:
 
 @dataclass(frozen=True)
 class Key:
-    """A key of an object, the field it stands for, and how."""
+    """A key of an object, its field, and the conversion."""
 
     key: str
     field: str
@@ -134,11 +134,11 @@ class Key:
 
 
 class Table:
-    """The keys of an object that stands for a message, in the order they are written."""
+    """The keys of the object for a message, in the order of writing."""
 
     def __init__(self, keys: Sequence[Key], others: Sequence[str] = ()) -> None:
         self.keys = list(keys)
-        #: Keys that are read by somebody else.
+        #: Keys that are read elsewhere.
         self.others = tuple(others)
         self._known = {key.key: key for key in keys}
         self._required = [key.key for key in keys if key.required]

@@ -1,4 +1,4 @@
-"""What is wrong with a document, and where in it."""
+"""Errors in a document, with their paths."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _SHOWN = 60
 
 
 class Fault(Exception):
-    """Something in the document is wrong. It learns its path while it passes through the readers."""
+    """An error in a document. Readers add its path while it propagates."""
 
     def __init__(self, message: str) -> None:
         super().__init__(message)
         self._steps: list[str | int] = []
 
     def under(self, *steps: str | int) -> Fault:
-        """The same fault, seen from the object or list around it: ``steps`` lead from there to here."""
+        """This fault with ``steps``, from the enclosing object or list, prepended to its path."""
         self._steps[:0] = steps
         return self
 
@@ -36,7 +36,7 @@ def _step(step: str | int) -> str:
 
 
 def shown(item: Any) -> str:
-    """``item`` as it stands in the document, cut if it is long."""
+    """``item`` as JSON, truncated if it is long."""
     if isinstance(item, dict):
         return "an object"
     if isinstance(item, list):
@@ -45,7 +45,7 @@ def shown(item: Any) -> str:
 
 
 def quoted(text: str) -> str:
-    """``text`` in single quotes, cut if it is long."""
+    """``text`` in single quotes, truncated if it is long."""
     return _cut(repr(text))
 
 
@@ -54,20 +54,20 @@ def _cut(text: str) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A suggestion to put behind the message about an unknown ``name``."""
+    """A suggestion for an unknown ``name``, to be appended to the message."""
     close = difflib.get_close_matches(name[:_SHOWN], list(known), n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def expect(item: Any, type_: type, what: str) -> Any:
-    """``item``, if it is of ``type_``; raises :class:`Fault` otherwise."""
+    """``item`` if it is of ``type_``. Raises :class:`Fault` otherwise."""
     if type(item) is not type_:  # True is an int, too
         raise Fault(f"expects {what}, found {shown(item)}")
     return item
 
 
 def expect_int(item: Any, bits: int = 64) -> int:
-    """``item``, if it is an integer of so many ``bits``."""
+    """``item`` if it is an integer of at most ``bits`` bits."""
     number: int = expect(item, int, "an integer")
     if not -(1 << bits - 1) <= number < 1 << bits - 1:
         raise Fault(f"{shown(number)} does not fit into {bits} bits")

@@ -1,4 +1,4 @@
-"""The objects of the JSON IR: what each key stands for in onnx.proto."""
+"""The objects of the JSON IR: the field of onnx.proto for each key."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _read_type(item: Any, message: onnx.TypeProto) -> None:
 
 TYPE = Custom(lambda message, limit: write_type(message), _read_type)
 
-#: What each message may say beside what it is.
+#: Keys that are common to most messages.
 NOTES = (Key("doc_string", "doc_string", TEXT), Key("metadata", "metadata_props", METADATA))
 
 VALUE = Table(
@@ -290,7 +290,7 @@ MODEL = Table(
     others=("graphopt", "$schema"),
 )
 
-#: The types of attributes, by their names in the document, and the fields of their values.
+#: Types of attributes and the fields of their values, by the key in the document.
 _ONE = {"float": ("f", _FLOAT), "int": ("i", (int, expect_int)), "string": ("s", _STRING)}
 _SIMPLE: dict[str, Any] = {
     **_ONE,

@@ -1,4 +1,4 @@
-"""The contents of tensors: as numbers where they are few, else as bytes. Every bit is kept.
+"""The contents of tensors: as numbers for small ones, else as bytes; lossless.
 
 A float is written with as few digits as tell it from its neighbours. NaNs and infinities are the
 strings ``nan``, ``inf`` and ``-inf``; a NaN other than the plain one shows its bits, as ``nan:0xffc00000``.
@@ -60,12 +60,12 @@ def bytes_of(tensor: onnx.TensorProto) -> bytes:
 
 
 def nbytes(data_type: int, dims: Sequence[int]) -> int:
-    """How many bytes the contents of a tensor take."""
+    """The size of the contents of a tensor, in bytes."""
     return -(-prod(dims) * onnx_ir.DataType(data_type).bitwidth // 8)
 
 
 def write_contents(tensor: onnx.TensorProto, limit: int) -> dict[str, Any]:
-    """What an object says of the contents of ``tensor``: numbers if they take less than ``limit`` bytes.
+    """The keys for the contents of ``tensor``: numbers if they take less than ``limit`` bytes.
 
     Raises:
         InvalidModel: their amount does not fit type and dims.
@@ -134,7 +134,7 @@ def _write_special(element: np.ndarray) -> str:
 
 
 def _nested(items: list[Any], dims: Sequence[int]) -> Any:
-    """``items`` in lists as deep as there are dims; no items are one empty list, whatever the dims."""
+    """``items`` in nested lists, one level per dim; without items a single empty list."""
     if not items:
         return []
     for dim in reversed(dims[1:]):
@@ -143,7 +143,7 @@ def _nested(items: list[Any], dims: Sequence[int]) -> Any:
 
 
 def read_contents(tensor: onnx.TensorProto, document: dict[str, Any]) -> None:
-    """Put into ``tensor``, whose type is known, what an object says of its contents.
+    """Set the contents of ``tensor``, whose type is known, from an object.
 
     Raises:
         Fault: they do not fit the type.
@@ -195,7 +195,7 @@ def _read_base64(tensor: onnx.TensorProto, text: str) -> None:
 
 
 def _flat(data: Any, dims: Sequence[int]) -> list[Any]:
-    """The elements of nested lists, whose lengths are to be ``dims``."""
+    """The elements of nested lists, whose lengths must equal ``dims``."""
     if 0 in dims:
         if data != []:
             raise Fault("a tensor without elements has []")
@@ -292,7 +292,7 @@ def read_float(item: Any) -> float:
 
 
 def write_bytes(data: bytes) -> str | dict[str, str]:
-    """Text, or what is not UTF-8 in base64."""
+    """A string, or base64 if it is not UTF-8."""
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -300,7 +300,7 @@ def write_bytes(data: bytes) -> str | dict[str, str]:
 
 
 def read_bytes(item: Any) -> bytes:
-    """The bytes of a text, or of ``{"base64": …}``."""
+    """The bytes of a string, or of ``{"base64": …}``."""
     if type(item) is dict and list(item) == ["base64"]:
         return decode_base64(expect(item["base64"], str, "a string"))
     text: str = expect(item, str, 'a string or {"base64": …}')

@@ -26,7 +26,7 @@ from graphopt.ir.json.faults import Fault, nearest, quoted
 _NAMES = {onnx_ir.DataType.BOOL: "bool", onnx_ir.DataType.STRING: "str"}
 ELEMENTS = {int(dtype): _NAMES.get(dtype) or dtype.short_name() for dtype in onnx_ir.DataType}
 _NUMBERS = {name: number for number, name in ELEMENTS.items()}
-#: Element types that this version does not know are told by their numbers.
+#: Notation of element types unknown to this version, with their numbers.
 _OTHER = re.compile(r"type(\d{1,9})")
 
 _PLAIN = re.compile(r"[A-Za-z_](?:[\w:/+*. -]*[\w:/+*.-])?", re.ASCII)
@@ -109,7 +109,7 @@ def _quote(name: str) -> str:
 
 @functools.lru_cache(4096)
 def read_type(text: str) -> onnx.TypeProto:
-    """The type that ``text`` tells; not to be changed, since it is kept.
+    """Parse a type. The result is cached and must not be changed.
 
     Raises:
         Fault: it is not a type.
@@ -134,7 +134,7 @@ def read_tensor_type(text: str) -> tuple[int, tuple[int, ...]]:
 
 
 class _Reader:
-    """Reads one type, token by token."""
+    """A parser for one type."""
 
     def __init__(self, text: str) -> None:
         self._text = text
