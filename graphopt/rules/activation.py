@@ -10,8 +10,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.ops import traits
-from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.support import numeric_safety
 from graphopt.rules.support.constants import keeps_shape
 from graphopt.rules.support.operands import producer_of

@@ -8,8 +8,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.analysis.shape_inference.fills import is_number
-from graphopt.rewrite import Approximates, Exact, Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Approximates, Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.support import ort_fusions as fusions
 from graphopt.rules.support.constants import (
     FLOATS,

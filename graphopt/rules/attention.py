@@ -9,8 +9,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.analysis import symbolic
 from graphopt.context import Refusal
-from graphopt.rewrite import Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
 from graphopt.rules.support.attention.bias import bias_of
 from graphopt.rules.support.attention.heads import split_rows
 from graphopt.rules.support.attention.nan_guard import guard_nan, has_float_inputs

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from graphopt import ir
-from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.support.axes import axis_of
 from graphopt.rules.support.constants import times_number
 from graphopt.rules.support.operands import WIDENED, producer_of, same_shape

@@ -9,8 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphopt import ir
-from graphopt.rewrite import Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
 from graphopt.rules.support.attention.heads import Heads, heads_of, split_rows
 from graphopt.rules.support.axes import axis_of
 

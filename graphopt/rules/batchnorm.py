@@ -9,8 +9,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.ops import traits
-from graphopt.rewrite import Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
 from graphopt.rules.support.affine_layers import LAYERS, channels_of, folded_name, with_affine
 from graphopt.rules.support.constants import (
     OLD_BROADCASTING,

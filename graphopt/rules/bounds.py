@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.support.constants import FLOATS, INTEGERS, affordable, keeps_shape, limits
 from graphopt.rules.support.operands import other_operand
 

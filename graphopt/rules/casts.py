@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt import ir
-from graphopt.rewrite import Exact, Match, Outcome, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
 
 _T = ir.DataType
 #: Bits of the integers, and of the significands of the floats: the integers up to 2**bits are exact.

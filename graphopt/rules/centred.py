@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from graphopt import ir
-from graphopt.rewrite import Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
 from graphopt.rules.support.constants import FLOATS, OLD_BROADCASTING, aligns_right
 
 #: How many values before the scale are looked at; the variance, which needs the difference, is near.

@@ -8,8 +8,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Refusal
-from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.support.constants import (
     FLOATS,
     INTEGERS,

@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 from graphopt import ir
 from graphopt.analysis import symbolic
-from graphopt.rewrite import Exact, Match, Outcome, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
 from graphopt.rules.support.axes import axis_of
 from graphopt.rules.support.operands import producer_of
 from graphopt.rules.support.slice_pad import INT32_MAX, Range, slice_, slice_ranges

@@ -7,8 +7,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.support import ort_fusions as fusions
 from graphopt.rules.support.affine_layers import LAYERS, by_channel, channels_of, folded_name, with_affine
 from graphopt.rules.support.axes import axes_of

@@ -7,8 +7,7 @@ import math
 import numpy as np
 
 from graphopt import ir
-from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.support.axes import axis_of, reduce, unsqueeze
 from graphopt.rules.support.operands import int_of
 from graphopt.rules.support.reshape import reshape

@@ -9,8 +9,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.analysis.symbolic import Dim
 from graphopt.ops import traits
-from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.support.operands import producer_of
 
 _BROADCASTING = (*sorted(traits.BINARY_ELEMENTWISE - {"PRelu"}), "Where", "Min", "Max", "Sum", "Mean")

@@ -10,8 +10,7 @@ from typing import Any
 
 from graphopt import ir
 from graphopt.context import Refusal
-from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.support import quantized
 from graphopt.rules.support.operands import operand, same_shape, unavailable
 

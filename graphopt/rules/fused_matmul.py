@@ -13,8 +13,7 @@ from typing import Any
 from graphopt import ir
 from graphopt.analysis import symbolic
 from graphopt.context import Dim, Refusal
-from graphopt.rewrite import Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
 from graphopt.rules.support import ort_fusions as fusions
 from graphopt.rules.support import quantized
 from graphopt.rules.support.axes import perm_of

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 from graphopt import ir
 from graphopt.context import Refusal
-from graphopt.rewrite import Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
 from graphopt.rules.support import polynomials
 from graphopt.rules.support.operands import WIDENED, keeps_shape_of, producer_of, unavailable
 

@@ -11,8 +11,7 @@ import math
 import numpy as np
 
 from graphopt import ir
-from graphopt.rewrite import Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
 from graphopt.rules.support import norms
 from graphopt.rules.support.constants import exact, keeps_shape, rounded
 from graphopt.rules.support.operands import WIDENED, keeps_shape_of, unavailable

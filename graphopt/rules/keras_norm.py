@@ -11,8 +11,7 @@ from typing import NamedTuple
 
 from graphopt import ir
 from graphopt.context import Dim, Refusal
-from graphopt.rewrite import Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
 from graphopt.rules.support import norms
 from graphopt.rules.support.axes import axes_of
 from graphopt.rules.support.operands import other_operand, same_shape

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from graphopt import ir
-from graphopt.rewrite import Approximates, Match, Outcome, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Approximates, Builder, Match, Outcome, rule
 from graphopt.rules.support.axes import axes_of
 from graphopt.rules.support.operands import WIDENED, keeps_shape_of, unavailable
 

@@ -6,8 +6,7 @@ import re
 
 from graphopt import ir
 from graphopt.context import Dim
-from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.support import ort_fusions as fusions
 from graphopt.rules.support.affine_layers import folded_name
 from graphopt.rules.support.axes import reduce

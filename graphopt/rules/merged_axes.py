@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 from graphopt import ir
 from graphopt.context import Dim
-from graphopt.rewrite import Exact, Match, Outcome, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
 from graphopt.rules.support.axes import perm_of
 from graphopt.rules.support.operands import same_shape
 from graphopt.rules.support.reshape import reshape, reshape_target

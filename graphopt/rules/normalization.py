@@ -12,8 +12,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Dim, Refusal
-from graphopt.rewrite import Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
 from graphopt.rules.support import norms
 from graphopt.rules.support.axes import reduce
 from graphopt.rules.support.operands import WIDENED, keeps_shape_of, producer_of, same_shape, unavailable

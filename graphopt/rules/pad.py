@@ -9,8 +9,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.analysis import symbolic
-from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.support import quantized
 from graphopt.rules.support.slice_pad import Padding, pad, pad_number, padding_of
 

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.rewrite import Exact, Match, Outcome, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
 from graphopt.rules.support import quantized
 from graphopt.rules.support.operands import operand
 from graphopt.rules.support.quantized import BYTES, WORDS

@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from graphopt import ir
-from graphopt.rewrite import Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
 from graphopt.rules.support.operands import has_one_element, operand, producer_of, same_shape, unavailable
 
 _TO_FLOAT, _DYNAMIC = "MatMulIntegerToFloat", "DynamicQuantizeMatMul"

@@ -13,8 +13,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.ops import traits
-from graphopt.rewrite import Exact, Match, Outcome, qdq_propagation, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Exact, Match, Outcome, qdq_propagation, rule
 from graphopt.rules.support import quantized
 from graphopt.rules.support.operands import operand, producer_of
 from graphopt.rules.support.quantized import BYTES, WORDS, is_quantizer

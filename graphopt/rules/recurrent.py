@@ -6,8 +6,7 @@ from typing import Any
 
 from graphopt import ir
 from graphopt.analysis.shape_inference.fills import is_number
-from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
 
 _LAYERS = ("LSTM", "GRU", "RNN")
 _BIAS, _LENGTHS, _INITIAL_H, _INITIAL_C, _PEEPHOLES = 3, 4, 5, 6, 7

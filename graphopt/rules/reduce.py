@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from graphopt import ir
 from graphopt.analysis import symbolic
-from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.support import numeric_safety
 from graphopt.rules.support import ort_fusions as fusions
 from graphopt.rules.support.axes import REDUCTIONS, axes_of, axis_of, reduce

@@ -12,8 +12,7 @@ from graphopt import ir
 from graphopt.analysis import symbolic
 from graphopt.context import Refusal
 from graphopt.ops import traits
-from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.support import ort_fusions as fusions
 from graphopt.rules.support.axes import axes_of, squeeze, unsqueeze
 from graphopt.rules.support.operands import has_one_element, producer_of, same_shape

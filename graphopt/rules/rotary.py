@@ -14,8 +14,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.analysis import symbolic
 from graphopt.context import Dim, Refusal
-from graphopt.rewrite import Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
 from graphopt.rules.support.attention.heads import Heads, heads_of, split_rows
 from graphopt.rules.support.axes import axis_of
 from graphopt.rules.support.operands import WIDENED, producer_of, same_shape, unavailable

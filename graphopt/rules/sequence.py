@@ -8,8 +8,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Dim
-from graphopt.rewrite import Exact, Match, Outcome, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
 from graphopt.rules.support.axes import axis_of
 from graphopt.rules.support.operands import operand
 from graphopt.rules.support.slice_pad import Range, slice_

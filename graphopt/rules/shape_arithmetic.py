@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphopt import ir
-from graphopt.rewrite import Exact, Match, Outcome, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
 from graphopt.rules.support.axes import axis_of, perm_of
 from graphopt.rules.support.operands import int_of, operand, producer_of
 from graphopt.rules.support.slice_pad import INT64_MAX, slice_ranges

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from graphopt import ir
-from graphopt.rewrite import Exact, Match, Outcome, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
 
 
 @rule(

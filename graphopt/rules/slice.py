@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from graphopt import ir
 from graphopt.analysis import symbolic
-from graphopt.rewrite import Exact, Match, Outcome, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
 from graphopt.rules.support.axes import axis_of
 from graphopt.rules.support.slice_pad import INT64_MAX, Range, range_from, slice_, slice_ranges
 

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from graphopt import ir
-from graphopt.rewrite import Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
 from graphopt.rules.support.axes import axes_of
 from graphopt.rules.support.operands import unavailable
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 import math
 
 from graphopt import ir
-from graphopt.rewrite import Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
 from graphopt.rules.support.operands import WIDENED, keeps_shape_of, too_old
 
 _HARD_SWISH_SINCE, _MISH_SINCE = 14, 18

@@ -5,8 +5,7 @@ from __future__ import annotations
 from graphopt import ir
 from graphopt.analysis.symbolic import Dim
 from graphopt.ops import traits
-from graphopt.rewrite import Exact, Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.support import ort_fusions as fusions
 from graphopt.rules.support import quantized
 from graphopt.rules.support.axes import REDUCTIONS, axes_of, axis_of, perm_of, reduce, squeeze, unsqueeze

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from graphopt import ir
 from graphopt.ops import traits
-from graphopt.rewrite import Exact, Match, Outcome, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
 from graphopt.rules.support.operands import operand, same_shape
 from graphopt.rules.support.reshape import nonzero_dims, reshape, reshape_target
 

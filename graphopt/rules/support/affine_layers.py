@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.rewrite import Match
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Match
 from graphopt.rules.support.constants import affordable, aligns_right, along_axis, exact, rounded
 from graphopt.rules.support.operands import int_of, operand
 

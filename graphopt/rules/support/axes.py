@@ -10,8 +10,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.analysis import symbolic
 from graphopt.analysis.symbolic import Dim
-from graphopt.rewrite.builder import Builder
-from graphopt.rewrite.matcher import Match
+from graphopt.rewrite import Builder, Match
 from graphopt.rules.support.operands import int_of, ints_of, operand
 
 #: The opset version from which the axes are an input.

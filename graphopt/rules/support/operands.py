@@ -8,7 +8,7 @@ from typing import Any
 from graphopt import ir
 from graphopt.analysis.symbolic import Dim
 from graphopt.context import Refusal
-from graphopt.rewrite.matcher import Match
+from graphopt.rewrite import Match
 
 
 def operand(node: ir.Node, index: int) -> ir.Value | None:

@@ -9,8 +9,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.analysis import symbolic
 from graphopt.ops import traits
-from graphopt.rewrite.builder import Builder
-from graphopt.rewrite.matcher import Match
+from graphopt.rewrite import Builder, Match
 from graphopt.rules.support.axes import axis_of, perm_of
 from graphopt.rules.support.operands import has_one_element, operand, same_shape
 

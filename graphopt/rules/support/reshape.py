@@ -9,8 +9,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.analysis import symbolic
 from graphopt.analysis.symbolic import Dim
-from graphopt.rewrite.builder import Builder
-from graphopt.rewrite.matcher import Match
+from graphopt.rewrite import Builder, Match
 
 
 def reshape(op: Builder, m: Match, x: ir.Value, target: Sequence[int]) -> ir.Value:

@@ -6,8 +6,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.ops import traits
-from graphopt.rewrite import Match
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Match
 from graphopt.rules.support.axes import axis_of, perm_of, squeeze, unsqueeze
 from graphopt.rules.support.operands import producer_of, same_shape
 from graphopt.rules.support.reshape import reshape

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.rewrite.builder import Builder
-from graphopt.rewrite.matcher import Match
+from graphopt.rewrite import Builder, Match
 from graphopt.rules.support.axes import all_normalized
 from graphopt.rules.support.operands import ints_of, operand
 

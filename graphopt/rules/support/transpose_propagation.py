@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 
 from graphopt import ir
 from graphopt.ops import traits
-from graphopt.rewrite.builder import Builder
-from graphopt.rewrite.matcher import Match
+from graphopt.rewrite import Builder, Match
 from graphopt.rules.support import quantized
 from graphopt.rules.support.axes import REDUCTIONS, axes_of, axis_of, reduce
 from graphopt.rules.support.operands import has_one_element, operand

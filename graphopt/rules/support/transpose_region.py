@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from graphopt import ir
-from graphopt.rewrite.builder import Builder
-from graphopt.rewrite.matcher import Match
+from graphopt.rewrite import Builder, Match
 from graphopt.rules.support import quantized
 from graphopt.rules.support.axes import perm_of
 from graphopt.rules.support.operands import producer_of

@@ -12,8 +12,7 @@ from graphopt import ir
 from graphopt.analysis import symbolic
 from graphopt.analysis.symbolic import OrElse
 from graphopt.context import Dim
-from graphopt.rewrite import Match
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Match
 from graphopt.rules.support.axes import axis_of, perm_of
 from graphopt.rules.support.operands import producer_of, same_shape
 from graphopt.rules.support.reshape import reshape

@@ -8,8 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt import ir
-from graphopt.rewrite import Match
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import Builder, Match
 from graphopt.rules.support.attention.magnitude import max_magnitude
 from graphopt.rules.support.attention.pattern import Attention
 from graphopt.rules.support.axes import reduce
