@@ -25,7 +25,7 @@ help:
 	@echo "make test-full  the rest of it, about 8 minutes"
 	@echo "make test-all   both, and the long sweeps: hours"
 	@echo "make coverage   run the tests of make test, and print which lines they miss (not those of child processes)"
-	@echo "make lint       ruff (rules and format) and mypy"
+	@echo "make lint       ruff (rules and format), mypy, and import-linter"
 	@echo "make docs       render the documentation, with an API reference, to build/site"
 	@echo "make dist       build the sdist and the wheel, and try each in a fresh environment"
 	@echo "make bench      rebuild the tables of docs/benchmarks.md and README.md (MODELS=DIR: for a folder of models instead)"
@@ -70,6 +70,7 @@ lint: installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
 
 docs: installed-docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder, Size
-from graphopt.autodiff.lib.sequences import is_sequence
 from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.reverse import backward
+from graphopt.autodiff.sequences import is_sequence
 
 
 class BodyGradient:

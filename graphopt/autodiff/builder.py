@@ -8,8 +8,8 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.autodiff import ort_workarounds
-from graphopt.autodiff.lib.sequences import is_sequence, mapped
 from graphopt.autodiff.nodes import NodeBuilder, Operand, Size
+from graphopt.autodiff.sequences import is_sequence, mapped
 
 __all__ = ["GraphBuilder", "Operand", "Size"]
 

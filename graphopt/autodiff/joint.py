@@ -11,11 +11,11 @@ import numpy as np
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.declared_shapes import drop_unproven_shapes
-from graphopt.autodiff.lib.sequences import is_sequence
 from graphopt.autodiff.losses import Loss, declared_dims
 from graphopt.autodiff.registry import IncompleteGradient, NeedsOpset, StoppedGradient
 from graphopt.autodiff.reverse import backward, is_real
 from graphopt.autodiff.running_statistics import return_state, statistics
+from graphopt.autodiff.sequences import is_sequence
 from graphopt.autodiff.wrt import expose_parameters, wrt_names, wrt_values
 from graphopt.context import Context, context_for
 from graphopt.errors import UsageError, unknown

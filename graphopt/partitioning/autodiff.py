@@ -8,9 +8,9 @@ from functools import cached_property
 
 from graphopt import ir
 from graphopt.autodiff import registry
-from graphopt.autodiff.lib.sequences import is_sequence
 from graphopt.autodiff.registry import Gradient, NonDifferentiable
 from graphopt.autodiff.reverse import is_real
+from graphopt.autodiff.sequences import is_sequence
 from graphopt.autodiff.wrt import ALL
 from graphopt.context import Context
 from graphopt.ops import traits

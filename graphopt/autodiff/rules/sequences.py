@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from graphopt import ir
+from graphopt.autodiff import sequences
 from graphopt.autodiff.builder import GraphBuilder
-from graphopt.autodiff.lib import sequences
 from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import Cotangents, gradient, non_differentiable
 from graphopt.autodiff.reverse import vjp_of_decomposition
