@@ -20,7 +20,7 @@ from graphopt.errors import (
 )
 from graphopt.instrument.report import Report
 from graphopt.instrument.report.builder import ReportBuilder
-from graphopt.instrument.stats import Stats
+from graphopt.instrument.rewrite_stats import Stats
 from graphopt.instrument.summary import Interface
 from graphopt.ir.signature import diff
 from graphopt.models import copy

@@ -187,7 +187,7 @@ def command(
         @click.pass_context
         def call(context: click.Context, /, **values: Any) -> Any:
             from graphopt.cli.option_values import take_options
-            from graphopt.cli.outputs import check_apart, written_paths
+            from graphopt.cli.output_paths import check_apart, written_paths
 
             run = _start(context, values, needs_settings=needs_settings)
             relations.check(context)
@@ -281,7 +281,7 @@ def _start(context: click.Context, values: dict[str, Any], *, needs_settings: bo
 def _recorded(context: click.Context, run: Run, folder: Path, call: Callable[[], Any]) -> Any:
     """What ``call`` returns or raises, kept in a reproducer with all that led there."""
     from graphopt.cli.failure import Failure
-    from graphopt.cli.outputs import check_new
+    from graphopt.cli.output_paths import check_new
     from graphopt.cli.recording import Recording
     from graphopt.cli.repro_folder import Outcome
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from graphopt.cli import sample
-from graphopt.cli.outputs import check_file, check_folder, check_model_file
+from graphopt.cli.output_paths import check_file, check_folder, check_model_file
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.util.tables import counted
 

@@ -41,7 +41,7 @@ def writing(libraries: Sequence[str], target: Path) -> Iterator[None]:
     if not libraries:
         yield
         return
-    from graphopt.cli.outputs import check_file
+    from graphopt.cli.output_paths import check_file
     from graphopt.fusion.library import writing_library
 
     check_file(target)

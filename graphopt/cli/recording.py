@@ -13,7 +13,7 @@ import click
 
 from graphopt import config, publish
 from graphopt.cli.command_line import Invocation
-from graphopt.cli.outputs import make_folder
+from graphopt.cli.output_paths import make_folder
 from graphopt.cli.parameters import ReadsArrays, ReadsData, ReadsFolder, ReadsModel, Runs, Writes
 from graphopt.cli.repro_folder import IN, LEFT_OUT, OUT, README, SETTINGS, Outcome, Recorded, given
 from graphopt.debug.commands import keep_files

@@ -109,7 +109,7 @@ def bundle_folder(output: str) -> Path:
     Raises:
         UsageError: a bundle can't be written there.
     """
-    from graphopt.cli.outputs import check_folder
+    from graphopt.cli.output_paths import check_folder
     from graphopt.specialization.bundle.save import check_replaceable
 
     folder = Path(output)

@@ -30,7 +30,7 @@ def write_split(
     """Split the joint graph, and write both halves and the plan to the folder ``output``."""
     from graphopt import api
     from graphopt.autodiff.split_io import plan_of, save_split
-    from graphopt.cli.outputs import check_new
+    from graphopt.cli.output_paths import check_new
     from graphopt.instrument.report import verdict_dict
 
     check_new(output, "--split")

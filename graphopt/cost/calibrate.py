@@ -12,16 +12,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from graphopt.cost.calibration_models import SUBJECTS, UNFUSED, Subject
 from graphopt.cost.sources import runtime_version
-from graphopt.cost.subjects import SUBJECTS, UNFUSED, Subject
 from graphopt.cost.table import ENOUGH_PASSES, LEAST_GAIN, Costs, Grid, choices
 from graphopt.errors import GraphoptError, RuntimeFailure
 from graphopt.ort.devices import Device
-from graphopt.ort.processor import processor
 from graphopt.process.child import Child
 from graphopt.timing import ratios
 from graphopt.timing.bench import cuda_options
 from graphopt.timing.stopwatch import RaceLimits, Setup, race, round_ratios
+from graphopt.util.cpu import processor
 from graphopt.util.tables import counted, human_seconds
 
 #: Name of the second session of the replaced nodes.

@@ -13,7 +13,7 @@ from graphopt import config, ir
 from graphopt.errors import UsageError
 from graphopt.executor.plan import Plan, PlanFactory
 from graphopt.models import ModelLike, copy, loaded
-from graphopt.specialization.dispatch import Dispatch, compile_guards
+from graphopt.specialization.compiled_guards import Dispatch, compile_guards
 
 
 class PlanCache:

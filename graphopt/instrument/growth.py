@@ -39,7 +39,7 @@ def constants_of(model: ir.Model) -> Iterator[ir.Value]:
     """The constants of the main graph, those of Constant nodes included."""
     yield from model.graph.initializers.values()
     for node in model.graph:
-        if node.op_type == "Constant" and node.domain == "":
+        if node.op_type == "Constant" and node.domain == "" and node.outputs:
             yield node.outputs[0]
 
 

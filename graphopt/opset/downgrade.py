@@ -15,7 +15,7 @@ import onnx.defs
 
 from graphopt import ir
 from graphopt.errors import UnsupportedModel
-from graphopt.opset.stubs import (
+from graphopt.opset.node_models import (
     Adapter,
     attribute,
     constant,

@@ -7,7 +7,7 @@ import onnx
 
 from graphopt.errors import UnsupportedModel
 from graphopt.opset.downgrade import OLDER
-from graphopt.opset.stubs import (
+from graphopt.opset.node_models import (
     Adapter,
     attribute,
     constant,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from graphopt import ir
 from graphopt.errors import GraphoptError
 from graphopt.instrument.report import Report
-from graphopt.instrument.variants import VariantReport
+from graphopt.instrument.report.specializations import VariantReport
 from graphopt.ir.signature import Signature
 from graphopt.profile import FusionStrategy, Guard, Profile, branch_inputs, check_profile, variants_of
 from graphopt.specialization.branches import Branch, VariantRecord

@@ -19,7 +19,6 @@ from graphopt.inputs.feeds import InputOptions
 from graphopt.instrument.report import Dropped, Report
 from graphopt.models import copy
 from graphopt.ort.devices import Device
-from graphopt.ort.processor import processor
 from graphopt.ort.session_options import recommend
 from graphopt.ort.target import Target
 from graphopt.passes.base import NATIVE_GROUPS
@@ -30,6 +29,7 @@ from graphopt.tuning.measure import HarnessMeasurer
 from graphopt.tuning.result import StoredTuning, Tuning, describe
 from graphopt.tuning.search_space import KernelRecorder, Variant, choices_for, newer_opset, rewrite_groups
 from graphopt.tuning.variant_builder import VariantBuilder, attempt_for
+from graphopt.util.cpu import processor
 from graphopt.util.store import Store, key_of
 from graphopt.util.tables import counted, human_seconds
 

@@ -9,7 +9,7 @@ import numpy as np
 from graphopt.verification.cases import Case
 from graphopt.verification.compare import Tolerance, compare, identical, largest_deviations, same_kind
 from graphopt.verification.numeric_traits import NumericTraits
-from graphopt.verification.reference import Reference
+from graphopt.verification.onnx_reference import Reference
 
 #: A result's error against the exact value may exceed the original's own error by this factor.
 _MARGIN = 2.0

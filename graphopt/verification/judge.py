@@ -32,7 +32,7 @@ from graphopt.verification.compare import (
 from graphopt.verification.empty_tensors import Unreliable
 from graphopt.verification.ill_conditioning import excuse_for
 from graphopt.verification.numeric_traits import NumericTraits
-from graphopt.verification.reference import Reference
+from graphopt.verification.onnx_reference import Reference
 from graphopt.verification.sensitivity import input_sensitivity, jittered, rounding_sensitivity, with_finite
 from graphopt.verification.verdict import Row
 

@@ -84,7 +84,7 @@ from graphopt.verification.inner_rounding import with_inner_rounding
 from graphopt.verification.judge import Judge, absolute_rounding
 from graphopt.verification.memory_plan import MemoryPlan
 from graphopt.verification.numeric_traits import draws_random, has_empty_tensors, numeric_traits_of
-from graphopt.verification.reference import Reference
+from graphopt.verification.onnx_reference import Reference
 from graphopt.verification.verdict import Row, Skipped, Verdict, without_inputs
 
 #: Seconds of CPU time that one run may take.

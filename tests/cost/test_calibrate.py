@@ -10,7 +10,7 @@ import pytest
 
 from graphopt.cost import Axis
 from graphopt.cost.calibrate import TWIN, HarnessStopwatch, Place, calibrate
-from graphopt.cost.subjects import SUBJECTS, UNFUSED, Contest, Subject
+from graphopt.cost.calibration_models import SUBJECTS, UNFUSED, Contest, Subject
 from graphopt.cost.table import choices
 from graphopt.errors import RuntimeFailure
 from graphopt.ort import session

@@ -14,7 +14,7 @@ import graphopt
 from graphopt import config, ir
 from graphopt.context import Options
 from graphopt.cost import Costs, Decision, shipped
-from graphopt.cost.subjects import SUBJECTS, UNFUSED, Subject
+from graphopt.cost.calibration_models import SUBJECTS, UNFUSED, Subject
 from graphopt.cost.table import UNASKED, choices
 from graphopt.errors import UsageError
 from tests.support import ATTENTION_STEPS, ops, parse, run_pipeline

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import onnx
 import pytest
 
 import graphopt
@@ -54,3 +55,10 @@ def test_nodes_that_passes_added_are_counted(tmp_path: Path) -> None:
     report = _report(tmp_path, text=text)
     report = report.having(file_bytes=(1000, 1500))
     assert any("in nodes, names and notes" in line for line in report.lines())
+
+
+def test_a_constant_node_without_outputs_is_no_constant() -> None:
+    model = graphopt.to_proto(parse("g (float[N] x) => (float[N] y) { y = Neg(x) }"))
+    model.graph.node.insert(0, onnx.helper.make_node("Constant", [], [], value_float=1.0))
+    _, report = graphopt.optimize(model, verify=False)
+    assert report.optimized.ops == {"Neg": 1}

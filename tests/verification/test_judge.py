@@ -17,7 +17,7 @@ from graphopt.verification.cases import Case
 from graphopt.verification.compare import Deviation
 from graphopt.verification.judge import Judge
 from graphopt.verification.numeric_traits import NumericTraits
-from graphopt.verification.reference import Reference
+from graphopt.verification.onnx_reference import Reference
 from graphopt.verification.verdict import Row, Verdict
 from tests.ort.build import parse, parse_proto
 

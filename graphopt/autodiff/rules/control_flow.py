@@ -12,7 +12,7 @@ from graphopt.autodiff.builder import GraphBuilder, Size
 from graphopt.autodiff.loops import IterationGradient
 from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import Cotangents, gradient
-from graphopt.control_flow.ifs import branches_of
+from graphopt.control_flow.if_branches import branches_of
 from graphopt.control_flow.loops import entries_of
 
 

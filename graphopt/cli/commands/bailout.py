@@ -111,7 +111,7 @@ def command(
     differs, it continues without these assumptions (docs/bailouts.md).
     """
     from graphopt import api
-    from graphopt.cli.outputs import check_model_file
+    from graphopt.cli.output_paths import check_model_file
     from graphopt.profile import Profile
 
     _check(listing, at, every, profile_path, output)

@@ -155,7 +155,7 @@ def command(
     Exit status 6 if one of the models does not run on the inputs of the first.
     """
     from graphopt import api
-    from graphopt.cli.outputs import check_file
+    from graphopt.cli.output_paths import check_file
     from graphopt.cli.timings import drawing, print_result
     from graphopt.inputs.feeds import InputOptions
     from graphopt.inputs.shape_grids import parse_grid

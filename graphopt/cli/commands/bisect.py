@@ -58,7 +58,7 @@ def command(run: Run, model: Path, output: Path | None, chosen: debugging.CheckV
     The pipeline runs about log2(rewrites) times. The rule, the node and its surroundings are printed, and
     a reproducer for graphopt replay is written. Exit status 1 if there is a fault, 0 if the check holds.
     """
-    from graphopt.cli.outputs import check_new, free_folder
+    from graphopt.cli.output_paths import check_new, free_folder
     from graphopt.debug.bisect import Bisection
     from graphopt.debug.checks import make_check
     from graphopt.debug.reproducer import helper, isolated, save_culprit

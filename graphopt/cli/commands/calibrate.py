@@ -71,7 +71,7 @@ def command(
     which --show marks. The figures are valid for this processor, device and version of onnxruntime; without
     them, shipped ones are used (docs/cost.md).
     """
-    from graphopt.cli.outputs import check_file
+    from graphopt.cli.output_paths import check_file
     from graphopt.cost.calibrate import calibrate
     from graphopt.cost.sources import costs_for, keep
     from graphopt.cost.table import ENOUGH_PASSES

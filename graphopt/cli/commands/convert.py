@@ -46,7 +46,7 @@ def command(run: Run, source: Path, target: Path, threshold: int) -> None:
     With --target-opset, the result is compared with IN in onnxruntime before it is written.
     """
     from graphopt import api, ir
-    from graphopt.cli.outputs import check_model_file, check_told
+    from graphopt.cli.output_paths import check_model_file, check_told
     from graphopt.instrument.report import verdict_dict, verdict_lines
     from graphopt.util.tables import human_bytes
 

@@ -109,7 +109,7 @@ def command(
     small constants are printed only where they are read; -v prints all of it.
     """
     from graphopt import api, ir
-    from graphopt.cli.watching import make_log
+    from graphopt.cli.instruments import make_log
     from graphopt.instrument.dump import Dump, DumpOptions
 
     _check(pass_by_pass, full=full, changed=changed, diff=diff)
@@ -168,7 +168,7 @@ class _Target:
 
     @classmethod
     def of(cls, output: Path | None, chosen: Format | None, pass_by_pass: bool) -> _Target:
-        from graphopt.cli.outputs import check_file, check_folder
+        from graphopt.cli.output_paths import check_file, check_folder
 
         by_suffix = None if output is None or output.is_dir() else _SUFFIXES.get(output.suffix)
         form = chosen or by_suffix or "text"

@@ -111,7 +111,7 @@ def command(
     gradients from them, and OUT/plan.json describes their inputs (docs/split.md).
     """
     from graphopt import api, ir
-    from graphopt.cli.outputs import check_model_file, check_told
+    from graphopt.cli.output_paths import check_model_file, check_told
     from graphopt.cli.splitting import write_split
     from graphopt.util.tables import human_bytes
 

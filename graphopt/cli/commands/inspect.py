@@ -43,7 +43,7 @@ def command(run: Run, model: Path) -> None:
     of their sessions.
     """
     from graphopt import api
-    from graphopt.cli import bundles
+    from graphopt.cli import variants as views
     from graphopt.instrument.summary import Interface, Summary, external_bytes
     from graphopt.profile import Profile
     from graphopt.specialization.bundle.load import Bundle
@@ -53,14 +53,14 @@ def command(run: Run, model: Path) -> None:
         return
     if api.is_bundle(model):
         option_values.check_idle(["Inputs"], "says nothing of a bundle", "leave it out")
-        bundles.show(run, Bundle(model))
+        views.show(run, Bundle(model))
         return
     loaded = api.load_model(model)
     choices = run.compiler.vouched(loaded)
     summary, interface = Summary.of(loaded), Interface.of(loaded)
     external = external_bytes(loaded)
     flops, unknown = _flops(loaded, choices) if run.verbose else (None, 0)
-    variants, session = bundles.branches(run, model, loaded)
+    variants, session = views.branches(run, model, loaded)
     run.console.json(
         {
             "path": run.invocation.name_of(model),
@@ -78,7 +78,7 @@ def command(run: Run, model: Path) -> None:
     if not run.console.as_json:
         outputs = _known_dims(loaded, choices)
         _print(run, model, loaded, summary, interface, external, outputs)
-        bundles.print_variants(run.console, variants, verbose=bool(run.verbose))
+        views.print_variants(run.console, variants, verbose=bool(run.verbose))
         if session is not None:
             run.console.print(f"\n  memory of a session: {human_bytes(session)}")
         if flops is not None:

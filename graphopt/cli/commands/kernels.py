@@ -57,7 +57,7 @@ def command(run: Run, model: Path, output: Path | None, source: bool) -> None:
     that it uses, and never loads one from next to a model.
     """
     from graphopt import api
-    from graphopt.cli.outputs import check_file
+    from graphopt.cli.output_paths import check_file
 
     if source and run.console.as_json:
         raise UsageError("--source prints C, and --json JSON", hint="leave one of them out")

@@ -51,7 +51,7 @@ def command(run: Run, model: Path, output: Path, parameters: Path | None, which:
     .safetensors, and its metadata lists them. unlift-parameters does the reverse.
     """
     from graphopt import api, ir
-    from graphopt.cli.outputs import check_file, check_model_file, check_told
+    from graphopt.cli.output_paths import check_file, check_model_file, check_told
     from graphopt.parameters import files
     from graphopt.util.tables import counted, human_bytes
 

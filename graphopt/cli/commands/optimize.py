@@ -176,7 +176,7 @@ def command(
     Where IN itself does not run, the result is not verified, and a warning says so; where the inputs are
     given, that is an error.
     """
-    from graphopt.cli.outputs import check_file, check_folder
+    from graphopt.cli.output_paths import check_file, check_folder
 
     if variants.bundle:
         planned = _plan_bundle(sources, output, dry_run=dry_run)
@@ -276,8 +276,8 @@ class _Job:
     ) -> Report:
         """Optimize one model and write it, unless ``target`` is ``None``."""
         from graphopt import ir
-        from graphopt.cli.outputs import check_told
-        from graphopt.cli.watching import Progress, instruments
+        from graphopt.cli.instruments import Progress, instruments
+        from graphopt.cli.output_paths import check_told
         from graphopt.verification.verdict import INPUTS_HINT
 
         run, how = self.run, self.how
@@ -326,7 +326,7 @@ def _write(
 ) -> tuple[int | None, list[str]]:
     """Write a result; returns its size in bytes, if anything is written, and remarks."""
     from graphopt.cli.libraries import library_of, remove_stale, writing
-    from graphopt.cli.outputs import make_folder
+    from graphopt.cli.output_paths import make_folder
 
     if target is None:
         return None, []

@@ -126,7 +126,7 @@ def command(
     the model is written once it has been compared with the original (docs/partition.md).
     """
     from graphopt import ir
-    from graphopt.cli.outputs import check_file, check_model_file, check_told
+    from graphopt.cli.output_paths import check_file, check_model_file, check_told
     from graphopt.instrument.report import verdict_dict, verdict_lines
     from graphopt.profile import Profile
 

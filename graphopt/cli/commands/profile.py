@@ -82,7 +82,7 @@ def command(
     are generated, too.
     """
     from graphopt import api
-    from graphopt.cli.outputs import check_file
+    from graphopt.cli.output_paths import check_file
     from graphopt.cli.profiles import print_profile
     from graphopt.ir.signature import Signature
     from graphopt.profile import Profile

@@ -40,7 +40,7 @@ def command(run: Run, model: Path, output: Path, chosen: debugging.CheckValues) 
     written beside it, under OUT's name with .inputs.npz.
     """
     from graphopt import api
-    from graphopt.cli.outputs import check_model_file
+    from graphopt.cli.output_paths import check_model_file
     from graphopt.debug.bisect import Bisection
     from graphopt.debug.checks import make_check
     from graphopt.debug.reduce import StillFails, reduce

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from graphopt.cli import command_line, executing, option_values, options
+from graphopt.cli import command_line, option_values, options, run_inputs
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import writes
@@ -56,7 +56,7 @@ _EVERYDAY = (
         help="Graph optimizations of onnxruntime.  [default: default]",
     ),
 )
-@executing.executor_options
+@run_inputs.executor_options
 def command(
     run: Run,
     model: Path,
@@ -64,7 +64,7 @@ def command(
     optimizations: Any,
     session_options: bool,
     kernels: bool,
-    chosen: executing.ExecutorValues,
+    chosen: run_inputs.ExecutorValues,
 ) -> None:
     """Run a model once and show its outputs.
 
@@ -73,11 +73,11 @@ def command(
     files, specializes the model for their inputs, and reports the plan that ran each (docs/executor.md).
     """
     if chosen.recorded:
-        executing.run_all(run, model, chosen)
+        run_inputs.run_all(run, model, chosen)
         return
     from graphopt import api
-    from graphopt.cli.bundles import print_choice, told_choice
-    from graphopt.cli.outputs import check_file
+    from graphopt.cli.output_paths import check_file
+    from graphopt.cli.variants import print_choice, told_choice
     from graphopt.ort.session_options import recommended
     from graphopt.specialization.bundle.load import Bundle
     from graphopt.specialization.bundle.plan import GENERAL_NAME

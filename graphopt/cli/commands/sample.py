@@ -36,7 +36,7 @@ def command(run: Run, output: Path | None) -> None:
     dynamic batch and sequence, random weights.
     """
     from graphopt import api, ir
-    from graphopt.cli.outputs import check_model_file
+    from graphopt.cli.output_paths import check_model_file
 
     size = sample.PATH.stat().st_size
     run.console.json(

@@ -140,7 +140,7 @@ def command(
     parameters and state are written to a separate file; unlift-parameters puts trained ones into MODEL.
     """
     from graphopt import api, ir
-    from graphopt.cli.outputs import check_file, check_model_file, check_told
+    from graphopt.cli.output_paths import check_file, check_model_file, check_told
     from graphopt.training.step import plan_file, state_file
     from graphopt.util.tables import counted, human_bytes
 

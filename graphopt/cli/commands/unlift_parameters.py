@@ -33,7 +33,7 @@ def command(run: Run, model: Path, parameters: Path, output: Path) -> None:
     New contents are refused for a parameter from which MODEL, optimized, has folded constants.
     """
     from graphopt import api, ir
-    from graphopt.cli.outputs import check_model_file, check_told
+    from graphopt.cli.output_paths import check_model_file, check_told
     from graphopt.util.tables import counted, human_bytes
 
     check_model_file(output)

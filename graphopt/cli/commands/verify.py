@@ -55,13 +55,13 @@ def command(run: Run, original: Path, candidate: Path, signature: bool, kernels:
     kernels and with them.
     """
     from graphopt import api
-    from graphopt.cli import bundles
+    from graphopt.cli import variants
     from graphopt.instrument.report import verdict_dict
     from graphopt.ir.signature import Signature, fixed_dims
     from graphopt.verification.verdict import INPUTS_HINT
 
     if api.is_bundle(candidate):
-        return bundles.verify(run, original, candidate, signature=signature)
+        return variants.verify(run, original, candidate, signature=signature)
     loaded = [api.load_model(path) for path in (original, candidate)]  # before the device is told of
     device = option_values.chosen_device(run)
     with run.console.progress("verifying") as advance:

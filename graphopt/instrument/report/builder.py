@@ -10,7 +10,7 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.instrument.growth import new_constants
 from graphopt.instrument.report.report import Report
-from graphopt.instrument.stats import Stats
+from graphopt.instrument.rewrite_stats import Stats
 from graphopt.instrument.summary import Interface, Summary
 from graphopt.passes.instrumentation import History
 

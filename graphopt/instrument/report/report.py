@@ -11,9 +11,9 @@ from graphopt.context import Action
 from graphopt.instrument.growth import NewConstant
 from graphopt.instrument.notebook import html_of
 from graphopt.instrument.report import json, text
-from graphopt.instrument.stats import RefusalCount
+from graphopt.instrument.report.specializations import VariantReport
+from graphopt.instrument.rewrite_stats import RefusalCount
 from graphopt.instrument.summary import Interface, Summary
-from graphopt.instrument.variants import VariantReport
 from graphopt.passes.instrumentation import PassRecord
 from graphopt.util.tables import (
     Block,

@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from graphopt.instrument.growth import growth_lines
+from graphopt.instrument.report.specializations import variant_lines
 from graphopt.instrument.summary import Interface
-from graphopt.instrument.variants import variant_lines
 from graphopt.ops import dialects
 from graphopt.util.tables import (
     Block,

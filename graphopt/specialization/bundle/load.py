@@ -19,7 +19,7 @@ from graphopt.ort.session_options import SessionChoice, recommended_by
 from graphopt.specialization.bundle.files import BundleFiles
 from graphopt.specialization.bundle.plan import PLAN, folder_of
 from graphopt.specialization.bundle.prepacked import prepacked
-from graphopt.specialization.dispatch import compile_guards
+from graphopt.specialization.compiled_guards import compile_guards
 from graphopt.specialization.session import VariantSession, check_signature
 from graphopt.util.element_types import native_feeds
 from graphopt.util.store import Store

@@ -12,10 +12,10 @@ from pathlib import Path
 
 from graphopt.ort import session
 from graphopt.ort.paths import utf8_path
-from graphopt.ort.processor import features, processor
 from graphopt.ort.session_options import SessionChoice
 from graphopt.ort.target import Target
 from graphopt.process.child import Child
+from graphopt.util.cpu import features, processor
 from graphopt.util.store import Store, key_of
 
 #: Kind of the entries in the store, and version of their contents.

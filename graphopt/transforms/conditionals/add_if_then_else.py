@@ -9,7 +9,7 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context, Refusal
-from graphopt.control_flow.ifs import Branches, branches_of
+from graphopt.control_flow.if_branches import Branches, branches_of
 from graphopt.control_flow.speculation import cannot_fail
 from graphopt.numerics import Numerics
 from graphopt.passes.base import Pass

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.control_flow.ifs import branches_of
+from graphopt.control_flow.if_branches import branches_of
 from graphopt.passes.base import Pass
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Action, Context
-from graphopt.control_flow.ifs import Branches, branches_of, positions, put_if
+from graphopt.control_flow.if_branches import Branches, branches_of, positions, put_if
 from graphopt.passes.base import Pass
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.control_flow.ifs import branches_of, positions, put_if
+from graphopt.control_flow.if_branches import branches_of, positions, put_if
 from graphopt.passes.base import Pass
 
 #: Two adjacent operators of one group merge into one, or cancel.

@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 
 from graphopt.fusion.backends.c.headers import Lanes, preamble
-from graphopt.fusion.backends.c.kernels import kernel_text
+from graphopt.fusion.backends.c.kernel_source import kernel_text
 from graphopt.fusion.backends.c.schedule import lanes
 from graphopt.fusion.loops.ir import Element, Kernel
 

@@ -14,7 +14,7 @@ from graphopt.passes.instrumentation import PassInstrumentation
 
 
 def instruments(run: Run, folder: Path | None) -> list[PassInstrumentation]:
-    """DumpOptions ``--log`` and ``--dump-dir`` ask for; takes the latter out of ``arguments``."""
+    """The instruments for ``--log``, and for dumping into ``folder``."""
     found: list[PassInstrumentation] = []
     if folder is not None:
         from graphopt.instrument.dump import Dump, DumpOptions

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from graphopt import ir
 from graphopt.profile import Guard, ValueProfile
-from graphopt.specialization.dispatch import compile_guards
+from graphopt.specialization.compiled_guards import compile_guards
 
 NAMES = ("x", 'it\'s "y"', "z")
 TYPES = {
