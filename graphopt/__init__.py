@@ -28,7 +28,10 @@ def __getattr__(name):
         warnings.warn(message, DeprecationWarning, stacklevel=2)
         name = _DEPRECATED[name]
     if name.startswith("_") or name not in _exports():
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}", name=name)
+        import sys
+
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message, name=name, obj=sys.modules[__name__])
     from importlib import import_module
 
     module = _exports()[name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ import onnx
 import pytest
 
 from graphopt.debug.commands import shell_symbol
+from graphopt.debug.repair import repair
 from graphopt.debug.reproducer import load
 from tests.cli.conftest import Invoke
 from tests.debug import faults
@@ -241,7 +243,7 @@ def test_strict(invoke: Invoke, big: Path) -> None:
 def test_after_the_last_drop_no_optional_pass_runs(
     invoke: Invoke, big: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("graphopt.debug.repair._DROPS", 1)
+    monkeypatch.setattr("graphopt.debug.repair.repair", partial(repair, most_drops=1))
     outcome = invoke("optimize", big, "-o", "out.onnx", *plant("ManyWrong", "SwappedInputs"))
     assert outcome.status == 0 and "warning: dropped many-wrong at first_0" in outcome.err
     assert "swapped-inputs, everywhere" in outcome.err

@@ -67,3 +67,5 @@ class CBackend:
 
 
 BACKEND: Backend = CBackend()
+
+__all__ = ["BACKEND", "CBackend"]
