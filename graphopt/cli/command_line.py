@@ -1,7 +1,7 @@
 """The frame of every command: its invocation, common options, settings and reproducer.
 
-A command is made by :func:`command`, which gives it the common options (``--json``, ``-v``,
-``-q``, ``--debug``, ``--set``, ``--save-repro``) and hands it a :class:`Run` as its first argument.
+:func:`command` creates a command, adds the common options (``--json``, ``-v``, ``-q``, ``--debug``,
+``--set``, ``--save-repro``), and passes it a :class:`Run` as its first argument.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ class Invocation:
     """One call of the command line.
 
     Attributes:
-        environ: the environment variables; the process's own if ``None``.
-        debug: tracebacks are wanted.
+        environ: the environment variables; by default those of the process.
+        debug: whether tracebacks are printed.
         status: the exit status of the process, if nothing fails.
-        arguments: those of the command line.
-        reproducer: the folder that holds all it takes to repeat it, if there is one.
-        error: the message of its failure.
-        written: the files of the models that were written.
-        names: names in messages of files without a path given by the user, such as standard input.
+        arguments: the arguments of the command line.
+        reproducer: the folder with everything needed to repeat the call, if there is one.
+        error: the message of its failure, if it failed.
+        written: the files of models that it wrote.
+        names: by path, the names in messages of files that the user did not name, such as standard input.
         stdin: the temporary copy of the model read from standard input, if there is one.
-        before: seconds that the process took before it came here.
-        begin: when it came here, by :func:`time.perf_counter`.
+        before: seconds between the start of the process and ``begin``.
+        begin: the start of the call, as :func:`time.perf_counter` returns it.
         color: force colours on or off; ``None``: on terminals.
-        outputs: the paths that options name for output, and the times at which they were last changed before.
+        outputs: the paths that options name for output, with their modification times before the call.
     """
 
     environ: Mapping[str, str] | None = None
@@ -71,11 +71,11 @@ class Invocation:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the process began, as far as that is known."""
+        """Seconds since the process began, as far as the system reports them."""
         return self.before + time.perf_counter() - self.begin
 
     def wrote(self, files: Sequence[Path]) -> dict[str, int]:
-        """Note files as written; their sizes in bytes, without those that another process has removed."""
+        """Record files as written; returns their sizes in bytes, without files removed by another process."""
         self.written += files
         sizes = {}
         for file in files:
@@ -84,11 +84,11 @@ class Invocation:
         return sizes
 
     def name_of(self, path: Path) -> str:
-        """The file ``path`` as the user knows it."""
+        """The name of the file ``path`` for the user."""
         return self.names.get(str(path), str(path))
 
     def watch(self, paths: Iterable[Path]) -> None:
-        """Note the state of ``paths``, which may be written to."""
+        """Record the state of ``paths``, which may be written to."""
         self.outputs = {path: _changed(path) for path in paths}
 
     def changed(self) -> list[Path]:
@@ -108,7 +108,7 @@ class Invocation:
 
 
 def _changed(path: Path) -> int | None:
-    """When ``path`` was last changed, in nanoseconds; ``None`` if there is nothing."""
+    """The modification time of ``path`` in nanoseconds; ``None`` if it does not exist."""
     try:
         return path.stat().st_mtime_ns
     except OSError:
@@ -120,13 +120,13 @@ class Run:
     """The context of one command.
 
     Attributes:
-        settings: those in force.
+        settings: the settings in force.
         console: its output.
-        verbose: how many ``-v`` were given.
+        verbose: number of ``-v`` options.
         invocation: the call of the command line.
         save_repro: the folder for its reproducer.
-        settings_fault: the reason why the settings could not be read, and the defaults are in force.
-        options: the options of ``optimize`` that were given and are no settings.
+        settings_fault: the reason why the settings could not be read; the defaults are in force then.
+        options: the given options of ``optimize`` that are not settings.
     """
 
     settings: config.Settings
@@ -146,10 +146,10 @@ class Run:
 
 
 class Command(HelpedCommand):
-    """A command that answers the options of other tools with its own."""
+    """A command that suggests its own options for those of other tools."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        """Parse; the error for an unknown option that other tools have names ours."""
+        """Parse; the error for an unknown option of another tool names the equivalent here."""
         try:
             return super().parse_args(context, args)
         except click.NoSuchOption as error:
@@ -170,16 +170,16 @@ def command(
     needs_settings: bool = True,
     has_details: bool = True,
 ) -> Callable[[Function], click.Command]:
-    """Make a command of a function.
+    """Turn a function into a command.
 
     Args:
         name: its name.
         example: command lines for its help, the most useful ones first.
         section: its group in the help of graphopt.
-        rank: its place in the group; those of the same rank are sorted by name.
-        everyday: the options that ``--help`` describes; the others are left to ``--help-all``.
-        needs_settings: settings that can't be read are an error; otherwise the defaults are in force.
-        has_details: ``-v`` shows more; otherwise it is accepted, but the help does not list it.
+        rank: its place in the group; commands of the same rank are sorted by name.
+        everyday: the options that ``--help`` describes; ``--help-all`` describes the others, too.
+        needs_settings: report unreadable settings as an error; otherwise the defaults are in force.
+        has_details: ``-v`` shows more; otherwise ``-v`` is accepted, but not listed in the help.
     """
 
     def make(function: Function) -> click.Command:
@@ -249,7 +249,7 @@ def _common_options(has_details: bool) -> Sequence[Callable[[Any], Any]]:
 
 
 def _start(context: click.Context, values: dict[str, Any], *, needs_settings: bool) -> Run:
-    """Take the common options and those that are settings out of ``values``."""
+    """Remove the common options and the settings from ``values``."""
     invocation = context.ensure_object(Invocation)
     invocation.debug = bool(values["debug"])
     as_json, verbose, quiet = values.pop("as_json"), values.pop("verbose"), values.pop("quiet")
@@ -279,7 +279,7 @@ def _start(context: click.Context, values: dict[str, Any], *, needs_settings: bo
 
 
 def _recorded(context: click.Context, run: Run, folder: Path, call: Callable[[], Any]) -> Any:
-    """What ``call`` returns or raises, kept in a reproducer with all that led there."""
+    """The result or exception of ``call``, recorded in a reproducer together with the command."""
     from graphopt.cli.failure import Failure
     from graphopt.cli.output_paths import check_new
     from graphopt.cli.recording import Recording

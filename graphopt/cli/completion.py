@@ -1,7 +1,7 @@
 """Values that the shell completes: names of passes, rules, pipelines, settings and devices.
 
-Each function has the signature of ``shell_complete`` of a click parameter. Names are looked up only while the
-shell asks.
+Each function has the signature of ``shell_complete`` of a click parameter. Names are looked up only when the
+shell requests completions.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Complete = Callable[[click.Context, click.Parameter, str], list[str]]
 
 
 def _listed(names: Callable[[], Iterable[str]], before: str = ",") -> Complete:
-    """Completes the last of several names, each of which follows one of the characters ``before``."""
+    """Completes the last of several names that are separated by the characters ``before``."""
 
     def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
         start = 1 + max((incomplete.rfind(sign) for sign in before), default=-1)
@@ -65,7 +65,7 @@ passes = _listed(_passes)
 rules = _listed(_rules)
 passes_and_rules = _listed(lambda: [*_passes(), *_rules()])
 patterns = _listed(_patterns)
-#: Pipeline text: names of pipelines and passes, within parentheses, too.
+#: Pipeline text: names of pipelines and passes, also within parentheses.
 pipeline_text = _listed(lambda: [*_pipelines(), *_passes()], before=",(")
 log_spec = _listed(lambda: [*_passes(), *_rules()], before=":>")
 settings = _listed(_settings, before="")

@@ -1,4 +1,4 @@
-"""Where output goes: results to stdout, narration and progress to stderr.
+"""Output: results on stdout, narration and progress on stderr.
 
 On a terminal, lines and tables fit its width (:mod:`graphopt.cli.layout`), labels have colours, and progress
 bars come from rich. Piped, the same facts are whole lines and aligned tables without colour codes.
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from graphopt.verification.verdict import Verdict
 
 _PLAIN = str.maketrans({"Δ": "d", "×": "x", "−": "-", "→": "->", "…": "...", "─": "-"})
-#: Columns where nothing says how many there are.
+#: Default width in columns, where neither the terminal nor ``COLUMNS`` has one.
 _COLUMNS = 80
 #: Words that a tone colours: up to a colon, or up to two spaces.
 _LABEL = re.compile(r"\s*(?:graphopt: )?[^\s:]+(?: [^\s:]+)*?(?=:(?:\s|$)|  |$)")
@@ -42,7 +42,7 @@ _STYLES: dict[Tone, dict[str, Any]] = {
 }
 _WHOLE: frozenset[Tone] = frozenset({"title", "hint"})
 
-#: Called with how far it is (0 to 1, or ``None`` for unknown) and what is being done.
+#: Called with the completed fraction (0 to 1, or ``None`` for unknown) and the current activity.
 Advance = Callable[[float | None, str], None]
 
 
@@ -52,7 +52,7 @@ class Console:
     Args:
         color: force colours on or off; by default they appear on terminals.
         quiet: no narration.
-        as_json: results are one JSON object; what people would read is left out.
+        as_json: print results as one JSON object, and no text for people.
     """
 
     def __init__(self, *, color: bool | None = None, quiet: bool = False, as_json: bool = False) -> None:
@@ -63,7 +63,7 @@ class Console:
         self._on_stderr = False
 
     def use_stderr(self) -> None:
-        """Print results on stderr, because stdout is for something else."""
+        """Print results on stderr, because stdout is used for other output."""
         self._on_stderr = True
 
     # Results ------------------------------------------------------------------------------
@@ -90,7 +90,7 @@ class Console:
             for line in body:
                 self._line(line)
         else:
-            for line in table.lines(indent):  # whole: programs read it, too
+            for line in table.lines(indent):  # whole: programs read the lines, too
                 self._line(line)
 
     def blocks(self, blocks: Iterable[Block]) -> None:
@@ -102,7 +102,7 @@ class Console:
                 self.print(block, block.tone if isinstance(block, Line) else "plain")
 
     def json(self, result: Any) -> None:
-        """The result for programs; printed only if that is what was asked for."""
+        """Print the result for programs, if JSON was requested."""
         if self.as_json:
             text = json.dumps(result, indent=2, ensure_ascii=False, default=str)
             click.echo(text, file=self._stream)
@@ -118,31 +118,31 @@ class Console:
     # Narration ----------------------------------------------------------------------------
 
     def note(self, text: str, tone: Tone = "plain") -> None:
-        """A line about what is going on."""
+        """Print a line about progress."""
         if not self.quiet:
             self._clear()
             say(text, "hint" if text.startswith("hint: ") else tone, stream=sys.stderr, color=self.color)
 
     def warn(self, text: str, hint: str = "") -> None:
-        """A warning on stderr, also where narration is off."""
+        """Print a warning on stderr, even if narration is off."""
         self._clear()
         say(f"graphopt: warning: {text}", "caution", stream=sys.stderr, color=self.color)
         if hint:
             say(f"hint: {hint}", "hint", stream=sys.stderr, color=self.color)
 
     def warn_unverified(self, verdict: Verdict, about: str = "", hint: str = "") -> None:
-        """Warn that nothing could be compared, if so.
+        """Warn if nothing could be compared.
 
         Args:
-            about: the model, with a colon behind it.
-            hint: what helps where no inputs were found.
+            about: the model, followed by a colon.
+            hint: the next step where no inputs were found.
         """
         if verdict.unverifiable is not None:
             self.warn(f"{about}not verified: {verdict.unverifiable}", hint if verdict.lacks_inputs else "")
 
     @contextlib.contextmanager
     def warnings_as_notes(self) -> Iterator[None]:
-        """Print what the ``with`` block warns of, a line each."""
+        """Print each warning of the ``with`` block as a line."""
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             yield
@@ -151,7 +151,7 @@ class Console:
 
     @contextlib.contextmanager
     def progress(self, what: str) -> Iterator[Advance]:
-        """A progress bar named ``what`` while the ``with`` block runs; nothing where nobody watches.
+        """A progress bar named ``what`` while the ``with`` block runs; nothing unless stderr is a terminal.
 
         It disappears before anything else is printed.
         """
@@ -222,12 +222,12 @@ def columns(stream: TextIO) -> int:
         return width
     try:
         return os.get_terminal_size(stream.fileno()).columns or _COLUMNS
-    except OSError:  # none behind it, or no file number either
+    except OSError:  # no terminal, or no file number
         return _COLUMNS
 
 
 def _encodable(text: str, stream: TextIO) -> str:
-    """``text`` with plainer signs where ``stream`` can't write it."""
+    """``text`` with characters that ``stream`` can write: plainer ones replace the others."""
     try:
         text.encode(stream.encoding or "utf-8")
     except UnicodeEncodeError:

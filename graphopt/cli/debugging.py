@@ -75,7 +75,7 @@ def prepare(run: Run, model: Path, chosen: CheckValues) -> tuple[Trial, CheckOpt
 
 
 def check_compared(judge: Check) -> None:
-    """Check that a check that holds compared something.
+    """Check that a successful check compared something.
 
     Raises:
         RuntimeFailure: the original does not run.

@@ -12,24 +12,24 @@ from graphopt.cli.output_paths import check_file, check_folder, check_model_file
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.util.tables import counted
 
-#: Stands for standard output, as ``-o -`` names it.
+#: The path of standard output, as in ``-o -``.
 STDOUT = Path("-")
 
-#: Before the suffix of a result that has no other name: ``model.opt.onnx``.
+#: Inserted before the suffix of a result without a given name: ``model.opt.onnx``.
 _OPTIMIZED = ".opt"
-#: Key and value of the metadata by which a result is recognized that may be replaced without being named.
+#: Key and value of the metadata that marks a result; a marked file may be replaced without being named.
 _KEY, _MARK = "graphopt:written-by", "graphopt optimize"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is read, and where each result is written.
+    """The models to read, and the destination of each result.
 
     Attributes:
         sources: the models.
-        targets: a file for each; :data:`STDOUT` for standard output; ``None`` where nothing is written.
-        output: the file or folder of the results, as a message names it, if that is known.
-        marks: the results carry a mark, by which later runs recognize them as theirs.
+        targets: a file for each model; :data:`STDOUT` for standard output; ``None`` where nothing is written.
+        output: the file or folder of the results as messages name it, if known.
+        marks: write a mark into the results, by which later runs recognize them.
     """
 
     sources: tuple[Path, ...]
@@ -52,7 +52,7 @@ def plan(
     dry_run: bool,
     note: Callable[[str], None],
 ) -> Plan:
-    """What to read and to write.
+    """Determine the models to read and the files to write.
 
     Args:
         words: the paths on the command line: models, folders of models, or a model and its result.
@@ -63,7 +63,7 @@ def plan(
         note: called with a line for the user.
 
     Raises:
-        UsageError: the paths contradict each other, or a result can't be written, or would replace a file
+        UsageError: the paths contradict each other, a result can't be written, or it would replace a file
             that graphopt did not write.
     """
     named_by_word = False
@@ -104,7 +104,7 @@ def default_target(source: Path) -> Path:
 
 
 def mark(metadata: dict[str, str]) -> None:
-    """Note in the metadata of a model that graphopt wrote it."""
+    """Record in the metadata of a model that graphopt wrote it."""
     metadata[_KEY] = _MARK
 
 
@@ -119,10 +119,10 @@ def is_ours(path: Path) -> bool:
 
 
 def _is_result(first: Path, second: Path, *, force: bool, dry_run: bool) -> bool:
-    """Whether the second of two paths names the result.
+    """Whether the second of two paths is the destination of the result.
 
     Raises:
-        UsageError: both are models, and it is not clear whether one is to replace the other.
+        UsageError: both are models, and it is not clear whether the second may be replaced.
     """
     from graphopt import ir
 
@@ -145,7 +145,7 @@ def _is_result(first: Path, second: Path, *, force: bool, dry_run: bool) -> bool
 
 
 def _models(words: Sequence[Path], note: Callable[[str], None], *, keep_results: bool) -> Iterator[Path]:
-    """The models that ``words`` name, folders expanded; results of earlier runs are skipped among others."""
+    """The models in ``words``, folders expanded, without results of earlier runs among other models."""
     found: list[Path] = []
     skipped: list[Path] = []
     for word in words:
@@ -200,10 +200,10 @@ def _check_stdout(sources: Sequence[Path]) -> None:
 
 
 def _check_default(sources: Sequence[Path], targets: Sequence[Path], *, force: bool) -> None:
-    """Check that results that nobody named can be written.
+    """Check that results without a given name can be written.
 
     Raises:
-        UsageError: they can't, or one would replace a file that graphopt did not write.
+        UsageError: a result can't be written, or would replace a file that graphopt did not write.
     """
     _check_distinct(targets)
     for source, target in zip(sources, targets, strict=True):
@@ -223,10 +223,10 @@ def _named(sources: Sequence[Path], output: str, *, to_folder: bool) -> list[Pat
     """The files that ``-o`` names.
 
     Args:
-        to_folder: a folder was read, so that a name without the suffix of a model is a folder too.
+        to_folder: a folder was read; a name without the suffix of a model then is a folder, too.
 
     Raises:
-        UsageError: they can't be written, or a file is named for several models.
+        UsageError: the files can't be written, or one file is named for several models.
     """
     from graphopt import ir
 

@@ -1,4 +1,4 @@
-"""What is said when something goes wrong, and the exit status that goes with it."""
+"""Messages and exit statuses of errors."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ import click
 from graphopt.cli.console import say
 from graphopt.errors import FULL, ExitStatus, GraphoptError, blamed, exhausted
 
-#: Characters of a message that are shown.
+#: Maximum length of a printed message, in characters.
 _LONGEST = 600
 
-#: What it says of paths that files can't have, or not there.
+#: Texts of the system about paths that are invalid or missing.
 _NO_PLACE = (
     *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR),
     *(errno.EROFS, errno.EACCES, errno.EPERM),
@@ -28,7 +28,7 @@ _NO_PLACE = (
 
 @dataclass(frozen=True)
 class Failure:
-    """An error in the form that the command line tells it: one line, a hint, an exit status."""
+    """An error as the command line reports it: one line, a hint, an exit status."""
 
     status: int
     message: str
@@ -37,11 +37,11 @@ class Failure:
 
     @classmethod
     def of(cls, error: Exception, *, debug: bool, kept: bool = False) -> Failure:
-        """Describe ``error``; one that is not ours is an internal error.
+        """Describe ``error``; an exception that graphopt does not declare is an internal error.
 
         Args:
-            debug: its traceback is shown anyway.
-            kept: there is a reproducer of it already.
+            debug: the traceback is shown in any case.
+            kept: a reproducer of the error already exists.
         """
         advice = {
             "--debug shows the traceback": debug,
@@ -82,10 +82,10 @@ class Failure:
         return {**told, "details": list(self.details)} if self.details else told
 
     def tell(self, about: str = "", color: bool | None = None) -> None:
-        """Print it to stderr; ``about`` names what it happened to, unless the message does."""
+        """Print it to stderr; ``about`` names the object at fault, unless the message does."""
         if about in self.message:
             about = ""
-        with contextlib.suppress(OSError):  # nowhere is left to say that stderr is full
+        with contextlib.suppress(OSError):  # a full stderr can't be reported anywhere
             self._tell(about, color)
 
     def _tell(self, about: str, color: bool | None) -> None:
@@ -109,9 +109,9 @@ def tell(
     """Print ``error`` on stderr, after its traceback if requested; returns the printed message.
 
     Args:
-        files: paths that may name models. If one of these breaks the rules of ONNX, an internal error is
-            reported as that: commands rely on the rules more than onnxruntime does, and than loading checks.
-        names: by path, what the message calls files that the user did not name by it.
+        files: paths that may name models. If one of these models violates the ONNX specification, an internal
+            error is reported as that violation: neither loading nor onnxruntime checks all rules.
+        names: by path, the names in messages of files that the user did not name by path.
         color: force colours on or off.
     """
     if debug:
@@ -130,9 +130,9 @@ def tell(
 
 
 def _misuse(files: Iterable[str]) -> str | None:
-    """The first node in a model among ``files`` that its operator's schema does not allow, and the reason."""
+    """The first node in the models ``files`` that violates the schema of its operator, and the reason."""
     for name in files:
-        with contextlib.suppress(Exception):  # no file, no model, or none that this process can hold
+        with contextlib.suppress(Exception):  # not a file, not a model, or too large for this process
             from graphopt import ir
 
             misuse = ir.find_misuse(ir.load(name)) if Path(name).is_file() else None
@@ -142,7 +142,7 @@ def _misuse(files: Iterable[str]) -> str | None:
 
 
 def _bounded(message: str) -> str:
-    """``message`` in one line: names in models may have any length and hold any character."""
+    """``message`` in one line: names in models may have any length and contain any character."""
     text = "".join(char if char.isprintable() else repr(char)[1:-1] for char in message[: 2 * _LONGEST])
     if len(message) <= _LONGEST:
         return text
@@ -150,6 +150,6 @@ def _bounded(message: str) -> str:
 
 
 def _as_ours(message: str) -> str:
-    """A message of click's the way ours are written: one line, no capital, no full stop."""
+    """A message of click in the style of graphopt: one line, no capital, no full stop."""
     text = " ".join(message.split()).rstrip(".")
     return text[:1].lower() + text[1:]

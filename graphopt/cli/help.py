@@ -1,4 +1,4 @@
-"""The help of commands: the options of every day by default, and all of them with ``--help-all``."""
+"""The help of commands: the most used options by default, all options with ``--help-all``."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import click
 from graphopt.cli.console import columns
 from graphopt.cli.layout import wrapped
 
-#: No help is wider, however wide the terminal is.
+#: Maximum width of the help in columns.
 _WIDEST = 110
-#: Examples that the short help shows.
+#: Number of examples in the short help.
 _EXAMPLES = 4
-#: A number of characters that no summary of a command reaches.
+#: A number of characters above the length of any summary of a command.
 _WHOLE_SUMMARY = 1000
 _OTHERS = "Other options"
 _ALL = "graphopt.help_all"
@@ -45,10 +45,10 @@ class HelpedCommand(click.Command):
     """A command with a short help and a long one.
 
     Args:
-        section: the group of commands that it belongs to.
-        rank: its place there; those of the same rank are sorted by name.
+        section: its group of commands.
+        rank: its place in the group; commands of the same rank are sorted by name.
         examples: command lines, the most useful ones first.
-        everyday: the options that the short help describes, in this order; all options if there are none.
+        everyday: the options in the short help, in this order; all options if empty.
     """
 
     context_class = HelpContext
@@ -67,7 +67,7 @@ class HelpedCommand(click.Command):
         self.examples, self.everyday = tuple(examples), tuple(everyday)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        """The parameters, with ``--help-all``, which is listed where it shows more than ``--help``."""
+        """The parameters, and ``--help-all`` if it shows more than ``--help``."""
         return [*super().get_params(ctx), _help_all if self.everyday else _no_more_help]
 
     def format_help(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -115,7 +115,7 @@ class HelpedCommand(click.Command):
 
 
 def _shell_lines(command: str, indent: int, width: int) -> list[str]:
-    """A command line, continued with backslashes where it is too long, as a shell reads it."""
+    """A command line as a shell reads it, continued with backslashes where it is too long."""
     lead = " " * indent
     *lines, last = wrapped(lead + command, width)
     if lines:

@@ -1,4 +1,4 @@
-"""The instruments that options ask for, and the one that moves the progress bar."""
+"""The instruments that options request, and the instrument that updates the progress bar."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def instruments(run: Run, folder: Path | None) -> list[PassInstrumentation]:
 
 
 def make_log(spec: str) -> PassInstrumentation:
-    """The instrument that ``--log`` asks for; it prints to stderr."""
+    """The instrument of ``--log``, which prints to stderr."""
     from graphopt.instrument.log import Log
     from graphopt.passes.pipelines import registry
     from graphopt.rules import all_rules
@@ -35,7 +35,7 @@ def make_log(spec: str) -> PassInstrumentation:
 
 
 class Progress(PassInstrumentation):
-    """Shows on a progress bar which pass runs."""
+    """Shows the current pass on a progress bar."""
 
     def __init__(self, advance: Advance) -> None:
         self._advance = advance

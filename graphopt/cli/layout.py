@@ -1,7 +1,7 @@
 """Fit text and tables to the width of a terminal.
 
-Words are never torn: a name that is longer than a line stays in one piece, so that it can be copied. Names in
-tables are never shortened: columns without room continue on a second line.
+Words are never split: a name that is longer than a line stays in one piece, so that it can be copied. Names
+in tables are never shortened: columns that do not fit continue on a second line.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from collections.abc import Iterator, Sequence
 
 from graphopt.util.tables import Table, pad, text_width
 
-#: Columns between two columns of a table.
+#: Spaces between two columns of a table.
 _GAP = 2
-#: Columns that a cell of prose keeps before its column moves to the second line.
+#: Minimum width of a cell of prose, in characters; below it, its column moves to the second line.
 _PROSE = 24
 #: Extra indentation of continuation lines.
 _HANG = 2
-#: Lines indented by this much continue others, and their own continuations align with them.
+#: Lines indented by this many spaces continue others, and their own continuations align with them.
 _DEEP = 8
-#: A first column is at most this share of the line; longer names are on a line of their own.
+#: Maximum share of the line for a first column; longer names are on a line of their own.
 _NAMES = 0.5
 
 #: The dashes that extend a heading to a full line.
@@ -31,14 +31,14 @@ def wrapped(text: str, width: int, hang: int | None = None) -> list[str]:
     """``text`` in lines of at most ``width`` columns, broken at spaces.
 
     Args:
-        hang: indentation of continuation lines; by default they align with the text behind a label, that is,
-            words with two spaces behind them (``  verified  bit-identical on …``), or are indented a little.
+        hang: indentation of continuation lines. By default they align with the text after a label (words and
+            two spaces, ``  verified  bit-identical on …``), or are indented by a few spaces.
     """
     return [line for part in text.split("\n") for line in _wrapped_line(part, width, hang)]
 
 
 def heading_within(text: str, width: int) -> str:
-    """``text`` with its trailing dashes cut at ``width`` columns; text without dashes as it is."""
+    """``text`` with its trailing dashes cut at ``width`` columns; text without dashes is unchanged."""
     excess = text_width(text) - width
     dashes = _DASHES.search(text)
     if dashes is None or excess <= 0:
@@ -70,10 +70,10 @@ def _wrapped_line(text: str, width: int, hang: int | None) -> list[str]:
 
 
 def fitted(table: Table, width: int, indent: str = "  ") -> tuple[list[str], list[str]]:
-    """The lines of the heading, and those of the rows, in at most ``width`` columns.
+    """The lines of the heading and the lines of the rows, in at most ``width`` columns.
 
-    Prose wraps in its column. Columns without room leave the table: their cells follow each row on lines of
-    their own, with the headings.
+    Prose wraps in its column. Columns that do not fit are removed from the table: their cells follow each row
+    on separate lines, with the headings.
     """
     room = width - len(indent)
     cells = [[*row, *[""] * (len(table.columns) - len(row))] for row in table.rows]
@@ -105,7 +105,7 @@ def _total(widths: Sequence[int]) -> int:
 
 
 def _column(table: Table, cells: Sequence[Sequence[str]], index: int, room: int) -> list[str]:
-    """The cells that set the width of a column: all but the overlong names of a first column."""
+    """The cells that determine the width of a column: all except the overlong names of a first column."""
     column = [row[index] for row in cells]
     if index == 0 and len(table.columns) > 1:
         column = [cell for cell in column if text_width(cell) <= _NAMES * room]

@@ -1,4 +1,4 @@
-"""Libraries of kernels beside the models that commands write."""
+"""Kernel libraries, written next to the models of commands."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 
 
 def library_of(model: Path) -> Path:
-    """The file for the kernels of the model in ``model``."""
+    """The file for the kernels of the model at the path ``model``."""
     return model.with_suffix(".kernels.so")
 
 
 def remove_stale(library: Path) -> bool:
-    """Remove ``library`` if it is one of ours, of a model that one without kernels was written over.
+    """Remove the kernel library ``library`` of a model that was replaced by a model without kernels.
 
-    It stays where another model is called like it, too.
+    Files of other programs are kept, and so is a library that another model of the same name may use.
     """
     if not library.is_file():
         return False
@@ -33,10 +33,10 @@ def remove_stale(library: Path) -> bool:
 
 @contextlib.contextmanager
 def writing(libraries: Sequence[str], target: Path) -> Iterator[None]:
-    """Write the library of a model, if there is one, to ``target`` along with what the block writes.
+    """Write the library of a model to ``target``, if there is one, together with the files of the block.
 
     Raises:
-        UsageError: it can't be written; the block is not run then.
+        UsageError: it can't be written; then the block does not run.
     """
     if not libraries:
         yield

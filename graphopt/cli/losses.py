@@ -1,4 +1,4 @@
-"""Options that name a loss, and what becomes of them."""
+"""Options that name a loss, and the loss that they select."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The console script: finds the command, and turns errors into one line and an exit status."""
+"""The console script: finds the command, and reports an error as one line and an exit status."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _EXAMPLES = (
 
 
 class LazyGroup(click.Group):
-    """A group whose commands are the modules of a package, imported when they are asked for."""
+    """A group whose commands are the modules of a package, imported on demand."""
 
     context_class = HelpContext
 
@@ -59,7 +59,7 @@ class LazyGroup(click.Group):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Commands; where none begins so, files, since a model may stand in the place of a command."""
+        """Complete commands; if none matches, files, since a model may replace the command."""
         from click.shell_completion import CompletionItem
 
         return super().shell_complete(ctx, incomplete) or [CompletionItem(incomplete, type="file")]
@@ -78,8 +78,8 @@ class LazyGroup(click.Group):
             formatter.write_dl([record for record in records if record is not None])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse; options of a command in front of it are told from options that do not exist."""
-        words = list(args)  # the parser takes them out one by one
+        """Parse; an option of a command in front of the command has an error message of its own."""
+        words = list(args)  # a copy, because the parser removes them
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -95,10 +95,10 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, context: click.Context, arguments: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The command that the first argument names; the nearest is told for a name that none bears."""
+        """The command that the first argument names; the error for an unknown name suggests the nearest."""
         known = self.list_commands(context)
         name, *rest = spelled_out(arguments, known)
-        if name not in known and context.resilient_parsing:  # a shell asks for completions
+        if name not in known and context.resilient_parsing:  # the shell requests completions
             return None, None, rest
         if name not in known and not name.startswith("-"):
             hint = synonyms.for_command(name, rest)
@@ -156,7 +156,7 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
         invocation.before = age()
     status = call(invocation)
     if argv is None:
-        gc.freeze()  # or the interpreter looks through all objects for garbage before it ends
+        gc.freeze()  # or the interpreter searches all objects for garbage before it exits
     return status
 
 
@@ -173,14 +173,14 @@ def call(invocation: Invocation) -> int:
         sys.stdout.flush()
         return status if isinstance(status, int) else invocation.status
     except (BrokenPipeError, SystemExit):
-        # the reader of stdout ended early, which click turns into SystemExit
+        # the reader of stdout exited early, which click turns into SystemExit
         _abandon_stdout()
         return ExitStatus.OK
     except click.exceptions.Abort:
         return _interrupted(invocation)
     except Exception as error:
         if any(isinstance(cause, KeyboardInterrupt) for cause in causes(error)):
-            return _interrupted(invocation)  # an extension module was loading, which raises an ImportError
+            return _interrupted(invocation)  # loading an extension module, which raises ImportError
         failure = tell(
             error,
             debug=invocation.debug,
@@ -200,7 +200,7 @@ def call(invocation: Invocation) -> int:
 
 
 def _interrupted(invocation: Invocation) -> int:
-    """Say what the interrupted command has written; returns the exit status."""
+    """Report the files that the interrupted command has written; returns the exit status."""
     kept = ", ".join(map(str, invocation.changed()))
     text = f"graphopt: interrupted; {f'kept {kept}' if kept else 'nothing was written'}"
     with contextlib.suppress(OSError):
@@ -209,9 +209,9 @@ def _interrupted(invocation: Invocation) -> int:
 
 
 def _open_closed_streams() -> None:
-    """Open the null device where the process was started with a standard stream closed.
+    """Open the null device for each standard stream that was closed when the process started.
 
-    Otherwise a file, or a socket, would take the stream's number, and what is printed would get there.
+    Otherwise a file or a socket would get the number of the stream, and receive the printed output.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -226,5 +226,5 @@ def _open_closed_streams() -> None:
 
 
 def _abandon_stdout() -> None:
-    """Let nothing more be written to stdout, so that the interpreter's own flush at exit can't fail."""
+    """Discard further output to stdout, so that the interpreter's flush at exit can't fail."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

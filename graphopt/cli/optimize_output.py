@@ -1,4 +1,4 @@
-"""The output of ``optimize``: its report of one model, as text and for JSON."""
+"""The output of ``optimize``: the report of one model, as text and as JSON."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def as_dict(run: Run, source: Path, target: Path | None, report: Report) -> dict
 
 
 def _session_of(report: Report, target: Path) -> list[str]:
-    """How a program runs the result with its library; none where onnxruntime does not read such files."""
+    """Code that runs the result with its library; empty for formats that onnxruntime does not read."""
     from graphopt import ir
     from graphopt.cli.libraries import library_of
     from graphopt.fusion.library import session_lines
@@ -39,7 +39,7 @@ def _session_of(report: Report, target: Path) -> list[str]:
 
 
 def print_report(run: Run, report: Report, source: Path, target: Path | None, planned: Plan) -> None:
-    """Print the report of one model, and the file that it was written to or how to write it."""
+    """Print the report of one model, and its destination or how to write it."""
     if run.console.quiet:
         return
     run.console.blocks(report.blocks(run.verbose, warned=True))

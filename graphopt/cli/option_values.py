@@ -1,4 +1,4 @@
-"""Values of shared options as the objects that commands use: pipeline, device, kernel libraries, inputs."""
+"""Values of shared options as objects for commands: pipeline, device, kernel libraries, inputs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def check_idle(sections: Collection[str], why: str, hint: str) -> None:
-    """Check that no option is given of these sections of the help, which have no effect.
+    """Check that no option in these sections of the help is given, because they have no effect.
 
     Args:
         sections: titles of sections.
@@ -30,7 +30,7 @@ def check_idle(sections: Collection[str], why: str, hint: str) -> None:
         hint: the next step.
 
     Raises:
-        UsageError: one is given.
+        UsageError: such an option is given.
     """
     context = click.get_current_context()
     for parameter in context.command.params:
@@ -41,7 +41,7 @@ def check_idle(sections: Collection[str], why: str, hint: str) -> None:
 
 
 def take_options(run: Run, context: click.Context, values: dict[str, Any]) -> None:
-    """Move options of ``optimize`` that are no settings from ``values`` to ``run.options``.
+    """Move options of ``optimize`` that are not settings from ``values`` to ``run.options``.
 
     Raises:
         UsageError: a fuser is combined with another preset, or inputs can't be read.
@@ -65,8 +65,8 @@ def take_options(run: Run, context: click.Context, values: dict[str, Any]) -> No
 def chosen_pipeline(values: Mapping[str, Any]) -> str | None:
     """The pipeline that ``-O``, ``--passes`` or ``--fuser`` chooses, if any.
 
-    ``--pipeline`` is a setting, and is in force already. A fuser may be combined with the preset that it
-    builds on.
+    ``--pipeline`` is a setting, and is in force already. A fuser may be combined only with the preset that it
+    extends.
 
     Raises:
         UsageError: a fuser is combined with another preset.
@@ -96,9 +96,9 @@ def _warn_of_idle_portable(run: Run, context: click.Context, found: Mapping[str,
 
 
 def chosen_device(run: Run) -> Device:
-    """The device that the options choose; a line explains it if the named one can't be used.
+    """The device that the options choose; prints the reason if the named device can't be used.
 
-    For ``auto``, only ``-v`` shows that line.
+    For ``auto``, the reason is printed only with ``-v``.
     """
     device, remark = run.compiler.device, run.compiler.device_remark
     if remark and (run.verbose or run.settings.device != "auto"):
@@ -109,7 +109,7 @@ def chosen_device(run: Run) -> Device:
 def libraries_of(
     run: Run, model: ir.Model, device: Device, wanted: bool = True, advance: Advance | None = None
 ) -> Libraries:
-    """The kernel libraries of ``model``; a line for each missing one gives the reason."""
+    """The kernel libraries of ``model``; prints the reason for each missing one."""
     from graphopt.fusion.library import Libraries, libraries_for
 
     if not wanted:

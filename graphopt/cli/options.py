@@ -1,7 +1,7 @@
 """Options of the command line that several commands share.
 
-Those of :data:`graphopt.options.OPTIONS` are made of that table. Their values do not reach the function of a
-command, but become :attr:`graphopt.cli.command_line.Run.options`.
+Most are created from the table :data:`graphopt.options.OPTIONS`. Their values are stored in
+:attr:`graphopt.cli.command_line.Run.options`, and are no arguments of the function of a command.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Callback = Callable[[click.Context, click.Parameter, tuple[str, ...]], Any]
 
 
 def parsed_by(parse: Callable[[Iterable[str]], Any]) -> Callback:
-    """A callback of an option that turns its texts into a value by ``parse``."""
+    """A callback of an option that converts its texts into a value by ``parse``."""
     return lambda context, parameter, texts: parse(texts)
 
 
@@ -47,7 +47,7 @@ def _pairs(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
     return pairs_of(texts)
 
 
-#: By notation of the value, the arguments of ``click.option``; others take text.
+#: By notation of the value, the arguments of ``click.option``; options with another notation are text.
 _KINDS: Mapping[str, dict[str, Any]] = {
     "RULE,...": {
         "multiple": True,
@@ -90,7 +90,7 @@ def option(name: str, **changes: Any) -> Function:
 
 
 def _default_text(opt: Opt) -> str:
-    """The default of ``opt`` for the help, if it is worth mentioning."""
+    """The default of ``opt`` for the help; empty if the help omits it."""
     if opt.setting is None or opt.default in ((), False):
         return ""
     if opt.metavar == "TIME":
@@ -102,7 +102,7 @@ def _default_text(opt: Opt) -> str:
 
 
 def group(title: str, *options: Function) -> Function:
-    """One decorator out of several options, which the help lists under ``title``."""
+    """Combine several options into one decorator; the help lists them under ``title``."""
 
     def decorate(function: Function) -> Function:
         for one in reversed(options):
@@ -140,12 +140,12 @@ def named(title: str, *names: str) -> Function:
 
 
 def model_argument(name: str = "model", *, metavar: str = "[MODEL]", several: bool = False) -> Function:
-    """The model that a command reads; where none is given, the sample model.
+    """The argument for a model to read; by default the sample model.
 
     Args:
-        name: of the parameter.
+        name: name of the parameter.
         metavar: its name in the help.
-        several: any number of models.
+        several: accept any number of models.
     """
 
     def or_sample(context: click.Context, param: click.Parameter, value: Any) -> Any:
@@ -184,7 +184,7 @@ output_options = group(
     ),
 )
 
-#: The answer to a fuser beside another choice of passes.
+#: The hint for a fuser that is combined with another choice of passes.
 FUSER_HINT = (
     "a fuser chooses the passes: none and ort those of -O2, builtin those of -O3, native those of -O3 and"
     " fuse-groups, which other pipelines may name"
@@ -242,7 +242,7 @@ def threads_option(shown: str, **relation: Any) -> Function:
     return decorator
 
 
-#: The destination of a command that always writes a model.
+#: The output option of a command that always writes a model.
 model_output = group(
     "Files",
     click.option(
@@ -250,7 +250,7 @@ model_output = group(
     ),
 )
 
-#: All that determines which passes run.
+#: All options that determine which passes run.
 pipeline_options = of_section(
     "Passes",
     click.option(
@@ -298,7 +298,7 @@ def input_options_of(several: bool = False) -> Function:
     """The options that describe inputs.
 
     Args:
-        several: the command itself reads the texts, of several sets of shapes.
+        several: the command itself parses the texts, which may contain several sets of shapes.
     """
     kind = {} if several else {"cls": TableOption}
     return group(
@@ -330,7 +330,7 @@ input_options = input_options_of()
 
 device_options = of_section("Device")
 
-#: For commands that run no model, but choose for one device or another.
+#: For commands that run no model, but optimize for a device.
 target_options = group(
     "Passes",
     option(

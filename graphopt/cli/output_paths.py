@@ -1,7 +1,7 @@
-"""Paths that are written to: checked before any work is done.
+"""Checks of output paths, made before any other work.
 
-The folder of a file must exist. A folder that is an output itself is made when its first file is
-written, so that a failure before that leaves nothing behind.
+The folder of a file must exist. A folder that is an output itself is created when its first file is
+written, so that an earlier failure leaves nothing behind.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from graphopt.errors import UsageError, unwritable
 
 
 def check_apart(context: click.Context) -> None:
-    """Check that a command writes over nothing that it reads, unless it may, and no file twice.
+    """Check that a command overwrites none of its inputs, unless that is allowed, and writes no file twice.
 
     Raises:
-        UsageError: it would.
+        UsageError: it does.
     """
     read = [(name, path) for parameter, name, path in _paths(context) if not isinstance(parameter, Writes)]
     written: list[tuple[str, Path]] = []
@@ -47,7 +47,7 @@ def check_apart(context: click.Context) -> None:
 
 
 def _check_data(context: click.Context) -> None:
-    """No weights of a model that is read may be written over, whatever the command."""
+    """Check that no command overwrites the weights of a model that it reads."""
     models = [path for kind, _, path in _paths(context) if isinstance(kind, ReadsModel)]
     for kind, name, path in _paths(context):
         if not isinstance(kind, Writes) or not path.is_file():
@@ -68,7 +68,7 @@ def written_paths(context: click.Context) -> list[Path]:
 
 
 def _paths(context: click.Context) -> Iterator[tuple[ReadsModel | ReadsArrays | Writes, str, Path]]:
-    """The files that the parameters name: what that means, by what option or argument, and which."""
+    """The files that the parameters name: kind of the parameter, its name, and the path."""
     for parameter in context.command.get_params(context):
         kind, value = parameter.type, context.params.get(parameter.name or "")
         if value is None or not isinstance(kind, ReadsModel | ReadsArrays | Writes):
@@ -88,14 +88,14 @@ def _is_same(one: Path, other: Path) -> bool:
 
 
 def check_model_file(path: Path, *sources: Path) -> None:
-    """The same for a model, whose suffix tells its form, or is that of one of ``sources``."""
+    """Check that a model can be written to ``path``, with the suffix of a format or of one of ``sources``."""
     from graphopt import ir
 
     check_file(path, (*ir.suffixes(), *(source.suffix for source in sources)))
 
 
 def check_told(source: Path, target: Path) -> None:
-    """Check that the form of ``target`` can hold the model in ``source``, which hardly any form can't.
+    """Check that the format of ``target`` can represent the model in ``source``.
 
     Raises:
         UnsupportedModel: it can't.
@@ -110,10 +110,10 @@ def check_file(path: Path | None, suffixes: Sequence[str] = ()) -> None:
     """Check that a file can be written to ``path``, if there is one.
 
     Args:
-        suffixes: those that it may have; any if there are none.
+        suffixes: the permitted suffixes; any if empty.
 
     Raises:
-        UsageError: its folder is missing, it can't be written there, or what is written is called otherwise.
+        UsageError: its folder is missing, the file can't be written, or its suffix is not permitted.
     """
     if path is None:
         return
@@ -140,7 +140,7 @@ def check_file(path: Path | None, suffixes: Sequence[str] = ()) -> None:
 
 
 def check_folder(path: Path | None) -> None:
-    """Check that the folder ``path``, if there is one, exists or can be made.
+    """Check that the folder ``path``, if there is one, exists or can be created.
 
     Raises:
         UsageError: it can't.
@@ -158,13 +158,13 @@ def check_folder(path: Path | None) -> None:
 
 
 def check_new(path: Path, option: str) -> None:
-    """Check that ``path`` is a folder that can be made, or is empty.
+    """Check that ``path`` is an empty folder, or can be created.
 
     Args:
-        option: what asks for it.
+        option: the option with this path, for messages.
 
     Raises:
-        UsageError: it isn't, or can't.
+        UsageError: it is not empty, or can't be created.
     """
     check_folder(path)
     if path.is_dir() and next(path.iterdir(), None) is not None:
@@ -172,13 +172,13 @@ def check_new(path: Path, option: str) -> None:
 
 
 def free_folder(path: Path) -> Path:
-    """``path``, or the first of ``path-2``, ``path-3``, … that nothing is called."""
+    """``path``, or the first of ``path-2``, ``path-3``, … that does not exist."""
     names = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
     return next(found for found in itertools.chain([path], names) if not os.path.lexists(found))
 
 
 def make_folder(path: Path) -> Path:
-    """Make the folder ``path`` unless it is there."""
+    """Create the folder ``path`` if it does not exist."""
     check_folder(path)
     try:
         path.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Printed lines on stdout: with colours for marks and rules, and through a pager where they are many."""
+"""Printed lines on stdout: marks and rules in colour, and a pager for long output."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def print_line(console: Console, line: Printed) -> None:
 
 
 def page(console: Console, lines: Sequence[Printed], *, pager: bool = True) -> None:
-    """Print ``lines``, on a terminal through ``$PAGER`` if they take more than a screen."""
+    """Print ``lines``, on a terminal through ``$PAGER`` if they do not fit the screen."""
     if console.as_json:
         return
     if pager and _is_interactive() and len(lines) >= shutil.get_terminal_size().lines:
@@ -41,7 +41,7 @@ def _is_interactive() -> bool:
 
 
 def _styled(line: Printed) -> str:
-    """``line`` with its mark, or its rules, in colour; terminals alone show it."""
+    """``line`` with its mark or its rules in colour, for terminals."""
     text = str(line)
     colour = _COLOURS.get(line.mark)
     if line.mark in "+-~" and colour is not None:

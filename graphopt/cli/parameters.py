@@ -1,6 +1,6 @@
-"""Types of parameters: what a value is, and what it means to the file system.
+"""Types of parameters: the kind of value, and whether it names files to read or to write.
 
-A reproducer of a command (:mod:`graphopt.cli.recording`) finds by these types which files to keep.
+A reproducer of a command (:mod:`graphopt.cli.recording`) uses these types to find the files to keep.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from graphopt.errors import UsageError, not_downloaded
 
 
 class _Named(click.Path):
-    """A path that can be one: a shell variable that is not set names nothing, not this folder."""
+    """A nonempty path: an unset shell variable must not mean the current folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
         """The path."""
@@ -25,10 +25,10 @@ class _Named(click.Path):
             self.fail("it is empty", param, context)
         try:
             os.stat(value)
-        except ValueError:  # a NUL, of which the reader or writer tells
+        except ValueError:  # a NUL, which the reader or writer reports
             pass
         except OSError as error:
-            if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):  # whatever it is wanted for
+            if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):  # an error for any use of the path
                 self.fail(str(error.strerror), param, context)
         return super().convert(value, param, context)
 
@@ -53,14 +53,14 @@ class ReadsFolder(_Named):
 
 
 class ReadsData(_Named):
-    """A file, or a folder of files, that is read and is no model."""
+    """A file, or a folder of files, that is read and is not a model."""
 
 
 class Writes(_Named):
     """A file or folder that is written.
 
     Args:
-        in_place: it may be a file that the command reads.
+        in_place: it may be a file that the command also reads.
         folder: it may be a folder.
     """
 
@@ -85,7 +85,7 @@ _MOST = 2**31 - 1
 
 
 class Count(click.IntRange):
-    """A whole number in ASCII digits; Python itself takes ``1_0`` and the digits of all scripts."""
+    """A whole number in ASCII digits; Python itself also accepts ``1_0`` and the digits of all scripts."""
 
     name = "n"
 
@@ -93,11 +93,11 @@ class Count(click.IntRange):
         super().__init__(least, most)
 
     def _describe_range(self) -> str:
-        """The range in the help, unless only the size of an integer ends it."""
+        """The range for the help, without a last number that is only the limit of an integer."""
         return "" if (self.max or 0) >= _MOST else super()._describe_range()
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
-        """It as an int."""
+        """The value as an int."""
         if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]{1,30}\s*", value) is None:
             self.fail(f"{value!r} is no whole number, or a very long one", param, context)
         return super().convert(value, param, context)
@@ -122,7 +122,7 @@ class Seconds(click.ParamType):  # type: ignore[type-arg]
     """A time, such as 90, 60s or 2m.
 
     Args:
-        positive: no time at all is refused.
+        positive: refuse 0.
     """
 
     name = "time"
@@ -152,14 +152,14 @@ writes_model = Writes(path_type=Path, in_place=True)
 
 
 def split_names(context: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """Names given one at a time or joined by commas."""
+    """Names, given in several options or separated by commas."""
     from graphopt.util import coerce
 
     return tuple(coerce.split_names(values))
 
 
 def split_some(context: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """The same where no names, if the option is given, would mean something else than is said."""
+    """The same, but an error if the option is given without names, since that would have another meaning."""
     names = split_names(context, param, values)
     if values and not names:
         raise UsageError(f"{param.opts[0]} names nothing", hint="leave it out, or name something")

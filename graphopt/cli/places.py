@@ -1,4 +1,4 @@
-"""Places at which a run can leave a model, in words."""
+"""Exit points of a model, in words."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def told(model: ir.Model, profile: Profile | None) -> list[dict[str, Any]]:
-    """The places of ``model``, or those that ``profile`` calls for: what there is to tell of each."""
+    """The exit points of ``model``, or the guards that ``profile`` requires, with their descriptions."""
     from graphopt.specialization.deopt.exit_points import exit_points_of
     from graphopt.specialization.deopt.levels import levels_of
 
@@ -44,7 +44,7 @@ def told(model: ir.Model, profile: Profile | None) -> list[dict[str, Any]]:
 
 
 def _where(graph: ir.Graph, cx: Context) -> str:
-    """The graph, and those around it."""
+    """The graph, and the graphs that contain it."""
     words = []
     function = cx.edit.scopes.function(graph)
     while (holder := cx.edit.scopes.holder(graph)) is not None:

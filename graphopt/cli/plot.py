@@ -14,7 +14,7 @@ _PLAIN, _BASE = "#868e96", "#364fc7"
 
 @dataclass(frozen=True)
 class Bar:
-    """One model: its name, milliseconds at the 50th and 90th percentile, and what is claimed of it."""
+    """One model: its name, milliseconds at the 50th and 90th percentile, and a remark about it."""
 
     name: str
     p50: float

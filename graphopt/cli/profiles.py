@@ -9,17 +9,17 @@ from graphopt.ir.signature import notation
 from graphopt.profile import Profile, ValueProfile
 from graphopt.util.tables import Table, counted, shortened
 
-#: Without -v, only so many patterns, and inner values, are listed.
+#: Number of patterns, and of inner values, listed without -v.
 _LISTED = 10
-#: And so many numbers of one tensor.
+#: Number of elements of one tensor listed without -v.
 _NUMBERS = 6
 
 
 def print_profile(console: Console, profile: Profile, inputs: Sequence[str], *, verbose: bool) -> None:
-    """The patterns, the most frequent first, and what all runs had in common.
+    """Print the patterns, most frequent first, and the properties that all runs share.
 
     Args:
-        inputs: the names of all inputs of the model; other values are inner ones.
+        inputs: the names of all inputs of the model; the other values are inner values.
     """
     limit = None if verbose else _LISTED
     patterns = sorted(profile.patterns, key=lambda pattern: -pattern.count)
@@ -58,7 +58,7 @@ def _tell_more(console: Console, count: int, limit: int | None, what: str) -> No
 
 
 def _said(seen: ValueProfile | None, gradient: bool | None) -> str:
-    """What else is known of a value."""
+    """Further facts about a value."""
     words = []
     if seen is None:
         words.append("not fed")

@@ -1,4 +1,4 @@
-"""Inputs of several runs, in files."""
+"""Inputs of several runs, read from files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphopt.util.tables import shortened
 
 
 def recorded_option(**relation: Any) -> Any:
-    """The option that names them, in ``relation`` to others (:class:`graphopt.cli.relations.Option`)."""
+    """The option for these files, in ``relation`` to others (:class:`graphopt.cli.relations.Option`)."""
     return relations.option(
         "--inputs",
         "recorded",
@@ -26,7 +26,7 @@ def recorded_option(**relation: Any) -> Any:
 
 
 def arrays_in(run: Run, path: Path) -> list[Path]:
-    """``path``, or the files of arrays in it."""
+    """``path``, or the files of arrays in the folder ``path``."""
     hint = "numpy.savez(FILE.npz, **inputs) keeps the inputs of a run"
     if not path.exists():
         raise UsageError(f"no such file or folder: {path}")

@@ -1,4 +1,4 @@
-"""``--save-repro``: keep a command and the files that it reads, and then its outcome."""
+"""``--save-repro``: record a command, the files that it reads, and its outcome."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Recording:
     """Writes the reproducer of one command.
 
     Args:
-        folder: its folder, new or empty.
-        settings: those in force.
+        folder: the folder of the reproducer, new or empty.
+        settings: the settings in force.
         command: the whole command line.
 
     Raises:
-        UsageError: it can't be written.
+        UsageError: the folder can't be written.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class Recording:
     # The command line ---------------------------------------------------------------------------
 
     def _arguments(self, values: Sequence[tuple[click.Parameter, Any]]) -> list[str]:
-        """The given arguments, with the paths of the kept files."""
+        """The given arguments, with the paths of the recorded files."""
         options: list[str] = []
         operands: list[str] = []
         for parameter, value in values:
@@ -95,7 +95,7 @@ class Recording:
         return [*options, *(["--"] if any(word.startswith("-") for word in operands) else []), *operands]
 
     def _text(self, parameter: click.Parameter, value: Any) -> str:
-        """One value of ``parameter``, as it is written in the reproducer."""
+        """One value of ``parameter``, as written in the reproducer."""
         match parameter.type:
             case ReadsModel():
                 if value == "-" and self._stdin is not None:
@@ -115,10 +115,10 @@ class Recording:
                 return keep_files(str(value), self._keep_file)
         return str(value)
 
-    # What it reads ------------------------------------------------------------------------------
+    # Inputs -------------------------------------------------------------------------------------
 
     def _room(self, path: Path) -> Path:
-        """The place of ``path``, in a folder of its own, so that names and external data do not clash."""
+        """The destination of ``path``, in a separate folder, so that names and external data do not clash."""
         target = self._folder / IN / str(len(self._kept) + 1) / path.name
         self._kept[target.relative_to(self._folder).as_posix()] = str(path.absolute())
         target.parent.mkdir(parents=True)
@@ -133,7 +133,7 @@ class Recording:
         return self._name(target)
 
     def _costs(self) -> str:
-        """The setting ``costs`` that stands for the table in force here, wherever the command runs again."""
+        """The setting ``costs`` for the table in force here, valid on any machine that reruns the command."""
         from graphopt.cost.sources import AUTO, SHIPPED, calibrated
 
         if self._settings.costs not in (AUTO, SHIPPED):
@@ -163,7 +163,7 @@ class Recording:
         return kept if bundle == path else f"{kept}/{path.name}"
 
     def _keep_model(self, path: Path) -> str:
-        """The file as it is, and its external data; where that lies elsewhere, the model written anew."""
+        """Copy the file and its external data; if the data are in another folder, write the model anew."""
         from graphopt import ir
 
         target = self._room(path)
@@ -177,7 +177,7 @@ class Recording:
         return self._name(target)
 
     def _keep_models(self, folder: Path) -> str:
-        """The models in ``folder``, and their external data."""
+        """Copy the models in ``folder``, and their external data."""
         target = self._room(folder)
         target.mkdir()
         for path in sorted(folder.glob("*.onnx")):
@@ -186,7 +186,7 @@ class Recording:
         return self._name(target)
 
     def _copy_data(self, path: Path, target: Path) -> ir.Model | None:
-        """Copy the external data of a model, as far as it lies in the model's folder; returns the model."""
+        """Copy the external data of a model that are in the model's folder; returns the model."""
         home = path.parent.resolve()
         model = _loaded(path, self._settings.allow_external)
         for file in _named_in(path) if model is None else _external(model):
@@ -195,7 +195,7 @@ class Recording:
         return model
 
     def _copy(self, path: Path, target: Path) -> bool:
-        """Copy a file, unless it is none; returns whether that was done."""
+        """Copy a file, if it exists; returns whether it did."""
         if not path.is_file():
             self._missing.append(str(path))
             return False
@@ -203,10 +203,10 @@ class Recording:
         shutil.copy(path, target)  # scripts stay executable
         return True
 
-    # What it writes -----------------------------------------------------------------------------
+    # Outputs ------------------------------------------------------------------------------------
 
     def _target(self, text: str) -> str:
-        """The place of an output; that of a folder ends with a slash."""
+        """The destination of an output; that of a folder ends with a slash."""
         is_folder = text.endswith("/") or Path(text).is_dir()
         name = Path(text).name or "folder"
         stem, taken = name, self._targets.values()
@@ -219,7 +219,7 @@ class Recording:
 
 
 def _loaded(path: Path, allow_external: Sequence[Path] = ()) -> ir.Model | None:
-    """The model in ``path``; ``None`` if it can't be loaded, which the command itself reports."""
+    """The model in ``path``; ``None`` if it can't be loaded, an error that the command itself reports."""
     from graphopt import ir
 
     try:
@@ -236,14 +236,14 @@ def _external(model: ir.Model) -> list[Path]:
 
 
 def _named_in(path: Path) -> list[Path]:
-    """The files beside ``path`` whose names occur in it: external data of a model that can't be loaded."""
+    """The files next to ``path`` whose names occur in it: external data of a model that can't be loaded."""
     content = path.read_bytes()
     files = [file for file in sorted(path.parent.iterdir()) if file.is_file() and file != path]
     return [file.resolve() for file in files if file.name.encode() in content]
 
 
 def _pipeline(context: click.Context, settings: config.Settings) -> str | None:
-    """The passes of the command, spelt out."""
+    """The passes of the command, written out."""
     if "pre_passes" not in context.params:
         return None
     from graphopt.cli.option_values import chosen_pipeline

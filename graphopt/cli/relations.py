@@ -1,4 +1,4 @@
-"""Options of the command line that need others, or exclude them; checked alike in all commands."""
+"""Options of the command line that require or exclude others, with the same checks in all commands."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class Option(click.Option):
     """An option with relations to others of its command.
 
     Args:
-        goes_with: another that has to be given, too.
-        excludes: others of which none may be given.
-        where: another option, and the value that it has to have.
-        hint: the next step where that is violated.
+        goes_with: another option that must be given, too.
+        excludes: options that must not be given.
+        where: another option, and its required value.
+        hint: the next step if a relation is violated.
     """
 
     def __init__(
@@ -54,10 +54,10 @@ def named(command: click.Command, text: str) -> click.Parameter:
 
 
 def check(context: click.Context) -> None:
-    """Check that the options that were given go together.
+    """Check that the given options can be combined.
 
     Raises:
-        UsageError: they do not.
+        UsageError: they can't.
     """
     command = context.command
     given = [param for param in command.params if _is_given(context, param)]

@@ -1,8 +1,8 @@
-"""A folder that holds all it takes to run a command again, and what became of it the first time.
+"""A folder with everything needed to rerun a command, and its outcome the first time.
 
-``command.json`` (the command line, versions, the outcome), ``graphopt.toml`` (every setting), the
-files that the command reads under ``in/``, and a ``README.md``. Its command line is to be run in the
-folder: what it reads lies in ``in/``, what it writes goes to ``out/``.
+It contains ``command.json`` (the command line, versions, the outcome), ``graphopt.toml`` (every setting), the
+files that the command reads, and a ``README.md``. The recorded command line runs in the folder: it reads its
+inputs from ``in/`` and writes its outputs to ``out/``.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from graphopt import config, publish
 from graphopt.cli.parameters import ReadsArrays, ReadsFolder, ReadsModel, Runs, Writes
 from graphopt.errors import InvalidModel, UsageError
 
-#: Options that a reproducer holds in another way, or not at all.
+#: Options that a reproducer stores elsewhere, or omits.
 LEFT_OUT = ("save_repro", "assignments", "allow_external")
 _FORMAT = 1
 COMMAND, SETTINGS, README = "command.json", "graphopt.toml", "README.md"
@@ -37,13 +37,13 @@ _AGAIN = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a command.
+    """The outcome of a command.
 
     Attributes:
         status: its exit status.
-        error: why it failed, if it did.
-        written: name and SHA-256 of each file of the models that it wrote, in order.
-        ended: the process did not die.
+        error: the reason for its failure, if it failed.
+        written: name and SHA-256 of each model file that it wrote, in order.
+        ended: the process did not crash.
     """
 
     status: int
@@ -57,7 +57,7 @@ class Outcome:
         return cls(status, error, tuple((path.name, _digest(path)) for path in written if path.is_file()))
 
     def differences(self, recorded: Outcome | None) -> list[str]:
-        """In what it differs from what was ``recorded``; versions of what is said do not count."""
+        """The differences from the outcome ``recorded``; versions in messages do not count."""
         if recorded is None:
             return ["when it was recorded, it did not end"] if self.ended else []
         found = []
@@ -71,22 +71,22 @@ class Outcome:
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Outcome:
-        """Read what :func:`dataclasses.asdict` made."""
+        """Read the output of :func:`dataclasses.asdict`."""
         return cls(data["status"], data["error"], tuple((name, digest) for name, digest in data["written"]))
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A command, as it was run.
+    """A recorded command.
 
     Attributes:
-        command: the command line as it was given.
-        arguments: the same, for the files in the folder; the first names the command.
-        pipeline: the passes spelt out, if it runs any.
-        versions: of Python and of the packages that matter.
-        kept: where each of the files under ``in/`` came from.
-        missing: what could not be kept.
-        outcome: what became of it; ``None`` if it did not end.
+        command: the command line as given.
+        arguments: the same with the files in the folder; the first is the name of the command.
+        pipeline: the passes written out, if it runs any.
+        versions: versions of Python and of the relevant packages.
+        kept: the origin of each file under ``in/``.
+        missing: files that could not be recorded.
+        outcome: its outcome; ``None`` if it did not end.
     """
 
     command: tuple[str, ...]
@@ -103,7 +103,7 @@ class Recorded:
 
         Raises:
             UsageError: it can't be read.
-            InvalidModel: it is damaged.
+            InvalidModel: its description is damaged.
         """
         path = folder / COMMAND
         try:
@@ -133,11 +133,11 @@ class Recorded:
 
 
 def rerun(folder: Path, *, allow_command: bool = False) -> Outcome:
-    """Run the command in ``folder`` again, in a process and a folder of its own; leaves nothing behind.
+    """Rerun the command in ``folder``, in a separate process and a temporary folder.
 
     Raises:
-        UsageError: there is none, it reads or writes elsewhere, or it runs a command and that is not
-            allowed.
+        UsageError: there is no command, it reads or writes files elsewhere, or it runs a program although
+            that is not allowed.
     """
     recorded = Recorded.load(folder)
     _check(recorded.arguments, folder, allow_command)
@@ -145,7 +145,7 @@ def rerun(folder: Path, *, allow_command: bool = False) -> Outcome:
         (place / OUT).mkdir()
         if (folder / IN).is_dir():
             if recorded.arguments[0] == "optimize" and "--output" not in recorded.arguments:
-                # the results lie beside the models, and must not get into the reproducer
+                # the results are written next to the models, and must not get into the reproducer
                 shutil.copytree(folder / IN, place / IN, copy_function=_link)
             else:
                 (place / IN).symlink_to((folder / IN).absolute(), target_is_directory=True)
@@ -163,10 +163,10 @@ def rerun(folder: Path, *, allow_command: bool = False) -> Outcome:
 
 
 def _settings(folder: Path, allow_command: bool) -> str:
-    """The settings in ``folder``, with the store of the current settings: a store holds code that is loaded.
+    """The settings in ``folder``, with the current store, because a store contains code that is loaded.
 
     Raises:
-        UsageError: they name a C compiler, and commands are not allowed, or folders elsewhere.
+        UsageError: they name a C compiler although programs are not allowed, or folders elsewhere.
     """
     settings = config.load({}, folder)
     if settings.compiler != "auto" and not allow_command:
@@ -180,7 +180,7 @@ def _settings(folder: Path, allow_command: bool) -> str:
 
 
 def _link(source: str, target: str) -> None:
-    """Make ``target`` the file ``source``, without a copy of large weights where the file system can."""
+    """Create ``target`` with the contents of ``source``, as a link if the file system allows."""
     try:
         os.link(source, target)
     except OSError:
@@ -188,7 +188,7 @@ def _link(source: str, target: str) -> None:
 
 
 def again(arguments: Sequence[str], report: str) -> None:
-    """Run a command line in this process, without environment variables; write what became of it."""
+    """Run a command line here, without environment variables, and write its outcome to ``report``."""
     from graphopt.cli.command_line import Invocation
     from graphopt.cli.main import call
 
@@ -199,7 +199,7 @@ def again(arguments: Sequence[str], report: str) -> None:
 
 
 def _check(arguments: Sequence[str], folder: Path, allow_command: bool) -> None:
-    """Refuse what a folder from somebody else could do besides what it claims to."""
+    """Refuse commands that could do harm in a folder from an untrusted source."""
     from graphopt.cli.main import cli
     from graphopt.debug.checks import KINDS
 
@@ -210,7 +210,7 @@ def _check(arguments: Sequence[str], folder: Path, allow_command: bool) -> None:
     try:
         found = given(command, click.Context(command, info_name=arguments[0]), words)
     except click.ClickException:
-        return  # running it will say the same
+        return  # the run reports the same error
     for parameter, value in found:
         kind, text = parameter.type, str(value)
         if parameter.name in LEFT_OUT:
@@ -229,7 +229,7 @@ def _check(arguments: Sequence[str], folder: Path, allow_command: bool) -> None:
 def given(
     command: click.Command, context: click.Context, words: Sequence[str]
 ) -> list[tuple[click.Parameter, Any]]:
-    """The parameters that ``words``, the command line of ``command``, gives, with each of their values.
+    """The parameters in the command line ``words`` of ``command``, each with all its values.
 
     Values are text; flags are bools, and options that are counted ints.
     """

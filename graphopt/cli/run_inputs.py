@@ -1,4 +1,4 @@
-"""``run --inputs``: an executor runs files of inputs, and the plan that ran each is reported."""
+"""``run --inputs``: an executor runs files of inputs, and reports the plan for each."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ executor_options = options.values_of(
 
 
 def run_all(run: Run, model: Path, chosen: ExecutorValues) -> None:
-    """Run the files by an executor, and show the plan that ran each."""
+    """Run the files by an executor, and print the plan that ran each."""
     import graphopt
     from graphopt.api import is_bundle, load_model
     from graphopt.executor.options import ExecutorOptions

@@ -1,4 +1,4 @@
-"""The sample model of commands that are given none: a small BERT-like encoder, part of the package."""
+"""The sample model, the default of commands: a small BERT-like encoder, part of the package."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 #: Written by ``samples/models.py``, as ``transformer``.
 PATH = Path(__file__).with_name("sample.onnx")
-#: Its nodes, constants not counted; a constant, so that naming it loads nothing.
+#: Its number of nodes without constants, stored here so that the note does not load the model.
 NODES = 204
 
 NAME = "sample transformer"

@@ -35,11 +35,11 @@ class SpecializeValues:
 
     @property
     def bundle(self) -> bool:
-        """Whether a folder is written, rather than a model."""
+        """Whether the output is a folder rather than a model."""
         return self.profile is not None and self.emit == "bundle"
 
     def specialization(self) -> Specialization | None:
-        """The profile and how it is used, if there is one.
+        """The profile and its use, if there is one.
 
         Raises:
             UsageError: the options contradict each other.
@@ -104,7 +104,7 @@ specialize_options = values_of(
 
 
 def bundle_folder(output: str) -> Path:
-    """The folder ``output`` for a bundle, checked before any work is done.
+    """The folder ``output`` for a bundle, checked before any other work.
 
     Raises:
         UsageError: a bundle can't be written there.

@@ -1,4 +1,4 @@
-"""Forward and backward models of gradients: what ``graphopt grad --split`` does."""
+"""Forward and backward models of gradients: ``graphopt grad --split``."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Names that people know from other tools, and the commands and options of graphopt that they mean.
+"""Commands and options of other tools, with their equivalents in graphopt.
 
-The tables are data: a name leads to the command or the option to use, or, where graphopt has none, to a line
-about what does the job instead. They only feed hints; :func:`spelled_out` alone changes a command line.
+The tables map a name to the equivalent command or option, or to a line about an alternative where graphopt
+has no equivalent. They only provide hints; only :func:`spelled_out` changes a command line.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SHAPES = "--input-shape NAME:1x3x224x224 for generated inputs; --dim NAME=SIZE 
 _TENSORRT = "graphopt runs models with onnxruntime, on the CPU or with CUDA: --device cuda"
 _EXPORT = "graphopt starts from ONNX; export with torch.onnx.export, tf2onnx or optimum-cli export onnx"
 
-#: Commands of other tools, and ours, with the options that make it the same.
+#: Commands of other tools, and ours with the options for the same effect.
 COMMANDS: dict[str, str] = {
     # onnxslim, onnxsim, onnxoptimizer, polygraphy surgeon sanitize
     "simplify": "optimize",
@@ -120,7 +120,7 @@ COMMANDS: dict[str, str] = {
     "demo": "sample",
 }
 
-#: Commands of other tools that graphopt has no counterpart of; the value is a line about what does the job.
+#: Commands of other tools without an equivalent in graphopt; the value is a line about an alternative.
 ELSEWHERE: dict[str, str] = {
     "fp16": _FP16,
     "half": _FP16,
@@ -141,7 +141,7 @@ ELSEWHERE: dict[str, str] = {
     "download": "graphopt does not download: curl -LO URL",
 }
 
-#: Options of other tools; the value begins with an option of ours, or is a line about what to do instead.
+#: Options of other tools; the value begins with an option of ours, or is a line about an alternative.
 OPTIONS: dict[str, str] = {
     # shapes and inputs
     "--input-shapes": _SHAPES,
@@ -240,18 +240,18 @@ OPTIONS: dict[str, str] = {
     "--dry": "--dry-run",
 }
 
-#: A word by itself that stands for an option of the whole tool.
+#: Words in the place of a command that stand for an option of the whole tool.
 _WORDS = {"help": "--help", "version": "--version"}
 
 
 def spelled_out(arguments: Sequence[str], known: Collection[str]) -> tuple[str, ...]:
-    """The command line as it is written out in full.
+    """The command line written out in full.
 
     ``help [COMMAND]`` is ``[COMMAND] --help``, ``version`` is ``--version``, and the path of a model without
     a command is ``optimize``: with ``--dry-run``, unless ``-o`` says where to write.
 
     Args:
-        arguments: those of the process.
+        arguments: the arguments of the process.
         known: the names of all commands.
     """
     if not arguments:
@@ -270,7 +270,7 @@ def for_command(name: str, rest: Sequence[str]) -> str | None:
 
     Args:
         name: the command.
-        rest: what follows it, which the hint repeats.
+        rest: the arguments after it, which the hint repeats.
     """
     name = name.lower().replace("_", "-")
     if name not in COMMANDS:
@@ -279,7 +279,7 @@ def for_command(name: str, rest: Sequence[str]) -> str | None:
 
 
 def for_option(name: str, known: Collection[str]) -> str | None:
-    """The hint for an option that does not exist; ``None`` if there is none that helps.
+    """The hint for an option that does not exist; ``None`` if no hint fits.
 
     Args:
         name: the option.

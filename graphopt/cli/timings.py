@@ -17,7 +17,7 @@ _HOTTEST = 10
 
 
 def print_result(console: Console, result: Result, bench: Bench, *, hot: bool) -> None:
-    """One table, and what there is to say below it."""
+    """Print one table, and remarks below it."""
     first, timing = result.rows[0].name, result.timing
     effort = f"{timing.rounds} interleaved rounds in {counted(timing.processes, 'process', 'processes')}"
     console.print(f"  {_where(bench)}, inputs {result.shapes}, {effort}")
@@ -36,7 +36,7 @@ def print_result(console: Console, result: Result, bench: Bench, *, hot: bool) -
 
 
 def remarks(result: Result) -> list[str]:
-    """Failures, differences between outputs, and where nodes run if not all on the CPU."""
+    """Failures, differences between outputs, and the devices of nodes unless all run on the CPU."""
     lines = [f"{row.name}: {row.failure}" for row in result.rows if row.failure]
     outcomes = {row.name: row.outcome for row in result.rows if row.outcome is not None}
     suffix = " (TF32 off)" if result.exact_products else ""

@@ -1,4 +1,4 @@
-"""What commands do with variants, in a bundle or as branches of a model."""
+"""Output about variants, in a bundle or as branches of a model."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
     from graphopt.specialization.bundle.load import Bundle
     from graphopt.specialization.inventory import Item
 
-#: Without -v, only what is assumed of so many inputs is listed.
+#: Number of inputs whose assumptions are listed without -v.
 _LISTED = 6
 
 
 def told_choice(bundle: Bundle, feeds: Mapping[str, Any]) -> dict[str, Any]:
-    """Which variant runs for ``feeds``, and why others do not, for JSON."""
+    """The variant that runs for ``feeds``, and why others do not, for JSON."""
     return {"variant": bundle.choose(feeds), "reasons": bundle.explain(feeds)}
 
 
 def print_choice(console: Console, bundle: Bundle, feeds: Mapping[str, Any], *, verbose: bool) -> None:
-    """The same as text; only ``verbose`` tells why others do not run."""
+    """Print the same as text; the reasons only if ``verbose``."""
     name = bundle.choose(feeds)
     console.note(f"  variant   {name}")
     for other, reasons in bundle.explain(feeds).items() if verbose else ():
@@ -37,7 +37,7 @@ def print_choice(console: Console, bundle: Bundle, feeds: Mapping[str, Any], *, 
 
 
 def show(run: Run, bundle: Bundle) -> None:
-    """What ``bundle`` consists of."""
+    """Print the contents of ``bundle``."""
     from graphopt.specialization.inventory import measured, of_bundle
 
     items = of_bundle(bundle)
@@ -82,7 +82,7 @@ def show(run: Run, bundle: Bundle) -> None:
 
 
 def branches(run: Run, path: Path, model: ir.Model) -> tuple[list[Item], int | None]:
-    """The variants that are branches of ``model``, and with -v the memory of its session, if it has some."""
+    """The variants among the branches of ``model``, and with -v the bytes of its session, if any."""
     from graphopt.specialization.branches import read_variants
 
     plan = read_variants(model)
@@ -103,7 +103,7 @@ def branches(run: Run, path: Path, model: ir.Model) -> tuple[list[Item], int | N
 
 
 def print_variants(console: Console, items: Sequence[Item], *, verbose: bool) -> None:
-    """A line for each variant and what it assumes; nothing if there are none."""
+    """Print a line with the assumptions of each variant; nothing if there are no variants."""
     if not items:
         return
     console.print()
@@ -162,7 +162,7 @@ def verify(run: Run, original: Path, candidate: Path, *, signature: bool) -> int
 
 
 def _assumed(guard: Guard | None, most: int | None) -> list[str]:
-    """What a guard assumes, an input a line."""
+    """The assumptions of a guard, one line per input."""
     if guard is None:
         return ["for all other inputs"]
     lines = [f"{name}: {seen}" for name, seen in guard.inputs.items()]

@@ -1,8 +1,8 @@
-"""Everything that can be done with models, under one set of options.
+"""All operations on models under one set of options.
 
 Each operation is a function of an :class:`graphopt.compiler.environment.Environment` and a model, in a module
-by its subject. :class:`Compiler` has them as methods; :mod:`graphopt.api` has them as functions of the
-settings in force.
+named after its subject. :class:`Compiler` has them as methods, and :mod:`graphopt.api` as functions that use
+the settings in force.
 """
 
 from __future__ import annotations

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from graphopt.specialization.deopt import Bailout, ModelWithBailouts
     from graphopt.verification.verdict import Verdict
 
-#: How many guards become bailouts: each holds the rest of the model once more.
+#: Maximum number of guards that become bailouts, each with another copy of the rest of the model.
 MOST = 8
-#: The trips in which a run leaves that a comparison looks at.
+#: Iterations of a loop at which a comparison exits.
 _OCCURRENCES = (0, 1)
 _DIFFERS = "the parts do not compute what the model does"
 
@@ -41,12 +41,12 @@ def bailout(
 
     Args:
         model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is.
-        at: the number of a place, or the name of the value behind which it lies.
-        profile: places are the guards that it calls for; otherwise the values whose shapes depend on data.
+        at: the number of an exit point, or the name of the value after which it is.
+        profile: exit at the guards of this profile; otherwise at values whose shapes depend on data.
         options: as for :func:`optimize`.
 
     Raises:
-        UsageError: there is no such place, or the profile is of another model.
+        UsageError: there is no such exit point, or the profile is of another model.
         UnsupportedModel: a run can't leave the model there.
         VerificationFailed: the parts do not compute the same.
     """
@@ -85,12 +85,12 @@ def with_bailouts(
     most: int = MOST,
     **options: Unpack[OptimizeOptions],
 ) -> Bailed:
-    """Rely on profiled properties of inner values, and run the general rest of the model where they fail.
+    """Assume profiled properties of inner values, and run the general rest of the model where they fail.
 
     Args:
         model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is.
         profile: the recorded properties.
-        most: maximum number of guards that become bailouts, the first ones.
+        most: maximum number of guards that become bailouts, in order.
         options: as for :func:`optimize`, which is run on the model with its bailouts.
 
     Raises:

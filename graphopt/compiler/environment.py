@@ -1,4 +1,4 @@
-"""The state that operations on models share: options in force, and the services chosen by them."""
+"""The state that operations on models share: options in force, and the services that depend on them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Environment:
-    """Options in force, and the device, the store, the compiler of kernels and so on that follow from them.
+    """Options in force, and the device, the store, the compiler of kernels and other services they determine.
 
     Args:
         settings: values of options that are not given; by default the settings in force.
@@ -39,10 +39,10 @@ class Environment:
 
     Attributes:
         given: the options that were given.
-        settings: the settings with these.
+        settings: the settings, with the given options.
 
     Raises:
-        UsageError: options exclude or lack each other, or a value is out of its range.
+        UsageError: options exclude or require each other, or a value is out of its range.
     """
 
     def __init__(self, settings: config.Settings | None = None, **options: Unpack[OptimizeOptions]) -> None:
@@ -50,14 +50,14 @@ class Environment:
         self.settings = (config.current() if settings is None else settings).having(options)
 
     def having(self, options: Any) -> Self:
-        """This environment with further ``options``, a dict of some of those of ``optimize``."""
+        """This environment with further ``options``, a dict of options of ``optimize``."""
         if not options:
             return self
         changes = {name: value for name, value in options.items() if value is not None}
         return type(self)(self.settings, **cast(OptimizeOptions, {**self.given, **changes}))
 
     def without(self, *names: str) -> Self:
-        """This environment without the options ``names``, none of which is a setting."""
+        """This environment without the options ``names``, which must not be settings."""
         kept = {name: value for name, value in self.given.items() if name not in names}
         return type(self)(self.settings, **cast(OptimizeOptions, kept))
 
@@ -82,7 +82,7 @@ class Environment:
 
     @cached_property
     def target(self) -> Device:
-        """The device that results are for, present or not."""
+        """The device that results are optimized for, available or not."""
         return target_device(self.options["device"]) or self.device
 
     @cached_property
@@ -92,12 +92,12 @@ class Environment:
 
     @cached_property
     def store(self) -> Store:
-        """The store for results that are kept between runs."""
+        """The store for results that are reused by later runs."""
         return Store(self.settings.cache_dir)
 
     @property
     def numerics(self) -> Numerics:
-        """The class of the rewrites that are allowed."""
+        """The class of permitted rewrites."""
         return make_options(self.settings).numerics
 
     @property
@@ -114,7 +114,7 @@ class Environment:
         return loaded(model, self.settings.allow_external)
 
     def working_copy(self, model: ModelLike) -> tuple[ir.Model, ir.Model | Source, int | None]:
-        """A model to change, the original to compare with, and the bytes of the original's files, if any."""
+        """A model to change, the original to compare with, and the bytes of its files, if it has any."""
         found = self.load(model)
         if isinstance(model, ir.Model):
             return copy(found), found, None
@@ -122,7 +122,7 @@ class Environment:
             data = ir.serialized(model)
             return (copy(found), found, None) if data is None else (found, data, None)
         size = os.stat(model).st_size + sum(external_bytes(found).values())
-        # onnxruntime reads the original's file itself, unless it could not
+        # onnxruntime reads the original's file itself, if it can
         readable = Path(model).suffix == ".onnx" and not self.settings.allow_external
         return (found, model, size) if readable else (copy(found), found, size)
 

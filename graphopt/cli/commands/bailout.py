@@ -1,4 +1,4 @@
-"""graphopt bailout: leave a run of a model in its middle, and let another graph do the rest."""
+"""graphopt bailout: stop a run of a model midway, and compute the rest in another graph."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def command(
 
 
 def _check(listing: bool, at: str | None, every: bool, profile: Path | None, output: Path | None) -> None:
-    """Refuse options that lack others."""
+    """Refuse options without the options that they require."""
     if not (listing or every or at is not None):
         raise UsageError("nothing is asked for", hint=_MODES)
     if listing and output is not None:

@@ -168,14 +168,14 @@ def command(
     limits = RaceLimits(how.rounds, how.processes, how.warmup, how.seconds)
     _check_models(models)
     _check_against(models, against)
-    loaded = [api.load_model(path) for path in models]  # before the device is told of
+    loaded = [api.load_model(path) for path in models]  # before the line about the device
     inputs = replace(inputs, ranges=run.compiler.vouched(loaded[0]).dim_ranges)
     device = option_values.chosen_device(run)
     provider_options = cuda_options(device, **asdict(cuda))
     results = []
     with publish.ScratchFolder() as folder:
         contestants = _Contestants(run, folder, device, kernels).all(models, against, peer_python)
-        contestants[0] = replace(contestants[0], model=loaded[0])  # inputs keep to what is said of dims
+        contestants[0] = replace(contestants[0], model=loaded[0])  # inputs respect the options about dims
         bench = Bench(contestants, device, how.threads, provider_options, limits, session_options)
         for shapes in grid:
             with run.console.progress("timing") as advance:
@@ -224,7 +224,7 @@ def _check_against(models: Sequence[Path], against: Sequence[str]) -> None:
 
 
 def _other_inputs(first: ir.Model, other: ir.Model | None) -> str:
-    """What lets both models run on the same inputs."""
+    """The next step to run both models on the same inputs."""
     from graphopt.ir.signature import Signature, fixed_dims
 
     fixed = {} if other is None else fixed_dims(Signature.of(first), Signature.of(other))
@@ -235,7 +235,7 @@ def _other_inputs(first: ir.Model, other: ir.Model | None) -> str:
 
 
 class _Contestants:
-    """Makes the models that are compared, as files in a folder."""
+    """Creates the files of the compared models in a folder."""
 
     def __init__(self, run: Run, folder: Path, device: Device, kernels: bool) -> None:
         self._run = run
@@ -253,7 +253,7 @@ class _Contestants:
         return [*found, self._optimized(path)]
 
     def _given(self, name: str, path: Path) -> Contestant:
-        """A model as it is; forms that onnxruntime does not read are written as ONNX."""
+        """A model without changes; formats that onnxruntime does not read are written as ONNX."""
         from graphopt import api
         from graphopt.timing.bench import Contestant
 
@@ -270,7 +270,7 @@ class _Contestants:
         compiler = self._run.compiler
         text = compiler.settings.pipeline
         with self._run.console.progress("optimizing"):
-            # outputs are compared on the inputs that are timed
+            # outputs are compared on the same inputs as latencies
             model, _ = compiler.optimize(path, verify=False, strict=True)
         target = self._folder / "graphopt.onnx"
         api.save(model, target)
@@ -302,7 +302,7 @@ class _Contestants:
                 yield self._peer(name, python, source)
 
     def _peer(self, name: str, python: str, source: Path) -> Contestant:
-        """What another tool makes of the original; where that fails, a contestant that says why."""
+        """The result of another tool for the original; if the tool fails, a contestant with the reason."""
         from graphopt import ir
         from graphopt.timing import peers
         from graphopt.timing.bench import Contestant
@@ -315,13 +315,13 @@ class _Contestants:
             words = (done.stderr.strip() or done.stdout.strip() or "it wrote nothing").splitlines()
             return Contestant(name, target, failure=f"{name} failed: {words[-1].strip()[:200]}")
         model = None
-        with contextlib.suppress(GraphoptError):  # onnxruntime may read what we do not
+        with contextlib.suppress(GraphoptError):  # onnxruntime may read a file that graphopt does not
             model = ir.load(target)
         return Contestant.of(name, target, model)
 
 
 def _names(models: Sequence[Path]) -> list[str]:
-    """Names by which to call the models: their files', or their paths where these are the same."""
+    """Names of the models: the file names, or the paths where file names are equal."""
     stems = [path.stem for path in models]
     if len(set(stems)) == len(stems):
         return stems

@@ -136,7 +136,7 @@ def _overview(costs: Costs) -> Table:
 
 
 def _unasked(grid: Grid) -> str:
-    """What is done whatever the figures say."""
+    """The decision that is independent of the figures."""
     from graphopt.cost.table import UNASKED
 
     return UNASKED.get(grid.op, "")

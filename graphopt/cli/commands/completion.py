@@ -13,13 +13,13 @@ graphopt completion
 graphopt completion bash
 """
 
-#: By shell, the line that switches completion on for good, and the file that it belongs into.
+#: By shell, the line that enables completion permanently, and the file for it.
 _SETUPS = {
     "bash": ('eval "$(graphopt completion bash)"', "~/.bashrc"),
     "zsh": ('eval "$(graphopt completion zsh)"', "~/.zshrc, below compinit"),
     "fish": ("graphopt completion fish | source", "~/.config/fish/config.fish"),
 }
-#: Read by click, of which the shell's script asks for names.
+#: Read by click when the shell's script requests names.
 _VARIABLE = "_GRAPHOPT_COMPLETE"
 
 

@@ -48,7 +48,7 @@ def command(run: Run) -> None:
 
 
 def _costs(run: Run) -> str:
-    """Which figures decide about fused operators, or why none can."""
+    """The figures that decide about fused operators, or why there are none."""
     from graphopt.cost.sources import costs_for
     from graphopt.ort.devices import choose
 

@@ -32,7 +32,7 @@ graphopt dump model.onnx --passes cse,dce --pass-by-pass --format onnx -o stages
 """
 
 _FORMATS = ("text", "onnx", "dot")
-#: Suffixes of files; -o with another one names a folder.
+#: Suffixes of files; -o with any other suffix names a folder.
 _SUFFIXES: dict[str, Format] = {".txt": "text", ".diff": "text", ".dot": "dot", ".gv": "dot", ".onnx": "onnx"}
 
 #: The options that --help describes.
@@ -160,7 +160,7 @@ def _check(pass_by_pass: bool, **given: bool) -> None:
 
 @dataclass(frozen=True)
 class _Target:
-    """Where a dump is written, and as what; stdout if neither a file nor a folder is given."""
+    """Destination and format of a dump; stdout if neither a file nor a folder is given."""
 
     format: Format
     file: Path | None = None
@@ -186,7 +186,7 @@ class _Target:
 
 
 def _note(run: Run, dump: Dump, target: _Target) -> None:
-    """Note what was written, and where nothing matches."""
+    """Report the files that were written, or that nothing matches."""
     if target.folder is not None:
         run.console.note(f"  wrote     {counted(dump.files, 'file')} to {target.folder}")
     elif target.file is not None:

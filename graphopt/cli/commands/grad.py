@@ -26,7 +26,7 @@ graphopt grad model.onnx --loss-fn cross_entropy:logits,labels,axis=-1,ignore_in
 graphopt grad joint.onnx --loss-fn mse:grad.x,zero --wrt params -o second.onnx
 graphopt grad model.onnx --loss loss --split --memory-budget 0.5 --dim N=32 -o step/
 """
-#: What is said where an option of splits comes without ``--split``.
+#: The error for an option of splits without ``--split``.
 _WHOLE = "without it, there is one joint graph, and nothing is saved"
 
 

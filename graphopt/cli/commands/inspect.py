@@ -1,4 +1,4 @@
-"""graphopt inspect: what is in a model."""
+"""graphopt inspect: the contents of a model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ graphopt inspect profile.json
 graphopt inspect model.bundle -v
 """
 
-#: Without -v, only so many operators, functions and weights are listed.
+#: Number of operators, functions and weights listed without -v.
 _LISTED = 15
 
 
@@ -154,7 +154,7 @@ def _print(
 
 
 def _flops(model: ir.Model, choices: Options) -> tuple[str, int]:
-    """Operations of one run, in the names of the dynamic dims, and how many nodes are not counted."""
+    """FLOPs of one run in terms of the dynamic dims, and the number of nodes that are not counted."""
     from graphopt import api
     from graphopt.analysis.cost import Cost
 
@@ -198,12 +198,12 @@ def _graphs(model: ir.Model) -> Any:
 
 
 def _known_dims(model: ir.Model, choices: Options) -> list[Sequence[object] | None]:
-    """The dims of each output as far as shape facts know them, in terms of the inputs' dims."""
+    """The dims of each output as far as shape facts determine them, in terms of the inputs' dims."""
     from graphopt import api
     from graphopt.ir.signature import Signature
 
     cx, graph = api.context_for(model, choices), model.graph
-    for value in graph.outputs:  # facts about one output sharpen those about others
+    for value in graph.outputs:  # facts about one output refine those about others
         cx.shape(value)
     ports = Signature.of(model).outputs
     return [cx.shape(value) or port.dims for value, port in zip(graph.outputs, ports, strict=True)]

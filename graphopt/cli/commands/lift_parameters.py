@@ -1,4 +1,4 @@
-"""graphopt lift-parameters: make parameters inputs, and put what they hold into a file."""
+"""graphopt lift-parameters: turn parameters into inputs, and store their values in a file."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class TuneValues:
     fresh: bool
 
     def of(self, grid: Sequence[dict[str, Shape]]) -> Tune | None:
-        """How to tune for each of the sets of shapes in ``grid``, if that is asked for."""
+        """The options of tuning for each of the sets of shapes in ``grid``, if tuning is requested."""
         if not self.tune:
             return None
         from graphopt.tuning.tuner import Tune
@@ -236,7 +236,7 @@ def _plan_bundle(words: tuple[Path, ...], output: str | None, *, dry_run: bool) 
 def _extra_options(
     run: Run, tuning: TuneValues, shapes: tuple[str, ...], files: tuple[str, ...]
 ) -> OptimizeOptions:
-    """Options that several options of the command line determine; the first shapes are verified."""
+    """Options that result from several options of the command line; the first set of shapes is verified."""
     found = OptimizeOptions(
         weigh_each=bool(run.verbose or run.console.as_json), command=run.invocation.command
     )
@@ -355,7 +355,7 @@ def _write_to_stdout(model: ir.Model) -> int:
 
 
 def _check_guards(model: ir.Model, report: Report) -> None:
-    """No runtime knows guards; where there are some that the original did not have, nothing is written."""
+    """Check that the result has no new guards, which no runtime supports; otherwise nothing is written."""
     from graphopt.ops.dialects import GUARD, GUARD_DOMAIN, guards_of
 
     count = len(guards_of(model))
@@ -367,7 +367,7 @@ def _check_guards(model: ir.Model, report: Report) -> None:
 
 
 def _optimize_all(job: _Job, planned: destinations.Plan) -> tuple[dict[str, Any], int]:
-    """Optimize several models: a line for each, and the worst exit status."""
+    """Optimize several models: prints a line for each; returns the results and the worst exit status."""
     from graphopt.instrument.report import not_verified
 
     run = job.run
@@ -378,7 +378,7 @@ def _optimize_all(job: _Job, planned: destinations.Plan) -> tuple[dict[str, Any]
     for (source, target), label in zip(pairs, labels, strict=True):
         try:
             report = job.optimize(source, target, marks=planned.marks, several=True)
-        except Exception as error:  # the others are optimized all the same
+        except Exception as error:  # the remaining models are still optimized
             failure = tell(
                 error,
                 debug=run.invocation.debug,

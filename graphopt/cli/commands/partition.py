@@ -1,4 +1,4 @@
-"""graphopt partition: groups of nodes that are handled as one."""
+"""graphopt partition: groups of nodes that can be handled as one."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ graphopt partition model.onnx --plot groups.svg
 graphopt partition model.onnx --policy fusion --explain
 """
 
-#: Groups that are shown without -v, and operators of each.
+#: Number of groups shown without -v, and of operators of each.
 _GROUPS, _OPS = 20, 5
-#: Characters of an expression over symbols that is shown.
+#: Maximum length of a printed symbolic expression, in characters.
 _EXPRESSION = 24
 _DRAWINGS = (".svg", ".dot")
 _AUTODIFF, _FUSION = ("--policy", "autodiff"), ("--policy", "fusion")
@@ -217,7 +217,7 @@ def _ops(group: Group) -> str:
 
 
 def _bytes(ports: tuple[Port, ...]) -> str:
-    """What they take together, where that is known."""
+    """Their total size, where known."""
     total: Dim = 0
     for port in ports:
         if port.bytes is None:
@@ -227,7 +227,7 @@ def _bytes(ports: tuple[Port, ...]) -> str:
 
 
 def _size(size: Dim | None) -> str:
-    """Bytes, which may be an expression over symbols."""
+    """A size in bytes, which may be a symbolic expression."""
     if isinstance(size, int):
         return human_bytes(size)
     return "?" if size is None or len(text := str(size)) > _EXPRESSION else text

@@ -1,4 +1,4 @@
-"""graphopt passes: what passes and rewrite rules there are."""
+"""graphopt passes: the passes and rewrite rules."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def _list(run: Run, passes: Mapping[str, type[Pass]], planned: Any) -> None:
 
 
 def _groups(passes: Mapping[str, type[Pass]]) -> Iterator[tuple[str, list[str]]]:
-    """All passes by the pipelines that hold them, in the order in which they run."""
+    """All passes by the pipelines that contain them, in the order in which they run."""
     from graphopt.passes.pipelines import PIPELINES, make_pipeline
 
     left = dict.fromkeys(sorted(passes))

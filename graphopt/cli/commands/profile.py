@@ -93,7 +93,7 @@ def command(
     loaded = api.load_model(model)
     with Recorder(loaded, device=option_values.chosen_device(run), requires_grad=requires_grad) as recorder:
         earlier = [_earlier(path, recorder.profile) for path in others]
-        before = Profile.merge_all([*earlier, recorder.profile])  # fails early if they do not go together
+        before = Profile.merge_all([*earlier, recorder.profile])  # fails early if they are not compatible
         _record(run, recorder, wanted)
         profile = before.merge(recorder.profile)
     if recorder.left_out:
@@ -117,7 +117,7 @@ def _wanted(
     *,
     merges: bool,
 ) -> Iterator[tuple[str, InputOptions]]:
-    """The runs to make, each with words for it."""
+    """The requested runs, each with a description."""
     from graphopt.inputs.feeds import InputOptions
     from graphopt.inputs.shape_grids import parse_grid
 

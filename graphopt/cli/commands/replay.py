@@ -70,7 +70,7 @@ def _rerun(run: Run, folder: Path, allow_command: bool) -> int:
 
 
 def _show_fault(run: Run, folder: Path, allow_command: bool) -> int:
-    """Show a fault again that bisect found."""
+    """Reproduce a fault that bisect found."""
     from graphopt.debug.reproducer import load, replay
 
     case = load(folder)

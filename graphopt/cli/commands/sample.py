@@ -1,4 +1,4 @@
-"""graphopt sample: the model that commands use where none is given."""
+"""graphopt sample: the default model of commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""graphopt train-step: a model that does a step of training."""
+"""graphopt train-step: a model that performs a training step."""
 
 from __future__ import annotations
 
@@ -184,10 +184,10 @@ def command(
 
 
 def _numbers(text: str | None) -> tuple[float, ...] | None:
-    """Numbers with commas between.
+    """Numbers separated by commas.
 
     Raises:
-        UsageError: something else.
+        UsageError: the text has another form.
     """
     from graphopt.errors import UsageError
 

@@ -62,7 +62,7 @@ def command(run: Run, original: Path, candidate: Path, signature: bool, kernels:
 
     if api.is_bundle(candidate):
         return variants.verify(run, original, candidate, signature=signature)
-    loaded = [api.load_model(path) for path in (original, candidate)]  # before the device is told of
+    loaded = [api.load_model(path) for path in (original, candidate)]  # before the line about the device
     device = option_values.chosen_device(run)
     with run.console.progress("verifying") as advance:
         libraries = option_values.libraries_of(run, loaded[1], device, kernels, advance).paths
