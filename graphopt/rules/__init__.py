@@ -1,5 +1,5 @@
 # mypy: implicit-reexport
-"""Rewrite rules, one file a family. Each is found by walking this package.
+"""Rewrite rules, one file per family, found by walking this package.
 
 Other packages add rules through entry points of the group ``graphopt.rules``, which name modules.
 """
@@ -18,7 +18,7 @@ from graphopt.util.extensions import extensions
 
 @cache
 def all_rules() -> tuple[Rule, ...]:
-    """Every rule, families and rules in the order of their names and places; other packages' come last."""
+    """All rules: by family name, then in the order of the file. Rules of other packages come last."""
     found: list[Rule] = []
     for info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
         module = importlib.import_module(f"{__name__}.{info.name}")
@@ -31,7 +31,7 @@ def all_rules() -> tuple[Rule, ...]:
 
 
 def admitted_rules(options: Options, families: Sequence[str] = (), *, pass_: str = "peephole") -> list[Rule]:
-    """The rules that ``options`` allow, of ``families`` only if any are given.
+    """The rules that ``options`` allow; if ``families`` are given, only theirs.
 
     Args:
         pass_: the pass that applies them.
@@ -53,7 +53,7 @@ def admitted_fusions(options: Options) -> list[Rule]:
 
 
 def fusing_rules(options: Options) -> list[Rule]:
-    """The rules that write fused operators under ``options``, and those that these withhold."""
+    """The rules that write fused operators: those that ``options`` allow, and the others."""
     admitted = admitted_fusions(options)
     withheld = frozenset(owner for owner, _, _ in options.withheld)
     known = (*all_rules(), *options.rules)

@@ -68,7 +68,7 @@ def log_of_softmax(op: Builder, m: Match, x: ir.Value, p: int) -> Outcome:
     tags=("onnxoptimizer:eliminate_nop_monotone_argmax",),
 )
 def argmax_of_softmax(op: Builder, m: Match, x: ir.Value, p: int, q: int) -> Outcome:
-    """ArgMax(Softmax(x)) → ArgMax(x), if x is finite: made of integers, or with --fast-math."""
+    """ArgMax(Softmax(x)) → ArgMax(x), if x is finite: computed from integers, or with --fast-math."""
     rank = m.rank(x)
     if p != q and (rank is None or p % rank != q % rank):
         return m.no("the softmax is taken along another axis", x)
@@ -82,9 +82,9 @@ def argmax_of_softmax(op: Builder, m: Match, x: ir.Value, p: int, q: int) -> Out
 
 
 def _squashes(m: Match, x: ir.Value, axis: int) -> bool:
-    """Whether the largest elements of ``x`` along ``axis`` may lie much closer together than those before.
+    """Whether an operator before ``x`` may bring its largest elements along ``axis`` much closer together.
 
-    Those of a softmax along that very axis do not: they are its largest by far, or about as close as before.
+    A Softmax along the same axis does not: its largest elements are far apart, or as close as before.
     """
     softmax, node = producer_of(x, "Softmax"), x.producer()
     if softmax is not None and m.attribute(softmax, "axis") == axis:
@@ -142,7 +142,7 @@ def hard_swish(op: Builder, m: Match, x: ir.Value, c: ir.Value, h: ir.Value, k: 
 
 
 def _slope(m: Match, x: ir.Value, c: ir.Value, h: ir.Value, k: ir.Value) -> float | None:
-    """1 / h, if the last factor (or divisor) ``k`` makes the result end at 1."""
+    """1 / h, if the last factor (or divisor) ``k`` scales the maximum of the result to 1."""
     shift, high, last = ir.scalar_of(c), ir.scalar_of(h), ir.scalar_of(k)
     if m.dtype(x) != _FLOAT or shift is None or high is None or last is None or not keeps_shape(m, x, c, k):
         return None

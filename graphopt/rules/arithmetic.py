@@ -196,7 +196,7 @@ def join_reciprocal(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
     tags=("onnxruntime:DivMulFusion",),
 )
 def join_any_reciprocal(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
-    """1 / x * y → y / x, which is finite where x is denormal and its reciprocal infinite."""
+    """1 / x * y → y / x, which is finite even if x is denormal and 1 / x infinite."""
     return _joined(op, m, x, y)
 
 

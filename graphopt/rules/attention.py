@@ -24,9 +24,9 @@ from graphopt.rules.support.attention.profit import (
 )
 from graphopt.rules.support.operands import unavailable
 
-#: GroupQueryAttention requires a multiple of this as the size of heads, in elements.
+#: GroupQueryAttention requires head sizes that are a multiple of this, in elements.
 _GROUPED_SIZES = 8
-#: Types whose softmax may be computed in float.
+#: Types for which the softmax may be computed in float.
 _HALVES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
 #: The opset version that introduced Attention.
 _STANDARD_SINCE = 23
@@ -120,8 +120,8 @@ def _possible(m: Match, found: Attention) -> list[str] | Refusal:
 def _unfit_for_standard(m: Match, found: Attention) -> Refusal | None:
     """The refusal if onnxruntime's kernel of Attention does not compute ``found``.
 
-    It fails if the scale is not positive or a dim is 0, and returns 0 for queries whose keys are all masked,
-    even by finite numbers.
+    The kernel fails if the scale is not positive or a dim is 0. For queries whose keys are all masked, it
+    returns 0, even if the mask constant is finite.
     """
     if found.scale <= 0:
         return m.no("onnxruntime's Attention requires a scale above 0", found.q.tensor)
@@ -161,7 +161,7 @@ def _fits_grouped(m: Match, found: Attention) -> bool:
 
 
 def _multi_head(op: Builder, m: Match, found: Attention) -> Outcome:
-    """com.microsoft.MultiHeadAttention on rows; keys and values as rows too, or both by heads."""
+    """com.microsoft.MultiHeadAttention; queries are rows, keys and values both rows or both by heads."""
     rows = found.q.as_rows(op, m)
     bias = bias_of(op, m, found)
     if isinstance(bias, Refusal):
@@ -182,7 +182,7 @@ def _multi_head(op: Builder, m: Match, found: Attention) -> Outcome:
 
 
 def _standard(op: Builder, m: Match, found: Attention) -> Outcome:
-    """The standard Attention, on rows if all three operands have rows, else by heads."""
+    """The standard Attention: on rows if all three operands have rows, otherwise by heads."""
     bias = bias_of(op, m, found)
     if isinstance(bias, Refusal):
         return bias

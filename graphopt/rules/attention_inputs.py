@@ -1,4 +1,4 @@
-"""Operands of fused attention that it computes itself: factors, biases, a Split."""
+"""Computations on operands that fused attention also does itself: factors, biases, a Split."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def bias_into_attention(
 ) -> Outcome:
     """MultiHeadAttention(q + a, k + b, v + c) → MultiHeadAttention(q, k, v, Concat(a, b, c)).
 
-    Only for biases that are not added to a product, which onnxruntime fuses with the bias itself.
+    Biases of products stay: onnxruntime fuses a product with its bias.
     """
     if more and more[0] is not None:
         return m.no("it already has a bias", more[0])
@@ -87,7 +87,7 @@ def bias_into_attention(
 
 
 def _biased(m: Match, value: ir.Value, width: int) -> tuple[ir.Value, ir.Value] | None:
-    """(x, bias) if ``value`` is x plus a bias of ``width``, which nothing else reads."""
+    """(x, bias) if ``value`` is x plus a bias of ``width`` and has one reader."""
     node = producer_of(value, "Add", graph=m.graph)
     if node is None or not m.only_use(value):
         return None

@@ -1,4 +1,4 @@
-"""BatchNormalization with fixed statistics: scales and shifts that the layer before can take over."""
+"""BatchNormalization with fixed statistics: a scale and a shift that can be folded into the layer before."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from graphopt.rules.support.constants import (
 
 @dataclass(frozen=True)
 class _Normalization:
-    """What a BatchNormalization does to each channel: times ``scale``, plus ``shift`` (float64)."""
+    """The effect of a BatchNormalization on each channel: times ``scale``, plus ``shift`` (float64)."""
 
     scale: np.ndarray
     shift: np.ndarray
 
 
 def _normalization(m: Match, node: ir.Node) -> _Normalization | None:
-    """The effect of ``node`` if it does not train and its parameters are constant."""
+    """The effect of ``node`` if it is in inference mode and its parameters are constant."""
     parameters = [m.constant(value) for value in node.inputs[1:5]]
     epsilon, spatial = m.attribute(node, "epsilon"), m.attribute(node, "spatial")
     if traits.batchnorm_trains(node) or spatial == 0:

@@ -1,4 +1,4 @@
-"""Chains of bounds by numbers: Relu, Clip, Min and Max are one node."""
+"""Chains of Relu, Clip, Min and Max with constant bounds become one node."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Clamp:
     """A node that computes max(x, low) and then min(…, high).
 
     Attributes:
-        is_clip: where a bound is missing, Clip limits to the finite numbers, unlike Relu, Min and Max.
+        is_clip: the node is a Clip. Without a bound, Clip limits to finite numbers, unlike Relu, Min and Max.
     """
 
     x: ir.Value
@@ -30,7 +30,7 @@ class _Clamp:
     is_clip: bool
 
     def range(self) -> tuple[float | int, float | int]:
-        """The least and the largest result; ``high`` wins where the bounds cross."""
+        """The least and the largest result; ``high`` for both if ``low`` exceeds it."""
         return min(self.low, self.high), self.high
 
 
@@ -43,7 +43,7 @@ def _finite_range(dtype: ir.DataType) -> tuple[float | int, float | int]:
 
 
 def _clamp(m: Match, node: ir.Node) -> _Clamp | None:
-    """``node`` as bounds by numbers; ``None`` if it is something else."""
+    """``node`` as constant bounds; ``None`` if it is another operator or its bounds vary."""
     x = node.inputs[0]
     if x is None or (dtype := m.dtype(node.outputs[0])) not in FLOATS | INTEGERS:
         return None
@@ -81,7 +81,7 @@ def _clip(m: Match, node: ir.Node, x: ir.Value, lowest: float, highest: float) -
 
 
 def _joined(op: Builder, m: Match) -> Outcome:
-    """One node for the two that matched."""
+    """One node that replaces the two matched nodes."""
     outer, inner = _clamp(m, m.root), _clamp(m, m.node("inner"))
     dtype = m.dtype(m.root.outputs[0])
     if outer is None or inner is None or dtype is None or outer.x is not m.node("inner").outputs[0]:
@@ -186,7 +186,7 @@ def max_to_relu(op: Builder, m: Match, x: ir.Value) -> Outcome:
 def flatten_extrema(op: Builder, m: Match, xs: tuple[ir.Value | None, ...]) -> Outcome:
     """Max(Max(x, a), b) → Max(x, max(a, b)); likewise Min.
 
-    It starts at the last node of a chain, so that a chain is one rewrite.
+    The match starts at the last node of a chain, so one rewrite replaces the whole chain.
     """
     if m.version < 8:
         return m.no("operators broadcast differently at this opset")

@@ -8,7 +8,7 @@ from graphopt import ir
 from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
 
 _T = ir.DataType
-#: Bits of the integers, and of the significands of the floats: the integers up to 2**bits are exact.
+#: Bits of integers, and of the significands of floats; integers up to 2**bits are exact.
 _SIGNED = {_T.INT8: 8, _T.INT16: 16, _T.INT32: 32, _T.INT64: 64}
 _UNSIGNED = {_T.UINT8: 8, _T.UINT16: 16, _T.UINT32: 32, _T.UINT64: 64}
 _FLOATS = {_T.BFLOAT16: 8, _T.FLOAT16: 11, _T.FLOAT: 24, _T.DOUBLE: 53}
@@ -19,14 +19,14 @@ _WIDER_FLOATS = {
 
 
 def _holds(wide: ir.DataType, narrow: ir.DataType) -> bool:
-    """Whether ``wide`` holds every value of ``narrow``."""
+    """Whether ``wide`` can represent every value of ``narrow``."""
     if wide == narrow or narrow == _T.BOOL:
         return True
     if narrow in _FLOATS:
         return wide in _WIDER_FLOATS.get(narrow, ())
     bits = _INTEGERS[narrow]
     if wide in _FLOATS:
-        # the largest of the floats that hold 8 bits exceeds 2**8, and so on for 16 and 32
+        # a float with an 8-bit significand has a maximum above 2**8; likewise 16 and 32 bits
         return bits - (narrow in _SIGNED) <= _FLOATS[wide]
     if wide in _SIGNED:
         return _SIGNED[wide] >= bits + (narrow in _UNSIGNED)
@@ -34,7 +34,7 @@ def _holds(wide: ir.DataType, narrow: ir.DataType) -> bool:
 
 
 def _composes(first: ir.DataType, middle: ir.DataType, last: ir.DataType) -> bool:
-    """Whether casting ``first`` to ``last`` at once gives the same bits as by way of ``middle``."""
+    """Whether casting ``first`` directly to ``last`` returns the same bits as casting via ``middle``."""
     known = (*_INTEGERS, *_FLOATS, _T.BOOL)
     if any(dtype not in known for dtype in (first, middle, last)):
         return False
@@ -44,11 +44,11 @@ def _composes(first: ir.DataType, middle: ir.DataType, last: ir.DataType) -> boo
         and last in _INTEGERS
         and _INTEGERS[middle] >= _INTEGERS[last]
     ):
-        return True  # all that counts is the low bits
+        return True  # only the low bits count
     if not _holds(middle, first):
         return False
     if last in _INTEGERS and middle in _FLOATS and first != _T.BOOL:
-        # out of range, a float becomes whatever the machine makes of it
+        # the conversion of a float that is out of range depends on the machine
         return _holds(last, first) if first in _INTEGERS else last in (_T.INT32, _T.INT64)
     return True
 
@@ -75,7 +75,7 @@ def drop_cast(op: Builder, m: Match, x: ir.Value, to: int) -> Outcome:
     tags=("onnxscript:cast-cast",),
 )
 def collapse_casts(op: Builder, m: Match, x: ir.Value, to: int, middle: int) -> Outcome:
-    """Cast(Cast(x, to=A), to=B) → Cast(x, to=B), if A holds every value of x, or only low bits count."""
+    """Cast(Cast(x, to=A), to=B) → Cast(x, to=B), if A represents every value of x, or only low bits count."""
     first = m.dtype(x)
     if first is None:
         return m.no("the type is unknown", x)
@@ -120,7 +120,7 @@ def cast_of_constant_of_shape(op: Builder, m: Match, shape: ir.Value, to: int) -
             return m.no("the number does not fit into the type")
     cast = number.astype(dtype.numpy())
     if number.dtype == np.float64 and dtype == _T.FLOAT16:
-        # onnxruntime goes by way of float, and rounds twice
+        # onnxruntime converts via float, and rounds twice
         with np.errstate(over="ignore"):
             twice = number.astype(np.float32).astype(np.float16)
         if twice.tobytes() != cast.tobytes():

@@ -1,4 +1,4 @@
-"""Differences from a mean that are there already."""
+"""Reuse of an existing difference from a mean."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from graphopt import ir
 from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
 from graphopt.rules.support.constants import FLOATS, OLD_BROADCASTING, aligns_right
 
-#: How many values before the scale are looked at; the variance, which needs the difference, is near.
+#: Most nodes visited upwards from the scale, in search of the difference that its variance reads.
 _FAR = 12
 
 
@@ -37,7 +37,7 @@ def scale_difference(
 
 
 def _difference(m: Match, x: ir.Value, mean: ir.Value, s: ir.Value) -> ir.Value | None:
-    """``x - mean``, if ``s`` depends on it."""
+    """The result of ``x - mean``, if ``s`` depends on it."""
     pending, visited = [s], {s}
     for _ in range(_FAR):
         if not pending:

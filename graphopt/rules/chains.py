@@ -1,4 +1,4 @@
-"""Chains of sums and products with constants: the constants meet and are joined."""
+"""Chains of sums or products with constants: the constants are combined into one."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from graphopt.rules.support.constants import (
 
 
 def _lies_left(node: ir.Node, constant: ir.Value) -> bool:
-    """Whether the constant operand stands first in a Sub or Div."""
+    """Whether the constant is the first operand of a Sub or Div."""
     return node.op_type in ("Sub", "Div") and node.inputs[0] is constant
 
 
@@ -35,7 +35,7 @@ def _offset(node: ir.Node, constant: ir.Value, number: np.ndarray) -> tuple[int,
 def _numbers(
     m: Match, x: ir.Value, a: ir.Value, b: ir.Value, dtypes: Collection[ir.DataType], otherwise: str
 ) -> tuple[np.ndarray, np.ndarray] | Refusal:
-    """The constants ``a`` and ``b``, if they can be joined: they align, and ``x`` is of one of ``dtypes``."""
+    """The constants ``a`` and ``b``, if they align and the type of ``x`` is one of ``dtypes``."""
     if not aligns_right(m):
         return m.no(OLD_BROADCASTING)
     first, second = m.constant(a), m.constant(b)
@@ -75,13 +75,13 @@ def join_integer_offsets(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.
     return _joined_offset(op, s1 * s2, x, c)
 
 
-#: What part of a constant may be lost where it is added to another.
+#: Part of a constant, as a ratio, that may be lost in a sum with another.
 _LOST = 0.01
 
 
 @rule(*_OFFSETS, numerics=Reassociates, exclusive=True)
 def join_offsets(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Value) -> Outcome:
-    """(x + a) + b → x + (a + b), also for Sub, unless a and b cancel each other."""
+    """(x + a) + b → x + (a + b), also for Sub, unless a and b cancel."""
     numbers = _numbers(m, x, a, b, FLOATS, "not floats")
     if isinstance(numbers, Refusal):
         return numbers
@@ -90,12 +90,12 @@ def join_offsets(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Value) -
     s2, c2 = _offset(m.root, b, exact(second))
     total = np.asarray(s2 * c1 + c2)
     if np.any(4 * np.abs(total) < np.maximum(np.abs(c1), np.abs(c2))):
-        # (x + 1e9) - 1e9 rounds x on purpose, or by mistake, but in any case visibly
+        # (x + 1e9) - 1e9 rounds x: the rewrite would change the result visibly
         return m.no("the constants cancel", x)
     with np.errstate(invalid="ignore"):  # infinity stays infinity
         lost = np.abs(exact(total.astype(first.dtype)) - total)
     if np.any(lost > _LOST * np.abs(np.where(c2 == 0, total, c2))):
-        # x - 1.185 + 6e-5 is 6e-5 where x is 1.185, and 0 where the sum of the constants is rounded
+        # for x = 1.185, x - 1.185 + 6e-5 is 6e-5, but 0 if the sum of the constants is rounded
         return m.no("the sum of the constants rounds away the second one", x)
     c = rounded(total, first.dtype)
     if c is None:
@@ -174,9 +174,9 @@ def _scale(node: ir.Node, constant: ir.Value, number: np.ndarray) -> tuple[int, 
 
 
 def _harmless_between(f1: np.ndarray, f2: np.ndarray, power: int, dtype: ir.DataType | None) -> bool:
-    """Whether y = x * f1 overflows, or vanishes, only where y ** power * f2 does."""
+    """Whether y = x * f1 overflows or underflows only if y ** power * f2 does too."""
     low, high = np.min(np.abs(f1)), np.max(np.abs(f1))
     if power > 0 and (high <= 1 or np.min(np.abs(f2)) >= 1):
         return True
-    # these exponents leave room: nobody computes with numbers that near to the limits
+    # assumes that values have a margin of 2**16 to the limits of the type
     return dtype != ir.DataType.FLOAT16 and low >= 2.0**-16 and high <= 2.0**16

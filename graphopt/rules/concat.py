@@ -21,7 +21,7 @@ from graphopt.rules.support.slice_pad import INT32_MAX, Range, slice_, slice_ran
 def flatten_concats(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """Concat(Concat(x, y), z) → Concat(x, y, z), along one axis.
 
-    It starts at the last node of a chain, so that a chain is one rewrite.
+    The match starts at the last node of a chain, so one rewrite replaces the whole chain.
     """
     result = m.root.outputs[0]
     axis = axis_of(m, m.root, m.rank(result))
@@ -47,7 +47,7 @@ def flatten_concats(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
 
 
 def _is_part(m: Match, part: ir.Value, whole: ir.Node, axis: int) -> bool:
-    """Whether ``part`` is a Concat along ``axis`` that only a Concat like ``whole``, along it too, reads."""
+    """Whether ``part`` is a Concat along ``axis`` whose only reader is such a Concat, like ``whole``."""
     node = part.producer()
     return (
         node is not None
@@ -85,7 +85,7 @@ def concat_of_split(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     numerics=Exact,
 )
 def join_slices(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
-    """Concat(x[a:b], x[b:c]) → x[a:c], or x if that is all of it."""
+    """Concat(x[a:b], x[b:c]) → x[a:c], or x if the range is the whole axis."""
     axis = axis_of(m, m.root, m.rank(m.root.outputs[0]))
     if axis is None:
         return m.no("rank unknown", m.root.outputs[0])
@@ -104,14 +104,14 @@ def join_slices(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
 
 @dataclass(frozen=True)
 class _Piece:
-    """Operands of a Concat: ``value`` alone, or joined, which is what ``taken`` takes of ``data``."""
+    """One operand of a Concat, ``value``, or several joined into the range ``taken`` of ``data``."""
 
     value: ir.Value | None
     data: ir.Value | None
     taken: Range | None
 
     def reaches(self, other: _Piece) -> bool:
-        """Whether ``other`` begins where this ends, whatever the size of the axis that clamps them."""
+        """Whether ``other`` begins at the end of this range for all sizes of the axis, which clamp both."""
         a, b = self.taken, other.taken
         if a is None or b is None or self.data is not other.data or a.end != b.start:
             return False
@@ -137,7 +137,7 @@ class _Piece:
 
 
 def _slice_along(m: Match, x: ir.Value, axis: int) -> tuple[ir.Value, Range] | None:
-    """What ``x`` is a Slice of along ``axis`` alone, and the range with bounds from 0 on."""
+    """The data of which ``x`` is a Slice along ``axis`` only, and its range with nonnegative bounds."""
     node = producer_of(x, "Slice", graph=m.graph)
     if node is None or not m.only_use(x):
         return None
@@ -169,7 +169,7 @@ def split_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...], rest: objec
         return m.no("it splits at other positions", concat)
     named = [(part, x) for part, x in zip(m.root.outputs, xs, strict=True) if part.is_graph_output()]
     bearing = {x for part, x in named if m.cx.edit.can_replace(part, x)}
-    if len(named) - len(bearing) > 1:  # one may take the place of the Split
+    if len(named) - len(bearing) > 1:  # one Identity may replace the Split
         return m.no("several outputs of the graph would need an Identity", concat)
     return tuple(xs)
 

@@ -1,4 +1,4 @@
-"""Conv and ConvTranspose: what is added to their result or multiplies it becomes part of them."""
+"""Conv and ConvTranspose: factors and summands of operand and result are folded into weight and bias."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def scale_before_conv(op: Builder, m: Match, x: ir.Value, c: ir.Value, w: ir.Val
     return op.like(m.root, [x, op.constant(folded.reshape(weight.shape), folded_name(w)), *rest])
 
 
-#: A larger constant before a Conv could all but cancel x, whose digits the sum would have kept.
+#: Largest constant before a Conv. A larger one could nearly cancel x; the rewrite would then lose digits.
 _LARGEST_SHIFT = 256
 
 

@@ -1,4 +1,4 @@
-"""Operators spelt out in simpler ones, for those who ask: ``decompose{ops=HardSwish}``."""
+"""Decompositions of operators into simpler ones, on request: ``decompose{ops=HardSwish}``."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def _ramp(op: Builder, m: Match, x: ir.Value, alpha: object, beta: object) -> ir
 
 
 def _normalized(op: Builder, m: Match, x: ir.Value, axes: range | tuple[int, ...]) -> ir.Value | None:
-    """``x`` less its mean, over its deviation; ``None`` where the operator would compute in another type."""
+    """``(x - mean) / deviation``; ``None`` if the operator would compute in another type."""
     epsilon = m.attribute(m.root, "epsilon")
     if m.dtype(m.root.inputs[0]) is not ir.DataType.FLOAT or not isinstance(epsilon, float):  # type: ignore[arg-type]
         return None

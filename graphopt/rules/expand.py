@@ -1,4 +1,4 @@
-"""Expand, and other operands that only repeat."""
+"""Expand, and other operands that only repeat elements."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def expand_before_where(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outc
 
 
 def _without_expands(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
-    """The root on operands that are expanded only where it does not broadcast them by itself."""
+    """The root without the Expands of operands that it broadcasts itself."""
     result = m.shape(m.root.outputs[0])
     if result is None:
         return m.no("the rank of the result is unknown", m.root.outputs[0])
@@ -55,13 +55,13 @@ def _without_expands(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome
 
 
 def _expanded(m: Match, x: ir.Value) -> ir.Value | None:
-    """What ``x`` is an Expand of."""
+    """The operand of the Expand that computes ``x``."""
     node = producer_of(x, "Expand", graph=m.graph)
     return None if node is None else node.inputs[0]
 
 
 def _reach(m: Match, operands: Sequence[ir.Value], result: Sequence[Dim]) -> bool:
-    """Whether ``operands``, known to broadcast to at most ``result``, broadcast to all of it."""
+    """Whether ``operands``, which broadcast to at most ``result``, broadcast to exactly that shape."""
     shapes = [m.shape(operand) for operand in operands]
     known = [shape for shape in shapes if shape is not None]
     if len(known) < len(shapes) or max(map(len, known)) < len(result):

@@ -1,7 +1,7 @@
-"""A bias, a convolution or a product, and the activation behind it, as one operator of onnxruntime.
+"""A bias, convolution or product and the subsequent activation, as one operator of onnxruntime.
 
-onnxruntime does the same by itself when it makes a session, so this is about shorter models. It
-happens last: other rules know the operators one by one.
+onnxruntime does the same when it creates a session: the benefit is a shorter model. These rules run last,
+because other rules match the separate operators.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.support import quantized
 from graphopt.rules.support.operands import operand, same_shape, unavailable
 
-#: What FusedConv and FusedGemm can end in, with the attributes that go along in their order.
+#: Activations of FusedConv and FusedGemm, each with its attributes in order.
 _OF_CONV = {"Relu": (), "Sigmoid": (), "Tanh": (), "LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
 _OF_GEMM = _OF_CONV | {"Elu": ("alpha",), "Softplus": (), "Softsign": (), "ThresholdedRelu": ("alpha",)}
 #: Providers that support fewer activations in FusedConv: cuDNN has only Relu.
@@ -22,7 +22,7 @@ _OF_CONV_BY_PROVIDER = {"CUDAExecutionProvider": ("Relu",)}
 
 
 def _quantized(m: Match, node: ir.Node) -> Refusal | None:
-    """Why a node that computes must stay as it is, if it may run on integers."""
+    """The reason why the node must not be fused: onnxruntime may run it on integers."""
     operands = [quantized.dequantized(m, value) for value in node.inputs]
     ends = [user for user in ir.readers(m.root.outputs[0]) if quantized.is_quantizer(user, "QuantizeLinear")]
     if any(operands) or ends:

@@ -1,6 +1,6 @@
-"""FusedMatMul: a product with numbers and transpositions around it, as onnxruntime writes it.
+"""FusedMatMul: a product with the scalar factors and transpositions around it.
 
-onnxruntime does the same by itself when it makes a session, so this is about shorter models.
+onnxruntime does the same when it creates a session: the benefit is a shorter model.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ _NAME = "FusedMatMul"
 
 @dataclass(frozen=True)
 class Side:
-    """An operand, and how it is transposed before it is multiplied.
+    """An operand, and its transposition before the product.
 
     Attributes:
-        rows_first: its first axis is moved behind the batch axes, ``transBatchA``.
-        swapped: then the last two axes are swapped, ``transA``.
+        rows_first: the first axis moves behind the batch axes (``transBatchA``).
+        swapped: then the last two axes are swapped (``transA``).
     """
 
     value: ir.Value
@@ -46,7 +46,7 @@ class Side:
         return tuple(axes)
 
     def behind(self, source: ir.Value, perm: tuple[int, ...]) -> Side | None:
-        """The operand whose value ``perm`` makes of ``source``, read from ``source``."""
+        """The operand that is ``source`` transposed by ``perm``, with the transposition as flags."""
         wanted = tuple(perm[axis] for axis in self.perm(len(perm)))
         for rows_first, swapped in product((False, True), repeat=2):
             side = Side(source, rows_first, swapped)
@@ -88,7 +88,7 @@ def _read(m: Match, node: ir.Node) -> Product | Refusal:
 
 
 def _write(op: Builder, m: Match, found: Product) -> ir.Value | Refusal:
-    """The FusedMatMul. Where it transposes, its sums must not be empty: the kernel leaves them undefined."""
+    """The FusedMatMul. If it transposes, its sums must not be empty: the kernel leaves these undefined."""
     transposes = any(side.swapped for side in (found.a, found.b))
     shape = m.shape(found.a.value)
     if transposes and (shape is None or not symbolic.known_nonzero(shape[found.a.perm(len(shape))[-1]])):
@@ -115,9 +115,10 @@ def _write(op: Builder, m: Match, found: Product) -> ir.Value | Refusal:
 
 
 def _empty_batch(m: Match, found: Product) -> ir.Value | None:
-    """The operand with a batch axis that may be 0 long and is broadcast, against no axis or one of size 1.
+    """The operand with a perhaps empty batch axis, broadcast against a missing axis or one of size 1.
 
-    onnxruntime (1.31) broadcasts none of a first operand that it transposes (``MatMulComputeHelper``).
+    onnxruntime (1.31) does not broadcast such an axis if it transposes the first operand
+    (``MatMulComputeHelper``).
     """
     batches = []
     for side in (found.a, found.b):
@@ -135,7 +136,7 @@ def _empty_batch(m: Match, found: Product) -> ir.Value | None:
 
 
 def _shape(m: Match, value: ir.Value) -> tuple[Dim, ...]:
-    """The dims of ``value``; a 0 where they are unknown."""
+    """The dims of ``value``, with 0 for unknown dims."""
     return m.shape(value) or (0,)
 
 

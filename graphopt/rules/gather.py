@@ -33,7 +33,7 @@ def collapse_gathers(op: Builder, m: Match, x: ir.Value, i: ir.Value, j: ir.Valu
     tags=("onnxscript:fold-gather",),
 )
 def gather_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...], i: ir.Value) -> Outcome:
-    """Gather(Concat(*xs), i) → Gather(xs[k], i - offset), for one index, which falls into xs[k]."""
+    """Gather(Concat(*xs), i) → Gather(xs[k], i - offset), for one index that selects from xs[k]."""
     concat, index = m.node("concat").outputs[0], m.constant(i)
     rank = m.rank(concat)
     axis = axis_of(m, m.root, rank)
@@ -56,7 +56,7 @@ def gather_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...], i: ir.Valu
 
 
 def _pick(op: Builder, m: Match, x: ir.Value, axis: int, size: int, place: int, ndim: int) -> ir.Value:
-    """Element ``place`` along ``axis``, which a 1-D index (``ndim`` 1) keeps and a scalar drops."""
+    """Element ``place`` along ``axis``. A 1-D index (``ndim`` 1) keeps the axis, a scalar removes it."""
     if size == 1:
         return x if ndim else squeeze(op, m, x, [axis])
     result = op.like(m.root, [x, np.full((1,) * ndim, place, np.int64)])
@@ -112,7 +112,7 @@ def gather_instead_of_split(op: Builder, m: Match, x: ir.Value, rest: object) ->
 
 
 def _is_squeezed(m: Match, part: ir.Value, axis: int) -> bool:
-    """Whether ``part`` has size 1 along ``axis``, and a Squeeze of it is all that reads it."""
+    """Whether ``part`` has size 1 along ``axis``, and its only reader is a Squeeze of that axis."""
     shape = m.shape(part)
     if shape is None or shape[axis] != 1:
         return False

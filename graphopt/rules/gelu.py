@@ -1,7 +1,7 @@
-"""GELU in its forms: by the error function, by tanh, and by a sigmoid (SiLU with a factor).
+"""GELU in three forms: by the error function, by tanh, and by a sigmoid (SiLU with a factor).
 
-The sums and products that exporters write differ in order and association only, so they are read
-as polynomials.
+The sums and products of different exporters differ only in order and association, so rules compare them as
+polynomials.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
 from graphopt.rules.support import polynomials
 from graphopt.rules.support.operands import WIDENED, keeps_shape_of, producer_of, unavailable
 
-#: Relative error of constants that exporters round.
+#: Largest relative error of constants, which exporters round.
 _CLOSE, _CLOSE_IN_HALVES = 1e-5, 2e-3
-#: The opset that has a Gelu.
+#: The opset version that introduced Gelu.
 _SINCE = 20
-#: Values that are looked at before a sum or product.
+#: Most values visited before a sum or product.
 _LIMIT = 16
 _MEND = "if a GELU is intended, correct its constants"
 
@@ -32,7 +32,7 @@ class Form:
         function: f.
         argument: p, by powers of x.
         vendor: onnxruntime's operator.
-        approximate: what the standard's operator calls it.
+        approximate: the value of the attribute ``approximate`` of the standard's operator.
     """
 
     function: str
@@ -109,7 +109,7 @@ def _gelu(op: Builder, m: Match, form: Form) -> Outcome:
 
 
 def _alone(op: Builder, m: Match, x: ir.Value, form: Form) -> ir.Value | Refusal:
-    """The fused operator, if nobody reads what lies between ``x`` and the root."""
+    """The fused operator, if the values between ``x`` and the root have no other readers."""
     outside = _read_outside(m, x)
     if outside is not None:
         return m.no("a value inside is a graph output, or has other readers", outside, shared=True)
@@ -117,7 +117,7 @@ def _alone(op: Builder, m: Match, x: ir.Value, form: Form) -> ir.Value | Refusal
 
 
 def _read_outside(m: Match, x: ir.Value) -> ir.Value | None:
-    """A value between ``x`` and the root that something else reads, if there is one."""
+    """A value between ``x`` and the root with a reader elsewhere; ``None`` without any."""
     inside, pending = {m.root: None}, [m.root]
     while pending:
         for value in pending.pop().inputs:
@@ -135,7 +135,7 @@ def _read_outside(m: Match, x: ir.Value) -> ir.Value | None:
 
 
 def _written(op: Builder, m: Match, x: ir.Value, form: Form) -> ir.Value | Refusal:
-    """The fused operator: the standard's from opset 20 on, else onnxruntime's own."""
+    """The fused operator: the standard's from opset 20 on, otherwise onnxruntime's own."""
     if not keeps_shape_of(m, x):
         return m.no(WIDENED, x)
     if m.rank(x) == 0:

@@ -1,4 +1,4 @@
-"""Gemm takes over the sums and factors around it."""
+"""Sums and factors around a product are folded into a Gemm."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graphopt.rules.support.affine_layers import by_channel, folded_name, with_a
 from graphopt.rules.support.constants import affordable, exact, factor_of, keeps_shape, rounded
 from graphopt.rules.support.operands import operand
 
-#: Types that runtimes compute Gemm in.
+#: Types for which runtimes have a kernel of Gemm.
 _TYPES = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16})
 
 
@@ -118,7 +118,7 @@ def scale_before_gemm(op: Builder, m: Match, x: ir.Value, c: ir.Value | None, re
 
 
 def _scaled(m: Match, gemm: ir.Node, name: str, factor: float) -> float | None:
-    """Attribute ``name`` times ``factor``, if a float32 holds that as well as the data would."""
+    """Attribute ``name`` times ``factor``, if float32 represents it with the precision of the data."""
     old = m.attribute(gemm, name)
     if not isinstance(old, float):
         return None

@@ -1,4 +1,4 @@
-"""Operators that give back what they are given."""
+"""Operators that return their operand unchanged."""
 
 from __future__ import annotations
 
@@ -194,7 +194,7 @@ def _unless_it_reduces(m: Match, x: ir.Value) -> Outcome:
     tags=("onnxslim:resize-noop",),
 )
 def drop_resize(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
-    """Resize(x) → x, if the size is the same: onnxruntime copies then."""
+    """Resize(x) → x, if the size is the same: onnxruntime only copies it."""
     if m.attribute(m.root, "coordinate_transformation_mode") == "tf_crop_and_resize":
         return m.no("it crops")
     scales = _scales(m)
@@ -210,7 +210,7 @@ def drop_resize(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
 
 
 def _scales(m: Match) -> list[float] | None:
-    """The scales, where they are given as known numbers."""
+    """The scales, if they are inputs with known numbers."""
     index = 1 if m.root.op_type == "Upsample" or m.version < 11 else 2
     array = m.constant(operand(m.root, index))
     if array is not None and array.size:
@@ -239,7 +239,7 @@ def drop_overwritten_scatter_target(
 
 
 def _tells_all_rows(m: Match, indices: ir.Value, rows: Dim) -> bool:
-    """Whether ``indices`` are 0, 1, … rows - 1, one a row: as a constant, or an Unsqueeze of a Range."""
+    """Whether ``indices`` are 0, 1, …, rows - 1, one per row: a constant, or an Unsqueeze of a Range."""
     array = m.constant(indices)
     if array is not None:
         return isinstance(rows, int) and np.array_equal(array, np.arange(rows).reshape(rows, 1))

@@ -1,7 +1,7 @@
-"""InstanceNorm: normalizations of each channel, or group of channels, over its places.
+"""InstanceNorm: normalizations of each channel, or group of channels, over its spatial elements.
 
-GroupNorm, of which exporters make one between views, stays as it is: onnxruntime has no kernel for a
-GroupNormalization on the CPU, and takes it apart to what is slower.
+Exporters write a GroupNorm as an InstanceNormalization between views. It stays: onnxruntime has no kernel of
+GroupNormalization on the CPU, and its decomposition is slower.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Keras' LayerNormalization: a BatchNormalization with rows as channels, by their own moments.
 
-TensorFlow's fused kernel is the one for batches, so Keras calls that. Scale and bias come behind it.
+Keras calls TensorFlow's fused kernel, which normalizes batches. Scale and bias are separate nodes.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def layer_norm_spelling_by_batch_norm(
     c: object,
     n: ir.Value,
 ) -> Outcome:
-    """The same before opset 17 → (x - mean) / Sqrt(variance + eps), which onnxruntime fuses."""
+    """The same before opset 17 → (x - mean) / Sqrt(variance + eps), a form that onnxruntime fuses."""
     if m.version >= norms.LAYER.since or m.cx.options.portable:
         return m.no("the opset has an operator for it, or --portable is set", x)
     found = _rows_of(m, x, n)
@@ -98,7 +98,7 @@ class _Rows(NamedTuple):
 
 
 def _rows_of(m: Match, x: ir.Value, n: ir.Value) -> _Rows | Refusal:
-    """The rows of ``x``, or the condition that does not hold; ``n`` divides the sum of squares."""
+    """The rows of ``x``, or a refusal; ``n`` is the divisor of the sum of squares."""
     norm, dtype = m.node("norm"), m.dtype(x)
     rows, dims = m.shape(m.node("rows").outputs[0]), m.shape(m.root.outputs[0])
     if rows is None or dims is None or dtype is None or len(rows) != 4 or rows[0] != 1 or rows[3] != 1:
@@ -116,7 +116,7 @@ def _rows_of(m: Match, x: ir.Value, n: ir.Value) -> _Rows | Refusal:
 
 
 def _axis_of_size(dims: Sequence[Dim], size: int) -> int | None:
-    """The last axis from which on ``dims`` have ``size`` elements."""
+    """The last axis ``a`` such that ``dims[a:]`` have ``size`` elements."""
     for axis in reversed(range(len(dims))):
         sizes = ir.all_ints(dims[axis:])
         if sizes is not None and math.prod(sizes) == size:
@@ -130,7 +130,7 @@ def _in_shape(op: Builder, m: Match, x: ir.Value, rows: _Rows) -> ir.Value:
 
 
 def _is_scaled_and_shifted(m: Match, row: Sequence[Dim]) -> bool:
-    """Whether nothing reads the result but a product with a constant for each element, and a sum with one."""
+    """Whether the only reader is a product with one constant per element, followed by such a sum."""
     value, sizes = m.root.outputs[0], ir.all_ints(row)
     for op_type in ("Mul", "Add"):
         reader = ir.only_reader(value)

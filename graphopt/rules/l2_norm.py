@@ -1,6 +1,6 @@
-"""Vectors over their lengths.
+"""Vectors divided by their lengths.
 
-A length alone stays as it is written: onnxruntime's ReduceL2 is slower than the root of a ReduceSum.
+A length without a division is not rewritten: onnxruntime's ReduceL2 is slower than the root of a ReduceSum.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from graphopt.rewrite import Approximates, Builder, Match, Outcome, rule
 from graphopt.rules.support.axes import axes_of
 from graphopt.rules.support.operands import WIDENED, keeps_shape_of, unavailable
 
-#: A length below this is nothing: shorter vectors are divided by a number instead of their length.
+#: Largest lower bound of a length; vectors shorter than the bound are divided by it, not by their length.
 _NOTHING = 1e-6
 
 

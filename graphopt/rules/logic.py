@@ -1,4 +1,4 @@
-"""Booleans: conditions that are constant or negated."""
+"""Booleans: constant or negated conditions."""
 
 from __future__ import annotations
 

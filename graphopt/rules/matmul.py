@@ -1,4 +1,4 @@
-"""MatMul: factors and products of constants, and Einsums that are one."""
+"""MatMul: constant factors and products of constants; Einsums that are a MatMul or a simpler operator."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def einsum_to_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value, e: str) ->
 
 
 def _is_matmul(a: str, b: str, result: str) -> bool:
-    """Whether (batch, i, j) times (batch, j, k) gives (batch, i, k); a or b may lack the batch axes."""
+    """Whether (batch, i, j) times (batch, j, k) is (batch, i, k); a or b may lack the batch axes."""
     if len(a) < 2 or len(b) < 2 or len(result) < 2:
         return False
     batch = result[:-2]

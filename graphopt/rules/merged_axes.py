@@ -1,4 +1,4 @@
-"""Axes that are merged into one before a Transpose, or parted after it, and could be moved as they are."""
+"""Transposes of axes that a Reshape merges before or splits after, without need."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def transpose_between_reshapes(
 
 
 def _told(m: Match, node: ir.Node, source: Sequence[Dim] | None) -> list[Dim | None] | None:
-    """The dims of a Reshape's result as its shape tells them; ``None`` for the one that takes the rest."""
+    """The dims in the target shape of a Reshape; ``None`` for the inferred one."""
     numbers = None if node.inputs[1] is None else m.cx.known_ints(node.inputs[1])
     if numbers is None or source is None:
         return None
@@ -60,7 +60,7 @@ def _told(m: Match, node: ir.Node, source: Sequence[Dim] | None) -> list[Dim | N
 
 
 def _groups(m: Match, merged: Sequence[Dim | None], parts: Sequence[Dim]) -> list[list[int]] | None:
-    """For each of ``merged`` the axes of ``parts``, side by side, whose product it is."""
+    """For each dim of ``merged``, the adjacent axes of ``parts`` with that product."""
     unknown = merged.index(None) if None in merged else len(merged)
     front = _taken(m, merged[:unknown], parts)
     if front is None or unknown == len(merged):
@@ -77,7 +77,7 @@ def _groups(m: Match, merged: Sequence[Dim | None], parts: Sequence[Dim]) -> lis
 
 
 def _taken(m: Match, merged: Sequence[Dim | None], parts: Sequence[Dim]) -> list[list[int]] | None:
-    """The axes of ``parts``, from the first on, that make up each of ``merged``."""
+    """For each dim of ``merged``, its axes of ``parts``, matched from the first axis on."""
     found: list[list[int]] = []
     axis = 0
     for dim in merged:

@@ -1,6 +1,6 @@
 """LayerNorm and RMSNorm from the means, roots and products that exporters write.
 
-The core comes first, with a scale of 1; a scale, a bias and casts around it join it.
+First the core becomes a normalization with scale 1; then a scale, a bias and casts are folded into it.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ def rms_norm(
 def rms_norm_spelling(
     op: Builder, m: Match, x: ir.Value, b: object, eps: ir.Value, scale: ir.Value
 ) -> Outcome:
-    """x / Sqrt(mean(x^2) + eps) * scale, in other forms → in this form, which onnxruntime fuses.
+    """RMSNorm before opset 23, in other forms → x / Sqrt(mean(x^2) + eps) * scale.
 
-    Before opset 23, which introduced RMSNormalization.
+    onnxruntime fuses this form. Opset 23 introduced RMSNormalization.
     """
     rank, dtype = m.rank(x), m.dtype(x)
     if m.version >= norms.RMS.since or m.cx.options.portable:
@@ -123,9 +123,9 @@ def layer_norm_spelling(
     scale: ir.Value,
     bias: ir.Value,
 ) -> Outcome:
-    """(x - mean) / Sqrt(variance + eps) * scale + bias, in other forms → in this form.
+    """LayerNorm before opset 17, in other forms → (x - mean) / Sqrt(variance + eps) * scale + bias.
 
-    onnxruntime fuses this form. Before opset 17, which introduced LayerNormalization.
+    onnxruntime fuses this form. Opset 17 introduced LayerNormalization.
     """
     shape, little = m.shape(x), ir.scalar_of(eps)
     if m.version >= norms.LAYER.since or m.cx.options.portable:
@@ -185,9 +185,9 @@ def bias_into_norm(op: Builder, m: Match, x: ir.Value, g: ir.Value, b: ir.Value)
 def _for_each(
     op: Builder, m: Match, value: ir.Value, wanted: Sequence[Dim] | None, kept: ir.Value
 ) -> ir.Value | None:
-    """``value`` in the shape ``wanted``, from which it differs by leading axes of size 1 at most.
+    """``value`` in the shape ``wanted``, if the shapes differ at most by leading axes of size 1.
 
-    ``None`` if it differs otherwise, or if those axes may give the result more of them than ``kept`` has.
+    ``None`` if they differ otherwise, or if these axes may give the result a higher rank than ``kept`` has.
     """
     given = m.shape(value)
     if wanted is None or given is None:
@@ -231,7 +231,7 @@ def casts_into_norm(op: Builder, m: Match, x: ir.Value, s: tuple[ir.Value, ...],
 
 
 def _narrowed(op: Builder, m: Match, value: ir.Value, dtype: ir.DataType) -> ir.Value | None:
-    """``value`` of float in ``dtype``, if it loses nothing."""
+    """``value``, of type float, converted to ``dtype`` if that is exact."""
     node, array = producer_of(value, "Cast"), m.constant(value)
     if array is not None:
         narrow = array.astype(dtype.numpy())

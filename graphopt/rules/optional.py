@@ -1,4 +1,4 @@
-"""Optionals that are opened again: what lies in them does."""
+"""Optionals that are constructed and read in the model are replaced by their contents."""
 
 from __future__ import annotations
 
@@ -33,5 +33,5 @@ def made_optional_has_element(op: Builder, m: Match, x: ir.Value | None) -> Outc
 
 
 def _is_made_of(m: Match, x: ir.Value) -> bool:
-    """Whether ``x`` is what the matched Optional holds."""
+    """Whether ``x`` is the element of the matched Optional."""
     return len(m.nodes) > 1 and any(value is x for value in m.nodes[1].inputs)

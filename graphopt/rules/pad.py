@@ -194,7 +194,7 @@ def _into_spatial_pads(
 
 
 def _own_pads(m: Match, rank: int) -> Sequence[int] | None:
-    """What the root pads by itself, before and behind each of ``rank`` spatial axes; ``None`` if unknown."""
+    """The padding of the root before and after each of ``rank`` spatial axes; ``None`` if unknown."""
     pads, mode = m.attribute(m.root, "pads"), m.attribute(m.root, "auto_pad")
     match mode:
         case "NOTSET":
@@ -211,7 +211,7 @@ def _own_pads(m: Match, rank: int) -> Sequence[int] | None:
 
 
 def _same_pads(m: Match, rank: int) -> list[int] | None:
-    """How much a convolution with ``auto_pad`` pads each spatial axis (ONNX, Conv)."""
+    """The padding of each spatial axis of a convolution with ``auto_pad`` (ONNX, Conv)."""
     x, w = (m.shape(value) if value is not None else None for value in m.root.inputs[:2])
     window = m.attribute(m.root, "kernel_shape") or (w and w[2:])
     strides = m.attribute(m.root, "strides") or (1,) * rank
@@ -221,7 +221,7 @@ def _same_pads(m: Match, rank: int) -> list[int] | None:
     totals = []
     for size, kernel, stride, dilation in zip(x[2:], window, strides, dilations, strict=True):
         if stride == 1:
-            size = 1  # at any size the same
+            size = 1  # the padding is the same for every size
         if not isinstance(size, int) or not isinstance(kernel, int):
             return None
         steps = (size - 1) // stride  # beyond the first

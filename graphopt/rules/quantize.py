@@ -1,7 +1,7 @@
-"""QuantizeLinear and DequantizeLinear: round trips, and what quantizing makes up for.
+"""QuantizeLinear and DequantizeLinear: round trips, and bounds that quantization makes redundant.
 
-onnxruntime runs an operator between DequantizeLinear and QuantizeLinear on integers, so that
-those around operators that compute stay where they are.
+onnxruntime runs an operator between DequantizeLinear and QuantizeLinear on integers, so pairs around
+operators that compute are not changed.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def drop_clip_before_quantizing(op: Builder, m: Match, x: ir.Value, bounds: Any,
         bound = _bound(m, m.node("clip"), name, index)
         if bound is None or np.isnan(bound):
             return m.no(f"{name} is unknown", x)
-        # within a half of the last integer it is rounded to it; a little less, for the division's error
+        # up to 1/2 beyond the last integer, x is rounded to it; slightly less, for the error of the division
         if np.any(sign * (bound / scale + point - integer) < -0.49):
             return m.no(f"{name} is quantized to an integer in between", x)
     return op.like(m.root, [x, *m.root.inputs[1:]])

@@ -1,6 +1,6 @@
-"""Products of what is quantized while the model runs, as onnxruntime's own operators.
+"""Products of dynamically quantized tensors, as onnxruntime's own operators.
 
-onnxruntime does the same by itself when it makes a session, so this is about shorter models.
+onnxruntime does the same when it creates a session: the benefit is a shorter model.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _FLOAT = int(ir.DataType.FLOAT)
 
 
 def _products(op: Any, a: Any, b: Any, points: Any, s: Any, t: Any) -> Iterator[Any]:
-    """The product of integers in float, times the scales of both."""
+    """The product of integers, converted to float, times the scales of both operands."""
     product = op.Cast(op.MatMulInteger(a, b, points.rest(), tag="product"), to=_FLOAT)
     yield op.Mul(product, op.Mul(s, t))
     yield op.Mul(op.Mul(product, s), t)

@@ -1,7 +1,6 @@
-"""What moves, picks, cuts and joins elements that are quantized: it works on the integers.
+"""Operators that move, select, split or join quantized elements are applied to the integers.
 
-Where that would keep onnxruntime from running an operator on integers, or make it do so, the model
-stays as it is.
+The rules refuse if onnxruntime would then run another operator on integers, or would no longer do so.
 """
 
 from __future__ import annotations
@@ -20,22 +19,22 @@ from graphopt.rules.support.quantized import BYTES, WORDS, is_quantizer
 
 _COMPLETES = "onnxruntime would run an operator on integers, with different rounding"
 _PAIRED = "onnxruntime needs int8 in pairs of QuantizeLinear and DequantizeLinear"
-#: Move elements without looking at them.
+#: Operators that move elements without reading their values.
 _MOVES = (
     *("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Expand", "Tile"),
     *("Gather", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth"),
 )
-#: Give the largest or least of some elements, which are in the same order as the integers.
+#: Operators that return a maximum or minimum: integers have the same order as the dequantized elements.
 _PICKS = ("MaxPool", "ReduceMax", "ReduceMin")
 _BETWEEN = (*_MOVES, *_PICKS, "Resize", "Pad")
-#: Since which opset onnxruntime has kernels for 8-bit integers.
+#: The opset version since which onnxruntime has kernels for 8-bit integers, by operator.
 _BYTES_SINCE = {"DepthToSpace": 11, "Pad": 11, **dict.fromkeys(_PICKS, 12)}
-#: onnxruntime has kernels for no other integers.
+#: Operators for which onnxruntime has kernels for 8-bit integers only.
 _BYTES_ONLY = frozenset({"DepthToSpace", "SpaceToDepth", "Resize", "Pad", *_PICKS})
 
 
 def _takes_integers(m: Match, node: ir.Node, dtype: ir.DataType | None) -> bool:
-    """Whether ``node`` does the same to quantized elements, and runtimes have it for them."""
+    """Whether ``node`` commutes with quantization, and runtimes have kernels of it for integers."""
     if node.domain or node.op_type not in _BETWEEN or node.graph is not m.graph:
         return False
     if len(node.outputs) != 1 or m.version < _BYTES_SINCE.get(node.op_type, 0):
@@ -44,7 +43,7 @@ def _takes_integers(m: Match, node: ir.Node, dtype: ir.DataType | None) -> bool:
         m.attribute(node, "mode") == "nearest"
         and m.attribute(node, "coordinate_transformation_mode") != "tf_crop_and_resize"
     ):
-        return False  # it computes between elements, or puts a number where there is none
+        return False  # it interpolates, or writes a number outside of the operand
     return dtype in BYTES or (dtype in WORDS and node.op_type not in _BYTES_ONLY)
 
 
@@ -84,7 +83,7 @@ def move_quantized(op: Builder, m: Match, x: Any, b: Any) -> Outcome:
 
 
 def _quantized_padding(m: Match, pad: ir.Node) -> np.ndarray | None:
-    """What the Pad ``pad`` writes, quantized as the root does."""
+    """The padding value of ``pad``, quantized with the root's parameters."""
     parameters, dtype = quantized.parameters(m, m.root), m.dtype(m.root.outputs[0])
     value = operand(pad, 2)
     number = np.zeros((), np.float32) if value is None else m.constant(value)
@@ -104,7 +103,7 @@ def _quantized_padding(m: Match, pad: ir.Node) -> np.ndarray | None:
     return np.clip(integer, limits.min, limits.max).astype(dtype.numpy())
 
 
-#: Splits into more parts are not looked at, as each part makes a Split of its own until they are merged.
+#: Most parts of a Split: each part becomes a Split of its own until they are merged.
 _MAX_PARTS = 16
 
 
@@ -116,7 +115,7 @@ def _moved_behind(op: Any, x: Any, d: Any, r: Any) -> Iterator[Any]:
 
 @rule(_moved_behind, numerics=Exact, workaround=True)
 def move_before_dequantize(op: Builder, m: Match, x: ir.Value, d: Any, r: Any) -> Outcome:
-    """move(DequantizeLinear(x)) → DequantizeLinear(move(x)), where onnxruntime fails to load the former."""
+    """move(DequantizeLinear(x)) → DequantizeLinear(move(x)), if onnxruntime can't load the original."""
     dequantize = m.node("dequantize")
     if not qdq_propagation.fails_to_load(m.cx, m.root):
         return m.no("onnxruntime loads it", x)
@@ -138,7 +137,7 @@ def move_before_dequantize(op: Builder, m: Match, x: ir.Value, d: Any, r: Any) -
 def quantize_before_moves(op: Builder, m: Match, x: Any, b: Any) -> Outcome:
     """QuantizeLinear(move(x)) → move(QuantizeLinear(x)).
 
-    Where onnxruntime would quantize a moved value for all its readers.
+    Only if onnxruntime would quantize the moved value for all its readers.
     """
     moves: list[ir.Node] = []
     value, dtype = m.root.inputs[0], m.dtype(m.root.outputs[0])
@@ -191,7 +190,7 @@ def split_quantized(op: Builder, m: Match, part: ir.Value, b: Any) -> Outcome:
 
 # Dequantizing later -------------------------------------------------------------------------
 
-#: What looks up elements of a table; it may take more than there are.
+#: Operators that look up elements of a table; the result may be larger than the table.
 _LOOK_UPS = ("Gather", "GatherElements", "GatherND")
 
 

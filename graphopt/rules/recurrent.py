@@ -1,4 +1,4 @@
-"""LSTM, GRU and RNN: inputs that say the same as none."""
+"""LSTM, GRU and RNN: inputs that equal the default of an omitted input."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reductions beside each other and beside views."""
+"""Chains of reductions, and reductions next to views."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphopt.rules.support.axes import REDUCTIONS, axes_of, axis_of, reduce
 from graphopt.rules.support.operands import ints_of, same_shape
 
 _KINDS = (*REDUCTIONS, "ArgMax", "ArgMin")
-#: What a normalization does to a mean: it subtracts it, or adds an epsilon to it.
+#: Operators of a normalization that read a mean: it is subtracted, or an epsilon is added to it.
 _NORMALIZE = ("Sub", "Add")
 
 

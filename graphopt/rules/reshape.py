@@ -20,7 +20,7 @@ from graphopt.rules.support.reshape import nonzero_dims, reshape, reshape_target
 
 _EMPTY_BATCHES = "onnxruntime fuses Transpose and MatMul into a kernel that fails on empty batches"
 _CHEAP_VIEWS = ("Reshape", "Flatten")
-#: Elementwise operators whose first operand may be the only one with more than one element.
+#: Elementwise operators that may be moved through a view if only the first operand has several elements.
 _ELEMENTWISE = tuple(sorted((traits.UNARY_ELEMENTWISE | traits.BINARY_ELEMENTWISE) - {"Identity"}))
 
 
@@ -52,7 +52,7 @@ def materialize_reshape_shape(op: Builder, m: Match, x: ir.Value, shape: ir.Valu
 def _flatten_axis(
     m: Match, source: tuple[symbolic.Dim, ...] | None, result: tuple[symbolic.Dim, ...]
 ) -> int | None:
-    """The axis of the Flatten that makes ``result`` of ``source``."""
+    """The axis of a Flatten from shape ``source`` to ``result``."""
     if source is None or len(result) != 2:
         return None
     for axis in range(len(source) + 1):
@@ -101,7 +101,7 @@ def collapse_views(
 
 
 def _merge_axes(op: Builder, m: Match, x: ir.Value, inner: ir.Node, outer: ir.Node) -> ir.Value | None:
-    """One Squeeze or Unsqueeze for two, or for one of each where one undoes part of the other."""
+    """One Squeeze or Unsqueeze for two of a kind, or for a pair in which one undoes part of the other."""
     kinds = inner.op_type, outer.op_type
     if not set(kinds) <= {"Squeeze", "Unsqueeze"} or kinds == ("Squeeze", "Unsqueeze"):
         return None
@@ -125,7 +125,7 @@ def _merge_axes(op: Builder, m: Match, x: ir.Value, inner: ir.Node, outer: ir.No
 
 
 def _copies_nothing(m: Match, x: ir.Value, y: ir.Value, node: ir.Node) -> bool:
-    """Whether a Reshape of y says the same of x: no 0 in its shape copies a dim, or both have it."""
+    """Whether a Reshape of y has the same result on x: a 0 in its target copies no dim, or an equal one."""
     if m.attribute(node, "allowzero"):
         return True
     told = m.cx.known_ints(node.inputs[1]) if node.inputs[1] is not None else None
@@ -159,7 +159,7 @@ def matmul_without_reshapes(op: Builder, m: Match, a: ir.Value, b: ir.Value, s: 
 
 
 def _viewed(m: Match, value: ir.Value) -> ir.Value:
-    """What ``value`` is a Reshape or Flatten of, or ``value`` itself."""
+    """The operand of the Reshape or Flatten that computes ``value``, or ``value`` itself."""
     node = producer_of(value, *_CHEAP_VIEWS, graph=m.graph)
     return value if node is None else node.inputs[0] or value
 
@@ -172,14 +172,14 @@ def _transposed_and_maybe_empty(m: Match, value: ir.Value) -> bool:
 
 
 def _same_product(m: Match, left: tuple[ir.Value, ir.Value], right: tuple[ir.Value, ir.Value]) -> bool:
-    """Whether the second of each pair, of which the first is a view, give what the root gives."""
+    """Whether the product of the unviewed operands is the root's result; pairs are (view, its source)."""
     a, x = m.shape(left[0]), m.shape(left[1])
     b, y = m.shape(right[0]), m.shape(right[1])
     result = m.shape(m.root.outputs[0])
     if not a or not b or not x or not y or len(a) < 2 or len(b) < 2:
         return False
     if len(x) == 1 and len(y) > 1:
-        # a vector on the left: its row, of length 1, is not in the result
+        # a vector on the left: its row axis, of size 1, is not in the result
         same = same_shape(m, a, (1, *x)) and same_shape(m, b, y)
         return same and same_shape(m, (*y[:-2], y[-1]), result)
     if len(b) == 2 and (same_shape(m, b, y) or same_shape(m, b, (*y, 1))):
@@ -229,7 +229,7 @@ def gemm_without_reshapes(
 def _changes_rows(
     m: Match, x: ir.Value, rows: ir.Value | None, w: ir.Value, axes: tuple[int, int]
 ) -> Refusal | None:
-    """The refusal where x @ w has not the shape of the root, or its rows are not those of ``rows``."""
+    """The refusal if x @ w does not have the root's shape, or ``x`` and ``rows`` have different rows."""
     source, weight, result = m.shape(x), m.shape(w), m.shape(m.root.outputs[0])
     flat = None if rows is None else m.shape(rows)
     if not source or weight is None or not flat or result is None:

@@ -1,4 +1,4 @@
-"""Rotary position embedding: pairs of elements turned by angles that grow with the position.
+"""Rotary position embedding: pairs of elements rotated by angles that grow with the position.
 
 Sizes: B batches, N heads, S positions, D elements of a head.
 """
@@ -23,19 +23,19 @@ from graphopt.rules.support.rotary_tables import is_doubled, tables_of
 from graphopt.rules.support.slice_pad import Range, slice_, slice_ranges
 
 _ROTARY = "RotaryEmbedding"
-#: The opsets that brought RotaryEmbedding, and ``allowzero``.
+#: The opset versions that introduced RotaryEmbedding, and ``allowzero`` of Reshape.
 _STANDARD_SINCE, _ALLOWS_ZERO = 23, 14
-#: Attributes of a RotaryEmbedding that is not of whole heads.
+#: Attributes of a RotaryEmbedding of a part of each head.
 _ELSEWHERE = ("rotary_embedding_dim", "scale", "is_packed_batching")
 
 
 def _turned(op: Any, x: Any, c: Any, s: Any, a: Any, b: Any) -> Any:
-    """x * cos and, halves swapped and the first of them negated, x * sin."""
+    """x * cos, and rotate_half(x) * sin: halves swapped, then the first negated."""
     return op.Add(op.Mul(x, c), op.Mul(op.Concat(op.Neg(b), a, tag="joined"), s))
 
 
 def _turned_pairs(op: Any, x: Any, c: Any, s: Any, a: Any, b: Any, axes: Any, more: Any, shape: Any) -> Any:
-    """The same with the elements of each pair side by side."""
+    """Both products, with the elements of each pair adjacent."""
     pairs = op.Concat(op.Unsqueeze(op.Neg(b), axes.rest()), op.Unsqueeze(a, more.rest()), tag="paired")
     return op.Add(op.Mul(x, c), op.Mul(op.Reshape(pairs, shape), s))
 
@@ -45,12 +45,12 @@ def _products(op: Any, a: Any, b: Any, c: Any, s: Any) -> tuple[Any, Any]:
 
 
 def _by_halves(op: Any, a: Any, b: Any, c: Any, s: Any) -> Any:
-    """Both halves by themselves, by half as many cosines and sines."""
+    """The two halves computed separately, with half as many cosines and sines."""
     return op.Concat(*_products(op, a, b, c, s), tag="joined")
 
 
 def _by_pairs(op: Any, a: Any, b: Any, c: Any, s: Any, axes: Any, more: Any, shape: Any) -> Any:
-    """Both elements of each pair by themselves."""
+    """The two elements of each pair computed separately."""
     first, second = _products(op, a, b, c, s)
     pairs = op.Concat(op.Unsqueeze(first, axes.rest()), op.Unsqueeze(second, more.rest()), tag="paired")
     return op.Reshape(pairs, shape)
@@ -108,7 +108,7 @@ def rotary_embedding(
 
 
 def _whole(m: Match, a: ir.Value, b: ir.Value, x: ir.Value | None, *, pairs: bool) -> Part | Refusal:
-    """What is turned, of which ``a`` and ``b`` are the first and second elements of each pair."""
+    """The rotated tensor; ``a`` and ``b`` are the first and second elements of its pairs."""
     first, second = _part(m, a), _part(m, b)
     if first is None or second is None or first.source is not second.source:
         return m.no("its parts are not halves", b)
@@ -128,14 +128,14 @@ def _whole(m: Match, a: ir.Value, b: ir.Value, x: ir.Value | None, *, pairs: boo
 
 
 def _is(m: Match, x: ir.Value, part: Part) -> bool:
-    """Whether ``x`` is ``part``, be it the tensor that it is cut off or cut off that, too."""
+    """Whether ``x`` is ``part``: the whole source, or an equal slice of it."""
     if x is part.source:
         return len(part.taken) == (m.shape(x) or (None,))[-1]
     return _part(m, x) == part
 
 
 def _part(m: Match, value: ir.Value) -> Part | None:
-    """``value`` as part of the last axis of the tensor that it is cut off."""
+    """``value`` as a part of its source along the last axis."""
     size = (m.shape(value) or (None,))[-1]
     if not isinstance(size, int):
         return None
@@ -159,7 +159,7 @@ def _part(m: Match, value: ir.Value) -> Part | None:
 
 
 def _pairs_up(m: Match, joined: ir.Node, whole: Part) -> bool:
-    """Whether the elements of pairs come side by side, and the axis of pairs is joined with theirs."""
+    """Whether the elements of pairs are adjacent, and the axis of pairs is merged with theirs."""
     shape = m.shape(joined.outputs[0])
     return shape is not None and same_shape(m, shape[:-1], (*_shape(m, whole)[:-1], len(whole.taken) // 2))
 
@@ -207,7 +207,7 @@ def _embedded(
 def _domain(
     m: Match, whole: Part, c: ir.Value, table: tuple[Dim, ...], shape: tuple[Dim, ...]
 ) -> str | Refusal:
-    """The domain of the operator that takes such tables."""
+    """The domain of the operator that accepts such tables."""
     shared = table[0] == 1
     lacks = unavailable(m, _ROTARY, whole.source)
     own = lacks is None
@@ -234,7 +234,7 @@ def _fits(m: Match, table: tuple[Dim, ...], shape: tuple[Dim, ...], axis: int, w
 
 
 def _places(op: Builder, m: Match, rows: Any, data: ir.Value, axes: tuple[int, int]) -> ir.Value:
-    """[B, S], sizes of ``axes`` of what is turned: which of ``rows`` is for which element."""
+    """The row of the tables for each batch and position, [B, S]: the sizes of ``data`` along ``axes``."""
     shape = m.shape(data)
     wanted = None if shape is None else ir.all_ints([shape[axis] for axis in axes])
     if wanted is not None:
@@ -256,7 +256,7 @@ def _static(dims: tuple[Dim, ...]) -> tuple[int, ...]:
 def _data(
     op: Builder, m: Match, whole: Part, shape: tuple[Dim, ...], axis: int
 ) -> tuple[ir.Value, Heads | None]:
-    """What is turned, as rows [B, S, N * D] where there are such; the heads if they are to be split again."""
+    """The rotated tensor, as rows [B, S, N * D] if they exist, and the heads if the result must be split."""
     (size,) = _static((m.shape(whole.source) or ())[-1:])
     if len(whole.taken) < size:
         part = slice_(op, m, whole.source, [Range(3, whole.taken[0], whole.taken[-1] + 1)])

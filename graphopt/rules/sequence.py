@@ -1,4 +1,4 @@
-"""Sequences that are taken apart again: the tensors themselves do."""
+"""Sequences that are constructed and read in the model are replaced by their tensors."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphopt.rules.support.axes import axis_of
 from graphopt.rules.support.operands import operand
 from graphopt.rules.support.slice_pad import Range, slice_
 
-#: A Split of more outputs is not written.
+#: Most outputs of a new Split.
 _MOST_PARTS = 64
 
 
@@ -31,7 +31,7 @@ def concat_of_constructed_sequence(op: Builder, m: Match, xs: tuple[ir.Value, ..
 
 
 def _differ(a: tuple[Dim, ...] | None, b: tuple[Dim, ...] | None, axis: int | None) -> bool:
-    """Whether two shapes are known to differ in another axis than ``axis``, or in rank."""
+    """Whether two shapes are known to differ in an axis other than ``axis``, or in rank."""
     if a is None or b is None:
         return False
     return len(a) != len(b) or any(
@@ -134,7 +134,7 @@ def split_of(m: Match, split: ir.Node) -> tuple[int, tuple[int, ...]] | tuple[No
 
 
 def _sizes(m: Match, split: ir.Value | None, total: int) -> tuple[int, ...] | None:
-    """The sizes of the parts: given one by one, as one size for all but the last, or 1 each."""
+    """The sizes of the parts: listed, or one size for all but the last part, or 1 each."""
     told = (1,) if split is None else m.ints(split)
     if not told:
         return None

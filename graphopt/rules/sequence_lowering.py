@@ -9,7 +9,7 @@ from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
 from graphopt.rules.sequence import split_of
 from graphopt.rules.support.axes import axis_of, squeeze, unsqueeze
 
-#: What takes a sequence of tensors at hand apart, or makes another one of it.
+#: Operators that read or change a sequence and can be lowered if its tensors are known.
 _LOWERED = ("SequenceAt", "SequenceLength", "ConcatFromSequence", "SequenceInsert", "SequenceErase")
 
 
@@ -31,7 +31,7 @@ def stack_constructed_sequence(op: Builder, m: Match, xs: tuple[ir.Value, ...]) 
 def construct_split_sequence(op: Builder, m: Match, x: ir.Value, s: ir.Value | None) -> Outcome:
     """SplitToSequence(x) → SequenceConstruct(*Split(x)), for parts of known sizes.
 
-    Only if all readers of the sequence can be lowered then, and one of them needs all parts.
+    Only if all readers of the sequence can then be lowered, and one of them needs all parts.
     """
     readers = list(ir.readers(m.root.outputs[0]))
     if m.root.outputs[0].is_graph_output() or any(not _lowers(m, reader) for reader in readers):

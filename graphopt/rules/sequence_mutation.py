@@ -1,4 +1,4 @@
-"""Sequences that are changed step by step: the sequence that comes out is made at once."""
+"""Chains of changes to a sequence are replaced by one SequenceConstruct of the result."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ def construct_mutated_sequence(op: Builder, m: Match, s: ir.Value, rest: object)
 
 
 def _step_after(m: Match) -> ir.Node | None:
-    """The one reader of the root's output, if it changes the sequence further."""
+    """The only reader of the root's output, if it changes the sequence too."""
     output = m.root.outputs[0]
     reader = ir.only_reader(output) if m.only_use(output) else None
     return reader if reader is not None and _is_plain(m, reader, _MUTATIONS) else None
 
 
 def _steps(m: Match) -> tuple[list[ir.Node], ir.Node | None]:
-    """The changes that end in the root, last first, and the node that made the sequence.
+    """The changes that end in the root, last first, and the node that constructs the sequence.
 
-    A link that others read, too, ends the chain: it is made at once by itself, so that no part
-    of a chain is walked again and again.
+    A sequence with other readers ends the chain. It is a root of its own, so no part of a chain is visited
+    repeatedly.
     """
     steps = [m.root]
     while True:
@@ -60,7 +60,7 @@ def _is_plain(m: Match, node: ir.Node, op_types: tuple[str, ...]) -> bool:
 
 
 def _take(m: Match, step: ir.Node, elements: list[ir.Value | None]) -> Refusal | None:
-    """Carry out ``step`` on ``elements``. Positions count as Python's do; by default the end is meant."""
+    """Apply ``step`` to ``elements``. Positions may be negative, as in Python; the default is the end."""
     inserts = step.op_type == "SequenceInsert"
     place = step.inputs[1 + inserts] if len(step.inputs) > 1 + inserts else None
     size = len(elements)

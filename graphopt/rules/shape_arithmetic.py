@@ -1,4 +1,4 @@
-"""Chains that compute shapes: what an exporter writes for ``x.size(0)``, ``x.shape[1:]`` and the like."""
+"""Chains that compute shapes, as exporters write them for ``x.size(0)`` or ``x.shape[1:]``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class DimsOf:
 
 
 def dims_of(m: Match, value: ir.Value) -> DimsOf | None:
-    """What ``value`` tells of another tensor's shape: Shape, or a Gather or Slice of one."""
+    """The dims of another tensor that ``value`` contains: it is a Shape, or a Gather or Slice of one."""
     node = producer_of(value, graph=m.graph)
     if node is None or not node.inputs or node.inputs[0] is None:
         return None
@@ -65,7 +65,7 @@ def _shape(m: Match, node: ir.Node, source: ir.Value) -> DimsOf | None:
 
 
 def write_dims(op: Builder, m: Match, wanted: DimsOf) -> ir.Value | None:
-    """One node that computes ``wanted``, on top of a Shape where there is one; ``None`` if it takes two."""
+    """One node that computes ``wanted``, perhaps from an existing Shape; ``None`` if two nodes are needed."""
     axes, rank = wanted.axes, m.rank(wanted.source)
     contiguous = axes == tuple(range(axes[0], axes[0] + len(axes))) if axes else False
     if contiguous and len(axes) == rank:
@@ -126,7 +126,7 @@ def join_dims(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
 
 
 def _write(op: Builder, m: Match, wanted: DimsOf, first: ir.Value) -> ir.Value | None:
-    """``wanted`` in one node, perhaps on top of the Shape that ``first`` is computed from."""
+    """One node that computes ``wanted``, perhaps from the Shape behind ``first``."""
     written = write_dims(op, m, wanted)
     if written is not None:
         return written
@@ -142,7 +142,7 @@ def _write(op: Builder, m: Match, wanted: DimsOf, first: ir.Value) -> ir.Value |
 
 
 _ARITHMETIC = ("Add", "Div", "Mul", "Sub")
-#: Deeper arithmetic is not looked at.
+#: Largest depth of arithmetic that is analyzed.
 _MAX_DEPTH = 4
 
 
@@ -178,7 +178,7 @@ def _is_of_dims(m: Match, number: ir.Value, depth: int) -> bool:
 
 
 def _as_vector(op: Builder, m: Match, number: ir.Value) -> ir.Value:
-    """A vector of one element: what the scalar ``number`` is."""
+    """The scalar ``number`` as a vector of one element."""
     constant = m.constant(number)
     if constant is not None:
         return op.constant(constant.reshape(1))
@@ -195,7 +195,7 @@ def _as_vector(op: Builder, m: Match, number: ir.Value) -> ir.Value:
 
 
 _REARRANGES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Gather")
-#: Longer vectors and longer chains are not looked at.
+#: Longest vector and longest chain that are analyzed.
 _MAX_LENGTH, _MAX_STEPS = 64, 8
 
 
@@ -229,7 +229,7 @@ def rearranged_concat(op: Builder, m: Match, x: ir.Value, rest: object) -> Outco
 
 
 def _order(m: Match, parts: Sequence[ir.Value], steps: Sequence[ir.Node]) -> list[tuple[int, int]] | None:
-    """For each element of the result of ``steps``, the part and the place in it that it comes from."""
+    """For each element of the result of ``steps``, its part and its position in that part."""
     lengths = [ir.all_ints(m.shape(part)) for part in parts]
     if any(length is None or len(length) != 1 for length in lengths):
         return None
@@ -243,7 +243,7 @@ def _order(m: Match, parts: Sequence[ir.Value], steps: Sequence[ir.Node]) -> lis
 
 
 def _rearranged(m: Match, node: ir.Node, index: np.ndarray) -> np.ndarray | None:
-    """What ``node`` makes of ``index``."""
+    """The result of ``node`` applied to ``index``."""
     match node.op_type:
         case "Transpose":
             perm = perm_of(m, node)
@@ -270,7 +270,7 @@ def _rearranged(m: Match, node: ir.Node, index: np.ndarray) -> np.ndarray | None
 def _pieces(
     op: Builder, m: Match, parts: Sequence[ir.Value], order: Sequence[tuple[int, int]]
 ) -> list[ir.Value] | None:
-    """The operands of a Concat that has the elements at ``order``; ``None`` if one would have to be cut."""
+    """The operands of a Concat of the elements at ``order``; ``None`` if that requires a Slice."""
     pieces: list[ir.Value | list[np.generic]] = []
     at = 0
     while at < len(order):

@@ -1,4 +1,4 @@
-"""Shape and Size of tensors of which nothing else is read."""
+"""Shape and Size of tensors whose elements are not read."""
 
 from __future__ import annotations
 

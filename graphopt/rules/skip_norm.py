@@ -1,6 +1,6 @@
-"""A sum and the normalization of it, as one operator of onnxruntime.
+"""A sum and its normalization, as one operator of onnxruntime.
 
-It pays on CUDA; on the CPU it is slower than what it replaces.
+The operator is faster than the two nodes on CUDA, and slower on the CPU.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from graphopt.rules.support.axes import axis_of
 from graphopt.rules.support.operands import operand, producer_of, same_shape, unavailable
 
 _LAYER, _RMS = "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"
-#: Outputs of both: the result, two statistics that no kernel gives, and the sum.
+#: Outputs of both operators: the result, two statistics that no kernel returns, and the sum.
 _OUTPUTS, _SUM = 4, 3
 
 
 @dataclass(frozen=True)
 class Skip:
-    """The operator that a sum and its normalization become."""
+    """The operator that replaces a sum and its normalization."""
 
     name: str
     inputs: tuple[ir.Value | None, ...]
     attributes: dict[str, Any]
 
     def written(self, op: Builder, outputs: int = 1) -> Any:
-        """The output of the new node, or its outputs."""
+        """Build the node; returns its output, or a tuple of several."""
         return op.fused(
             op.node(self.name, self.inputs, self.attributes, domain=ir.MICROSOFT, outputs=outputs)
         )
 
 
 def _skip(m: Match, norm: ir.Node, sum_of: ir.Node) -> Skip | Refusal:
-    """What ``norm`` of the sum that the Add ``sum_of`` makes becomes."""
+    """The replacement of ``norm`` and its operand, the result of the Add ``sum_of``."""
     layer = norm.op_type == norms.LAYER.name
     name = _LAYER if layer else _RMS
     sum_, scale = norm.inputs[:2]
@@ -67,7 +67,7 @@ def _skip(m: Match, norm: ir.Node, sum_of: ir.Node) -> Skip | Refusal:
 def _summands(
     m: Match, sum_of: ir.Node, shape: tuple[Dim, ...]
 ) -> tuple[list[ir.Value], list[ir.Value]] | None:
-    """Two summands of ``shape``, and one number for each element of the last axis, if there is a third."""
+    """Two summands of ``shape``, and perhaps a third with one number per element of the last axis."""
     summands = [value for value in sum_of.inputs if value is not None]
     for index, value in enumerate(summands):
         node = producer_of(value, "Add", graph=m.graph)
@@ -135,7 +135,7 @@ def sum_of_skip_norm(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome
 
 
 def _normalizes(m: Match, node: ir.Node, value: ir.Value) -> bool:
-    """Whether ``node`` is a normalization of ``value`` that gives nothing else."""
+    """Whether ``node`` is a normalization of ``value`` with one output."""
     known = node.domain == "" and node.op_type in norms.OPERATORS and node.inputs[0] is value
     return known and node.graph is m.graph and not any(map(ir.is_read, node.outputs[1:]))
 

@@ -33,7 +33,7 @@ def collapse_slices(op: Builder, m: Match, x: ir.Value, a: object, b: object) ->
 
 
 def _compose(first: Range, second: Range, size: symbolic.Dim) -> Range | None:
-    """The range that takes ``second`` of ``first`` of an axis of ``size``."""
+    """The range equivalent to ``first`` and then ``second`` on an axis of ``size``."""
     if isinstance(size, int):
         taken = first.of(size)
         within = second.of(len(taken))
@@ -77,7 +77,7 @@ def slice_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...], rest: objec
 
 
 def _end(bound: int, size: symbolic.Dim) -> symbolic.Dim:
-    """Where ``bound`` stands on an axis of ``size``: clamped at the end, counted from there if negative."""
+    """``bound`` as an index: counted from the end of the axis if negative, otherwise at most ``size``."""
     if bound < 0:
         return size + bound
     return symbolic.dim_min(bound, size)

@@ -1,4 +1,4 @@
-"""Softmax and LogSoftmax, spelt out or between casts."""
+"""Softmax and LogSoftmax, decomposed or between casts."""
 
 from __future__ import annotations
 

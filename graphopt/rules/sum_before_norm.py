@@ -1,4 +1,4 @@
-"""A sum that onnxruntime would put into an operator that is slower than the sum and what follows it."""
+"""Sums that onnxruntime would fuse into an operator slower than the separate nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Transpose: compose, cancel, and move out of the way where that leaves fewer of them."""
+"""Transpose: compose, cancel, and propagate if that reduces their number."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphopt.rules.support.reshape import nonzero_dims, reshape, reshape_target
 from graphopt.rules.support.transpose_region import Region
 
 Perm = tuple[int, ...]
-#: Operators of several operands of one shape, or that are joined along an axis.
+#: Operators on several operands that have one shape, or are joined along an axis.
 _JOINS = (*sorted(traits.BINARY_ELEMENTWISE), "Where", "Min", "Max", "Sum", "Mean", "Concat")
 
 
@@ -105,7 +105,7 @@ def join_transposes(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
 
 
 def _transposed(m: Match, x: ir.Value) -> tuple[ir.Value, Perm] | None:
-    """What ``x`` is a Transpose of, and how."""
+    """The operand and the permutation of the Transpose that computes ``x``."""
     node = producer_of(x, "Transpose", graph=m.graph)
     if node is None or node.inputs[0] is None:
         return None
@@ -266,7 +266,7 @@ def reshape_as_transpose(op: Builder, m: Match, x: ir.Value, p: object, s: ir.Va
 
 
 def _moved_ones(m: Match, source: tuple[Dim, ...], result: tuple[Dim, ...]) -> list[int] | None:
-    """The permutation that a Reshape from ``source`` to ``result`` is, if it only moves ones."""
+    """The permutation equivalent to a Reshape from ``source`` to ``result``, if only axes of size 1 move."""
     ones = [axis for axis, dim in enumerate(source) if dim == 1]
     others = [axis for axis, dim in enumerate(source) if dim != 1]
     if len(source) != len(result) or sum(dim == 1 for dim in result) != len(ones):

@@ -1,4 +1,4 @@
-"""One way to write a view of the same elements."""
+"""A normal form of views."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
 from graphopt.rules.support.operands import operand, same_shape
 from graphopt.rules.support.reshape import nonzero_dims, reshape, reshape_target
 
-#: Before, Reshape took its shape as an attribute, and not every type.
+#: Opset version before which Reshape had its shape as an attribute, and supported fewer types.
 _SHAPE_INPUT = 5
 
 

@@ -151,9 +151,9 @@ def exact(array: np.ndarray) -> np.ndarray:
 def rounded(values: np.ndarray, dtype: np.dtype[Any], over: tuple[int, ...] = ()) -> np.ndarray | None:
     """``values`` converted to ``dtype``; ``None`` if that loses more than rounding.
 
-    That is, if one is not finite, overflows, or loses digits that are significant relative to the largest
-    element along the axes ``over`` (without axes: relative to itself). Elements along ``over`` are summed
-    later, so their sum must not overflow, either.
+    Each element must be finite, must not overflow, and must keep the digits that are significant relative to
+    the largest element along the axes ``over`` (without axes: relative to itself). Elements along ``over``
+    are summed later, so their sum must not overflow.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         result = values.astype(dtype)

@@ -89,7 +89,7 @@ class Region:
         mover = mover_of(self.m, node)
         return [] if mover is None else mover.data(self.m, node)
 
-    # What it would cost, and doing it -----------------------------------------------------
+    # Profit, and the rewrite ---------------------------------------------------------------
 
     def transposes_saved(self) -> int:
         """The number of Transposes saved if the region computes transposed results."""

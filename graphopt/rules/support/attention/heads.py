@@ -55,7 +55,7 @@ class Heads:
         flat: [B, S, N, D].
         split: [B, N, S, D].
         transposed: [B, N, D, S].
-        shared: the heads before each was repeated for a group, [B, N / groups, S, D].
+        shared: the heads before their repetition for groups, [B, N / groups, S, D].
     """
 
     shape: tuple[Dim, ...]
@@ -172,7 +172,7 @@ def _selected_index(m: Match, node: ir.Node) -> tuple[int, int] | None:
 
 
 def _rows(m: Match, value: ir.Value, axes: str, shape: tuple[Dim, ...], pack: int | None) -> Rows | None:
-    """The rows that ``value``, with these axes, is a view of."""
+    """The rows of which ``value``, with these axes, is a view."""
     node = producer_of(value, "Reshape")
     if node is None or node.inputs[0] is None:
         return None
@@ -220,7 +220,7 @@ def _shared(m: Match, value: ir.Value, shape: tuple[Dim, ...]) -> Heads | None:
 
 
 def unmerged(m: Match, value: ir.Value) -> ir.Value | None:
-    """The tensor [B, N, *, *] of which ``value``, [B * N, *, *], is a view, or vice versa."""
+    """The source of the view ``value``: [B, N, *, *] for [B * N, *, *], or vice versa."""
     node = producer_of(value, "Reshape")
     if node is None or node.inputs[0] is None:
         return None
@@ -235,7 +235,7 @@ def unmerged(m: Match, value: ir.Value) -> ir.Value | None:
 
 
 def unmerged_keys(m: Match, value: ir.Value) -> tuple[ir.Value, bool] | None:
-    """The keys that ``value``, [B * N, D, T], is a view of: ([B, N, D, T], True) or ([B, N, T, D], False)."""
+    """The source of the keys ``value``, [B * N, D, T]: ([B, N, D, T], True) or ([B, N, T, D], False)."""
     direct = unmerged(m, value)
     if direct is not None:
         return direct, True

@@ -25,7 +25,7 @@ def guard_nan(op: Builder, m: Match, found: Attention, result: ir.Value, *, rows
     dtype = m.dtype(found.q.tensor)
     assert dtype is not None
     zero = np.array(0, dtype.numpy())
-    if has_float_inputs(m):  # values may be NaN or infinite, and 0 times those is NaN
+    if has_float_inputs(m):  # values may be NaN or infinite: 0 times such a value is NaN
         values = found.v.as_rows(op, m) if rows else found.v.as_split(op, m)
         nothing = reduce(op, m, "ReduceSum", op.Mul(values, zero), [1 if rows else 2], True)
     elif may_mask_all_keys(m, found):

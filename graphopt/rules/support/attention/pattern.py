@@ -1,7 +1,7 @@
 """Scaled dot-product attention per head: softmax(scores) @ v, if the shapes of all operands match.
 
-Heads are recognized by shapes, whatever exporter wrote the model. Sizes below: B batches, N heads,
-S queries, T keys, D elements of a head.
+Heads are recognized by shapes, independent of the exporter. Sizes below: B batches, N heads, S queries,
+T keys, D elements of a head.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Attention:
     Attributes:
         q, k, v: by heads.
         merged: batches and heads share one axis of the operands.
-        causal: there are as many keys as queries, and each query attends to the keys up to its position.
+        causal: the numbers of keys and queries are equal; each query attends to the keys up to its position.
         terms: other masks and biases of the scores, last first.
         guarded: the result is 0, not NaN, for queries whose keys are all masked.
         upcast: the softmax is computed in float32 for a narrower type.
@@ -82,7 +82,7 @@ class Attention:
 
 
 def attention_of(m: Match, s: ir.Value, v: ir.Value, *, guarded: bool, upcast: bool) -> Attention | Refusal:
-    """The attention with scores ``s`` and values ``v``, or the reason why it is none."""
+    """The attention with scores ``s`` and values ``v``, or a refusal."""
     parts = m.root.op_type == "Reshape"
     scores = scores_of(m, s, parts=parts)
     if isinstance(scores, Refusal):
@@ -131,7 +131,7 @@ def attention_of(m: Match, s: ir.Value, v: ir.Value, *, guarded: bool, upcast: b
 
 
 def without_heads(found: Attention, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
-    """``shape`` as the operands have it: without N if batches and heads are merged."""
+    """``shape`` in the form of the operands: without N if batches and heads are merged."""
     return (shape[0], *shape[2:]) if found.merged else shape
 
 
