@@ -1,8 +1,8 @@
 """The gradient of a body, as a body of its own.
 
-It is first appended to the primal body, where all values are in scope and facts about them hold. It then
-moves to a new body together with copies of the primal nodes that it depends on: a body is recomputed for its
-gradient, except for values that the caller saves.
+The gradient is first appended to the primal body, where all values are in scope and facts about them hold. It
+then moves to a new body, together with copies of the primal nodes that it depends on. These copies recompute
+the values that the caller does not save.
 """
 
 from __future__ import annotations
@@ -168,7 +168,8 @@ def as_output(op: GraphBuilder, value: ir.Value, body: ir.Graph) -> ir.Value:
 def declare(op: GraphBuilder, output: ir.Value, like: ir.Value) -> None:
     """Declare the type and shape of ``output`` of a body, which has the shape of ``like``.
 
-    The rank is required: a Loop without iterations gathers empty tensors of it, and Scan fails without it.
+    The rank is required: a Loop without iterations gathers empty tensors of that rank, and a Scan fails
+    without a rank.
     """
     dtype, shape = op.dtype(like), op.cx.shape(like)
     if shape is not None:

@@ -1,7 +1,7 @@
 """Declared shapes that gradients must not rely on.
 
-onnxruntime warns about a declared shape that contradicts the computed one and plans memory with it, and then
-fails or computes other numbers once something reads the shape. The model's own nodes may never do so.
+If a declared shape contradicts the computed one, onnxruntime only warns and plans memory with it. A node that
+reads the shape then fails or computes wrong numbers. The model's own nodes may never read it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ def drop_unproven_shapes(cx: Context) -> dict[ir.Value, ir.Value]:
     A graph output keeps its declaration: it becomes an Identity of a value without one.
 
     Returns:
-        By copied value, the graph output.
+        The graph output that copies each value.
     """
     graph, edit = cx.model.graph, cx.edit
     returned = dict.fromkeys(graph.outputs)

@@ -26,7 +26,7 @@ from graphopt.passes.pipelines import make_pipeline
 OLDEST = 13
 #: Prefix of the names of gradient outputs; ``grad2.`` for gradients of gradients, and so on.
 PREFIX = "grad"
-#: Prefix of the names of inputs that take cotangents.
+#: Prefix of the names of inputs with cotangents.
 COTANGENT = "cotangent."
 _HINT = "name a value with one element, such as a mean or sum, or a loss function"
 #: Pipeline run before differentiation; it removes dead branches and replaces sequences by tensors.
@@ -41,14 +41,14 @@ class Joint:
         model: the model, which returns the original's outputs, the loss and the gradients.
         loss: the name of the loss; ``None`` if cotangents are inputs.
         target: the name of the input with the target of the loss, if it was added.
-        gradients: by name of a differentiated value, the name of its gradient.
-        cotangents: by name of a value, the input with its cotangent: ``cotangent.y`` for y, or a similar
-            name. Contains the loss if it is scaled.
-        unrelated: names that the loss does not depend on; those given explicitly have a gradient of zeros.
+        gradients: the name of each gradient, by the name of the differentiated value.
+        cotangents: the name of each input with a cotangent, by the name of the value: ``cotangent.y`` for y,
+            or similar. Includes the loss if it is scaled.
+        unrelated: names that the loss does not depend on; explicitly given names have a gradient of zeros.
         stopped: active nodes through which no gradient flows, or only part of one, with reasons.
-        state: by name of a running statistic of BatchNormalization in training mode, the name of the output
-            with its next value.
-        opset: the opset that the model was converted to, if it was.
+        state: the name of the output with the next value of each running statistic of BatchNormalization in
+            training mode, by the name of the statistic.
+        opset: the opset that the model was converted to; ``None`` if it was not converted.
     """
 
     model: ir.Model = field(repr=False)
@@ -242,7 +242,7 @@ def _values(graph: ir.Graph, shown: Mapping[ir.Value, ir.Value] | None = None) -
     """The values of the main graph by name.
 
     Args:
-        shown: by value, the graph output that copies it, whose name it is listed under.
+        shown: the graph output that copies a value; the value is listed under the output's name.
     """
     own = [*graph.inputs, *graph.initializers.values(), *(out for node in graph for out in node.outputs)]
     found = {value.name: value for value in own if value.name}

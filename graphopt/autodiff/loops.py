@@ -14,18 +14,18 @@ from graphopt.ops.traits import COMPUTE_BOUND
 
 
 class IterationGradient:
-    """The gradient of one iteration of a Loop or Scan, and what the iteration saves for it.
+    """The gradient of one iteration of a Loop or Scan, and the values that the iteration saves for it.
 
     Attributes:
         body_grad: the gradient of the body.
-        states: by index of an active carried value, the cotangent of its value after the iteration.
-        rows: by index of a gathered output, the cotangent of the row that the iteration contributes.
+        states: the cotangent of each active carried value after the iteration, by index.
+        rows: the cotangent of the row that the iteration adds to each gathered output, by index.
         captured: captured values with a gradient.
         sums: inputs of the new body in which the gradients of ``captured`` accumulate.
-        picks: by captured tensor that a Loop reads only by Gather at the iteration number, the slices.
-        origins: by slice, the tensor that it is taken from.
-        picked: by tensor of ``picks`` with a gradient, the cotangent of its slice.
-        slices: by index of a tensor that a Scan iterates over, the cotangent of its slice.
+        picks: the slices of each captured tensor that a Loop reads only by Gather at the iteration number.
+        origins: the source tensor of each slice.
+        picked: the cotangent of the slice of each tensor of ``picks`` with a gradient.
+        slices: the cotangent of the slice of each tensor that a Scan iterates over, by index.
     """
 
     def __init__(self, op: GraphBuilder, node: PrimalNode, cotangents: Sequence[ir.Value | None]) -> None:

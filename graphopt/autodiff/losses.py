@@ -46,7 +46,7 @@ class Loss:
         """Parse text such as ``cross_entropy:logits,labels,axis=-1``.
 
         Raises:
-            UsageError: the text describes no loss function.
+            UsageError: the text does not describe a loss function.
         """
         function, _, rest = text.partition(":")
         if function not in _LOSSES:
@@ -80,8 +80,8 @@ class Loss:
             values: the values of the graph by name.
 
         Raises:
-            UsageError: the prediction is no value of the graph, or the two values don't fit together.
-            UnsupportedModel: its type or rank is unknown.
+            UsageError: the prediction is not a value of the graph, or the two values are incompatible.
+            UnsupportedModel: the type or rank of the prediction is unknown.
         """
         if self.prediction not in values:
             where = "the prediction comes first, then the target; graphopt dump shows all values"

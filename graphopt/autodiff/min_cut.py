@@ -1,8 +1,8 @@
 """Minimum cuts of networks with integer capacities, by the push-relabel algorithm.
 
 A. V. Goldberg and R. E. Tarjan, "A new approach to the maximum-flow problem" (1988), with highest-label
-selection, the gap heuristic and global relabelling. Flow from many nodes of a long chain is pushed on
-together; augmenting-path algorithms such as Dinic's take quadratic time there. Python's ints represent
+selection, the gap heuristic and global relabelling. On a long chain, the algorithm pushes the flow from many
+nodes together; augmenting-path algorithms such as Dinic's take quadratic time. Python's ints represent
 capacities exactly.
 """
 
@@ -48,8 +48,8 @@ class Network:
     def cut(self, source: int, sink: int) -> tuple[int, list[bool]]:
         """The capacity of a minimum cut, and by node whether it is on the sink's side.
 
-        Of several minimum cuts, the one nearest to the sink; it is unique, so that the order of nodes and
-        edges does not matter.
+        Among several minimum cuts, the result is the one nearest to the sink. It is unique, so the order of
+        nodes and edges does not matter.
 
         Raises:
             Unbounded: a path of edges with unlimited capacity leads from source to sink.

@@ -76,7 +76,7 @@ class NodeBuilder:
         domain: str = "",
         outputs: int,
     ) -> tuple[ir.Value, ...]:
-        """The outputs of a new node, ``outputs`` in number."""
+        """The outputs of a new node; ``outputs`` is their number."""
         inputs = self._values(operands)
         name = f"{self.prefix}_{op_type}"
         node = self.cx.edit.make_node(op_type, inputs, attributes, domain=domain, outputs=outputs, name=name)
@@ -137,7 +137,7 @@ class NodeBuilder:
             raise NeedsOpset(version)
 
     def warn_incomplete(self, node: PrimalNode, reason: str) -> None:
-        """Record that the gradient of ``node`` is incomplete, which users are warned of."""
+        """Record that the gradient of ``node`` is incomplete; users get a warning."""
         self.stopped.append(StoppedGradient(node.op_type, node.label, reason, partly=True))
 
     @property
@@ -180,7 +180,7 @@ class NodeBuilder:
         return self._made[mark:]
 
     def drop_unread(self, mark: int, results: Iterable[ir.Value]) -> None:
-        """Remove the nodes created since ``mark`` on which ``results`` do not depend."""
+        """Remove the nodes created since ``mark`` that ``results`` do not depend on."""
         kept = set(results)
         made = self._made[mark:]
         del self._made[mark:]

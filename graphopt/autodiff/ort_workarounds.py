@@ -1,4 +1,4 @@
-"""Operators that onnxruntime computes incorrectly for empty tensors, written so that results are right."""
+"""Workarounds for operators that onnxruntime computes incorrectly for empty tensors."""
 
 from __future__ import annotations
 

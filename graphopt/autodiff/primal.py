@@ -1,4 +1,4 @@
-"""``node`` in a gradient rule: the primal node and what is known about it."""
+"""``node`` in a gradient rule: the primal node and the facts about it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphopt.ops import traits
 
 
 class PrimalNode:
-    """A node of the primal graph, as gradient rules see it.
+    """A node of the primal graph, for gradient rules.
 
     Attributes:
         raw: the node itself.
@@ -103,7 +103,7 @@ class PrimalNode:
         return value in self._useful
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """An attribute as a Python value; by default the standard's default, otherwise ``default``."""
+        """An attribute as a Python value; if omitted, the standard's default, or ``default`` without one."""
         found = self.raw.attributes.get(name)
         if found is not None and not found.is_ref():
             return tuple(found.value) if isinstance(found.value, list) else found.value
@@ -145,7 +145,7 @@ class PrimalNode:
         return dtype
 
     def unknown(self, what: str, value: ir.Value, lookup: Callable[[ir.Value], object]) -> NoGradient:
-        """The refusal for a value of unknown rank or element type, naming the first operator to lose it.
+        """The refusal for a value of unknown rank or element type; it names the first operator that loses it.
 
         Args:
             lookup: returns the rank or element type of a value, or ``None``.

@@ -92,8 +92,8 @@ class Gradient:
             inputs in order (``None`` and omitted ones are zero), or a mapping from values that the node or
             its bodies read to their cotangents.
         since, before: the range of opset versions of the operator's domain, ``before`` excluded.
-        broadcasts: the inputs broadcast to the shape of the output and the results have that shape; they are
-            then summed over the broadcast axes.
+        broadcasts: the inputs broadcast to the shape of the output and the results have that shape; the
+            results are then summed over the broadcast axes.
     """
 
     ops: tuple[str, ...]
@@ -119,7 +119,7 @@ class NonDifferentiable:
     Attributes:
         ops: the operators.
         reason: a short reason.
-        quiet: no gradient is expected, so that none is reported as stopped.
+        quiet: no gradient is expected, so the operator is not reported as stopped.
     """
 
     ops: tuple[str, ...]
@@ -127,7 +127,7 @@ class NonDifferentiable:
     quiet: bool = False
 
     def holds_for(self, version: int) -> bool:
-        """Whether this holds at opset ``version``: always."""
+        """Whether this applies at opset ``version``: always true."""
         return True
 
 
@@ -151,7 +151,7 @@ def non_differentiable(*ops: str, reason: str, quiet: bool = False) -> NonDiffer
 
 @cache
 def all_gradients() -> dict[str, tuple[Gradient | NonDifferentiable, ...]]:
-    """All declarations by family (module name), those of other packages last.
+    """All declarations by family (module name), declarations of other packages last.
 
     Other packages register modules as entry points of the group ``graphopt.gradients``.
     """
@@ -181,7 +181,7 @@ def find(domain: str, op_type: str, version: int) -> Gradient | NonDifferentiabl
 
 
 def qualified(domain: str, op_type: str) -> str:
-    """The operator as rules name it: ``Mul``, or ``com.microsoft::Gelu`` outside the standard domain."""
+    """The name of the operator in rules: ``Mul``, or ``com.microsoft::Gelu`` outside the standard domain."""
     return f"{domain}::{op_type}" if domain else op_type
 
 

@@ -1,4 +1,4 @@
-"""Rematerialization: which nodes the backward pass may recompute, and at what cost."""
+"""Rematerialization: the nodes that the backward pass may recompute, and their costs."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphopt.ops import traits
 
 #: Assumed size of a value of unknown type and shape, in bytes.
 _UNKNOWN = 4 * TYPICAL * TYPICAL
-#: Overhead of a node, in bytes of memory traffic that take as long.
+#: Overhead of a node, as memory traffic of the same duration, in bytes.
 _OVERHEAD = 4096
 _CONTROL_FLOW = ("If", "Loop", "Scan", "SequenceMap")
 #: Parts of the names of compute-bound operators outside the standard domain.
@@ -55,7 +55,7 @@ class Estimates:
         assumed: the assumed sizes of the other named dims that estimates depended on.
 
     Raises:
-        UsageError: no input of the model has a dim of that name.
+        UsageError: a given dim occurs in no input of the model.
     """
 
     def __init__(self, cx: Context, dims: Mapping[str, int]) -> None:

@@ -33,7 +33,7 @@ class JointPartition:
         nodes: all nodes, in order.
         reads: the values that each node and its bodies read.
         backward: nodes that depend on cotangents or compute a gradient output.
-        forward: nodes that the other outputs depend on. Nodes in neither may run in either pass.
+        forward: nodes that the other outputs depend on. Nodes in neither set may run in either pass.
         outputs: the outputs that are not gradients.
         crossing: non-constant values that backward nodes read from other nodes.
     """
@@ -91,7 +91,7 @@ def is_available(value: ir.Value) -> bool:
 def all_residuals(joint: JointPartition) -> list[ir.Value]:
     """The residuals if the backward pass recomputes nothing.
 
-    A value of which only the shape is read counts as its shape.
+    If the backward pass needs only the shape of a value, the shape is the residual.
     """
     early = dict(joint.forward)
     for node in joint.nodes:
@@ -131,7 +131,7 @@ class ResidualSelection:
         return not cx.is_deterministic(node)
 
     def size(self, value: ir.Value, estimates: Estimates) -> int:
-        """The bytes that saving ``value`` takes: none for outputs of the model."""
+        """The size of ``value`` as a residual, in bytes; 0 for outputs of the model."""
         return 0 if value in self._free else max(estimates.bytes(value), 1)
 
     def minimum(self, discount: int = DISCOUNT, *, compute_bound: bool = False) -> list[ir.Value]:

@@ -2,9 +2,10 @@
 
 Three linear walks without recursion: backwards for the *useful* values, which outputs depend on; forwards for
 the *varied* values, which depend on the differentiated inputs; and backwards through the *active* nodes,
-which are both, applying their gradient rules. New nodes are appended to the graph. A zero cotangent is
-represented by ``None``, without a tensor or node. The primal nodes are neither recomputed nor changed, except
-that one may gain an output.
+which are useful and varied, to apply their gradient rules. New nodes are appended to the graph. A zero
+cotangent is
+represented by ``None``, without a tensor or node. Primal nodes are neither recomputed nor changed, but may
+gain an output.
 """
 
 from __future__ import annotations
@@ -58,9 +59,9 @@ def backward(
     """The gradients of ``wrt``, given the cotangents of some values of ``graph``.
 
     Args:
-        op: appends nodes to ``graph``, or to a graph in whose scope it is.
+        op: appends nodes to ``graph``, or to a graph that can read its values.
         graph: the main graph or a body; nodes added during the walk are not visited.
-        cotangents: by value of ``graph``, its cotangent, of the same shape and element type.
+        cotangents: the cotangents of values of ``graph``, of the same shape and element type.
         wrt: inputs, initializers or intermediate values of ``graph``, or values that it captures.
 
     Raises:
@@ -195,7 +196,7 @@ class _Cotangents:
 def _apply_rule(
     op: GraphBuilder, node: PrimalNode, rule: Gradient | None, cotangents: Sequence[ir.Value | None]
 ) -> list[tuple[ir.Value, ir.Value]]:
-    """The nonzero cotangents of the values that ``node`` reads, as far as they are needed."""
+    """The nonzero and needed cotangents of the values that ``node`` reads."""
     mark, before = op.mark(), len(op.stopped)
     try:
         if rule is None:
@@ -236,15 +237,15 @@ def vjp_of_decomposition(
     cotangents: Sequence[ir.Value | None],
     decompose: Callable[[], ir.Value | Sequence[ir.Value | None]],
 ) -> dict[ir.Value, ir.Value]:
-    """The cotangents of what ``node`` reads, through simpler operators that compute the same.
+    """The cotangents of the values that ``node`` reads, through a decomposition into simpler operators.
 
-    Gradient rules read the outputs of ``node`` in place of those of the decomposition, so that only its
+    Gradient rules read the outputs of ``node`` instead of the decomposition's outputs, so that only
     intermediate values are recomputed.
 
     Args:
-        cotangents: those of the outputs of ``node``.
+        cotangents: the cotangents of the outputs of ``node``.
         decompose: writes operators that read the node's inputs, and returns equivalents of its outputs,
-            ``None`` for those that it does not compute.
+            ``None`` for outputs that it does not compute.
     """
     mark = op.mark()
     returned = decompose()
@@ -283,10 +284,11 @@ def vjp_since(
 def vjp_of_standard_function(
     op: GraphBuilder, node: PrimalNode, cotangents: Sequence[ir.Value | None]
 ) -> dict[ir.Value, ir.Value]:
-    """The cotangents of what ``node`` reads, through the function that the ONNX standard defines for it.
+    """The cotangents of the values that ``node`` reads, through its function body in the ONNX standard.
 
     Raises:
-        NoGradient: there is none, or its operators have another meaning at the graph's opset.
+        NoGradient: the standard defines no function, or its operators have another meaning at the graph's
+            opset.
     """
     standard = ir.standard_function(node.raw, node.version, [_kind(node, x) for x in node.inputs])
     if standard is None or not _means_the_same(op, standard.function):

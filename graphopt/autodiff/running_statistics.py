@@ -15,7 +15,7 @@ def return_state(cx: Context) -> dict[str, str]:
     Otherwise onnxruntime overwrites the tensors that were fed.
 
     Returns:
-        By name of the input or initializer with a statistic, the name of the output with its next value.
+        The name of the output with the next value of each statistic, by the name of its input or initializer.
         Statistics that several nodes update are omitted.
     """
     graph = cx.model.graph

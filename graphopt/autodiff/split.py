@@ -46,12 +46,12 @@ class SplitReport:
 
     Attributes:
         everything: bytes of the residuals if nothing were recomputed.
-        saved: bytes of the residuals. Inputs and outputs of the model count in neither, since the caller
-            holds them anyway.
+        saved: bytes of the residuals. Neither number includes inputs and outputs of the model, which the
+            caller has anyway.
         budget: the allowed fraction of ``everything``.
         flops: floating-point operations of the joint graph.
         recomputed_flops: operations that both models perform.
-        recomputed: by operator, the number of recomputed nodes.
+        recomputed: the number of recomputed nodes by operator.
         dims: given sizes of dynamic dims.
         assumed: assumed sizes of other dynamic dims.
     """
@@ -146,7 +146,7 @@ def split(
 
 
 def _separate_constant_gradients(joint: Joint, cx: Context) -> None:
-    """Compute gradients that depend on no cotangent by Identity nodes of their own, in the backward model."""
+    """Copy gradients that depend on no cotangent by Identity nodes, which run in the backward model."""
     names = frozenset(joint.gradients.values())
     graph = joint.model.graph
     dependent = dependents(graph, joint.cotangents.values())
@@ -165,7 +165,8 @@ class _Writer:
     """Writes both models.
 
     Args:
-        chosen: the residuals. One is recomputed nevertheless if another output of its node is.
+        chosen: the residuals. A residual is recomputed nevertheless if another output of its node is
+            recomputed.
     """
 
     def __init__(
@@ -258,7 +259,7 @@ class _Writer:
 
 
 def _detach_statistics(cx: Context) -> None:
-    """Make BatchNormalization in training mode update unused statistics in place of the model's."""
+    """Make BatchNormalization in training mode update unused statistics instead of the model's."""
     for node in list(cx.model.graph):
         if is_training(node):
             spare = cx.edit.make_node("Sub", [node.inputs[1], node.inputs[1]], name="no_statistics")

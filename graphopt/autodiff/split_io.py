@@ -47,7 +47,7 @@ def plan_of(found: Split) -> dict[str, Any]:
 
 
 def save_split(found: Split, folder: str | os.PathLike[str]) -> list[Path]:
-    """Write ``found`` to ``folder``, a new or empty one; returns the files, the plan first.
+    """Write ``found`` to a new or empty ``folder``; returns the files, the plan first.
 
     Large weights of both models are written once. The folder is published as a whole, so that a failure
     leaves nothing behind.

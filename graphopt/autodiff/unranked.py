@@ -23,7 +23,8 @@ def flatten_unranked(nodes: Iterable[ir.Node], cx: Context) -> dict[ir.Value, tu
     Below opset 14, nothing is changed.
 
     Returns:
-        By such a value, and by the restored one, its elements, a vector, and its shape, an int64 vector.
+        A mapping from each such value, and from its restored copy, to its elements and its shape. The
+        elements are a vector, the shape is an int64 vector.
     """
     edit = cx.edit
     found: dict[ir.Value, tuple[ir.Value, ir.Value]] = {}

@@ -66,10 +66,10 @@ class ValueAndGrad:
         self.outputs: dict[str, np.ndarray] = {}
 
     def __call__(self, feeds: Mapping[str, Any]) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-        """The loss, and the gradients by name, each of the shape and type of what it is the gradient of.
+        """The loss, and the gradients by name, with the shapes and types of the differentiated parameters.
 
         Args:
-            feeds: a numpy array for each input; one with the name of a parameter replaces it.
+            feeds: a numpy array for each input; an array with the name of a parameter replaces the parameter.
 
         Raises:
             UsageError: an input is missing or unknown.
@@ -86,7 +86,7 @@ class ValueAndGrad:
 
 
 def _lifted(model: ir.Model, names: Iterable[str]) -> dict[str, np.ndarray]:
-    """Make the initializers among ``names`` inputs; returns their contents."""
+    """Convert the initializers among ``names`` to inputs; returns their contents."""
     own = [name for name in names if name in model.graph.initializers]
     if not own:
         return {}

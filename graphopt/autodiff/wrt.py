@@ -13,7 +13,7 @@ from graphopt.parameters.constant_nodes import expose
 from graphopt.parameters.selection import FLOATS, PARAMS, parameters
 from graphopt.util.coerce import split_names
 
-#: Groups accepted beside names: all floating-point inputs; and those with all parameters.
+#: Groups accepted beside names: all floating-point inputs; all floating-point inputs and parameters.
 INPUTS, ALL = "inputs", "all"
 
 
@@ -25,7 +25,7 @@ def expose_parameters(model: ir.Model, wrt: str | Iterable[str]) -> ir.Model:
 
 
 def wrt_names(model: ir.Model, wrt: str | Iterable[str]) -> dict[str, bool]:
-    """The names that ``wrt`` selects, each with whether it was given explicitly rather than by a group.
+    """The names that ``wrt`` selects; true for explicit names, false for members of groups.
 
     Args:
         model: the result of :func:`expose_parameters`: constants created later are not parameters.
@@ -55,10 +55,10 @@ def wrt_names(model: ir.Model, wrt: str | Iterable[str]) -> dict[str, bool]:
 def wrt_values(names: Mapping[str, bool], values: Mapping[str, ir.Value], cx: Context) -> list[ir.Value]:
     """The values of ``names``, the result of :func:`wrt_names`.
 
-    Members of groups that no longer exist, or hold no real numbers, are omitted.
+    Members of groups that no longer exist, or do not contain real numbers, are omitted.
 
     Raises:
-        UsageError: an explicit name is unknown, or its value holds no floating-point numbers.
+        UsageError: an explicit name is unknown, or its value does not contain floating-point numbers.
     """
     found = []
     for name, explicit in names.items():

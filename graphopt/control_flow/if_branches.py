@@ -34,8 +34,8 @@ def put_if(
 
     Args:
         by: the name of the pass.
-        sources: the nodes that it replaces, an If on the same condition first; the caller removes them.
-        branches: its branches, which may be those of a source.
+        sources: the nodes that the If replaces, an If on the same condition first; the caller removes them.
+        branches: the branches of the new If, which may be branches of a source.
     """
     attributes = {"then_branch": branches[0], "else_branch": branches[1]}
     node = cx.edit.make_node(

@@ -33,7 +33,7 @@ class Iterations:
         carried: for each carried value, the body's input, the first value, the body's output, and
             the loop's output.
         stacks: the outputs with an element per iteration.
-        bind: builds the other inputs of an iteration, by the body's inputs.
+        bind: builds the other inputs of an iteration; the keys are the body's inputs.
     """
 
     body: ir.Graph
@@ -44,7 +44,7 @@ class Iterations:
 
 
 def iterations_of(node: ir.Node, cx: Context, owner: str) -> Iterations | str:
-    """``node``, a Loop or Scan, if its trip count is known; otherwise the reason why not.
+    """``node``, a Loop or Scan, if its trip count is known; otherwise the reason why it is unknown.
 
     Args:
         owner: the name of the pass, recorded as the origin of nodes that select elements.

@@ -32,7 +32,7 @@ class LoopForm:
 
     @property
     def formals(self) -> Sequence[ir.Value]:
-        """Inputs of the body that hold carried values."""
+        """Inputs of the body with carried values."""
         return self.body.inputs[self.head : self.head + self.carried]
 
     @property
@@ -53,7 +53,7 @@ class LoopForm:
 
     @property
     def scanned(self) -> Sequence[ir.Value]:
-        """Inputs of the body that hold slices of the scanned inputs."""
+        """Inputs of the body with slices of the scanned inputs."""
         return self.body.inputs[self.head + self.carried :]
 
     @property
@@ -69,14 +69,14 @@ class LoopForm:
 
 @dataclass(frozen=True)
 class Trips:
-    """Bounds of a trip count: ``least``, and ``most``, which is ``None`` without an upper bound."""
+    """Bounds of a trip count: ``least`` and ``most``; ``most`` is ``None`` without an upper bound."""
 
     least: int
     most: int | None
 
 
 def loop_form(node: ir.Node, cx: Context, *, short: bool = False) -> LoopForm | None:
-    """``node`` as a loop; ``None`` if it is none, or inputs or outputs are missing.
+    """``node`` as a loop; ``None`` if it is not a loop, or inputs or outputs are missing.
 
     Args:
         short: the last outputs of a Loop may be missing.
@@ -160,9 +160,10 @@ def rebuild(
     owner: str,
     more: Sequence[ir.Value] = (),
 ) -> ir.Node:
-    """Replace the loop of ``form`` by one that keeps the listed values, and also stacks ``more``.
+    """Replace the loop of ``form`` by a loop that keeps the listed values and also stacks ``more``.
 
-    The removed outputs must be unused; nodes of the body that only they need are removed too. The outputs for
+    The removed outputs must be unused; nodes of the body that only these outputs need are removed, too. The
+    outputs for
     ``more`` are the last ones of the new node, and unused.
     """
     node, body, edit = form.node, form.body, cx.edit

@@ -1,4 +1,4 @@
-"""Nodes that can't fail, and so may be executed speculatively."""
+"""Nodes that can't fail and therefore may be executed speculatively."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Parameters of models: which initializers they are, lifting them to inputs and back, and files."""
+"""Parameters of models: selection among initializers, conversion to inputs and back, and files."""

@@ -16,7 +16,7 @@ def check_folded(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) -> N
     """Check that no constant of ``model`` was folded from an initializer whose contents ``tensors`` changes.
 
     A tensor with unchanged contents is accepted. So is a change if ``tensors`` contains the folded constants,
-    too, as from :func:`graphopt.lift_parameters` of the same model.
+    too, like the result of :func:`graphopt.lift_parameters` for the same model.
 
     Raises:
         UsageError: a constant was folded from changed contents.

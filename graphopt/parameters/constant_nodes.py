@@ -15,8 +15,8 @@ def expose(model: ir.Model, names: Container[str], *, weights: bool = False) -> 
 
     Args:
         names: outputs of the nodes to replace.
-        weights: also replace all that look like parameters, except in a joint graph, which has constants of
-            its own.
+        weights: also replace all Constant nodes that look like parameters, except in a joint graph, which has
+            constants of its own.
     """
     weights = weights and not returns_gradients(model)
     found: dict[ir.Node, ir.TensorProtocol] = {}

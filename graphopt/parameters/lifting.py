@@ -24,7 +24,7 @@ class Parameters:
 
     Attributes:
         tensors: the tensors, in order.
-        tied: by name, the name of the tensor that shares its memory or its place in the file.
+        tied: the name of the tensor that shares memory or file contents with a tensor, by name.
         metadata: the metadata of a ``.safetensors`` file.
     """
 
@@ -68,7 +68,7 @@ def parameters_of(model: ir.Model, which: str | Iterable[str] = PARAMS) -> Param
 
 
 def lift(model: ir.Model, which: str | Iterable[str] = PARAMS) -> Parameters:
-    """Make initializers and Constant nodes of ``model`` inputs, after its own; returns their contents.
+    """Convert initializers and Constant nodes to the last inputs of ``model``; returns their contents.
 
     Raises:
         UsageError: there is no such initializer.
@@ -83,7 +83,7 @@ def lift(model: ir.Model, which: str | Iterable[str] = PARAMS) -> Parameters:
 
 
 def unlift(model: ir.Model, parameters: Parameters) -> Unlifted:
-    """Make inputs of ``model`` initializers, and replace the contents of initializers, by name.
+    """Convert inputs of ``model`` to initializers, and replace the contents of initializers, by name.
 
     Raises:
         UsageError: a tensor has another shape or element type than the input or initializer, the model has
@@ -139,7 +139,7 @@ def _shape_text(dims: Iterable[object]) -> str:
 def _update_record(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) -> None:
     """Update the digests of initializers in the record of folded constants.
 
-    That includes inputs that became initializers, with which constants return to the record.
+    This includes inputs that became initializers: constants return to the record with them.
     """
     record = ir.fold_record(model)
     if not record.digests:

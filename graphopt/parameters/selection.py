@@ -16,7 +16,7 @@ PARAMS = "params"
 GRADIENT = "grad."
 
 
-#: Operands that are no parameters: running statistics, and floating-point sizes and thresholds.
+#: Operands that are not parameters: running statistics, and floating-point sizes and thresholds.
 _NO_PARAMETERS = frozenset(
     {
         ("BatchNormalization", 3),
@@ -34,8 +34,8 @@ def is_parameter(value: ir.Value) -> bool:
     """Whether an initializer, or the output of a Constant node, looks like a parameter.
 
     A parameter is a floating-point tensor with at least one axis, other than running statistics of
-    BatchNormalization, sizes and thresholds. A Constant node with a single element, such as a factor, is one
-    only if a compute-bound operator such as Conv or Gemm reads it.
+    BatchNormalization, sizes and thresholds. A Constant node with a single element, such as a factor, is a
+    parameter only if a compute-bound operator such as Conv or Gemm reads it.
     """
     tensor = value.const_value if value.is_initializer() else ir.constant_of(value)
     if tensor is None or tensor.dtype not in FLOATS or len(tensor.shape) == 0:
@@ -49,7 +49,7 @@ def is_parameter(value: ir.Value) -> bool:
 def parameters(model: ir.Model) -> list[ir.Value]:
     """The initializers of the main graph that look like parameters.
 
-    For a joint graph, which has constants of its own, those whose gradients it returns.
+    A joint graph has constants of its own; for it, the result is the initializers whose gradients it returns.
     """
     own = model.graph.initializers
     return returns_gradients(model) or [value for value in own.values() if is_parameter(value)]

@@ -1,8 +1,7 @@
 """Partition a graph into groups of nodes that are handled as one.
 
-The algorithm (:mod:`graphopt.partitioning.propose`) takes the role of each node from a policy and is
-independent of the purpose of groups; :mod:`graphopt.partitioning.autodiff` is the policy for groups that are
-differentiated.
+A policy assigns a role to each node. The algorithm (:mod:`graphopt.partitioning.propose`) is independent of
+the purpose of groups. :mod:`graphopt.partitioning.autodiff` is the policy for groups that are differentiated.
 """
 
 from graphopt.partitioning.policy import Decision, Policy, Role

@@ -33,8 +33,8 @@ class AutodiffPolicy:
         cx: analyses of the model.
         wrt: the values to differentiate by, as for :func:`graphopt.partitioning.requires_grad.sources`.
         minimum: the minimum size of a group, in distinct computations; Identity and Constant do not count.
-        views: whether operators that only move elements may be members. In the seed they may not, because a
-            view shares memory with its operand there.
+        views: whether operators that only move elements may be members. In the seed, they may not: there, a
+            view shares memory with its operand.
         no_grad: names of nodes, or of scopes of nodes, whose results have no gradient.
     """
 
@@ -48,7 +48,7 @@ class AutodiffPolicy:
 
     @cached_property
     def requiring_grad(self) -> dict[ir.Value, None]:
-        """The values that require a gradient; passes that replace one add its replacement."""
+        """The values that require a gradient; passes that replace such a value add the replacement."""
         starts = sources(self.cx.model, self.wrt, self.cx)
         return requires_grad(starts, self.cx, lambda node: self._scope(node) is not None)
 

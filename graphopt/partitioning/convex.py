@@ -1,10 +1,10 @@
 """Convex groups of a graph, without cycles between them, in time linear in its edges.
 
-Groups that are convex one by one can depend on each other: with a → d and c → b, the groups {a, b} and {c, d}
-do. Contracting groups one by one takes a search for cycles each time, as in the seed
+Groups that are convex individually can depend on each other: with a → d and c → b, the groups {a, b} and {c,
+d} do. Contracting one group at a time requires a search for cycles each time, as in the seed
 (``create_autodiff_subgraphs.cpp``, ``moveBeforeTopologicallyValid``). Here each node has a level instead: no
-edge leads to a lower level, and an edge from a node that may be grouped to one that may not leads to a higher
-level. Adjacent groupable nodes of equal level form a group. A path that leaves a group reaches a higher level
+edge leads to a lower level, and an edge from a groupable node to an ungroupable one leads to a higher level.
+Adjacent groupable nodes of equal level form a group. A path that leaves a group reaches a higher level
 and never returns, so that no cycle of groups is possible.
 
 First, each node has its lowest possible level. Then, from the end, groups rise to the lowest level of their
@@ -21,8 +21,8 @@ def convex_groups(inside: Sequence[bool], feeds: Sequence[Sequence[int]]) -> lis
     """The groups, each in ascending order, in the order of their first nodes.
 
     Args:
-        inside: by node, in topological order, whether it may be in a group.
-        feeds: by node, its readers.
+        inside: whether each node may be in a group, in topological order.
+        feeds: the readers of each node.
 
     >>> convex_groups([True, False, True, True], [[1, 2], [3], [3], []])
     [[0, 2], [3]]
@@ -47,7 +47,7 @@ def _lowest(inside: Sequence[bool], feeds: Sequence[Sequence[int]]) -> list[int]
 
 
 def _rise(inside: Sequence[bool], feeds: Sequence[Sequence[int]], level: list[int], sets: _Sets) -> None:
-    """Raise levels, and merge groups with those of their readers."""
+    """Raise levels, and merge groups with the groups of their readers."""
     top = max(level, default=0) + 1
     floors: list[tuple[list[list[int]], list[int]]] = [([], []) for _ in range(top)]
     for part in _parts(inside, sets):

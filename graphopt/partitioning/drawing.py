@@ -60,7 +60,7 @@ class _Box:
 def to_svg(found: Partitioned) -> str:
     """The main graph as an SVG document: boxes for groups, and for ungrouped nodes by operator and level.
 
-    Each box is below those that it reads from.
+    Each box is below the boxes that it reads from.
     """
     boxes, lines = _boxes(found)
     rows: dict[int, list[_Box]] = {}

@@ -12,7 +12,7 @@ _TRIVIAL = frozenset({"Identity", "Constant"})
 
 
 def duplicates(nodes: Iterable[ir.Node]) -> Iterator[tuple[ir.Node, ir.Node]]:
-    """Each node, in order, with the first one that computes the same, possibly itself.
+    """Each node, in order, with the first node that computes the same result, possibly itself.
 
     Nodes with bodies are considered different. All nodes have to be deterministic.
     """

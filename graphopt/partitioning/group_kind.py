@@ -1,4 +1,4 @@
-"""The interface of kinds of groups, by which groups are reported and outlined."""
+"""The interface of kinds of groups, for reports and outlining."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Grouping(Protocol):
     """The groups of one kind in one model.
 
     Attributes:
-        proposals: the groups of the main graph, then those of bodies, with reasons for ungrouped nodes.
+        proposals: the groups of the main graph, then the groups of bodies, with reasons for ungrouped nodes.
         default_reason: the reason why a node is in a group, unless a proposal has another one.
     """
 
@@ -27,7 +27,7 @@ class Grouping(Protocol):
     def default_reason(self) -> str: ...
 
     def inputs(self, group: Partition) -> list[ir.Value]:
-        """The inputs of ``group``, without constants that only it reads."""
+        """The inputs of ``group``, without constants that no other node reads."""
         ...
 
     def requires_grad(self, value: ir.Value) -> bool | None:
@@ -44,8 +44,8 @@ class GroupKind(Protocol):
 
     Attributes:
         name: the name of the policy.
-        domain: the domain of the functions that groups become.
-        outlining_pass: the pass that makes functions of groups.
+        domain: the domain of the functions that replace groups.
+        outlining_pass: the pass that outlines groups as functions.
     """
 
     @property

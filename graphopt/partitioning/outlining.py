@@ -29,7 +29,7 @@ def outline_groups(
 ) -> dict[Partition, tuple[ir.Function, ir.Node]]:
     """Outline ``groups``, all of one graph, as functions ``group_0``, ``group_1``, … of ``domain``.
 
-    Functions are numbered in the order of their calls, so that inlining and outlining again gives the same
+    Functions are numbered in the order of their calls, so that inlining and outlining again produces the same
     names. Outputs of a function are distinct: copies and repeated computations in a group are replaced by
     their first occurrence. (The seed's ``unmergeAliasedOutputs`` and ``unmergeOutputsAlisingInputs`` move
     such nodes out again.) Small constants are copied into the function, so that its nodes alone determine the
@@ -81,7 +81,7 @@ def _without_aliases(nodes: Iterable[ir.Node], cx: Context) -> list[ir.Node]:
 
 
 def _can_merge(old: ir.Value, new: ir.Value, cx: Context) -> bool:
-    """As in ``cse``: not if it requires an Identity or exposes a declaration that may be wrong."""
+    """As in ``cse``: false if it requires an Identity or exposes a declaration that may be wrong."""
     return cx.edit.can_replace(old, new) and (not new.is_graph_output() or cx.edit.declared_truly(new))
 
 
@@ -124,7 +124,7 @@ def drop_if_unread(value: ir.Value, cx: Context) -> None:
 
 
 def _in_rows(graph: ir.Graph, groups: Sequence[Sequence[ir.Node]], policy: Policy) -> list[ir.Node]:
-    """A topological order of the nodes of ``graph`` in which those of each group are consecutive.
+    """A topological order of the nodes of ``graph`` in which the nodes of each group are consecutive.
 
     Ties are resolved by the original order.
     """

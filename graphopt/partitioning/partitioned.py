@@ -44,12 +44,12 @@ class Group:
     """A group of nodes.
 
     Attributes:
-        name: its name in the report, which is that of its function.
+        name: its name in the report, and the name of its function.
         where: its graph: ``main``, or the node with the body.
         ops: the number of nodes by operator.
-        inputs, outputs: its inputs, without constants that only it reads, and its outputs.
+        inputs, outputs: its inputs, without constants that no other node reads, and its outputs.
         partition: the nodes themselves.
-        saved: the bytes of memory traffic that it saves; ``None`` if it is not estimated.
+        saved: the bytes of memory traffic that the group saves; ``None`` if it is not estimated.
     """
 
     name: str
@@ -103,8 +103,8 @@ class Partitioned:
     Attributes:
         model: an unmodified copy of the model.
         kind: the kind of groups.
-        groups: those of the main graph, then those of bodies.
-        reasons: one for each node, except for constants and nodes in bodies of grouped nodes.
+        groups: the groups of the main graph, then the groups of bodies.
+        reasons: a reason for each node, except for constants and nodes in bodies of grouped nodes.
     """
 
     model: ir.Model
@@ -122,7 +122,7 @@ class Partitioned:
         return self.kind.name
 
     def outlined(self) -> ir.Model:
-        """An equivalent model with a function for each group, of IR version 8 at least."""
+        """An equivalent model of at least IR version 8, with a function for each group."""
         model = copy(self.model)
         with context_for(model) as cx:
             self.kind.raise_version(model, cx)

@@ -12,8 +12,8 @@ from graphopt import ir
 class Role(Enum):
     """The role of a node in grouping.
 
-    A ``PASSTHROUGH`` node, such as one that computes sizes, does not justify a group, but is in one if it
-    lies between members of it.
+    A ``PASSTHROUGH`` node, such as one that computes sizes, does not justify a group, but is included if it
+    is between members of a group.
     """
 
     MEMBER = "member"

@@ -17,7 +17,7 @@ class Partition:
     Attributes:
         nodes: in the order of the graph, without Constant nodes.
         inputs: outer values that the nodes and their bodies read, in the order of first use.
-        outputs: values of the nodes that others read, or that the graph returns.
+        outputs: values of the nodes that other nodes read, or that the graph returns.
         kind: the kind of group.
     """
 
@@ -58,8 +58,8 @@ class Proposal:
     Attributes:
         graph: a main graph or a body.
         groups: in the order of their first nodes.
-        ungrouped: by node in no group, the reason; without Constant nodes.
-        passthrough: by pass-through node of a group, the reason why it is no member.
+        ungrouped: the reason for each node in no group; without Constant nodes.
+        passthrough: the reason why each pass-through node of a group is not a member.
     """
 
     graph: ir.Graph
@@ -71,8 +71,8 @@ class Proposal:
 def propose_all(root: ir.Graph, policy: Policy) -> list[Proposal]:
     """The groups of ``root`` and of the bodies in it.
 
-    Bodies of grouped nodes have no groups of their own, nor have those of operators outside the standard
-    domain: onnxruntime fails if these call functions.
+    Bodies of grouped nodes have no groups of their own. Neither do bodies of operators outside the standard
+    domain: onnxruntime fails if such bodies call functions.
     """
     found: list[Proposal] = []
     pending = [root]
@@ -134,7 +134,7 @@ def is_constant(node: ir.Node) -> bool:
 
 
 def edges(nodes: Sequence[ir.Node], policy: Policy | None = None) -> list[list[int]]:
-    """By index of ``nodes``, the nodes that have to run later: its readers, and the next ordered node."""
+    """For each index of ``nodes``, the nodes that have to run later: readers, and the next ordered node."""
     place = {node: index for index, node in enumerate(nodes)}
     feeds: list[list[int]] = [[] for _ in nodes]
     ordered: int | None = None
@@ -159,7 +159,7 @@ def _places(values: Iterable[ir.Value], place: dict[ir.Node, int]) -> Iterable[i
 def _between(decisions: Sequence[Decision], feeds: Sequence[Sequence[int]]) -> list[bool]:
     """Whether each node is a pass-through node on a path between members.
 
-    Others must not be grouped: one before or after all groups would split groups.
+    Other pass-through nodes must not be grouped: a node before or after all groups would split groups.
     """
     is_passthrough = [decision.role is Role.PASSTHROUGH for decision in decisions]
     core = [decision.role is Role.MEMBER for decision in decisions]

@@ -1,4 +1,4 @@
-"""The values that require a gradient: those that depend on the values to differentiate by."""
+"""The values that require a gradient, because they depend on the values to differentiate by."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def sources(model: ir.Model, wrt: str | Iterable[str], cx: Context) -> list[ir.V
             precedence over ``params``, ``inputs`` and ``all``.
 
     Raises:
-        UsageError: a name is unknown, its value holds no floating-point numbers, or ``wrt`` is empty.
+        UsageError: a name is unknown, its value does not contain floating-point numbers, or ``wrt`` is empty.
     """
     names = wrt_names(model, wrt)
     values = {value.name: value for value in ir.values_of(model.graph) if value.name}
@@ -43,8 +43,8 @@ def requires_grad(
 ) -> dict[ir.Value, None]:
     """``starts`` and all floating-point values that depend on them, in bodies too.
 
-    Excluded are results of non-differentiable nodes and of ``no_grad`` nodes, and values annotated as
-    requiring no gradient. This does not affect the operands of such nodes. Operators without a known gradient
+    Results of non-differentiable nodes and of ``no_grad`` nodes are excluded, and so are values annotated as
+    requiring no gradient. The operands of such nodes are not affected. Operators without a known gradient
     propagate the requirement.
     """
     found = dict.fromkeys(starts)
@@ -81,13 +81,13 @@ def _reached(node: ir.Node, index: int, cx: Context) -> Iterator[ir.Value]:
 
 
 def _returned(value: ir.Value, cx: Context, no_grad: Callable[[ir.Node], bool]) -> Iterator[ir.Value]:
-    """The values that ``value``, an output of its graph, becomes outside, or in the next iteration."""
+    """The counterparts of ``value``, an output of its graph, outside or in the next iteration."""
     producer = value.producer()
     graph = producer.graph if producer is not None else value.graph
     holder = None if graph is None else cx.edit.scopes.holder(graph)
     if graph is None or holder is None or no_grad(holder):
         return
-    # the body of a Loop returns a condition first, and takes two values before the carried ones
+    # the body of a Loop returns a condition first, and has two inputs before the carried values
     ahead = 1 if holder.op_type == "Loop" else 0
     for index, output in enumerate(graph.outputs):
         if output is value and index >= ahead:

@@ -25,7 +25,7 @@ class Checkpoint:
     Attributes:
         tensors: the carried tensors by name.
         steps: the number of steps done.
-        plan: the plan, as from :meth:`Plan.to_dict`; ``None`` for a file with tensors only.
+        plan: the result of :meth:`Plan.to_dict`; ``None`` for a file with tensors only.
     """
 
     tensors: dict[str, np.ndarray]
@@ -37,7 +37,8 @@ def write(path: Path, tensors: Mapping[str, np.ndarray], steps: int, plan: Plan)
     """Write a checkpoint; the file is replaced atomically.
 
     Raises:
-        UsageError: it can't be written, a tensor's name is reserved in the format, or the file name does not
+        UsageError: the file can't be written, a tensor's name is reserved in the format, or the file name
+            does not
             end in ``.safetensors``.
     """
     if path.suffix.lower() != ".safetensors":

@@ -1,6 +1,7 @@
 """Optimizers: their settings, their state for each parameter, and the nodes that update a parameter.
 
-They are equivalent to those of ``torch.optim`` of the same name, with its defaults. Shared scalars, such as
+Each is equivalent to the optimizer of the same name in ``torch.optim``, and has its defaults. Shared scalars,
+such as
 bias corrections, are computed in float64, as torch does in Python.
 """
 
@@ -35,7 +36,7 @@ class ParameterStep:
     decay: float
 
     def decayed(self, op: GraphBuilder) -> ir.Value:
-        """The gradient plus that of the weight decay."""
+        """The gradient plus the gradient of the weight decay."""
         return op.Add(self.gradient, op.Mul(self.value, self.decay)) if self.decay else self.gradient
 
 
@@ -176,7 +177,7 @@ class AdamW(Adam):
     weight_decay: float = 0.01
 
     def update(self, op: GraphBuilder, shared: Sequence[ir.Value], at: ParameterStep) -> tuple[ir.Value, ...]:
-        """Write the update: one pass more than Adam."""
+        """Write the update: thirteen passes over memory."""
         if at.decay:
             kept = op.Sub(np.float32(1), op.Mul(shared[2], np.float32(at.decay)))
             at = replace(at, value=op.Mul(at.value, op.cast_like(kept, at.value)))

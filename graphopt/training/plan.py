@@ -11,7 +11,7 @@ from graphopt.errors import UsageError
 
 #: Metadata key of the plan.
 KEY = "graphopt:training"
-#: Prefix of outputs that are fed to the next step: ``new.w`` becomes ``w``.
+#: Prefix of outputs that are inputs of the next step: the output ``new.w`` is fed to ``w``.
 NEW = "new."
 #: The input with the learning rate, a float32 scalar.
 RATE = "learning_rate"
@@ -27,13 +27,14 @@ class Plan:
         inputs: inputs to feed at each step.
         outputs: further outputs of the model.
         parameters: inputs that are parameters; each ``w`` has an output ``new.w``.
-        statistics: inputs that are running statistics of BatchNormalization, with outputs likewise.
-        state: inputs with the state of the optimizer, with outputs likewise.
+        statistics: inputs that are running statistics of BatchNormalization; each has an output ``new.*``,
+            too.
+        state: inputs with the state of the optimizer; each has an output ``new.*``, too.
         learning_rate: the default learning rate, for the input ``learning_rate``.
         optimizer: name and settings of the optimizer.
         no_decay: parameters without weight decay.
         clip_norm: the maximum global norm of the gradients; ``None`` for no limit.
-        accumulate: the number of steps whose gradients make one update.
+        accumulate: the number of steps whose gradients are averaged for one update.
     """
 
     loss: str
@@ -63,12 +64,12 @@ class Plan:
 
     @property
     def carried(self) -> list[str]:
-        """The inputs that take outputs of the previous step."""
+        """The inputs that receive outputs of the previous step."""
         return [*self.parameters, *self.statistics, *self.state]
 
     @property
     def new(self) -> dict[str, str]:
-        """By carried input, the output of the previous step that it takes."""
+        """The output of the previous step for each carried input, by name."""
         return {name: NEW + name for name in self.carried}
 
     def to_dict(self) -> dict[str, Any]:
@@ -84,7 +85,7 @@ class Plan:
         """Parse the result of :meth:`to_json`.
 
         Raises:
-            UsageError: the text is something else, or ``None``.
+            UsageError: the text is not a plan, or is ``None``.
         """
         if text is None:
             raise UsageError("the model is not a training step", hint="graphopt train-step writes one")

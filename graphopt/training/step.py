@@ -53,8 +53,8 @@ class TrainingStep:
         first is published, and the model is published last.
 
         Raises:
-            UsageError: a file can't be written; then none is.
-            ResourceLimit: the disk is full; likewise.
+            UsageError: a file can't be written; no file is written then.
+            ResourceLimit: the disk is full; no file is written then.
         """
         path = Path(path)
         state = state_file(path) if state is None else Path(state)
@@ -101,11 +101,11 @@ def write_step(
         loss: the name of a value with one element, or a loss function.
         optimizer: the optimizer.
         wrt: names of initializers to train, or ``params``, those that look like parameters.
-        learning_rate: the learning rate in the plan, by default that of the optimizer. The model takes any.
+        learning_rate: the learning rate in the plan, by default the optimizer's. The model accepts any rate.
         clip_norm: the maximum global norm of the gradients.
         accumulate: the number of steps whose gradients are averaged for an update.
         no_decay: names of parameters without weight decay, or patterns such as ``*.bias``.
-        outputs: ``loss``, or ``all`` for the outputs of the model, too.
+        outputs: ``loss``, or ``all`` to return the outputs of the model, too.
 
     Raises:
         UsageError: a setting is out of range, a name is unknown or already used, or there is nothing to
@@ -154,7 +154,7 @@ def _trained(joint: Joint) -> list[str]:
     """The names of the parameters.
 
     Raises:
-        UsageError: a named value is no initializer, or the loss does not depend on it.
+        UsageError: a named value is not an initializer, or the loss does not depend on it.
     """
     own = joint.model.graph.initializers
     for name in joint.gradients:
@@ -181,7 +181,7 @@ def _matching(patterns: Iterable[str], names: Sequence[str]) -> list[str]:
 def _write(
     cx: Context, joint: Joint, update: Update, names: Sequence[str], statistics: Sequence[str]
 ) -> dict[str, str | None]:
-    """Write the update and return its results; the names of state, each with the parameter of its shape."""
+    """Append the update and its outputs; returns names of state, with the parameter of the same shape."""
     graph = cx.model.graph
     inputs = {value.name or "": value for value in graph.inputs}
     returned = {value.name or "": value for value in graph.outputs}

@@ -180,11 +180,11 @@ class Trainer:
         """A copy of the model with the current parameters.
 
         Args:
-            model: the model to put them into, such as the same network exported for inference; by default the
-                trained model.
+            model: the model that receives the parameters, such as the same network exported for inference; by
+                default the trained model.
 
         Raises:
-            UsageError: the step came from a file and no model is given, or parameters don't fit the model.
+            UsageError: the step is from a file and no model is given, or parameters don't fit the model.
         """
         if model is None:
             model = self._source
@@ -201,14 +201,14 @@ class Trainer:
         """Write a checkpoint, ``*.safetensors``, which is replaced atomically.
 
         Raises:
-            UsageError: it can't be written.
+            UsageError: the file can't be written.
         """
         checkpoint.write(Path(path), self.carried(), self.steps, self.plan)
 
     def load(self, path: PathLike) -> None:
         """Resume from a checkpoint; the following steps are bit-identical to those of uninterrupted training.
 
-        ``steps`` is restored; batches and learning rates are up to the caller.
+        This restores ``steps``; the caller chooses batches and learning rates.
 
         Raises:
             UsageError: the checkpoint can't be read, or has other settings.
@@ -237,7 +237,7 @@ class Trainer:
         return first, second
 
     def _bind(self) -> tuple[IOBinding, IOBinding]:
-        """Bindings that read one set of buffers and write the other, and the reverse."""
+        """Two bindings, each of which reads one set of buffers and writes the other."""
         first, second = self._buffers
         return self._bound(first, second), self._bound(second, first)
 
@@ -307,7 +307,7 @@ def _default_state(step: ModelLike) -> Path:
     """The file of initial values beside the model.
 
     Raises:
-        UsageError: the model is not given by its path.
+        UsageError: the model was not passed as a path.
     """
     if not isinstance(step, (str, os.PathLike)):
         raise UsageError(

@@ -24,7 +24,7 @@ class Update:
         optimizer: the optimizer.
         clip_norm: the maximum global norm of the gradients; ``None`` for no limit.
         accumulate: the number of steps whose gradients are averaged for an update.
-        decays: whether the parameter of a name has weight decay.
+        decays: whether the parameter with a name has weight decay.
     """
 
     optimizer: Optimizer
@@ -50,7 +50,7 @@ class Update:
     count = "accumulate.count"
 
     def zeros(self, parameters: Sequence[str]) -> dict[str, str | None]:
-        """All state, initially zero, by name, with the parameter of its shape; ``None`` for int64 scalars."""
+        """The parameter with the shape of each state, by the state's name; ``None`` for int64 scalars."""
         found: dict[str, str | None] = {}
         if self.counter is not None:
             found[self.counter] = None
@@ -106,7 +106,7 @@ class Update:
         gradients: Mapping[str, ir.Value],
         state: Mapping[str, ir.Value],
     ) -> dict[str, ir.Value]:
-        """An If: steps without an update only add to the sums, one pass over memory in place of twelve."""
+        """An If: a step without an update only adds to the sums, in one pass over memory, not twelve."""
         op.prefix = "accumulate"
         count = op.Add(state[self.count], 1)
         full = op.Equal(count, self.accumulate)

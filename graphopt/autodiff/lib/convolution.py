@@ -1,7 +1,7 @@
 """The geometry of a Conv or ConvTranspose, and the three linear maps that follow from it.
 
-Positions and pads are those of the ONNX specification. Where it does not define which end gets the larger
-half of the pads, onnxruntime's choice is used.
+Positions and pads are those of the ONNX specification. If it does not define the end with the larger half of
+the pads, onnxruntime's choice applies.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder, Size
 from graphopt.autodiff.primal import PrimalNode
 
-#: Kernels with at most this many positions are correlated by matrix products. Relative to a Conv with the
-#: narrow array as kernels, on one core, that takes 1/14 to 1/7 of the time for 1x1 and 1/2 to 4/5 for 3x3;
-#: from 4x4 on 4/5 to 7/5, with many more nodes, and as much for kernels with one channel.
+#: Kernels with at most this many positions are correlated by matrix products. On one core, these take 1/14 to
+#: 1/7 of the time of a Conv with the narrow array as kernels for 1x1, 1/2 to 4/5 for 3x3, and 4/5 to 7/5 from
+#: 4x4 on, with many more nodes. Kernels with one channel take 4/5 to 7/5, too.
 _FEW = 9
 #: The end of an axis, for Slice.
 _END = int(np.iinfo(np.int64).max)
@@ -289,7 +289,7 @@ class Moves:
         self.before = op.Div(margins if upper else op.Add(margins, 1), 2)
 
     def _reach(self, narrow: ir.Value | None) -> ir.Value:
-        """The number of positions that the windows span; without ``narrow``, of one window less a stride."""
+        """The number of positions that all windows span; without ``narrow``, one window minus one stride."""
         op, strides, dilations = self.op, np.array(self._strides), np.array(self._dilations)
         extents = [axis.extent for axis in self.axes]
         if None in extents:

@@ -1,4 +1,4 @@
-"""Scatter cotangents to the positions that elements were selected from, adding repeated ones.
+"""Scatter cotangents to the positions of selected elements, and add them at repeated positions.
 
 ScatterND with reduction is avoided: with several threads, onnxruntime loses some of the terms.
 ScatterElements adds sequentially.

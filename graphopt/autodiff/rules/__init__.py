@@ -1,1 +1,1 @@
-"""Gradients of operators, one file a family. Each is found by walking this package."""
+"""Gradients of operators, one file per family. The registry walks this package to find the files."""

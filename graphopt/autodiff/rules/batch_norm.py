@@ -1,6 +1,6 @@
-"""BatchNormalization, with running statistics or, in training mode, those of the batch.
+"""BatchNormalization, with running statistics or, in training mode, batch statistics.
 
-onnxruntime does not return the statistics of the batch, which are recomputed.
+The gradient recomputes the batch statistics, since onnxruntime does not return them.
 """
 
 from __future__ import annotations

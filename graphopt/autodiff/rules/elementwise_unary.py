@@ -1,7 +1,7 @@
 """Element-wise operators of one operand, in terms of the operand x or the result y, whichever is shorter.
 
-Operands of a branch of Where that could overflow where it is not selected are clamped, so that second
-derivatives stay finite.
+A branch of a Where may overflow at elements that the condition does not select. The operands of such a branch
+are clamped, so that second derivatives stay finite.
 """
 
 from __future__ import annotations
@@ -325,5 +325,5 @@ def _number(node: PrimalNode, name: str) -> float:
 
 
 def _signed(node: PrimalNode, alpha: float) -> ir.Value:
-    """A value with the sign of x: y, which is more likely to be saved, if the slope ``alpha`` is positive."""
+    """A value with the sign of x: y if the slope ``alpha`` is positive; y is more likely to be saved."""
     return node.y if alpha > 0 else node.x

@@ -1,4 +1,4 @@
-"""Other operators of onnxruntime: equivalents of standard ones, and a few that exporters write."""
+"""Other operators of onnxruntime: equivalents of standard operators, and operators that exporters write."""
 
 from __future__ import annotations
 

@@ -14,8 +14,9 @@ from graphopt.autodiff.lib.scatter import scatter_elements
 from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import Cotangents, gradient
 
-#: By mode, the taps of a point: offsets from the last element before it, in elements, and their weights as
-#: polynomials in the distance from that element; row k has the coefficients of the k-th power. Cubic is
+#: The taps of a point for each mode: offsets, in elements, from the last element before the point, and
+#: weights, polynomials in the distance from that element. Row k has the coefficients of the k-th power. Cubic
+#: is
 #: Keys' convolution with a = -3/4.
 _TAPS: dict[str, tuple[list[int], list[list[float]]]] = {
     "nearest": ([0], [[1.0]]),

@@ -20,7 +20,7 @@ indices = non_differentiable("NonZero", "NonMaxSuppression", reason="its results
 
 @gradient("Gather")
 def gather(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
-    """dy scatter-added at the indices; padded with zeros if they are known and consecutive."""
+    """dy scatter-added at the indices; dy padded with zeros for known, consecutive indices."""
     x, picks = node.x, node.input(1)
     rank = node.rank(x)
     axis = node.attribute("axis", 0) % rank

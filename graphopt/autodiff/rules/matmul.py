@@ -28,7 +28,7 @@ def matmul(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
 
 
 def _of_rows(op: GraphBuilder, node: PrimalNode, dy: ir.Value, a: ir.Value, b: ir.Value) -> Any:
-    """For an A of unknown rank, and a matrix B."""
+    """The gradients for an A of unknown rank and a matrix B."""
     rows, dy_rows = op.Reshape(a, op.shape(-1, op.dim(b, 0))), op.Reshape(dy, op.shape(-1, op.dim(b, 1)))
     return op.MatMul(dy, op.Transpose(b)), op.Gemm(rows, dy_rows, transA=1)
 

@@ -1,7 +1,7 @@
 """Normalization of single samples: over the last axes, by instance, and by group.
 
-All scale and shift x̂ = (x - mean) / σ. The gradient of x is dx̂ without its components along 1 and x̂, over
-σ. The operators of onnxruntime's domain are written by its optimizer and by graphopt.
+All of them scale and shift x̂ = (x - mean) / σ. The gradient of x is dx̂ without its components along 1 and
+x̂, divided by σ. onnxruntime's optimizer and graphopt write the operators of onnxruntime's domain.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class _Norm:
         return None if value is None else self.op.cast_like(value, self.node.x)
 
     def back(self, dhat: ir.Value) -> ir.Value:
-        """The cotangent of x, given that of x̂."""
+        """The cotangent of x, given the cotangent of x̂."""
         op = self.op
         left = op.Sub(dhat, op.Mul(self.hat, op.mean(op.Mul(dhat, self.hat), self.axes)))
         if self.centered:
@@ -97,7 +97,7 @@ class _Norm:
         return dx
 
     def _share(self, value: ir.Value) -> ir.Value:
-        """``value``, of the shape of the mean, over the number of elements of each mean."""
+        """``value``, of the shape of the mean, divided by the number of elements of each mean."""
         op = self.op
         sizes = [op.dim(self.x, axis) for axis in self.axes]
         known = [size for size in sizes if isinstance(size, int)]

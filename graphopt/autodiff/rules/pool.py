@@ -18,7 +18,7 @@ class _Windows:
     """The windows of a pool, as ONNX defines and onnxruntime implements them.
 
     Window o of an axis covers the positions ``o * stride - begin + i * dilation`` for i below the kernel
-    size; those outside of x do not exist. In ceil mode the last windows may extend beyond the padding.
+    size; positions outside of x do not exist. In ceil mode the last windows may extend beyond the padding.
     """
 
     def __init__(self, op: GraphBuilder, node: PrimalNode) -> None:
@@ -120,7 +120,7 @@ class _Windows:
         return means if abs(factor - 1.0) < 1e-9 else self.op.Mul(means, factor)
 
     def _halved(self, pads: Any) -> Any:
-        """The pads before x, given the sum of those before and after."""
+        """The pads before x, given the sums of the pads at both ends."""
         odd = self.same == "SAME_LOWER"
         if isinstance(pads, np.ndarray):
             return (pads + odd) // 2
@@ -206,7 +206,7 @@ def global_lp_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangen
 
 
 def _over_power(op: GraphBuilder, node: PrimalNode, p: int, dy: ir.Value) -> ir.Value:
-    """dy / y^(p-1), finite where y is 0, which makes all of its elements 0."""
+    """dy / y^(p-1), with 1 for each y that is 0: all elements of its window are 0."""
     if p == 1:
         return dy
     y = op.Where(op.Equal(node.y, 0.0), op.number(1.0, node.y), node.y)

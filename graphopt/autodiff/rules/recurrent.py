@@ -1,9 +1,9 @@
 """LSTM, GRU and RNN: backpropagation through time.
 
-The output Y holds the states, so that the gates of all steps are recomputed at once. Apart from its matrix
-products a step is element-wise: its derivatives are a few tensors, computed for all steps at once by the
-gradient rules of element-wise operators. Only the products with these and with R remain for a Scan over the
-steps. The gradients of W, R, B and X follow from the cotangents of the gates, for all steps at once.
+The output Y contains all states, so the gates of all steps are recomputed at once. Apart from its matrix
+products, a step is element-wise. The gradient rules of element-wise operators compute its derivatives for all
+steps at once. A Scan over the steps then only multiplies by these derivatives and by R. The gradients of W,
+R, B and X follow from the cotangents of the gates, for all steps at once.
 
 Formulas and gate order: RNN, GRU and LSTM in the ONNX standard.
 """
@@ -54,7 +54,7 @@ def gru(op: GraphBuilder, node: PrimalNode, dy: ir.Value | None, dh: ir.Value | 
 
 
 def _gru_before(this: Direction, dh: ir.Value) -> list[ir.Value | None]:
-    """The form that applies the reset gate to the state before multiplying by R."""
+    """The GRU that applies the reset gate to the state before multiplying by R."""
     op, (f, g) = this.op, this.functions
     w_gates, w_new = this.split(this.w, 2, 1, axis=0)
     r_gates, r_new = this.split(this.r, 2, 1, axis=0)
@@ -100,7 +100,7 @@ def _gru_before(this: Direction, dh: ir.Value) -> list[ir.Value | None]:
 
 
 def _gru_after(this: Direction, dh: ir.Value) -> list[ir.Value | None]:
-    """The form that applies the reset gate to the product with R."""
+    """The GRU that applies the reset gate to the product with R."""
     op, (f, g) = this.op, this.functions
     wb, rb = this.biases(3)
     of_x = this.gates(op.Gemm(this.x, this.w, wb, transB=1), 1, 1, 1)

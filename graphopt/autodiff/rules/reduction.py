@@ -33,7 +33,7 @@ class _Reduction:
             raise node.refusal("its axes may be empty, which would make it a no-op")
 
     def kept(self, value: ir.Value) -> ir.Value:
-        """``value``, of the shape of y, with axes of size 1 for the removed ones."""
+        """``value``, of the shape of y, with the removed axes restored at size 1."""
         if self.keepdims or self.idle or self.axes is None:  # a scalar broadcasts anyway
             return value
         axes = self.axes if isinstance(self.axes, ir.Value) else list(self.axes)
@@ -180,7 +180,7 @@ def cum_prod(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     reverse, exclusive = node.attribute("reverse", 0), node.attribute("exclusive", 0)
     is_zero = op.Equal(x, 0.0)
     zeros = op.CumSum(op.cast_like(is_zero, x), axis, reverse=reverse)
-    # the derivative by the first zero is the product with a 1 in its place; by later elements it is 0
+    # the derivative by the first zero is the product with 1 instead of this zero; by later elements it is 0
     first = op.And(is_zero, op.Equal(zeros, 1.0))
     others = op.Where(is_zero, op.number(1.0, x), x)
     products = op.CumProd(op.Where(first, op.number(1.0, x), x), axis, reverse=reverse, exclusive=exclusive)

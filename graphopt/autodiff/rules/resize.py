@@ -211,7 +211,7 @@ def _doubles(node: PrimalNode, factors: dict[int, int]) -> bool:
 def _shrunk(op: GraphBuilder, node: PrimalNode, dy: ir.Value, factors: dict[int, int]) -> ir.Value:
     """Sums of dy with weights 1/4, 3/4, 3/4 and 1/4: an antialiased Resize, times 2 for each axis.
 
-    Both treat elements outside of the tensor as copies of those at its edge.
+    Both treat elements outside of the tensor as copies of its edge elements.
     """
     means = op.Resize(dy, None, None, op.shape_of(node.x), mode="linear", antialias=1)
     return op.Mul(means, 2.0 ** len(factors))

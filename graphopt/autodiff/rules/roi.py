@@ -1,7 +1,7 @@
 """Pooling over regions of interest, by decomposition.
 
-Reads along an axis have the shape [regions, bins, reads]. Those of both axes combine to a table of
-[regions · bins, reads], which is the same for all channels.
+Reads along an axis have the shape [regions, bins, reads]. The reads of both axes combine to a table of
+[regions · bins, reads], the same for all channels.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class _Reads:
     Attributes:
         places: int64 positions.
         weights: factors of the elements; ``None`` for 1.
-        exist: which reads exist, for bins with different numbers of them; ``None`` for all.
+        exist: whether each read exists, since bins may have different numbers of reads; ``None`` if all
+            exist.
         bins: the number of bins.
     """
 
@@ -62,7 +63,7 @@ class _Samples:
 
     Attributes:
         at: the positions, clamped to x.
-        reach: which samples are at most 1 outside of x; others are zero.
+        reach: whether each sample is at most 1 element outside of x; other samples are zero.
         exist: as for :class:`_Reads`.
         share: the weight of a sample in a mean, which broadcasts against the positions.
         bins: the number of bins.
@@ -133,7 +134,7 @@ def _matrix(op: GraphBuilder, node: PrimalNode, axis: int) -> ir.Value:
 
 
 def _maxima(op: GraphBuilder, node: PrimalNode) -> ir.Value:
-    """RoiAlign by maxima: of the weighted elements at the corners around the samples."""
+    """RoiAlign by maxima of the weighted elements at the corners around the samples."""
     rows, columns = _corners(op, node, 2), _corners(op, node, 3)
     return _best(op, node, rows, columns, op.cast(node.input(2), ir.DataType.INT64))
 
@@ -202,7 +203,7 @@ def _best(op: GraphBuilder, node: PrimalNode, rows: _Reads, columns: _Reads, ima
 
 
 def _table(op: GraphBuilder, combine: str, rows: ir.Value, columns: ir.Value) -> ir.Value:
-    """The reads of both axes, [regions · bins, reads], from two of [regions, bins, reads]."""
+    """The reads of both axes, [regions · bins, reads], from the reads of each, [regions, bins, reads]."""
     both = op.node(combine, [op.Unsqueeze(rows, [2, 4]), op.Unsqueeze(columns, [1, 3])])
     return op.Flatten(both, axis=3)
 

@@ -54,7 +54,7 @@ class _Places:
         return flat
 
     def are_distinct(self) -> bool:
-        """Whether it is known that no element is written twice."""
+        """Whether each element is known to be written at most once."""
         indices = self.node.constant(1)
         if indices is None or indices.size == 0 or indices.min() < 0:
             return indices is not None and indices.size == 0
@@ -66,7 +66,7 @@ class _Places:
         return bool(np.all(np.diff(ordered, axis=self.axis)))
 
     def stays(self) -> ir.Value:
-        """For each update, whether no later one overwrites it; the result broadcasts against the updates."""
+        """Whether each update survives all later updates; the result broadcasts against the updates."""
         op, data, rows = self.op, self.data, self.updates
         leading, rank = self.node.rank(self.updates), self.node.rank(self.data)
         shape = self.node.shape(self.indices)
