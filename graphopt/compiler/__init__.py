@@ -7,6 +7,10 @@ the settings in force.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
 from graphopt.compiler import (
     bailouts,
     gradients,
@@ -19,6 +23,26 @@ from graphopt.compiler import (
     training,
 )
 from graphopt.compiler.environment import Environment
+from graphopt.errors import GraphoptError
+from graphopt.options import OPTIONS
+from graphopt.util.option_table import with_keywords
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _method(function: F) -> F:
+    """``function`` as a method whose errors show their hints in tracebacks, with keywords instead of flags."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **keywords: Any) -> Any:
+        try:
+            return function(*arguments, **keywords)
+        except GraphoptError as error:
+            if error.hint is not None and not hasattr(error, "__notes__"):
+                error.add_note(f"hint: {with_keywords(error.hint, OPTIONS)}")
+            raise
+
+    return cast(F, call)
 
 
 class Compiler(Environment):
@@ -30,27 +54,27 @@ class Compiler(Environment):
     True
     """
 
-    optimize = optimizing.optimize
-    explain = optimizing.explain
-    verify = running.verify
-    run = running.run
-    try_out = running.try_out
-    record_profile = specializing.record_profile
-    specialize = specializing.specialize
-    compile = specializing.compile
-    bailout = bailouts.bailout
-    with_bailouts = bailouts.with_bailouts
-    differentiate = gradients.differentiate
-    split = gradients.split
-    verify_split = gradients.verify_split
-    value_and_grad = gradients.value_and_grad
-    train_step = training.train_step
-    partition = partitioning.partition
-    with_groups = partitioning.with_groups
-    list_kernels = native_kernels.list_kernels
-    build_kernels = native_kernels.build_kernels
-    lift_parameters = parameters.lift_parameters
-    unlift_parameters = parameters.unlift_parameters
+    optimize = _method(optimizing.optimize)
+    explain = _method(optimizing.explain)
+    verify = _method(running.verify)
+    run = _method(running.run)
+    try_out = _method(running.try_out)
+    record_profile = _method(specializing.record_profile)
+    specialize = _method(specializing.specialize)
+    compile = _method(specializing.compile)
+    bailout = _method(bailouts.bailout)
+    with_bailouts = _method(bailouts.with_bailouts)
+    differentiate = _method(gradients.differentiate)
+    split = _method(gradients.split)
+    verify_split = _method(gradients.verify_split)
+    value_and_grad = _method(gradients.value_and_grad)
+    train_step = _method(training.train_step)
+    partition = _method(partitioning.partition)
+    with_groups = _method(partitioning.with_groups)
+    list_kernels = _method(native_kernels.list_kernels)
+    build_kernels = _method(native_kernels.build_kernels)
+    lift_parameters = _method(parameters.lift_parameters)
+    unlift_parameters = _method(parameters.unlift_parameters)
 
 
 __all__ = ["Compiler"]

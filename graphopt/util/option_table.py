@@ -1,6 +1,7 @@
 """Tables of options: classes of keywords whose annotations describe each option once."""
 
 import dataclasses
+import re
 import typing
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -61,6 +62,16 @@ def type_text(group: type, name: str) -> str:
     """The type of the option ``name`` of ``group``, as Python source."""
     text: str = typing.get_args(group.__annotations__[name])[0].__forward_arg__
     return text
+
+
+def with_keywords(text: str, options: Mapping[str, Opt]) -> str:
+    """``text`` with the flags of ``options`` spelled as keywords: ``--no-verify`` is ``verify=False``."""
+    keywords = {}
+    for name, opt in options.items():
+        on, _, off = opt.flag.partition("/")
+        keywords[on] = f"{name}=True" if isinstance(opt.default, bool) else name
+        keywords[off] = f"{name}=False"
+    return re.sub(r"--[a-z][a-z-]*[a-z]", lambda flag: keywords.get(flag[0], flag[0]), text)
 
 
 def picked(kind: Callable[..., T], options: Mapping[str, Any], /, **more: Any) -> T:
