@@ -31,7 +31,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def _method(function: F) -> F:
-    """``function`` as a method whose errors show their hints in tracebacks, with keywords instead of flags."""
+    """``function`` as a method whose errors show their hints in tracebacks, with keywords for flags."""
 
     @functools.wraps(function)
     def call(*arguments: Any, **keywords: Any) -> Any:
