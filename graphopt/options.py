@@ -1,10 +1,10 @@
 """The options of ``optimize``, each declared once.
 
-From this table come the keywords of the Python functions, the options of the command line, the settings that
-files and environment variables may give, the checks of options against each other, and the documentation.
+The keywords of the Python functions, the options of the command line, the settings in files and environment
+variables, the checks of options against each other, and the documentation are derived from this table.
 """
 
-# Annotations are evaluated here: types that are costly to import stand in quotes.
+# Annotations are evaluated here: types that are expensive to import are in quotes.
 import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, TypedDict
@@ -29,7 +29,7 @@ class _Device(TypedDict, total=False):
     device: Annotated[
         "str | Device | None",
         Opt(
-            "Device that models run on, or that the result is for.",
+            "Device to run models on, and to optimize the result for.",
             "Device",
             metavar="auto|cpu|cuda[:N]",
             default="auto",
@@ -64,7 +64,7 @@ class DimOptions(TypedDict, total=False):
     dim_ranges: Annotated[
         "Mapping[str, tuple[int, int | None]] | None",
         Opt(
-            "Assume that a dynamic dim lies within this range.",
+            "Assume that the size of a dynamic dim is in this range.",
             "Inputs",
             flag="--dim-range",
             metavar="NAME=FIRST:LAST",
@@ -122,7 +122,7 @@ class CheckOptions(RunOptions, _Verify, total=False):
 
 
 class PlanOptions(DeviceOptions, DimOptions, _Target, _Verify, total=False):
-    """The options of optimize that concern no inputs."""
+    """The options of optimize, except those about inputs."""
 
     pipeline: Annotated[
         "str | Sequence[str | Pass | PassBase] | None",
@@ -136,9 +136,9 @@ class PlanOptions(DeviceOptions, DimOptions, _Target, _Verify, total=False):
     fuser: Annotated[
         "str | None",
         Opt(
-            "Who fuses operators: ort (only onnxruntime, as -O2), builtin (also graphopt, as -O3),"
-            " native (as builtin, and with compiled kernels: docs/kernels.md), or none (as ort, but"
-            " executors also turn onnxruntime's fusions off)."
+            "Fuser of operators: ort (only onnxruntime, as -O2), builtin (also graphopt, as -O3),"
+            " native (as builtin, plus compiled kernels: docs/kernels.md), or none (as ort, but"
+            " executors also disable onnxruntime's fusions)."
         ),
     ]
     only: Annotated[
@@ -159,7 +159,7 @@ class PlanOptions(DeviceOptions, DimOptions, _Target, _Verify, total=False):
     fold_limit: Annotated[
         "int | None",
         Opt(
-            "Maximum size of a folded constant in bytes, whatever it replaces, such as 64KiB.",
+            "Maximum size of a folded constant that frees fewer bytes, in bytes or such as 64KiB.",
             "Passes",
             metavar="SIZE",
             default=64 * 1024,
@@ -169,8 +169,8 @@ class PlanOptions(DeviceOptions, DimOptions, _Target, _Verify, total=False):
     time_limit: Annotated[
         "float | None",
         Opt(
-            "Time limit of constant folding and inference together, in seconds or such as 2m; the"
-            " rest is left as it is.",
+            "Time limit of constant folding and inference together, in seconds or such as 2m;"
+            " then both stop.",
             "Passes",
             metavar="TIME",
             default=Seconds(60.0),
@@ -180,8 +180,7 @@ class PlanOptions(DeviceOptions, DimOptions, _Target, _Verify, total=False):
     memory_limit: Annotated[
         "int | None",
         Opt(
-            "Memory limit of constant folding, and of risky runs during verification, in bytes or"
-            " such as 4GiB.",
+            "Memory limit of constant folding and of risky verification runs, in bytes or such as 4GiB.",
             "Passes",
             metavar="SIZE",
             default=2 << 30,
@@ -211,7 +210,7 @@ class PlanOptions(DeviceOptions, DimOptions, _Target, _Verify, total=False):
     rules: Annotated[
         "Iterable[Rule]",
         Opt(
-            "Rewrite rules of your own (:func:`graphopt.rewrite.rule`), applied by ``peephole``"
+            "Your own rewrite rules (:func:`graphopt.rewrite.rule`), applied by ``peephole``"
             " unless they name another pass.",
             default=(),
         ),
@@ -220,7 +219,7 @@ class PlanOptions(DeviceOptions, DimOptions, _Target, _Verify, total=False):
     share_buffers: Annotated[
         "Iterable[tuple[str, str]]",
         Opt(
-            "Fail unless this output may safely be written over this input.",
+            "Fail unless output OUT may safely overwrite input IN.",
             "Passes",
             metavar="IN=OUT",
             default=(),
@@ -229,7 +228,7 @@ class PlanOptions(DeviceOptions, DimOptions, _Target, _Verify, total=False):
     require_verified: Annotated[
         "bool | None",
         Opt(
-            "Write nothing, and fail, if the original does not run and can't be compared.",
+            "Fail without writing a result if the original does not run.",
             "Verification",
             setting=bool,
             needs=("verify",),
@@ -260,7 +259,7 @@ class PlanOptions(DeviceOptions, DimOptions, _Target, _Verify, total=False):
     verify_each: Annotated[
         "bool",
         Opt(
-            "Compare the results with the original's after each pass.",
+            "Compare outputs with the original's after each pass.",
             default=False,
             flag="--verify-each",
             section="Watching",
@@ -270,9 +269,7 @@ class PlanOptions(DeviceOptions, DimOptions, _Target, _Verify, total=False):
         "int | None",
         Opt("Stop after the first N rewrites.", flag="--stop-after", metavar="N", section="Watching"),
     ]
-    weigh_each: Annotated[
-        "bool", Opt("Add up the bytes of the weights after each pass, for the report.", default=False)
-    ]
+    weigh_each: Annotated["bool", Opt("Report the bytes of all weights after each pass.", default=False)]
     instruments: Annotated[
         "Sequence[PassInstrumentation]", Opt("Observers of passes, rewrites and refusals.", default=())
     ]
@@ -292,7 +289,7 @@ class PlanOptions(DeviceOptions, DimOptions, _Target, _Verify, total=False):
         "str | os.PathLike[str] | None",
         Opt("Folder for a reproducer of each rewrite that was dropped."),
     ]
-    command: Annotated["Sequence[str]", Opt("Command line that the reproducers are to name.", default=())]
+    command: Annotated["Sequence[str]", Opt("Command line to record in reproducers.", default=())]
 
 
 class OptimizeOptions(PlanOptions, _Inputs, total=False):

@@ -243,7 +243,7 @@ def _common_options(has_details: bool) -> Sequence[Callable[[Any], Any]]:
             "--save-repro",
             type=writes,
             metavar="FOLDER",
-            help="Record the command and its files for graphopt replay, also if it fails.",
+            help="Record the command and its files for graphopt replay, even if it fails.",
         ),
     )
 

@@ -40,7 +40,7 @@ def bailout(
     >>> save(found.rest, "rest.onnx")                             # doctest: +SKIP
 
     Args:
-        model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is.
+        model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
         at: the number of an exit point, or the name of the value after which it is.
         profile: exit at the guards of this profile; otherwise at values whose shapes depend on data.
         options: as for :func:`optimize`.
@@ -88,7 +88,7 @@ def with_bailouts(
     """Assume profiled properties of inner values, and run the general rest of the model where they fail.
 
     Args:
-        model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is.
+        model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
         profile: the recorded properties.
         most: maximum number of guards that become bailouts, in order.
         options: as for :func:`optimize`, which is run on the model with its bailouts.

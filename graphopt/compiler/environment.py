@@ -142,13 +142,13 @@ class Environment:
         isolate: bool | None = None,
         signature: Signature | None = None,
     ) -> Verifier:
-        """The judge of candidates for ``original``.
+        """A verifier of candidates for ``original``.
 
         Args:
             original: a model in any form.
-            inputs: the inputs to compare on; by default those of the environment.
-            isolate: run models in processes with a memory limit; by default if ``original`` needs it.
-            signature: the interface of candidates; by default that of ``original``.
+            inputs: the inputs for the comparison; by default those of the environment.
+            isolate: run models in processes with a memory limit; by default if ``original`` requires it.
+            signature: the required interface of candidates; by default that of ``original``.
         """
         from graphopt.verification.verifier import Verifier
 
@@ -168,16 +168,16 @@ class Environment:
     def compared(
         self, original: ir.Model, candidates: Sequence[ir.Model], subject: str, *, signature: bool = True
     ) -> Verdict:
-        """The comparison of the first of ``candidates``; each has to compute the same as ``original``.
+        """The comparison of the first of ``candidates``; each must compute the same as ``original``.
 
         Args:
             original: the model to compare with.
             candidates: models with the same inputs and outputs.
-            subject: the beginning of the message: "the parts do not compute what the model does".
+            subject: the beginning of the error message, "the parts do not compute what the model does".
             signature: require identical signatures.
 
         Raises:
-            VerificationFailed: one differs.
+            VerificationFailed: a candidate differs.
         """
         with self.verifier(original) as verifier:
             verdicts = [

@@ -28,7 +28,7 @@ def differentiate(
     outputs: str = "all",
     optimize: bool = True,
 ) -> Joint:
-    """The joint graph: a model that also returns the gradients of a loss, made of ordinary operators.
+    """The joint graph: a model that also returns the gradients of a loss, built from ordinary operators.
 
     >>> joint = graphopt.differentiate("model.onnx", "cross_entropy:logits,labels")
     >>> joint.gradients
@@ -37,21 +37,21 @@ def differentiate(
     [PosixPath('joint.onnx')]
 
     Args:
-        model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is. Functions are
+        model: a model in any form (:data:`graphopt.ModelLike`); it is not changed. Functions are
             inlined, and models below opset 13 are converted to it.
         loss: an output or inner value with one element; or a loss function, as text or
-            :class:`graphopt.autodiff.losses.Loss`: ``cross_entropy:logits,labels``, where ``,axis=-1`` says
-            along which of more than two axes classes are, and ``,ignore_index=-100`` which label does not
-            count; ``mse:prediction,target``. What they compare with becomes an input where the model has no
-            such value.
+            :class:`graphopt.autodiff.losses.Loss`: ``cross_entropy:logits,labels`` or
+            ``mse:prediction,target``. For cross_entropy, ``,axis=-1`` sets the axis of the classes where
+            there are more than two axes, and ``,ignore_index=-100`` excludes a label. If the model has no
+            value for the labels or the target, they become an input.
         wrt: ``params``, ``inputs``, and names of inputs, initializers and inner values.
-        outputs: ``all`` for the model's own outputs too, ``loss`` for the loss and gradients alone.
+        outputs: ``all`` to return the model's own outputs too, ``loss`` for the loss and gradients alone.
         optimize: run the pipeline ``joint`` over the result.
 
     Raises:
         UsageError: a name is unknown, or the loss may have several elements.
-        NoGradient: a requested gradient leads through an operator without one.
-        UnsupportedModel: the model can't be converted to an opset that gradients are written for.
+        NoGradient: a requested gradient depends on an operator without one.
+        UnsupportedModel: the model can't be converted to an opset that gradients support.
     """
     from graphopt.autodiff.joint import differentiate
     from graphopt.autodiff.losses import Loss
@@ -74,7 +74,7 @@ def split(
     save_everything: bool = False,
     dims: Mapping[str, int] | None = None,
 ) -> Split:
-    """A forward model, which also returns residuals, and a backward model, which turns them into gradients.
+    """A forward model, which also returns residuals, and a backward model from residuals to gradients.
 
     >>> found = graphopt.split("model.onnx", "cross_entropy:logits,labels")
     >>> found.handed
@@ -84,15 +84,15 @@ def split(
 
     Args:
         model, wrt, outputs: as for :func:`grad`.
-        loss: the same; or a list of outputs, whose gradients the backward model takes as
-            ``cotangent.<name>``. That of a loss is 1 unless it is fed.
-        memory_budget: the part of what saving everything takes that may be saved: from 1, the least of bytes
-            and work done twice, to 0, as little as can be.
-        save_everything: compute nothing again.
-        dims: sizes of dynamic dims for estimates; others are taken as 16. Both models stay dynamic.
+        loss: the same; or a list of outputs, whose cotangents the backward model accepts as the inputs
+            ``cotangent.<name>``. The cotangent of a loss is 1 by default.
+        memory_budget: the permitted part of the bytes for saving all residuals, from 0 to 1: 1 minimizes
+            bytes and recomputation together, 0 minimizes the bytes.
+        save_everything: recompute nothing.
+        dims: sizes of dynamic dims for estimates, by default 16. Both models remain dynamic.
 
     Raises:
-        UsageError: the budget lies outside of 0 to 1, or a dim is unknown; or as for :func:`grad`.
+        UsageError: the budget is not between 0 and 1, or a dim is unknown; or as for :func:`grad`.
         NoGradient, UnsupportedModel: as for :func:`grad`.
     """
     from graphopt.autodiff.losses import Loss
@@ -121,14 +121,14 @@ def verify_split(env: Environment, found: Split, **options: Unpack[RunOptions]) 
         options: as for :func:`graphopt.optimize`.
 
     Raises:
-        VerificationFailed: they do not compute the same.
+        VerificationFailed: the results differ.
     """
     from graphopt.autodiff.rejoin import rejoin
     from graphopt.ort import preflight
     from graphopt.ort.artifact import Artifact
 
     env = env.having(options)
-    for half in (found.forward, found.backward):  # onnxruntime may refuse either alone
+    for half in (found.forward, found.backward):  # onnxruntime may refuse either model
         preflight.try_load(Artifact(half).source)
     subject = "the two models do not compute what the joint graph does"
     return env.compared(found.joint.model, [rejoin(found)], subject, signature=False)
@@ -145,20 +145,21 @@ def value_and_grad(
     threads: int | None = None,
     **options: Unpack[DeviceOptions],
 ) -> ValueAndGrad:
-    """A function from inputs to a loss and its gradients, which runs through onnxruntime.
+    """A function from inputs to a loss and its gradients, evaluated by onnxruntime.
 
     >>> f = graphopt.value_and_grad("model.onnx", "cross_entropy:logits,labels")
     >>> loss, gradients = f({"x": x, "labels": labels})
     >>> for name, gradient in gradients.items():
     ...     f.parameters[name] -= 0.1 * gradient
 
-    The parameters are its attribute ``parameters``, numpy arrays by name, which may be changed between calls.
-    Running statistics of BatchNormalization in training are ``state``, which each call updates.
+    The attribute ``parameters`` has the parameters, numpy arrays by name, which may be changed between calls.
+    The attribute ``state`` has the running statistics of BatchNormalization in training; each call updates
+    them.
 
     Args:
         model, loss, wrt: as for :func:`grad`.
-        outputs: names of outputs of the model that ``f.outputs`` holds after each call, such as logits.
-        threads: threads inside one operator; by default one a core.
+        outputs: names of outputs of the model, such as logits, that each call stores in ``f.outputs``.
+        threads: threads inside one operator; by default one per core.
         options: as for :func:`graphopt.optimize`.
 
     Raises:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @checked
 def list_kernels(env: Environment, model: ModelLike) -> Inventory:
-    """The native kernels of a model; of a model without groups, those that ``fuser="native"`` would make.
+    """The native kernels of a model; for a model without groups, those that ``fuser="native"`` would create.
 
     >>> found = list_kernels("model.onnx")                               # doctest: +SKIP
     >>> [(group.name, group.calls) for group in found.groups]            # doctest: +SKIP
@@ -24,7 +24,7 @@ def list_kernels(env: Environment, model: ModelLike) -> Inventory:
     >>> print(found.source())                                            # doctest: +SKIP
 
     Args:
-        model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is.
+        model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
 
     Raises:
         InvalidModel: the description of its groups is malformed.
@@ -50,7 +50,7 @@ def build_kernels(
     Args:
         model: a model with native groups (``optimize(…, fuser="native")``), in any form.
         path: the file for the library.
-        progress: called with the part that is done.
+        progress: called with the completed fraction.
 
     Raises:
         UsageError: the model has no groups; or ``path`` can't be written, or has another suffix.

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class Result(NamedTuple):
-    """The result of :func:`optimize`: an optimized model and a report, which it unpacks as.
+    """The result of :func:`optimize`: an optimized model and its report; it unpacks as this pair.
 
     >>> model, report = graphopt.optimize("model.onnx")
     >>> graphopt.optimize("model.onnx").save("model.opt.onnx")
@@ -49,7 +49,7 @@ class Result(NamedTuple):
 
     @property
     def verdict(self) -> Verdict | None:
-        """The comparison with the original; ``None`` if it was not made."""
+        """The comparison with the original; ``None`` without verification."""
         return self.report.verdict
 
     def __repr__(self) -> str:
@@ -73,26 +73,26 @@ class Result(NamedTuple):
 def optimize(env: Environment, model: ModelLike, **options: Unpack[OptimizeOptions]) -> Result:
     """Make a model smaller and faster, and check that it still computes the same.
 
-    If the result differs, or a pass fails, the rewrites at fault are found by bisection and left out
+    If the result differs, or a pass fails, bisection finds the rewrites at fault, and they are left out
     (:attr:`Report.dropped`), unless ``strict`` forbids it.
 
     >>> model, report = graphopt.optimize("model.onnx", exact=True)
     >>> model, report = graphopt.optimize(model, pipeline="dce,cse", verify=False)
 
     Args:
-        model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is.
+        model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
         options: declared in :class:`graphopt.options.OptimizeOptions`.
 
     Raises:
         UsageError: a pass, rule, fuser or option is unknown, or options exclude each other.
-        VerificationFailed: the result computes something else, or has another signature, and dropping a few
-            rewrites does not help, or is not allowed; or sharing buffers is not safe.
+        VerificationFailed: the result computes something else, or has another signature, and leaving out
+            rewrites does not help or is not allowed; or sharing buffers is not safe.
         NotFused: a scope of ``strict_fusion`` did not become one fused operator, or one kernel.
-        PassFailed: a pass fails, and leaving it out does not help, or is not allowed.
-        Exception: any that a pass or rule of your own raises, with a note that names it.
-        TypeError: ``model`` is no form of a model, or an object is no pass or no rule.
-        RuntimeFailure: the original does not run with the ``inputs``, ``dims`` or ``dim_ranges`` given, or
-            at all where ``require_verified`` is set.
+        PassFailed: a pass fails, and leaving it out does not help or is not allowed.
+        Exception: any exception of your own pass or rule, with a note that names it.
+        TypeError: ``model`` is not a model in an accepted form, or an object is not a pass or a rule.
+        RuntimeFailure: the original does not run with the given ``inputs``, ``dims`` or ``dim_ranges``; or,
+            with ``require_verified``, on any inputs.
     """
     env = _with_fuser(env.having(options))
     asked, settings = env.options, env.settings
@@ -153,7 +153,7 @@ def optimize(env: Environment, model: ModelLike, **options: Unpack[OptimizeOptio
 
 
 def _with_fuser(env: Environment) -> Environment:
-    """``env`` with the pipeline of the option ``fuser``, if that is given."""
+    """``env`` with the pipeline of the option ``fuser``, if given."""
     fuser = env.given.get("fuser")
     if fuser is None:
         return env
@@ -170,14 +170,14 @@ def _produce(
     found: Callable[[Culprit, int], None] | None = None,
     repairs: bool = True,
 ) -> tuple[ir.Model, Report]:
-    """Run ``attempt``, and repair its result if need be.
+    """Run ``attempt``, and repair its result if necessary.
 
     Args:
-        attempt: the pipeline and the judge of its result.
-        candidate: the model that is optimized in place.
+        attempt: the pipeline and the checks of its result.
+        candidate: the model to optimize in place.
         original: the same model in any form, for the repair.
-        found: called with each culprit and its number from 1.
-        repairs: leave out rewrites that do harm; otherwise they are errors.
+        found: called with each culprit and its number, from 1.
+        repairs: leave out harmful rewrites; otherwise they are errors.
 
     Returns:
         ``candidate``, or a copy of ``original`` optimized without the culprits; and the report.
@@ -200,7 +200,7 @@ def _produce(
 
 
 def _scopes(model: ir.Model, scopes: Sequence[str], pipeline: Pipeline) -> dict[str, frozenset[str]]:
-    """The names of the nodes in each of ``scopes``, which ``pipeline`` is to fuse."""
+    """The names of the nodes in each of ``scopes`` that ``pipeline`` has to fuse."""
     if not scopes:
         return {}
     from graphopt.debug.explain import names_within
@@ -215,7 +215,7 @@ def _scopes(model: ir.Model, scopes: Sequence[str], pipeline: Pipeline) -> dict[
 
 
 def _check_built(model: ir.Model, scopes: Mapping[str, frozenset[str]], libraries: Libraries) -> None:
-    """Check that native groups that ``scopes`` became have their kernels."""
+    """Check that the native groups created from ``scopes`` have kernels."""
     if not scopes:
         return
     from graphopt.rewrite.explain import native_in
@@ -230,7 +230,7 @@ def _check_built(model: ir.Model, scopes: Mapping[str, frozenset[str]], librarie
 
 
 def _without_kernels(model: ir.Model, report: Report, passes: Pipeline) -> list[str]:
-    """A remark if ``passes`` make groups but there are no kernels, unless a note has the reason."""
+    """A remark if ``passes`` create groups without kernels, unless a note has the reason."""
     groups = passes.provides(NATIVE_GROUPS, skip=report.skipped)
     explained = any(note.startswith("no native groups") for note in report.notes())
     if not groups or explained or any(key[0] == dialects.NATIVE_DOMAIN for key in model.functions):
@@ -243,7 +243,7 @@ def _without_kernels(model: ir.Model, report: Report, passes: Pipeline) -> list[
 
 
 def _assumed(dims: Mapping[str, int], options: Options) -> list[str]:
-    """Assumptions of the result that the user made."""
+    """Assumptions of the result that the user stated."""
     found = []
     if dims:
         found.append(f"fixed as asked: {', '.join(f'{name} = {size}' for name, size in dims.items())}")
@@ -264,20 +264,20 @@ def explain(
     node: str | None = None,
     **options: Unpack[ExplainOptions],
 ) -> Explanation:
-    """Explain which nodes ``-O3`` puts into fused operators, and why it leaves others.
+    """Explain which nodes ``-O3`` puts into fused operators, and why it does not fuse others.
 
     >>> explain("model.onnx", ["attention"]).missed[0].reason            # doctest: +SKIP
     'the mask is the same for all keys'
 
     Args:
-        model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is.
+        model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
         patterns: only rules of these names or families.
         node: only this node of the model, or the nodes in this scope.
         portable, skip, dims, dim_ranges, target_opset: as for :func:`optimize`.
-        device: where the result is to run, whether it is there or not; it decides which operators pay.
+        device: the device for the result, available or not; it determines which operators are faster.
 
     Raises:
-        UsageError: no node or pattern bears the name.
+        UsageError: no node or pattern has the name.
     """
     from graphopt.debug.explain import explain_fusions
 

@@ -1,4 +1,4 @@
-"""Parameters of models: made inputs and back."""
+"""Turn parameters of models into inputs, and inputs into parameters."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ def lift_parameters(
     >>> lifted, parameters = graphopt.lift_parameters("model.onnx")
 
     Args:
-        model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is.
-        which: ``params``, all initializers and Constant nodes of floating-point numbers with at least one
-            axis, but for running statistics and Constant nodes of a single number; or names of either.
+        model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
+        which: ``params`` for all floating-point initializers and Constant nodes with at least one axis,
+            except running statistics and Constant nodes with a single element; or names of either.
 
     Raises:
         UsageError: there is no such initializer or Constant node.
@@ -41,18 +41,18 @@ def lift_parameters(
 def unlift_parameters(
     env: Environment, model: ModelLike, parameters: Parameters | Mapping[str, Any] | PathLike
 ) -> tuple[ir.Model, Unlifted]:
-    """The model with inputs that became initializers, and initializers that got other contents, by name.
+    """The model with new contents: by name, inputs become initializers, and initializers are replaced.
 
     >>> whole, report = unlift_parameters(lifted, "weights.safetensors")   # doctest: +SKIP
 
     Args:
-        model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is.
-        parameters: what :func:`lift_parameters` gave, numpy arrays by name, or the path of a
+        model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
+        parameters: the result of :func:`lift_parameters`, numpy arrays by name, or the path of a
             ``.safetensors`` or ``.npz`` file.
 
     Raises:
-        UsageError: a tensor does not fit, none has the name of an input or initializer, or ``model`` was
-            optimized and holds constants that were folded from one that changes.
+        UsageError: a tensor does not fit, no tensor has the name of an input or initializer, or ``model`` was
+            optimized and has constants that were folded from a changed parameter.
     """
     from graphopt.parameters.files import read
     from graphopt.parameters.lifting import Parameters, as_parameters, unlift

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from graphopt.profile import Profile
     from graphopt.verification.verdict import Verdict
 
-#: What groups can be for.
+#: Purposes of groups.
 POLICIES = ("autodiff", "fusion")
 
 
@@ -34,7 +34,7 @@ def partition(
     profile: Profile | None = None,
     shapes: str = "any",
 ) -> Partitioned:
-    """Groups of nodes that are handled as one, and why the other nodes are in none.
+    """Groups of nodes that can be handled as one, and the reasons why other nodes are in no group.
 
     >>> found = graphopt.partition("model.onnx", wrt="params")
     >>> [group.ops for group in found.groups]
@@ -44,14 +44,15 @@ def partition(
     [PosixPath('groups.onnx')]
 
     Args:
-        model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is.
+        model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
         policy: the purpose of groups: ``autodiff``, to be differentiated; ``fusion``, to run as one kernel.
-        minimum: nodes of a group; each computation counts once.
-        wrt: of autodiff: the variables of differentiation: ``params``, ``inputs``, ``all`` of both, or names.
-        views: of autodiff: whether operators that only move elements may be in groups.
-        no_grad: of autodiff: names of nodes, or scopes of them, in which no gradient is wanted.
-        profile: of autodiff: lists the inputs for which a gradient is needed.
-        shapes: of fusion: of which shapes groups are made, ``any`` or ``static``.
+        minimum: minimum size of a group, in distinct computations.
+        wrt: for autodiff: the variables of differentiation: ``params``, ``inputs``, ``all`` for both, or
+            names.
+        views: for autodiff: whether groups may contain operators that only move elements.
+        no_grad: for autodiff: names of nodes or scopes that need no gradient.
+        profile: for autodiff: lists the inputs that need a gradient.
+        shapes: for fusion: the shapes that groups may have, ``any`` or ``static``.
 
     Raises:
         UsageError: there is no such policy or value, or the profile is of another model.
@@ -84,7 +85,7 @@ def with_groups(
         options: as for :func:`graphopt.optimize`.
 
     Raises:
-        VerificationFailed: it does not compute the same.
+        VerificationFailed: the results differ.
     """
     env = env.having(options)
     model = found.outlined()

@@ -43,15 +43,15 @@ def verify(
 
     Args:
         original, candidate: models in any form (:data:`graphopt.ModelLike`).
-        numerics: how far results may move.
+        numerics: the class of permitted differences.
         signature: require identical signatures, too.
         bits: require identical outputs where onnxruntime's optimizations are off.
-        libraries: of operators of the candidate, which is compared with and without them; by default kernels
-            of its native groups.
+        libraries: libraries of the candidate's operators; the candidate is compared with and without them. By
+            default the kernels of its native groups.
         options: as for :func:`optimize`; ``dims`` are fixed in both models first.
 
     Raises:
-        UsageError: ``inputs`` does not fit the original, or a path leads nowhere.
+        UsageError: ``inputs`` does not fit the original, or a file does not exist.
         InvalidModel: a file is not a model.
     """
     from graphopt.inputs.dim_options import fix_dims
@@ -61,7 +61,7 @@ def verify(
     if dims or ranges:
         original, candidate = copy(env.load(original)), copy(env.load(candidate))
         inputs = within(inputs, vouch(original, dims, ranges), env.settings.seed)
-        fix_dims(candidate, dims or {}, strict=False)  # they may be fixed there already
+        fix_dims(candidate, dims or {}, strict=False)  # the candidate may have these sizes already
     with env.verifier(original, inputs) as verifier:
         found = env.load(candidate)
         if libraries is None:
@@ -82,8 +82,8 @@ def run(
 ) -> dict[str, np.ndarray]:
     """Run a model through onnxruntime; returns its outputs by name, in the model's order.
 
-    Outputs are numpy arrays. Sequences are lists of arrays and maps are dicts, although the type of the
-    result leaves them out; an optional without a value is ``None``.
+    Outputs are numpy arrays. Sequences are lists of arrays, maps are dicts (not part of the annotated type),
+    and an optional without a value is ``None``.
 
     >>> graphopt.run("model.onnx", {"x": np.zeros((1, 4), np.float32)})
     {'logits': array([[0., 0., 0.]], dtype=float32)}
@@ -92,14 +92,14 @@ def run(
         model: a model in any form (:data:`graphopt.ModelLike`).
         feeds: a numpy array for each input (of ``ml_dtypes`` where numpy lacks the element
             type); sequences are lists, maps are dicts.
-        optimizations: onnxruntime's own, ``default`` or ``off``.
-        session_options: use those that the model's metadata recommends for the device.
-        libraries: paths of libraries with operators; by default kernels of the model's native groups,
-            from the store or built (:func:`graphopt.list_kernels`).
+        optimizations: onnxruntime's own optimizations, ``default`` or ``off``.
+        session_options: use the session options that the model's metadata recommends for the device.
+        libraries: paths of operator libraries; by default the kernels of the model's native groups, from the
+            store or newly built (:func:`graphopt.list_kernels`).
         options: as for :func:`optimize`.
 
     Raises:
-        UsageError: an input is missing, or there is none of that name.
+        UsageError: an input is missing or unknown.
         RuntimeFailure: onnxruntime can't load or run the model, or the device can't be used.
     """
     from graphopt.inputs.run_once import run_once
@@ -131,7 +131,7 @@ def try_out(
 
     Raises:
         UsageError: ``inputs`` does not fit the model.
-        RuntimeFailure: the model runs on none of the inputs that were tried.
+        RuntimeFailure: the model runs on none of the generated inputs.
     """
     from graphopt.inputs import run_once
 

@@ -43,8 +43,8 @@ def record_profile(
     Args:
         model: a model in any form (:data:`graphopt.ModelLike`).
         runs: the inputs of each run: arrays by name, as for :func:`run`, or a description of generated
-            inputs, whose contents are not recorded.
-        requires_grad: inputs for which a gradient is wanted.
+            inputs. The contents of generated inputs are not recorded.
+        requires_grad: inputs that need a gradient.
         options: as for :func:`run`.
 
     Raises:
@@ -78,10 +78,10 @@ def specialize(
     >>> save(found.model, "model.opt.onnx")                                         # doctest: +SKIP
 
     Args:
-        model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is.
-        how: the profile, and how many variants are made of it.
-        bundle: the result is to be a bundle, in which a guard costs next to nothing: hardly smaller variants
-            are kept, too.
+        model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
+        how: the profile, and the number of variants.
+        bundle: the result will be a bundle. Its guards cost almost nothing, so variants with few removed
+            nodes are kept, too.
         options: as for :func:`optimize`, for the general model and each variant. Variants are verified with
             generated inputs.
 
@@ -157,23 +157,23 @@ def compile(
     clock: Callable[[], float] = time.monotonic,
     **arguments: Unpack[PlanOptions],
 ) -> Executor:
-    """An executor, which runs a model and specializes it for the inputs that come.
+    """An executor, which runs a model and specializes it for the inputs that it receives.
 
     >>> executor = graphopt.compile("model.onnx")
     >>> executor({"x": x})["logits"].shape
     (2, 3)
 
     Args:
-        model: a model in any form (:data:`graphopt.ModelLike`). One that is given by its path is read again
-            after it was released.
-        options: those of the executor.
-        inputs, outputs: names, nested in dicts, lists and tuples as tensors are; by default dicts by name.
-        threads: inside one operator; by default onnxruntime's choice.
-        clock: seconds, by which the original is released.
-        arguments: as for :func:`optimize`, for all plans. The pipeline is by default that of
-            :func:`graphopt.fuser`, else ``O3``. Each plan is compared with the original before it runs: a
-            specialization that differs is dropped, and the original runs instead of a general plan that
-            differs, which with ``strict`` is an error.
+        model: a model in any form (:data:`graphopt.ModelLike`). If it is given as a path, it is read again
+            when needed after its release.
+        options: options of the executor.
+        inputs, outputs: names, nested in dicts, lists and tuples like the tensors; by default dicts by name.
+        threads: threads inside one operator; by default onnxruntime's choice.
+        clock: the current time in seconds, for releasing the original.
+        arguments: as for :func:`optimize`, for all plans. The default pipeline is that of
+            :func:`graphopt.fuser`, else ``O3``. Each plan is compared with the original before it runs. A
+            specialization that differs is dropped; if a general plan differs, the original runs instead, or,
+            with ``strict``, an error is raised.
 
     Raises:
         UsageError: the model lacks a name of ``inputs`` or ``outputs``, or ``pipeline`` is unknown.

@@ -1,4 +1,4 @@
-"""Models that do a step of training."""
+"""Models that perform a training step."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def train_step(
     outputs: str = "loss",
     **settings: Any,
 ) -> TrainingStep:
-    """A model that does a step of training: parameters and state in, the loss and new ones out.
+    """A model that performs a training step: it maps parameters and state to the loss and their new values.
 
     >>> step = graphopt.train_step("model.onnx", "cross_entropy:logits,labels", "adamw")
     >>> trainer = graphopt.Trainer(step)
@@ -39,23 +39,23 @@ def train_step(
     ...     loss = trainer.step(batch)
 
     Args:
-        model: a model in any form (:data:`graphopt.ModelLike`), which is left as it is.
+        model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
         loss: an output or inner value with one element; or a loss function, such as
             ``cross_entropy:logits,labels`` or ``mse:prediction,target``.
-        optimizer: ``sgd``, ``momentum``, ``adam`` or ``adamw``, which do what those of ``torch.optim`` do; or
-            one of :mod:`graphopt.training.optimizers`.
+        optimizer: ``sgd``, ``momentum``, ``adam`` or ``adamw``, as in ``torch.optim``; or one of
+            :mod:`graphopt.training.optimizers`.
         wrt: ``params``, or names of initializers to train.
         learning_rate: the default of the input; 0.01, or 0.001 for ``adam`` and ``adamw``.
-        clip_norm: scale the gradients such that their common norm is at most this.
-        accumulate: average the gradients of so many steps for one update.
+        clip_norm: maximum of the common norm of the gradients, which are scaled accordingly.
+        accumulate: number of steps whose gradients are averaged for one update.
         no_decay: names of parameters without weight decay, or patterns such as ``*.bias``.
-        outputs: ``loss``, or ``all`` for the model's own outputs too.
-        settings: those of the optimizer: ``weight_decay``, ``momentum``, ``nesterov``, ``betas``, ``eps``.
+        outputs: ``loss``, or ``all`` to return the model's own outputs too.
+        settings: settings of the optimizer: ``weight_decay``, ``momentum``, ``nesterov``, ``betas``, ``eps``.
 
     Raises:
         UsageError: a setting is out of its range, a name is unknown or taken, or there is nothing to train.
-        NoGradient: a gradient leads through an operator without one.
-        UnsupportedModel: the model can't be converted to an opset that gradients are written for.
+        NoGradient: a gradient depends on an operator without one.
+        UnsupportedModel: the model can't be converted to an opset that gradients support.
     """
     from graphopt.autodiff.losses import Loss
     from graphopt.training.optimizers import make

@@ -61,7 +61,7 @@ def write(target: Path, content: Content) -> None:
 
 
 def is_protected(path: Path) -> bool:
-    """Whether ``path`` is a file without write permissions, regardless of those of its folder."""
+    """Whether ``path`` is a file without write permissions, regardless of the permissions of its folder."""
     return path.is_file() and not path.stat().st_mode & 0o222
 
 
@@ -69,7 +69,7 @@ def check_protected(path: Path) -> None:
     """Check that ``path`` is not write-protected, which a rename would ignore.
 
     Raises:
-        PermissionError: it is.
+        PermissionError: it is write-protected.
     """
     if is_protected(path):
         raise PermissionError(errno.EACCES, "it is write-protected")

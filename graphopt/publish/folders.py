@@ -36,17 +36,17 @@ def nearest_existing(path: Path) -> Path:
 class ScratchFolder:
     """A folder for temporary files, removed when it is closed, with the object, or when the process ends.
 
-    What a killed process leaves is removed when the next one makes such a folder.
+    Folders of killed processes are removed when the next process creates one.
 
     Args:
-        parent: the folder it is made in; by default that of the system (``TMPDIR``).
+        parent: the folder in which it is created; by default that of the system (``TMPDIR``).
         name: the beginning of its name.
 
     Attributes:
         path: the folder.
 
     Raises:
-        UsageError: it can't be made.
+        UsageError: it can't be created.
         ResourceLimit: the disk is full.
     """
 
@@ -58,14 +58,14 @@ class ScratchFolder:
         try:
             outer, owner = temporary_folder(parent, name)
             self._remove = weakref.finalize(self, remove_folder, outer, owner)
-            # apart from the folder that carries the lock of its owner: writers lock the folder they write to
+            # separate from the folder with the lock of its owner: writers lock the folder they write to
             self.path = outer / "new"
             self.path.mkdir()
         except OSError as error:
             raise unwritable(parent, error) from error
 
     def close(self) -> None:
-        """Remove it."""
+        """Remove the folder."""
         self._remove()
 
     def __enter__(self) -> Path:
@@ -79,14 +79,14 @@ class ScratchFolder:
 
 @contextlib.contextmanager
 def writing_folder(target: Path, check: Callable[[Path], object]) -> Iterator[Path]:
-    """A new folder to fill in the block; after it, the folder takes the place of ``target``.
+    """A new folder to fill in the block; afterwards it replaces ``target``.
 
-    At any time ``target`` is the old folder or the new one. Of several writers the last one wins. Who has
-    files of the old folder open keeps them.
+    ``target`` is always either the old folder or the new one. With several writers, the last one wins. A
+    process that has files of the old folder open keeps access to them.
 
     Args:
         target: the folder, which may be missing.
-        check: raises an error if ``target`` must not be replaced; called right before that.
+        check: raises an error if ``target`` must not be replaced; called immediately before the replacement.
 
     Raises:
         UsageError: ``target`` can't be written.
@@ -106,7 +106,7 @@ def writing_folder(target: Path, check: Callable[[Path], object]) -> Iterator[Pa
 
 
 def put_folder(new: Path, target: Path) -> None:
-    """Rename ``new``, the path of a :class:`ScratchFolder`, to ``target``; an old folder there gets its name.
+    """Rename ``new``, the path of a :class:`ScratchFolder`, to ``target``; an existing one becomes ``new``.
 
     Raises:
         OSError: it can't be renamed.
@@ -124,7 +124,7 @@ def put_folder(new: Path, target: Path) -> None:
 
 
 def _swap(new: Path, target: Path) -> None:
-    """Exchange two folders in two steps; if the process is killed in between, the next writer restores."""
+    """Exchange two folders in two steps; if the process is killed in between, the next writer repairs it."""
     kept = new.parent / KEPT
     kept.mkdir(exist_ok=True)
     old = kept / target.name

@@ -1,6 +1,6 @@
 """Atomic operations beyond ``os.rename``: exchange two paths, and rename without replacing.
 
-Linux has both as ``renameat2`` (https://man7.org/linux/man-pages/man2/renameat2.2.html).
+Linux provides both as ``renameat2`` (https://man7.org/linux/man-pages/man2/renameat2.2.html).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 _CURRENT_FOLDER = -100  # AT_FDCWD
 _NO_REPLACE, _EXCHANGE = 1, 2
-#: Errors of a kernel or a file system without the flag.
+#: Errors of a kernel or a file system that does not support the flag.
 _LACKING = (errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EOPNOTSUPP)
 
 
@@ -31,7 +31,7 @@ def rename_to_new(source: Path, target: Path) -> bool:
     """Rename a file to an unused name atomically; ``False`` if the file system does not support it.
 
     Raises:
-        FileExistsError: the name is taken.
+        FileExistsError: the name is already used.
         OSError: it can't be renamed.
     """
     if _renamed(source, target, _NO_REPLACE):
@@ -62,7 +62,7 @@ def _renamed(source: Path, target: Path, flags: int) -> bool:
 
 @functools.cache
 def _renameat2() -> Callable[..., int] | None:
-    """The function of the C library; ``None`` if it lacks it."""
+    """The function of the C library; ``None`` if the library lacks it."""
     try:
         import ctypes
 

@@ -1,8 +1,8 @@
 """Temporary folders owned by a live process, and removal of those of dead processes.
 
-The owner holds an advisory lock (``flock``) on a temporary for as long as it needs it; the system releases
-the lock when the process ends, however it ends. Process ids would not do: they are reused, and mean nothing
-in another container or on another host.
+The owner holds an advisory lock (``flock``) on a temporary folder as long as it is in use; the system
+releases the lock when the process ends for any reason. Process ids are not sufficient: they are reused, and
+are not valid in other containers or on other hosts.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _NOTE = "unfinished"
 def temporary_file(target: Path) -> Iterator[Path]:
     """An empty file with the name of ``target`` in a temporary folder beside it, removed after the block.
 
-    The folder is what this process owns, since some libraries replace the file that they are to write.
+    The folder is locked rather than the file, since some libraries replace the file that they write.
 
     Raises:
         OSError: it can't be created.
@@ -51,7 +51,7 @@ def temporary_file(target: Path) -> Iterator[Path]:
 
 
 def temporary_folder(parent: Path, name: str) -> tuple[Path, int | None]:
-    """A new folder in ``parent`` for the files of this user, and the descriptor that owns it.
+    """A new folder in ``parent`` for files of this user, and the locked descriptor that marks it as owned.
 
     Raises:
         OSError: it can't be created.
@@ -114,7 +114,7 @@ def _remove_if_abandoned(path: Path) -> None:
 
 
 def _restore(temporary: Path) -> None:
-    """Restore a folder whose writer was killed between moving the old one away and renaming the new one."""
+    """Restore a folder whose writer was killed after renaming the old folder, before renaming the new one."""
     kept = temporary / KEPT
     for old in kept.iterdir() if kept.is_dir() else ():
         place = temporary.parent / old.name
@@ -149,7 +149,7 @@ def _owned(parent: Path, name: str) -> tuple[Path, int | None]:
         path, descriptor = _new_folder(parent, name)
         if descriptor is None:
             return path, None
-        # in between, another process may take the new folder for an abandoned one
+        # in between, another process may treat the new folder as abandoned
         if try_lock(descriptor) is not False and _is_at(path, descriptor):
             return path, descriptor
         os.close(descriptor)
@@ -168,5 +168,5 @@ def _new_folder(parent: Path, name: str) -> tuple[Path, int | None]:
         path.mkdir(mode=0o700)
         try:
             return path, os.open(path, os.O_RDONLY) if fcntl else None
-        except FileNotFoundError:  # taken for an abandoned one
+        except FileNotFoundError:  # removed as abandoned
             continue

@@ -1,6 +1,6 @@
 """Checks of the arguments of public functions against their annotations, before a function runs.
 
-An annotation is evaluated when its argument is first given; imports for type checkers only are made then.
+An annotation is evaluated when its argument is first given; only then are imports for type checkers executed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from graphopt.util.coerce import Range, parse_ranges, parse_sizes
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: How text is read where a mapping is expected, as on the command line.
+#: Parsers of text for a mapping, as on the command line.
 _FROM_TEXT: dict[object, Callable[[list[str]], object]] = {
     Mapping[str, int]: parse_sizes,
     Mapping[str, Range]: parse_ranges,
@@ -45,13 +45,13 @@ _SCALARS: dict[object, tuple[type, ...]] = {
 def checked(function: F) -> F:
     """Check the arguments of ``function``, whose signature lists the options of ``**options: Unpack[...]``.
 
-    A single element is accepted where several are expected, and ``"batch=1"`` where sizes of dims are.
-    Models, and objects in sequences, are left to the function. Descriptions of the options are
-    added to the documentation.
+    A single element is accepted for a sequence, and text such as ``"batch=1"`` for a mapping of dims to
+    sizes. The function itself checks models and objects in sequences. Descriptions of the options are added
+    to the documentation.
 
     The decorated function raises:
         TypeError: a keyword is unknown, or an argument is not of the type of its annotation.
-        UsageError: text is none of the values of a ``Literal``.
+        UsageError: text is not one of the values of a ``Literal``.
     """
     parameters, group = _parameters(function)
     group_name = next(reversed(inspect.signature(function).parameters), "")
@@ -68,7 +68,7 @@ def checked(function: F) -> F:
         if name not in parameters or value is (parameter := parameters[name]).default:
             return value
         annotation = parameter.annotation
-        # graphopt.ir.as_model refuses other objects, with a message of its own
+        # graphopt.ir.as_model refuses other objects, with its own message
         if annotation is parameter.empty or "ModelLike" in annotation:
             return value
         return _converted(kind_of(name), value, f"{name} of {function.__name__}()", annotation)
@@ -131,7 +131,7 @@ def _with_options(text: str, name: str, group: type) -> str:
 
 
 def _evaluated(annotation: str, home: Callable[..., Any]) -> object:
-    """The type of ``annotation`` in the module of ``home``; any type if that needs source that is missing."""
+    """The type of ``annotation`` in the module of ``home``; any type if that requires missing source code."""
     module = sys.modules[inspect.unwrap(home).__module__]
     names = dict(vars(module))
     while True:
@@ -178,7 +178,7 @@ def _converted(kind: object, value: Any, name: str, annotation: str) -> Any:
     if isinstance(value, Iterator) and any(
         typing.get_origin(one) is Iterable and _is_plain(_element(one)) for one in several
     ):
-        value = tuple(value)  # the function may go through it more than once
+        value = tuple(value)  # the function may iterate over it more than once
     if any(_accepts(one, value) for one in alternatives if one not in several):
         return value
     if any(_element(one) is not Any and _accepts(_element(one), value) for one in several):
@@ -197,7 +197,7 @@ def _converted(kind: object, value: Any, name: str, annotation: str) -> Any:
 
 
 def _alternatives(kind: object) -> tuple[object, ...]:
-    """The members of a union; another type is its only one."""
+    """The members of a union, or the type itself."""
     is_union = typing.get_origin(kind) in (typing.Union, types.UnionType)
     return typing.get_args(kind) if is_union else (kind,)
 
@@ -213,7 +213,7 @@ def _element(kind: object) -> object | None:
 
 
 def _accepts(kind: object, value: object) -> bool:
-    """Whether ``value`` is of the type ``kind``; types that are not known here accept everything."""
+    """Whether ``value`` is of the type ``kind``; unknown kinds of types accept everything."""
     origin, args = typing.get_origin(kind), typing.get_args(kind)
     if len(alternatives := _alternatives(kind)) > 1:
         return any(_accepts(one, value) for one in alternatives)

@@ -1,7 +1,7 @@
-"""How much time and memory a run may spend on computing what its model holds: folding and shape facts.
+"""Limits on the time and memory of one run for computing parts of its model: folding and shape facts.
 
-One object a run, in its context: whoever computes notes the time, and asks before going on. When it
-is spent, nothing goes wrong: what has not been computed stays in the model as it is.
+A run has one object, in its context. Each computation records its time, and checks the budget first.
+When the budget is used up, the run continues without further computations.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from graphopt.util.tables import counted, human_bytes
 
 @dataclass
 class Budget:
-    """What may be spent, and what was left undone for lack of it.
+    """The limits, and the computations that were omitted because of them.
 
     Attributes:
-        seconds: for folding and shape facts together; ``None`` for any time.
-        nbytes: memory that the results of computing constants may take; ``None`` for any size.
-        unfolded: nodes not folded because the time was up.
-        unknown: how many nodes nothing was inferred about because the time was up.
-        oversized: nodes not folded because that would have taken too much memory.
+        seconds: limit for folding and shape facts together; ``None`` for no limit.
+        nbytes: limit on the memory of computed constants; ``None`` for no limit.
+        unfolded: nodes not folded because of the time limit.
+        unknown: number of nodes without inferred facts because of the time limit.
+        oversized: nodes not folded because of the memory limit.
     """
 
     seconds: float | None = None
@@ -36,7 +36,7 @@ class Budget:
 
     @property
     def left(self) -> float | None:
-        """Seconds that remain; ``None`` for any time."""
+        """Seconds that remain; ``None`` for no limit."""
         if self.seconds is None:
             return None
         running = 0.0 if self._since is None else time.perf_counter() - self._since
@@ -44,7 +44,7 @@ class Budget:
 
     @property
     def over(self) -> bool:
-        """Whether the time is up."""
+        """Whether the time limit is reached."""
         return self.left == 0
 
     @contextmanager
@@ -61,11 +61,11 @@ class Budget:
             self._since = None
 
     def allows(self, nbytes: int) -> bool:
-        """Whether so much memory may be taken."""
+        """Whether ``nbytes`` are within the memory limit."""
         return self.nbytes is None or nbytes <= self.nbytes
 
     def remarks(self) -> list[str]:
-        """What was left undone, for the report."""
+        """Remarks about the omitted computations, for the report."""
         told, undone = [], []
         if self.unfolded:
             undone.append(f"{counted(len(self.unfolded), 'node')} not folded")

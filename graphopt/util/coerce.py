@@ -1,4 +1,4 @@
-"""Turn text into typed values: options of passes, settings, ``--set``, sizes and ranges of dims."""
+"""Convert text to typed values: options of passes, settings, ``--set``, sizes and ranges of dims."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from typing import NewType
 
 from graphopt.errors import UsageError
 
-#: First and last size of a dim; ``None`` for no last one.
+#: First and last size of a dim; ``None`` if there is no last one.
 Range = tuple[int, int | None]
-#: A kind of value: a time, written as :func:`parse_seconds` reads it.
+#: A time in seconds; as text, as :func:`parse_seconds` parses it.
 Seconds = NewType("Seconds", float)
 
 _UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
@@ -23,7 +23,7 @@ _SECONDS = {"": 1, "s": 1, "m": 60, "min": 60, "h": 3600}
 _BOOLS = {"true": True, "on": True, "1": True, "false": False, "off": False, "0": False}
 
 
-#: The largest size that a dim can have.
+#: The largest size of a dim.
 _MOST = 2**63 - 1
 
 
@@ -31,7 +31,7 @@ def parse_natural(text: str) -> int:
     """A natural number in ASCII digits, such as the size of a dim, that fits into 64 bits.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is no such number.
     """
     digits = text.strip().lstrip("0") or text.strip()[-1:]
     if not (digits.isascii() and digits.isdecimal()) or len(digits) > len(str(_MOST)) or int(digits) > _MOST:
@@ -40,7 +40,7 @@ def parse_natural(text: str) -> int:
 
 
 def _number(text: str) -> float:
-    """A float in ASCII digits; Python itself takes ``1_0`` and the digits of all scripts."""
+    """A float in ASCII digits; Python itself also accepts ``1_0`` and the digits of all scripts."""
     if not text.isascii() or "_" in text:
         raise ValueError("write digits and a point")
     return float(text)
@@ -82,10 +82,10 @@ def check_range(name: str, sizes: Range) -> None:
 
 
 def parse_sizes(texts: Iterable[str]) -> dict[str, int]:
-    """Read ``batch=4``; the name may hold equals signs.
+    """Parse ``batch=4``; the name may contain equals signs.
 
     Raises:
-        UsageError: it is not of that form, or one dim gets two sizes.
+        UsageError: a text has another form, or a dim has two sizes.
     """
     sizes: dict[str, int] = {}
     for text in texts:
@@ -100,10 +100,10 @@ def parse_sizes(texts: Iterable[str]) -> dict[str, int]:
 
 
 def parse_ranges(texts: Iterable[str]) -> dict[str, Range]:
-    """Read ``seq=1:512``, ``seq=1:`` (no last size) or ``seq=:512`` (from 0 on).
+    """Parse ``seq=1:512``, ``seq=1:`` (no last size) or ``seq=:512`` (from 0 on).
 
     Raises:
-        UsageError: it is not of that form, or one dim gets two ranges.
+        UsageError: a text has another form, or a dim has two ranges.
     """
     ranges: dict[str, Range] = {}
     for text in texts:
@@ -129,7 +129,7 @@ def natural_or_none(text: str) -> int | None:
 
 
 def split_names(texts: str | Iterable[str], known: Container[str | None] = ()) -> list[str]:
-    """Names; one text may hold several with commas between, unless it is itself a ``known`` name."""
+    """Names; a text may contain several, separated by commas, unless the text itself is a ``known`` name."""
     found: list[str] = []
     for text in [texts] if isinstance(texts, str) else texts:
         found += [text] if text in known else [part.strip() for part in text.split(",")]
@@ -140,7 +140,7 @@ def parse_size(text: str) -> int:
     """Bytes from text such as ``65536``, ``64KiB`` or ``1MB``.
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: the text has another form.
     """
     match = re.fullmatch(r"\s*([+-]?\d+)(\.\d+)?\s*([a-zA-Z]*)\s*", text, re.ASCII)
     if match is None or match[3].upper() not in _UNITS or (match[2] and not match[3]):
@@ -156,7 +156,7 @@ def parse_seconds(text: str) -> Seconds:
     """Seconds from ``90``, ``60s``, ``2m``, ``1.5min`` or ``1h``, from 0 to ``inf``.
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: the text has another form.
     """
     match = re.fullmatch(r"\s*(\S*?)\s*(s|m|min|h)?\s*", text.lower())
     try:
@@ -169,11 +169,11 @@ def parse_seconds(text: str) -> Seconds:
 
 
 def from_text(text: str, kind: object, *, separator: str = ",") -> object:
-    """The value of type ``kind`` that ``text`` stands for.
+    """The value of type ``kind`` that ``text`` represents.
 
-    ``kind`` is bool, int (sizes such as ``64KiB`` too), float, :data:`Seconds`, str, Path, an Enum (by its
-    members' names, in any case), one of these or ``None`` (``none``), or a tuple of one of
-    these (parts joined by ``separator``).
+    ``kind`` is bool, int (also sizes such as ``64KiB``), float, :data:`Seconds`, str, Path, an Enum (by the
+    names of its members, ignoring case), one of these or ``None`` (``none``), or a tuple of one of these
+    (elements separated by ``separator``).
 
     Raises:
         ValueError: ``text`` is no such value.

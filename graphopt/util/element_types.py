@@ -1,7 +1,7 @@
-"""Between numpy and onnxruntime for the element types that numpy lacks.
+"""Conversion between numpy and onnxruntime for the element types that numpy lacks.
 
-bfloat16, the 8-bit floats and the sub-byte integers live in ``ml_dtypes`` arrays, one element a
-byte or two; onnxruntime wants their bits, sub-byte elements packed, the first in the low bits
+Arrays of ``ml_dtypes`` represent bfloat16, the 8-bit floats and the sub-byte integers, with one or two bytes
+per element. onnxruntime expects their bits, with sub-byte elements packed, the first in the low bits
 (ONNX IR, "Serializing Tensor Data").
 """
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class LowType(NamedTuple):
-    """An element type that onnxruntime's numpy interface does not know."""
+    """An element type that onnxruntime's numpy interface does not support."""
 
     code: int  # onnx.TensorProto.DataType
     name: str  # in ml_dtypes
@@ -51,9 +51,9 @@ _NUMPY_NAMES = {"float": "float32", "double": "float64", "string": "object"}
 
 
 def numpy_type(text: str) -> np.dtype[Any] | None:
-    """The element type of arrays of type ``text``, such as ``tensor(float)``; ``None`` if it is no tensor.
+    """The element type of arrays of type ``text``, such as ``tensor(float)``; ``None`` if not a tensor.
 
-    Strings are objects, though arrays of strings of a fixed length hold them, too.
+    Strings have the element type object, although arrays of strings of a fixed length are accepted, too.
     """
     if not text.startswith("tensor("):
         return None
@@ -61,15 +61,15 @@ def numpy_type(text: str) -> np.dtype[Any] | None:
         return LOW_TYPES[text].dtype
     try:
         return np.dtype(_NUMPY_NAMES.get(text[7:-1], text[7:-1]))
-    except TypeError:  # a type of the future
+    except TypeError:  # a type of a later version
         return None
 
 
 def native_feeds(feeds: Mapping[str, Any]) -> Mapping[str, Any]:
-    """``feeds`` with each value as :func:`native` has it; itself where that changes nothing.
+    """``feeds`` with each value converted by :func:`native`; the same object if nothing changes.
 
     Raises:
-        UsageError: one of them holds no tensor.
+        UsageError: a value is not a tensor.
     """
     changed = {}
     for name in feeds:
@@ -83,13 +83,13 @@ def native_feeds(feeds: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def native(value: Any, name: str) -> Any:
-    """``value`` as onnxruntime reads arrays, which it takes to be in the byte order of the machine.
+    """``value`` as onnxruntime reads arrays, which it assumes to be in the byte order of the machine.
 
-    Arrays of another byte order are copied, numpy's scalars become arrays of rank 0, and the parts of a list
-    are converted one by one.
+    Arrays of another byte order are copied, numpy's scalars become arrays of rank 0, and the elements of a
+    list are converted one by one.
 
     Raises:
-        UsageError: an array is masked, or holds Python objects other than strings.
+        UsageError: an array is masked, or contains Python objects other than strings.
     """
     if isinstance(value, list) and any(isinstance(part, np.ndarray | np.generic) for part in value):
         parts = [native(part, name) for part in value]
@@ -108,10 +108,11 @@ def native(value: Any, name: str) -> Any:
 def to_ort_value(array: Any, onnx_type: str) -> OrtValue:
     """Put ``array`` into an OrtValue of ``onnx_type``, such as ``tensor(bfloat16)``.
 
-    The memory is shared where the element type takes whole bytes.
+    The memory is shared if elements have whole bytes.
 
     Raises:
-        RuntimeFailure: it is no tensor, or of strings, which onnxruntime takes only directly.
+        RuntimeFailure: it is not a tensor, or is a tensor of strings, which onnxruntime accepts only
+            directly.
     """
     import onnxruntime
 
@@ -123,7 +124,7 @@ def to_ort_value(array: Any, onnx_type: str) -> OrtValue:
         return onnxruntime.OrtValue.ortvalue_from_numpy(np.ascontiguousarray(array).reshape(array.shape))
     array = np.asarray(array)
     if array.dtype != low.dtype:
-        # numpy's own files keep such elements as bits
+        # numpy's own files store such elements as bits
         same_bits = array.dtype.kind in "Vu" and array.dtype.itemsize == low.dtype.itemsize
         array = array.view(low.dtype) if same_bits else array.astype(low.dtype)
     if low.bits >= 8:

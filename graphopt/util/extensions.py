@@ -1,4 +1,4 @@
-"""What other packages add to graphopt, through entry points."""
+"""Extensions of graphopt by other packages, through entry points."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 
 
 def extensions(group: str) -> Iterator[Any]:
-    """What installed packages name in an entry-point group, imported, in the order of the names."""
+    """The imported objects that installed packages register in an entry-point group, in order of name."""
     for entry in sorted(_entry_points().select(group=group), key=lambda entry: entry.name):
         yield entry.load()
 
 
 @cache
 def _entry_points() -> Any:
-    """Those of all groups: whoever looks for one has the files of every installed package read."""
+    """The entry points of all groups; reading them opens files of every installed package."""
     return metadata.entry_points()

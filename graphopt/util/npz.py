@@ -15,17 +15,17 @@ from graphopt.errors import UsageError
 
 
 def first_other(arrays: Mapping[str, Any]) -> str | None:
-    """The first name whose value is no tensor, which such a file can't hold."""
+    """The first name whose value is not a tensor, which such a file can't store."""
     return next((name for name, value in arrays.items() if not isinstance(value, np.ndarray)), None)
 
 
 def write(path: Path, arrays: Mapping[str, Any]) -> None:
-    """Write tensors as ``numpy.savez`` does, which can't take every name that a value may have.
+    """Write tensors as ``numpy.savez`` does, but under any name.
 
-    The file is at any time the old one or the new one.
+    The file is replaced atomically.
 
     Raises:
-        UsageError: the file can't be written, or a value is no tensor.
+        UsageError: the file can't be written, or a value is not a tensor.
         ResourceLimit: the disk is full.
     """
     other = first_other(arrays)
@@ -47,7 +47,7 @@ def read(path: Path) -> Any:
     """The array in ``path``, or all arrays of an archive by name.
 
     Raises:
-        UsageError: there is no such file, or it is none of numpy's, is cut short or holds objects.
+        UsageError: there is no such file, or it has another format, is truncated or contains objects.
     """
     try:
         content = np.load(path, allow_pickle=False)

@@ -19,16 +19,18 @@ class Opt:
 
     Attributes:
         help: one or more sentences.
-        section: the heading of its group in the help of the command line; empty if it is no option there, or
-            made of several.
-        flag: its name there, ``--on/--off`` for a switch that is on by default; derived if empty.
-        metavar: the notation of its value there, which determines how it is parsed; a switch has none.
-        default: its value if it is not given; that of a switch is ``False``.
-        setting: the type of its value in settings; ``None`` if it is no setting. A setting that is not given
-            has the value of the settings in force.
-        excludes: options that can't be given as well.
-        needs: options that have to be in force.
-        hint: the next step where ``excludes`` or ``needs`` are violated.
+        section: the heading of its group in the help of the command line; empty if it is not an option there,
+            or is combined from several.
+        flag: its name on the command line, ``--on/--off`` for a switch that is on by default; derived if
+            empty.
+        metavar: the notation of its value on the command line, which determines the parser; a switch has
+            none.
+        default: its value if it is not given; ``False`` for a switch.
+        setting: the type of its value in settings; ``None`` if it is not a setting. The default of a setting
+            is its value in the settings in force.
+        excludes: options that must not be given, too.
+        needs: options that must be in force.
+        hint: the next step if ``excludes`` or ``needs`` is violated.
     """
 
     help: str
@@ -100,16 +102,16 @@ def check(
     on: Collection[str] = (),
     label: Callable[[str], str] = str,
 ) -> None:
-    """Check that options go together.
+    """Check that options can be combined.
 
     Args:
-        options: all options that there are, by name.
-        given: names of those that were given; each needs others.
-        on: names of those that are in force otherwise, such as by settings.
+        options: all existing options, by name.
+        given: names of the given options, whose requirements are checked.
+        on: names of options that are in force for other reasons, such as settings.
         label: the name of an option in messages.
 
     Raises:
-        UsageError: one excludes another, or lacks another that it needs.
+        UsageError: an option excludes another, or lacks one that it requires.
     """
     in_force = {*given, *on}
     for name, option in options.items():

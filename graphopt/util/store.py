@@ -1,9 +1,9 @@
-"""A store on disk for what is costly to make again: models, kernels, timings, calibrations.
+"""A store on disk for results that are costly to compute: models, kernels, timings, calibrations.
 
-An entry is published whole, so that several processes may write at once and a reader never sees half of
-one. Most are one file, which begins with a checksum of the rest. Others are a folder, for readers that open
-files by name, with a list of checksums. An entry that does not match its checksums counts as absent: it is
-removed, or made again.
+An entry is published atomically, so that several processes may write at once and readers never get part of
+an entry. Most entries are one file, which begins with a checksum of the rest. Others are a folder with a list
+of checksums, for programs that open files by name. An entry that does not match its checksums counts as
+absent: it is removed, or written anew.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from graphopt.errors import ResourceLimit, UsageError
 
 _MAGIC = b"graphopt-store-1\n"
 _DIGEST = 32
-#: The file of a folder that lists its files, a line each: SHA-256, size in bytes, name.
+#: The file in a folder that lists the folder's files, one per line: SHA-256, size in bytes, name.
 _SUMS = "sha256sums"
 _KIND = re.compile(r"[a-z][a-z0-9-]*")
 _KEY = re.compile(r"[0-9a-f]{64}")
@@ -30,7 +30,7 @@ _KEY = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of a store: its kind and key, the bytes that its files take, when it was written."""
+    """One entry of a store: kind, key, total size of its files in bytes, and time of writing."""
 
     kind: str
     key: str
@@ -39,7 +39,7 @@ class Entry:
 
 
 def key_of(*parts: bytes | str | int) -> str:
-    """The key of something that depends on ``parts`` alone."""
+    """The key of a result that depends only on ``parts``."""
     digest = hashlib.sha256()
     for part in parts:
         data = part if isinstance(part, bytes) else f"{type(part).__name__}:{part}".encode()
@@ -58,14 +58,14 @@ class Store:
     """Entries under ``root``, by kind and key.
 
     Args:
-        root: the folder, made when something is first put into it (``settings.cache_dir``).
+        root: the folder, created when the first entry is written (``settings.cache_dir``).
     """
 
     def __init__(self, root: Path) -> None:
         self.root = root
 
     def put(self, kind: str, data: bytes, key: str | None = None) -> str:
-        """Keep ``data``; returns its key.
+        """Store ``data``; returns its key.
 
         Args:
             kind: such as ``models`` or ``timings``.
@@ -83,7 +83,7 @@ class Store:
         return key
 
     def get(self, kind: str, key: str) -> bytes | None:
-        """The contents of an entry; ``None`` if there is none, or it was damaged (then it is removed)."""
+        """The contents of an entry; ``None`` if it is missing, or damaged, in which case it is removed."""
         path = self._path(kind, key)
         try:
             content = path.read_bytes()
@@ -98,12 +98,12 @@ class Store:
         return None
 
     def folder(self, kind: str, key: str, fill: Callable[[Path], None], *, check: bool = True) -> Path:
-        """The folder of an entry; if there is none, or it is damaged, ``fill`` writes the files of a new one.
+        """The folder of an entry; if it is missing or damaged, ``fill`` writes the files of a new one.
 
         Args:
             kind: as for :meth:`put`.
             key: from :func:`key_of`.
-            fill: writes the files into an empty folder, without folders among them.
+            fill: writes the files into an empty folder, without subfolders.
             check: compare the contents of the files with their checksums, not only their sizes.
 
         Raises:
@@ -121,7 +121,7 @@ class Store:
                 raise self._unwritable(error) from error
             with self._writing(path.parent), publish.locked(path.parent):
                 _seal(new)
-                if not _is_whole(path, check):  # else another process was faster
+                if not _is_whole(path, check):  # otherwise another process was faster
                     if path.is_file():
                         raise NotADirectoryError(errno.ENOTDIR, "a file is in the way")
                     publish.put_folder(new, path)
@@ -138,7 +138,7 @@ class Store:
                 yield Entry(path.parent.parent.name, path.name, size, path.stat().st_mtime)
 
     def remove(self, kind: str, key: str) -> None:
-        """Remove an entry, if it is there."""
+        """Remove an entry, if it exists."""
         path = self._path(kind, key)
         if path.is_dir():
             shutil.rmtree(path)
@@ -147,7 +147,7 @@ class Store:
 
     @contextlib.contextmanager
     def _writing(self, folder: Path) -> Iterator[None]:
-        """Make ``folder`` unless it is there; what can't be written in the block is of the store."""
+        """Create ``folder`` if it is missing; failed writes in the block are failures of the store."""
         try:
             folder.mkdir(parents=True, exist_ok=True)
             yield
@@ -177,7 +177,7 @@ def _seal(folder: Path) -> None:
 
 
 def _is_whole(folder: Path, check: bool) -> bool:
-    """Whether the files of ``folder`` are those that were written, and with ``check`` hold the same."""
+    """Whether the files of ``folder`` have the listed sizes and, with ``check``, contents."""
     try:
         lines = (folder / _SUMS).read_text(encoding="utf-8").splitlines()
         rows = [line.split(" ", 2) for line in lines]

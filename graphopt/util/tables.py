@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from typing import Literal, Self, TypeAlias
 from unicodedata import combining, east_asian_width
 
-#: Colours and other attributes of text on a terminal, which take no columns.
+#: Colours and other attributes of text on a terminal, which have no width.
 _STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
-#: The role of a line in a report; terminals show each in a colour of its own.
+#: The role of a line in a report; terminals show each role in a different colour.
 Tone = Literal["plain", "title", "good", "bad", "caution", "hint"]
 
 
@@ -27,7 +27,7 @@ class Line(str):
         return line
 
 
-#: Parts of a report for people: lines, and tables, which are laid out by the terminal's width.
+#: Parts of a report for people: lines, and tables, whose layout depends on the terminal's width.
 Block: TypeAlias = "str | Table"
 
 
@@ -36,7 +36,7 @@ class Table:
     """Rows of text under headings.
 
     Attributes:
-        columns: headings; all empty ones leave the heading line out.
+        columns: headings; if all are empty, there is no heading line.
         align: for each column ``<`` or ``>``.
         rows: a row may be shorter than the headings.
     """
@@ -78,13 +78,13 @@ def flat(blocks: Iterable[Block], indent: str = "") -> Iterator[str]:
 
 
 def pad(cell: str, width: int, align: str = "<") -> str:
-    """``cell`` filled up with spaces to ``width`` columns of a terminal."""
+    """``cell``, padded with spaces to ``width`` columns of a terminal."""
     space = " " * max(0, width - text_width(cell))
     return space + cell if align == ">" else cell + space
 
 
 def text_width(text: str) -> int:
-    """Columns that ``text`` takes in a terminal, where it may be styled."""
+    """Width of ``text`` in columns of a terminal, without its styles."""
     if "\x1b" in text:
         text = _STYLE.sub("", text)
     if text.isascii():
@@ -93,12 +93,12 @@ def text_width(text: str) -> int:
 
 
 def human_bytes(number: int) -> str:
-    """``82.4 MB``: three figures, powers of 1000, as file managers count."""
+    """``82.4 MB``: three significant digits, powers of 1000, as in file managers."""
     return f"{number} B" if number < 1000 else f"{_scaled(number)}B"
 
 
 def human_count(number: int) -> str:
-    """``21.1 M``, and small numbers in full: ``1,801``."""
+    """``21.1 M``; small numbers in full: ``1,801``."""
     return f"{number:,}" if number < 100_000 else _scaled(number)
 
 
@@ -128,7 +128,7 @@ def counted(number: int, noun: str, plural: str | None = None) -> str:
 
 
 def shortened(names: Iterable[str], limit: int) -> str:
-    """The first ``limit`` names, and how many more there are."""
+    """The first ``limit`` names, and the number of the others."""
     names = list(names)
     more = f", … {len(names) - limit} more" if len(names) > limit else ""
     return ", ".join(names[:limit]) + more

@@ -1,4 +1,4 @@
-"""The instrument that a report is built from."""
+"""The instrument that builds a report."""
 
 from __future__ import annotations
 

@@ -62,6 +62,6 @@ def _record_dict(report: Report, record: PassRecord) -> dict[str, Any]:
 
 
 def verdict_dict(verdict: Verdict) -> dict[str, Any]:
-    """A verdict for JSON; nothing is called equal where nothing could be compared."""
+    """A verdict for JSON; without a comparison, nothing is reported as equal."""
     equal = verdict.ok and verdict.unverifiable is None
     return {"equal": equal, "summary": verdict.summary(), "max_delta": verdict.delta, **verdict.to_dict()}

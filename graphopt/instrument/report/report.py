@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Dropped:
-    """A rewrite that was left out because it did harm.
+    """A harmful rewrite that was left out.
 
     Attributes:
         owner: the rule or pass.
-        node: the node that it rewrote; ``""`` where all its rewrites, or the whole pass, are left out.
-        pass_text: the pass that it was part of.
+        node: the node that it rewrote; ``""`` if all its rewrites, or the whole pass, are left out.
+        pass_text: its pass, with options.
         reason: its effect.
-        failed: it raised an error or did not end; otherwise its result differed.
+        failed: it raised an error or did not terminate; otherwise its result differed.
     """
 
     owner: str
@@ -70,37 +70,37 @@ class TuningSummary(Protocol):
 
 @dataclass(frozen=True, repr=False)
 class Report:
-    """What was done to a model, and whether it still computes the same.
+    """The changes of one optimization, and the comparison of the result with the original.
 
     Attributes:
         pipeline: the passes, as text.
         original, optimized: figures before and after.
-        interface: how the model is called, which stayed as it was.
+        interface: inputs, outputs and metadata, which do not change.
         passes: every run of a pass, in order.
-        planned: steps of the pipeline that are not built yet and were left out.
+        planned: steps of the pipeline that are not implemented yet and were left out.
         skipped: passes that the user left out.
-        rewrites: for each operator, how many of its nodes each rule or pass removed; negative where it
-            added more.
-        refusals: places that rules matched but left alone, with the reasons.
+        rewrites: by operator, the number of its nodes that each rule or pass removed; negative if it added
+            nodes.
+        refusals: sites that rules matched but did not rewrite, with the reasons.
         verdict: the comparison with the original, if it was made.
         next_action: the first change that ``stop_after`` did not allow.
         seconds: wall time by stage.
-        file_bytes: sizes of the files before and after, external data included, where there are files.
-        other_form: the file afterwards has another format, such as JSON IR, so that sizes are not comparable.
+        file_bytes: sizes of the files before and after in bytes, external data included, if there are files.
+        other_form: the file afterwards has another format, such as JSON IR; sizes are not comparable then.
         remarks: further notes for the user, such as why a device was not used.
-        weight_bytes: by index of the pass, bytes of all weights after it, where they were added up.
+        weight_bytes: by index of the pass, the bytes of all weights after it, if requested.
         made: constants of the result that the original lacks, the largest first.
         dropped: rewrites that were left out because the result was wrong with them.
-        search_runs: runs of the pipeline that it took to find them.
+        search_runs: number of runs of the pipeline for finding them.
         fused: the fused operators that were written.
         missed: partial matches of fused operators, and why they were not fused.
-        tuning: measurements and decisions, if it was tuned.
+        tuning: measurements and decisions, if the model was tuned.
         costs: the table that decided about fused operators.
         decisions: its decisions, and how often each was made.
-        variants: specializations that a profile called for.
-        profiled_runs: how many runs that profile is of.
-        kernels: names of the native kernels that go with the result.
-        libraries: paths of the libraries that they are in.
+        variants: specializations for a profile.
+        profiled_runs: number of runs in that profile.
+        kernels: names of the native kernels of the result.
+        libraries: paths of the libraries with these kernels.
     """
 
     pipeline: str
@@ -156,7 +156,7 @@ class Report:
         return flat(self.blocks(verbose, warned=warned), "  ")
 
     def rules(self) -> Counter[str]:
-        """How often each rule or pass rewrote something."""
+        """The number of rewrites by each rule or pass."""
         return sum((record.rewrites for record in self.passes), Counter())
 
     def blocks(self, verbose: int = 0, *, warned: bool = False) -> Iterator[Block]:
@@ -169,7 +169,7 @@ class Report:
         return text.blocks(self, verbose, warned=warned)
 
     def notes(self) -> Iterator[str]:
-        """Everything besides the figures that concerns the user."""
+        """Remarks for the user, besides the figures."""
         return text.notes(self)
 
     def table(self) -> Table:

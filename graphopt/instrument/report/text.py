@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from graphopt.instrument.report.report import Report
     from graphopt.verification.verdict import Verdict
 
-#: Operators listed by themselves; the others share a line.
+#: Number of operators with a line each; the others share a line.
 _LISTED = 12
 #: The row of all native kernels, whose names are long.
 _NATIVE = "native kernels"
@@ -76,7 +76,7 @@ def _growth(report: Report) -> Iterator[str]:
 
 
 def _fused(report: Report) -> Iterator[str]:
-    """How many of each fused operator there are, most frequent first."""
+    """The number of each fused operator, most frequent first."""
     counts = Counter(one.op.rpartition(".")[2] for one in report.fused)
     if counts:
         yield f"  fused     {', '.join(f'{count:,} {op}' for op, count in counts.most_common())}"
@@ -85,7 +85,7 @@ def _fused(report: Report) -> Iterator[str]:
 
 
 def _not_fused(report: Report) -> Iterator[str]:
-    """The most frequent reasons why places did not become fused operators."""
+    """The most frequent reasons why nodes were not fused."""
     counts = Counter((place.rule, place.kind) for place in report.missed)
     for (rule, kind), count in counts.most_common(_MISSED):
         yield f"  not fused {count} × {rule}: {kind}"
@@ -110,7 +110,7 @@ def _costs_lines(report: Report, verbose: int) -> Iterator[str]:
 
 
 def _left_alone(report: Report, verbose: int) -> Iterator[str]:
-    """Why rules left places alone: where something stood in the way, and with ``verbose`` 2 all."""
+    """The obstacles of rules that matched but did not rewrite; with ``verbose`` 2, all reasons."""
     shown = report.refusals if verbose > 1 else [item for item in report.refusals if item.telling][:_REFUSALS]
     for item in shown:
         yield f"  left alone {item.count} × {item.rule}: {item.reason} (such as {item.example})"
@@ -120,14 +120,14 @@ def _left_alone(report: Report, verbose: int) -> Iterator[str]:
 
 
 def notes(report: Report) -> Iterator[str]:
-    """What the user should know besides the figures."""
+    """Remarks for the user, besides the figures."""
     if report.planned:
         yield f"not built yet: {', '.join(report.planned)}"
     yield from (remark for record in report.passes for remark in record.remarks)
     if report.skipped:
         yield f"skipped: {', '.join(report.skipped)}"
     for drop in report.dropped:
-        where = "" if drop.failed else f" (pass {drop.pass_text})"  # or the reason names it
+        where = "" if drop.failed else f" (pass {drop.pass_text})"  # otherwise the reason names it
         yield f"dropped: {drop}{where}: {drop.reason}"
     if "repair" in report.seconds:
         searched = counted(report.search_runs, "run of the pipeline", "runs of the pipeline")
@@ -175,7 +175,7 @@ def passes_table(report: Report) -> Table:
 
 
 def _changed_ops(report: Report) -> Iterator[tuple[str, int, int, str]]:
-    """Operators whose number changed: the largest changes by themselves, the others together."""
+    """Operators whose number changed: a line for each of the largest changes, and one for the others."""
     groups: dict[str, list[str]] = {}
     for name in dict.fromkeys([*report.original.ops, *report.optimized.ops]):
         groups.setdefault(_NATIVE if name.startswith(f"{dialects.NATIVE_DOMAIN}::") else name, []).append(
@@ -198,7 +198,7 @@ def _changed_ops(report: Report) -> Iterator[tuple[str, int, int, str]]:
 
 
 def _credit(report: Report, ops: Sequence[str], removed: int) -> str:
-    """Who removed nodes of operators, or added some: the first two, and whether there is more to it."""
+    """The first two rules or passes that removed (or added) nodes of ``ops``, and whether others did."""
     sign = 1 if removed > 0 else -1
     by: Counter[str] = Counter()
     for op_type in ops:
@@ -210,7 +210,7 @@ def _credit(report: Report, ops: Sequence[str], removed: int) -> str:
 
 
 def not_verified(verdict: Verdict) -> str:
-    """That nothing could be compared, without the message of onnxruntime."""
+    """A statement that nothing could be compared, without the message of onnxruntime."""
     return f"not verified: {(verdict.unverifiable or '').partition(' (')[0]}"
 
 
@@ -218,7 +218,7 @@ def verdict_lines(verdict: Verdict, verbose: int = 0, *, warned: bool = False) -
     """The verdict in two lines: the agreement, then device, time and memory, and minor remarks.
 
     Args:
-        verbose: also a line for each comparison that counts less.
+        verbose: also a line for each minor remark about a comparison.
         warned: a warning named the reason why nothing was verified.
     """
     if not verdict.ok:
