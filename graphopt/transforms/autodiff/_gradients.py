@@ -15,7 +15,7 @@ def is_gradient_node(node: ir.Node, op_type: str) -> bool:
 
 
 def is_zero(value: ir.Value | None) -> bool:
-    """Whether ``value`` is known to be a zero gradient; an omitted one is."""
+    """Whether ``value`` is known to be a zero gradient; an omitted value is one."""
     if value is None or value.metadata_props.get(dialects.UNDEFINED) == "true":
         return True
     node = value.producer()

@@ -15,7 +15,7 @@ from graphopt.passes.base import Pass
 class ClearUndefinedness(Pass):
     """Clear the annotation ``graphopt.undefined`` of values of the model, its bodies and its functions.
 
-    It marks zero gradients of profiled runs, and need not hold for others.
+    The annotation marks gradients that were zero in profiled runs, and may be wrong for other runs.
     """
 
     name: ClassVar[str] = "clear-undefinedness"

@@ -26,7 +26,7 @@ class AutodiffGroups:
 
     Attributes:
         minimum, views, wrt, no_grad: as for :class:`CreateAutodiffSubgraphs`.
-        profile: which inputs required a gradient in profiled runs.
+        profile: the profile; it records whether inputs required a gradient.
     """
 
     minimum: int = 2

@@ -16,7 +16,7 @@ from graphopt.passes.base import Pass
 class InlineAutodiffSubgraphs(Pass):
     """Inline groups that are smaller than a minimum, and remove functions without calls.
 
-    The size of a group is the number of distinct computations, without Identity and Constant.
+    The size of a group is its number of distinct computations, without Identity and Constant.
 
     The seed is ``InlineAutodiffSubgraphs`` of PyTorch's JIT.
 

@@ -16,7 +16,7 @@ from graphopt.passes.base import Pass
 class UpdateRequiresGrad(Pass):
     """Annotate all floating-point values, in bodies and functions too, as requiring a gradient or not.
 
-    Inside the forward function of a group none does: its backward function computes gradients.
+    Values inside the forward function of a group require none: the backward function computes gradients.
 
     The seed is ``UpdateDifferentiableGraphRequiresGrad`` of PyTorch's JIT.
 

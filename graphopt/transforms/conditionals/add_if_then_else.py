@@ -14,7 +14,7 @@ from graphopt.control_flow.speculation import cannot_fail
 from graphopt.numerics import Numerics
 from graphopt.passes.base import Pass
 
-#: Too expensive to evaluate speculatively.
+#: Operators that are too expensive to evaluate speculatively.
 _HEAVY = frozenset({"Gemm", "MatMul"})
 #: Operators without cost.
 _FREE = frozenset({"Constant", "Identity"})

@@ -22,7 +22,7 @@ class FoldIf(Pass):
     tags: ClassVar[tuple[str, ...]] = ("onnxoptimizer:eliminate_if_with_const_cond", "onnxscript:fold-if")
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Fold outer Ifs first: those in a branch that is never taken vanish with it."""
+        """Fold outer Ifs first, which also removes the Ifs in unreachable branches."""
         for graph in list(ir.graphs_of(model)):
             for node in list(graph):
                 if node.op_type == "If" and node.domain == "" and not self._fold(node, cx):

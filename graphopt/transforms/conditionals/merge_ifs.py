@@ -1,4 +1,4 @@
-"""merge-ifs: Ifs on one condition become one."""
+"""merge-ifs: merge Ifs on one condition."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class MergeIfs(Pass):
     name: ClassVar[str] = "merge-ifs"
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Merge outer Ifs first: branches that come together may hold Ifs on one condition."""
+        """Merge outer Ifs first: merged branches may contain Ifs on one condition."""
         pending = [model.graph, *(function.graph for function in model.functions.values())]
         while pending:
             graph = pending.pop()
@@ -71,14 +71,14 @@ class MergeIfs(Pass):
 
 @dataclass(eq=False)
 class _Group:
-    """Ifs on one condition that become one.
+    """Ifs on one condition that are merged.
 
     Attributes:
         nodes: the Ifs, in order.
         branches: the branches of each.
-        place: the If before which the merged one will stand.
-        actions: the changes that were permitted, one for each If but the first.
-        readers: a heap of nodes of the graph that read the Ifs, by positions at or before which they stand.
+        place: the If before which the merged If is inserted.
+        actions: the permitted changes, one for each If except the first.
+        readers: a heap of nodes of the graph that read the Ifs, by an upper bound of their position.
     """
 
     nodes: list[ir.Node]
@@ -89,7 +89,7 @@ class _Group:
 
 
 class _Groups:
-    """The groups of one graph, and where its nodes will stand once they are merged."""
+    """The groups of one graph, and the positions of its nodes after merging."""
 
     def __init__(self, graph: ir.Graph, cx: Context) -> None:
         self.all: list[_Group] = []
@@ -107,20 +107,20 @@ class _Groups:
         return group
 
     def join(self, group: _Group, node: ir.Node, branches: Branches, place: ir.Node, action: Action) -> None:
-        """Let ``node`` be part of ``group``, which will stand before ``place``."""
+        """Add ``node`` to ``group``, whose merged If is inserted before ``place``."""
         group.nodes.append(node)
         group.branches.append(branches)
         group.actions.append(action)
         group.place = place
         self._enter(group, node)
-        for value in ir.captured(node):  # it stands further up than it did, perhaps
+        for value in ir.captured(node):  # the node may move up
             source = value.producer()
             other = None if source is None else self._group_of.get(source)
             if other is not None:
                 self._push(other, node)
 
     def place(self, group: _Group, node: ir.Node, branches: Branches) -> ir.Node | None:
-        """Where ``group`` can stand with ``node``: where it does, or else at ``node``."""
+        """The node before which ``group`` with ``node`` can be merged: the current one, or ``node``."""
         if not all(map(self._cx.edit.supports_constants_of, group.branches[0], branches)):
             return None
         before = self._position(group.place)
@@ -151,7 +151,7 @@ class _Groups:
         heapq.heappush(group.readers, (self._position(reader), self._pushed, reader))
 
     def _first_reader(self, group: _Group) -> int | None:
-        """The position of the first node outside of ``group`` that reads it."""
+        """The position of the first node outside of ``group`` that reads a result of it."""
         while group.readers:
             position, _, reader = group.readers[0]
             if self._group_of.get(reader) is group:
@@ -164,14 +164,14 @@ class _Groups:
         return None
 
     def _position(self, node: ir.Node) -> int:
-        """Where ``node`` will stand."""
+        """The position of ``node`` after merging."""
         self._positions = self._positions or positions(self._graph)
         group = self._group_of.get(node)
         return self._positions[node if group is None else group.place]
 
 
 def _read_directly(group: _Group, cx: Context) -> None:
-    """Let branches read what the branches before them return, instead of the outputs of their Ifs."""
+    """Replace the Ifs' outputs that later branches read by the results of the earlier branches."""
     side = {
         body: index
         for branches in group.branches

@@ -10,7 +10,7 @@ from graphopt.context import Context
 from graphopt.control_flow.if_branches import branches_of, positions, put_if
 from graphopt.passes.base import Pass
 
-#: Two adjacent operators of one group merge into one, or cancel.
+#: Groups of operators: two adjacent ones of a group merge into one, or cancel.
 _RESHAPING = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 _GROUPS = (_RESHAPING, frozenset({"Transpose"}))
 
@@ -26,7 +26,7 @@ class SinkIntoIfs(Pass):
     name: ClassVar[str] = "sink-into-ifs"
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Move what follows outer Ifs first: it may then sink into inner ones."""
+        """Process outer Ifs first: a view may then sink further, into inner Ifs."""
         for graph in list(ir.graphs_of(model)):
             position: dict[ir.Node, int] = {}
             for node in list(graph):
@@ -61,7 +61,7 @@ class SinkIntoIfs(Pass):
 
 
 def _view_behind(output: ir.Value, position: dict[ir.Node, int], before: int) -> ir.Node | None:
-    """The view that alone reads ``output``, if all else that it reads is there before the If."""
+    """The view that is the only reader of ``output``, if its other operands are available before the If."""
     view = ir.only_reader(output)
     producer = output.producer()
     if view is None or producer is None or view.graph is not producer.graph or output.is_graph_output():
@@ -81,7 +81,7 @@ def _view_behind(output: ir.Value, position: dict[ir.Node, int], before: int) ->
 
 
 def _joins(branch: ir.Graph, index: int, view: ir.Node) -> bool:
-    """Whether the last node behind an output of ``branch`` goes when ``view`` follows it there."""
+    """Whether ``view`` merges with the node that computes output ``index`` of ``branch``, or replaces it."""
     output = branch.outputs[index]
     last = output.producer()
     if last is None or last.graph is not branch or last.domain != "" or ir.use_count(output):
@@ -92,7 +92,7 @@ def _joins(branch: ir.Graph, index: int, view: ir.Node) -> bool:
 
 
 def _carry(branch: ir.Graph, index: int, view: ir.Node, cx: Context) -> ir.Node:
-    """Let ``branch`` return ``view`` of what it returned at ``index``."""
+    """Replace output ``index`` of ``branch`` by ``view`` of it; returns the copy of the view."""
     output = branch.outputs[index]
     last = output.producer()
     assert last is not None
@@ -112,7 +112,7 @@ def _carry(branch: ir.Graph, index: int, view: ir.Node, cx: Context) -> ir.Node:
 
 
 def _inside(branch: ir.Graph, value: ir.Value | None, cx: Context) -> ir.Value | None:
-    """What ``branch`` reads for ``value``: a constant of its own for the output of a Constant node."""
+    """``value`` as an operand in ``branch``: the output of a Constant node is copied to a constant there."""
     tensor = ir.constant_of(value)
     if value is None or tensor is None or value.producer() is None:
         return value

@@ -63,7 +63,7 @@ class InlineFunctions(Pass):
                 raise unknown("function", name, plain, "graphopt inspect -v shows them")
 
     def _inline_in(self, root: ir.Graph, wanted: set[_Key], cx: Context) -> None:
-        """Inline the calls in ``root`` and its bodies, and those that come in with what was inlined."""
+        """Inline the calls in ``root`` and its bodies, and the calls in inlined functions."""
         pending = [node for node in ir.walk_nodes(root) if node.op_identifier() in wanted]
         pending.reverse()
         while pending:
@@ -103,7 +103,7 @@ def _called(graph: ir.Graph, model: ir.Model) -> list[_Key]:
 
 
 def _size(graph: ir.Graph, sizes: dict[_Key, int], wanted: set[_Key]) -> int:
-    """Nodes of ``graph`` once the wanted calls in it are inlined."""
+    """The number of nodes of ``graph`` after inlining the wanted calls."""
     keys = [node.op_identifier() for node in ir.walk_nodes(graph)]
     return sum(sizes[key] if key in wanted else 1 for key in keys)
 

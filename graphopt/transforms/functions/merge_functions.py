@@ -16,8 +16,9 @@ _Key = tuple[str, str, str]
 class MergeFunctions(Pass):
     """Deduplicate functions with equal bodies, attributes and opsets: all calls go to the first of them.
 
-    Only functions of one domain are merged, so that no caller needs another import, and none that onnxruntime
-    may take for an operator of its own. Functions without remaining calls are removed.
+    Only functions of one domain are merged, so that no caller needs a further import. Functions that
+    onnxruntime may confuse with an operator of its own are not merged. Functions without remaining calls are
+    removed.
     """
 
     name: ClassVar[str] = "merge-functions"
@@ -36,7 +37,7 @@ class MergeFunctions(Pass):
 
     @staticmethod
     def _duplicates(model: ir.Model) -> dict[_Key, _Key]:
-        """By function, the first one that equals it."""
+        """The first equal function, by function."""
         first: dict[tuple[str, str], _Key] = {}
         instead: dict[_Key, _Key] = {}
         for key, digest in ir.function_fingerprints(model).items():

@@ -34,7 +34,7 @@ class CheckStrictFusion(Pass):
         scopes: the scopes.
 
     Raises:
-        NotFused: some of its nodes are not fused, with the reasons, or it became several operators.
+        NotFused: some nodes of a scope are not fused (with the reasons), or it became several operators.
     """
 
     name: ClassVar[str] = "check-strict-fusion"

@@ -1,7 +1,7 @@
 """rename-groups: update the names of native groups, which are digests of their contents.
 
-onnxruntime selects kernels by name only. A changed function with its old name would run the kernel of an
-older library, which computes the function before the change.
+onnxruntime selects kernels by name only. A changed function with its old name would run the kernel of the
+unchanged function if an older library contains it.
 """
 
 from __future__ import annotations

@@ -18,15 +18,15 @@ _CARRIES_NOTHING = 11
 class TrimLoops(Pass):
     """Remove unused carried values, outputs and scanned inputs of Loops and Scans.
 
-    A carried value that no iteration changes is read from outside instead. Removed are carried values that
-    only their own computation needs, with that computation; outputs without readers; and inputs of a Scan
-    that its body does not read, except one that determines the trip count.
+    A carried value that no iteration changes is read from outside instead. The pass removes carried values
+    that only their own computation reads, with that computation; outputs without readers; and inputs of a
+    Scan that its body does not read, except an input that determines the trip count.
     """
 
     name: ClassVar[str] = "trim-loops"
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Trim outer loops first, which may make inner ones unused."""
+        """Trim outer loops first: inner loops may become unused."""
         for graph in ir.graphs_of(model):
             for node in list(graph):
                 form = loop_form(node, cx) if node.attributes else None
@@ -86,7 +86,7 @@ def _needed(form: LoopForm, fixed: list[int], cx: Context) -> dict[ir.Value, Non
     rows = [row for row, output in zip(form.rows, form.gathered, strict=True) if ir.is_read(output)]
     pending = [*form.body.outputs[: form.head // 2], *ends, *rows]
     pending += [value for node in form.body if cx.has_to_run(node) for value in ir.reads(node)]
-    # a carried value whose result is read is carried, whether or not an iteration reads it
+    # a carried value whose result is read stays, even if no iteration reads it
     needed: dict[ir.Value, None] = {
         form.formals[k]: None for k, output in enumerate(form.results) if ir.is_read(output)
     }

@@ -14,7 +14,7 @@ from graphopt.control_flow.iterations import Iterations, Stack, iterations_of
 from graphopt.control_flow.loops import declare_shape
 from graphopt.passes.base import Pass
 
-#: Nodes that a run may add to a small model; a larger model may at most double.
+#: Number of nodes that a run may add to a small model; a larger model may at most double.
 _ROOM = 4096
 
 
@@ -24,12 +24,12 @@ class UnrollLoops(Pass):
 
     The trip count must be known, and the condition of a Loop provably true throughout. Iteration numbers
     become constants, all iterations share the constants of the body, and stacked outputs are concatenated.
-    Loops that draw random numbers stay. A Loop with more trips and only carried values is partially unrolled,
-    followed by the remaining iterations.
+    Loops that draw random numbers stay. A Loop with more trips, and with carried values only, is partially
+    unrolled; the remaining iterations follow it.
 
     Attributes:
         factor: iterations per trip of a partially unrolled Loop; 1 disables partial unrolling.
-        body: the most nodes of a body that is repeated, nested ones included.
+        body: the most nodes of a repeated body, nested bodies included.
         full: loops with fewer trips are fully unrolled.
     """
 
@@ -39,7 +39,7 @@ class UnrollLoops(Pass):
     full: int = 64
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Unroll inner loops first: an outer one may then be too large."""
+        """Unroll inner loops first; an outer loop may then be too large."""
         graphs = list(ir.graphs_of(model))
         room = max(_ROOM, sum(map(len, graphs)))
         for graph in reversed(graphs):
@@ -138,9 +138,9 @@ def _nested_bytes(body: ir.Graph) -> int:
 def _several_at_a_time(
     node: ir.Node, loop: Iterations, shared: Mapping[ir.Value, ir.Value], factor: int, cx: Context
 ) -> tuple[ir.Node, Iterations]:
-    """Put a Loop in front of ``node`` each of whose trips is ``factor`` of those of ``node``.
+    """Insert a Loop before ``node``; each of its trips computes ``factor`` trips of ``node``.
 
-    Returns it, and the iterations that are still to do after it.
+    Returns the Loop, and the iterations that remain after it.
     """
     graph, edit = node.graph, cx.edit
     assert graph is not None
@@ -165,7 +165,7 @@ def _several_at_a_time(
         copies = _copies(copier, loop.body, shared, UnrollLoops.name, cx)
         nodes += copies
         current = {formal: _copied(copier, end) for formal, _, end, _ in loop.carried}
-    # an Identity bears what may be an input, an outer value, or another output as well
+    # with an Identity, because the value may be an input, an outer value, or another output
     outputs = [compute("Identity", value) for value in (running, *current.values())]
     for output, end in zip(outputs, [running, *loop.body.outputs[1:]], strict=True):
         output.type, output.shape = end.type, None if end.shape is None else end.shape.copy()
@@ -191,7 +191,7 @@ def _several_at_a_time(
 
 
 def _formal(value: ir.Value, cx: Context) -> ir.Value:
-    """An input of a new body like ``value``."""
+    """A new body input with the type and shape of ``value``."""
     shape = None if value.shape is None else value.shape.copy()
     return ir.Value(name=cx.edit.fresh_name(value.name or "input"), type=value.type, shape=shape)
 
@@ -208,20 +208,20 @@ def _copier(given: Mapping[ir.Value, ir.Value], cx: Context) -> ir.Cloner:
 def _copies(
     copier: ir.Cloner, body: ir.Graph, shared: Mapping[ir.Value, ir.Value], owner: str, cx: Context
 ) -> list[ir.Node]:
-    """One iteration of ``body``, which stands in no graph yet."""
+    """The nodes of one iteration of ``body``, not yet in a graph."""
     originals = [inner for inner in body if inner.outputs[0] not in shared]
     copies = copier.nodes(originals)
     for original, copy in zip(originals, copies, strict=True):
         cx.edit.note_origin([copy], [original], owner)
         for result in copy.outputs:
-            result.shape = None  # what a body declares of its outputs need not hold for each trip
+            result.shape = None  # the shape that the body declares may be wrong for some trips
     return copies
 
 
 def _write(
     node: ir.Node, loop: Iterations, shared: Mapping[ir.Value, ir.Value], owner: str, cx: Context
 ) -> list[ir.Node]:
-    """Put the iterations in front of ``node`` and let all read their results; returns the new nodes."""
+    """Insert the iterations before ``node``, and replace its outputs by theirs; returns the new nodes."""
     current: dict[ir.Value, ir.Value] = {formal: start for formal, start, _, _ in loop.carried}
     elements: dict[Stack, list[ir.Value]] = {stack: [] for stack in loop.stacks}
     made: list[ir.Node] = []
@@ -256,7 +256,7 @@ def _copied(copier: ir.Cloner, value: ir.Value) -> ir.Value:
 
 
 def _shared_constants(node: ir.Node, body: ir.Graph, cx: Context) -> dict[ir.Value, ir.Value]:
-    """Constants beside ``node`` that stand for those of its body."""
+    """New constants in the graph of ``node``, by the constants of its body that they replace."""
     graph = node.graph
     assert graph is not None
     values = [

@@ -1,4 +1,4 @@
-"""What the installed onnxruntime can't run any more under another opset: it lags behind the standard."""
+"""Operators without a kernel in the installed onnxruntime after a conversion to another opset."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from graphopt.ort.target import Target
 
 
 def lost_kernels(model: ir.Model, source: int, cx: Context) -> list[str]:
-    """Operators of ``model`` that onnxruntime has kernels for under opset ``source``, and none under its own.
+    """Operators of ``model`` with a kernel in onnxruntime under opset ``source``, but not under its own.
 
-    Operators that the standard also defines by others need none.
+    Operators that the standard also defines as functions need no kernel.
     """
     used = dict.fromkeys(
         (node.op_type, cx.version(node), _computed_in(node, cx))
@@ -31,12 +31,12 @@ def lost_kernels(model: ir.Model, source: int, cx: Context) -> list[str]:
 
 
 def _computed_in(node: ir.Node, cx: Context) -> ir.DataType | None:
-    """The type that a kernel has to be for; small floating-point types are cast where there is none."""
+    """The type that a kernel must support; ``None`` for float16 and bfloat16, which may be cast."""
     first = next((value for value in (*node.inputs, *node.outputs) if value is not None), None)
     dtype = None if first is None else cx.dtype(first)
     return None if dtype in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16) else dtype
 
 
 def _has_kernel(op_type: str, version: int, dtype: ir.DataType | None, cx: Context) -> bool:
-    """Whether onnxruntime has a kernel: on the CPU, which helps out, or on the target."""
+    """Whether onnxruntime has a kernel on the target, or on the CPU, to which it falls back."""
     return any(target.has_kernel(op_type, "", version, dtype) for target in (Target(), cx.target))

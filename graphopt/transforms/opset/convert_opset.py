@@ -1,4 +1,4 @@
-"""convert-opset: the model under another version of the standard's operators."""
+"""convert-opset: convert a model to another version of the standard's operators."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from graphopt.passes.base import CHOSEN_OPSET, Pass
 from graphopt.rewrite.builder import Builder
 from graphopt.transforms.opset._lost_kernels import lost_kernels
 
-#: Constants of at most this many elements are shown to the converter, which turns some into attributes.
+#: Largest constant that is passed to the converter, in elements; the converter turns some into attributes.
 _SHOWN = 4096
 _GRAPH_TYPES = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
-#: What stands for a reference to an attribute of the function while a node is converted; then what is
-#: tried instead, to see whether the conversion depends on it: common values, and some that no axis has.
+#: Values in place of a reference to a function's attribute during a conversion. The first is the stand-in;
+#: the others test whether the conversion depends on the value: common values, and invalid axes.
 _STAND_INS: dict[ir.AttributeType, tuple[object, ...]] = {
     ir.AttributeType.INT: (1, 0, -1, 100),
     ir.AttributeType.FLOAT: (0.8125, 0.0, 1.0),
@@ -40,15 +40,15 @@ _References = dict[str, tuple[onnx.AttributeProto, ir.Attr]]
 class ConvertOpset(Pass):
     """Write the model for opset ``target`` of ai.onnx, such as ``convert-opset{target=21}``.
 
-    Nodes of bodies and functions are converted where they stand. Most need no change; the others
-    go through onnx's version converter one by one. The IR version is raised if the opset asks for
-    a newer one. Other domains stay as they are.
+    Nodes of bodies and functions are converted in place. Most need no change; onnx's version converter
+    converts the others one by one. The IR version is raised if the opset requires a newer one. Other
+    domains are not changed.
 
     Attributes:
         target: the opset version.
 
     Raises:
-        UnsupportedModel: a node can't be converted; the model is unchanged then.
+        UnsupportedModel: a node can't be converted; the model is then unchanged.
         UsageError: there is no such opset version.
     """
 
@@ -67,7 +67,7 @@ class ConvertOpset(Pass):
             )
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Convert all nodes, or raise before anything is changed."""
+        """Convert all nodes, or raise before any change."""
         if ir.has_training_info(model):
             raise UnsupportedModel("the model has training info, whose graphs can't be converted")
         plans = [plan for graph in ir.graphs_of(model) for node in graph for plan in self._plans(node, cx)]
@@ -113,16 +113,16 @@ class ConvertOpset(Pass):
 
 @dataclass
 class _Plan:
-    """What becomes of one node.
+    """The conversion of one node.
 
     Attributes:
-        node: the node as it is.
-        made: what stands for it, as protos; nothing for a Constant that becomes an initializer.
+        node: the original node.
+        made: its replacement, as protos; empty for a Constant that becomes an initializer.
         outputs: the names in ``made`` of the node's outputs.
-        places: by their names in ``made``, which inputs of the node are read.
+        places: the indices of the node's inputs, by their names in ``made``.
         constants: new constants by name.
         references: by attribute, the stand-in and the reference that it stands for.
-        dropped: indices of optional outputs that nothing reads and that the node loses.
+        dropped: indices of unused optional outputs that are removed.
     """
 
     node: ir.Node
@@ -134,11 +134,11 @@ class _Plan:
     dropped: Sequence[int] = ()
 
     def carry_out(self, cx: Context) -> None:
-        """Change the node in place if it stays one of its kind, else put the new ones in its place."""
+        """Update the node if it remains one node of the same operator; otherwise replace it."""
         for index in reversed(self.dropped):
             cx.edit.remove_node_output(self.node, index)
         builder = Builder(cx, self.node)
-        # what the node reads may have been replaced since it was planned for
+        # inputs of the node may have been replaced since the plan was made
         values = {name: self.node.inputs[index] for name, index in self.places.items()}
         only = self.made[0] if len(self.made) == 1 else None
         if only and only.op_type == self.node.op_type and len(only.output) == len(self.node.outputs):
@@ -170,7 +170,7 @@ class _Plan:
             if name not in kept:
                 edit.set_attribute(node, name, None)
             elif not attribute.is_ref() and ir.serialize_attribute(attribute) == kept[name]:
-                del kept[name]  # the very attribute stays, which may hold what a copy would lose
+                del kept[name]  # keeps the original attribute: a copy might lose information
         for name, proto in kept.items():
             edit.set_attribute(node, name, self._attribute(proto))
         for index, name in enumerate(made.input):
@@ -193,7 +193,7 @@ class _Plan:
 
 
 def _planned_somehow(node: ir.Node, source: int, target: int, cx: Context) -> _Plan | None:
-    """What becomes of ``node``, without outputs that nothing reads if these are in the way."""
+    """The conversion of ``node``; unused outputs are removed if they prevent it."""
     try:
         return _planned(node, source, target, cx)
     except UnsupportedModel:
@@ -204,7 +204,7 @@ def _planned_somehow(node: ir.Node, source: int, target: int, cx: Context) -> _P
 
 
 def _unread_outputs(node: ir.Node, version: int) -> list[int]:
-    """Optional outputs of ``node`` that nothing reads, and without which the others stay what they are."""
+    """Indices of unused optional outputs of ``node`` whose removal does not change the others."""
     definition = ir.operator_schema("", node.op_type, version)
     if definition is None or node.op_type in traits.OUTPUTS_MATTER:
         return []
@@ -220,7 +220,7 @@ def _unread_outputs(node: ir.Node, version: int) -> list[int]:
 def _planned(
     node: ir.Node, source: int, target: int, cx: Context, dropped: Sequence[int] = ()
 ) -> _Plan | None:
-    """What becomes of ``node`` without the outputs ``dropped``; ``None`` if it stays as it is."""
+    """The conversion of ``node`` without the outputs ``dropped``; ``None`` if it needs no change."""
     if node.op_type == "Constant":
         return _spelt_out(node, source, target, cx)
     named: dict[ir.Value, str] = {}
@@ -274,7 +274,7 @@ def _check(proto: onnx.NodeProto, types: dict[str, str | None], source: int, tar
 
 
 def _check_references(plan: _Plan) -> None:
-    """Each attribute of the function that the node refers to must still be one, once."""
+    """Check that each reference to a function's attribute occurs exactly once in the result."""
     for name, (stand_in, _) in plan.references.items():
         found = [item for made in plan.made for item in made.attribute if item == stand_in]
         if len(found) != 1:
@@ -284,7 +284,7 @@ def _check_references(plan: _Plan) -> None:
 
 
 def _check_constants(plan: _Plan, target: int, cx: Context) -> None:
-    """New constants must be of types that the function they stand in takes."""
+    """Check that a function that contains the node supports the types of new constants."""
     graph = plan.node.graph
     for name in [name for made in plan.made for name in made.input if name not in plan.places]:
         tensor = plan.constants.get(name)
@@ -297,7 +297,7 @@ def _check_constants(plan: _Plan, target: int, cx: Context) -> None:
 
 
 def _spelt_out(node: ir.Node, source: int, target: int, cx: Context) -> _Plan | None:
-    """A Constant that holds a tensor, for opsets that know no other."""
+    """A Constant with the attribute ``value``, for opsets that lack its other attributes."""
     bare = onnx.NodeProto(op_type=node.op_type, output=["o0"])
     misfit = convert.obstacle(bare, {"o0": _type_text(node.outputs[0], cx)}, source, target)
     tensor = ir.constant_of(node.outputs[0])
@@ -317,7 +317,7 @@ def _spelt_out(node: ir.Node, source: int, target: int, cx: Context) -> _Plan | 
 def _proto(
     node: ir.Node, named: dict[ir.Value, str], dropped: Sequence[int] = ()
 ) -> tuple[onnx.NodeProto, _References]:
-    """The node without the outputs ``dropped``, and what stands for references to attributes in it."""
+    """The node without the outputs ``dropped``, and the stand-ins for references to attributes."""
     proto = onnx.NodeProto(op_type=node.op_type, name="n")
     proto.input.extend("" if value is None else named[value] for value in node.inputs)
     proto.output.extend(
@@ -349,7 +349,7 @@ def _variants(
     source: int,
     cx: Context,
 ) -> Iterator[tuple[str, onnx.AttributeProto | None, onnx.NodeProto]]:
-    """``proto`` with other values of what the function tells, or none where callers may leave it out."""
+    """Variants of ``proto`` with other values of referenced attributes, or without optional ones."""
     definition = ir.operator_schema("", node.op_type, source)
     function = cx.edit.scopes.function(node.graph) if node.graph is not None else None
     for name, (stand_in, reference) in references.items():
@@ -377,7 +377,7 @@ def _variants(
 def _with_other(
     model: onnx.ModelProto, old: onnx.AttributeProto | None, new: onnx.AttributeProto | None
 ) -> onnx.ModelProto:
-    """What ``model`` computes, with ``new`` in place of the attribute ``old``."""
+    """The nodes and initializers of ``model``, with the attribute ``old`` replaced by ``new``."""
     rest = onnx.ModelProto()
     rest.graph.node.extend(model.graph.node)
     rest.graph.initializer.extend(model.graph.initializer)
@@ -392,7 +392,7 @@ def _with_other(
 def _model(
     node: ir.Node, proto: onnx.NodeProto, named: dict[ir.Value, str], source: int, cx: Context
 ) -> onnx.ModelProto:
-    """A model of the node alone; what it reads are inputs, or initializers if they are small constants."""
+    """A model with only this node; its operands are inputs, or initializers for small constants."""
     model = onnx.ModelProto(ir_version=10)
     model.opset_import.add(domain="", version=source)
     model.graph.name = "node"
@@ -412,7 +412,7 @@ def _model(
 
 
 def _declare(info: onnx.ValueInfoProto, value: ir.Value, dims: dict[str, str], cx: Context) -> None:
-    """Declare what is known of ``value``; symbolic dims are called alike in models that are alike."""
+    """Declare the known type and shape of ``value``; dims are renumbered: equal nodes give equal models."""
     dtype, shape = cx.dtype(value), cx.shape(value)
     tensor = info.type.tensor_type
     tensor.elem_type = 0 if dtype is None else int(dtype)
@@ -426,7 +426,7 @@ def _declare(info: onnx.ValueInfoProto, value: ir.Value, dims: dict[str, str], c
 
 
 def _type_text(value: ir.Value, cx: Context) -> str | None:
-    """The type as schemas write it, if it is known."""
+    """The type in the notation of schemas; ``None`` if it is unknown."""
     found = cx.facts.type(value) or value.type
     is_known = found is not None and found.dtype != ir.DataType.UNDEFINED
     return text_of_type(found) if found is not None and is_known else None

@@ -34,7 +34,7 @@ class Sum:
 
 
 def sums_of(graph: ir.Graph, cx: Context) -> Iterator[Sum]:
-    """Trees of Adds with at least two products; each may be merged before the next is requested."""
+    """Yield trees of Adds with at least two products; each may be merged before the next is requested."""
     roots = [node for node in graph if _is_add(node) and not _goes_into_sum(node.outputs[0], graph)]
     for root in roots:
         found = _sum(root, cx)

@@ -19,14 +19,15 @@ from graphopt.transforms.products import _side_products as sides
 class BatchMM(Pass):
     """Merge MatMuls, Gemms or Convs of one input into one and a Split, and sums of MatMuls into one MatMul.
 
-    Only where the table of costs predicts a gain (docs/cost.md); the figures shipped for CPUs predict none,
-    because onnxruntime multiplies single matrices fast and the Split copies. The other operands must be
-    constants without other readers, which are concatenated ahead of time, as are biases. Sums may be
-    evaluated in another order, so the pass does nothing with ``--exact``. Quantized products are not merged.
+    Products are merged only if the table of costs predicts a gain (docs/cost.md). The figures shipped for
+    CPUs predict none, because onnxruntime multiplies single matrices fast and the Split copies. The other
+    operands must be constants without other readers; they and the biases are concatenated ahead of time. Sums
+    may be evaluated in another order, so the pass does nothing with ``--exact``. Quantized products are not
+    merged.
 
     Attributes:
         always: ignore the table of costs.
-        limit: the most bytes of concatenated weights, which are held in memory.
+        limit: the most bytes of concatenated weights, which are kept in memory.
     """
 
     name: ClassVar[str] = "batch-mm"
@@ -36,7 +37,7 @@ class BatchMM(Pass):
     limit: int = 1 << 28
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Join sums first, then what shares an input, in each graph."""
+        """In each graph, merge sums of products first, then products that share an input."""
         if cx.options.numerics is Numerics.EXACT:
             return
         for graph in list(ir.graphs_of(model)):

@@ -30,7 +30,7 @@ class SplitSlices(Pass):
     tags: ClassVar[tuple[str, ...]] = ("onnxscript:slice-split", "onnxruntime:GatherSliceToSplitFusion")
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Look at the Slices of each graph, grouped by what they cut and along which axis."""
+        """Process the Slices of each graph, grouped by their data and axis."""
         for graph in list(ir.graphs_of(model)):
             groups: dict[tuple[ir.Value, int], dict[ir.Node, range]] = {}
             for node in graph:
@@ -73,9 +73,9 @@ class SplitSlices(Pass):
 
 
 def _parts_may_run_on_integers(data: ir.Value, pieces: Iterable[ir.Node]) -> bool:
-    """Whether onnxruntime may run what reads the pieces of ``data``, which is dequantized, on integers.
+    """Whether ``data`` is dequantized and onnxruntime may run readers of its slices on integers.
 
-    It dequantizes behind a Slice instead, but not behind a Split.
+    onnxruntime moves the DequantizeLinear behind a Slice, but not behind a Split.
     """
     return is_quantizer(data.producer(), "DequantizeLinear") and not all(
         is_quantizer(user, "QuantizeLinear") for node in pieces for user in ir.readers(node.outputs[0])
@@ -83,7 +83,7 @@ def _parts_may_run_on_integers(data: ir.Value, pieces: Iterable[ir.Node]) -> boo
 
 
 def _cut(node: ir.Node, cx: Context) -> tuple[ir.Value, int, range] | None:
-    """What ``node`` cuts, along which one axis, and the indices it takes; ``None`` if that is not known."""
+    """The data of the Slice ``node``, its only axis, and the selected indices; ``None`` if unknown."""
     match = Match(SplitSlices.name, node, {}, cx)
     data, ranges = node.inputs[0], slice_ranges(match, node)
     shape = None if data is None else cx.shape(data)

@@ -66,7 +66,7 @@ def _all_may_be(known: Contents, seen: tuple[int, ...]) -> bool:
 
 
 def _contents(value: ir.Value, cx: Context) -> Contents | None:
-    """The known, possibly symbolic, elements of a small integer tensor; of a constant one, of any rank."""
+    """The known, perhaps symbolic, elements of a small integer tensor; a constant may have any rank."""
     tensor = ir.constant_of(value)
     if tensor is None or tensor.dtype not in INTEGER_RANGES or tensor.size > CONTENTS_LIMIT:
         return cx.known_ints(value)

@@ -23,15 +23,15 @@ from graphopt.transforms.profile._assertions import conflict, is_implied
 class InsertGuards(Pass):
     """Insert a guard behind each annotated value, and remove the annotation: ``x → Guard(x)``.
 
-    All uses of the value, except as a graph output, read the guard (``graphopt.profile::Guard``) instead.
-    Its assertion provides facts, by which other passes fold shapes and Ifs. The result is correct as long as
-    a run leaves the model where a guard does not hold. Contents that never varied become a constant.
+    All uses of the value, except as a graph output, read the guard (``graphopt.profile::Guard``) instead. Its
+    assertion provides facts, by which other passes fold shapes and Ifs. The result is correct only if a run
+    leaves the model at a guard that does not hold. Contents that never varied become a constant.
 
     An annotation is removed without a guard if the value is unused, or if the facts imply or contradict the
     annotation. Symbols are shared by all guards; a symbol asserts nothing if its dims are known to be equal,
     or if it occurs once.
 
-    No runtime implements the operator: it serves other passes, and the splicing of bailouts.
+    No runtime implements the operator: only other passes and the splicing of bailouts use it.
 
     Modelled on ``InsertGuards`` of PyTorch's JIT.
 

@@ -16,8 +16,8 @@ from graphopt.transforms.profile.clear_profile import ClearProfile
 class RemoveProfileNodes(Pass):
     """Remove all guards and profile annotations, to make the model general again.
 
-    ``Guard(x) → x``. This is correct only if no rewrite has relied on a guard yet: constants that were folded
-    with the help of guards stay folded.
+    ``Guard(x) → x``. This is correct only if no rewrite has relied on a guard: constants that were folded by
+    the facts of guards stay folded.
 
     Modelled on ``ProfilingRecord::removeProfilingNodes`` of PyTorch's JIT.
     """

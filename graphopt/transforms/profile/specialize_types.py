@@ -24,10 +24,10 @@ DECLARED = f"{dialects.PROFILE_NOTES}declared"
 class SpecializeTypes(Pass):
     """Declare the inputs of the model with their profiled types, and remove their annotations.
 
-    Dims get their profiled sizes, or symbols, equal dims the same symbol; an input whose contents never
-    varied is replaced by a constant. The result is correct only for inputs that match the profile, which a
-    guard around the model has to ensure. ``remove-type-specializations`` restores the declarations, but not
-    the constants.
+    Dims are declared with their profiled sizes or with symbols; equal dims have the same symbol. An input
+    whose contents never varied is replaced by a constant. The result is correct only for inputs that match
+    the profile; a guard around the model must check that. ``remove-type-specializations`` restores the
+    declarations, but not the constants.
 
     Modelled on ``RemoveProfileNodesAndSpecializeTypes`` of PyTorch's JIT.
     """
@@ -77,7 +77,7 @@ def _declared(seen: Dim, known: str | None, symbols: Mapping[str, Dim]) -> Dim |
 def _symbols(found: dict[ir.Value, ValueProfile]) -> dict[str, int | str]:
     """For each profiled symbol the declared size or name of one of its dims.
 
-    The name is a fresh one if no dim is declared, or if all declared names already stand for other symbols.
+    The name is new if no dim is declared, or if all declared names already denote other symbols.
     """
     taken = {
         dim.value for value in found for dim in value.shape or () if not isinstance(dim, int) and dim.value

@@ -10,7 +10,7 @@ from graphopt.context import Context
 from graphopt.ops import traits
 from graphopt.passes.base import Pass
 
-#: The domains of the standard, whose operators have several versions, start with it.
+#: Prefix of the domains of the standard, whose operators have several versions.
 _STANDARD = "ai.onnx"
 
 
@@ -28,7 +28,7 @@ class Canonicalize(Pass):
                     self._trim(node, cx)
                     self._constant_right(node, cx)
                 elif not node.domain.startswith(_STANDARD):
-                    # onnxruntime runs its own operators, which have one version, without an import as well
+                    # onnxruntime also runs its own operators, which have one version, without an import
                     cx.edit.import_domain(node)
 
     def _trim(self, node: ir.Node, cx: Context) -> None:
@@ -36,7 +36,7 @@ class Canonicalize(Pass):
         if not size or node.inputs[-1] is not None:
             return
         schema = ir.operator_schema(node.domain, node.op_type, cx.version(node))
-        least = 0 if schema is None else schema.min_input  # a Loop must tell that it lacks a condition
+        least = 0 if schema is None else schema.min_input  # a Loop without a condition keeps the empty input
         while size > least and node.inputs[size - 1] is None:
             size -= 1
         if size < len(node.inputs) and (action := cx.begin_rewrite(self.name, node)):

@@ -1,8 +1,8 @@
 """check-aliasing: inputs and outputs may share a buffer under any order of execution.
 
-The counterpart of ``CheckInplace`` in PyTorch's JIT executor, which looks for operators that write
-into what others still need. ONNX has no such operators; callers do the same by binding an input
-and an output to one buffer, as for the key-value cache of a decoder.
+The counterpart of ``CheckInplace`` in PyTorch's JIT executor, which finds operators that overwrite values
+with later readers. ONNX has no such operators. Callers get the same effect if they bind an input and an
+output to one buffer, as for the key-value cache of a decoder.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ _IN_PLACE = {
 
 
 def parse_pair(text: str) -> tuple[str, str]:
-    """Input and output of ``past=present``, or patterns of both, as in ``past.*=present.*``.
+    """The input and the output in ``past=present``, or their patterns, as in ``past.*=present.*``.
 
     Raises:
-        UsageError: there is no such pair in it.
+    UsageError: the text is not such a pair.
     """
     source, _, target = text.partition("=")
     if not source or not target or "=" in target:
@@ -68,7 +68,7 @@ def parse_pair(text: str) -> tuple[str, str]:
 
 
 def _expanded(pairs: Iterable[tuple[str, str]], inputs: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """``pairs`` with the names that patterns stand for: each ``*`` of the output is what the input has there.
+    """``pairs`` with patterns replaced by names: each ``*`` of an output is the match in the input's name.
 
     Raises:
         UsageError: no input matches.
@@ -101,7 +101,7 @@ class CheckAliasing(Pass):
 
     Raises:
         UsageError: there is no such input or output.
-        VerificationFailed: sharing may overwrite what is still to be read, or the two differ in size.
+        VerificationFailed: the output may overwrite elements before they are read, or the sizes differ.
     """
 
     name: ClassVar[str] = "check-aliasing"
@@ -134,7 +134,7 @@ class CheckAliasing(Pass):
 
 
 def _check(pairs: list[tuple[ir.Value, ir.Value]], cx: Context) -> None:
-    """Raise the reason why one of ``pairs`` must not share a buffer, if there is any."""
+    """Raise VerificationFailed if one of ``pairs`` must not share a buffer."""
     for output in cx.model.graph.outputs:  # facts about one output sharpen those about others
         cx.shape(output)
     reads = {source: list(dict.fromkeys(_reads(source, cx))) for source, _ in pairs}
@@ -160,7 +160,7 @@ def _check(pairs: list[tuple[ir.Value, ir.Value]], cx: Context) -> None:
 def _overwritten(
     source: ir.Value, target: ir.Value, late: Container[ir.Node], readers: list[ir.Node], cx: Context
 ) -> str | None:
-    """Why ``target`` may overwrite ``source`` too early; ``late`` holds the readers that it does not need."""
+    """Why ``target`` may overwrite ``source`` too early; it does not depend on the readers in ``late``."""
     writer = target.producer()
     if writer is None:
         return f"{target.name!r} is another input, and may be written at any time"
@@ -199,7 +199,7 @@ def _holder(node: ir.Node, cx: Context) -> ir.Node | None:
 
 
 def _what_must_be_done(graph: ir.Graph, bits: dict[ir.Node, int]) -> dict[ir.Node | None, int]:
-    """For each node the bits of those nodes whose results it needs, one way or another."""
+    """For each node, the bits of all nodes on which it depends, directly or indirectly."""
     before: dict[ir.Node | None, int] = {}
     for node in graph:
         needed = 0
@@ -212,7 +212,7 @@ def _what_must_be_done(graph: ir.Graph, bits: dict[ir.Node, int]) -> dict[ir.Nod
 
 
 def _sizes_differ(source: ir.Value, target: ir.Value, cx: Context) -> str | None:
-    """Why no buffer can hold both; onnxruntime itself checks sizes that may turn out to be equal."""
+    """Why the two can't share a buffer: their sizes are known to differ. onnxruntime checks unknown sizes."""
     dtypes = [cx.dtype(value) or value.dtype for value in (source, target)]
     if None in dtypes or dtypes[0] is not dtypes[1]:
         return "they are not known to be tensors of one dtype"
@@ -228,7 +228,7 @@ def _sizes_differ(source: ir.Value, target: ir.Value, cx: Context) -> str | None
 
 
 def _not_in_place(node: ir.Node, source: ir.Value, target: ir.Value, cx: Context) -> str | None:
-    """Why ``node``, which reads ``source`` and writes ``target``, can't do so in one buffer."""
+    """Why ``node``, which reads ``source`` and writes ``target``, can't compute in place."""
     shared = _shared_operands(node, source)
     if node.op_type in _ALIASES and node.domain == "" and shared == [0]:
         return None
@@ -242,12 +242,12 @@ def _not_in_place(node: ir.Node, source: ir.Value, target: ir.Value, cx: Context
 
 
 def _shared_operands(node: ir.Node, source: ir.Value) -> list[int]:
-    """Which inputs of ``node`` are ``source``, or views of it."""
+    """The indices of the inputs of ``node`` that are ``source`` or views of it."""
     return [index for index, value in enumerate(node.inputs) if value is not None and _root(value) is source]
 
 
 def _root(value: ir.Value) -> ir.Value:
-    """The value that ``value`` is a view of."""
+    """The source of the view ``value``, or ``value`` itself."""
     while (node := value.producer()) is not None and node.op_type in _ALIASES and node.domain == "":
         if node.inputs[0] is None:
             break
@@ -260,5 +260,5 @@ def _named(node: ir.Node) -> str:
 
 
 def pairs_of(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """The pairs that ``texts`` like ``past=present`` name."""
+    """The pairs in ``texts`` such as ``past=present``."""
     return tuple(map(parse_pair, texts))

@@ -10,7 +10,7 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.passes.base import Pass
 
-#: Number of elements compared before tensors are read completely.
+#: Number of leading elements that are compared before tensors are read completely.
 _HEAD = 256
 
 

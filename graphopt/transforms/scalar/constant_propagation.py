@@ -41,14 +41,14 @@ class ConstantPropagation(Pass):
 
     Small integer tensors are taken from shape facts; the others are computed by one onnxruntime session per
     graph, with optimizations off, so that results are those of the runtime. Sizes are predicted before
-    anything runs: a result may take the byte limit, or as many bytes as it frees. Results of similar size
-    that would together grow the model by more than the limit, or by more than a quarter of its large weights,
-    are all left out; the decision depends only on the current model, so that another run decides alike.
-    Larger tensors of one repeated number are written as ConstantOfShape. Random nodes and DequantizeLinear of
+    anything runs: a result may have as many bytes as the limit, or as it frees. If results of similar size
+    would together grow the model by more than the limit, or by more than a quarter of its large weights, none
+    of them is folded. This depends only on the current model, so another run makes the same decision. Larger
+    tensors of one repeated number are written as ConstantOfShape. Random nodes and DequantizeLinear of
     weights are never folded.
 
     Attributes:
-        limit: bytes that a result may take without freeing any; ``--fold-limit`` by default.
+        limit: the most bytes of a result that frees no constants; ``--fold-limit`` by default.
     """
 
     name: ClassVar[str] = "constant-propagation"
@@ -74,7 +74,7 @@ class ConstantPropagation(Pass):
             pass
 
     def _fold(self, model: ir.Model, cx: Context) -> bool:
-        """Fold once in every graph; whether that made constants that other graphs read."""
+        """Fold once in every graph; returns whether other graphs read new constants."""
         limit = cx.options.fold_limit if self.limit is None else self.limit
         most = max(limit, ir.initializer_bytes(model, above=limit) // 4)
         places = [(graph, self._constant_nodes(graph, cx)) for graph in ir.graphs_of(model)]
@@ -139,7 +139,7 @@ class ConstantPropagation(Pass):
     def _affordable(
         self, places: Sequence[tuple[ir.Graph, list[ir.Node]]], cx: Context, limit: int | None, most: int
     ) -> list[list[ir.Value]]:
-        """The results to keep, per graph; those of similar size may add at most ``most`` bytes together."""
+        """The results to keep, per graph; results of similar size may add at most ``most`` bytes together."""
         results = (output for _, nodes in places for node in nodes for output in _named(node))
         if limit is not None and sum(_nbytes(result, cx) or 0 for result in results) <= limit:
             limit = None  # any selection fits
@@ -163,13 +163,13 @@ class ConstantPropagation(Pass):
     ) -> list[ir.Value]:
         """The results of ``nodes`` to keep as constants.
 
-        It walks backwards from results with other readers: if one is too large, or the graph can't hold it,
-        its node stays, and the node's operands are kept instead.
+        The search goes backwards from results with other readers. If a result is too large, or the graph does
+        not support such a constant, its node stays, and the node's operands are kept instead.
 
         Args:
-            limit: bytes that a result may take without freeing any; ``None`` for no limit.
-            growth: output: bytes added by results, by the bit length of their size.
-            refused: bit lengths of sizes of which no result is kept.
+            limit: the most bytes of a result that frees no constants; ``None`` for no limit.
+            growth: filled with the bytes added by results, by the bit length of their size.
+            refused: bit lengths of sizes; no result of such a size is kept.
         """
         inside = dict.fromkeys(nodes)
         kept_nodes: dict[ir.Node, None] = {}
@@ -207,7 +207,7 @@ class ConstantPropagation(Pass):
         return wanted
 
     def _declare(self, graph: ir.Graph, value: ir.Value, cx: Context) -> bool:
-        """Replace ``value`` by a ConstantOfShape, if that is the shortest form; whether it is."""
+        """Replace ``value`` by a ConstantOfShape if that is the shortest form; returns whether it is."""
         number, shape, node = cx.fill(value), cx.static_shape(value), value.producer()
         if number is None or shape is None or node is None or not _stays_declared(value, cx):
             return False
@@ -307,8 +307,8 @@ def _stays_declared(value: ir.Value, cx: Context) -> bool:
 def _freed_by(node: ir.Node, inside: Mapping[ir.Node, None], cx: Context) -> int:
     """Bytes of the constants that become unused if the result of ``node`` is kept.
 
-    Those are the constants read only within the node's maximum fanout-free cone: the largest set of constant
-    nodes whose results have no readers outside it.
+    The count contains the constants read only within the node's maximum fanout-free cone: the largest set of
+    constant nodes whose results have no readers outside of the set.
     """
     freed = 0
     reads: Counter[ir.Value] = Counter()
@@ -336,7 +336,7 @@ def _only_output_read(node: ir.Node, value: ir.Value) -> bool:
 
 
 def _sources(nodes: Sequence[ir.Node]) -> dict[ir.Node, dict[ir.Value, None]]:
-    """The constants that the results of each of ``nodes``, which are in order, are computed from."""
+    """For each of ``nodes``, in topological order, the constants from which its results are computed."""
     found: dict[ir.Node, dict[ir.Value, None]] = {}
     for node in nodes:
         own = found[node] = {}
@@ -347,7 +347,7 @@ def _sources(nodes: Sequence[ir.Node]) -> dict[ir.Node, dict[ir.Value, None]]:
 
 
 def _needed(nodes: Sequence[ir.Node], wanted: Sequence[ir.Value]) -> list[ir.Node]:
-    """Those of ``nodes`` that ``wanted`` depends on, in order."""
+    """The subset of ``nodes`` on which ``wanted`` depends, in order."""
     values = dict.fromkeys(wanted)
     needed = []
     for node in reversed(nodes):

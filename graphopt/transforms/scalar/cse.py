@@ -64,7 +64,7 @@ class CommonSubexpressionElimination(Pass):
 
 @dataclass
 class _Scope:
-    """The values computed so far in a graph, and in its outer graphs before the node that contains it."""
+    """The values computed so far: in a graph, and in outer graphs before the node that contains it."""
 
     outer: _Scope | None = None
     holder: ir.Node | None = None
@@ -128,8 +128,8 @@ def _key(node: ir.Node, cx: Context) -> Hashable | None:
 def _narrows_for_a_cast(node: ir.Node) -> bool:
     """Whether ``node`` is a Cast that another Cast reads.
 
-    If that is the only reader, onnxruntime drops the first Cast, even with optimizations off and if it loses
-    digits. Merging two such Casts would change their results.
+    If that is the only reader, onnxruntime removes the first Cast, even with optimizations off, and even if
+    the Cast loses digits. Merging two such Casts would change their results.
     """
     return node.op_type == "Cast" and any(reader.op_type == "Cast" for reader in ir.readers(node.outputs[0]))
 

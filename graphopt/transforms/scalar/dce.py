@@ -36,7 +36,7 @@ class DeadCodeElimination(Pass):
             for value in list(graph.initializers.values()):
                 if not ir.is_read(value) and not ir.is_overridable(value):
                     cx.edit.remove_initializer(value)
-        if not ir.has_training_info(model):  # its graphs may call any function, and use any domain
+        if not ir.has_training_info(model):  # training graphs may call any function, and use any domain
             self._remove_functions(model, cx)
             self._remove_imports(model, cx)
 
@@ -84,7 +84,7 @@ _STANDARD = ("", "ai.onnx")
 
 
 def _remove_unused(imports: dict[str, int], root: ir.Graph, kept: Container[str], cx: Context) -> None:
-    """Remove those of ``imports`` that no node in ``root`` or its bodies uses, unless they are ``kept``."""
+    """Remove all ``imports`` without nodes in ``root`` or its bodies, except the ones in ``kept``."""
     if all(domain in kept for domain in imports):
         return
     used = {node.domain for node in ir.walk_nodes(root)}

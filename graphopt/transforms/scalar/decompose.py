@@ -32,9 +32,10 @@ def decompositions() -> Mapping[str, Sequence[Rule]]:
 class Decompose(Pass):
     """Expand the operators named in ``ops`` into simpler ones, as in ``decompose{ops=HardSwish}``.
 
-    None by default: onnxruntime has fast kernels for them. Supported are Celu, GroupNormalization,
-    HardSigmoid, HardSwish, LayerNormalization, Softsign, ThresholdedRelu, and operators for which other
-    packages provide rules with ``pass_="decompose"``; those of other domains are named ``domain::Name``.
+    By default, no operator is expanded, because onnxruntime has fast kernels. The pass supports Celu,
+    GroupNormalization, HardSigmoid, HardSwish, LayerNormalization, Softsign, ThresholdedRelu, and operators
+    for which other packages provide rules with ``pass_="decompose"``. An operator of another domain is named
+    ``domain::Name``.
 
     Attributes:
         ops: operators to expand.

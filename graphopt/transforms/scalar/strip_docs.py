@@ -19,9 +19,9 @@ _NOISE = ("pkg.torch", "pkg.onnxscript", "namespace", "torch.")
 class StripDocs(Pass):
     """Remove documentation strings and the annotations of exporters, such as stack traces.
 
-    These are the doc strings of the model, its graphs, functions, nodes and values, and metadata whose key
-    begins with ``pkg.torch``, ``pkg.onnxscript``, ``namespace`` or ``torch.``, except the metadata of the
-    model itself, which programs read. No pipeline does this by default.
+    The pass removes the doc strings of the model, its graphs, functions, nodes and values, and metadata whose
+    key begins with ``pkg.torch``, ``pkg.onnxscript``, ``namespace`` or ``torch.``. It keeps the metadata of
+    the model itself, which programs read. No pipeline contains this pass by default.
     """
 
     name: ClassVar[str] = "strip-docs"

@@ -1,4 +1,4 @@
-"""gather-loop-lists: sequences appended to in a Loop become scan outputs."""
+"""gather-loop-lists: replace sequences that a Loop appends to by scan outputs."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ class IndexSplitLists(Pass):
     name: ClassVar[str] = "index-split-lists"
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Look at each SplitToSequence."""
+        """Process each SplitToSequence."""
         for graph in ir.graphs_of(model):
             for node in list(graph):
                 if node.op_type == "SplitToSequence" and node.domain == "":

@@ -22,14 +22,14 @@ class LowerSequences(Pass):
 
     Sequences must be constructed, changed and read at known positions in one graph; inputs and outputs of the
     model stay. Sequences that a Loop appends to become stacked outputs (see gather-loop-lists). A stack
-    becomes an Unsqueeze per tensor and one Concat, a split whose parts are all read one Split: more nodes,
-    but none that copies tensors into a sequence.
+    becomes an Unsqueeze per tensor and one Concat. A split whose parts are all read becomes one Split. The
+    result may have more nodes, but no node copies tensors into a sequence.
     """
 
     name: ClassVar[str] = "lower-sequences"
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Apply the rules of the families of ``_FAMILIES``, and two that make more nodes."""
+        """Apply the rules of ``_FAMILIES``, and two rules that increase the number of nodes."""
         IndexSplitLists().run(model, cx)
         GatherLoopLists().run(model, cx)
         rules = admitted_rules(cx.options, _FAMILIES) + admitted_rules(cx.options, pass_=self.name)
