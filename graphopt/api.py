@@ -1,4 +1,4 @@
-"""The Python interface: functions of models under the settings in force.
+"""The Python interface: functions on models under the settings in force.
 
 >>> import graphopt
 >>> model, report = graphopt.optimize(graphopt.load_model("model.onnx"))
@@ -7,7 +7,7 @@
 >>> graphopt.save(model, "model.opt.onnx")
 [PosixPath('model.opt.onnx')]
 
-Options that are settings too (:class:`graphopt.config.Settings`) default to the settings in force: those of
+Options that are also settings (:class:`graphopt.config.Settings`) default to the settings in force: those of
 the environment, of :func:`graphopt.config.patch`, or of :func:`graphopt.config.using`.
 """
 
@@ -89,13 +89,13 @@ else:
 def load(source: ModelLike, *, allow_external: Sequence[PathLike] | None = None) -> ir.Model | Bundle:
     """Load a model, as :func:`load_model` does, or a bundle of variants.
 
-    A bundle is named by its folder, or by the ``plan.json`` in it. For type checkers, and to choose where a
-    bundle runs, there are :func:`load_model` and :class:`graphopt.Bundle`.
+    A bundle is named by its folder, or by the ``plan.json`` in it. :func:`load_model` and
+    :class:`graphopt.Bundle` have precise types, and :class:`graphopt.Bundle` also has the choice of device.
 
     Raises:
-        TypeError: ``source`` is no form of a model.
+        TypeError: ``source`` is not a model in an accepted form.
         UsageError: there is no such file.
-        InvalidModel: it is neither, or it is damaged.
+        InvalidModel: the file is neither a model nor a bundle, or it is damaged.
     """
     if isinstance(source, (str, os.PathLike)) and is_bundle(source):
         from graphopt.specialization.bundle.load import Bundle
@@ -111,13 +111,13 @@ def load_model(
     allow_external: Sequence[PathLike] | None = None,
     base_dir: PathLike | None = None,
 ) -> ir.Model:
-    """Load a model from a file, an ``onnx.ModelProto``, which is left as it is, or serialized bytes.
+    """Load a model from a file, an ``onnx.ModelProto`` (not modified), or serialized bytes.
 
-    The suffix of a file determines its form: ``.json`` is the JSON IR, ``.onnxjson`` onnx's own JSON,
+    The suffix of a file determines its format: ``.json`` is the JSON IR, ``.onnxjson`` onnx's own JSON,
     ``.onnxtxt`` and ``.txt`` are ONNX text, and everything else is ``.onnx``.
 
-    External data is memory-mapped when it is first read. It has to lie in the folder of the model's file, or
-    in one of ``allow_external``.
+    External data is memory-mapped when it is first read. It must be in the folder of the model's file, or in
+    one of ``allow_external``.
 
     >>> load_model("model.onnx").graph.name
     'classifier'
@@ -126,13 +126,13 @@ def load_model(
 
     Args:
         source: a model in any form (:data:`graphopt.ModelLike`).
-        allow_external: further folders that external data may lie in.
+        allow_external: further folders that may contain external data.
         base_dir: the folder of the external data of a ModelProto or of bytes.
 
     Raises:
-        TypeError: ``source`` is no form of a model.
+        TypeError: ``source`` is not a model in an accepted form.
         UsageError: there is no such file.
-        InvalidModel: it is not a model, is truncated, or its external data is missing.
+        InvalidModel: the file is not a model, is truncated, or its external data is missing.
     """
     if isinstance(source, (str, os.PathLike)):
         if is_bundle(source):

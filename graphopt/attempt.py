@@ -1,4 +1,4 @@
-"""One run of a pipeline over one model: its plan, the run, the checks of the result and its report."""
+"""One run of a pipeline over one model: its configuration, the checks of the result, and the report."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Attempt:
-    """A run of a pipeline: its passes, the judge of its result, and its observers.
+    """A run of a pipeline: its passes, the verifier of its result, and its observers.
 
     Fields without a description are options of :func:`graphopt.optimize`.
 
     Attributes:
         pipeline: the passes.
-        options: limits that hold for every pass.
+        options: limits that apply to every pass.
         seed: seed of generated inputs.
-        verifier: compares results with the original; needed to verify.
+        verifier: compares results with the original; required if ``verify`` is set.
         gate: called before each rewrite, unless ``stop_after`` is given.
-        libraries: returns the libraries of operators for a result, which is compared with and without them.
+        libraries: returns the operator libraries for a result, which is compared with and without them.
     """
 
     pipeline: Pipeline
@@ -77,11 +77,11 @@ class Attempt:
     libraries: Callable[[ir.Model], Sequence[str]] | None = None
 
     def on(self, model: ir.Model) -> Attempt:
-        """This attempt for ``model``, whose dims are fixed in place.
+        """This attempt for ``model``, in which the dims are fixed in place.
 
         Raises:
-            UsageError: no input has such a dim, or it has another fixed size; or no input or output has the
-                name of one that shares a buffer.
+            UsageError: an option names a dim that no input has, or whose size is already fixed to another
+                number; or ``share_buffers`` names a missing input or output.
             VerificationFailed: sharing the buffers is not safe in ``model`` itself.
         """
         pipeline, options, inputs = self.pipeline, self.options, self.inputs
@@ -97,7 +97,7 @@ class Attempt:
         return replace(self, pipeline=pipeline, options=options, inputs=inputs)
 
     def entered(self, stage: str, done: float | None = None) -> None:
-        """Report a stage to the instruments, and the part of it that is done, if that is known."""
+        """Report a stage and its completed fraction, if known, to the instruments."""
         for watcher in self.instruments:
             watcher.entered(stage) if done is None else watcher.entered(stage, done)
 
@@ -105,10 +105,10 @@ class Attempt:
         """Optimize ``model`` in place.
 
         Raises:
-            PassFailed: a pass raised an error, or does not end.
-            VerificationFailed: the result computes something else, has another signature, or is broken.
+            PassFailed: a pass raised an error, or does not terminate.
+            VerificationFailed: the result computes something else, has another signature, or is invalid.
             NotFused: a scope of ``options.strict_fusion`` did not become one fused operator.
-            RuntimeFailure: the original does not run, and has to.
+            RuntimeFailure: the original does not run, although that is required.
         """
         self._check_original()
         builder = ReportBuilder(model, by_pass=self.weigh_each)
@@ -138,7 +138,7 @@ class Attempt:
         return watchers
 
     def _check_original(self) -> None:
-        """Check, before any work, that the original runs, if inputs are given or verification is required."""
+        """Check first that the original runs, if inputs are given or verification is required."""
         if not self.verify or self.verifier is None or not (self.verifier.given or self.require_verified):
             return
         self.entered("running the original")
@@ -161,11 +161,11 @@ class Attempt:
             cx.close()
 
     def _fuses(self) -> bool:
-        """Whether the pipeline writes fused operators."""
+        """Whether the pipeline creates fused operators."""
         return self.pipeline.provides(FUSED_OPERATORS, skip=self.options.skip)
 
     def _fused(self, model: ir.Model) -> list[Fused]:
-        """The fused operators that the pipeline wrote."""
+        """The fused operators that the pipeline created."""
         if not self._fuses():
             return []
         from graphopt.rewrite.explain import fused_in
@@ -174,7 +174,7 @@ class Attempt:
         return list(fused_in(model, admitted_fusions(self.options)))
 
     def _missed(self, model: ir.Model, cx: Context) -> list[Missed]:
-        """The remaining partial matches of patterns that the pipeline fuses."""
+        """The remaining partial matches of the pipeline's fusion patterns."""
         if not self._fuses():
             return []
         from graphopt.rewrite.explain import missed_in, weighed_against
@@ -194,7 +194,7 @@ class Attempt:
             raise VerificationFailed(f"the optimized model is broken: {error.message}") from error
         except GraphoptError:  # about the original
             raise
-        except Exception as error:  # writing a broken model may fail in any way
+        except Exception as error:  # writing an invalid model may fail in any way
             limit = exhausted(error)
             if limit is not None:
                 raise ResourceLimit(
@@ -223,15 +223,15 @@ def _check_interface(before: Interface, after: Interface) -> None:
 
 
 def prepare(settings: config.Settings, **options: Unpack[OptimizeOptions]) -> Attempt:
-    """The attempt that ``options`` describe under ``settings``, for any model; it does not verify.
+    """The attempt for any model under ``settings`` and ``options``; it does not verify.
 
     Raises:
-        UsageError: a pass, rule or option is unknown, or they contradict each other.
-        TypeError: an object is no pass, or no rule.
+        UsageError: a pass, rule or option is unknown, or options contradict each other.
+        TypeError: an object is not a pass, or not a rule.
     """
     asked = settings.settle(options)
     passes = make_pipeline(asked["pipeline"] or "", asked["pre_passes"], asked["post_passes"])
-    if (target := asked["target_opset"]) is not None:  # first, wherever pre-passes have their place
+    if (target := asked["target_opset"]) is not None:  # before all other passes, pre-passes included
         passes = Pipeline((*make_pipeline(_conversion(target, settings)).steps, *passes.steps))
     if asked["strip_docs"]:
         passes = Pipeline((*passes.steps, *make_pipeline("strip-docs").steps))
@@ -268,13 +268,13 @@ def make_options(
     """Limits for passes under ``settings`` and ``options``.
 
     Args:
-        settings: those in force.
-        options: options of optimize.
-        device: where the result is to run, if that matters.
-        every_own: all rules of the caller's, those that passes apply by themselves included.
+        settings: the settings in force.
+        options: the options of ``optimize``.
+        device: the device for the result, if it affects the options.
+        every_own: all of the caller's rules, also those that are steps of the pipeline.
 
     Raises:
-        UsageError: a pass or rule is unknown, none remains, or the table of costs can't be read.
+        UsageError: a pass or rule is unknown, no rule remains, or the table of costs can't be read.
     """
     asked = settings.settle(options or {})
     numerics = Numerics.REASSOCIATES
@@ -301,7 +301,7 @@ def make_options(
         share_buffers=tuple(asked["share_buffers"]),
         device=device or CPU,
         costs=costs,
-        # resolved for a model
+        # these depend on the model
         dim_ranges={},
         strict_fusion={},
         rules=(),
@@ -311,7 +311,7 @@ def make_options(
 def _rule_names(
     skip: Iterable[str], only: Iterable[str], own: Sequence[Rule]
 ) -> tuple[frozenset[str], frozenset[str]]:
-    """``skip`` and ``only`` with families replaced by their rules; ``own`` are rules of the caller's."""
+    """``skip`` and ``only`` with families replaced by their rules; ``own`` are the caller's rules."""
     from graphopt.rules import all_rules
 
     passes = registry().passes
@@ -332,13 +332,13 @@ def _rule_names(
     for name in skip:
         if name not in passes and name not in names:
             raise unknown("pass or rule", name, [*passes, *names], "graphopt passes lists all")
-    # a pass and a family may share a name: then both are left out
+    # a pass and a family may have the same name: then both are left out
     left_out = [*skip, *(rule for name in skip for rule in names.get(name, ()))]
     return frozenset(left_out), frozenset(rule for name in only for rule in names[name])
 
 
 def _conversion(target: int, settings: config.Settings) -> str:
-    """The pass that converts a model to opset ``target``, which the runtime must support to verify."""
+    """The pass that converts a model to opset ``target``; to verify, the runtime must support it."""
     from graphopt.ort.target import Target
 
     runtime = Target()
@@ -356,7 +356,7 @@ def vouch(
     dim_ranges: Mapping[str, tuple[int, int | None]] | None = None,
     options: Options | None = None,
 ) -> Options:
-    """Fix ``dims`` in ``model``, in place; returns options that let facts rely on ``dim_ranges`` too.
+    """Fix ``dims`` in ``model`` in place; returns options with which facts assume ``dim_ranges``, too.
 
     Raises:
         UsageError: no input has such a dim, it has another fixed size, or its size is out of its range.
@@ -372,7 +372,7 @@ def within(
 ) -> InputOptions | None:
     """``inputs`` restricted to the ranges of ``options``; new ones are generated from ``seed``.
 
-    ``fixed``: dims of the model were fixed, too.
+    ``fixed``: whether dims of the model were fixed, too.
     """
     from graphopt.inputs.feeds import InputOptions
 
@@ -382,13 +382,13 @@ def within(
 
 
 def is_heavy(model: ir.Model, limit: int) -> bool:
-    """Whether a run of ``model`` may take more than ``limit`` bytes and needs a process with a limit."""
+    """Whether a run of ``model`` may take more than ``limit`` bytes, and so needs a process with a limit."""
     from graphopt.analysis.cost import result_bytes
     from graphopt.ort.risks import may_diverge
 
     if may_diverge(model) is not None:
         return True
-    if model.functions:  # facts are about values in graphs, not about each call
+    if model.functions:  # facts describe values in graphs, not in each call
         model = copy(model)
         registry().passes["inline-functions"]().run(model, context_for(model))
     return result_bytes(model) > limit

@@ -1,8 +1,8 @@
-"""Typed settings, and where they come from.
+"""Typed settings and their sources.
 
-Later sources win: the defaults below; ``graphopt.toml``, or ``[tool.graphopt]`` in
-``pyproject.toml``, in the nearest folder from the current one upward; environment variables
-``GRAPHOPT_*``; the command line. This file alone reads the environment.
+Later sources override earlier ones: the defaults below; ``graphopt.toml``, or ``[tool.graphopt]`` in
+``pyproject.toml``, in the nearest folder from the current one upward; environment variables ``GRAPHOPT_*``;
+the command line. Only this module reads the environment.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class _Settings:
                 raise UsageError(f"{key.replace('_', '-')} can't be {getattr(self, key)}: give 0 or more")
 
     def settle(self, options: OptimizeOptions) -> OptimizeOptions:
-        """All options: those of ``options``, and the values of these settings and defaults for the others."""
+        """All options: ``options``, with the values of these settings and defaults for the others."""
         values = {
             name: opt.default if opt.setting is None else getattr(self, name) for name, opt in OPTIONS.items()
         }
@@ -66,10 +66,10 @@ class _Settings:
         return cast(OptimizeOptions, values)
 
     def having(self, options: OptimizeOptions) -> Settings:
-        """These settings with those of ``options`` that are settings too.
+        """These settings, overridden by those of ``options`` that are settings.
 
         Raises:
-            UsageError: a value is out of its range, or options exclude or lack each other.
+            UsageError: a value is out of its range, or options exclude or require each other.
         """
         given = {name: value for name, value in options.items() if value is not None}
         changes: dict[str, Any] = {
@@ -82,22 +82,22 @@ class _Settings:
         return cast(Settings, settings)
 
     def check(self, given: Collection[str], label: Callable[[str], str] = str) -> None:
-        """Check that options that are ``given``, and switches that are on in settings, go together.
+        """Check that the ``given`` options and the switches that settings enable can be combined.
 
         Raises:
-            UsageError: they do not.
+            UsageError: they can't.
         """
         on = {name for name, kind in _OF_OPTIONS.items() if kind is bool and getattr(self, name)}
         check(OPTIONS, given, on, label)
 
 
-#: The options of ``optimize`` that are settings too, with the types of their values.
+#: The options of ``optimize`` that are also settings, with the types of their values.
 _OF_OPTIONS = {name: opt.setting for name, opt in OPTIONS.items() if opt.setting is not None}
 
 if TYPE_CHECKING:
 
     class Settings(_Settings):
-        """Every setting; those of :class:`graphopt.options.OptimizeOptions` are declared there."""
+        """All settings; :class:`graphopt.options.OptimizeOptions` declares those that are options."""
 
         def __init__(self, **values: Any) -> None: ...
         def __getattr__(self, option: str) -> Any: ...
@@ -129,14 +129,14 @@ def load(
     """Read the settings from the nearest file, the environment, and the arguments.
 
     Args:
-        environ: environment variables; the process's own by default.
-        folder: where the search for a settings file starts; the current one by default.
-        overrides: values from command-line options; ``None`` stands for "not given".
-        assignments: ``key=value`` texts (``--set``); ``overrides`` win over them.
+        environ: environment variables; by default those of the process.
+        folder: where the search for a settings file starts; by default the current folder.
+        overrides: values of command-line options; ``None`` if not given.
+        assignments: ``key=value`` texts (``--set``); ``overrides`` have precedence.
         file: whether to read a settings file.
 
     Raises:
-        UsageError: a key is unknown (the nearest is named), or a value does not fit its key.
+        UsageError: a key is unknown (the message suggests the nearest), or a value does not fit its key.
     """
     environ = os.environ if environ is None else environ
     values = _conventions(environ)
@@ -154,7 +154,7 @@ def load(
 
 
 def defaults() -> Settings:
-    """The settings where nothing is set."""
+    """The settings without any source."""
     return Settings(cache_dir=Settings().cache_dir.expanduser())
 
 
@@ -164,14 +164,14 @@ _patched: ContextVar[Settings | None] = ContextVar("graphopt settings", default=
 def current() -> Settings:
     """The settings of the innermost :func:`using` or :func:`patch`, else those of the environment variables.
 
-    Only the command line reads settings files by itself; ``using(load())`` applies them to library calls.
+    Only the command line reads settings files automatically; ``using(load())`` applies them to library calls.
     """
     return _patched.get() or load(file=False)
 
 
 @contextlib.contextmanager
 def using(settings: Settings) -> Iterator[Settings]:
-    """Let ``settings`` be the current ones for the length of a ``with`` block, in this thread or task."""
+    """Use ``settings`` as the current settings during the ``with`` block, in this thread or task."""
     token = _patched.set(settings)
     try:
         yield settings
@@ -180,7 +180,7 @@ def using(settings: Settings) -> Iterator[Settings]:
 
 
 def patch(**changes: Any) -> contextlib.AbstractContextManager[Settings]:
-    """Change some of the current settings for the length of a ``with`` block.
+    """Change some of the current settings during the ``with`` block.
 
     >>> with patch(fold_limit=0) as settings:
     ...     settings.fold_limit, current().fold_limit
@@ -202,17 +202,17 @@ def sources(environ: Mapping[str, str] | None = None, folder: Path | None = None
     return (*([] if file is None else [str(file)]), *variables)
 
 
-#: onnxruntime's official builds send usage data to its maker otherwise (Privacy.md in its wheel).
+#: Without it, onnxruntime's official builds send usage data to Microsoft (Privacy.md in the wheel).
 _NO_TELEMETRY = {"ORT_DISABLE_TELEMETRY": "1"}
 
 
 def variable(name: str, environ: Mapping[str, str] | None = None) -> str | None:
-    """An environment variable that many programs heed, such as ``CC``; ``None`` if it is empty."""
+    """An environment variable of general use, such as ``CC``; ``None`` if it is empty."""
     return (os.environ if environ is None else environ).get(name) or None
 
 
 def wants_color(environ: Mapping[str, str] | None = None) -> bool | None:
-    """Whether the environment forces colours on or off, by ``NO_COLOR``, ``FORCE_COLOR`` and the like."""
+    """Whether the environment forces colours on or off, such as by ``NO_COLOR`` or ``FORCE_COLOR``."""
     environ = os.environ if environ is None else environ
     if environ.get("NO_COLOR"):
         return False
@@ -222,18 +222,18 @@ def wants_color(environ: Mapping[str, str] | None = None) -> bool | None:
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """The environment variables of this process for a child without telemetry, with ``changes``."""
+    """The environment variables of this process for a child, without telemetry and with ``changes``."""
     return {**_NO_TELEMETRY, **os.environ, **changes}
 
 
 def disable_telemetry() -> None:
-    """Keep the onnxruntime of this process from sending usage data, unless the environment decides."""
+    """Keep the onnxruntime of this process from sending usage data, unless a variable is set for that."""
     for name, value in _NO_TELEMETRY.items():
         os.environ.setdefault(name, value)
 
 
 def describe() -> list[tuple[str, Any, str]]:
-    """Key, default and meaning of each setting, for documentation."""
+    """Key, default and description of each setting, for documentation."""
     hints = typing.get_type_hints(Settings, include_extras=True)
     return [
         (item.name.replace("_", "-"), item.default, hints[item.name].__metadata__[0])
@@ -242,7 +242,7 @@ def describe() -> list[tuple[str, Any, str]]:
 
 
 def as_toml(settings: Settings) -> str:
-    """All of ``settings`` as a ``graphopt.toml``, from which :func:`load` reads the same."""
+    """``settings`` as a ``graphopt.toml`` that :func:`load` reads back."""
 
     def text(value: Any) -> str:
         if isinstance(value, tuple):
@@ -255,14 +255,14 @@ def as_toml(settings: Settings) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value the way it is written."""
+    """A value as users write it."""
     if value is None or value == ():
         return "none"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _conventions(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Defaults from variables that many programs heed."""
+    """Defaults from environment variables of general use."""
     values: dict[str, Any] = {"cache_dir": Path(environ.get("XDG_CACHE_HOME") or "~/.cache") / "graphopt"}
     color = wants_color(environ)
     return values if color is None else {**values, "color": color}
@@ -285,7 +285,7 @@ def _file_in_force(folder: Path) -> tuple[Path | None, dict[str, Any]]:
 
 
 def _table(file: Path) -> dict[str, Any] | None:
-    """The settings in ``file``; ``None`` if it holds none for us."""
+    """The settings in ``file``; ``None`` if it has none for graphopt."""
     import tomllib
 
     ours = file.name == "graphopt.toml"
@@ -300,7 +300,7 @@ def _table(file: Path) -> dict[str, Any] | None:
 
 
 def _from_toml(key: str, item: Any, file: Path) -> tuple[str, Any]:
-    """One key of a settings file; paths are relative to the file."""
+    """Parse one key of a settings file; paths are relative to the file."""
     name = _check_key(key, str(file))
     kind = _kinds()[name]
     if isinstance(item, str):

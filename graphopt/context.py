@@ -1,7 +1,7 @@
-"""What a pass is handed besides the model.
+"""The input of passes besides the model.
 
-Nothing in graphopt is ambient: options, analyses, the runtime and the observers all come in
-the :class:`Context`, whose services are put in from outside.
+graphopt has no global state: options, analyses, the runtime and the observers are all in the
+:class:`Context`, and the caller provides them.
 """
 
 from __future__ import annotations
@@ -35,29 +35,29 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Options:
-    """What passes may do, whatever pipeline they are part of.
+    """Limits and permissions of passes in any pipeline.
 
     Attributes:
         numerics: rewrites beyond this class are refused.
-        fold_limit: bytes that a folded constant may take without being justified by what it
-            replaces.
-        time_limit: seconds that folding and shape facts may take together; ``None`` for any time.
-        memory_limit: bytes that folding may take; ``None`` for any size.
-        dim_ranges: first and last size of dynamic dims, which the user vouches for; ``None`` for no last.
-        skip: names of passes and rules that do not run.
+        fold_limit: maximum size in bytes of a folded constant that frees fewer bytes.
+        time_limit: seconds for folding and shape facts together; ``None`` for no limit.
+        memory_limit: bytes of memory for folding; ``None`` for no limit.
+        dim_ranges: first and last size of dynamic dims, as the user asserts; ``None`` for no last size.
+        skip: names of passes and rules that must not run.
         only: if given, the only rules that run.
-        refused: rules, each with the node that it must not even try, or an empty name for all.
-        withheld: rewrites that were tried and are now left out: rule, node or an empty name for all, and why,
-            for those who ask why something is not fused.
-        share_buffers: inputs and the outputs that the caller writes over them, by name.
-        portable: only operators of the ONNX standard are written.
-        strict_fusion: scopes whose nodes must become one fused operator, each with the names of its nodes
-            in the original model as far as they do not begin with the scope.
-        device: where the result is to run.
-        costs: what fused operators take there; ``None`` for the figures that come with graphopt.
-        kernels: what stays unfused becomes native kernels where that pays.
-        rules: rewrite rules of the caller's, which run along with graphopt's.
-        own: names of passes and rules of the caller's, whose exceptions are raised as they are.
+        refused: pairs of a rule and the name of a node at which it must not be tried; an empty name for all
+            nodes.
+        withheld: rewrites that were tried and then left out: the rule, the name of the node (empty for all
+            nodes), and the reason, for explanations of missing fusions.
+        share_buffers: pairs of names: an input, and the output that the caller writes over it.
+        portable: use only operators of the ONNX standard.
+        strict_fusion: by scope, the names of its nodes in the original model that do not begin with the
+            scope. The nodes of each scope must become one fused operator.
+        device: the device for the result.
+        costs: the costs of fused operators on the device; ``None`` for the figures that graphopt provides.
+        kernels: turn unfused nodes into native kernels where that is faster.
+        rules: the caller's rewrite rules, which run together with graphopt's.
+        own: names of the caller's passes and rules, whose exceptions are raised unchanged.
     """
 
     numerics: Numerics = Numerics.REASSOCIATES
@@ -84,9 +84,9 @@ class Action:
     """One change that a pass is about to make.
 
     Attributes:
-        index: its number in the whole run, from 1.
-        owner: the rule or pass that wants it.
-        node: name of the node that is rewritten.
+        index: its number in the run, from 1.
+        owner: the rule or pass that requests it.
+        node: the name of the rewritten node.
     """
 
     index: int
@@ -96,12 +96,12 @@ class Action:
 
 @dataclass(frozen=True)
 class Refusal:
-    """Why a rule left a place alone that its pattern matches.
+    """The reason why a rule did not rewrite a site that its pattern matches.
 
     Attributes:
-        value: the name of the value that stands in the way.
-        hint: what the user can do about it.
-        shared: whether that is because others read the value.
+        value: the name of the value that prevents the rewrite.
+        hint: the next step for the user.
+        shared: whether the reason is that other nodes read the value.
     """
 
     rule: str
@@ -113,16 +113,16 @@ class Refusal:
 
 
 class Observer:
-    """Watches a run without taking part in it; a subclass overrides what it cares for."""
+    """Observes a run without changing it; a subclass overrides the methods that it needs."""
 
     def rewrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
         """``action`` replaced ``root`` by the nodes ``made``."""
 
     def refused(self, refusal: Refusal) -> None:
-        """A rule left a place alone."""
+        """A rule matched a site, but did not rewrite it."""
 
     def said(self, owner: str, message: Callable[[], str]) -> None:
-        """A pass or rule has a remark; the text is made only if it is called for."""
+        """A pass or rule has a remark; the text is computed only if ``message`` is called."""
 
 
 @dataclass
@@ -130,23 +130,23 @@ class Context:
     """The services of one run over one model.
 
     Attributes:
-        model: what is being optimized.
-        edit: the only way to change it.
+        model: the model to optimize.
+        edit: the editor, the only means to change it.
         facts: shapes, dtypes and small integer contents.
-        target: the device and runtime that the result is for.
+        target: the device and runtime of the result.
         evaluator: computes constants with the runtime's own kernels.
-        options: limits that hold for every pass.
-        budget: the time and memory that folding and shape facts may take.
-        gate: asked before each change; a refused change is not made (bisecting, ``--stop-after``).
-        observers: told of rewrites, refusals and remarks.
-        actions: changes made so far.
+        options: limits that apply to every pass.
+        budget: the limits on time and memory of folding and shape facts.
+        gate: called before each change, which is made only if it returns true (bisecting, ``--stop-after``).
+        observers: receive rewrites, refusals and remarks.
+        actions: number of changes so far.
         denied: the first change that the gate refused.
-        most_actions: changes after which a pass is said not to end.
-        attempts: rules tried at a node so far.
-        remarks: what passes did to the model as a whole, such as ``opset 21 → 13``, for the report.
-        decisions: each decision by cost that passes and rules asked for, once, and how often.
-        weighed: the last decision by cost, by rule or pass and names of the outputs that it concerns.
-        ungrouped: by name of a node, why ``fuse-groups`` put it into no group.
+        most_actions: number of changes after which a pass counts as not terminating.
+        attempts: number of rules tried at a node so far.
+        remarks: changes by passes to the model as a whole, such as ``opset 21 → 13``, for the report.
+        decisions: each distinct decision by cost that passes and rules requested, with its frequency.
+        weighed: the last decision by cost, by rule or pass and the names of the outputs of its nodes.
+        ungrouped: by name of a node, the reason why ``fuse-groups`` put it into no group.
     """
 
     model: ir.Model
@@ -175,7 +175,7 @@ class Context:
         self.close()
 
     def close(self) -> None:
-        """End what the services have started, such as processes that evaluate constants."""
+        """End resources that the services have started, such as processes that evaluate constants."""
         self.evaluator.close()
         contents = ir.contents_of(self.model)
         if contents is not None:
@@ -188,7 +188,7 @@ class Context:
         return self.facts.shape(value)
 
     def static_shape(self, value: ir.Value) -> tuple[int, ...] | None:
-        """The dims of ``value`` if every one is a known int."""
+        """The dims of ``value`` if all of them are known ints."""
         return ir.all_ints(self.facts.shape(value))
 
     def rank(self, value: ir.Value) -> int | None:
@@ -200,15 +200,15 @@ class Context:
         return self.facts.dtype(value)
 
     def known_ints(self, value: ir.Value) -> tuple[Dim, ...] | None:
-        """The contents of a small integer tensor of rank 0 or 1, perhaps symbolic."""
+        """The contents of a small integer tensor of rank 0 or 1, possibly symbolic."""
         return self.facts.known_ints(value)
 
     def static_ints(self, value: ir.Value | None) -> tuple[int, ...] | None:
-        """The contents of a small integer tensor if every one is a known int."""
+        """The contents of a small integer tensor if all of them are known ints."""
         return None if value is None else ir.all_ints(self.facts.known_ints(value))
 
     def constant(self, value: ir.Value | None) -> np.ndarray | None:
-        """The contents of constant ``value``, whatever its size; ``None`` if it is not constant."""
+        """The contents of the constant ``value``, of any size; ``None`` if it is not constant."""
         tensor = ir.constant_of(value)
         if tensor is None:
             return None
@@ -216,9 +216,9 @@ class Context:
         return tensor.numpy()
 
     def fill(self, value: ir.Value | None) -> np.generic | None:
-        """The number that every element of ``value`` is, bit by bit; ``None`` if it is not known.
+        """The number that all elements of ``value`` equal, bit by bit; ``None`` if unknown.
 
-        ``value`` may be a constant or computed, and of any shape, also an unknown one, or empty.
+        ``value`` may be constant or computed. Its shape may be unknown, or contain a dim of size 0.
         """
         number = None if value is None else self.facts.fill(value)
         if number is not None and ir.constant_of(value) is not None:
@@ -226,9 +226,10 @@ class Context:
         return number
 
     def is_tied(self, value: ir.Value) -> bool:
-        """Whether ``value`` is constant, and shares its bytes with another constant from the start.
+        """Whether ``value`` is constant, and shares its bytes with another constant of the original model.
 
-        What replaces it does not free them, and another tensor in its place would split the tie.
+        Replacing such a constant does not free the bytes, and another tensor in its place would separate the
+        two.
         """
         tensor = ir.constant_of(value)
         if tensor is None:
@@ -238,25 +239,25 @@ class Context:
         return bool(self._tied) and ir.storage_of(tensor) in self._tied
 
     def renew_ties(self) -> None:
-        """Forget constants that share their bytes with no other any more."""
+        """Discard the records of constants that no longer share their bytes."""
         if self._tied:
             self._tied = ir.tied_storages(self.model)
 
     def version(self, node: ir.Node) -> int:
-        """The opset version of ``node``'s domain where it stands."""
+        """The opset version of the domain of ``node`` in its graph."""
         return self.edit.scopes.version(node)
 
     def is_deterministic(self, node: ir.Node) -> bool:
-        """Whether ``node`` is known to give the same outputs for the same inputs."""
+        """Whether ``node`` is known to return the same outputs for the same inputs."""
         return traits.is_deterministic(node, self.model.functions)
 
     def has_to_run(self, node: ir.Node) -> bool:
-        """Whether ``node`` stays though nothing reads it: guards are there to be checked."""
+        """Whether ``node`` is kept even without uses, as a guard is."""
         return dialects.has_guards(node, self.model.functions)
 
     @property
     def costs(self) -> Costs:
-        """What fused operators take on the device that the result is for."""
+        """The costs of fused operators on the device of the result."""
         from graphopt.cost import shipped
 
         return self.options.costs or shipped(self.options.device.kind)
@@ -270,18 +271,18 @@ class Context:
         dtype: ir.DataType | None = None,
         **sizes: Dim | None,
     ) -> Decision:
-        """Which of the fused operators ``ops`` is fastest here, or whether to leave the nodes that are there.
+        """Decide which of the fused operators ``ops`` is fastest here, or whether the existing nodes are.
 
         >>> cx.weigh("MultiHeadAttention", "Attention", by=rule, at=[value], length=128).op # doctest: +SKIP
         'Attention'
 
         Args:
-            ops: operators, or passes, that have figures in the table of costs.
-            by: the rule or pass that would write the operator, for reports.
-            at: outputs of the nodes concerned, the most telling first.
-            case: what else matters, such as ``causal``.
+            ops: operators, or passes, in the table of costs.
+            by: the rule or pass that would create the operator, for reports.
+            at: outputs of the affected nodes, the most informative first.
+            case: a further property that affects costs, such as ``causal``.
             dtype: the element type.
-            sizes: by the names of the table's axes; symbolic ones count as unknown.
+            sizes: by the names of the table's axes; symbolic sizes count as unknown.
         """
         name = None if dtype is None else dtype.name.lower()
         decision = self.costs.weigh(*ops, case=case, dtype=name, **sizes)
@@ -301,7 +302,7 @@ class Context:
             self.denied = self.denied or action
             return None
         if self.actions == self.most_actions:
-            reached = f"{self.actions:,} rewrites, the latest by {owner}"  # which may not be the one at fault
+            reached = f"{self.actions:,} rewrites, the latest by {owner}"  # not necessarily the rule at fault
             raise PassFailed(f"rewriting does not come to an end: {reached}", owner=owner, endless=True)
         self.actions += 1
         return action
@@ -317,7 +318,7 @@ class Context:
         self.end_rewrite(action, root, made)
 
     def is_blocked(self, owner: str, node: ir.Node) -> bool:
-        """Whether rule ``owner`` is excluded at ``node`` because it is known to fail there."""
+        """Whether the rule ``owner`` is excluded at ``node`` because it is known to fail there."""
         refused = self.options.refused
         return bool(refused) and not refused.isdisjoint([(owner, ""), (owner, ir.label(node))])
 
@@ -337,7 +338,7 @@ class Context:
         self._tied = None
 
     def infer_afresh(self) -> None:
-        """Infer every fact from the current model, without facts that removed nodes left behind."""
+        """Infer all facts again from the current model, without facts about removed nodes."""
         self.facts = self.facts.rebuild(self.edit)
         self.facts.infer_all()
 
@@ -348,10 +349,10 @@ class Context:
             observer.rewrote(action, root, made)
 
     def commit_reads(self, epoch: int | None = None) -> None:
-        """Keep which constants were read for the change that was made.
+        """Record the constants that were read for the last change.
 
         Args:
-            epoch: of the editor before; without a change since, what was read is forgotten.
+            epoch: the editor's epoch before; without a change since then, the reads are discarded.
         """
         contents = ir.contents_of(self.model)
         if contents is None:
@@ -362,18 +363,18 @@ class Context:
             contents.commit()
 
     def forget_reads(self) -> None:
-        """Forget which constants were read: no change follows from that."""
+        """Discard the record of constants that were read, because no change depends on them."""
         contents = ir.contents_of(self.model)
         if contents is not None:
             contents.begin()
 
     def refuse(self, refusal: Refusal) -> None:
-        """Tell observers why a place was left alone."""
+        """Report the reason why a site was not rewritten to the observers."""
         for observer in self.observers:
             observer.refused(refusal)
 
     def say(self, owner: str, message: Callable[[], str]) -> None:
-        """Offer a remark to observers; the text is made only if somebody listens."""
+        """Offer a remark to observers; the text is computed only if an observer requests it."""
         for observer in self.observers:
             observer.said(owner, message)
 
@@ -385,7 +386,7 @@ def context_for(
     gate: Callable[[Action], bool] | None = None,
     observers: Sequence[Observer] = (),
 ) -> Context:
-    """Everything that passes need to work on ``model``.
+    """The context for passes on ``model``.
 
     >>> cx = context_for(model)                               # doctest: +SKIP
     >>> Pipeline.parse("dce", registry()).run(model, cx)      # doctest: +SKIP

@@ -1,4 +1,4 @@
-"""Models in the forms in which callers hold them."""
+"""Models in the forms that callers use."""
 
 from __future__ import annotations
 
@@ -21,16 +21,17 @@ ModelLike = ir.ModelLike
 
 
 def loaded(model: ModelLike, allow_external: Sequence[PathLike] | None = None) -> ir.Model:
-    """``model`` as a :class:`graphopt.ir.Model`: the caller's own object if it is one, else a new one.
+    """``model`` as a :class:`graphopt.ir.Model`: the caller's own object if it is one, otherwise a new one.
 
     Args:
         model: a model in any form.
-        allow_external: folders besides the model's own that may hold external data; by default the setting.
+        allow_external: folders, besides the model's own, that may contain external data; by default the
+            setting.
 
     Raises:
-        TypeError: ``model`` is none of the accepted types.
+        TypeError: ``model`` has none of the accepted types.
         UsageError: there is no such file.
-        InvalidModel: it is no valid model, or its external data is missing.
+        InvalidModel: the model is invalid, or its external data is missing.
     """
     allowed = config.current().allow_external if allow_external is None else allow_external
     return ir.as_model(model, allow_external=allowed)
@@ -52,12 +53,12 @@ def copy(model: ir.Model) -> ir.Model:
 
 @checked
 def to_proto(model: ModelLike) -> onnx.ModelProto:
-    """A new ``onnx.ModelProto`` of a model, which holds all weights, those of external files included.
+    """A new ``onnx.ModelProto`` of a model, with all weights, also those in external files.
 
     >>> onnx.save(to_proto(model), "model.onnx")                         # doctest: +SKIP
 
-    Above 2 GB, protobuf can't serialize it in one piece: save it with
-    ``onnx.save(..., save_as_external_data=True)``, or the model with :func:`save`.
+    protobuf can't serialize models above 2 GB in one piece: save them with
+    ``onnx.save(..., save_as_external_data=True)``, or save the model with :func:`save`.
 
     Raises:
         TypeError, UsageError, InvalidModel: as for :func:`load_model`.
@@ -71,12 +72,12 @@ def save(model: ModelLike, path: PathLike, *, external_data: bool | None = None)
 
     Args:
         model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
-        path: its suffix determines the form, as for :func:`load_model`.
-        external_data: put large weights into a file beside the model. By default as the model
-            came, and always above 2 GB or for the JSON IR.
+        path: its suffix determines the format, as for :func:`load_model`.
+        external_data: write large weights to a file next to the model. By default as in the model's own file,
+            and always above 2 GB or for the JSON IR.
 
     Raises:
-        UsageError: ``path`` can't be written; nothing is left behind.
+        UsageError: ``path`` can't be written; no files are left behind.
     """
     if external_data is None:
         external_data = config.current().external_data

@@ -1,4 +1,4 @@
-"""Rewrite rules that callers hand in: ``optimize(model, rules=[...])``."""
+"""Rewrite rules of callers: ``optimize(model, rules=[...])``."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphopt.passes.pipeline import Pipeline
 from graphopt.rewrite.rule import Rule
 from graphopt.rules import all_rules
 
-#: Arguments of ``optimize`` that admit rules of a class.
+#: Options of ``optimize`` that permit the rules of a class of numerics.
 _ADMITTED_BY = {
     Numerics.REASSOCIATES: "exact=False and a pipeline above O1",
     Numerics.APPROXIMATES: "fast_math=True",
@@ -19,11 +19,11 @@ _ADMITTED_BY = {
 
 
 def checked_rules(rules: Iterable[Rule]) -> tuple[Rule, ...]:
-    """``rules``, each of which is a rule with a name of its own.
+    """``rules``, after a check that each is a rule with a unique name.
 
     Raises:
-        TypeError: one is no rule.
-        UsageError: two rules have one name.
+        TypeError: an object is not a rule.
+        UsageError: two rules have the same name.
     """
     found = (rules,) if isinstance(rules, Rule) else tuple(rules)
     names = [rule.name for rule in all_rules()] if found else []
@@ -41,7 +41,7 @@ def checked_rules(rules: Iterable[Rule]) -> tuple[Rule, ...]:
 
 
 def rules_by_place(pipeline: Pipeline) -> list[Rule]:
-    """The rules that ``pipeline`` applies by themselves, each named by its place."""
+    """The rules that are steps of ``pipeline``, each named by its position."""
     steps = [step for step in pipeline.passes() if step.name == "own-rule"]
     if not steps:
         return []
@@ -51,10 +51,10 @@ def rules_by_place(pipeline: Pipeline) -> list[Rule]:
 
 
 def check_applied(rules: Sequence[Rule], passes: Collection[str]) -> None:
-    """Check that one of ``passes`` applies each of ``rules``.
+    """Check that each of ``rules`` is applied by one of ``passes``.
 
     Raises:
-        UsageError: none does.
+        UsageError: a rule is applied by none.
     """
     for rule in rules:
         if rule.pass_ not in passes:
@@ -64,7 +64,7 @@ def check_applied(rules: Sequence[Rule], passes: Collection[str]) -> None:
 
 
 def left_out(options: Options, pipeline: Pipeline) -> Iterator[str]:
-    """A remark for each rule of the caller's whose numerics ``options`` or ``pipeline`` do not admit."""
+    """A remark for each of the caller's rules whose numerics ``options`` or ``pipeline`` do not permit."""
     for rule in options.rules:
         if rule.name in options.skip or (options.only is not None and rule.name not in options.only):
             continue

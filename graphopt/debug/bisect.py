@@ -6,10 +6,10 @@ consistent. They differ by the rewrite at fault.
 
 If the failure names a node, as onnxruntime's messages do, the rewrite that added it is tried first.
 
-Rewriting that does not terminate is stopped, and its rule is known. Three cases need more: A fault without
-any rewrite, in a pass that changes the model outside of rewrites, is searched by the number of passes. A
-rewrite that is harmless alone needs others, of which a minimal set is searched (delta debugging, Zeller and
-Hildebrandt 2002). A check that passes at the end may fail in between, if two faults mask each other: then
+Rewriting that does not terminate is stopped, and its rule is known. Three cases need more. If a check fails
+without any rewrite, because of a pass that changes the model in other ways, the number of passes is searched.
+If a rewrite is harmful only together with others, a minimal set of them is searched (delta debugging, Zeller
+and Hildebrandt 2002). If two faults mask each other, a check may pass at the end and fail in between: then
 some intermediate states are probed, and each rule alone.
 """
 
@@ -29,14 +29,14 @@ from graphopt.rewrite.filter import RewriteLimit, RewriteSite
 
 #: Number of runs for searching a minimal set.
 _MINIMIZING = 100
-#: Number of intermediate states that are probed if the check passes at the end, besides the ends of passes.
+#: Number of intermediate states to probe, besides the ends of passes, if the check passes at the end.
 _PROBES = 8
-#: Number of rules that are tried alone in that case.
+#: Number of rules to try alone in that case.
 _OWNERS = 32
-#: Number of rewrites that are tried first because the failure names a node of theirs.
+#: Number of rewrites to try first because they added a node that the failure names.
 _SUSPECTS = 3
 _NAMES = re.compile(r"""'([^']*)'|"([^"]*)"|\(([^()"']+)\)""")
-#: A reason about an output that differs, rather than a model that does not run.
+#: Matches the failure of a model that runs, but with a different output.
 _DIFFERS = re.compile(r"output '[^']*': ")
 
 
@@ -82,7 +82,7 @@ class Bisection:
         trial: runs the pipeline.
         check: checks the results.
         say: receives the progress.
-        most: number of runs of the pipeline after which the interval is narrowed no further.
+        most: number of runs of the pipeline after which the interval is not narrowed further.
 
     Attributes:
         runs: number of runs of the pipeline so far.

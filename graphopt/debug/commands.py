@@ -1,4 +1,4 @@
-"""Commands as checks of a model: the files that they name, and whether they ran at all."""
+"""Commands as checks of a model: the files that they name, and whether they ran."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SHELL = re.compile(r"[|&;<>]+|`|\$(?=[({\w?@*#!-])")
 
 
 class CommandNotRun(UsageError):
-    """A command could not run, so that it checked nothing."""
+    """A command could not run, and so checked nothing."""
 
 
 def keep_files(command: str, keep: Callable[[Path], str]) -> str:
@@ -31,13 +31,13 @@ def keep_files(command: str, keep: Callable[[Path], str]) -> str:
 
 
 def shell_symbol(command: str) -> str | None:
-    """The first shell syntax in ``command`` outside quotes, such as ``&&``, which programs get as a word."""
+    """The first shell syntax in ``command`` outside quotes, such as ``&&``; programs receive it as a word."""
     found = _SHELL.search(_QUOTED.sub("''", command))
     return None if found is None else found[0]
 
 
 def check_ran(words: Sequence[str], folder: Path, status: int, output: str) -> None:
-    """Check that a failed command ran at all, by the conventions of shells and interpreters.
+    """Check that a failed command ran, by the conventions of shells and interpreters.
 
     Args:
         words: the command, without the model.
@@ -64,7 +64,7 @@ def check_ran(words: Sequence[str], folder: Path, status: int, output: str) -> N
 
 
 def _words_within(words: Sequence[str]) -> list[str]:
-    """``words``, and the words of those that are shell commands themselves."""
+    """``words``, and the words of each of them that is itself a shell command."""
     return [part for word in words for part in (word.split() if " " in word else [word])]
 
 

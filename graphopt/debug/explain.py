@@ -1,4 +1,4 @@
-"""explain: the fusions in a model, and the reasons why others do not apply."""
+"""explain: the fusions in a model, and the reasons for nodes that are not fused."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def explain_fusions(
         model: the model.
         options: options of the rewrites.
         patterns: only rules with these names or families.
-        node: only the node of this name, or the nodes in this scope; if no pattern matches there partially,
+        node: only the node of this name, or the nodes in this scope; if no pattern matches partially there,
             the best partial match is explained.
         before: passes that run first.
 

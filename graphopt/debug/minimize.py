@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def minimize(items: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
-    """A subset of ``items`` that satisfies ``fails``, and no longer does so without any one item.
+    """A subset of ``items`` that satisfies ``fails``, but does not if any one item is removed.
 
     ``items`` must satisfy ``fails`` (Zeller and Hildebrandt, *Simplifying and Isolating Failure-Inducing
     Input*, 2002: ddmin, complements only).

@@ -1,8 +1,8 @@
 """reduce: find a smaller model on which a check still fails.
 
-The search starts with the nodes around the fault, in growing neighbourhoods until the check fails; then delta
-debugging removes nodes, outputs, and sizes. A value whose node is removed becomes an input, one that a
-removed node reads an output. The result depends neither on time nor on chance.
+The search starts with the nodes around the fault, and extends the neighbourhood until the check fails. Then
+delta debugging removes nodes, outputs and sizes. The outputs of removed nodes become inputs, and their
+operands become outputs. The result depends neither on time nor on chance.
 """
 
 from __future__ import annotations

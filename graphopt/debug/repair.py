@@ -41,14 +41,14 @@ def repair(
     most_drops: int = 6,
     most_runs: int = 64,
 ) -> tuple[ir.Model, Report]:
-    """Run ``attempt`` again without the rewrites that made it fail, or its verification.
+    """Run ``attempt`` again without the rewrites that made it, or its verification, fail.
 
-    Each is found by bisection and refused by rule and node; if that does not suffice, its rule is refused
-    everywhere; a pass that is harmful outside of rewrites does not run at all. When the searches have used up
-    their runs, all suspect rules are refused everywhere, and finally only required passes run. There is no
-    search if neither the result nor the original with onnxruntime's optimizations can be loaded: many correct
-    rewrites expose the same contradiction. Without verification, an attempt has to terminate, and its result
-    has to be structurally valid, with an unchanged interface.
+    Each is found by bisection, and refused by rule and node. If that is not sufficient, its rule is refused
+    everywhere, and a pass that is harmful outside of rewrites is left out. When the searches have used up
+    their runs, all suspect rules are refused everywhere, and finally only required passes run. Nothing is
+    searched if neither the result nor the original with onnxruntime's optimizations can be loaded: many
+    correct rewrites expose the same contradiction. Without verification, an attempt must terminate, and its
+    result must be structurally valid, with an unchanged interface.
 
     Args:
         attempt: the failed attempt.
@@ -97,7 +97,7 @@ def repair(
         except _FAILURES as error:
             failure = error
         runs += 1
-        if drops[0].node and _alike(earlier, failure):  # a wrong rule tends to be wrong wherever it applies
+        if drops[0].node and _alike(earlier, failure):  # a wrong rule is usually wrong at other nodes, too
             owner, reason = drops[0].owner, failure.message.partition(": ")[2]
             everywhere = replace(limits, owners=limits.owners | {owner})
             more = Dropped(owner, "", drops[0].pass_text, reason, drops[0].failed)
@@ -105,7 +105,7 @@ def repair(
             try:
                 return _rerun(attempt, original, everywhere, [*dropped, more], runs)
             except _FAILURES as error:
-                if not _alike(failure, error):  # it was, and another one is, too
+                if not _alike(failure, error):  # the earlier failure is repaired, and there is another one
                     limits, failure = everywhere, error
                     dropped.append(more)
     return _without_passes(attempt, trial, limits, dropped, runs, failure)
@@ -241,7 +241,7 @@ def saving(
     device: Device,
     command: Sequence[str] = (),
 ) -> Callable[[Culprit, int], None]:
-    """A function for :func:`repair` that writes a reproducer of each culprit into a folder of its own."""
+    """A function for :func:`repair` that writes a reproducer of each culprit into a separate folder."""
     trial = Trial(original, attempt.pipeline, attempt.options)
     check = CheckOptions(
         numerics=attempt.options.numerics,

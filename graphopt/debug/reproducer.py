@@ -1,7 +1,7 @@
 """Reproducers: folders with everything needed to reproduce a fault.
 
-``model.onnx``, ``inputs.npz`` (if inputs matter, and can be stored in a file), ``case.json`` (passes,
-options, allowed rewrites, the check, versions, the command) and a ``README.md``.
+It contains ``model.onnx``, ``inputs.npz`` (if inputs matter, and can be stored in a file), ``case.json``
+(passes, options, allowed rewrites, the check, versions, the command) and a ``README.md``.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from graphopt.util import npz
 _FORMAT = 1
 _PACKAGES = ("graphopt", "onnx", "onnx-ir", "onnxruntime", "onnxruntime-gpu", "numpy", "ml_dtypes")
 _MODEL, _INPUTS, _CASE, _README = "model.onnx", "inputs.npz", "case.json", "README.md"
-#: Folder for files named by a command; its name differs from those above.
+#: Folder for files that a command names; its name differs from those of the other files.
 _FILES = "check"
 
 
@@ -159,8 +159,8 @@ def save_culprit(
 ) -> bool:
     """Write a reproducer of ``culprit``; returns whether it fails again when replayed.
 
-    It contains the model right before the rewrite with that rewrite alone, or, if that does not fail, the
-    whole run up to it.
+    It contains the model immediately before the rewrite, and that rewrite alone; or, if that does not fail,
+    the whole run up to the rewrite.
     """
     for model, pipeline, limits, feeds in _forms(culprit, trial):
         case = Case(

@@ -64,8 +64,8 @@ class Dump(PassInstrumentation):
     Args:
         options: content and format.
         show: receives each line, unless a folder is given.
-        folder: destination of one file per pass, ``NNN-after-PASS.*``, created on demand; ``.onnx`` files
-            load again. ``000-input.*`` is the model before the first pass.
+        folder: destination of one file per pass, ``NNN-after-PASS.*``, created on demand; ``.onnx`` files can
+            be loaded again. ``000-input.*`` is the model before the first pass.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class Dump(PassInstrumentation):
         self.files, self.lines = 0, 0
 
     def model(self, model: ir.Model, cx: Context) -> None:
-        """Dump ``model`` as it is, under the name ``model``."""
+        """Dump ``model`` unchanged, under the name ``model``."""
         self._put("model", None, model, cx)
 
     def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:
@@ -105,7 +105,7 @@ class Dump(PassInstrumentation):
         self._rewritten.clear()
 
     def after_pass(self, pass_: Pass, record: PassRecord, model: ir.Model, cx: Context) -> None:
-        """Dump the model, or what changed."""
+        """Dump the model, or its changes."""
         self._records.append(record)
         stage = Stage(record, self._nodes)
         self._nodes = record.nodes

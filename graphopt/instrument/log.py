@@ -1,10 +1,10 @@
 """log: the PyTorch JIT's logging, for graphs.
 
-A specification names passes, rules or their files, joined by ``:``. A plain name prints the whole graph
-before and after each pass of that name, or that applies rules of that name (``DUMP``). ``>name`` prints each
-rewrite (``UPDATE``); ``>>name`` adds remarks and refusals (``DEBUG``). Both include ``DUMP`` for passes, as
-in the JIT, but not for rules, since the graph around a rule is that of its whole pass. Every line begins
-with ``[LEVEL file:line]``.
+A specification names passes, rules or their files, joined by ``:``. A plain name of a pass prints the whole
+graph before and after it; a plain name of a rule does so for the passes that apply the rule (``DUMP``).
+``>name`` prints each rewrite (``UPDATE``), and ``>>name`` adds remarks and refusals (``DEBUG``). As in the
+JIT, both include ``DUMP`` for passes. They do not for rules, since the graph around a rule is that of its
+whole pass. Every line begins with ``[LEVEL file:line]``.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def parse_log(spec: str, names: Iterable[str]) -> dict[str, Level]:
         names: the known names.
 
     Raises:
-        UsageError: a name is unknown (the nearest is named), or there is none.
+        UsageError: a name is unknown (the message suggests the nearest), or there is no name.
     """
     names = list(names)
     levels: dict[str, Level] = {}
@@ -108,7 +108,7 @@ class Log(PassInstrumentation):
             self._print(Level.UPDATE, self._place_of(action.owner), text)
 
     def refused(self, refusal: Refusal) -> None:
-        """Log the reason for which a rule did not apply."""
+        """Log the reason why a rule did not apply."""
         if self._level(refusal.rule) >= Level.DEBUG:
             value = f" ({refusal.value})" if refusal.value else ""
             text = f"{refusal.rule} leaves {refusal.node} alone: {refusal.reason}{value}"
@@ -126,7 +126,7 @@ class Log(PassInstrumentation):
         return max(self._levels.get(name, 0) for name in names)
 
     def _names_of_dumped(self, passes: Sequence[str]) -> set[str]:
-        """The passes to dump: those named, and those that apply rules with a plain name."""
+        """The passes to dump: the named passes, and the passes that apply rules with a plain name."""
         plain = {name for name, level in self._levels.items() if level == Level.DUMP}
         applied = {rule.pass_ for rule in self._rules.values() if rule.name in plain or rule.family in plain}
         return applied.union(name for name in passes if name in self._levels)

@@ -14,7 +14,7 @@ from graphopt.instrument.summary import op_name, weights
 from graphopt.passes.base import Pass
 from graphopt.passes.instrumentation import PassInstrumentation, PassRecord
 
-#: Words in refusals that name an obstacle.
+#: Words in the reason of a refusal that indicate an obstacle.
 _TELLING = (
     r"unknown|provabl|others read|read elsewhere|larger|too large|limit|digits|round|overflow"
     r"|is not constant|not known|widen|wider|NaN|-0\.0|opset|recurs|random"
@@ -38,7 +38,7 @@ class RefusalCount:
     def telling(self) -> bool:
         """Whether the reason is an obstacle: an unknown fact, a limit or another use.
 
-        The other reasons mean that there is nothing to rewrite, such as a Transpose that does move axes.
+        The other reasons mean that no rewrite is possible, such as a Transpose that does permute axes.
         """
         return re.search(_TELLING, self.reason) is not None
 
@@ -81,7 +81,7 @@ class Stats(PassInstrumentation):
         self._tally.clear()
 
     def refused(self, refusal: Refusal) -> None:
-        """Count the node once, although rules are tried again in every round."""
+        """Count the node once, although rules are tried in every round."""
         self._refusals.setdefault((refusal.rule, refusal.reason), {})[refusal.node] = None
 
     def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:

@@ -26,7 +26,7 @@ class Stage:
         record: the record of the pipeline.
         nodes: number of nodes before the pass; :attr:`record` has the number after it.
         changes: changed lines.
-        pooled: number of small constants replaced by equal ones, and number of the latter.
+        pooled: number of small constants replaced by equal ones, and number of those equal ones.
         unread: number of small constants removed because they had no uses.
     """
 

@@ -21,7 +21,8 @@ class Summary:
         constants: number of Constant nodes.
         functions: number of local functions.
         function_nodes: number of nodes in local functions.
-        parameters: number of elements of all weights (initializers and Constant nodes); tied ones count once.
+        parameters: number of elements of all weights (initializers and Constant nodes), tied weights counted
+            once.
         weight_bytes: size of the weights in bytes.
     """
 
@@ -97,7 +98,7 @@ class Interface:
 
 
 def weights(model: ir.Model) -> Iterator[ir.TensorProtocol]:
-    """The tensors of initializers and Constant nodes in ``model``, tied ones once."""
+    """The tensors of initializers and Constant nodes in ``model``, tied tensors once."""
     seen = set()
     for graph in ir.graphs_of(model):
         for tensor in _tensors(graph):

@@ -30,7 +30,7 @@ from graphopt.process.interpreter import command
 
 T = TypeVar("T")
 _is_child: ContextVar[bool] = ContextVar("is_child", default=False)
-#: Seconds of CPU time beyond a limit after which the system kills the process.
+#: Seconds of CPU time beyond a limit, after which the system kills the process.
 _GRACE = 1.0
 
 
@@ -42,7 +42,7 @@ class NoProcess(ResourceLimit):
     """No child process could be started."""
 
 
-#: The first bytes of a child, which is ready for requests.
+#: The first bytes that a child sends when it is ready for requests.
 _READY = b"graphopt\n"
 
 
@@ -55,12 +55,11 @@ class Child:
     """A process that runs picklable functions, one call at a time; restarted after a crash.
 
     Args:
-        memory: bytes of private memory for calls, in addition to the process's own; ``None`` for no limit;
-            enforced on Linux only.
+        memory: bytes of private memory for calls, in addition to the process's own; ``None`` for no limit.
+            Enforced on Linux only.
         preload: modules that the process imports before the first call.
         fresh: start an interpreter instead of a fork. Measurements need one, since all forks of a server
-            share
-            its memory layout, and so do devices, which do not survive a fork.
+            share its memory layout. Devices need one, since they do not survive a fork.
 
     Attributes:
         made: number of objects created by :meth:`new`; the process keeps only the last.
@@ -150,7 +149,7 @@ class Child:
         process.kill()
         process.wait()
         for pipe in (process.stdin, process.stdout):
-            with contextlib.suppress(BrokenPipeError):  # a request was still in its buffer
+            with contextlib.suppress(BrokenPipeError):  # the buffer still contained a request
                 pipe.close()
         if self._errors is not None:
             self._errors.close()
@@ -224,7 +223,7 @@ class Child:
         raise result
 
     def _crash(self, status: int, doing: str) -> GraphoptError:
-        """The error for a process that ended by itself."""
+        """The error for a process that ended unexpectedly."""
         assert self._errors is not None
         self._errors.seek(max(0, self._errors.seek(0, os.SEEK_END) - 2000))
         lines = self._errors.read().decode(errors="replace").strip().splitlines()
@@ -257,7 +256,7 @@ def _no_process(reason: str) -> NoProcess:
 
 
 def _scratch_file() -> IO[bytes]:
-    """A file without a name; in memory if the system supports that, since no folder may be writable."""
+    """A file without a name; in memory if the system supports that, since there may be no writable folder."""
     if sys.platform.startswith("linux"):
         with contextlib.suppress(OSError):
             return os.fdopen(os.memfd_create("graphopt"), "w+b")
@@ -282,7 +281,7 @@ def serve(memory: int | None, preload: Sequence[str]) -> None:
     arrived = threading.Semaphore(0)
 
     def receive() -> None:
-        """Read ahead, so that the end of the parent is noticed during a call, too."""
+        """Read ahead, so that the end of the parent is detected during a call, too."""
         while True:
             try:
                 inbox.append(pickle.load(requests))

@@ -7,7 +7,7 @@ so that no lock is held while it forks.
 
 The server is a fork of this process only if the process runs nothing but graphopt's command line, on one
 Python thread. Otherwise graphopt is part of a program with arbitrary threads, locks and devices, which a fork
-would copy in an undefined state; then the server is a fresh interpreter.
+would copy in an undefined state. Then the server is a fresh interpreter.
 
 Linux only. The server ends with its parent.
 """
@@ -38,7 +38,7 @@ from graphopt.process.interpreter import command, search_path
 
 #: Modules that workers need.
 _IMPORTS = ("numpy", "onnxruntime", "graphopt.folding.constant_model", "graphopt.ort.probe")
-#: Largest message in bytes; the longest contains ``sys.path``.
+#: Maximum size of a message in bytes; the longest contains ``sys.path``.
 _MESSAGE = 1 << 16
 
 #: The task of a worker: module and name of a function, and its arguments, which must be JSON.
@@ -69,13 +69,13 @@ class Forked:
         self.stdin, self.stdout = stdin, stdout
 
     def poll(self) -> int | None:
-        """The exit status, if it has ended."""
+        """The exit status, if the worker has ended."""
         if self.returncode is None and self._hung_up():
             self.returncode = self._server.status(self.pid, wait=False)
         return self.returncode
 
     def wait(self) -> int:
-        """The exit status, once it has ended."""
+        """Wait until the worker has ended; returns its exit status."""
         if self.returncode is None:
             self.returncode = self._server.status(self.pid, wait=True)
         return self.returncode or 0
@@ -111,7 +111,7 @@ class Server:
         atexit.register(self.close)
 
     def fork(self, task: Task, errors: IO[bytes]) -> Forked:
-        """A new worker that runs ``task``, whose stderr is ``errors``.
+        """A new worker that runs ``task``, with ``errors`` as its stderr.
 
         Raises:
             OSError: the server died, or can't fork.
@@ -122,7 +122,7 @@ class Server:
         ours[1], theirs[1] = os.pipe()
         try:
             pid = self._request(["fork", search_path(), task], theirs)
-        except BaseException:  # an interrupt, too
+        except BaseException:  # including an interrupt
             for descriptor in ours:
                 os.close(descriptor)
             raise
@@ -227,7 +227,7 @@ def _server_of(process: int) -> Server:
 
 
 def _wait(pid: int) -> None:
-    """Wait for the end of a child, which has no status if this process ignores SIGCHLD."""
+    """Wait for the end of a child; it has no status if this process ignores SIGCHLD."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, 0)
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
-#: Bytes beyond which a cgroup's limit means no limit: cgroups report a number near 2^63.
+#: Bytes from which a cgroup's limit counts as none: cgroups without a limit report a number near 2^63.
 _NO_LIMIT = 1 << 60
 #: Smallest memory limit, in bytes, of a process with sessions.
 SESSION_BYTES = 1 << 28

@@ -12,9 +12,9 @@ class ResourceMeter:
 
     Attributes:
         seconds: wall-clock seconds.
-        peak_bytes: growth of the process's resident memory from the start of the block to the peak inside.
-            Systems other than Linux record only the peak since the start of the process, so growth below
-            that peak is missed.
+        peak_bytes: growth of the process's resident memory in bytes, from the start of the block to the peak
+            in it. Systems other than Linux record only the peak since the start of the process, so growth
+            below that peak is missed.
     """
 
     seconds: float = 0.0
@@ -66,6 +66,6 @@ def _reset_peak() -> None:
     try:
         os.write(descriptor, b"5")
     except OSError:
-        pass  # not permitted: the older peak stays, which hides some growth
+        pass  # not permitted: the earlier peak remains, which hides some growth
     finally:
         os.close(descriptor)
