@@ -11,10 +11,10 @@ from graphopt.analysis.symbolic import Dim, product, typical
 from graphopt.ops import traits
 from graphopt.util.budget import Budget
 
-#: Time limit of shape inference, in seconds; later values count nothing.
+#: Time limit of shape inference, in seconds; values inferred later cost nothing.
 _TIME_LIMIT = 5.0
 
-#: Operations per output element, if not one.
+#: Operations per output element, for operators with more than one.
 _PER_ELEMENT = {
     "Softmax": 5,
     "LogSoftmax": 6,
@@ -55,7 +55,7 @@ class NodeCost:
 
 @dataclass
 class Cost:
-    """Costs of the nodes of one graph, bodies not counted.
+    """Costs of the nodes of one graph, without bodies.
 
     Attributes:
         nodes: cost by node; nodes of unknown shapes are missing.
@@ -172,7 +172,7 @@ _FORMULAS: dict[str, Callable[[ir.Node, ShapeFacts], Dim | None]] = {
 
 
 def result_bytes(model: ir.Model) -> int:
-    """Total bytes of all node outputs of one run, with dynamic dims of 16; unknown sizes count nothing."""
+    """Total bytes of all node outputs of one run, with dynamic dims of 16; unknown sizes are 0."""
     facts = ShapeFacts(
         model, constant=ir.constant_of, version=ir.Scopes(model).version, budget=Budget(seconds=_TIME_LIMIT)
     )

@@ -63,7 +63,7 @@ class Symbol(Atom):
 
 
 class FloorDiv(Atom):
-    """``num // den``, rounded towards minus infinity. It has no value where ``den`` is 0."""
+    """``num // den``, rounded towards minus infinity. It has no value if ``den`` is 0."""
 
     __slots__ = ("den", "num")
     num: Dim
@@ -79,7 +79,7 @@ class Extremum(Atom):
 
 
 class OrElse(Atom):
-    """``first``, or ``otherwise`` where ``first`` is 0."""
+    """``first``, or ``otherwise`` if ``first`` is 0."""
 
     __slots__ = ("first", "otherwise")
     first: Dim
@@ -330,7 +330,7 @@ def _without(monomial: Monomial, divisor: Monomial) -> Monomial | None:
 
 
 def term_bounds(dim: SymDim) -> Range:
-    """Bounds of ``dim`` from those of its atoms, assumed to be independent."""
+    """Bounds of ``dim`` from the bounds of its atoms, which are assumed to be independent."""
     lo: Bound = 0
     hi: Bound = 0
     for monomial, coefficient in dim.terms:
@@ -374,7 +374,7 @@ def bounds(dim: Dim, ranges: Mapping[str, Range] | None = None) -> Range:
 
     Args:
         dim: a dim.
-        ranges: bounds by symbol name that replace those of the symbols.
+        ranges: bounds by symbol name, which replace the bounds of the symbols.
     """
     if isinstance(dim, int):
         return (dim, dim)
@@ -426,7 +426,7 @@ def _absorbed(
 
 
 def _sum_bounds(dim: SymDim, ranges: Mapping[str, Range]) -> Range:
-    """As :func:`term_bounds`, with other ranges of the symbols."""
+    """Like :func:`term_bounds`, with other ranges of the symbols."""
     lo: Bound = 0
     hi: Bound = 0
     for monomial, coefficient in dim.terms:
@@ -751,7 +751,7 @@ def _rebuilt(atom: Atom, lookup: Callable[[Atom], Dim | None]) -> Dim:
 
 
 def number(dim: Dim, values: Mapping[str, int]) -> int:
-    """The value of ``dim``, given those of its symbols.
+    """The value of ``dim``, given the values of its symbols.
 
     Raises:
         KeyError: a symbol has no value.
@@ -780,7 +780,7 @@ def _number_of(atom: Atom, values: Mapping[str, int]) -> int:
 
 
 def evaluate(dim: Dim, values: Mapping[str, int]) -> int | None:
-    """As :func:`number`, but ``None`` if a symbol has no value or a divisor is 0."""
+    """Like :func:`number`, but ``None`` if a symbol has no value or a divisor is 0."""
     try:
         return number(dim, values)
     except (KeyError, ZeroDivisionError):
@@ -793,7 +793,7 @@ def typical(dim: Dim) -> int | None:
 
 
 def zero_with(dim: Dim, cause: Dim) -> bool:
-    """Whether ``dim`` is provably 0 whenever ``cause`` is."""
+    """Whether ``dim`` is provably 0 whenever ``cause`` is 0."""
     if dim in (0, cause) or known_nonzero(cause):
         return True
     if isinstance(cause, int) or len(cause.terms) > 1:

@@ -1,4 +1,4 @@
-"""Import onnx-ir without paying for sympy.
+"""Import onnx-ir without importing sympy.
 
 onnx-ir computes symbolic dims with sympy, which graphopt never uses: it has its own
 :mod:`graphopt.analysis.symbolic`. Importing sympy takes longer than onnx-ir itself, so the two modules that
@@ -18,8 +18,8 @@ from typing import Any
 class _LazyModule(ModuleType):
     """A module that is executed when a missing attribute is first accessed.
 
-    :class:`importlib.util.LazyLoader` is not lazy enough: an ``import`` statement reads ``__spec__``, which
-    already loads the module.
+    :class:`importlib.util.LazyLoader` does not suffice: an ``import`` statement reads ``__spec__``, which
+    loads the module.
     """
 
     def __getattr__(self, attribute: str) -> Any:
@@ -53,7 +53,7 @@ for _name in ("sympy", "onnx_ir._symbolic_shapes"):
 
 import onnx_ir  # noqa: E402
 
-# It warns about faults that graphopt fixes or reports itself.
+# onnx-ir warns about faults that graphopt fixes or reports itself.
 logging.getLogger("onnx_ir").setLevel(logging.ERROR)
 
 __all__ = ["onnx_ir"]

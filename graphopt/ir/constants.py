@@ -15,15 +15,15 @@ NAMESPACE = "graphopt."
 IR_VERSION = "graphopt.ir_version"
 #: Key in ``graph.meta`` of the main graph: remarks about definitions removed by loading.
 LOADED_WITH = "graphopt.loaded_with"
-#: Key in ``graph.meta`` of the main graph: identifiers of the functions that the model came with.
+#: Key in ``graph.meta`` of the main graph: identifiers of the functions of the loaded model.
 FUNCTIONS = "graphopt.functions"
-#: Key in ``graph.meta`` of the main graph: its nodes refer to attributes although they are in no function.
+#: Key in ``graph.meta`` of the main graph: its nodes refer to attributes outside of any function.
 LOOSE_REFERENCES = "graphopt.loose_references"
 #: Key in ``tensor.meta``: the number that all elements equal, or ``None``.
 _FILL = "graphopt.fill"
 #: Key in ``graph.meta`` of the main graph: the files that the model's external data was read from.
 DATA_FILES = "graphopt.data_files"
-#: Key in ``graph.meta``: names of the initializers that something outside the graph (training info) updates.
+#: Key in ``graph.meta``: names of the initializers that training info updates.
 UPDATED_OUTSIDE = "graphopt.updated_outside"
 #: Key in ``graph.meta`` of the main graph and its bodies: the record of constants that rewrites depend on.
 CONTENTS = "graphopt.contents"
@@ -32,8 +32,8 @@ CONTENTS = "graphopt.contents"
 def is_overridable(value: onnx_ir.Value) -> bool:
     """Whether a caller may feed another value for this initializer.
 
-    From IR version 4 on an initializer that is also a graph input is only a default. Before,
-    all initializers had to be listed as inputs, and are constants (ONNX IR, section Graphs).
+    From IR version 4 on, an initializer that is also a graph input is only a default. In older versions, all
+    initializers are listed as inputs, and are constants (ONNX IR, section Graphs).
     """
     graph = value.graph
     if graph is None:
@@ -46,7 +46,7 @@ def is_overridable(value: onnx_ir.Value) -> bool:
 
 @contextmanager
 def as_variables(graph: onnx_ir.Graph, names: Iterable[str]) -> Iterator[None]:
-    """Treat initializers of the main graph as variables within the context, as their contents will change."""
+    """Treat initializers of the main graph, whose contents will change, as variables within the context."""
     before = graph.meta.get(UPDATED_OUTSIDE, frozenset())
     graph.meta[UPDATED_OUTSIDE] = before | frozenset(names)
     try:
@@ -143,7 +143,7 @@ def _common_number(tensor: onnx_ir.TensorProtocol) -> np.generic | None:
     first: np.generic = array[0]
     data = first.tobytes()
     if array[-1].tobytes() != data or array[array.size // 2].tobytes() != data:
-        return None  # so that few pages of a large weight are read
+        return None  # reads few pages of a large weight
     bits = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}.get(array.dtype.itemsize)
     if array.size > 2 and (bits is None or not np.all(array.view(bits) == np.frombuffer(data, bits))):
         return None

@@ -1,14 +1,14 @@
 """Record the initializers whose contents rewrites depend on.
 
 A rewrite that reads the contents of an initializer embeds them in the model: in a new constant, an attribute,
-or the decision itself. Replacing the contents later invalidates the rewrite, so that it must be recorded.
+or the decision itself. Replacing the contents later invalidates the rewrite, so the read must be recorded.
 Reads are collected while a pass or rule examines a site (:func:`graphopt.ir.constants.read`), and become part
 of the record when the edit is made (:meth:`Contents.commit`). A derived constant lists the initializers of
 the original model that it was computed from; splitting a model into a constant part and the rest relies on
-that, too.
+this list, too.
 
-The record is stored in ``graph.meta`` and the metadata of derived constants, so that it follows clones, and
-is written as the metadata entry ``graphopt:folded`` of the model.
+The record is stored in ``graph.meta`` and in the metadata of derived constants, so that clones have it, too.
+In a file, it is the metadata entry ``graphopt:folded`` of the model.
 """
 
 from __future__ import annotations
@@ -57,10 +57,10 @@ class Contents:
     """The initializers that rewrites of a model depend on so far, and the reads in progress.
 
     Attributes:
-        digests: of the contents of each folded initializer at that time, by name.
+        digests: digests of the contents of each folded initializer at that time, by name.
         built_in: initializers whose contents may have decided a rewrite, or became an attribute.
-        of_facts: by name, small constants that shape facts depend on; they count as built in once the model
-            was edited, even if they were removed.
+        of_facts: small constants that shape facts depend on, by name. Once the model was edited, they count
+            as built in, even if they were removed.
         is_changed: whether the model was edited.
         unreadable: the record of the file, if it is invalid.
         pending: constants read since the last edit, or since :meth:`begin`.
@@ -157,7 +157,7 @@ class Contents:
         self._given = frozenset(given)
 
     def _is_addressable(self, value: onnx_ir.Value) -> bool:
-        """Whether the contents of ``value`` can be replaced by name: not of an initializer of a body."""
+        """Whether the contents of ``value`` can be replaced by name; false for initializers of a body."""
         return value.producer() is not None or value.graph is self._main
 
     def release(self) -> None:
@@ -221,7 +221,7 @@ def contents_of(model: onnx_ir.Model) -> Contents | None:
 
 
 def sources_of(value: onnx_ir.Value) -> tuple[str, ...]:
-    """The original initializers that ``value``, an initializer, was derived from: usually itself."""
+    """The original initializers that the initializer ``value`` was derived from, usually itself."""
     text = value.metadata_props.get(_SOURCES) or value.metadata_props.get(_STANDS_FOR)
     return (value.name or "",) if text is None else _listed(text)
 
@@ -263,10 +263,10 @@ class FoldRecord:
     """The initializers of the original model that a model depends on.
 
     Attributes:
-        digests: of the contents of each folded initializer, by name.
-        derived: by name of a constant that graphopt computed, the initializers that it was computed from,
-            possibly none.
-        merged: by name of an initializer, itself and the equal ones that it replaces.
+        digests: digests of the contents of each folded initializer, by name.
+        derived: the initializers, possibly none, that each constant of graphopt was computed from, by its
+            name.
+        merged: each initializer that replaces equal ones, with the names of all of them, by its name.
         built_in: initializers whose contents may have decided a rewrite, or became an attribute.
     """
 
@@ -276,9 +276,9 @@ class FoldRecord:
     built_in: frozenset[str] = frozenset()
 
     def to_json(self) -> str:
-        """Serialize for :meth:`parse`. Initializers are listed once, and referred to by index.
+        """Serialize for :meth:`parse`. Each initializer is listed once, and other parts refer to it by index.
 
-        A long record is an object with one entry, ``zlib``: the text compressed and in base 85.
+        A long record is an object with one entry, ``zlib``: the text compressed and encoded in base 85.
         """
         place = {name: index for index, name in enumerate(self.digests)}
         derived, merged = (
@@ -305,7 +305,7 @@ class FoldRecord:
         """Parse untrusted text.
 
         Raises:
-            ValueError: it is not a record.
+            ValueError: the text is not a record.
         """
         data = json.loads(text)
         if isinstance(data, dict) and isinstance(data.get("zlib"), str):

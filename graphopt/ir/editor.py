@@ -1,6 +1,6 @@
 """The Editor: the only interface that changes a model.
 
-It keeps names unique and the signature intact, counts edits, moves provenance along, and notifies listeners,
+It keeps names unique and the signature intact, counts edits, transfers provenance, and notifies listeners,
 so that analyses stay up to date.
 """
 
@@ -52,7 +52,8 @@ class Editor:
         tally: nodes added minus nodes removed, by domain and operator, since it was last cleared.
         listeners: notified of replaced values.
         declared_truly: whether the declared shape of an output is known to be correct; real models contain
-            wrong ones, which onnxruntime trusts. Defaults to trusting all; shape facts replace it.
+            wrong shapes, which onnxruntime trusts. By default, all shapes are trusted; shape facts replace
+            this function.
     """
 
     def __init__(self, model: onnx_ir.Model) -> None:
@@ -72,10 +73,10 @@ class Editor:
         self.counts[kind] += 1
 
     def resync(self, kind: str) -> None:
-        """Collect scopes and names again, after a change of the model that bypassed this editor.
+        """Collect scopes and names again after a change of the model that bypassed this editor.
 
         Args:
-            kind: the kind of edit that it is counted as.
+            kind: the kind of edit that the change counts as.
         """
         self.scopes = Scopes(self.model)
         self._taken = TakenNames(self.model)
@@ -116,9 +117,9 @@ class Editor:
             op_type: operator.
             inputs: operands.
             attributes: Python values by name (``None`` omits one), or attributes.
-            domain: of the operator.
-            overload: of a function.
-            outputs: their number.
+            domain: the operator's domain.
+            overload: the function's overload.
+            outputs: the number of outputs.
             name: hint for the node's name; outputs are named after it.
         """
         node_name = self.fresh_node_name(name)
@@ -270,14 +271,15 @@ class Editor:
         """Replace ``old`` by ``new`` in all its readers, including those in bodies.
 
         An output of the graph keeps its name and declared type: they are transferred to ``new``, or to an
-        Identity if ``new`` can't have them (it is an input, an initializer, already an output, or of an outer
-        graph; or it has other readers, which must not rely on a declaration that may be wrong).
+        Identity of ``new``. The Identity is required if ``new`` is an input, an initializer, already an
+        output, or a value of an outer graph, or if it has other readers, which must not rely on a
+        declaration that may be wrong.
 
         Args:
             old: the replaced value.
             new: its replacement.
             keep: nodes that continue to read ``old``.
-            restores: ``new`` was that output before, with the same declaration.
+            restores: whether ``new`` was the graph output before ``old``, with the same declaration.
         """
         if old is new:
             return
@@ -320,7 +322,7 @@ class Editor:
         return copy
 
     def take_over(self, new: onnx_ir.Value, old: onnx_ir.Value) -> None:
-        """Transfer the name and declarations of ``old`` to ``new``; ``old`` gets a fresh name.
+        """Transfer the name and declarations of ``old`` to ``new``; ``old`` has a fresh name afterwards.
 
         In bodies, ``new`` keeps its own shape if ``old`` declares none: it determines the rank of the scan
         outputs of a Loop without iterations.
@@ -368,8 +370,8 @@ class Editor:
     ) -> onnx_ir.Value:
         """Create a constant of ``graph`` with the given contents.
 
-        It is an initializer; but in functions, which have none, and below IR version 4, where initializers
-        are inputs, it is a Constant node at the start of the graph.
+        The constant is an initializer. In functions, which have no initializers, and below IR version 4,
+        where initializers are inputs, it is a Constant node at the start of the graph.
 
         Raises:
             ConstantRefused: the function's opset has no Constant of this type.
@@ -398,7 +400,7 @@ class Editor:
     def constant_node(
         self, graph: onnx_ir.Graph, data: np.ndarray | np.generic | onnx_ir.TensorProtocol, name: str
     ) -> onnx_ir.Value:
-        """As :meth:`constant`, but always a Constant node at the start of ``graph``."""
+        """Like :meth:`constant`, but always a Constant node at the start of ``graph``."""
         tensor = _tensor(data)
         if not self.supports_constant(graph, tensor.dtype):
             raise ConstantRefused(f"the function's opset has no Constant of type {tensor.dtype.name.lower()}")
@@ -419,8 +421,8 @@ class Editor:
     def expose(self, constants: Mapping[onnx_ir.Node, onnx_ir.TensorProtocol]) -> None:
         """Convert Constant nodes, which may be in bodies, to initializers of the main graph.
 
-        Below IR version 4 they become inputs, too, as all initializers are. They keep the names of the nodes'
-        outputs; of equal names in several bodies, the first is kept.
+        Below IR version 4, they also become inputs, like all initializers. They have the names of the nodes'
+        outputs; if several bodies use a name, only the first constant keeps it.
         """
         graph, named = self.model.graph, []
         for node, tensor in constants.items():
@@ -447,8 +449,8 @@ class Editor:
     ) -> bool:
         """Whether ``graph`` supports a new constant of ``dtype``.
 
-        Constants of functions are nodes, and before opset 9 Constant supports floating-point types only. In
-        other graphs, runtimes convert such nodes to initializers without checking their types.
+        Constants of functions are nodes; before opset 9, Constant supports floating-point types only. In
+        other graphs, runtimes convert Constant nodes to initializers without checking their types.
 
         Args:
             graph: the graph.
@@ -471,7 +473,7 @@ class Editor:
     def remove_initializer(self, value: onnx_ir.Value) -> None:
         """Remove an unread initializer; below IR version 4, its input too.
 
-        One that an annotation or training info refers to is kept.
+        An initializer that an annotation or training info refers to is kept.
         """
         if self.is_named(value):
             return
@@ -617,7 +619,7 @@ class Editor:
         self._changed("input")
 
     def hoist(self, node: onnx_ir.Node, holder: onnx_ir.Node) -> None:
-        """Move ``node`` from a body of ``holder``, of which it reads no values, to before ``holder``."""
+        """Move ``node`` before ``holder`` from a body of ``holder``; it must not read values of that body."""
         graph_of(node).remove(node)
         for output in node.outputs:
             if output.name and self._taken.is_shared(output):
@@ -628,7 +630,8 @@ class Editor:
     def begin_body(self, around: onnx_ir.Graph, inputs: Sequence[onnx_ir.Value], name: str) -> onnx_ir.Graph:
         """Create an empty body for a node that will be inserted into ``around``.
 
-        A body is complete before its node is created, whose outputs are unknown until the body has outputs.
+        A body is complete before its node is created, since the outputs of the node depend on the body's
+        outputs.
         """
         body = onnx_ir.Graph(inputs, [], nodes=[], name=name)
         self.scopes.begin(body, around)
@@ -648,12 +651,10 @@ class Editor:
         The remaining nodes must not read their outputs.
 
         Args:
-            body: the body that they leave.
+            body: the body to move the nodes from.
             nodes: in topological order.
-            inputs: of the new body.
-            outputs: of the new body.
-            name: of the new body.
-            values: replacements for values of ``body`` that they read.
+            inputs, outputs, name: the interface and name of the new body.
+            values: replacements for values of ``body`` that the nodes read.
         """
         replace_within(nodes, values)
         body.remove(nodes)

@@ -1,9 +1,9 @@
 """Structural fingerprints, independent of the names of values and nodes.
 
-A Merkle tree: the fingerprint of a node includes those of its bodies, that of a call the function's, and a
-weight is represented by its contents. Nodes are numbered in the post-order of a traversal from the outputs,
-so that neither names nor the order in the file matter, but a value that is read twice differs from one that
-is computed twice.
+A Merkle tree: the fingerprint of a node includes the fingerprints of its bodies, a call includes the
+fingerprint of its function, and a weight is represented by its contents. Nodes are numbered in the post-order
+of a traversal from the outputs. Therefore neither names nor the order in the file matter, but a value that is
+read twice differs from two equal values.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def fingerprint(item: onnx_ir.Model | onnx_ir.Graph | onnx_ir.Function, *, names
     """32 hex digits, equal for equal structure only.
 
     Structure is: operators with their opset versions, attributes (floats by their bits), constants,
-    bodies, functions, which value is read where, types and order of the inputs, order of the outputs.
+    bodies, functions, the edges between nodes, types and order of the inputs, order of the outputs.
 
     Args:
         item: calls in a graph or function without its model are identified by the function's name.
@@ -45,7 +45,7 @@ def fingerprint(item: onnx_ir.Model | onnx_ir.Graph | onnx_ir.Function, *, names
 
 
 def function_fingerprints(model: onnx_ir.Model) -> dict[tuple[str, str, str], str]:
-    """The fingerprint of each function of ``model``, in order; a call is represented by its callee's."""
+    """The fingerprint of each function of ``model``, in order; a call contains its callee's."""
     digests: _Digests = {}
     for key in feed_order({key: _callees(model, key) for key in model.functions}):
         digests[key] = _function(model.functions[key], digests)
@@ -148,7 +148,7 @@ class _Walk:
             )
 
     def _finish_from(self, root: onnx_ir.Node) -> None:
-        """Finish what ``root`` waits for, depth first, then ``root``."""
+        """Finish the dependencies of ``root``, depth first, then ``root``."""
         opened = {root}
         stack = [(root, iter(self._operands(root)))]
         while stack:
@@ -178,7 +178,7 @@ class _Walk:
             self._numbers[output] = len(self._numbers)
 
     def _record(self, node: onnx_ir.Node, show: Callable[[onnx_ir.Value], object]) -> object:
-        """All there is to ``node``, with its operands as ``show`` shows them."""
+        """The identity of ``node``: all of its parts, with operands in the form of ``show``."""
         operands = [None if value is None else show(value) for value in node.inputs]
         attributes: list[object] = []
         for name in sorted(node.attributes) if node.attributes else ():
@@ -194,7 +194,7 @@ class _Walk:
         return self._operator(node), operands, attributes, used
 
     def _unread(self) -> list[onnx_ir.Node]:
-        """The nodes that lead to no output, ordered by what they compute."""
+        """The nodes that no output depends on, ordered by their computations."""
         digests: dict[onnx_ir.Node, str] = {}
 
         def show(value: onnx_ir.Value) -> object:
@@ -219,7 +219,7 @@ _GRAPHS = frozenset({onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS})
 
 
 def attribute_key(attribute: onnx_ir.Attr) -> Hashable:
-    """Something equal for equal attributes only; floats by their bits: 0.0 is not -0.0. Not for graphs."""
+    """A key, equal for equal attributes only; floats by their bits: 0.0 is not -0.0. Not for graphs."""
     kind = str(attribute.type)
     if attribute.is_ref():
         return kind, "ref", attribute.ref_attr_name

@@ -1,8 +1,9 @@
 """References by name: quantization annotations and training info.
 
 ``GraphProto.quantization_annotation`` maps a tensor to the initializers of its scale and zero point. An
-annotation is stored in ``Value.meta``, so that it follows the value, and refers to other values by name:
-those must be kept (:func:`named`), and renamed in it (:func:`rename`). Graphs of training info refer to
+annotation is stored in ``Value.meta``, so that it follows the value, and refers to other values by name.
+Those values must be kept (:func:`named`), and a new name must replace the old one in the annotation
+(:func:`rename`). Graphs of training info refer to
 initializers of the main graph by name, too.
 """
 
@@ -71,12 +72,12 @@ def rename(model: onnx_ir.Model, old: str, new: str, within: onnx_ir.Graph | Non
 
 
 def take_over(new: onnx_ir.Value, old: onnx_ir.Value, *, name: bool) -> None:
-    """Transfer the annotation of ``old`` to ``new``, which is equal to it.
+    """Transfer the annotation of ``old`` to ``new``, an equal value.
 
     Args:
         new: replaces ``old``.
         old: the replaced value.
-        name: whether the name is transferred, too; then an annotation of ``new`` is replaced.
+        name: whether the name is transferred, too. If so, an annotation of ``new`` is replaced.
     """
     roles = old.meta.get(_ROLES)
     if roles and (name or not new.meta.get(_ROLES)):

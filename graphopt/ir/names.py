@@ -12,8 +12,8 @@ from graphopt.ir.scopes import graphs_of
 class TakenNames:
     """The names in use by values and nodes of a model, including all bodies and functions.
 
-    ONNX requires the name of a value to be unique in its graph and the enclosing graphs; here it is unique in
-    the model, so that bodies can be moved and inlined.
+    ONNX requires the name of a value to be unique in its graph and the enclosing graphs; graphopt keeps it
+    unique in the model, so that bodies can be moved and inlined.
     """
 
     def __init__(self, model: onnx_ir.Model) -> None:

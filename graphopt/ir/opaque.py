@@ -9,7 +9,7 @@ import onnx
 from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.constants import NAMESPACE
 
-#: Keys of the metadata that hold an opaque type, and training info.
+#: Metadata keys of an opaque type and of training info.
 TYPE, TRAINING_INFO = NAMESPACE + "type", NAMESPACE + "training_info"
 #: Prefix of packed attributes, which are byte strings; it is not valid UTF-8.
 PACKED = b"\xff\x00graphopt\x00"

@@ -97,7 +97,7 @@ class Operand(NamedTuple):
 
 
 def operand(value: onnx_ir.Value | None, names: Names) -> Operand:
-    """``value`` as printed in the line of its reader."""
+    """The text of ``value`` in the line of its reader."""
     if value is None:
         return Operand("_")
     inline = inline_text(constant_of(value))

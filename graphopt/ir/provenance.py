@@ -1,7 +1,7 @@
 """Provenance: the original nodes that each node replaces, and the rules and passes responsible.
 
-It is stored in the metadata of nodes, in graphopt's private namespace, so that it survives cloning, outlining
-and inlining; saving strips it.
+Provenance is stored in the metadata of nodes, in graphopt's private namespace. Cloning, outlining and
+inlining preserve it; saving strips it.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def keep_origin(node: onnx_ir.Node) -> None:
 def origins_within(node: onnx_ir.Node, call: onnx_ir.Node) -> tuple[str, ...]:
     """The origins of a node of a function when ``call`` is inlined.
 
-    These are the recorded ones, or its path, such as ``call/node``.
+    The result is the recorded origins, or the path of the node, such as ``call/node``.
     """
     if _ORIGIN in node.metadata_props:
         return origins(node)

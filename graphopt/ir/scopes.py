@@ -24,7 +24,7 @@ def bodies(node: onnx_ir.Node) -> list[onnx_ir.Graph]:
 
 
 def with_bodies(graph: onnx_ir.Graph) -> Iterator[onnx_ir.Graph]:
-    """``graph`` and all bodies nested in it, outer before inner, in the order of their nodes."""
+    """``graph`` and all bodies nested in it, outer graphs before inner ones, in the order of their nodes."""
     stack = [graph]
     while stack:
         current = stack.pop()
@@ -85,7 +85,7 @@ def count_nodes(graph: onnx_ir.Graph) -> int:
 
 
 def count_all_nodes(model: onnx_ir.Model) -> int:
-    """As :func:`count_nodes`, for all of ``model``, including functions."""
+    """Like :func:`count_nodes`, for all of ``model``, including functions."""
     return sum(map(count_nodes, (model.graph, *(function.graph for function in model.functions.values()))))
 
 

@@ -1,4 +1,4 @@
-"""How a model is called: its inputs and outputs, and what changed between two models."""
+"""The signature of a model, its inputs and outputs; and differences between two signatures."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class Port:
 
     Attributes:
         name: its name.
-        type: as onnxruntime writes it, such as ``tensor(float)``, ``seq(tensor(int64))`` or
-            ``map(string,tensor(float))``; ``""`` if the model does not say.
-        dims: per dimension its size, its symbol, or ``None``; ``None`` if the rank is open. For
-            sequences and optionals those of the element.
-        role: ``overridable`` inputs have a default; ``constant`` ones are listed as inputs only
-            because IR versions below 4 want initializers there, and nobody may feed them.
+        type: its type in onnxruntime's notation, such as ``tensor(float)``, ``seq(tensor(int64))`` or
+            ``map(string,tensor(float))``; ``""`` if the model does not declare it.
+        dims: the size or symbol of each dimension, ``None`` if unknown; ``None`` for an unknown rank. For
+            sequences and optionals, the dims of the element.
+        role: ``overridable`` inputs have a default; ``constant`` inputs are initializers that IR versions
+            below 4 require to be listed as inputs; callers can't feed them.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Port:
 
     @property
     def named_dims(self) -> tuple[int | str, ...]:
-        """``dims`` of an input, unnamed ones as ``x@0``; none if the rank is open."""
+        """The ``dims`` of an input, unnamed dims as ``x@0``; empty if the rank is unknown."""
         return tuple(
             ir.unnamed_dim(self.name, axis) if dim is None or dim in ir.ANONYMOUS_DIMS else dim
             for axis, dim in enumerate(self.dims or ())
@@ -51,7 +51,7 @@ class Port:
         return self.type.partition("(")[0]
 
     def takes(self, shape: Sequence[int | str]) -> bool:
-        """Whether a tensor of ``shape`` is as declared; its symbols may be any size."""
+        """Whether ``shape`` fits the declaration; a symbol fits any size."""
         if self.dims is None:
             return True
         pairs = [(size, dim) for size, dim in zip(shape, self.dims, strict=False) if isinstance(dim, int)]
@@ -61,7 +61,7 @@ class Port:
 
     @property
     def element(self) -> str:
-        """Of tensors, sequences and optionals of tensors, the innermost element type (``float``)."""
+        """The innermost element type, such as ``float``, of a tensor, sequence or optional."""
         return self.type.rpartition("(")[2].rstrip(")")
 
 
@@ -74,7 +74,7 @@ class Signature:
 
     @classmethod
     def of(cls, model: ir.Model) -> Signature:
-        """Read the signature of ``model`` as it is declared."""
+        """Read the declared signature of ``model``."""
         return cls(
             tuple(_port(value, _role(value)) for value in model.graph.inputs),
             tuple(_port(value, "required") for value in model.graph.outputs),
@@ -98,11 +98,12 @@ class Signature:
 
 @dataclass(frozen=True)
 class Change:
-    """One way in which a model is called differently.
+    """One difference between two signatures.
 
     Attributes:
-        kind: ``gone`` or ``new`` inputs and outputs; ``order`` or number of all; or else what changed of one.
-        port: the name of the input or output; empty if it is about all.
+        kind: ``gone`` or ``new`` for an input or output; ``order`` for their order or number; otherwise the
+            changed property of one input or output.
+        port: the name of the input or output; empty for a change of all.
         text: the change as one phrase.
     """
 
@@ -115,13 +116,13 @@ class Change:
 
 
 def diff(a: Signature, b: Signature, *, distrusted: Collection[str] = ()) -> list[Change]:
-    """Each way in which a caller of ``a`` would find ``b`` changed; empty if none.
+    """The differences between ``a`` and ``b`` that affect callers; empty if there are none.
 
-    Constant inputs are left out: nobody may feed them.
+    Constant inputs are omitted: callers can't feed them.
 
     Args:
         a: the original.
-        b: what became of it.
+        b: the changed signature.
         distrusted: outputs whose shapes ``a`` is known to declare wrongly; ``b`` may correct them.
     """
     inputs, new_inputs = (tuple(p for p in side.inputs if p.role != "constant") for side in (a, b))
@@ -144,8 +145,8 @@ def notation(type_: str, dims: Sequence[object] | None = None) -> str:
     """A type and its dims for people, as everywhere in graphopt: ``f32[batch, seq, 256]``.
 
     Args:
-        type_: as onnxruntime writes it, such as ``tensor(float)`` or ``seq(tensor(int64))``.
-        dims: sizes and symbols, ``None`` where unknown; ``None`` for an unknown rank.
+        type_: the type in onnxruntime's notation, such as ``tensor(float)`` or ``seq(tensor(int64))``.
+        dims: sizes and symbols, ``None`` for an unknown size; ``None`` for an unknown rank.
     """
 
     def short(tensor: re.Match[str]) -> str:
@@ -159,7 +160,7 @@ def notation(type_: str, dims: Sequence[object] | None = None) -> str:
 
 
 def type_text(value: ir.Value) -> str:
-    """The type of ``value`` as onnxruntime writes it; ``""`` if it is not declared."""
+    """The type of ``value`` in onnxruntime's notation; ``""`` if it is not declared."""
     carried = ir.opaque_type(value)
     if carried is not None:
         return _proto_text(carried)
@@ -189,7 +190,7 @@ def _element_text(code: int) -> str:
 
 
 def text_of_type(type_: ir.TypeProtocol) -> str:
-    """``type_`` as onnxruntime and the definitions of operators write it, such as ``seq(tensor(float))``."""
+    """``type_`` in the notation of onnxruntime and operator schemas, such as ``seq(tensor(float))``."""
     if isinstance(type_, ir.SequenceType):
         return f"seq({text_of_type(type_.elem_type)})"
     if isinstance(type_, ir.OptionalType):
@@ -265,7 +266,7 @@ def _compare_port(what: str, a: Port, b: Port, distrusted: bool) -> list[Change]
 
 def _compare_dim(old: int | str | None, new: int | str | None) -> str | None:
     if old == new or (old is None and isinstance(new, str)):
-        return None  # giving an anonymous dimension a name binds nobody
+        return None  # a name for an anonymous dimension does not constrain callers
     if isinstance(new, int) and not isinstance(old, int):
         return f"was dynamic ({old or 'unnamed'}), now fixed to {new}"
     return f"was {old}, now {'unnamed' if new is None else new}"

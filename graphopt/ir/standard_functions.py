@@ -14,7 +14,7 @@ class StandardFunction(NamedTuple):
     """The standard's definition of a node as a function.
 
     Attributes:
-        function: of the operator's inputs. It may import an older opset version.
+        function: the function of the operator's inputs. It may import an older opset version.
         outputs: indices of the operator's outputs that it returns; outputs that the node omits may be
             missing.
     """
@@ -38,7 +38,7 @@ def standard_function(
     Args:
         node: the node.
         version: the opset version of the node's domain.
-        kinds: of its inputs; ``None`` for omitted inputs.
+        kinds: the types of its inputs; ``None`` for omitted inputs.
 
     Returns:
         ``None`` if there is no definition, or none for these inputs, or if the node has bodies.

@@ -36,7 +36,7 @@ def sort_model(model: onnx_ir.Model) -> None:
 
 
 def is_sorted(graph: onnx_ir.Graph) -> bool:
-    """Whether in ``graph`` and its bodies each value is produced before it is read.
+    """Whether each value in ``graph`` and its bodies is produced before it is read.
 
     A body reads outer values at the position of its node.
     """

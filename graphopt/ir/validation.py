@@ -49,7 +49,7 @@ def validate(model: onnx_ir.Model) -> None:
 
 
 def check_model(model: onnx_ir.Model) -> None:
-    """As :func:`validate`, with a message of one line, for models of users."""
+    """Like :func:`validate`, with a message of one line, for models of users."""
     fault = find_fault(model)
     if fault is not None:
         raise InvalidModel(fault.sentence)

@@ -33,7 +33,7 @@ _COPIED = 1 << 24
 class MappedFile:
     """A file that is mapped into memory once for all its tensors.
 
-    It stays readable as it was when its name is replaced, so that a model can be saved over the
+    The old contents stay readable when another file replaces its name, so that a model can be saved over the
     files that it was loaded from.
     """
 
@@ -57,8 +57,8 @@ class MappedFile:
 class MappedTensor(onnx_ir.ExternalTensor):
     """A tensor in a :class:`MappedFile`.
 
-    onnx-ir's own external tensors map the file anew for each tensor, which runs out of file
-    descriptors at a thousand weights, and open it by name when first read.
+    onnx-ir's own external tensors map the file again for each tensor, so that a thousand weights exhaust the
+    file descriptors, and open it by name at the first read.
     """
 
     def __init__(self, file: MappedFile, offset: int, tensor: onnx_ir.ExternalTensor) -> None:
@@ -95,7 +95,7 @@ class MappedTensor(onnx_ir.ExternalTensor):
 
 
 class Slot(NamedTuple):
-    """A tensor of a model together with a setter: of an initializer, or else of an attribute."""
+    """A tensor of an initializer or attribute of a model, with a setter."""
 
     tensor: onnx_ir.TensorProtocol
     put: Callable[[onnx_ir.TensorProtocol], None]
@@ -134,7 +134,7 @@ def initializer_bytes(model: onnx_ir.Model, above: int = -1) -> int:
 
     Args:
         model: the model.
-        above: ignore initializers of at most so many bytes.
+        above: ignore initializers of at most this many bytes.
     """
     tensors = (value.const_value for graph in model.graphs() for value in graph.initializers.values())
     return sum(size for tensor in tensors if tensor is not None and (size := tensor.nbytes) > above)
@@ -153,8 +153,8 @@ def tied_storages(model: onnx_ir.Model) -> dict[tuple[object, ...], onnx_ir.Tens
 def hash_of(tensor: onnx_ir.TensorProtocol) -> str:
     """A content hash over dtype, shape and bytes; equal for equal tensors only.
 
-    It is computed once a tensor; tensors in the same place of the same file are not even read
-    for each other's sake, since :func:`storage_of` already tells that they are tied.
+    The hash is computed once per tensor. Tensors at the same offset of the same file are not read twice,
+    since :func:`storage_of` identifies them as tied.
     """
     known = tensor.meta.get(_HASH)
     if known is not None:
@@ -178,7 +178,7 @@ def hash_of(tensor: onnx_ir.TensorProtocol) -> str:
 def tag_of(tensor: onnx_ir.TensorProtocol) -> str:
     """Four hex digits for display, equal for equal contents.
 
-    Of tensors above 1 MiB only a few blocks are read, so a small change in one may go unnoticed.
+    Only a few blocks of a tensor above 1 MiB are read, so a small change may not change the digits.
     """
     known = tensor.meta.get(_TAG)
     if known is not None:

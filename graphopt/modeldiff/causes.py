@@ -1,4 +1,4 @@
-"""Who made each change, and which nodes were removed because nothing read them any more."""
+"""The cause of each change, and the nodes that were removed because they became unread."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from graphopt.modeldiff.snapshot import Ident, Key, Line, Snapshot
 def attribute(
     changes: list[Change], before: Snapshot, rewritten: Mapping[ir.Node, str], default: str
 ) -> list[Change]:
-    """Note in ``changes`` the rule or pass that made each, and gather what became unread under its cause.
+    """Record the rule or pass of each change, and group removals of unread nodes under their cause.
 
     Args:
         before: the model before.
         rewritten: the rule or pass that rewrote a node.
-        default: the pass, for changes that no rule accounts for.
+        default: the pass, for changes without a rule.
 
     Returns:
-        the changes without the removals that became part of another change.
+        The changes, without removals that are now part of another change.
     """
     by_line: dict[Key, Change] = {}
     for change in changes:
@@ -29,7 +29,7 @@ def attribute(
             by_line[change.old.key] = change
     readers = _readers(before.lines.values())
     causes: dict[Key, Change] = {}
-    for line in reversed(before.lines.values()):  # readers follow what they read
+    for line in reversed(before.lines.values()):  # readers follow their operands
         removal = by_line.get(line.key)
         if removal is None or not _is_consequence(removal, rewritten):
             continue
@@ -63,7 +63,7 @@ def _author(change: Change, rewritten: Mapping[ir.Node, str], default: str) -> s
 
 
 def _is_consequence(change: Change, rewritten: Mapping[ir.Node, str]) -> bool:
-    """Whether the node was removed without having been rewritten or replaced."""
+    """Whether the node was removed, but neither rewritten nor replaced."""
     line = change.old
     if change.mark != "-" or line is None or line.node is None or change.instead or change.redefined:
         return False

@@ -14,21 +14,20 @@ Mark = Literal["-", "+", "~", " "]
 
 @dataclass
 class Change:
-    """A line that was removed (``-``), added (``+``) or changed (``~``), or that reads a value's replacement.
+    """A line that was removed (``-``), added (``+``) or changed (``~``), or reads replaced values.
 
     Attributes:
-        mark: the kind of change; a space for a node that merely reads other values in the place of
-            replaced ones.
+        mark: the kind of change; a space for a node that only reads replacements of values.
         old: the line before; ``None`` if it was added.
         new: the line afterwards; ``None`` if it was removed.
         by: the rule or pass that made the change.
-        instead: what is read in the place of the values that were removed, as it is printed.
-        redefined: its values are defined anew by another line.
-        unread: it was removed because nothing read it any more.
-        unread_lines: further lines that nothing reads any more because of this change.
-        pairs: the operands of a changed line, old and new, where they differ.
-        is_renamed: its values have other names now, which counts as a change.
-        is_moved: it is in another graph now, and the same otherwise.
+        instead: the printed replacements of removed values.
+        redefined: whether another line defines its values now.
+        unread: whether it was removed because it became unread.
+        unread_lines: further lines that became unread because of this change.
+        pairs: the operands of a changed line that differ, old and new.
+        is_renamed: whether its values have other names now, which counts as a change.
+        is_moved: whether it is in another graph now, and otherwise unchanged.
     """
 
     mark: Mark
@@ -53,15 +52,15 @@ class Change:
 
 @dataclass(frozen=True)
 class Matching:
-    """Which lines and values of two snapshots are the same.
+    """The matching of lines and values of two snapshots.
 
     Attributes:
-        lines: from keys before to keys afterwards; keys that are missing were removed.
-        values: from values before to values afterwards, for those whose names differ.
-        replaced: values in whose place another value, or a constant, is read.
-        operators: from operators before to operators afterwards, for functions that have other names.
-        is_one_model: both are states of one model, so that another name is a change.
-        paths: where bodies are afterwards.
+        lines: from keys before to keys afterwards; missing keys were removed.
+        values: from values before to values afterwards, for values with different names.
+        replaced: values whose readers read another value, or a constant, afterwards.
+        operators: from operators before to operators afterwards, for functions with different names.
+        is_one_model: whether both are states of one model, so that another name is a change.
+        paths: the paths of bodies afterwards.
     """
 
     lines: Mapping[Key, Key]
@@ -94,7 +93,7 @@ def by_key(before: Snapshot, after: Snapshot, replaced: Mapping[Ident, Operand] 
 
 
 def _moved(path: Path, paths: Mapping[Path, Path], lines: Mapping[Key, Key]) -> Path:
-    """Where the body at ``path`` is now, if its node has another name or is elsewhere."""
+    """The new path of the body at ``path``, whose node may have been renamed or moved."""
     if not path or path == (owner_of(path),):
         return path
     holder, _, attribute = path[-1].rpartition(" ")
@@ -166,7 +165,7 @@ class _Difference:
         return [Change("-", old, None, redefined=True), Change("+", None, new, redefined=True)]
 
     def _renamed(self, line: Line, operand: Operand) -> Operand:
-        """``operand`` of a line before, as it would be afterwards."""
+        """The counterpart of ``operand``, of a line before, afterwards."""
         if operand.name is None:
             return operand
         owner = owner_of(line.path)
@@ -201,7 +200,7 @@ def _is_same(one: Operand, other: Operand) -> bool:
 def _pairs(
     old: tuple[Operand, ...], renamed: tuple[Operand, ...], new: tuple[Operand, ...]
 ) -> tuple[tuple[Operand | None, Operand | None], ...]:
-    """Operands that differ, in their places; ``None`` where there is none."""
+    """Pairs of different operands by position; ``None`` for a missing operand."""
     pairs: list[tuple[Operand | None, Operand | None]] = []
     for place in range(max(len(old), len(new))):
         before = old[place] if place < len(old) else None

@@ -5,10 +5,10 @@ Every phase is linear in the models. A node is matched at most once, by the firs
 1. equal computations from the inputs, which renamed models share;
 2. names that an exporter derived from the source, and recorded origins, with the same operator;
 3. neighbours of matched nodes, with the same operator;
-4. equal uses down to the outputs, for what follows a change;
+4. equal uses down to the outputs, for nodes after a change;
 5. numbered names with the same operator;
-6. equal names, or an equal place in a matched node, with different operators: the value is computed
-   in another way.
+6. equal names, or an equal position in a matched node, with different operators: another computation of the
+   same value.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from graphopt.ir import printer
 from graphopt.modeldiff.changes import Matching
 from graphopt.modeldiff.snapshot import Ident, Key, Snapshot
 
-#: Names that say no more than a place in the file.
+#: Names that contain only a position in the file.
 _NUMBERED = re.compile(r"([A-Za-z:_]*[_:])?\d+")
 
 _Function = tuple[str, str, str]
 
 
 def match(before: ir.Model, after: ir.Model, one: Snapshot, other: Snapshot) -> Matching:
-    """Which lines and values of two models are the same.
+    """The matching of lines and values of two models.
 
     Args:
         one: the lines of ``before``.
@@ -42,7 +42,7 @@ def match(before: ir.Model, after: ir.Model, one: Snapshot, other: Snapshot) -> 
 
 
 def _match_functions(before: ir.Model, after: ir.Model) -> dict[_Function, _Function]:
-    """Functions by their identifiers, and of the rest those that are built the same."""
+    """Match functions by identifier, and the others by equal structure."""
     found = {key: key for key in before.functions if key in after.functions}
     rest = [key for key in after.functions if key not in found]
     if rest and len(found) < len(before.functions):
@@ -64,11 +64,11 @@ class _Numbers(dict[Hashable, int]):
 
 
 class _Side:
-    """One of the two models, with what identifies its nodes and values.
+    """One of the two models, with numbers that identify its nodes and values.
 
     Attributes:
-        forward: of each value, a number that stands for its computation.
-        backward: of each node, a number that stands for all its uses.
+        forward: a number for the computation of each value.
+        backward: a number for all uses of each node.
     """
 
     def __init__(self, model: ir.Model, numbers: _Numbers, alias: Mapping[_Function, _Function]) -> None:
@@ -83,12 +83,12 @@ class _Side:
             self._walk_back(graph)
 
     def name(self, node: ir.Node) -> _Function:
-        """The operator; functions by the names that the other model has for them."""
+        """The operator; a function has its name in the other model."""
         key = node.op_identifier()
         return self._alias.get(key, key)
 
     def operator(self, node: ir.Node) -> int:
-        """The number of the operator with its attributes, bodies left out."""
+        """The number of the operator with its attributes, without bodies."""
         known = self._operators.get(node)
         if known is None:
             attributes = [
@@ -201,7 +201,7 @@ class _Matcher:
         return [node for node in graph if node not in taken and not _is_inlined(node)]
 
     def _by(self, ours: ir.Graph, theirs: ir.Graph, key: Callable[[_Side, ir.Node], int | None]) -> None:
-        """Pair free nodes with equal ``key``: those with equal names first, the others in order."""
+        """Pair free nodes with equal ``key``: nodes with equal names first, the others in order."""
         groups: dict[int | None, list[ir.Node]] = {}
         for node in self._free(theirs, self._taken):
             groups.setdefault(key(self.other, node), []).append(node)
@@ -236,7 +236,7 @@ class _Matcher:
                 self._pair(node, partner)
 
     def _by_origin(self, ours: ir.Graph, theirs: ir.Graph) -> None:
-        """Pair free nodes of which one was made of the other alone, or that have the same name."""
+        """Pair free nodes if one was derived from the other alone, or both have the same name."""
         named = {ir.label(node): node for node in self._free(ours, self.nodes)}
         for partner in self._free(theirs, self._taken):
             origin, *others = ir.origins(partner)
@@ -245,7 +245,7 @@ class _Matcher:
                 self._pair(node, partner)
 
     def _by_reader(self, ours: ir.Graph) -> None:
-        """Pair free nodes whose results matched nodes read at the same place."""
+        """Pair free nodes whose results are operands of matched nodes at the same position."""
         for reader in reversed(ours):
             partner = self.nodes.get(reader)
             if partner is None:
@@ -258,7 +258,7 @@ class _Matcher:
         return self.one.name(node) == self.other.name(partner)
 
     def _spread(self) -> None:
-        """Match what newly matched nodes read, and what reads them, where only one pair is possible."""
+        """Match the operands and readers of newly matched nodes if only one pair is possible."""
         while self._fresh:
             node = self._fresh.pop()
             partner = self.nodes[node]
@@ -285,7 +285,7 @@ class _Matcher:
     def _readers(
         self, value: ir.Value, matched: Mapping[ir.Node, object]
     ) -> dict[tuple[object, ...], ir.Node | None]:
-        """Free readers by operator and place; ``None`` where there are several."""
+        """Free readers by operator and position; ``None`` for several readers."""
         found: dict[tuple[object, ...], ir.Node | None] = {}
         for use in value.uses():
             if use.node not in matched:
@@ -309,7 +309,7 @@ def _is_inlined(node: ir.Node) -> bool:
 def _lines(
     matcher: _Matcher, one: Snapshot, other: Snapshot, functions: Mapping[_Function, _Function]
 ) -> Matching:
-    """The matching of nodes and graphs as one of lines and values."""
+    """Convert the matching of nodes and graphs to a matching of lines and values."""
     values: dict[Ident, Ident] = {}
     lines: dict[Key, Key] = {}
     twins = {line.node: line for line in other.lines.values() if line.node is not None}
@@ -339,7 +339,7 @@ def _lines(
 
 
 def _inputs(ours: ir.Graph, theirs: ir.Graph) -> Iterator[tuple[ir.Value, ir.Value]]:
-    """Pairs of inputs: by name, and the others by place."""
+    """Pairs of inputs: by name, and the others by position."""
     named = {value.name: value for value in theirs.inputs}
     pairs = [(value, named[value.name]) for value in ours.inputs if value.name in named]
     yield from pairs
@@ -383,7 +383,7 @@ def _has_line(value: ir.Value) -> bool:
 
 
 def _strict(values: dict[Ident, Ident], one: Snapshot, other: Snapshot) -> dict[Ident, Ident]:
-    """``values`` with a partner that does not exist for each value without a partner."""
+    """``values``, with a nonexistent partner for each value without one."""
     used = dict.fromkeys(values.values())
     strict = dict(values)
     for ident in one.shown:

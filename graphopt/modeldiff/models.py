@@ -20,14 +20,14 @@ _INTERFACE = ("format", "opset", "input", "output")
 
 @dataclass(frozen=True)
 class ModelDiff:
-    """How one model differs from another.
+    """The differences between two models.
 
     Attributes:
         interface: changes of IR version, opsets, inputs and outputs.
         changes: all other changes.
-        operators: by operator, how many nodes each model has.
+        operators: the number of nodes of each model, by operator.
         equal: nodes that both models have.
-        renamed: nodes among them whose values have other names.
+        renamed: equal nodes whose values have other names.
         nodes: nodes of each model.
     """
 
@@ -40,11 +40,11 @@ class ModelDiff:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the models are equal but for names of inner values, nodes and graphs, and for metadata."""
+        """Whether the models are equal except for metadata and names of inner values, nodes and graphs."""
         return not self.interface and not self.changes
 
     def counts(self) -> dict[str, int]:
-        """Nodes by what became of them."""
+        """The number of nodes by kind of change, including unchanged ones."""
         marks = Counter(mark for mark, line in _lines(self.changes) if _is_node(line))
         return {
             "equal": self.equal,

@@ -1,4 +1,4 @@
-"""Changes as text: one line each, at most :data:`WIDTH` columns wide unless the full form is wanted."""
+"""Changes as text: one line each, at most :data:`WIDTH` columns wide except in the full form."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from graphopt.util.tables import text_width
 #: Columns of a printed line.
 WIDTH = 160
 _HEADING_WIDTH = 100
-#: Where the name of the rule begins, if the line is no longer than that.
+#: Column of the rule's name, unless the line is longer.
 _NOTE_COLUMN = 66
-#: Columns of a line that lists constants or nodes that became unread, without the rule.
+#: Maximum columns of a line that lists constants or unread nodes, without the rule.
 _LIST_WIDTH = 110
-#: Nodes that only read another value are context: so many are shown in a row.
+#: Maximum number of consecutive nodes, shown as context, that only read another value.
 _CONTEXT = 3
-#: A line that names the scope heads at least so many lines on the average.
+#: Minimum average number of lines below a line with their scope.
 _LINES_A_SCOPE = 8
-#: The opset whose definition of an operator counts where the node does not note one.
+#: The opset for definitions of operators of nodes without a recorded version.
 _NEWEST = 99
 _INDENT = "  "
 
@@ -37,7 +37,7 @@ class Printed(NamedTuple):
     Attributes:
         mark: ``+``, ``-``, ``~`` or a space; ``@`` for a scope, ``─`` for a heading.
         text: the line itself.
-        note: who made the change.
+        note: the rule or pass that made the change.
     """
 
     mark: str
@@ -54,10 +54,10 @@ class Printed(NamedTuple):
 
 
 def printed(line: Line, width: int | None = None) -> str:
-    """``line`` as it stands in a printed model, without whole names.
+    """The text of ``line`` in a printed model, without whole names.
 
     Args:
-        width: operands, attributes and types that take more columns are left out.
+        width: the maximum columns; operands, attributes and types that exceed it are omitted.
     """
     indent = _INDENT * line.depth
     if line.kind != "node":
@@ -71,7 +71,7 @@ def printed(line: Line, width: int | None = None) -> str:
 
 
 def full(line: Line) -> str:
-    """``line`` with all of it, and the whole names that it does not show."""
+    """``line`` in full, with the whole names of shortened ones."""
     hidden = [
         name for name in dict.fromkeys(line.names) if name and f"%{name}" not in (r[0] for r in line.results)
     ]
@@ -83,7 +83,7 @@ def full(line: Line) -> str:
 
 
 def _changed(change: Change, width: int | None) -> str:
-    """A line that both states of the model have, with ``old → new`` where they differ."""
+    """A line that both states of the model have, with ``old → new`` for each difference."""
     old, new = change.old, change.new
     assert old is not None and new is not None
     indent = _INDENT * new.depth
@@ -142,7 +142,7 @@ def _text(operand: Operand | None) -> str:
 def _node(
     line: Line, indent: str, arguments: Sequence[str], kept: dict[int, None], comment: str, width: int | None
 ) -> str:
-    """The line of a node; without some arguments that are not ``kept``, and types, if it is too wide."""
+    """The line of a node; if it is too wide, types and some arguments that are not ``kept`` are omitted."""
     results = ", ".join(typed(*result) for result in line.results)
     text = escaped(f"{indent}{results} = {line.operator}({', '.join(arguments)}){comment}")
     if width is None or text_width(text) <= width:
@@ -168,13 +168,13 @@ def _cut(text: str, width: int | None) -> str:
 
 
 def heading(*parts: str) -> Printed:
-    """A line of 100 columns, or as long as it takes."""
+    """A heading of 100 columns, or more for long text."""
     text = f"── {' ─ '.join(part for part in parts if part)} "
     return Printed("─", text + "─" * max(2, _HEADING_WIDTH - text_width(text)))
 
 
 def print_changes(changes: Sequence[Change], *, is_full: bool = False) -> Iterator[Printed]:
-    """``changes`` line by line, under the functions, bodies and modules that they are in.
+    """The lines of ``changes``, below the functions, bodies and modules that contain them.
 
     Args:
         is_full: all operands, attributes, types and whole names; a line for each constant, and for each
@@ -183,7 +183,7 @@ def print_changes(changes: Sequence[Change], *, is_full: bool = False) -> Iterat
     shown = list(changes) if is_full else _without_context(changes)
     depth = _scope_depth(shown)
     whole = {(change.mark, change.line.path) for change in shown if change.line.kind == "begin"}
-    if not is_full:  # indentation shows where a body ends, and its readers what it returns
+    if not is_full:  # indentation shows the end of a body, and its readers show the outputs
         shown = [
             change
             for change in shown
@@ -210,7 +210,7 @@ def print_changes(changes: Sequence[Change], *, is_full: bool = False) -> Iterat
 
 
 def _alike(change: Change) -> tuple[object, ...] | None:
-    """Equal for constants or moved nodes that are listed together; ``None`` for all other lines."""
+    """A key that is equal for constants or moved nodes listed together; ``None`` for all other lines."""
     line = change.line
     if change.is_moved:
         return change.by, line.path
@@ -234,7 +234,7 @@ def _scope(path: Path, modules: Path) -> str:
 
 
 def _scope_depth(changes: Sequence[Change]) -> int:
-    """How many levels of modules to name: as many as take few lines."""
+    """The number of levels of modules to name, so that names take few lines."""
     scopes = [change.line.scope for change in changes if change.line.scope]
     depth = max(map(len, scopes), default=0)
     while depth:
@@ -247,7 +247,7 @@ def _scope_depth(changes: Sequence[Change]) -> int:
 
 
 def _without_context(changes: Sequence[Change]) -> list[Change]:
-    """Without all but the first nodes in a row, and for each value, that read another value instead."""
+    """The lines without nodes that only read another value, except for the first in a row and per value."""
     kept: list[Change] = []
     known: dict[Operand | None, None] = {}
     for change in changes:
@@ -285,7 +285,7 @@ def _note(change: Change, unread: bool = False) -> str:
 
 
 def _unread(change: Change, is_full: bool) -> Iterator[Printed]:
-    """The nodes that nothing reads any more because of ``change``."""
+    """The nodes that became unread because of ``change``."""
     lines, note = change.unread_lines, _note(change, unread=True)
     if is_full or len(lines) == 1:
         width = None if is_full else WIDTH - 4 - len(note)
@@ -297,7 +297,7 @@ def _unread(change: Change, is_full: bool) -> Iterator[Printed]:
 
 
 def _listed(mark: str, items: Sequence[str], indent: str, note: str) -> Iterator[Printed]:
-    """``items`` in as few lines as they fit in."""
+    """``items`` in as few lines as possible."""
     row = ""
     for item in items:
         if row and text_width(row) + text_width(item) > _LIST_WIDTH:

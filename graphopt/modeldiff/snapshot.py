@@ -1,7 +1,7 @@
 """The lines of a printed model, in parts that can be compared.
 
-Lines are identified by the values that they define, not by their places: a comparison is linear in
-the model, and a node that merely reads another value instead is not a node removed and one added.
+Lines are identified by the values that they define, not by position. A comparison is thus linear in the
+model, and a node that only reads another value does not count as a removed and an added node.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from graphopt import ir
 from graphopt.ir import printer
 from graphopt.ir.printer import Operand, Types
 
-#: What a line is about; ``begin`` and ``end`` enclose graphs, bodies and functions.
+#: The kind of a line; ``begin`` and ``end`` enclose graphs, bodies and functions.
 Kind = Literal["format", "opset", "producer", "order", "begin", "end", "input", "constant", "node", "output"]
-#: Names of the function and of the nodes and attributes around a line, outermost first.
+#: Names of the function, nodes and attributes that contain a line, outermost first.
 Path = tuple[str, ...]
 #: Path, kind and name: a key is never reused for another line of the same model.
 Key = tuple[Path, str, str]
@@ -30,16 +30,16 @@ class Line:
 
     Attributes:
         key: identifies it within its model.
-        kind: what it is about.
-        results: the values that it defines, as they are printed, each with its type.
-        idents: the same values by their names.
-        operator: of a node; for other kinds, all of the line that follows the results.
-        operands: of a node; of an output, the value.
-        attributes: of a node, without its bodies.
+        kind: the kind of the line.
+        results: the printed values that it defines, each with its type.
+        idents: the names of the same values.
+        operator: the operator of a node; for other kinds, the line after the results.
+        operands: the operands of a node, or the value of an output.
+        attributes: the attributes of a node, without its bodies.
         names: whole names of the values, and of the node, for the full form.
-        comment: the name of the node, where its values do not imply it.
+        comment: the name of the node, if its values do not imply it.
         node: the node itself.
-        scope: the modules that the node is from, outermost first.
+        scope: the modules that contain the node, outermost first.
     """
 
     key: Key
@@ -56,12 +56,12 @@ class Line:
 
     @property
     def path(self) -> Path:
-        """Where the line is."""
+        """The path of the line."""
         return self.key[0]
 
     @property
     def name(self) -> str:
-        """The first value that it defines, as it is printed, or whatever else identifies it."""
+        """The first printed value that the line defines, or another identifier."""
         return self.results[0][0] if self.results else self.key[2]
 
     @property
@@ -73,12 +73,12 @@ class Line:
 
     @property
     def bare(self) -> tuple[object, ...]:
-        """Everything but types, which become known over time; those of constants and outputs are in."""
+        """The line without types, which inference refines; types of constants and outputs are included."""
         return self.operator, self.operands, self.attributes
 
 
 def owner_of(path: Path) -> str:
-    """The function that a path leads into; empty for the main graph."""
+    """The function at the start of a path; empty for the main graph."""
     return path[0] if path and path[0].startswith("function ") else ""
 
 
@@ -86,18 +86,18 @@ _Bodies = Iterator["_Bodies"]
 
 
 class Snapshot:
-    """A model as it is printed at one moment.
+    """The printed lines of a model at one moment.
 
     Args:
         types: the types to show; by default those that the model declares.
-        is_anonymous: without the producer, and the name of the main graph.
+        is_anonymous: whether to omit the producer and the name of the main graph.
 
     Attributes:
-        paths: where each graph is.
-        lines: by key, in the order of printing.
+        paths: the path of each graph.
+        lines: the lines by key, in the order of printing.
         idents: the name of each value.
-        shown: how each value is printed where it is read, by its name.
-        inlined: the text of each small constant that has no line of its own, by its name.
+        shown: the text of each value as an operand, by name.
+        inlined: the text of each small constant without a line of its own, by name.
     """
 
     def __init__(self, model: ir.Model, types: Types | None = None, *, is_anonymous: bool = False) -> None:
@@ -141,7 +141,7 @@ class Snapshot:
         self._add(Line((path, "end", ""), "end", operator="}"))
 
     def _items(self, graph: ir.Graph, path: Path, owner: str) -> _Bodies:
-        """Add the lines of ``graph``; yields one such iterator for each body, in its place."""
+        """Add the lines of ``graph``; yields such an iterator for each body, at its position."""
         self.paths[graph] = path
         for value in graph.inputs:
             tensor = value.const_value if value.is_initializer() else None
@@ -227,9 +227,9 @@ class Snapshot:
 
 
 def scope_of(node: ir.Node) -> Path:
-    """The modules that ``node`` is from, by its name up to the last slash.
+    """The modules that contain ``node``, from its name up to the last slash.
 
-    TensorFlow's converters join the names of all nodes that one stands for by ``;``: the first counts.
+    TensorFlow's converters join the names of all nodes that a node replaces by ``;``; only the first is used.
     """
     name = (node.name or "").partition(";")[0]
     return tuple(part for part in name.split("/")[:-1] if part)

@@ -1,1 +1,1 @@
-"""Facts about operators, by domain and type, and what changed between their versions."""
+"""Facts about operators, by domain and type."""

@@ -12,8 +12,9 @@ import numpy as np
 
 from graphopt import ir
 
-#: Element types of inputs and outputs by operator; those with the same name are equal. ``_``, or an omitted
-#: trailing entry, is an input type that no output has; ``?`` depends on more than the input types.
+#: Element types of inputs and outputs by operator; types with the same name are equal. ``_``, or an omitted
+#: trailing entry, is an input type that no output has; ``?`` is a type that depends on more than the input
+#: types.
 SIGNATURES: Mapping[str, str] = {
     "Attention": "T T T _ T T -> T T",
     "AttnLSTM": "T T T T _ T T T T T T T _ T -> T T T",
@@ -249,9 +250,9 @@ IN_STANDARD_DOMAIN: Mapping[str, Mapping[str, Any]] = {
 
 
 def default(domain: str, op_type: str, name: str) -> Any:
-    """The default of attribute ``name`` of an operator that onnx does not know; ``None`` if it has none.
+    """The default of attribute ``name`` of an operator that onnx does not define; ``None`` if it has none.
 
-    Floats are the single-precision number that an attribute holds.
+    Floats are rounded to the single precision of attributes.
     """
     tables = (IN_STANDARD_DOMAIN,) if domain == "" else (IN_SCHEMAS, IN_KERNELS)
     for table in tables if domain in ("", ir.MICROSOFT) else ():
@@ -262,7 +263,7 @@ def default(domain: str, op_type: str, name: str) -> Any:
 
 
 def result_types(op_type: str) -> list[str | tuple[int, ...]]:
-    """For each output of an operator, its element type, or the inputs of the same type; ``()`` if unknown."""
+    """The element type of each output, or the inputs of the same type; ``()`` if unknown."""
     inputs, _, outputs = SIGNATURES.get(op_type, "->").partition("->")
     names = inputs.split()
     return [

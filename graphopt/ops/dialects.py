@@ -1,6 +1,6 @@
 """graphopt's own operators and metadata, by domain.
 
-``graphopt.ad``: gradients, some of which are known to be zero, until they are lowered to plain operators.
+``graphopt.ad``: gradients that may be known to be zero, before they are lowered to plain operators.
 
 - ``GradOf(dy…, x…)`` with an attribute ``body``, a graph without inputs that captures outer values. Output
   ``i`` is the gradient of ``x_i``, with the shape and dtype of ``x_i``. If all ``dy`` are zero, so are all
@@ -8,24 +8,24 @@
 - ``AutogradAdd(a, b)``: the sum of two gradients of one value.
 - ``Zero(x)``: a gradient of ``x`` that is known to be zero.
 
-PyTorch's JIT executor has the same as ``prim::GradOf``, ``prim::AutogradAdd``, ``prim::AutogradZero``, and
-as the undefinedness and the profiled types of values.
+The counterparts in PyTorch's JIT executor are ``prim::GradOf``, ``prim::AutogradAdd``,
+``prim::AutogradZero``, and the undefinedness and the profiled types of values.
 
 ``graphopt.profile``: ``y = Guard(x)`` with an attribute ``seen``, an assumption about ``x`` as JSON
 (``graphopt.profile.ValueProfile.to_dict``): its type (none if empty), sizes and contents.
 
 - If the assumption holds, ``y`` is ``x``. Otherwise the run deoptimizes: its results are those of the model
-  without the rewrites that rely on guards, whatever else was computed, or would have failed.
-- A size given as text is a symbol. It stands for one number in each run: all guards that name it, in bodies
+  without the rewrites that rely on guards, even if other nodes ran or failed.
+- A size given as text is a symbol. It represents one number in each run: all guards that name it, in bodies
   and functions too, must observe that number every time they run. It is distinct from the model's own dims,
   even from one of the same name. An anonymous dim (``?``, see :data:`graphopt.ir.ANONYMOUS_DIMS`) is
   unconstrained.
 - Code that relies on ``y`` need not read it: the sizes of ``y`` may have become constants. Therefore an
-  unread guard is not dead code, nor are the nodes that contain or call one.
+  unread guard is not dead code; neither are nodes that contain or call a guard.
 
 No runtime implements Guard. Shape inference derives facts about ``y`` from it; before a model is written,
-guards are eliminated, or become a choice between the specialized and the general model. PyTorch's JIT
-executor has the same as ``prim::Guard``, ``prim::BailOut`` and ``prim::TypeCheck``.
+guards are eliminated, or become a choice between the specialized and the general model. The counterparts in
+PyTorch's JIT executor are ``prim::Guard``, ``prim::BailOut`` and ``prim::TypeCheck``.
 
 ``graphopt.native``: groups of nodes with a native kernel, as functions, and the operators that replace them.
 """

@@ -156,7 +156,8 @@ MOVES: Mapping[str, tuple[int, ...] | None] = {
     "Where": (1, 2),
 }  # fmt: skip
 
-#: Give numbers that they read, with whatever sign, or whole ones next to them; or say how they compare.
+#: Operators without rounding errors: they return numbers of their inputs, possibly negated or rounded to an
+#: integer, or results of comparisons.
 UNROUNDED = frozenset(
     {
         *MOVES, "Abs", "And", "ArgMax", "ArgMin", "Ceil", "Clip", "ConcatFromSequence", "Constant",
@@ -169,11 +170,11 @@ UNROUNDED = frozenset(
     }
 )  # fmt: skip
 
-#: Operators with results of magnitude 1, and a rounding error accordingly.
+#: Operators whose results have a magnitude of at most 1, which bounds their rounding error.
 BOUNDED = frozenset({"Sigmoid", "HardSigmoid", "Tanh", "Erf", "Softmax"})
 
-#: Operators that compute something else where they have more outputs: before opset 14,
-#: BatchNormalization trains if it has all five.
+#: Operators whose computation depends on the number of outputs: before opset 14, BatchNormalization is in
+#: training mode if it has all five outputs.
 OUTPUTS_MATTER = frozenset({"BatchNormalization"})
 
 #: Compute-bound operators.
@@ -208,7 +209,7 @@ def is_commutative(domain: str, op_type: str) -> bool:
 def commutes_exactly(domain: str, op_type: str) -> bool:
     """Whether swapping the first two inputs keeps every bit.
 
-    It may show in the maximum of 0.0 and -0.0, or of NaN and a number: kernels take one by its place.
+    Swapping may affect the maximum of 0.0 and -0.0, or of NaN and a number: kernels select one by position.
     """
     return is_commutative(domain, op_type) and op_type not in ("Max", "Min")
 
@@ -240,7 +241,7 @@ def moved_inputs(node: ir.Node) -> list[ir.Value]:
 
 
 def is_random(node: ir.Node) -> bool:
-    """Whether ``node`` itself draws random numbers, or updates statistics, as it stands."""
+    """Whether ``node`` itself draws random numbers, or updates statistics."""
     if node.domain != "":
         return node.domain == ir.MICROSOFT and node.op_type in {
             "BiasDropout",
@@ -259,7 +260,7 @@ def is_random(node: ir.Node) -> bool:
 
 
 def _dropout_trains(node: ir.Node) -> bool:
-    """From opset 12 on ``training_mode`` is an input; unless it is known to be false, it may train."""
+    """Whether ``training_mode``, an input from opset 12 on, may be true."""
     if len(node.inputs) < 3 or node.inputs[2] is None:
         attribute = node.attributes.get("is_test")  # opset 6 and below
         return attribute is not None and not attribute.is_ref() and attribute.value == 0
@@ -286,7 +287,7 @@ def is_standard(domain: str, op_type: str) -> bool:
 def is_deterministic(node: ir.Node, functions: Mapping[Any, ir.Function]) -> bool:
     """Whether ``node`` provably has equal outputs for equal inputs.
 
-    Its bodies, and the functions of the model that it calls, count.
+    This includes its bodies and the functions of the model that it calls.
     """
     pending = [node]
     called: dict[Any, None] = {}
@@ -312,7 +313,7 @@ def is_deterministic(node: ir.Node, functions: Mapping[Any, ir.Function]) -> boo
 def default_attribute(domain: str, op_type: str, version: int, name: str) -> Any:
     """The default of attribute ``name`` as a Python value; ``None`` if it has none.
 
-    Operators of onnxruntime's own have theirs in :mod:`graphopt.ops.contrib`.
+    The defaults of onnxruntime's own operators are in :mod:`graphopt.ops.contrib`.
     """
     definition = ir.operator_schema(domain, op_type, version)
     if definition is None:

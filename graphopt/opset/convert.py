@@ -1,8 +1,8 @@
-"""Nodes under another opset version of ai.onnx: what changes, and onnx's version converter, a node at a time.
+"""Convert single nodes to other opset versions of ai.onnx, also by onnx's version converter.
 
-The converter works on whole models and loses much of them: functions, bodies' contents, names,
-types that it does not know. So it is handed models of one node, and only where an operator changes
-in more than the types it takes.
+The converter processes whole models and loses parts of them: functions, contents of bodies, names, and types
+that it does not support. Therefore its input is a model of one node, and only for operators that change in
+more than their supported types.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ NEWEST = int(onnx.defs.onnx_opset_version())
 
 
 def convert(model: onnx.ModelProto, target: int) -> onnx.ModelProto:
-    """A model of few nodes under opset ``target`` of ai.onnx, its only import.
+    """A model of few nodes at opset ``target`` of ai.onnx, its only import.
 
-    The layers of a model are alike, and the converter takes milliseconds: equal models are converted once.
+    The converter takes milliseconds, and layers of a model are often equal: equal models are converted once.
 
     Raises:
-        UnsupportedModel: a step on the way has no adapter, or the adapter refuses.
+        UnsupportedModel: a step has no adapter, or the adapter rejects the model.
     """
     return onnx.ModelProto.FromString(_converted(model.SerializeToString(deterministic=True), target))
 
@@ -70,12 +70,12 @@ def same_form(op_type: str, version: int, other: int) -> bool:
     """Whether a node has the same semantics in both: equal attributes, defaults, inputs and outputs."""
     steps = range(min(version, other), max(version, other) + 1)
     if any(step in ADAPTERS for step in _steps(op_type, version, other)):
-        return False  # what looks alike may still have another meaning
+        return False  # equal definitions may still differ in meaning
     found = [ir.operator_schema("", op_type, step) for step in steps]
-    if version < other:  # before ONNX knew it, it was the runtime's own
+    if version < other:  # before its first version, it is the runtime's own
         found = list(itertools.dropwhile(lambda definition: definition is None, found)) or found
     if any(definition is None or definition.deprecated for definition in found):
-        return not any(found)  # an operator that ONNX does not know is the runtime's affair
+        return not any(found)  # the runtime defines operators that ONNX lacks
     forms = [_form(definition) for definition in found if definition is not None]
     return all(form == forms[0] for form in forms)
 
@@ -118,9 +118,9 @@ def obstacle(node: onnx.NodeProto, types: Mapping[str, str | None], source: int,
     """The reason why ``node`` is invalid in opset ``target``, by its definition there, or ``None``.
 
     Args:
-        node: as it stands under ``target``.
-        types: by the name of the value, as schemas write them (``tensor(float)``), where they are known.
-        source: the version that it came from; what was beyond the definition there already is let be.
+        node: the node in opset ``target``.
+        types: the known types by the name of the value, in the notation of schemas (``tensor(float)``).
+        source: the original version; parts that violate its definition, too, are accepted.
     """
     before, after = ir.operator_schema("", node.op_type, source), ir.operator_schema("", node.op_type, target)
     if after is None or after.deprecated:
@@ -147,23 +147,23 @@ def obstacle(node: onnx.NodeProto, types: Mapping[str, str | None], source: int,
 
 @dataclass(frozen=True)
 class _Parameters:
-    """The inputs or outputs of an operator's definition, and how many a node may have."""
+    """The inputs or outputs of an operator's definition, and the limits of their number."""
 
     items: Sequence[onnx.defs.OpSchema.FormalParameter]
     least: int
     most: int
 
     def count(self, names: Sequence[str]) -> bool:
-        """Whether there may be as many as ``names``, of which the last may be left out."""
+        """Whether a node may have ``names``; trailing ones may be omitted."""
         count = max((index + 1 for index, name in enumerate(names) if name), default=0)
         return self.least <= len(names) and count <= self.most
 
     def may_lack(self, index: int) -> bool:
-        """Whether one may be left out though others follow it."""
+        """Whether the parameter at ``index`` may be omitted although others follow."""
         return index >= len(self.items) or self.items[index].option != _Option.Single
 
     def takes(self, index: int, type_: str) -> bool:
-        """Whether one may be of this type."""
+        """Whether the parameter at ``index`` may have this type."""
         if index < len(self.items):
             return type_ in self.items[index].types
         variadic = self.items and self.items[-1].option == _Option.Variadic
@@ -193,7 +193,7 @@ def _stepped(model: onnx.ModelProto, following: int, changed: list[onnx.NodeProt
             raise UnsupportedModel(f"{node.op_type} came with opset {version}")
     try:
         return version_converter.convert_version(model, following)
-    except refusals as error:  # the converter asserts what it supports
+    except refusals as error:  # the converter asserts its preconditions
         if "No Adapter" in str(error) and all(_means_the_same(node, version, following) for node in changed):
             model.opset_import[0].version = following
             return model

@@ -1,7 +1,7 @@
-"""Steps to an older opset version that onnx's version converter gets wrong, or has not.
+"""Steps to an older opset version that onnx's version converter lacks or converts incorrectly.
 
-Most of them refuse what the older version can't say: the converter, and definitions that look the
-same, would let it pass with another meaning.
+Most of them reject nodes that the older version can't represent. The converter would accept such nodes, and
+so would a comparison of definitions, with another meaning.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from graphopt.opset.node_models import (
 )
 
 _Kind = onnx.defs.OpSchema.AttrType
-#: Of Resize before opset 19, the default first.
+#: Coordinate modes of Resize before opset 19, the default first.
 _COORDINATES = (
     *(b"half_pixel", b"pytorch_half_pixel", b"align_corners", b"asymmetric"),
     *(b"tf_half_pixel_for_nn", b"tf_crop_and_resize"),
@@ -39,7 +39,7 @@ _COORDINATES = (
 
 
 def _softmax_to_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """Over one axis: the last one is the same in both; another one is made the last for a while."""
+    """Over one axis: both versions agree on the last axis; another axis is transposed to the end and back."""
     axis = attribute(node, "axis", -1)
     shape = dims(model, node.input[0])
     if shape is None:
@@ -61,7 +61,7 @@ def _softmax_to_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelPr
 
 
 def _split_to_17(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """``num_outputs`` told that a last part may be smaller; the sizes of the parts do, too."""
+    """``num_outputs``, which allows a smaller last part, is replaced by explicit sizes."""
     if len(node.input) > 1 and node.input[1]:
         return moved(model, 17)
     axis = attribute(node, "axis", 0)
@@ -77,7 +77,7 @@ def _split_to_17(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProt
 
 
 def _reduce(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """The axes become an attribute; with none, it could do nothing instead of reducing over all."""
+    """The axes become an attribute. Rejects a node without axes that reduces nothing instead of all axes."""
     version = model.opset_import[0].version - 1
     name = node.input[1] if len(node.input) > 1 else ""
     axes = constant(model, name)
@@ -96,9 +96,9 @@ def _reduce(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
 def _inputs_to_attributes(
     names: Sequence[str], model: onnx.ModelProto, node: onnx.NodeProto
 ) -> onnx.ModelProto:
-    """Inputs behind the first become the attributes ``names``; they must be constant.
+    """Inputs after the first become the attributes ``names``; they must be constant.
 
-    A name that begins with ``=`` tells the only value that the input may have: ``=1``.
+    A name such as ``=1`` is the only value that the input may have; it has no attribute.
     """
     version = model.opset_import[0].version - 1
     definition = ir.operator_schema("", node.op_type, version)
@@ -127,13 +127,13 @@ def _inputs_to_attributes(
 
 
 def _is_single(array: np.ndarray) -> bool:
-    """Whether attributes, which are of single precision, can hold these numbers."""
+    """Whether attributes, which are of single precision, can represent these numbers."""
     with np.errstate(over="ignore"):
         return bool(np.array_equal(array.astype(np.float32).astype(array.dtype), array, equal_nan=True))
 
 
 def _clip_to_10(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """A bound that is left out was the largest number of single precision."""
+    """In opset 10, an omitted bound is the largest number of single precision."""
     bounds = [name for name in node.input[1:] if name]
     if len(bounds) < 2 and element_type(model, node.input[0]) in (0, onnx.TensorProto.DOUBLE):
         raise UnsupportedModel("Clip of opset 10 can't leave numbers of double precision unbounded")
@@ -141,7 +141,7 @@ def _clip_to_10(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto
 
 
 def _resize_to_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """No input but the sizes could be left out; nothing in them is the same."""
+    """In opset 12, only the sizes may be omitted; empty tensors replace other omitted inputs."""
     made = without(node)
     made.input.extend([""] * (3 - len(node.input)))
     fillers = []
@@ -153,14 +153,14 @@ def _resize_to_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelPro
 
 
 def _roi_align_to_15(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """Half pixels were added to what comes out only; now what is not told means the other."""
+    """Opset 15 supports only the mode ``output_half_pixel``, which is not the default of opset 16."""
     if attribute(node, "coordinate_transformation_mode") != b"output_half_pixel":
         raise UnsupportedModel("RoiAlign of opset 15 knows no other mode than output_half_pixel")
     return replaced(model, node, [without(node, "coordinate_transformation_mode")], 15)
 
 
 def _grid_sample_to_19(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """Modes were called after two dimensions, which is what it took."""
+    """Opset 19 supports two spatial dimensions only, and names modes after them."""
     shape = dims(model, node.input[0])
     if shape is None or len(shape) != 4:
         raise UnsupportedModel("GridSample of opset 19 takes two spatial dimensions, and that is not known")
@@ -169,7 +169,7 @@ def _grid_sample_to_19(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.Mod
 
 
 def _quantizer_to_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """There was one scale for the whole tensor."""
+    """Opset 12 supports only one scale for the whole tensor."""
     if dims(model, node.input[1]) not in ([], [1]):
         raise UnsupportedModel(f"{node.op_type} of opset 12 has one scale, and that is not known")
     return replaced(model, node, [without(node, "axis")], 12)
@@ -178,8 +178,8 @@ def _quantizer_to_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.Model
 def _group_normalization_to_20(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
     """Scale and bias of a channel follow the normalization, which is in the element type of ``stash_type``.
 
-    GroupNormalization of opsets 18 to 20 has one scale a group, and is deprecated; InstanceNormalization
-    of each group as one channel computes the same.
+    GroupNormalization of opsets 18 to 20 has one scale per group, and is deprecated. InstanceNormalization
+    with each group as one channel is equivalent.
     """
     x, scale, bias = node.input
     name, shape, dtype = node.name, dims(model, x), element_type(model, x)
@@ -210,13 +210,13 @@ def _group_normalization_to_20(model: onnx.ModelProto, node: onnx.NodeProto) -> 
 
 
 def _group_normalization_to_17(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """With one scale and bias a group it is InstanceNormalization of each group as one channel."""
+    """With one scale and bias per group, it is InstanceNormalization with each group as one channel."""
     x, scale, bias = node.input
     return replaced(model, node, _by_group(node, x, scale, bias, node.output[0]), 17)
 
 
 def _by_group(node: onnx.NodeProto, x: str, scale: str, bias: str, result: str) -> list[onnx.NodeProto]:
-    """InstanceNormalization of ``x`` with each group as one channel; scale and bias are one a group."""
+    """InstanceNormalization of ``x`` with each group as one channel, and one scale and bias per group."""
     name = node.name
     normalize = onnx.helper.make_node(
         "InstanceNormalization", [f"{name}_grouped", scale, bias], [f"{name}_normalized"]
@@ -232,7 +232,7 @@ def _by_group(node: onnx.NodeProto, x: str, scale: str, bias: str, result: str) 
 
 
 def _flatten_to_10(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """Axes were counted from the front; other operators are not held to that."""
+    """In opset 10, axes are counted from the front."""
     axis = attribute(node, "axis", 1)
     shape = dims(model, node.input[0])
     if axis < 0 and shape is None:
@@ -243,7 +243,7 @@ def _flatten_to_10(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelPr
 
 
 def _same_shapes(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """Operands were not broadcast."""
+    """The older version does not broadcast operands."""
     version = model.opset_import[0].version - 1
     shapes = [dims(model, name) for name in node.input]
     if len(shapes) > 1 and (None in shapes or any(shape != shapes[0] for shape in shapes)):
@@ -254,7 +254,7 @@ def _same_shapes(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProt
 def _knows(
     name: str, values: Sequence[bytes], model: onnx.ModelProto, node: onnx.NodeProto
 ) -> onnx.ModelProto:
-    """Attribute ``name`` had these values only."""
+    """The older version supports only ``values`` of the attribute ``name``."""
     version = model.opset_import[0].version - 1
     value = attribute(node, name, values[0])
     if value not in values:
@@ -262,7 +262,7 @@ def _knows(
     return moved(model, version)
 
 
-#: By operator, the opset version that it comes from and the one before.
+#: Steps by operator, opset version, and previous opset version.
 OLDER: dict[tuple[str, int, int], Adapter] = {
     ("Softmax", 13, 12): _softmax_to_12,
     ("LogSoftmax", 13, 12): _softmax_to_12,

@@ -1,4 +1,4 @@
-"""The models of few nodes that stand for a node while it goes from one opset version to another."""
+"""Models of few nodes that represent a node during its conversion between opset versions."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import onnx
 
 from graphopt.errors import UnsupportedModel
 
-#: Takes such a model, which imports ai.onnx only, and a node of it one opset version further.
-#: What it reads are inputs or, if they are small constants, initializers.
-#: Raises UnsupportedModel where there is no way.
+#: Converts such a model, which imports only ai.onnx, and one of its nodes by one opset version.
+#: The operands of the node are inputs or, if they are small constants, initializers.
+#: Raises UnsupportedModel if the node can't be converted.
 Adapter = Callable[[onnx.ModelProto, onnx.NodeProto], onnx.ModelProto]
 
 
 def replaced(
     model: onnx.ModelProto, node: onnx.NodeProto, made: Sequence[onnx.NodeProto], version: int
 ) -> onnx.ModelProto:
-    """``model`` with ``made`` in place of ``node``, under opset ``version``."""
+    """``model`` with ``made`` instead of ``node``, at opset ``version``."""
     place = next(index for index, item in enumerate(model.graph.node) if item is node or item == node)
     nodes = list(model.graph.node)
     nodes[place : place + 1] = made
@@ -29,7 +29,7 @@ def replaced(
 
 
 def moved(model: onnx.ModelProto, version: int) -> onnx.ModelProto:
-    """``model`` under opset ``version``."""
+    """``model`` at opset ``version``."""
     model.opset_import[0].version = version
     return model
 
@@ -52,10 +52,10 @@ def without(node: onnx.NodeProto, *names: str) -> onnx.NodeProto:
 def renamed(
     model: onnx.ModelProto, node: onnx.NodeProto, name: str, names: Mapping[bytes, str], version: int
 ) -> onnx.ModelProto:
-    """``model`` under opset ``version``, which calls the values of string attribute ``name`` otherwise.
+    """``model`` at opset ``version``, with other names for the values of string attribute ``name``.
 
     Args:
-        names: by the old name the new one, that of the old default first.
+        names: the new names by old name, the old default first.
     """
     value = attribute(node, name, next(iter(names)))
     if value not in names:
@@ -66,7 +66,7 @@ def renamed(
 
 
 def dims(model: onnx.ModelProto, name: str) -> list[int | str] | None:
-    """The dims of ``name``, unknown ones as strings that differ where they may; ``None`` without a rank."""
+    """The dims of ``name``, with a unique string for each unknown dim; ``None`` for an unknown rank."""
     tensor = constant(model, name)
     if tensor is not None:
         return list(tensor.dims)
@@ -99,17 +99,17 @@ def constant(model: onnx.ModelProto, name: str) -> onnx.TensorProto | None:
 
 
 def constant_node(name: str, numbers: Sequence[float], dtype: int, shape: Sequence[int]) -> onnx.NodeProto:
-    """A Constant called ``name``; numbers beyond its type become infinite."""
+    """A Constant with output ``name``; numbers out of range become infinite."""
     with np.errstate(over="ignore"):
         tensor = onnx.helper.make_tensor("", dtype, list(shape), list(numbers))
     return onnx.helper.make_node("Constant", [], [name], value=tensor)
 
 
 def int64s(name: str, numbers: Sequence[int]) -> onnx.NodeProto:
-    """A Constant called ``name`` of whole numbers."""
+    """A Constant with output ``name`` and int64 contents."""
     return constant_node(name, numbers, onnx.TensorProto.INT64, [len(numbers)])
 
 
 def no_floats(name: str) -> onnx.NodeProto:
-    """A Constant called ``name`` of no numbers, which stands for an input that must not be left out."""
+    """An empty Constant with output ``name``, for an input that must not be omitted."""
     return constant_node(name, [], onnx.TensorProto.FLOAT, [0])

@@ -1,4 +1,4 @@
-"""Steps to a newer opset version that onnx's version converter gets wrong, or has not; and all steps."""
+"""Steps to a newer opset version that onnx's version converter lacks or converts incorrectly; all steps."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ from graphopt.opset.node_models import (
 
 #: The name of a Resize that is known not to shrink.
 _GROWS = "grows"
-#: The name of a node with attributes that are the function's: what it becomes must do for all values of them.
+#: The name of a node that refers to attributes of its function: the converted node must be correct for all of
+#: their values.
 REFERRING = "referring"
 _LARGEST = float(np.finfo(np.float32).max)
 
 
 def _clip_from_10(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """The bounds become inputs of the operand's type, whose largest number may be beyond the default."""
+    """The bounds become inputs of the operand's type. For double, the defaults become explicit."""
     dtype = _type_of(model, node)
     is_double = dtype == onnx.TensorProto.DOUBLE
     made = without(node, "min", "max")
@@ -46,7 +47,7 @@ def _clip_from_10(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelPro
 
 
 def _pad_from_10(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """Pads and value become inputs, the value one of the operand's type."""
+    """Pads and value become inputs; the value has the operand's type."""
     constants = [int64s(f"{node.name}_pads", attribute(node, "pads", []))]
     value = attribute(node, "value")
     if value is not None:
@@ -64,7 +65,7 @@ def _type_of(model: onnx.ModelProto, node: onnx.NodeProto) -> int:
 
 
 def _resize_from_10(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """Coordinates were asymmetric; the nearest one was the next smaller, when shrinking the next larger."""
+    """Opset 10 has asymmetric coordinates; the nearest one is rounded down, or up when shrinking."""
     scales = constant(model, node.input[1])
     nearest = attribute(node, "mode", b"nearest") == b"nearest"
     rounding = "floor"
@@ -77,7 +78,7 @@ def _resize_from_10(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelP
         rounding = "ceil" if factors.min(initial=1) < 1 else "floor"
         if factors.min(initial=1) < 1 < factors.max(initial=1):
             raise UnsupportedModel("one axis grows and one shrinks, with different nearest pixels")
-    roi = no_floats(f"{node.name}_no_roi")  # which could not be left out yet
+    roi = no_floats(f"{node.name}_no_roi")  # required in opset 11
     made = onnx.helper.make_node(
         "Resize",
         [node.input[0], roi.output[0], node.input[1]],
@@ -90,7 +91,7 @@ def _resize_from_10(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelP
 
 
 def _resize_from_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """Inputs that are empty tensors because they could not be left out now can."""
+    """Omit inputs that are empty tensors, which older versions require."""
     made = without(node)
     for index, name in enumerate(node.input):
         if index and 0 in (dims(model, name) or ()):
@@ -99,18 +100,18 @@ def _resize_from_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelP
 
 
 def _upsample_from_9(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """It became a Resize that never shrinks."""
+    """Convert to a Resize that never shrinks."""
     made = onnx.helper.make_node("Resize", list(node.input), list(node.output), name=_GROWS)
     made.attribute.extend(node.attribute)
     return replaced(model, node, [made], 10)
 
 
 def _softmax_from_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """Over the flattened axes; onnx's converter, which spares that for some, has to know the axis."""
+    """Over the flattened axes; onnx's converter, which avoids that for some axes, requires a known axis."""
     if node.name == REFERRING:
         shape, flat, done = (f"{node.name}_{what}" for what in ("shape", "flat", "done"))
         flatten = onnx.helper.make_node("Flatten", [node.input[0]], [flat])
-        flatten.attribute.extend(node.attribute)  # of the same default
+        flatten.attribute.extend(node.attribute)  # the default is the same
         made = [
             onnx.helper.make_node("Shape", [node.input[0]], [shape]),
             flatten,
@@ -128,7 +129,7 @@ def _softmax_from_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.Model
 
 
 def _mean_variance_from_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """The axes are told: its function in the standard is broken without them."""
+    """Make the axes explicit: the operator's function in the standard is broken without them."""
     made = without(node)
     if attribute(node, "axes") is None:
         made.attribute.append(onnx.helper.make_attribute("axes", [0, 2, 3]))
@@ -136,14 +137,14 @@ def _mean_variance_from_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx
 
 
 def _grid_sample_from_19(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """Modes were called after two dimensions."""
+    """Rename the modes, which opset 19 names after two dimensions."""
     return renamed(
         model, node, "mode", {b"bilinear": "linear", b"bicubic": "cubic", b"nearest": "nearest"}, 20
     )
 
 
 def _group_normalization_from_20(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """Scale and bias were one for each group, and are one for each channel."""
+    """Repeat scale and bias, one per group in opset 20, for each channel."""
     shape = dims(model, node.input[0]) or []
     groups = attribute(node, "num_groups")
     channels = shape[1] if len(shape) > 1 else 0
@@ -164,14 +165,14 @@ def _group_normalization_from_20(model: onnx.ModelProto, node: onnx.NodeProto) -
 
 
 def _reshape_from_13(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """A shape that was read off a tensor by a step before holds no 0 that stands for another dim."""
+    """Set ``allowzero`` if an earlier step computed the shape by a Shape: a 0 in it is a size."""
     shapes = [name for item in model.graph.node if item.op_type == "Shape" for name in item.output]
     if node.input[1] in shapes:
         node.attribute.append(onnx.helper.make_attribute("allowzero", 1))
     return moved(model, 14)
 
 
-#: Steps that onnx's converter gets wrong, or refuses without need.
+#: Steps that onnx's converter converts incorrectly, or rejects although they are possible.
 ADAPTERS: dict[tuple[str, int, int], Adapter] = {
     ("Upsample", 9, 10): _upsample_from_9,
     ("Clip", 10, 11): _clip_from_10,

@@ -31,8 +31,8 @@ class Inference:
     """The facts of one scope.
 
     Attributes:
-        facts: inferred so far.
-        attributes: of the call, in the body of a called function; else ``None``.
+        facts: the facts inferred so far.
+        attributes: the attributes of the call, in the body of a called function; otherwise ``None``.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class Inference:
                 self.set(value, self._source(value))
                 continue
             if node is not value.producer() and node.outputs and node.outputs[0] in facts:
-                self.set(value, UNKNOWN)  # a body's input about which its node implies nothing
+                self.set(value, UNKNOWN)  # a body's input without facts from its node
                 continue
             missing = [need for need in self._operands(node) if need not in facts]
             if not missing:
@@ -189,7 +189,7 @@ class Inference:
         return self.known(wanted)
 
     def _definer(self, value: ir.Value) -> ir.Node | None:
-        """The node that determines ``value``: its producer, or the node with the body whose input it is."""
+        """The node that determines ``value``: its producer, or the node of a body with this input."""
         producer = value.producer()
         if producer is not None or not value.is_graph_input():
             return producer

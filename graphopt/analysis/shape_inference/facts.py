@@ -30,8 +30,8 @@ class Fact:
             :meth:`graphopt.analysis.shape_inference.engine.Inference.fill` includes constants.
         container: ``ir.SequenceType`` or ``ir.OptionalType``, with the facts common to all its elements in
             ``element``; ``None`` for a tensor.
-        vacant: whether it describes the elements of an empty sequence.
-        known_equal: number of equalities of its InferenceState that are substituted in it.
+        vacant: whether the fact describes the elements of an empty sequence.
+        known_equal: the number of equalities of its InferenceState that are substituted in the fact.
     """
 
     __slots__ = ("container", "contents", "dtype", "element", "fill", "known_equal", "shape", "vacant")
@@ -159,7 +159,7 @@ def element_count(shape: ShapeTuple | None) -> int | None:
 
 
 def tracks_contents(dtype: ir.DataType | None, shape: ShapeTuple | None) -> bool:
-    """Whether contents are tracked: those of a small integer or boolean tensor of static shape."""
+    """Whether contents are tracked: for a small integer or boolean tensor of static shape."""
     if dtype not in INTEGER_RANGES:
         return False
     count = element_count(shape)
@@ -169,8 +169,9 @@ def tracks_contents(dtype: ir.DataType | None, shape: ShapeTuple | None) -> bool
 def representable(dim: Dim, dtype: ir.DataType) -> bool:
     """Whether computing ``dim`` in ``dtype`` can't overflow.
 
-    An expression over sizes of tensors fits into 32 bits, or the model could not run. Not assumed for
-    expressions over contents of unknown sign or with numbers that can't be sizes, nor for narrow dtypes.
+    An expression over sizes of tensors fits into 32 bits; otherwise the model could not run. This is not
+    assumed for narrow dtypes, or for expressions with contents of unknown sign or numbers that can't be
+    sizes.
     """
     least, most = INTEGER_RANGES[dtype]
     lo, hi = bounds(dim)

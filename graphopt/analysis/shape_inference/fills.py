@@ -2,8 +2,8 @@
 
 ``ConstantOfShape`` and ``Expand`` of a number create them, most data movement operators propagate them, and
 element-wise functions of fills are fills. A number is a numpy scalar of the tensor's dtype, compared bit by
-bit: -0.0 is not 0.0. Only results that IEEE 754 and two's complement define are computed here, none that a
-kernel might round differently.
+bit: -0.0 is not 0.0. Only results that IEEE 754 and two's complement define exactly are computed here:
+kernels can't round them differently.
 """
 
 from __future__ import annotations
@@ -89,12 +89,12 @@ def _where(node: NodeFacts) -> Fill:
 
 
 def _signless(fill: Fill) -> Fill:
-    """``fill`` but for -0.0, whose sign onnxruntime's Where may change."""
+    """``fill``, or ``None`` for -0.0, whose sign onnxruntime's Where may change."""
     return None if fill is not None and not fill and _is_negative(fill) else fill
 
 
 def _scatter(node: NodeFacts) -> Fill:
-    """Data and updates are the same number, and take each other's place."""
+    """Data and updates are the same number, so that updates change nothing."""
     if node.attr_str("reduction", "none") != "none":
         return None
     fill = node.fill(0)
@@ -127,8 +127,9 @@ def _binary(
     """The function ``compute`` of two numbers, or of more, from the left.
 
     Args:
-        absorbing: an integer or boolean with which the result is the same, whatever the other number.
-        extremum: the function chooses one of the numbers; nothing is known of zeros of different signs.
+        absorbing: an integer or boolean that determines the result, for any other number.
+        extremum: whether the function selects one of the numbers; the result for zeros of different signs is
+            unknown.
     """
 
     def rule(node: NodeFacts) -> Fill:
@@ -136,7 +137,7 @@ def _binary(
         for index in range(len(node.facts)):
             fill = node.fill(index)
             if fill is None and (absorbing is None or node.dtype(index) in _ALL_FLOATS):
-                return None  # before constants are looked at for nothing
+                return None  # avoids reading constants in vain
             fills.append(fill)
         if absorbing is not None:
             for fill in fills:
@@ -154,7 +155,7 @@ def _binary(
 
 
 def _computed(compute: Callable[..., Any], *fills: Fill, kinds: str) -> Fill:
-    """``compute`` of numbers of one dtype; ``None`` where that is no number, or not defined exactly."""
+    """``compute`` of numbers of one dtype; ``None`` if the result is not a number, or not defined exactly."""
     numbers = [fill for fill in fills if fill is not None]
     first = numbers[0] if numbers else None
     if first is None or len(numbers) < len(fills) or any(n.dtype != first.dtype for n in numbers):
@@ -183,7 +184,7 @@ _CASTS = "?bBhHiIlLqQfd"
 
 
 def _converted(fill: Fill, dtype: ir.DataType) -> Fill:
-    """``fill`` in another type, if all conversions agree: it is in range, and only a fraction is cut off."""
+    """``fill`` in another type if all conversions agree: in range, and at most a fraction is truncated."""
     if fill is None or dtype in (ir.DataType.UNDEFINED, ir.DataType.STRING):
         return None
     target = dtype.numpy()

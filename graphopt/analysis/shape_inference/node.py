@@ -80,7 +80,7 @@ class NodeFacts:
     Attributes:
         ir: the node itself.
         scope: the inference engine.
-        facts: of the inputs.
+        facts: the facts of the inputs.
     """
 
     __slots__ = ("facts", "ir", "scope")
@@ -115,7 +115,7 @@ class NodeFacts:
         return self.facts[index].contents if index < len(self.facts) else None
 
     def named_contents(self, index: int) -> Contents | None:
-        """As :meth:`contents`, with symbols for the unknown elements of a very small tensor."""
+        """Like :meth:`contents`, with symbols for the unknown elements of a very small tensor."""
         fact = self.fact(index)
         if fact.contents is None and tracks_contents(fact.dtype, fact.shape):
             count = element_count(fact.shape)
@@ -165,7 +165,7 @@ class NodeFacts:
     # attributes
 
     def attr(self, name: str) -> ir.Attr | None:
-        """The attribute, with a reference resolved for the call at hand. Raises UnknownAttribute."""
+        """The attribute, with a reference resolved for the current call. Raises UnknownAttribute."""
         attribute = self.ir.attributes.data.get(name)
         if attribute is not None and attribute.is_ref():
             return self.scope.resolve(attribute)

@@ -30,8 +30,8 @@ class ShapeFacts:
     """Facts about the values of one model.
 
     Args:
-        model: not changed here. It may be edited: facts of remaining values stay valid, since an edit never
-            changes the contents of a value.
+        model: the model; it is not changed. Callers may edit it: facts of remaining values stay valid, since
+            an edit never changes the contents of a value.
         constant: the tensor that a value always equals, or ``None``.
         version: the opset version of a node's domain in its graph.
         ranges: minimum and maximum of named dims, guaranteed by the caller: ``{"seq": (1, 512)}``;
@@ -63,7 +63,7 @@ class ShapeFacts:
 
     @classmethod
     def of(cls, edit: ir.Editor, ranges: Mapping[str, tuple[Bound, Bound]], budget: Budget) -> ShapeFacts:
-        """Facts about the model of ``edit``: they follow its edits, and it verifies declarations by them."""
+        """Facts about the model of ``edit``, updated by edits; the editor verifies declarations with them."""
         facts = cls(
             edit.model,
             constant=ir.constant_of,
@@ -76,7 +76,7 @@ class ShapeFacts:
         return facts
 
     def rebuild(self, edit: ir.Editor) -> ShapeFacts:
-        """New facts in place of these, after an external change of the model; same ranges, same budget."""
+        """New facts after an external change of the model; same ranges, same budget."""
         edit.listeners.remove(self)
         return ShapeFacts.of(edit, self._state.ranges, self._state.budget)
 
@@ -165,7 +165,7 @@ class ShapeFacts:
         Args:
             value: a value without facts.
             like: a value with facts.
-            sliced: assume those of one slice of ``like`` along its first axis instead.
+            sliced: assume the type and shape of one slice of ``like`` along its first axis instead.
         """
         fact = self._scope.infer(like)
         shape = fact.shape[1:] if sliced and fact.shape is not None else fact.shape
@@ -200,7 +200,7 @@ class ShapeFacts:
         """Merge the facts of ``old`` into those of ``new``, which replaces it and is equal to it.
 
         If both are equally precise, the symbols of ``old`` are kept. Two values of a body are equal only in
-        runs that reach it, which implies nothing about outer values and their sizes.
+        runs that reach the body. Their equality implies nothing about outer values and their sizes.
         """
         facts = self._scope.facts
         before = facts.get(old)
@@ -219,7 +219,7 @@ class ShapeFacts:
                 self._state.equate(vague, dim)
 
     def refresh(self) -> None:
-        """Infer the outputs of nodes again whose inputs have more precise facts than before.
+        """Infer the outputs of nodes again if their inputs have more precise facts than before.
 
         More precise outputs are propagated to their readers; known facts are kept. Edits record such nodes,
         so the cost is zero if there are none.
@@ -235,7 +235,7 @@ class ShapeFacts:
         before = {value: facts.pop(value) for value in node.outputs if value in facts}
         if (
             node.op_type != "If"
-        ):  # its branches have no inputs: they are inferred again with the values that they read
+        ):  # branches have no inputs: they are inferred again with the values that they read
             self._scope.invalidate(inner for body in ir.bodies(node) for inner in ir.with_bodies(body))
         for value, old in before.items():
             new = self._scope.infer(value)

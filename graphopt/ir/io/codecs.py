@@ -28,11 +28,11 @@ Chunks = Iterable[bytes | memoryview]
 
 @dataclass(frozen=True)
 class ExternalData:
-    """How a format stores large tensors in a second file.
+    """The second file of a format, for large tensors.
 
     Attributes:
-        suffix: of the data file, appended to the file name of the model.
-        by_default: whether models get a data file unless the caller refuses one. Otherwise they get one if
+        suffix: the suffix of the data file, appended to the file name of the model.
+        by_default: whether models have a data file unless the caller refuses one. Otherwise they have one if
             they were loaded with external data, or exceed 2 GB.
         attributes: whether it also contains tensors of attributes.
     """
@@ -47,13 +47,13 @@ class Codec:
     """A file format of models.
 
     Attributes:
-        name: in messages.
-        suffixes: of its files, with their dots.
+        name: the format's name in messages.
+        suffixes: the suffixes of its files, with their dots.
         load: parses the contents of a file; the second argument is its name in messages. External tensors
             stay external. Raises InvalidModel.
-        save: serializes a model; tensors of at least so many bytes (the second argument) may use a compact
-            notation. External tensors stay external. It must not read the model after it returned. Raises
-            UnsupportedModel if the format can't represent the model.
+        save: serializes a model; the second argument is the size in bytes from which tensors may use a
+            compact notation. External tensors stay external. It must not read the model after it returned.
+            UnsupportedModel is raised if the format can't represent the model.
         external_data: ``None`` if files of this format contain all tensors.
         ort_reads: whether onnxruntime loads files of this format.
     """

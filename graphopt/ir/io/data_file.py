@@ -1,8 +1,8 @@
 """Name the external-data file of a model, and remove stale ones.
 
 A model and its data are two files, which no file system replaces atomically. Therefore new data never
-overwrites other data: its name includes a hash of its contents, unless it is the first. The old model stays
-intact until the new one replaces it; only then is unread data removed.
+overwrites other data: its name includes a hash of its contents, unless the model has no older data. The old
+model stays intact until the new one replaces it; unread data is removed afterwards.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ class DataFile:
     """New external data of a model, in a temporary file that will be renamed into the model's folder.
 
     The name is chosen first, since the model contains it, and claimed later, while the folder is locked. If
-    another process claimed it first, claiming fails, and another name is chosen.
+    another process has claimed it, claiming fails, and another name is chosen.
 
     Args:
-        path: of the model.
-        suffix: of the data file.
+        path: the path of the model.
+        suffix: the suffix of the data file.
         content: the temporary file.
         first: whether there is no older model with data, so that the plain name is available.
 
@@ -52,8 +52,8 @@ class DataFile:
         """Rename the data file to :attr:`path`; ``False`` if the name is taken and :attr:`path` was changed.
 
         Args:
-            locked: whether the folder is locked. If not, no name is shared with another writer, which may
-                remove the file.
+            locked: whether the folder is locked. If false, no name is shared with another writer, since that
+                writer may remove the file.
 
         Raises:
             OSError: the file can't be renamed.
@@ -130,7 +130,7 @@ def locations(proto: onnx.ModelProto, folder: Path) -> list[Path]:
 
 
 def mentions(model: Path, name: str) -> bool:
-    """Whether the file ``model`` may contain ``name``, a necessary condition for reading data of that name.
+    """Whether the file ``model`` may contain ``name``, so that it may read data of that name.
 
     JSON may escape some characters; a name with such characters may be in every file.
     """
@@ -143,7 +143,7 @@ def mentions(model: Path, name: str) -> bool:
 
 
 def remove_unread(old: Iterable[Path], path: Path, suffix: str, new: Path) -> None:
-    """Remove the ``old`` data files of the model ``path`` that are unread since it has ``new`` data.
+    """Remove the ``old`` data files of the model ``path`` that nothing reads after the switch to ``new``.
 
     The folder must be locked. Only files named after the model are removed, and only if no other file of the
     folder mentions them: a model may have any suffix.
@@ -162,8 +162,8 @@ def remove_orphans(folder: Path, names: Iterable[str]) -> None:
     """Remove data files that killed processes left in ``folder``, unless another file mentions them.
 
     Args:
-        folder: must be locked.
-        names: of files that graphopt wrote, or was about to remove.
+        folder: the folder, which must be locked.
+        names: names of files that graphopt wrote, or was about to remove.
     """
     for name in dict.fromkeys(names):
         with contextlib.suppress(OSError):

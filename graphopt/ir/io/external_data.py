@@ -140,14 +140,14 @@ def write_external_data(
 ) -> Callable[[str], list[Change]]:
     """Append the large tensors of ``model`` to ``file``; tensors with the same storage are written once.
 
-    These are initializers of at least ``threshold`` bytes, and tensors of attributes of that size that are
-    external already, or with ``attributes`` all of that size.
+    Large tensors are initializers of at least ``threshold`` bytes, and attribute tensors of that size if they
+    are already external or ``attributes`` is true.
 
     Args:
-        model: not changed.
-        file: opened for writing.
-        threshold: in bytes.
-        attributes: whether to write tensors of attributes that are not external, too.
+        model: the model; it is not changed.
+        file: a file opened for writing.
+        threshold: the minimum size, in bytes.
+        attributes: whether to write attribute tensors that are not external, too.
         offsets: positions in ``file`` of tensors written before, by storage; extended by this call.
 
     Returns:

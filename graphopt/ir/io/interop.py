@@ -29,7 +29,7 @@ def as_model(
     allow_external: Sequence[str | os.PathLike[str]] = (),
     base_dir: str | os.PathLike[str] | None = None,
 ) -> onnx_ir.Model:
-    """Convert ``source`` to a model. One that graphopt created is returned itself, not a copy.
+    """Convert ``source`` to a model. A model that graphopt created is returned itself, not a copy.
 
     A ModelProto, and a model that onnx-ir loaded, are copied, so that later changes do not affect the
     original.
@@ -64,7 +64,7 @@ def as_model(
 
 
 def _adopted(model: onnx_ir.Model) -> onnx_ir.Model:
-    """A copy of a model that was not loaded by graphopt, normalized as loading does."""
+    """A copy of a model that graphopt did not load, with the same normalization as loaded models."""
     changes: list[Change] = []
     folders: list[str] = []
     for slot in slots(model):

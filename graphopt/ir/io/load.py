@@ -20,7 +20,7 @@ from graphopt.ir.io.external_data import Folders
 from graphopt.ir.io.proto import check_header, from_proto_in
 from graphopt.ir.io.recognize import HEAD, folder_hint, recognized
 
-#: How often a model that another process keeps replacing is loaded again.
+#: Maximum number of times that a model is loaded again because another process replaced it.
 _RETRIES = 100
 
 
@@ -32,8 +32,8 @@ def load(
     ``.json`` is the JSON IR, ``.onnxjson`` onnx's own JSON, ``.onnxtxt`` and ``.txt`` are ONNX text, and any
     other suffix means ONNX.
 
-    Unsorted graphs are sorted. External data is checked (inside the model's folder or a folder of
-    ``allow_external``, present, long enough) and memory-mapped.
+    Unsorted graphs are sorted. External data is memory-mapped. It must exist in the model's folder or a
+    folder of ``allow_external``, and be long enough.
 
     Raises:
         UsageError: the path does not exist, is a folder or can't be read.

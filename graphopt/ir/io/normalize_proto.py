@@ -1,8 +1,8 @@
 """Normalize models that onnxruntime accepts, but ONNX or onnx-ir do not.
 
-Before onnx-ir reads a proto: initializers without a name are removed (they can't be read); of several
-constants with one name, and of several imports of a domain, the last is kept; a body that returns a value of
-an outer graph gets an Identity for it. Afterwards: a function declares every attribute that its nodes refer
+Before onnx-ir reads a proto: initializers without a name are removed (they can't be read); among constants
+with one name, and among imports of one domain, only the last is kept; an Identity is added to a body that
+returns a value of an outer graph. Afterwards: a function declares every attribute that its nodes refer
 to, and no value of a body has the name of an outer value that is visible in the body.
 """
 
@@ -29,8 +29,8 @@ _LISTED = 3
 def normalize(proto: onnx.ModelProto) -> list[str]:
     """Rewrite the parts of ``proto`` that onnx-ir rejects or misinterprets, in place.
 
-    Returns remarks about removed definitions: of several constants with one name, and of several imports of a
-    domain, the last is kept, as in onnxruntime.
+    Returns remarks about removed definitions. Among constants with one name, and among imports of one domain,
+    the last is kept, as in onnxruntime.
 
     Raises:
         InvalidModel: the model has duplicate definitions, or a name that is not UTF-8.
@@ -75,7 +75,7 @@ def _repair_text(holder: onnx.GraphProto | onnx.FunctionProto) -> None:
     """Replace bytes that are not UTF-8 in names of nodes and doc strings, which onnx-ir could not write.
 
     Raises:
-        InvalidModel: they are in an operator or a domain.
+        InvalidModel: such bytes are in an operator or a domain.
     """
     texts = [holder.name, holder.doc_string]
     for node in holder.node:
@@ -265,8 +265,8 @@ def declare_references(model: onnx_ir.Model) -> None:
 def unshadow(model: onnx_ir.Model) -> None:
     """Rename values of bodies that shadow outer values.
 
-    onnxruntime allows initializers of a body to shadow outer names. When passes move values between graphs,
-    shadowing would capture the wrong value. Bodies of vendor operators keep their names, which may have a
+    onnxruntime allows initializers of a body to shadow outer names. If a pass moved a value into such a body,
+    its readers would read the wrong value. Bodies of vendor operators keep their names, which may have a
     meaning for the operator. Graphs must be sorted.
     """
     taken: set[str] = set()

@@ -39,7 +39,7 @@ def from_onnx_json(text: str) -> onnx.ModelProto:
         json_format.ParseDict(document, proto)
     except RecursionError:
         raise InvalidModel("objects and lists are nested too deep") from None
-    except Exception as error:  # ParseError for what does not fit, and whatever odd types make protobuf raise
+    except Exception as error:  # ParseError for mismatches; wrong types raise arbitrary exceptions
         raise InvalidModel(" ".join(str(error).split())[:200]) from error
     return proto
 

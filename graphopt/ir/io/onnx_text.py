@@ -1,4 +1,4 @@
-"""ONNX text, as onnx prints and parses it. Models that it can't represent are rejected."""
+"""ONNX text, in onnx's own notation. Models that the notation can't represent are rejected."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def to_text(proto: onnx.ModelProto) -> str:
     """The text of ``proto``, which may lack doc strings, metadata, denotations and types of inner values.
 
     Raises:
-        UnsupportedModel: onnx can't read the text that it prints of it, or reads another model.
+        UnsupportedModel: onnx can't parse its text of the model, or parses it as another model.
     """
     try:
         text = onnx.printer.to_text(proto)

@@ -292,7 +292,7 @@ def _unpack_nodes(
     """Unpack the attributes of ``nodes``; returns the nodes that encode sparse initializers.
 
     Args:
-        nodes: of one graph.
+        nodes: nodes of one graph.
         outer: the graphs whose values bodies may refer to.
     """
     sparse = []
@@ -321,7 +321,7 @@ def _unpack_attribute(attribute: onnx.AttributeProto, outer: tuple[onnx.GraphPro
 
 
 def _unpack_tensor(tensor: onnx.TensorProto) -> None:
-    """Remove duplicate metadata: onnx-ir writes that of a tensor twice."""
+    """Remove duplicate metadata: onnx-ir writes the metadata of a tensor twice."""
     if len(tensor.metadata_props) > 1:
         entries = {entry.key: entry.value for entry in tensor.metadata_props}
         del tensor.metadata_props[:]

@@ -75,7 +75,7 @@ def to_proto(model: onnx_ir.Model) -> onnx.ModelProto:
     """Convert ``model`` to a proto without graphopt's private metadata. External tensors stay external.
 
     Raises:
-        InvalidModel: a part of it can't be serialized, such as text that is not UTF-8.
+        InvalidModel: a part of the model can't be serialized, such as text that is not UTF-8.
     """
     try:
         proto = onnx_ir.to_proto(model)

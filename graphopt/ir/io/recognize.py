@@ -31,8 +31,8 @@ class Kind:
     Attributes:
         name: with its article, as in "is not an ONNX model, but NAME".
         hint: the next step; ``{path}``, ``{stem}`` and ``{note}`` are replaced.
-        test: whether a file is of this kind, by its first :data:`HEAD` bytes and its path; a string is
-            what becomes ``{note}``.
+        test: whether a file is of this kind, by its first :data:`HEAD` bytes and its path; a string result
+            replaces ``{note}``.
     """
 
     name: str
@@ -46,7 +46,7 @@ def recognized(path: Path, head: bytes) -> Kind | None:
         found = kind.test(head[:HEAD], path)
         if found:
             note = found if isinstance(found, str) else ""
-            # not str.format: paths and notes may hold braces
+            # not str.format: paths and notes may contain braces
             hint = kind.hint
             for field, text in (("{path}", str(path)), ("{stem}", path.stem), ("{note}", note)):
                 hint = hint.replace(field, text)
@@ -146,7 +146,7 @@ def _text(head: bytes, path: Path) -> bool | str:
     try:
         text = head.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        if error.start < len(head) - 4:  # else the last character is cut off
+        if error.start < len(head) - 4:  # otherwise the last character is cut off
             return False
         text = head[: error.start].decode("utf-8-sig")
     if any(not char.isprintable() and char not in "\t\r\n" for char in text) or not text.strip():
@@ -229,7 +229,7 @@ KINDS: tuple[Kind, ...] = (
         "python -m tf2onnx.convert --graphdef {path} --output model.onnx --inputs NAMES --outputs NAMES",
         _suffix(".pb"),
     ),
-    # what a failed download leaves, and other files
+    # remains of failed downloads, and other files
     Kind(
         "an HTML page",
         "a download that returned a web page: take the link to the file itself",

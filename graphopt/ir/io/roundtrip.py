@@ -81,8 +81,8 @@ def entry(entries: Iterable[onnx.StringStringEntryProto], key: str) -> str | Non
 def note_outputs(graph: onnx.GraphProto) -> None:
     """Record declarations of outputs that differ from the declaration of their value.
 
-    The value's declaration is that of the graph input, if it is one, or else of the last output that refers
-    to it: runtimes rely on declarations of inputs, and accept less precise outputs.
+    A graph input has the declaration of the input; another value has that of the last output that refers to
+    it. Runtimes rely on declarations of inputs, and accept less precise outputs.
     """
     inputs = {info.name: info for info in graph.input}
     declared = {**{info.name: info for info in graph.output}, **inputs}
@@ -92,7 +92,7 @@ def note_outputs(graph: onnx.GraphProto) -> None:
         if info != held:
             packed = [base64.b64encode(item.SerializeToString()).decode() for item in (held, info)]
             lines.append(" ".join((str(index), *packed)))
-            if info.name in inputs:  # onnx-ir reads outputs later, and trusts them
+            if info.name in inputs:  # onnx-ir reads outputs last and trusts them
                 info.CopyFrom(held)
     if lines:
         graph.metadata_props.add(key=_OUTPUTS, value="\n".join(lines))

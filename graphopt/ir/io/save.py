@@ -77,9 +77,9 @@ def saving(
     external_data: bool | None = None,
     threshold: int = EXTERNAL_THRESHOLD,
 ) -> Iterator[list[Path]]:
-    """Write ``model`` to temporary files that are published after the block, together with those of others.
+    """Write ``model`` to temporary files that are published after the block, together with other files.
 
-    Arguments and errors are those of :func:`save`.
+    Arguments and errors are the same as for :func:`save`.
 
     Yields:
         A list that contains the files after the block.
@@ -113,7 +113,7 @@ def to_bytes(model: onnx_ir.Model) -> bytes:
     """Serialize ``model`` to ONNX, including its external tensors.
 
     Raises:
-        ResourceLimit: it exceeds 2 GB.
+        ResourceLimit: the model exceeds 2 GB.
     """
     return b"".join(_self_contained(model, ONNX, EXTERNAL_THRESHOLD))
 
@@ -126,12 +126,12 @@ def _self_contained(model: onnx_ir.Model, codec: Codec, threshold: int) -> Chunk
 
 
 def check_format(model: onnx_ir.Model, path: str | os.PathLike[str]) -> None:
-    """Check that the format of the file ``path`` can represent ``model``, apart from contents of weights.
+    """Check that the format of ``path`` can represent ``model``, apart from contents of weights.
 
     Formats with external data represent every model.
 
     Raises:
-        UnsupportedModel: it can't.
+        UnsupportedModel: the format can't represent ``model``.
     """
     codec = codec_of(path)
     if codec.external_data is not None:
@@ -154,7 +154,7 @@ def _read_by(model: onnx_ir.Model) -> tuple[Path, ...]:
 
 
 def _wants_external_data(model: onnx_ir.Model) -> bool:
-    """Whether the model was loaded with external data, or needs it for its size.
+    """Whether the model was loaded with external data, or is too large without it.
 
     Data files that a format writes by default express no preference.
     """
@@ -232,8 +232,8 @@ def save_together(
     changed.
 
     Args:
-        models: by file name.
-        folder: exists, and contains no such files yet.
+        models: the models by file name.
+        folder: an existing folder without these files.
         data: name of the file of weights, which is omitted if no weight is large.
         threshold: minimum size of external weights, in bytes.
 

@@ -2,7 +2,7 @@
 """The JSON IR: a lossless, readable and editable representation of models, described in ``docs/json-ir.md``.
 
 Its objects correspond to the messages of onnx.proto (``tables.py``). Large tensors are external data in a
-file beside it.
+file beside the document.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SURROGATE = re.compile(r"[\ud800-\udfff]")
 
 
 def to_json(proto: onnx.ModelProto, inline_limit: int) -> str:
-    """Convert ``proto`` to a document; tensors from ``inline_limit`` bytes on are base64 or external.
+    """Convert ``proto`` to a document; tensors of at least ``inline_limit`` bytes are base64 or external.
 
     Raises:
         InvalidModel: the contents of a tensor do not fit its type.
@@ -42,7 +42,8 @@ def from_json(text: str) -> onnx.ModelProto:
     """Parse a document. Tensors in other files are external.
 
     Raises:
-        InvalidModel: it is not JSON, not the JSON IR, or invalid; the message contains the path.
+        InvalidModel: the text is not JSON, not the JSON IR, or invalid; the message contains the path of the
+            error.
     """
     try:
         document = json.loads(text, object_pairs_hook=_object, parse_constant=_refuse)

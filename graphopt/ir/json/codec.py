@@ -1,7 +1,7 @@
 """Tables that map keys of an object to fields of a message.
 
-Writing and reading walk the same :class:`Table`. A field is told if it is set, even to nothing,
-so that a round trip keeps what a file had.
+Writing and reading walk the same :class:`Table`. Every field that is set is written, even if it is empty, so
+that a round trip preserves the file.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from graphopt.errors import InvalidModel
 from graphopt.ir.json.faults import Fault, expect, expect_int, nearest, quoted
 
-#: Where an object had a key twice, the parser leaves it under this key, which nothing is called.
+#: The key under which the parser records a duplicate key of an object; no field has this name.
 DUPLICATE = "\0twice"
 
 
@@ -49,7 +49,7 @@ class Scalar:
 
 
 def _text(value: Any) -> Any:
-    if isinstance(value, bytes):  # what protobuf gives for a text that is none
+    if isinstance(value, bytes):  # protobuf's error for invalid text
         raise InvalidModel(f"the model can't be written: {value[:60]!a} is not UTF-8")
     return value
 
@@ -165,7 +165,8 @@ class Table:
         """Fill ``message`` from the object ``item``.
 
         Raises:
-            Fault: it is no object, has unknown keys, lacks some, or a value has the wrong form.
+            Fault: ``item`` is not an object, has unknown keys, lacks required keys, or contains an invalid
+                value.
         """
         expect(item, dict, "an object")
         for key, value in item.items():

@@ -1,4 +1,4 @@
-"""Lay out a document for people: what fits on a line stays on one, long lists of numbers are wrapped."""
+"""Lay out a document for people: short items are on one line, long lists of numbers are wrapped."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ _quoted = json.encoder.encode_basestring
 def render(document: Any) -> str:
     """``document`` as JSON, ending in a newline.
 
-    It recurses as deep as bodies are nested, which is limited.
+    The recursion depth is the nesting depth of bodies, which is limited.
     """
     return _render(document, "", _WIDTH) + "\n"
 
 
 def _render(item: Any, margin: str, room: int) -> str:
-    """``item``, whose first line starts ``room`` columns before the right edge, and others at ``margin``."""
+    """``item``; the first line has ``room`` columns, and further lines start at column ``margin``."""
     if isinstance(item, dict):
         if not item:
             return "{}"

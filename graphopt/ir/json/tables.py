@@ -39,7 +39,7 @@ def of(table: Table, *, repeated: bool = False) -> Custom:
     return Custom(table.write, table.read, repeated)
 
 
-# Parts that are rare and small stand as protobuf writes them -------------------------------
+# Rare, small parts have protobuf's own JSON form -------------------------------
 
 
 def _write_plain(message: Any, limit: int) -> Any:
@@ -168,7 +168,7 @@ def _read_attribute(item: Any, attribute: onnx.AttributeProto) -> None:
             raise Fault(f"expects one {kind}, found a list; the type of several is {kind + 's'!r}")
         _read_value(item[kind], attribute, kind)
     except Fault as fault:
-        # the path ends at the attribute: its type is told once more only where something lies deeper
+        # the path ends at the attribute; its type is repeated only for an error at a deeper level
         raise fault.under(kind) if kind in _MESSAGES else fault from None
 
 

@@ -1,7 +1,7 @@
 """The contents of tensors: as numbers for small ones, else as bytes; lossless.
 
-A float is written with as few digits as tell it from its neighbours. NaNs and infinities are the
-strings ``nan``, ``inf`` and ``-inf``; a NaN other than the plain one shows its bits, as ``nan:0xffc00000``.
+A float has the fewest digits that distinguish it from its neighbours. NaNs and infinities are the strings
+``nan``, ``inf`` and ``-inf``; a NaN with other than the default bits includes them: ``nan:0xffc00000``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from graphopt.ir.json.types import ELEMENTS, element_name
 
 _STRING = onnx.TensorProto.STRING
 _NAN_BITS = re.compile(r"nan:0x([0-9a-f]{1,16})")
-#: Fields that hold the very bytes of their type, packed in the wire format.
+#: Fields whose packed bytes in the wire format equal the contents in ``raw_data``.
 _PACKED: dict[int, tuple[str, int]] = {
     onnx.TensorProto.FLOAT: ("float_data", 4),
     onnx.TensorProto.COMPLEX64: ("float_data", 4),
@@ -36,7 +36,7 @@ _PACKED: dict[int, tuple[str, int]] = {
 
 
 def bytes_of(tensor: onnx.TensorProto) -> bytes:
-    """The contents of ``tensor``, not of strings, as ``raw_data`` has them.
+    """The contents of ``tensor`` in the format of ``raw_data``; strings are not supported.
 
     Raises:
         InvalidModel: their amount does not fit type and dims.
@@ -65,7 +65,7 @@ def nbytes(data_type: int, dims: Sequence[int]) -> int:
 
 
 def write_contents(tensor: onnx.TensorProto, limit: int) -> dict[str, Any]:
-    """The keys for the contents of ``tensor``: numbers if they take less than ``limit`` bytes.
+    """The keys for the contents of ``tensor``: numbers if the contents are smaller than ``limit`` bytes.
 
     Raises:
         InvalidModel: their amount does not fit type and dims.
@@ -88,7 +88,7 @@ def write_contents(tensor: onnx.TensorProto, limit: int) -> dict[str, Any]:
 
 
 def _write_array(array: np.ndarray) -> list[Any]:
-    """The elements in order; a complex one as a pair."""
+    """The elements in order; a complex element is a pair."""
     flat = np.ascontiguousarray(array).reshape(-1)
     if flat.dtype.kind == "c":
         parts = _write_array(flat.view(np.dtype(f"f{flat.dtype.itemsize // 2}")))
@@ -111,7 +111,7 @@ def _is_float(dtype: np.dtype[Any]) -> bool:
 
 
 def short(number: float, type_: type[np.floating[Any]] = np.float32) -> float:
-    """The number with the fewest digits that ``type_`` rounds to ``number``, one of its own."""
+    """The number with the fewest digits that rounds to ``number``, a number of ``type_``."""
     text = float(str(type_(number)))
     return text if type_(text) == number else number
 
@@ -312,7 +312,7 @@ def _read_texts(items: list[Any]) -> list[bytes]:
 
 
 def decode_base64(text: str) -> bytes:
-    """The bytes that ``text`` tells."""
+    """The bytes that ``text`` encodes."""
     try:
         return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError):

@@ -7,8 +7,8 @@ r"""Types as text, without loss: ``f32[batch,3,?]``, ``seq(map(i64,f32[]))``.
     dim    = (integer | name | ?) [@name]
     name   = plain | 'quoted, with \' and \\'
 
-``?`` is a dim or type that is not told, ``[...]`` an unknown rank, ``@`` leads a denotation. An
-empty element type, as in ``[2,3]``, is one that is left out.
+``?`` is an undeclared dim or type, ``[...]`` is an unknown rank, and ``@`` precedes a denotation. An empty
+element type, as in ``[2,3]``, is undeclared.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import onnx
 from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.json.faults import Fault, nearest, quoted
 
-#: Element types whose short names in onnx-ir tell too little.
+#: Longer names of element types than onnx-ir's short names.
 _NAMES = {onnx_ir.DataType.BOOL: "bool", onnx_ir.DataType.STRING: "str"}
 ELEMENTS = {int(dtype): _NAMES.get(dtype) or dtype.short_name() for dtype in onnx_ir.DataType}
 _NUMBERS = {name: number for number, name in ELEMENTS.items()}
@@ -153,7 +153,7 @@ class _Reader:
                 if len(stack) > 30:
                     raise Fault("a type is nested more than 30 deep")
                 continue
-            # proto is complete but for its denotation; so may be those around it
+            # proto is complete except for its denotation, and enclosing types may be, too
             while stack:
                 self._denotation(stack.pop())
                 if stack:
@@ -163,7 +163,7 @@ class _Reader:
         return root
 
     def _open(self, proto: onnx.TypeProto) -> onnx.TypeProto | None:
-        """Read a type up to the type inside it, which is returned, or to its end."""
+        """Read a type up to its inner type, which is returned, or to its end."""
         if self.token == "?":
             self._next()
             return None
@@ -194,7 +194,7 @@ class _Reader:
         else:
             holder, field = getattr(proto, _AROUND[name]), "elem_type"
             holder.SetInParent()
-        if self.token == ")" and self.kind == "mark":  # what it holds is not told
+        if self.token == ")" and self.kind == "mark":  # undeclared contents
             self._next()
             return None
         inner: onnx.TypeProto = getattr(holder, field)

@@ -76,9 +76,10 @@ def inline_call(edit: Editor, call: onnx_ir.Node, *, prefixed: bool = True) -> l
     Domains that the function imports are imported in the graph of the call.
 
     Args:
-        edit: of the model.
+        edit: the model's editor.
         call: the call.
-        prefixed: whether names begin with that of the call. Otherwise outlining is undone: the function's
+        prefixed: whether new names begin with the name of the call. Otherwise outlining is undone: the
+            function's
             names are kept if unused, and outputs of the graph have their former declarations.
 
     Raises:

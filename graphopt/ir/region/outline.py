@@ -67,8 +67,9 @@ class _Region:
         inside: the nodes and all nodes in their bodies.
         inputs: outer values that they read, in order.
         outputs: their values that outer nodes or outputs of the graph read, in order.
-        after: outer nodes between them that depend on them.
-        back: an outer node that depends on one of them and feeds another, so that the region is not convex.
+        after: outer nodes between the nodes that depend on them.
+        back: an outer node that depends on one of the nodes and feeds another, so that the region is not
+            convex.
     """
 
     def __init__(self, nodes: Sequence[onnx_ir.Node], graph: onnx_ir.Graph, in_a_row: bool) -> None:
@@ -121,12 +122,12 @@ def outline(
     function. Inlining the call is the inverse, up to names.
 
     Args:
-        edit: of the model.
-        nodes: of one graph.
-        domain: of the function.
-        name: of the function.
-        in_a_row: the nodes are consecutive in their graph, in this order. The graph is not searched then, so
-            that outlining many regions takes linear time.
+        edit: the model's editor.
+        nodes: nodes of one graph.
+        domain: the function's domain.
+        name: the function's name.
+        in_a_row: whether the nodes are consecutive in their graph, in this order. If true, the graph is not
+            searched, and outlining many regions takes linear time.
 
     Raises:
         UnsupportedModel: see :func:`outline_obstacle`.

@@ -1,5 +1,5 @@
 # mypy: implicit-reexport
-"""Shape rules, one file for each family of operators, found by walking this package."""
+"""Shape rules, one file per family of operators; the registry walks this package."""
 
 from __future__ import annotations
 

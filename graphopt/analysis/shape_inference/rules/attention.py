@@ -9,9 +9,9 @@ from graphopt.analysis.symbolic import Dim, floordiv
 
 @shape_rule("Attention")
 def attention(node: NodeFacts) -> list[Fact]:
-    """Y, present key, present value, and what is between the two products (ONNX: Attention).
+    """Y, present key, present value, and the scores between the two products (ONNX: Attention).
 
-    Q, K and V are batch, heads, sequence, size; or batch, sequence, heads * size, and Y then as well.
+    Q, K and V are [batch, heads, sequence, size], or [batch, sequence, heads * size]; Y has the same form.
     """
     q, k, v = (node.shape(index) for index in range(3))
     dtypes = [node.dtype(0), node.dtype(1), node.dtype(2), node.dtype(0)]
@@ -34,5 +34,5 @@ def attention(node: NodeFacts) -> list[Fact]:
 
 
 def _split(shape: ShapeTuple, heads: int) -> ShapeTuple:
-    """Batch, sequence, heads * size as batch, heads, sequence, size."""
+    """[batch, sequence, heads * size] as [batch, heads, sequence, size]."""
     return (shape[0], heads, shape[1], floordiv(shape[2], heads))

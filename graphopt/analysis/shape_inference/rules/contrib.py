@@ -1,4 +1,4 @@
-"""Operators of onnxruntime (com.microsoft) that exported and optimized models use most."""
+"""The operators of onnxruntime (com.microsoft) that are most frequent in exported and optimized models."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def like_first(node: NodeFacts) -> Fact:
 
 @contrib_rule("QLinearAdd", "QLinearMul")
 def qlinear_binary(node: NodeFacts) -> Fact:
-    """A, its scale and zero point, B, its own, and those of the result."""
+    """A and B, each followed by its scale and zero point, then scale and zero point of the result."""
     return Fact(node.dtype(0), node.broadcast([node.shape(0), node.shape(3)]))
 
 
 @contrib_rule("QLinearWhere")
 def qlinear_where(node: NodeFacts) -> Fact:
-    """The condition, X, its scale and zero point, and the same of Y and of the result."""
+    """The condition, X and Y, each followed by its scale and zero point, then those of the result."""
     return Fact(node.dtype(1), node.broadcast([node.shape(0), node.shape(1), node.shape(4)]))
 
 
 @contrib_rule("DynamicQuantizeLSTM")
 def dynamic_quantize_lstm(node: NodeFacts) -> list[Fact]:
-    """As LSTM; R is directions, hidden, 4 · hidden."""
+    """Like LSTM; R is [directions, hidden, 4 · hidden]."""
     recurrence = node.shape(2)
     return recurrent_facts(node, None if recurrence is None else recurrence[1])
 
@@ -80,7 +80,7 @@ def qlinear_global_pool(node: NodeFacts) -> Fact:
 
 @contrib_rule("MatMulNBits", "MatMulBnb4")
 def matmul_n_bits(node: NodeFacts) -> Fact:
-    """A times a weight of K by N that is stored packed."""
+    """A times a packed weight [K, N]."""
     shape = node.shape(0)
     if shape is None:
         return Fact(node.dtype(0))
@@ -114,21 +114,21 @@ def fused_gemm(node: NodeFacts) -> Fact:
 
 @contrib_rule("DynamicQuantizeMatMul", "MatMulIntegerToFloat")
 def matmul_to_float(node: NodeFacts) -> Fact:
-    """The dtype is that of the scale."""
+    """The output has the dtype of the scale."""
     scale = node.dtype(2)
     return Fact(scale, matmul_shape(node, node.shape(0), node.shape(1)))
 
 
 @contrib_rule("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
 def skip_layer_normalization(node: NodeFacts) -> list[Fact]:
-    """The result, two statistics that no kernel gives, and the sum of input, skip and bias."""
+    """The result, two statistics that no kernel returns, and the sum of input, skip and bias."""
     statistics = Fact(ir.DataType.FLOAT)
     return [node.like(0), statistics, statistics, node.like(0)]
 
 
 @contrib_rule("EmbedLayerNormalization")
 def embed_layer_normalization(node: NodeFacts) -> list[Fact]:
-    """Batch, sequence, hidden; then a mask index."""
+    """[batch, sequence, hidden], and a mask index."""
     ids, table = node.shape(0), node.shape(2)
     shape = (*ids, table[1]) if ids is not None and table is not None else None
     return [Fact(node.dtype(2), shape), Fact(ir.DataType.INT32), Fact(node.dtype(2), shape)]
@@ -136,7 +136,7 @@ def embed_layer_normalization(node: NodeFacts) -> list[Fact]:
 
 @contrib_rule("Attention", "QAttention")
 def attention(node: NodeFacts) -> list[Fact]:
-    """Batch, sequence and the width of V: a third of the bias, unless ``qkv_hidden_sizes`` tells."""
+    """[batch, sequence, width of V]; the width is in ``qkv_hidden_sizes``, or a third of the bias."""
     shape, bias = node.shape(0), node.shape(2)
     dtype = node.dtype(2 if node.ir.op_type == "QAttention" else 0)
     if shape is None:
@@ -152,7 +152,7 @@ def attention(node: NodeFacts) -> list[Fact]:
 
 @contrib_rule("MultiHeadAttention")
 def multi_head_attention(node: NodeFacts) -> list[Fact]:
-    """Batch, sequence and the width of V, where query and value come apart and unpacked; V also by heads."""
+    """[batch, sequence, width of V], for separate, unpacked query and value; V may be split into heads."""
     query, value = node.shape(0), node.shape(2)
     if query is None or value is None or len(query) != 3 or len(value) not in (3, 4):
         return [Fact(node.dtype(0))]

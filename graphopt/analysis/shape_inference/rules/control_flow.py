@@ -1,7 +1,7 @@
 """If, Loop and Scan.
 
-Facts within a body hold for each of its runs. A symbol that is made up within the body of a loop
-may differ from one iteration to the next, so it never leaves the body.
+Facts within a body hold for each of its runs. A fresh symbol in the body of a loop may differ between
+iterations, so facts outside of the body never contain it.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from graphopt.analysis.shape_inference.node import NodeFacts, normalize_axis, sh
 from graphopt.analysis.shape_inference.rules.sequences import join
 from graphopt.analysis.symbolic import Dim, SymDim, at_least, dim_max
 
-_ROUNDS = 3  # of weakening what is presumed of carried values, before nothing is presumed
+_ROUNDS = 3  # of weakening presumed facts of carried values, before they are discarded
 
 
 @shape_rule("If")
 def if_(node: NodeFacts) -> list[Fact]:
-    """What both branches agree on, or the facts of the branch that is known to be taken."""
+    """The facts common to both branches, or the facts of the branch that is known to run."""
     condition = node.contents(0)
     names: tuple[str, ...] = ("then_branch", "else_branch")
     if condition in ((0,), (1,)):
@@ -32,7 +32,7 @@ def if_(node: NodeFacts) -> list[Fact]:
 
 @shape_rule("Loop")
 def loop(node: NodeFacts) -> list[Fact]:
-    """Inputs M, cond and the carried values; outputs their last values, then the scans."""
+    """Inputs: M, cond and the carried values. Outputs: the final carried values, then the scans."""
     body = node.attr_graph("body")
     mark = node.scope.newest_symbol
     counter, condition = body.inputs[:2]
@@ -54,7 +54,7 @@ def loop(node: NodeFacts) -> list[Fact]:
 
 @shape_rule("Scan")
 def scan(node: NodeFacts) -> list[Fact]:
-    """Carried values, then slices of the scanned inputs; since opset 9. It always runs at least once."""
+    """Carried values, then slices of the scanned inputs; since opset 9. The body runs at least once."""
     if node.version < 9:
         return []
     body = node.attr_graph("body")
@@ -93,9 +93,9 @@ def _run(
 ) -> list[Fact]:
     """The facts of ``wanted`` that hold in every iteration.
 
-    What a carried value is at first is presumed of every iteration, then weakened until the body
-    gives back what was presumed. The first of ``wanted`` are the new values of ``carried``. The
-    first carried value always holds ``condition``, if that is given.
+    The facts of the initial carried values are presumed for every iteration, then weakened until the body
+    implies them (a fixed point). The first of ``wanted`` are the new values of ``carried``. If ``condition``
+    is given, the first carried value always equals it.
     """
     presumed = [_copy(fact) for fact in initial]
     for _ in range(_ROUNDS):
@@ -114,7 +114,7 @@ def _run(
 
 
 def _weakened(node: NodeFacts, presumed: Fact, result: Fact, mark: int) -> Fact:
-    """What is true of ``presumed`` and of ``result``; a made-up symbol stands for any size."""
+    """The facts common to ``presumed`` and ``result``; a fresh symbol represents any size."""
     if presumed.container is not None or result.container is not None:
         if presumed.container is not result.container:
             return UNKNOWN
@@ -133,7 +133,7 @@ def _weakened(node: NodeFacts, presumed: Fact, result: Fact, mark: int) -> Fact:
 
 
 def _copy(fact: Fact) -> Fact:
-    """A fact of its own, for a value that does not stay equal to the one ``fact`` is about."""
+    """A copy of ``fact`` for another value, which need not stay equal."""
     return Fact(
         fact.dtype,
         fact.shape,
@@ -149,7 +149,7 @@ def _is_local(dim: Dim, mark: int) -> bool:
 
 
 def _outside(node: NodeFacts, fact: Fact, mark: int) -> Fact:
-    """``fact`` as it is seen outside of the body: without the symbols that were made up since ``mark``."""
+    """``fact`` outside of the body: without the fresh symbols created since ``mark``."""
     if fact.container is not None:
         return Fact(container=fact.container, element=_outside(node, fact.element or UNKNOWN, mark))
     contents: Contents | None = fact.contents
@@ -162,10 +162,10 @@ def _outside(node: NodeFacts, fact: Fact, mark: int) -> Fact:
 
 
 def _perhaps_skipped(node: NodeFacts, value: ir.Value, fact: Fact) -> Fact:
-    """What is true of a scan even of a loop that does not run.
+    """The facts of a scan that also hold for a loop without iterations.
 
-    onnxruntime then gives a size of 0 where it knows none, and a vector where it knows no rank. It
-    surely knows the rank and the sizes that the body declares.
+    Without iterations, onnxruntime returns a size of 0 for an unknown dim, and a vector for an unknown rank.
+    Only the rank and the sizes that the body declares are certain.
     """
     if fact.shape is None or value.shape is None or value.shape.rank() != len(fact.shape):
         return Fact(fact.dtype)
@@ -182,7 +182,7 @@ def _stacked(fact: Fact, length: Dim, axis: int) -> Fact:
 
 
 def _scalar_shape(value: ir.Value) -> ShapeTuple:
-    """The shape in which onnxruntime feeds a body's counter and condition: as the body declares it."""
+    """The declared shape of a body's counter or condition, in which onnxruntime feeds it."""
     return (1,) if value.shape is not None and value.shape.rank() == 1 else ()
 
 

@@ -1,4 +1,4 @@
-"""Convolutions and pooling: dims that come of kernels, strides, dilations and padding."""
+"""Convolutions and pooling: dims from kernels, strides, dilations and padding."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphopt.analysis.symbolic import Dim, ceildiv, dim_max, dim_min, floordiv
 
 
 class _Window:
-    """The attributes that say how a window moves over the spatial axes."""
+    """The attributes that define the movement of a window over the spatial axes."""
 
     def __init__(self, node: NodeFacts, kernel: Sequence[Dim], axes: int) -> None:
         self.kernel = node.attr_ints("kernel_shape") or kernel
@@ -25,7 +25,7 @@ class _Window:
 
     @property
     def same(self) -> bool:
-        """Whether padding is chosen so that only the stride shrinks the input."""
+        """Whether padding is automatic, so that only the stride shrinks the input."""
         return self.mode in ("SAME_UPPER", "SAME_LOWER")
 
     def extent(self, axis: int) -> Dim:
@@ -34,7 +34,7 @@ class _Window:
 
 
 def _convolved(node: NodeFacts, spatial: ShapeTuple, kernel: Sequence[Dim]) -> list[Dim]:
-    """The spatial dims of a convolution. It fails where the padded input is smaller than the kernel."""
+    """The spatial dims of a convolution, which fails if the padded input is smaller than the kernel."""
     window = _Window(node, kernel, len(spatial))
     dims: list[Dim] = []
     for axis, size in enumerate(spatial):
@@ -48,7 +48,7 @@ def _convolved(node: NodeFacts, spatial: ShapeTuple, kernel: Sequence[Dim]) -> l
 
 
 def _convolution(node: NodeFacts, x: int, w: int, dtype: ir.DataType | None) -> Fact:
-    """N M and the convolved spatial dims, for X of N C ... and W of M C/groups kernel."""
+    """[N, M, *convolved spatial dims], for X [N, C, ...] and W [M, C/groups, *kernel]."""
     shape, weights = node.shape(x), node.shape(w)
     if shape is None and weights is None:
         return Fact(dtype)
@@ -80,7 +80,7 @@ def conv_integer(node: NodeFacts) -> Fact:
 
 @shape_rule("QLinearConv")
 def qlinear_conv(node: NodeFacts) -> Fact:
-    """The dtype is that of the output's zero point."""
+    """The output has the dtype of its zero point."""
     return _convolution(node, 0, 3, node.dtype(7))
 
 
@@ -103,7 +103,7 @@ def conv_transpose(node: NodeFacts) -> Fact:
     for axis, size in enumerate(shape[2:]):
         stride, extent = window.strides[axis], window.extent(axis)
         grown = (size - 1) * stride + output_padding[axis] + extent
-        if window.same:  # padding only takes away
+        if window.same:  # padding only crops
             dims.append(dim_min(size * stride, grown))
         else:
             dims.append(grown - window.before[axis] - window.after[axis])
@@ -113,9 +113,8 @@ def conv_transpose(node: NodeFacts) -> Fact:
 def _pooled(node: NodeFacts, spatial: ShapeTuple) -> list[Dim]:
     """The spatial dims of pooling, as onnxruntime computes them.
 
-    It divides like C: a window that does not fit is still counted when the input is less than a
-    stride too small. With ``ceil_mode`` no window may start beyond the input and its padding
-    in front.
+    Division truncates, as in C: a window counts although the input is too small for it by less than a stride.
+    With ``ceil_mode``, no window may start after the end of the input and its leading padding.
     """
     window = _Window(node, (), len(spatial))
     ceil = node.attr_int("ceil_mode", 0)

@@ -29,7 +29,7 @@ def unary(node: NodeFacts) -> Fact:
     contents = node.contents(0)
     if contents is not None and result.dtype is not None:
         computed = _unary_contents(node.ir.op_type, contents)
-        # the least integer has no negative
+        # the negative of the smallest integer is not representable
         if computed is not None and all(representable(dim, result.dtype) for dim in computed):
             result.contents = computed
     return result
@@ -127,7 +127,7 @@ def dropout(node: NodeFacts) -> list[Fact]:
 
 @shape_rule("BatchNormalization")
 def batch_normalization(node: NodeFacts) -> list[Fact]:
-    """Y, and in training the statistics: one number a channel."""
+    """Y, and in training mode the statistics, with one number per channel."""
     statistics = [node.like(index) for index in (3, 4, 3, 4)]
     return [node.like(0), *statistics]
 
@@ -136,8 +136,8 @@ def batch_normalization(node: NodeFacts) -> list[Fact]:
 def layer_normalization(node: NodeFacts) -> list[Fact]:
     """Y; mean and inverse deviation, in ``stash_type``, have size 1 from ``axis`` on.
 
-    onnxruntime lets input and scale differ in dtype: Y is like the scale. Its own operator in the standard
-    domain, SimplifiedLayerNormalization, tells the inverse deviation alone.
+    onnxruntime accepts an input and a scale of different dtypes: Y has the dtype of the scale. Its own
+    operator in the standard domain, SimplifiedLayerNormalization, returns only the inverse deviation.
     """
     shape, dtype = node.shape(0), node.dtype(1)
     stash = ir.DataType(node.attr_int("stash_type", 1))
@@ -150,7 +150,7 @@ def layer_normalization(node: NodeFacts) -> list[Fact]:
 
 @shape_rule("RMSNormalization")
 def rms_normalization(node: NodeFacts) -> Fact:
-    """The dtype is that of the scale."""
+    """The output has the dtype of the scale."""
     return node.like(0, node.dtype(1))
 
 

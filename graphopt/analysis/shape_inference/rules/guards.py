@@ -23,7 +23,7 @@ from graphopt.profile.annotations import assertion_of
 
 @shape_rule(dialects.GUARD, domain=dialects.GUARD_DOMAIN)
 def guard(node: NodeFacts) -> Fact:
-    """Type, sizes and contents of the input, or as asserted where they are unknown."""
+    """Type, sizes and contents of the input; unknown ones are those of the assertion."""
     known, seen = node.fact(0), assertion_of(node.ir)
     if known is ABSENT:
         return UNKNOWN
@@ -49,7 +49,7 @@ def _dtypes() -> dict[str, ir.DataType]:
 
 def _shape(node: NodeFacts, known: ShapeTuple | None, seen: ValueProfile) -> ShapeTuple | None:
     if seen.shape is None or (known is not None and len(known) != len(seen.shape)):
-        return known  # an input of another rank leaves the model
+        return known  # an input of another rank deoptimizes the run
     sizes = [None] * len(seen.shape) if known is None else known
     return tuple(_size(node, size, dim) for size, dim in zip(sizes, seen.shape, strict=True))
 

@@ -1,4 +1,4 @@
-"""Operators that pick elements by index, or give indices."""
+"""Operators that select elements by index, or return indices."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from graphopt.analysis.symbolic import Dim, bounds
 
 @shape_rule("Gather")
 def gather(node: NodeFacts) -> Fact:
-    """The shape of the indices takes the place of ``axis``."""
+    """The shape of the indices replaces ``axis``."""
     shape, indices = node.shape(0), node.shape(1)
     if shape is None or indices is None:
         return Fact(node.dtype(0))
@@ -37,7 +37,7 @@ def gather_elements(node: NodeFacts) -> Fact:
 
 @shape_rule("GatherND")
 def gather_nd(node: NodeFacts) -> Fact:
-    """The last dim of the indices tells how many axes, past the batch dims, they index."""
+    """The last dim of the indices is the number of indexed axes after the batch dims."""
     shape, indices = node.shape(0), node.shape(1)
     if shape is None or indices is None or not isinstance(indices[-1], int):
         return Fact(node.dtype(0))
@@ -52,7 +52,7 @@ def scatter(node: NodeFacts) -> Fact:
 
 @shape_rule("OneHot")
 def one_hot(node: NodeFacts) -> Fact:
-    """An axis of size ``depth`` is put in at ``axis``."""
+    """An axis of size ``depth`` is inserted at ``axis``."""
     shape = node.shape(0)
     if shape is None:
         return Fact(node.dtype(2))
@@ -92,7 +92,7 @@ def top_k(node: NodeFacts) -> list[Fact]:
 
 @shape_rule("Compress")
 def compress(node: NodeFacts) -> Fact:
-    """How many elements are kept depends on the condition; without ``axis`` the result is flat."""
+    """The number of selected elements depends on the condition; without ``axis``, the result is flat."""
     if node.attr("axis") is None:
         return Fact(node.dtype(0), (node.fresh(),))
     shape = node.shape(0)

@@ -1,4 +1,4 @@
-"""Operators that rearrange dims and keep the elements in order: Reshape and its kin, Transpose."""
+"""Operators that rearrange dims: Reshape and other views, Transpose, DepthToSpace and SpaceToDepth."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from graphopt.analysis.symbolic import (
 
 @shape_rule("Reshape")
 def reshape(node: NodeFacts) -> Fact:
-    """0 copies a dim, unless ``allowzero``; -1 takes what is left (ONNX: Reshape)."""
+    """0 copies a dim, unless ``allowzero``; -1 is the remaining size (ONNX: Reshape)."""
     target: Contents | None
     if node.version < 5:
         target = node.attr_ints("shape")
@@ -51,7 +51,7 @@ def _kept(node: NodeFacts, shape: ShapeTuple) -> Contents | None:
 def reshaped(
     node: NodeFacts, source: ShapeTuple | None, target: Sequence[Dim], *, allow_zero: bool
 ) -> ShapeTuple:
-    """The shape that Reshape makes of ``source``."""
+    """The shape of ``source`` after a Reshape."""
     dims: list[Dim | None] = []
     for index, entry in enumerate(target):
         if isinstance(entry, int):
@@ -67,8 +67,8 @@ def reshaped(
             dims.append(None if source is None else or_else(entry, source[index]))
     unknown = [index for index, dim in enumerate(dims) if dim is None]
     if len(unknown) == 1 and source is not None:
-        # The sizes must match, so the one dim follows from the others if none of them is 0; beside
-        # a -1 they can't be.
+        # The numbers of elements are equal, so the others determine the one dim if none of them is 0. Beside
+        # a -1, no dim can be 0.
         known = [dim for dim in dims if dim is not None]
         if target[unknown[0]] == -1 or all(known_nonzero(dim) for dim in known):
             dims[unknown[0]] = _quotient(source, known)
@@ -76,24 +76,24 @@ def reshaped(
 
 
 def _may_copy_other(index: int, source: ShapeTuple | None, target: Sequence[Dim]) -> bool:
-    """Whether the symbolic entry at ``index`` may be 0 and so copy a size that is not 0."""
+    """Whether the symbolic entry at ``index`` may be 0 and therefore copy a nonzero size."""
     entry = target[index]
     if known_nonzero(entry):
         return False
     if source is None:
         return True
     if index >= len(source) or zero_with(source[index], entry):
-        return False  # there is nothing to copy and the run fails, or what is copied is a 0
+        return False  # the run fails without a dim to copy, or the copied dim is 0
     if not any(zero_with(dim, entry) for dim in source):
         return True
-    # The input is empty then, so the run is legal only if another dim of the result is 0.
+    # Then the input is empty, so the run is valid only if another dim of the result is 0.
     return any(
         place != index and _result_may_be_zero(other, place, source) for place, other in enumerate(target)
     )
 
 
 def _result_may_be_zero(entry: Dim, place: int, source: ShapeTuple) -> bool:
-    """Whether the dim that comes of ``entry`` can be 0: by a -1, or by copying a 0."""
+    """Whether the dim for ``entry`` can be 0: by a -1, or by copying a 0."""
     if entry == -1:
         return True
     if known_nonzero(entry):
@@ -102,7 +102,7 @@ def _result_may_be_zero(entry: Dim, place: int, source: ShapeTuple) -> bool:
 
 
 def _quotient(source: ShapeTuple, known: Sequence[Dim]) -> Dim | None:
-    """The elements of ``source`` over ``known``, which can't be 0."""
+    """The number of elements of ``source`` divided by the ``known`` dims, which can't be 0."""
     left = list(source)
     divisors: list[Dim] = []
     for dim in known:
@@ -119,7 +119,7 @@ def _quotient(source: ShapeTuple, known: Sequence[Dim]) -> Dim | None:
 
 @shape_rule("Flatten")
 def flatten(node: NodeFacts) -> Fact:
-    """Two dims: the product before ``axis`` and the one from it on."""
+    """Two dims: the product of the dims before ``axis``, and the product from ``axis`` on."""
     shape = node.shape(0)
     if shape is None:
         return Fact(node.dtype(0), node.fresh_shape(2))
@@ -131,7 +131,7 @@ def flatten(node: NodeFacts) -> Fact:
 
 
 def _axes(node: NodeFacts, since: int) -> tuple[bool, tuple[int, ...] | None]:
-    """Whether axes are node, and which: an attribute, or an input from opset ``since`` on."""
+    """Whether the node has axes, and their values; they are an input from opset ``since`` on."""
     if node.version < since:
         axes = node.attr_ints("axes")
         return axes is not None, axes
@@ -140,7 +140,7 @@ def _axes(node: NodeFacts, since: int) -> tuple[bool, tuple[int, ...] | None]:
 
 @shape_rule("Squeeze")
 def squeeze(node: NodeFacts) -> Fact:
-    """Without axes, all dims of size 1 go: the rank is known only if each dim is 1 or is not."""
+    """Without axes, all dims of size 1 are removed; the rank depends on knowing each of them."""
     shape = node.shape(0)
     given_axes, axes = _axes(node, 13)
     if shape is None:
@@ -161,7 +161,7 @@ def squeeze(node: NodeFacts) -> Fact:
 
 @shape_rule("Unsqueeze")
 def unsqueeze(node: NodeFacts) -> Fact:
-    """The axes count in the result."""
+    """The axes are positions in the result."""
     shape = node.shape(0)
     _, axes = _axes(node, 13)
     if shape is None:
@@ -193,7 +193,7 @@ def transpose(node: NodeFacts) -> Fact:
 
 
 def as_array(contents: Contents, shape: ShapeTuple) -> np.ndarray:
-    """Contents as an array of objects, to be moved around by numpy."""
+    """Contents as a numpy array of objects."""
     array = np.empty(len(contents), dtype=object)
     array[:] = contents
     return array.reshape(ir.all_ints(shape) or ())
@@ -201,13 +201,13 @@ def as_array(contents: Contents, shape: ShapeTuple) -> np.ndarray:
 
 @shape_rule("DepthToSpace")
 def depth_to_space(node: NodeFacts) -> Fact:
-    """N C/b² H·b W·b."""
+    """[N, C/b², H·b, W·b]."""
     return _blocks(node, lambda n, c, h, w, b: (n, floordiv(c, b * b), h * b, w * b))
 
 
 @shape_rule("SpaceToDepth")
 def space_to_depth(node: NodeFacts) -> Fact:
-    """N C·b² H/b W/b."""
+    """[N, C·b², H/b, W/b]."""
     return _blocks(node, lambda n, c, h, w, b: (n, c * (b * b), floordiv(h, b), floordiv(w, b)))
 
 

@@ -35,13 +35,13 @@ def matmul_integer(node: NodeFacts) -> Fact:
 
 @shape_rule("QLinearMatMul")
 def qlinear_matmul(node: NodeFacts) -> Fact:
-    """The dtype is that of the output's zero point."""
+    """The output has the dtype of its zero point."""
     return Fact(node.dtype(7), matmul_shape(node, node.shape(0), node.shape(3)))
 
 
 @shape_rule("Gemm")
 def gemm(node: NodeFacts) -> Fact:
-    """The product of two matrices, each perhaps transposed."""
+    """The product of two matrices, each of which may be transposed."""
     a, b = node.shape(0), node.shape(1)
     rows: Dim = node.fresh() if a is None else a[1 if node.attr_int("transA", 0) else 0]
     columns: Dim = node.fresh() if b is None else b[0 if node.attr_int("transB", 0) else 1]
@@ -50,7 +50,7 @@ def gemm(node: NodeFacts) -> Fact:
 
 @shape_rule("Einsum")
 def einsum(node: NodeFacts) -> Fact:
-    """The dims of a letter broadcast together; an ellipsis stands for batch dims."""
+    """The dims of a letter broadcast together; an ellipsis represents batch dims."""
     dtype = node.dtype(0)
     equation = node.attr_str("equation", "").replace(" ", "")
     inputs, arrow, output = equation.partition("->")

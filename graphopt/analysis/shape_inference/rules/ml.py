@@ -48,7 +48,7 @@ def _rows(node: NodeFacts) -> Dim:
 
 @ml_rule("ArrayFeatureExtractor")
 def array_feature_extractor(node: NodeFacts) -> Fact:
-    """The columns that the elements of the second input name; of a vector, one row."""
+    """The columns at the indices of the second input; for a vector, one row."""
     shape, picks = node.shape(0), node.shape(1)
     if shape is None or not shape:
         return Fact(node.dtype(0))

@@ -10,7 +10,7 @@ from graphopt.analysis.shape_inference.node import NodeFacts, shape_rule
 @shape_rule("QuantizeLinear")
 @shape_rule("QuantizeLinear", domain=ir.MICROSOFT)
 def quantize(node: NodeFacts) -> Fact:
-    """The dtype is that of the zero point, else ``output_dtype``, else uint8."""
+    """The dtype of the zero point, otherwise ``output_dtype``, otherwise uint8."""
     if node.has(2):
         return node.like(0, node.dtype(2)) if node.dtype(2) is not None else Fact(None, node.shape(0))
     return node.like(0, ir.DataType(node.attr_int("output_dtype", 0) or ir.DataType.UINT8))
@@ -19,7 +19,7 @@ def quantize(node: NodeFacts) -> Fact:
 @shape_rule("DequantizeLinear")
 @shape_rule("DequantizeLinear", domain=ir.MICROSOFT)
 def dequantize(node: NodeFacts) -> Fact:
-    """The dtype is ``output_dtype``, else that of the scale."""
+    """The dtype ``output_dtype``, by default the dtype of the scale."""
     dtype = node.attr_int("output_dtype", 0)
     return Fact(ir.DataType(dtype) if dtype else node.dtype(1), node.shape(0))
 

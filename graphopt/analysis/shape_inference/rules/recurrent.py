@@ -9,7 +9,7 @@ from graphopt.analysis.symbolic import Dim
 
 @shape_rule("GRU", "LSTM", "RNN")
 def recurrent(node: NodeFacts) -> list[Fact]:
-    """Y, Y_h and, for LSTM, Y_c; R is directions, gates · hidden, hidden."""
+    """Y, Y_h and, for LSTM, Y_c; R is [directions, gates · hidden, hidden]."""
     recurrence = node.shape(2)
     return recurrent_facts(node, None if recurrence is None else recurrence[2])
 
@@ -17,11 +17,11 @@ def recurrent(node: NodeFacts) -> list[Fact]:
 def recurrent_facts(node: NodeFacts, width: Dim | None) -> list[Fact]:
     """The facts of a recurrent operator's outputs.
 
-    Y is sequence, directions, batch, hidden; with ``layout`` 1 batch comes first. The states have
-    no sequence dim.
+    Y is [sequence, directions, batch, hidden]; with ``layout`` 1, batch is first. The states have no sequence
+    dim.
 
     Args:
-        width: the hidden size that the weights tell, if an attribute does not.
+        width: the hidden size of the weights, for nodes without the attribute.
     """
     dtype = node.dtype(0)
     directions = 2 if node.attr_str("direction", "forward") == "bidirectional" else 1

@@ -1,7 +1,7 @@
 """Operators that reduce along axes.
 
-onnxruntime (1.31, CPU) gives back an empty input as it is, without reducing it: a known defect that
-is not followed here.
+onnxruntime (1.31, CPU) returns an empty input unchanged instead of reducing it. The rules do not reproduce
+this defect.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _AXES_INPUT_SINCE = {"ReduceSum": 13}  # all others: 18
     *("ReduceProd", "ReduceSum", "ReduceSumSquare"),
 )
 def reduce_(node: NodeFacts) -> Fact:
-    """Axes are an attribute or, later, an input; without axes all, or none by ``noop_with_empty_axes``."""
+    """Axes are an attribute or an input; by default all axes, or none with ``noop_with_empty_axes``."""
     dtype, shape = node.dtype(0), node.shape(0)
     keep = node.attr_int("keepdims", 1) == 1
     as_input = node.version >= _AXES_INPUT_SINCE.get(node.ir.op_type, 18)
@@ -50,7 +50,7 @@ def reduce_(node: NodeFacts) -> Fact:
 
 
 def _some_axes(node: NodeFacts, keep: bool) -> tuple[Dim, ...] | None:
-    """The shape when it is not known which axes are reduced."""
+    """The shape if the reduced axes are unknown."""
     shape = node.shape(0)
     if shape is None:
         return None

@@ -15,7 +15,7 @@ _EXACT_DENOMINATOR = 64  # d * scale is exact in float32 for such scales and any
 
 @shape_rule("Upsample")
 def upsample(node: NodeFacts) -> Fact:
-    """Scales are an attribute before opset 9, an input since."""
+    """Scales are an attribute before opset 9, and an input from opset 9 on."""
     shape = node.shape(0)
     if shape is None:
         return Fact(node.dtype(0))
@@ -26,7 +26,7 @@ def upsample(node: NodeFacts) -> Fact:
 
 @shape_rule("Resize")
 def resize(node: NodeFacts) -> Fact:
-    """floor(d * scale), or the sizes as given."""
+    """floor(d * scale), or the given sizes."""
     shape, dtype = node.shape(0), node.dtype(0)
     if shape is None:
         return Fact(dtype)

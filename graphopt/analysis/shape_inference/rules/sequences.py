@@ -1,7 +1,7 @@
 """Sequences and optionals.
 
-The facts of a container tell what holds for each of its elements. A made-up symbol in them stands
-for a size that may differ from element to element, so taking one out gives a new symbol.
+The facts of a container hold for each of its elements. A fresh symbol in them represents a size that may
+differ between elements, so an extracted element has a new symbol.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from graphopt.analysis.symbolic import Dim
 
 
 def join_shapes(node: NodeFacts, a: ShapeTuple | None, b: ShapeTuple | None) -> ShapeTuple | None:
-    """What is true of both shapes."""
+    """The facts common to both shapes."""
     if a is None or b is None or len(a) != len(b):
         return None
     return tuple(x if x == y else node.fresh() for x, y in zip(a, b, strict=True))
 
 
 def join(node: NodeFacts, a: Fact, b: Fact) -> Fact:
-    """What is true of both facts; contents are kept only where all are the same."""
+    """The facts common to both; contents are kept only if they are equal."""
     if a is b:
         return a
     if a.container is not None or b.container is not None:
@@ -89,7 +89,7 @@ def sequence_length(node: NodeFacts) -> Fact:
 
 @shape_rule("SplitToSequence")
 def split_to_sequence(node: NodeFacts) -> Fact:
-    """Without ``split`` each element has size 1 along ``axis``, which ``keepdims`` 0 drops."""
+    """Without ``split``, each element has size 1 along ``axis``; ``keepdims`` 0 removes the axis."""
     shape, dtype = node.shape(0), node.dtype(0)
     if shape is None:
         return _sequence(Fact(dtype))
@@ -102,7 +102,7 @@ def split_to_sequence(node: NodeFacts) -> Fact:
 
 @shape_rule("ConcatFromSequence")
 def concat_from_sequence(node: NodeFacts) -> Fact:
-    """The elements joined along ``axis``, or stacked along a new one."""
+    """The elements joined along ``axis``, or stacked along a new axis."""
     element = node.fact(0).element or UNKNOWN
     shape = _renewed(node, element.shape)
     if shape is None:
@@ -117,7 +117,7 @@ def concat_from_sequence(node: NodeFacts) -> Fact:
 
 @shape_rule("Optional")
 def optional(node: NodeFacts) -> Fact | None:
-    """The value node, or none of a declared type."""
+    """The given value, or an empty optional of a declared type."""
     if not node.has(0):
         return None
     value = node.fact(0)
@@ -126,7 +126,7 @@ def optional(node: NodeFacts) -> Fact | None:
 
 @shape_rule("OptionalGetElement")
 def optional_get_element(node: NodeFacts) -> Fact:
-    """A tensor or sequence that is no optional is given back as it is (opset 18)."""
+    """The contents of an optional; since opset 18, another tensor or sequence unchanged."""
     fact = node.fact(0)
     return fact if fact.container is not ir.OptionalType else fact.element or UNKNOWN
 

@@ -1,4 +1,4 @@
-"""Operators that take, join, repeat and surround parts of a tensor along its axes."""
+"""Operators that slice, join, repeat and pad tensors along their axes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from graphopt.analysis.symbolic import (
     zero_with,
 )
 
-_TO_THE_END = (1 << 31) - 1  # exporters write INT32_MAX or INT64_MAX; no dim goes beyond the former
+_TO_THE_END = (1 << 31) - 1  # exporters write INT32_MAX or INT64_MAX; no dim exceeds the former
 
 
 @shape_rule("Slice")
@@ -82,11 +82,11 @@ def slice_(node: NodeFacts) -> Fact:
 
 
 def _cut(size: Dim, start: Dim | None, end: Dim | None, step: Dim | None) -> tuple[Dim, Dim, int] | None:
-    """First index, length and step of a slice; None if a sign is not known (ONNX: Slice)."""
+    """First index, length and step of a slice; ``None`` if a sign is unknown (ONNX: Slice)."""
     if start is None or end is None or not isinstance(step, int) or step == 0:
         return None
     if step < 0 and isinstance(end, int) and end >= _TO_THE_END:
-        return None  # nothing is left by the specification, but onnxruntime goes on to the front
+        return None  # empty by the specification, but onnxruntime continues to the front
     first, last = _from_front(size, start), _from_front(size, end)
     if first is None or last is None:
         return None
@@ -98,7 +98,7 @@ def _cut(size: Dim, start: Dim | None, end: Dim | None, step: Dim | None) -> tup
 
 
 def _from_front(size: Dim, index: Dim) -> Dim | None:
-    """``index``, counted from the front of an axis of ``size``; None if its sign is not known."""
+    """``index``, counted from the front of an axis of ``size``; ``None`` if its sign is unknown."""
     if isinstance(index, int):
         if index >= _TO_THE_END:
             return size
@@ -110,15 +110,15 @@ def _from_front(size: Dim, index: Dim) -> Dim | None:
 
 
 def _clamp(index: Dim, lo: Dim, hi: Dim) -> Dim:
-    """``index`` within ``[lo, hi]``; ``hi`` where that is empty."""
+    """``index`` clamped to ``[lo, hi]``; ``hi`` if the range is empty."""
     return dim_min(dim_max(index, lo), hi)
 
 
 @shape_rule("Split")
 def split(node: NodeFacts) -> list[Fact]:
-    """Sizes as an attribute, from opset 13 on as an input; without them equal parts.
+    """Sizes are an attribute, from opset 13 on an input; without sizes, all parts are equal.
 
-    With ``num_outputs`` (opset 18) the last part takes what is left.
+    With ``num_outputs`` (opset 18), the last part is the remainder.
     """
     shape = node.shape(0)
     dtype = node.dtype(0)
@@ -187,8 +187,8 @@ def concatenated(node: NodeFacts, shapes: Sequence[ShapeTuple], axis: int) -> Sh
 def _agreed(node: NodeFacts, shapes: Sequence[ShapeTuple], place: int) -> Dim:
     """The size of a dim that is not concatenated.
 
-    onnxruntime only asks of inputs that are not empty that they agree. So an input tells the size
-    if it is never empty; the first does as well if all are empty whenever it is.
+    onnxruntime requires equal sizes only of nonempty inputs. Therefore an input determines the size if it is
+    never empty. So does the first input if all others are empty whenever it is.
     """
     first = shapes[0][place]
     for shape in shapes:
@@ -203,7 +203,7 @@ def _agreed(node: NodeFacts, shapes: Sequence[ShapeTuple], place: int) -> Dim:
 
 
 def _all_empty_with(shape: ShapeTuple, others: Sequence[ShapeTuple]) -> bool:
-    """Whether tensors of ``others`` are empty whenever one of ``shape`` is."""
+    """Whether tensors of the shapes ``others`` are empty whenever a tensor of ``shape`` is."""
     return all(any(zero_with(size, dim) for size in other) for dim in shape for other in others)
 
 
@@ -229,7 +229,7 @@ def tile(node: NodeFacts) -> Fact | None:
 
 @shape_rule("Expand")
 def expand(node: NodeFacts) -> Fact:
-    """The input broadcast together with the shape that the second input holds."""
+    """The input broadcast against the shape in the second input."""
     shape = node.shape(0)
     target = node.named_contents(1)
     if target is None:
@@ -250,7 +250,7 @@ def expand(node: NodeFacts) -> Fact:
 
 @shape_rule("Pad")
 def pad(node: NodeFacts) -> Fact:
-    """Each dim plus what is added before and after it; negative amounts crop."""
+    """Each dim plus the pads before and after; negative pads crop."""
     shape = node.shape(0)
     dtype = node.dtype(0)
     if shape is None:

@@ -1,4 +1,4 @@
-"""Fourier transforms. onnx's own inference takes lengths that it does not know for those of the input."""
+"""Fourier transforms. onnx's own inference replaces unknown lengths by the length of the input."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from graphopt.analysis.symbolic import Dim, floordiv
 
 @shape_rule("DFT")
 def dft(node: NodeFacts) -> Fact:
-    """The axis gets the length of the transform, or half of it and one, and the last axis the parts."""
+    """The axis has size n, or n / 2 + 1 if one-sided; the last axis has the real and imaginary parts."""
     shape, dtype = node.shape(0), node.dtype(0)
     if shape is None:
         return Fact(dtype)
@@ -32,7 +32,7 @@ def dft(node: NodeFacts) -> Fact:
 
 @shape_rule("STFT")
 def stft(node: NodeFacts) -> Fact:
-    """(batch, frames, bins, 2), with as many bins as a frame has samples, or half of it and one."""
+    """(batch, frames, bins, 2), with n bins for n samples of a frame, or n / 2 + 1."""
     shape, dtype = node.shape(0), node.dtype(0)
     batch, length = shape[:2] if shape is not None and len(shape) == 3 else (node.fresh(), node.fresh())
     window = node.shape(2)
