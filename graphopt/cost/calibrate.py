@@ -1,9 +1,9 @@
 """Measure the costs of fused operators on this machine.
 
-Each pass is a fresh process that visits all places (a subject at a choice of sizes). At each place, the
-replaced nodes, an identical copy of them, and all fused operators take turns, and each contributes one ratio.
-The number of passes suffices to distinguish gains from noise, or is limited by a budget, with at least one
-pass; ratios between those of the nodes against themselves are noise.
+Each pass is a fresh process that visits all places; a place is a subject at a choice of sizes. At each place,
+the replaced nodes, an identical copy of them, and all fused operators run in turns. Each contributes one
+ratio. The ratios of the nodes to their copy show the noise. There are enough passes to distinguish gains
+from noise, unless a budget limits them; there is at least one.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class HarnessStopwatch:
         models = {**contest.models, TWIN: contest.models[UNFUSED]}
         try:
             return _ratios(child, models, setup, _LIMITS, index)
-        except GraphoptError:  # one of them does not run here
+        except GraphoptError:  # an operator does not run on this machine
             once = RaceLimits(rounds=1, processes=1, warmup=0)
             fit = [name for name in models if _runs(child, models[name], setup, once)]
             if UNFUSED not in fit:
@@ -127,9 +127,8 @@ def calibrate(
 
     Args:
         device: the device.
-        budget: seconds; no pass begins that is not expected to end in time, except the first. By default
-            there
-            are :data:`ENOUGH_PASSES` passes.
+        budget: seconds; a pass starts only if it is expected to end in time, except for the first pass. By
+            default, :data:`ENOUGH_PASSES` passes run.
         threads: threads inside one operator.
         say: receives the progress.
         subjects: the measured subjects.
@@ -195,8 +194,8 @@ def _figure(
 ) -> tuple[float, float]:
     """The ratio at one place, and the ratio below which a difference is claimed.
 
-    No difference is claimed if passes disagree about its direction. A few passes reveal little of the noise:
-    then that of the subject's other places counts, too.
+    No difference is claimed if passes disagree about its direction. A few passes reveal little of the noise,
+    so the noise of the subject's other places then counts too.
     """
     middle = ratios.median(measured)
     band = min(ratios.band_of(twin).low, LEAST_GAIN)

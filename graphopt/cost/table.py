@@ -25,11 +25,11 @@ FORMAT = 2
 _COMMON = "float"
 #: Largest predicted ratio at which a fused operator is chosen, regardless of noise.
 LEAST_GAIN = 0.98
-#: Number of passes after which the noise of a place is known: the harness needs as many processes for a
-#: claim.
+#: Number of passes after which the noise of a place is known; the harness needs the same number of processes
+#: for a claim.
 ENOUGH_PASSES = 5
-#: Operators with figures that no rule uses, and what happens instead: most compute less than the replaced
-#: nodes.
+#: Operators with figures that no rule uses, each with the actual behaviour; most operators compute less than
+#: the replaced nodes.
 UNASKED = {
     "LayerNormalization": "used anyway",
     "RMSNormalization": "used anyway",

@@ -16,8 +16,7 @@ def run_constant_model(
 
     Args:
         data: the model.
-        large: contents, with onnxruntime's type, of initializers that ``data`` only declares as external;
-            they
+        large: contents and onnxruntime's types of initializers that ``data`` only declares as external. They
             are not copied unless numpy lacks their element type.
         seconds: limit on CPU seconds; the run is stopped between two operators.
 

@@ -1,8 +1,8 @@
 """Constant evaluation: compute nodes with constant inputs by the runtime's own kernels.
 
-All nodes run in one onnxruntime session if possible. Nodes that fail are found by halving the list, and left
-out. Nodes that may crash are refused, or run in a child by themselves; a session with any node that is not
-:func:`plain <graphopt.folding.risk.is_plain>` runs in a child, too.
+All nodes run in one onnxruntime session if possible. Failing nodes are found by halving the list, and are
+omitted. Nodes that may crash are refused, or each runs alone in a child. A session with any node that is not
+:func:`plain <graphopt.folding.risk.is_plain>` also runs in a child.
 """
 
 from __future__ import annotations
@@ -246,7 +246,7 @@ class _Evaluation:
 
 
 class _Unfit(Exception):
-    """The nodes can't be put into one model."""
+    """The nodes can't be combined in one model."""
 
 
 class _ConstantModel:

@@ -40,10 +40,10 @@ _RISKY_INSIDE = _CRASH_ON_EMPTY | _SIZED_BY.keys() | {"Div", "Mod", "Loop"}
 
 
 class FoldingRisk(NamedTuple):
-    """Where an operator may be evaluated.
+    """The risk of evaluating an operator.
 
-    ``safe``: in this process; ``open``: unknown until its inputs are known; ``risky``: in a child process
-    only; ``refused``: nowhere.
+    ``safe``: evaluate in this process; ``open``: unknown until the inputs are known; ``risky``: evaluate in a
+    child process only; ``refused``: do not evaluate.
     """
 
     kind: Literal["safe", "open", "risky", "refused"]

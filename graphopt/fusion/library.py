@@ -1,7 +1,7 @@
-"""The library of a model: rebuilt from the groups in the model, never loaded from beside it.
+"""The library of a model: built from the groups in the model, never loaded from the model's folder.
 
-A model that names a library would run code when it is opened. So a model contains the definitions of its
-kernels (:mod:`graphopt.fusion.groups`), and the library is taken from the store, or built.
+A model that names a library would run code when it is opened. So a model contains only the definitions of its
+kernels (:mod:`graphopt.fusion.groups`), and the library is loaded from the store, or built.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class _Lowering:
     def _interleaved_last(self, loops: list[int]) -> list[int]:
         """``loops`` in an order that reads interleaved elements shortly after each other.
 
-        An example are pixels with interleaved channels: while one channel is read, the others are in the
+        An example is pixels with interleaved channels: after one channel is read, the others are in the
         cache.
         """
         if not loops:
@@ -206,7 +206,7 @@ class _Lowering:
         )
 
     def _access(self, port: int, value: ir.Value, indices: AffineMap) -> Access:
-        """The memory access that ``indices`` amount to in a row-major tensor."""
+        """The memory access of ``indices`` in a row-major tensor."""
         dims = self._nest.dims(value)
         strides = {loop: ZERO for loop in self._order}
         offset = ZERO

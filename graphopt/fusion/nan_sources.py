@@ -1,8 +1,8 @@
-"""Whether a value may hold a NaN that its computation makes of ordinary numbers.
+"""Determine whether the computation of a value may produce NaN from ordinary numbers.
 
-Reductions by Max and Min treat a NaN in ways that differ between onnxruntime (1.31) and kernels. Over leading
-axes, onnxruntime drops a NaN unless it comes first. Over the last axis it depends on the place in a vector
-register, and numbers before the NaN may be dropped, too. A kernel returns NaN, as the specification does.
+onnxruntime (1.31) and kernels differ in reductions of a NaN by Max and Min. Over leading axes, onnxruntime
+drops a NaN unless it is the first element. Over the last axis, the result depends on the position in a vector
+register, and numbers before the NaN may be dropped too. A kernel returns NaN, as the specification requires.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.fusion.operator_table import FLOATS, find
 
-#: Values that are visited, and levels of operands whose sign is looked at.
+#: Most values that are visited, and largest depth of operands whose sign is determined.
 _MOST, _DEPTH = 400, 8
 _EXTREMA = frozenset({"ReduceMax", "ReduceMin"})
 #: Operators with positive results, for numbers that neither overflow nor underflow.
 _POSITIVE = frozenset({"Exp", "Sigmoid", "Softplus", "Softmax"})
 _NONNEGATIVE = frozenset({"Abs", "Relu", "Sqrt", "HardSigmoid", "ReduceL1", "ReduceL2", "ReduceSumSquare"})
-#: Operators whose results have a sign that all of their data have.
+#: Operators whose results have the sign of their data, if all data have the same sign.
 _KEEP_SIGN = frozenset(
     {"ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "Identity", "Cast"}
 )
@@ -37,16 +37,16 @@ class Sign(IntEnum):
 
 
 def reduces_nans(node: ir.Node, cx: Context) -> bool:
-    """Whether ``node`` takes the maximum or minimum of floats that may be NaN for ordinary inputs."""
+    """Whether ``node`` computes the maximum or minimum of floats that may be NaN for ordinary inputs."""
     value = node.inputs[0] if node.op_type in _EXTREMA and node.domain == "" else None
     return value is not None and _is_float(value, cx) and may_make_nan(value, cx)
 
 
 def may_make_nan(value: ir.Value, cx: Context) -> bool:
-    """Whether operators that kernels compute, on the way to ``value``, may make a NaN of finite numbers.
+    """Whether operators of kernels on the way to ``value`` may produce NaN from finite numbers.
 
-    Overflow is not considered. Results of products, convolutions and other operators count as ordinary: a NaN
-    there fills all that it is summed into.
+    Overflow is not considered. Results of products, convolutions and other operators count as ordinary,
+    because a NaN there spreads to every sum that contains it.
     """
     pending: list[ir.Value] = [value]
     visited = {value: None}
@@ -128,7 +128,7 @@ def _sign(number: float) -> Sign:
 
 
 def _constant(value: ir.Value) -> np.ndarray | None:
-    """The numbers of a constant; not noted as read, as they decide only where nodes run."""
+    """The numbers of a constant, which are not recorded as read: they decide only where nodes run."""
     tensor = ir.constant_of(value)
     number = None if tensor is None else tensor.numpy()
     return None if number is None or number.dtype.kind not in "fiu" else number

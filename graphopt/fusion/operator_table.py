@@ -4,10 +4,10 @@
 ... def mul(b, ctx, x, y):
 ...     return x * y
 
-Such a function gets an :class:`~graphopt.fusion.loops.builder.IRBuilder`, the node
-(:class:`EmitContext`), and one :class:`~graphopt.fusion.loops.builder.Expr` per input; it returns the
-expression of its result. By default inputs are broadcast to the shape of the result; ``indexing_maps``
-overrides that.
+The arguments of such a function are an :class:`~graphopt.fusion.loops.builder.IRBuilder`, the node
+(:class:`EmitContext`), and one :class:`~graphopt.fusion.loops.builder.Expr` per input. It returns the
+expression of its result. By default, inputs are broadcast to the shape of the result; ``indexing_maps``
+overrides this.
 """
 
 from __future__ import annotations

@@ -39,9 +39,8 @@ class InputOptions:
         ranges: smallest and largest size of dynamic dims; sizes outside are not tried.
         vouched: the user also fixed dims of the model.
         arrays: arrays to feed, by input name.
-        profiled: shapes and arrays come from a profile rather than from the user: if the original does not
-            run
-            with them, nothing is compared, which is no error.
+        profiled: shapes and arrays originate from a profile, not from the user. If the original does not run
+            with them, nothing is compared; this is no error.
         examples: shapes by input name with which the model is known to run, to be tried first.
     """
 

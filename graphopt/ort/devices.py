@@ -146,7 +146,7 @@ def choose(text: str, *, allow_fallback: bool = False) -> tuple[Device, str | No
 def choose_device(
     device: str | Device | None = None, settings: Settings | None = None
 ) -> tuple[Device, str | None]:
-    """The device to run on by ``device``, or else by ``settings``, and a note as :func:`choose` gives.
+    """The device named by ``device``, or else by ``settings``, and a note as for :func:`choose`.
 
     Raises:
         UsageError: ``device`` names none.
@@ -159,7 +159,7 @@ def choose_device(
 
 
 def target_device(device: str | Device | None, *, probe: bool = True) -> Device | None:
-    """The device that results are for: the named one, present or not, or else the one available.
+    """The device for which results are made: the named one, present or not, or else the available one.
 
     Args:
         device: an object, or its name.

@@ -1,4 +1,4 @@
-"""Create sessions in a process that must survive crashes of onnxruntime: a child creates each of them first.
+"""Create sessions in a process that must survive crashes of onnxruntime: a child creates each one first.
 
 Executors, bundles and trainers run models in the program that uses them, for speed. onnxruntime's optimizer
 may crash while loading; if a child survives, this process will, too. Runs are not tried: their inputs come
@@ -45,8 +45,7 @@ def create(
     Args:
         model, optimizations, device, threads, choice: as there.
         store: records loaded models, so that each is tried once. The key is the hash of the model file,
-            without
-            external data.
+            without external data.
 
     Raises:
         ProcessCrashed: the child died.

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 #: Seconds of CPU time for creating a session.
 _LOADING = 60.0
-#: Wall-clock seconds per second of CPU time before a child is killed: it may wait for other processes or a
-#: lock.
+#: Wall-clock seconds per second of CPU time before a child is killed: the child may wait for other processes
+#: or a lock.
 SLACK = 8.0
 #: Wall-clock seconds that a child may take in any case.
 START = 30.0
@@ -174,7 +174,7 @@ class RemoteRuns:
         Raises:
             RuntimeFailure, ResourceLimit: onnxruntime refuses the model, crashes, or exceeds a limit on time
                 or
-                memory; every time, without another attempt.
+                memory. Later calls raise the same error without another attempt.
         """
         if level in self._failures:
             raise self._failures[level]

@@ -45,8 +45,8 @@ def may_crash(model: ir.Model) -> str | None:
 def may_diverge(model: ir.Model) -> str | None:
     """The reason why loading or running ``model`` may take very long, or ``None``.
 
-    onnxruntime inlines functions and folds constants while it creates a session, and can't be interrupted
-    then; and the iterations of a Loop are unbounded.
+    onnxruntime can't be interrupted while it creates a session, which includes inlining functions and folding
+    constants. The iterations of a Loop are unbounded.
     """
     size = _inlined_size(model)
     if size > _MOST_NODES:

@@ -44,8 +44,7 @@ class SessionChoice:
         libraries: paths of shared libraries with operators for the CPU, in domains of their own: onnxruntime
             rejects two libraries with the same domain.
         cpu_level: the x86-64 level (2, 3 or 4) of the kernels in graphopt's libraries; ``None`` for the
-            highest
-            level of the CPU.
+            highest level of the CPU.
         remark: explanation if the options differ from the stored ones; informative only.
     """
 
@@ -186,7 +185,7 @@ def recommended_by(text: str | None, device: Device) -> SessionChoice:
     """The choice for ``device`` in the ``text`` of a metadata entry; a plain one if there is none."""
     try:
         data = json.loads(text or "{}")
-    except (ValueError, RecursionError):  # malformed: the model means the same without it
+    except (ValueError, RecursionError):  # malformed; the results of the model do not depend on it
         return SessionChoice()
     if not isinstance(data, dict) or data.get("device") != device.kind:
         return SessionChoice()

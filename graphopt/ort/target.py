@@ -26,8 +26,7 @@ class Kernel:
 
     Attributes:
         since, until: the first and the last version of the operator that it implements. If the runtime names
-            no
-            last one, ``until`` equals ``since``, since a newer definition may differ.
+            no last version, ``until`` equals ``since``, because a newer definition may differ.
         types: accepted types, such as ``tensor(float)``, by type parameter of the operator.
     """
 

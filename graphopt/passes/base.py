@@ -48,7 +48,7 @@ class Pass(ABC):
     required: ClassVar[bool] = False
     #: Properties that it gives a model, such as :data:`FUSED_OPERATORS`.
     provides: ClassVar[frozenset[str]] = frozenset()
-    #: Only for speed, with decisions that depend on the target device.
+    #: Its only purpose is speed, and its decisions depend on the target device.
     for_speed: ClassVar[bool] = False
 
     def __init_subclass__(cls) -> None:

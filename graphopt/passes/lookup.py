@@ -21,7 +21,7 @@ def import_object(path: str) -> Any:
         module = importlib.import_module(module_name)
     except ImportError as error:
         raise UsageError(f"pass {path}: {error}", hint=_NAMED) from error
-    except (Exception, SystemExit) as error:  # somebody else's code may raise anything
+    except (Exception, SystemExit) as error:  # the imported module may raise any exception
         place = raised_at(error)
         at = f" at {place}" if place else ""
         cause = f"{type(error).__name__}: {error}"

@@ -15,7 +15,7 @@ from graphopt.passes.base import Pass
 from graphopt.passes.lookup import import_object
 from graphopt.passes.registry import make
 
-#: Names of the passes that run a pass or rule of the caller's, which their option ``path`` names.
+#: Names of the passes that run a pass or rule of the caller, given by their option ``path``.
 BY_PLACE = ("onnx-ir", "own-rule")
 _PASSES = (
     "a pass is a subclass of graphopt.passes.base.Pass or of onnx_ir.passes.PassBase,"
@@ -54,7 +54,7 @@ class OnnxIrPass(Pass):
         action = cx.begin_rewrite(self.name, first) if first is not None else None
         if action is None or first is None:
             return
-        ir.read(*model.graph.initializers.values())  # it may look at any of them
+        ir.read(*model.graph.initializers.values())  # the pass may read any of them
         result = made(model)
         if result.model is not model:
             take_over(model, result.model)
@@ -91,8 +91,8 @@ def load_pass(path: str, options: Iterable[tuple[str, str]] = ()) -> Pass:
     """The pass at ``package.module:name``, or one that applies the rule there.
 
     Args:
-        path: the place of a pass of graphopt's kind or of onnx-ir's, or of a rule.
-        options: names and texts, for a pass of graphopt's kind.
+        path: the import path of a pass of graphopt or onnx-ir, or of a rule.
+        options: options as text, by name, for a pass of graphopt.
 
     Raises:
         UsageError: there is no such object, it is neither a pass nor a rule, or an option does not fit.

@@ -1,11 +1,10 @@
 """Pipelines: passes in order, written as text.
 
-``dce,cse,fixpoint(peephole,constant-propagation{limit=64KiB}),dce``: names joined by commas,
-options in braces joined by commas, and ``fixpoint(...)``, which repeats its passes until none
-changes anything. The name of a pipeline stands for its passes, and ``package.module:Class`` for a
-pass from elsewhere. ``pre-passes`` and ``post-passes`` are placeholders for passes of the caller.
-``str()`` prints text that parses back to an equal pipeline, except that passes from elsewhere appear
-by name; :func:`pipeline_text` prints their import paths.
+An example is ``dce,cse,fixpoint(peephole,constant-propagation{limit=64KiB}),dce``: names separated by commas,
+with options in braces. ``fixpoint(...)`` repeats its passes until none changes the model. The name of a
+pipeline denotes its passes, and ``package.module:Class`` a pass of another package. ``pre-passes`` and
+``post-passes`` are placeholders for passes of the caller. ``str()`` prints text that parses back to an
+equal pipeline, but passes of other packages appear by name; :func:`pipeline_text` prints their import paths.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ from graphopt.passes.registry import Registry
 from graphopt.passes.text import Item, parse_items
 from graphopt.util.tables import counted
 
-#: Most rewrites of one run of a pass: a constant, plus a number per node; more are taken for non-termination.
+#: Most rewrites of one run of a pass, a constant plus a number per node; more count as non-termination.
 _ACTIONS, _ACTIONS_PER_NODE = 1000, 50
 #: Most rules named per pass in a remark about a ``fixpoint`` that reached its limit.
 _RULES = 3
@@ -126,7 +125,7 @@ class Pipeline:
 
 
 def _all_steps(steps: Sequence[Step]) -> Iterator[Step]:
-    """All of ``steps``, with those inside ``fixpoint``, once, in its place."""
+    """All ``steps``, with each ``fixpoint`` replaced by its steps, once."""
     pending = list(reversed(steps))
     while pending:
         step = pending.pop()

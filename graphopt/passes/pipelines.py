@@ -132,7 +132,8 @@ def make_pipeline(
 ) -> Pipeline:
     """A pipeline from its name or text, or from passes, with further passes at both ends.
 
-    Where it has places for them (``pre-passes``, ``post-passes``), they go there instead.
+    If the pipeline has placeholders (``pre-passes``, ``post-passes``), the further passes replace these
+    instead.
 
     Raises:
         UsageError: a pass is unknown or has the name of another one or of a rule, or the text is malformed.
@@ -144,10 +145,10 @@ def make_pipeline(
 
 
 def _check_names(own: Iterable[Pass]) -> None:
-    """Check that passes of the caller's have names that ``--skip`` and reports can distinguish.
+    """Check that the names of the caller's passes are distinct for ``--skip`` and reports.
 
     Raises:
-        UsageError: one has the name of a pass or rule of graphopt.
+        UsageError: a pass has the name of a pass or rule of graphopt.
     """
     for item in own:
         from graphopt.rules import all_rules

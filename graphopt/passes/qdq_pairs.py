@@ -23,14 +23,14 @@ class QuantizedPairs:
     pass, and preserves the results of default sessions.
 
     Attributes:
-        joined: the inner two nodes of each two pairs that are merged in the original.
+        joined: the inner two nodes of each two adjacent pairs that are merged in the original.
     """
 
     joined: frozenset[ir.Node]
 
     @classmethod
     def of(cls, model: ir.Model, cx: Context) -> QuantizedPairs | None:
-        """Those of ``model``; ``None`` if it has no quantizers."""
+        """The pairs of ``model``; ``None`` if it has no quantizers."""
         if not qdq_propagation.has_quantizers(model):
             return None
         return cls(frozenset(node for pair in _joined(model, cx) for node in pair))
@@ -38,7 +38,7 @@ class QuantizedPairs:
     def protect(self, model: ir.Model, cx: Context) -> None:
         """Apply the workaround rules, and insert a Clip without bounds between pairs that would be merged.
 
-        onnxruntime removes that Clip, but only after it has merged pairs.
+        onnxruntime removes this Clip, but only after merging pairs.
         """
         if any(qdq_propagation.is_miscompiled(cx, node) for graph in ir.graphs_of(model) for node in graph):
             apply_rules([rule for rule in admitted_rules(cx.options) if rule.workaround], model, cx)
@@ -59,7 +59,7 @@ def _joined(model: ir.Model, cx: Context) -> Iterator[tuple[ir.Node, ir.Node]]:
     """The DequantizeLinear and QuantizeLinear between each two pairs that onnxruntime merges."""
     for graph in ir.graphs_of(model):
         for node in graph:
-            # few quantized values are quantized again, so this end finds the pairs with less work
+            # few quantized values are quantized again: the search from this end has less work
             dequantize = qdq_propagation.dequantized_before(node)
             if dequantize is not None and qdq_propagation.merges_pairs(cx, dequantize) is node:
                 yield dequantize, node

@@ -14,7 +14,7 @@ from graphopt.numerics import Numerics
 
 Operand = ir.Value | np.ndarray | np.generic | ir.TensorProtocol | None
 
-#: Attributes that may be infinite, for a missing bound.
+#: Attributes that may be infinite: a missing bound.
 _BOUNDS = frozenset({"min", "max", "activation_params"})
 
 
@@ -43,7 +43,7 @@ class Builder:
 
     ``op.Transpose(x, perm=[1, 0])`` returns the output of a new node; ``op.Split(x, outputs=2)``
     a tuple. Operands are values, ``None`` for an empty input, or numpy arrays and tensors, which
-    become constants. Nothing enters the graph until :meth:`commit`.
+    become constants. Nodes are added to the graph only by :meth:`commit`.
     """
 
     def __init__(self, cx: Context, root: ir.Node, domain: str = "") -> None:
@@ -146,7 +146,7 @@ class Builder:
         return self._made
 
     def discard(self) -> None:
-        """Remove everything that was built."""
+        """Remove all new nodes and constants."""
         for node in reversed(self._made):
             self._edit.discard(node)
         for value in self._constants:

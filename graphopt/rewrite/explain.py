@@ -1,4 +1,4 @@
-"""Explain fusion: the fused operators, and for the rest the nearest pattern with its first mismatch."""
+"""Explain fusion: the fused operators, and for other nodes the nearest pattern with its first mismatch."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Missed:
         matched, nodes: the number of matching nodes, and of nodes in the rule's pattern.
         reason: the first condition that failed.
         kind: the reason without names of nodes and values.
-        value: the name of the value that the condition failed for.
+        value: the name of the value for which the condition failed.
         about: type, shape and source of that value.
         hint: a remedy, if one is known.
         origins: the names of the original nodes involved, the anchor's first.
@@ -264,7 +264,7 @@ class _Place:
         return matched, self.refusal is not None, matched / len(self.pattern.nodes)
 
     def as_missed(self, cx: Context) -> Missed:
-        """The place as a report entry."""
+        """The match as a report entry."""
         nodes = [self.anchor, *self.between, *self.partial.nodes.values()]
         if self.refusal is None:
             gap = self.partial.gaps[0]

@@ -130,7 +130,7 @@ def attribute_of(node: ir.Node, name: str, version: int) -> Any:
 
 
 Bindings = dict[str, Any]
-_Operand = ir.Value | tuple[ir.Value | None, ...] | None  # a tuple for a variable that takes the rest
+_Operand = ir.Value | tuple[ir.Value | None, ...] | None  # a tuple for ``rest()``
 _Goal = tuple[Operand, _Operand]
 
 
@@ -254,7 +254,7 @@ class Matcher:
 
 
 def _may_match(pattern: OpPattern, node: ir.Node) -> bool:
-    """Whether the producers of ``node``'s operands are those that ``pattern`` needs, in some order."""
+    """Whether the producers of ``node``'s operands, in some order, are operators that ``pattern`` needs."""
     needs = pattern.needs
     if not needs or _produced_by(node, needs, swapped=False):
         return True

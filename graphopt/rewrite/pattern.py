@@ -1,23 +1,22 @@
 """Patterns of rules, written as Python functions over ``op``.
 
-``lambda op, x, p, q: op.Transpose(op.Transpose(x, perm=p), perm=q)`` is called once with a
-builder and with one variable for each further parameter. Operators become :class:`OpPattern`;
-operands and attributes match as follows:
+``lambda op, x, p, q: op.Transpose(op.Transpose(x, perm=p), perm=q)`` is called once, with a builder and one
+variable per further parameter. Operators become :class:`OpPattern`; operands and attributes match as follows:
 
 - a variable binds a value (as an operand) or an attribute's Python value (as a keyword);
   a variable used twice must match the same value;
 - ``x.optional()`` also matches a missing input, as ``None``; ``xs.rest()`` binds all inputs from
   there on, as a tuple; ``c.constant()`` binds only a constant;
-- a number as operand matches a tensor, constant or not, all of whose elements are known to equal it
+- a number as operand matches a tensor, constant or not, if all elements are known to equal the number
   (-0.0 is not 0.0);
-- ``op.Split(x, outputs=2)`` gives a tuple of two patterns; ``op.one_of("Add", "Sub")(x, y)``
-  matches several operators; ``op.domain("com.microsoft").Gelu(x)`` another domain;
+- ``op.Split(x, outputs=2)`` returns a tuple of two patterns; ``op.one_of("Add", "Sub")(x, y)``
+  matches several operators; ``op.domain("com.microsoft").Gelu(x)`` an operator of another domain;
 - ``tag="conv"`` names the matched node for ``m.node("conv")``.
 
 A function that yields patterns describes alternatives.
 
-Operators that commute match their two inputs in either order. An attribute that is not named
-in the pattern may have any value.
+Commutative operators match their two inputs in either order. An attribute that the pattern does not name
+may have any value.
 """
 
 from __future__ import annotations
@@ -52,7 +51,7 @@ class Var:
 
 @dataclass(frozen=True)
 class Literal:
-    """A tensor all of whose elements are known to equal ``number``."""
+    """A tensor whose elements are all known to equal ``number``."""
 
     number: float
 
@@ -70,9 +69,9 @@ class OpPattern:
 
     @cached_property
     def needs(self) -> tuple[tuple[int, tuple[str, ...] | None], ...]:
-        """Required producers of the operands, for a cheap test that the pattern can't match.
+        """Required producers of the operands, for a cheap test that excludes most nodes.
 
-        Pairs of an operand's index and the operators that may produce it, ``None`` for a number.
+        Pairs of an operand's index and the operators that may produce it; ``None`` for a number.
         """
         found: list[tuple[int, tuple[str, ...] | None]] = []
         for index, operand in enumerate(self.operands):
@@ -93,7 +92,7 @@ class OpPattern:
 
     @cached_property
     def nodes(self) -> tuple[OpPattern, ...]:
-        """All nodes of the pattern that ends in this one, itself first, each once."""
+        """All nodes of the pattern with this root, the root first, each once."""
         found: dict[OpPattern, None] = {}
         pending: list[OpPattern] = [self]
         while pending:
@@ -157,7 +156,7 @@ def build(function: Callable[..., Any]) -> tuple[OpPattern, tuple[str, ...]]:
 
 def alternatives(function: Callable[..., Any]) -> list[tuple[OpPattern, tuple[str, ...]]]:
     """The root nodes of the patterns that ``function`` returns or yields, and the names of its variables."""
-    code: CodeType = function.__code__  # inspect.signature takes long
+    code: CodeType = function.__code__  # inspect.signature is slow
     names = code.co_varnames[1 : code.co_argcount]
     result = function(_Operators(), *(Var(name) for name in names))
     return [(_root(one), names) for one in (result if inspect.isgenerator(result) else [result])]

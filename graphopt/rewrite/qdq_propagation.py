@@ -1,15 +1,15 @@
 """Predict where default sessions of onnxruntime change results around QuantizeLinear and DequantizeLinear.
 
-They put pairs of the two around operators that move elements, and merge pairs. onnxruntime 1.31 fails or
-changes results in four cases:
+Such sessions insert pairs of the two around operators that move elements, and merge pairs. onnxruntime 1.31
+fails or changes results in four cases:
 
 - Behind a DequantizeLinear of int8, from opset 21 on, the new pair declares int8 and then becomes uint8: the
   model does not load (QDQPropagationTransformer, then QDQS8ToU8Transformer).
 - Behind a DequantizeLinear, a body reads the moved elements: the process aborts (QDQPropagationTransformer).
 - In front of a Transpose that only a QuantizeLinear reads, the pair is put behind the transposed value, for
   all its readers: a graph output, or a value that a body reads, is quantized, too (transpose optimizer).
-- Two pairs in a row with different parameters, between which nothing else reads, become one, which rounds
-  once replacements of twice (DoubleQDQPairsRemover).
+- Two adjacent pairs with different parameters, without other readers between them, become one pair, which
+  rounds once instead of twice (DoubleQDQPairsRemover).
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from graphopt.context import Context
 
 #: The operators after which onnxruntime inserts pairs.
 MOVERS = ("MaxPool", "Reshape", "Slice", "Squeeze", "Transpose", "Unsqueeze")
-#: The operators of pairs.
+#: The two operators of a pair.
 QUANTIZERS = frozenset({"QuantizeLinear", "DequantizeLinear"})
 #: Operators that onnxruntime removes before it merges pairs.
 _DROPPED = ("Dropout", "Identity")
 #: The opset version from which onnxruntime declares the result type of an inserted QuantizeLinear.
 _DECLARED_SINCE = 21
 _DOMAINS = ("", ir.MICROSOFT)
-#: Most readers of a value that are inspected: a rewrite of one of more readers leaves others.
+#: Most readers of a value that are inspected: with more, other readers remain after a rewrite.
 MAX_READERS = 16
 
 
 def has_quantizers(model: ir.Model) -> bool:
-    """Whether ``model`` has quantizers; without any, nothing here applies to it."""
+    """Whether ``model`` has quantizers; this module concerns no other models."""
     return any(node.op_type in QUANTIZERS for graph in ir.graphs_of(model) for node in graph)
 
 
@@ -98,7 +98,7 @@ def is_miscompiled(cx: Context, node: ir.Node) -> bool:
 def fails_to_load(cx: Context, mover: ir.Node, view: View | None = None) -> bool:
     """Whether default sessions of onnxruntime fail or abort because of ``mover``.
 
-    That is an operator of :data:`MOVERS`, perhaps one of several in a row, after a DequantizeLinear.
+    ``mover`` is an operator of :data:`MOVERS` after a DequantizeLinear, perhaps with other movers in between.
     """
     if not _is(mover, *MOVERS):
         return False

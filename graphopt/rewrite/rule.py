@@ -41,8 +41,8 @@ class Rule:
         tags: the names of equivalent rewrites in other optimizers, such as ``onnxslim:conv-bn``.
         pass_: the pass that applies the rule by default.
         kind: ``rewrite`` or ``fusion``.
-        anchors: operators that indicate the pattern even if part of it is missing; ``explain`` reports why
-            those left in a model were not fused.
+        anchors: operators that indicate the pattern even if part of it is missing; for each one left in a
+            model, ``explain`` reports why it was not fused.
         phase: 1, or 2 to run after the rules of phase 1 reached a fixpoint, because the result would hide
             their patterns.
         pattern: the recognized function, such as ``RMSNorm``, in the table of fusions. Rules for other
@@ -81,7 +81,7 @@ class Rule:
         return (self.replace.__doc__ or "").strip().splitlines()[0].replace("``", "`")
 
 
-#: Operators too common to select candidate patterns by.
+#: Operators too common to indicate a pattern.
 _COMMON = traits.VIEW | {
     *("Add", "Cast", "Concat", "Constant", "Conv", "Div", "Gather", "Gemm", "MatMul", "Mul", "Pow", "Shape"),
     *("Slice", "Split", "Sub", "Where"),

@@ -20,11 +20,11 @@ from graphopt.rewrite.pattern import OpPattern
 from graphopt.rewrite.rule import Rule
 from graphopt.util.arguments import checked
 
-#: Most rewrites per initial node; more are taken for non-termination.
+#: Most rewrites per initial node; a higher number counts as non-termination.
 _REWRITES_PER_NODE = 20
 #: Number of last rewrites that are searched for the rules at fault after non-termination.
 _LATEST = 100
-#: Least number of those rewrites for which a rule is named beside the one at fault.
+#: Least number of these rewrites by a rule that the error names in addition to the rule at fault.
 _RIVALRY = 10
 _LOST = "onnxruntime would fold the Transpose into Gemm and lose an output of the model"
 _MISCOMPILES = "onnxruntime would miscompile the quantized values around it"
@@ -160,7 +160,7 @@ class _Run:
         )
 
     def _is_progress(self, root: ir.Node, values: tuple[ir.Value | None, ...]) -> bool:
-        """Whether replacing the root does more than trade an Identity for an Identity."""
+        """Whether replacing the root does more than replace an Identity by an Identity."""
         if root.op_type != "Identity" or values[0] is None:
             return True
         return self._cx.edit.can_replace(root.outputs[0], values[0])

@@ -23,8 +23,8 @@ class Branch:
         name: the suffix of the names of its nodes and values.
         guard: its assumptions.
         model: has the signature of the original, except that inputs may be more specific.
-        pins: inputs that a Reshape declares to have the sizes that the guard checks; onnxruntime infers no
-            sizes of outer values in a branch otherwise.
+        pins: inputs with a Reshape to the sizes that the guard checks, because onnxruntime infers no sizes of
+            outer values in a branch.
     """
 
     name: str

@@ -14,8 +14,8 @@ def data_dependent_values(
 ) -> Iterator[tuple[ir.Value, ir.TensorType]]:
     """Tensors whose rank is unknown, or that introduce a size that is not a function of known sizes.
 
-    Known sizes are those of inputs, and of earlier values: of a NonZero and the nodes that use its indices,
-    only the NonZero is reported.
+    Sizes of inputs and of earlier values are known. For example, a NonZero is reported, but the nodes that
+    use its indices are not.
 
     Args:
         bodies: include values of bodies, and loop-carried values; by default only the main graph.
@@ -37,5 +37,5 @@ def data_dependent_values(
 
 
 def _fresh_symbols(dim: Dim) -> list[str]:
-    """The symbols in ``dim`` that stand for unknown sizes, in contrast to names that the model declares."""
+    """The symbols in ``dim`` that denote unknown sizes, in contrast to names that the model declares."""
     return [name for name, symbol in symbols(dim).items() if symbol.birth]

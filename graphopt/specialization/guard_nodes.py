@@ -122,7 +122,7 @@ class GuardNodes:
                 yield (("ints", name), index), number
 
     def _declared(self, guard: Guard) -> Iterator[tuple[str, int]]:
-        """The symbols of ``guard`` that have a known size at some dim."""
+        """The symbols of ``guard`` that occur at a dim of known size."""
         for name, seen in guard.inputs.items():
             for dim, size in zip(seen.shape or (), self._known(name) or (), strict=False):
                 if is_symbol(dim) and isinstance(size, int):

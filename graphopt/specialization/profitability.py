@@ -21,7 +21,7 @@ _ITERATIONS = 8
 
 
 def executed_nodes(model: ir.Model, guard: Guard) -> int:
-    """The estimated number of nodes executed where ``guard`` holds.
+    """The estimated number of nodes executed if ``guard`` holds.
 
     An If counts with its larger branch, a loop with all its iterations.
     """
@@ -72,7 +72,7 @@ def _cost(node: ir.Node, done: dict[ir.Graph, int], cx: Context) -> int:
 
 
 def unprofitable(general: ir.Model, variant: ir.Model, guard: Guard) -> str | None:
-    """Why ``variant`` does not pay for its ``guard``; ``None`` if it does."""
+    """The reason why ``variant`` saves less than its ``guard`` costs; ``None`` if it saves more."""
     before, after = executed_nodes(general, guard), executed_nodes(variant, guard)
     if before - after > _GUARD:
         return None
@@ -85,10 +85,10 @@ DropReason = Callable[[ir.Model, ir.Model, Variant], str | None]
 
 @dataclass(frozen=True)
 class Policy:
-    """Which variants are built and kept.
+    """The policy by which variants are built and kept.
 
     Attributes:
-        drop_reason: why a variant that was built is dropped.
+        drop_reason: returns the reason to drop a variant after its build.
         limits: maximum number of variants by kind; unlimited for other kinds.
         sees_absence: whether guards can detect that an optional input is not fed.
     """
@@ -99,7 +99,7 @@ class Policy:
 
 
 def _unprofitable_branch(general: ir.Model, model: ir.Model, variant: Variant) -> str | None:
-    """Why a variant does not pay for a guard in one model."""
+    """The reason why a variant in one model saves less than its guard costs."""
     inputs = {value.name or "": value for value in general.graph.inputs}
     if not GuardNodes(ir.Editor(general), general.graph, inputs).needs_check(variant.guard):
         return "its guard holds for all inputs"
@@ -107,13 +107,13 @@ def _unprofitable_branch(general: ir.Model, model: ir.Model, variant: Variant) -
 
 
 def _equal_to_general(general: ir.Model, model: ir.Model, variant: Variant) -> str | None:
-    """Why a bundle does not need a variant. An equal graph is kept only for its static sizes."""
+    """The reason why a bundle does not need a variant. An equal graph is kept only for its static sizes."""
     if variant.kind is SpecializationKind.STATIC or ir.fingerprint(model) != ir.fingerprint(general):
         return None
     return "it equals the general model"
 
 
-#: For branches of one model: each has weights of its own in memory, and each guard executes nodes.
+#: For branches of one model: each branch has its own weights in memory, and each guard executes nodes.
 ONE_MODEL = Policy(_unprofitable_branch, limits={SpecializationKind.STATIC: 2, SpecializationKind.DYNAMIC: 1})
 #: For bundles: guards run on the host at negligible cost, so slightly smaller variants are kept, too.
 BUNDLE = Policy(_equal_to_general, sees_absence=True)

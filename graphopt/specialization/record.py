@@ -113,13 +113,13 @@ class Recorder:
 
 
 def _with_outputs(model: ir.Model, inner: Mapping[str, ir.TensorType]) -> ir.Model:
-    """A copy of ``model`` that also returns the values with these names and types."""
+    """A copy of ``model`` with further outputs: the values with these names and types."""
     extended = copy(model)
     edit, given = ir.Editor(extended), set(extended.graph.outputs)
     for node in extended.graph:
         for value in node.outputs:
             type_ = inner.get(value.name or "")
             if type_ is not None and value not in given:
-                value.type, value.shape = type_, None  # declared ones may be wrong
+                value.type, value.shape = type_, None  # a declared shape may be wrong
                 edit.add_output(extended.graph, value)
     return extended

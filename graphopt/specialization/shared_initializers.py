@@ -31,7 +31,7 @@ def share_initializers(models: Iterable[ir.Model]) -> None:
 def lift_shared_initializers(model: ir.Model) -> None:
     """Move weights that several branches contain to the main graph, so that the file contains them once.
 
-    onnxruntime prepacks fewer of the weights that a branch captures from outside.
+    The drawback: onnxruntime prepacks fewer weights if a branch captures them.
     """
     edit = ir.Editor(model)
     by_storage: dict[tuple[object, ...], list[ir.Value]] = {}

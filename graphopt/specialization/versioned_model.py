@@ -196,7 +196,7 @@ def check(
     inputs: InputOptions,
     numerics: Numerics,
 ) -> Verdict | None:
-    """Verify ``model`` on inputs that satisfy each guard, and on general ones, whose verdict is returned.
+    """Verify ``model`` on inputs for each guard, and on general inputs; returns the verdict of the latter.
 
     Raises:
         VerificationFailed: they differ.
@@ -225,7 +225,7 @@ def verified_model(
 ) -> Specialized:
     """``found`` with its versioned model, verified unless ``make_verifier`` is ``None``.
 
-    If that fails, it has the general model alone, and the report has the reason.
+    If that fails, the result contains only the general model, and the report has the reason.
 
     Raises:
         UnsupportedModel, VerificationFailed: ``strict``, and combining or verifying failed.

@@ -1,1 +1,1 @@
-"""Timing models and measuring what else they cost."""
+"""Measure the time and other costs of models."""

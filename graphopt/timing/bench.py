@@ -59,7 +59,7 @@ class Contestant:
 
 @dataclass(frozen=True)
 class Row:
-    """One model's figures; where it failed, only ``failure``.
+    """One model's figures; only ``failure`` if it failed.
 
     Attributes:
         outcome: comparison of its outputs with the original's; ``None`` for the original.

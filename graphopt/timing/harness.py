@@ -4,13 +4,11 @@ Sources of error, and the countermeasures:
 
 - **Process layout**: several fresh processes, and the median of their ratios.
 - **Order**: sessions are created, and take turns, in a different order each time.
-- **Drift** (clock rates, other users of the machine): the models take turns within a process, and only times
-of
-  the same round are divided by one another.
-- **Outliers**: the quickest run of a turn counts, and the median of rounds and processes.
+- **Drift** (clock rates, other users of the machine): the models run in turns within a process, and only
+  times of the same round are divided by one another.
+- **Outliers**: the fastest run of a turn counts, and the median of rounds and processes.
 - **Noise mistaken for a result**: the original runs twice, as if it were two models. The 5th to 95th
-percentile
-  of their ratios is the band inside which no difference is claimed.
+  percentile of their ratios is the band inside which no difference is claimed.
 
 Times are measured by :func:`time.perf_counter` around one run. On CUDA inputs and outputs are bound on the
 device, and a run ends when its results are available.

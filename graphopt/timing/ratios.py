@@ -78,8 +78,8 @@ def band_of(twin: Sequence[float]) -> Band:
     """The band of ratios between two sessions of the same model.
 
     Each ratio counts with its inverse, because the choice of the original is arbitrary: the band always
-    contains 1. It extends at least 1 % to either side: a longer path, or another environment, changes times
-    by that much.
+    contains 1. It extends at least 1 % to either side, because a longer path or another environment changes
+    times by 1 %.
     """
     around = spread([*twin, *(1 / ratio for ratio in twin)])
     return Band(min(around.low, 1 / _LEAST), max(around.high, _LEAST))

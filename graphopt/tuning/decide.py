@@ -5,23 +5,19 @@ the model with all others. Groups are screened in few processes, several at a ti
 make a difference are measured again, thoroughly, in fresh processes, so that a claim needs two measurements
 that agree. Then:
 
-- A group that makes the model slower is reverted, or those of its rules that do so. Slower for one of several
-  shapes is slower.
+- If a group makes the model slower for one of several shapes, the group is reverted, or only the rules at
+  fault.
 - A group for *speed* stays only if the model is measured to be faster with it. Groups without a difference
-are
-  also measured together, since two may do the same work, or each too little to be measured.
-- Other rewrites stay if the model is not slower and smaller with them; those that do not make it smaller have
-to
-  make it faster.
+  are also measured together: two may do the same work, or the effect of each may be too small to measure.
+- Other rewrites stay if they make the model smaller and not slower; if they do not make it smaller, they
+  must make it faster.
 - A newer opset, in which more can be fused, is kept only if the model is faster.
-- Without the reverted rules, native groups may consist of other nodes, and have other names: these are
-evaluated
-  in the same way, on the model without the rules. Without a measurement they stay if those that they replace
-  did.
-- The result is compared with the original. If it is slower, the rewrites for speed are reverted, then those
-that
-  were not measured, then all.
-- Session options are tried on the final graph, and are kept only if it is faster.
+- Without the reverted rules, native groups may consist of other nodes, and have other names. They are
+  evaluated in the same way, on the model without the rules. Without a measurement, they stay if the groups
+  that they replace stayed.
+- The result is compared with the original. If it is slower, the rewrites for speed are reverted, then the
+  rewrites without a measurement, then all.
+- Session options are tried on the final graph, and are kept only if it is faster with them.
 
 Without time for a measurement, no difference is assumed. The comparison with the original is always made.
 """
@@ -119,7 +115,7 @@ def _groups(groups: Sequence[Group], measurer: Measurer) -> TuningDecision:
 
 
 def _idle(groups: Sequence[Group], off: Mapping[str, Sequence[str]], measurer: Measurer) -> list[Group]:
-    """Of groups that make no difference, those that do not make the model smaller either."""
+    """The groups that make the model neither faster or slower nor smaller."""
     current = _variant(off)
     size = measurer.size(current)
     found = [group for group in groups if measurer.size(current.without(group.owners)) <= size]
@@ -132,7 +128,7 @@ def _idle(groups: Sequence[Group], off: Mapping[str, Sequence[str]], measurer: M
 def _together(
     pool: Sequence[Group], off: Mapping[str, Sequence[str]], measurer: Measurer
 ) -> Measurement | None:
-    """The model without all groups that make no difference one by one, against the model with them."""
+    """Compare the model without all groups that make no difference individually with the model with them."""
     if len(pool) < 2:
         return None
     reference = _variant(off)

@@ -134,7 +134,7 @@ class Tuning:
             yield f"the machine is busy: differences up to {widest - 1:.0%} could not be told from noise"
 
     def _unmeasured(self) -> Iterator[str]:
-        """A line if no group, or not all kernels, were measured, with a sufficient budget."""
+        """A line with a sufficient budget, if no group or not all kernels were measured."""
         groups = self.decision.groups
         late = sum(finding.measurement is None for finding in self.kernels_reverted)
         minutes = max(math.ceil(len(groups) / _GROUPS_PER_MINUTE), int(self.seconds // 60) + 1)

@@ -1,4 +1,4 @@
-"""Screening: many variants are measured briefly, and those that seem to differ are measured again."""
+"""Screening: measure many variants briefly, and measure variants that seem to differ again."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def screen(
     share: float,
     careful: frozenset[Variant] = frozenset(),
 ) -> list[Measurement | None]:
-    """A measurement of each variant, as long as ``share`` of the budget lasts; claims are measured twice.
+    """A measurement of each variant, within ``share`` of the budget; claims are measured twice.
 
-    Results without timing come first, so that time is spent on variants that may differ. Those in ``careful``
-    are measured again also if the first measurement was too rough.
+    Results without timing are first, so that time is spent on variants that may differ. Variants in
+    ``careful`` are also measured again if the first measurement was too rough.
     """
     found: dict[int, Measurement] = {}
     waiting: list[int] = []
@@ -49,7 +49,7 @@ def _time(
     share: float,
     careful: frozenset[Variant],
 ) -> dict[int, Measurement]:
-    """Measurements of some of ``variants`` by index; none if a second one is needed but the time is up."""
+    """Measurements of some of ``variants``, by index; empty if there is no time for a required second one."""
     screened = measurer(reference, [variants[index] for index in indices], thorough=False)
     found = dict(zip(indices, screened, strict=True))
     doubtful = [

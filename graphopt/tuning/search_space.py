@@ -136,7 +136,7 @@ def rewrite_groups(
 
 
 def newer_opset(model: ir.Model, pipeline: Pipeline, ceiling: int) -> int | None:
-    """An opset in which more can be fused, if the model has an older one.
+    """An opset in which more can be fused, if the model's opset is older.
 
     Args:
         model: the original.

@@ -1,4 +1,4 @@
-"""Select the session options that pay for the final graph."""
+"""Select the session options that make the final graph faster."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphopt.tuning.search_space import Variant
 def try_choices(
     reference: Variant, choices: Sequence[SessionChoice], measurer: Measurer
 ) -> tuple[SessionChoice, list[Finding]]:
-    """The session options that pay for the graph of ``reference``, and findings about each of ``choices``."""
+    """The session options that make ``reference`` faster, and findings about each of ``choices``."""
     variants = [replace(reference, choice=choice) for choice in choices]
     measurements = screen(reference, variants, measurer, 1.0)
     winners = [

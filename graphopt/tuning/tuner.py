@@ -33,7 +33,7 @@ from graphopt.util.cpu import processor
 from graphopt.util.store import Store, key_of
 from graphopt.util.tables import counted, human_seconds
 
-#: Runs an attempt on a model in place; the result is verified, and repaired if need be.
+#: Runs an attempt on a model in place; the result is verified, and repaired if necessary.
 Produce = Callable[[Attempt, ir.Model], tuple[ir.Model, Report]]
 
 #: Smallest budget in seconds: enough for a few variants of a small model.
@@ -144,7 +144,7 @@ class Tuner:
             try:
                 quiet = replace(attempt, instruments=())
                 produce(attempt_for(quiet, Variant(opset=opset), dropped), copy(original))
-            except GraphoptError:  # it can't be converted, or computes something else
+            except GraphoptError:  # it can't be converted, or computes other results
                 return None
         return opset
 

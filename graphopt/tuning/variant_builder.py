@@ -1,4 +1,4 @@
-"""Build variants of a model as files, and recognize those that are the same to onnxruntime."""
+"""Build variants of a model as files, and recognize variants with the same graph in onnxruntime."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from graphopt.timing.stopwatch import Setup
 from graphopt.tuning.measurements import Size
 from graphopt.tuning.search_space import Group, KernelRecorder, Variant
 
-#: Bytes of the largest models that are compared after onnxruntime's optimizations.
+#: Largest model that is compared after onnxruntime's optimizations, in bytes.
 _LARGEST = 1 << 29
 #: Wall-clock seconds for onnxruntime's optimizations.
 _PATIENCE = 120.0

@@ -1,8 +1,7 @@
-"""Reference semantics of the loop IR: an interpreter in numpy, which generated code is tested against.
+"""Reference semantics of the loop IR: an interpreter in numpy, the reference for tests of generated code.
 
-Floats are held in single precision, and each instruction rounds its result, as kernels do; with ``wide``
-they are held in double precision. Transcendental functions and sums are computed in double precision in
-both modes.
+Floats have single precision, and each instruction rounds its result, as in kernels; with ``wide``, floats
+have double precision. Transcendental functions and sums are computed in double precision in both modes.
 """
 
 from __future__ import annotations

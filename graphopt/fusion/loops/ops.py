@@ -5,8 +5,8 @@ first operand of ``select``, a bool. The result has that type, too, except for p
 
 ``min`` and ``max`` propagate NaN. ``div`` and ``mod`` of integers round towards zero like in C; divisors
 are neither 0 nor -1. ``round_even`` is Round of ONNX. ``cast`` follows C: the result is unspecified for NaN
-and out of range, but there is no trap; the result of a cast to bool is ``x != 0``. ``round`` rounds a float
-to the precision of another type. Integers wrap around. Shifts by counts out of range give 0.
+and numbers out of range, but the cast does not trap; the result of a cast to bool is ``x != 0``. ``round``
+rounds a float to the precision of another type. Integers wrap around. Shifts by counts out of range return 0.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The text form of the loop IR, one instruction a line."""
+"""The text form of the loop IR, one instruction per line."""
 
 from __future__ import annotations
 

@@ -121,9 +121,9 @@ def plan_stages(nest: CollapsedNest, inner: frozenset[int], late: frozenset[int]
 def has_shared_inverse(nest: CollapsedNest, index: int) -> bool:
     """Whether division ``index`` may be a product with the inverse of its divisor, shared by many elements.
 
-    That is so for divisors whose inverse is a normal number if they are: roots are far from the limits of
-    single precision, and the exponentials of a softmax, of which the largest is 1, sum up to at least 1. Like
-    a reordered sum, this may change the last place of results.
+    The inverse of the divisor must be a normal number if the divisor is one. This holds for roots, which are
+    far from the limits of single precision, and for the sum of the exponentials of a softmax, which is at
+    least 1 because the largest is 1. Like a reordered sum, the product may change the last place of results.
     """
     body, step = nest.body, nest.body[index]
     if step.op != "div" or not step.element.is_float:

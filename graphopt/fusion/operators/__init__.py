@@ -1,1 +1,1 @@
-"""Operators in loop nests, one file a family; see :mod:`graphopt.fusion.operator_table`."""
+"""Operators in loop nests, one file per family; see :mod:`graphopt.fusion.operator_table`."""

@@ -174,7 +174,7 @@ gather = operator("Gather", indexing_maps=_gather, types=ANY, data=1, moves=True
 
 @operator("Concat", indexing_maps=_concat, types=ANY, moves=True)
 def concat(b: IRBuilder, ctx: EmitContext, *parts: Expr | None) -> Expr:
-    """That input in whose segment the element lies: the others are not read there."""
+    """The input whose segment contains the element; the other inputs are not read in that segment."""
     (found,) = [part for part in parts if part is not None]
     return found
 

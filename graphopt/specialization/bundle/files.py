@@ -24,7 +24,7 @@ _BLOCK = 1 << 20
 
 
 class BundleFiles:
-    """The plan and the files of one bundle, held open, so that they outlive the folder.
+    """The plan and the files of one bundle. They are kept open, and stay readable if the folder is removed.
 
     Args:
         folder: the folder of the bundle.
@@ -71,7 +71,7 @@ class BundleFiles:
                 self._checked.add(name)
 
     def use(self, name: str, function: Callable[[Path], T]) -> T:
-        """Call ``function`` with the path of a model, beside which there is the file of weights.
+        """Call ``function`` with the path of a model in a folder that also contains the file of weights.
 
         The path is in the folder, or in a temporary copy if the folder has been replaced.
 
@@ -143,7 +143,7 @@ class BundleFiles:
 
 
 def _is_at(folder: Path, opened: dict[str, int]) -> bool:
-    """Whether ``folder`` is still the opened one; true where that can't be determined."""
+    """Whether ``folder`` is still the opened one; true if that can't be determined."""
     if "." not in opened:
         return True
     try:

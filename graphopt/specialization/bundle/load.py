@@ -49,7 +49,7 @@ class Bundle:
         check: compare the size and the SHA-256 of each file with the plan before its first use, at about 1 to
             2 GB per second. Otherwise damage is not detected.
 
-    The files are held open: if the folder is replaced or removed, the loaded bundle keeps its own.
+    The files are kept open: a loaded bundle is not affected if the folder is replaced or removed.
 
     Attributes:
         folder: its folder.

@@ -16,12 +16,12 @@ from graphopt.specialization.branches import VariantRecord
 
 #: File name of the plan.
 PLAN = "plan.json"
-#: Names of the other files; variants are called by their own names.
+#: Names of the other files; a variant has its own name as file name.
 GENERAL, WEIGHTS = "general.onnx", "weights.bin"
 #: Name of the general model among the variants.
 GENERAL_NAME = "general"
-#: The key with the format version, the current version, and the oldest supported one, which has only a
-#: checksum of the weights.
+#: The key with the format version; the current version; and the oldest supported version, which contains
+#: only a checksum of the weights.
 _MARK, _VERSION, _OLDER = "graphopt_bundle", 2, 1
 #: The key with the checksum of all other entries.
 _CHECKSUM = "checksum"

@@ -1,4 +1,4 @@
-"""Cache weights in the layout that onnxruntime packs them in, to map them instead of packing at each start.
+"""Cache weights in the packed layout of onnxruntime, and map them instead of packing at each start.
 
 onnxruntime writes its optimized model with packed weights in an external file
 (``session.save_external_prepacked_constant_initializers``). A session of that model packs nothing, and its
@@ -29,7 +29,7 @@ def prepacked(model: Path, weights: str, choice: SessionChoice, store: Store, *,
     """The file of an optimized model equivalent to ``model``, with weights packed for this machine.
 
     It is created if it is missing in the store, or damaged. Create its session with onnxruntime's
-    optimizations off, because they are applied already.
+    optimizations off, because the model is already optimized.
 
     Args:
         model: the file of the model.

@@ -18,9 +18,9 @@ from graphopt.specialization.bundle.plan import GENERAL_NAME
 
 
 def run_bundle_once(bundle: Bundle, inputs: InputOptions) -> TimedRun:
-    """Run ``bundle`` in a child process; on other devices than the CPU only if its model may crash.
+    """Run ``bundle`` in a child process; on devices other than the CPU only if its model may crash.
 
-    The time is that of a second run, with an existing session.
+    The reported time is that of a second run, with an existing session.
 
     Raises:
         UsageError: ``inputs`` do not fit the model.
@@ -52,7 +52,7 @@ class _Runs:
 
 
 class _RemoteRuns:
-    """The same in a child process, which is restarted after a crash."""
+    """A :class:`Runner` of a bundle in a child process, which is restarted after a crash."""
 
     def __init__(self, child: Child, bundle: Bundle) -> None:
         self.seconds: float | None = None

@@ -1,4 +1,4 @@
-"""The exit condition of guards, and the facts that hold where a run does not exit."""
+"""The exit condition of guards, and the facts that hold if a run does not exit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Symbol:
 
 @dataclass(frozen=True)
 class Assertion:
-    """The assertion of a guard about a value, and the sizes that are known without it."""
+    """The assertion of a guard about a value, and the sizes that are known without the guard."""
 
     value: ir.Value
     seen: ValueProfile
@@ -40,10 +40,10 @@ class Assertion:
 
 @dataclass(frozen=True)
 class Check:
-    """Exit where an assertion is violated; elsewhere, the remaining nodes read guards that always hold.
+    """Exit if an assertion is violated; otherwise the remaining nodes read guards that always hold.
 
     Attributes:
-        assertions: those of all guards at one exit point.
+        assertions: the assertions of all guards at one exit point.
         symbols: the first occurrences of the symbols that earlier guards introduced.
     """
 
@@ -56,7 +56,7 @@ class Check:
         return any(symbol.value is value for symbol in self.symbols.values())
 
     def mapped(self, values: Mapping[ir.Value, ir.Value]) -> Check:
-        """This check for other values, by those of this one."""
+        """This check with its values replaced."""
         assertions = tuple(replace(item, value=values[item.value]) for item in self.assertions)
         symbols = {name: replace(first, value=values[first.value]) for name, first in self.symbols.items()}
         return Check(assertions, symbols)
@@ -84,7 +84,7 @@ class Check:
         return writer.value("Not", [condition])
 
     def substitutions(self, writer: Writer) -> dict[ir.Value, ir.Value]:
-        """Guards that provide facts, or constants where the assertion fixes the contents."""
+        """Guards that provide facts; constants if the assertion fixes the contents."""
         return {
             item.value: _asserted(item.seen, writer.lookup(item.value), writer) for item in self.assertions
         }
@@ -113,8 +113,8 @@ def checks_of(
 ) -> list[Check]:
     """The checks at groups of adjacent exit points, in order; a check may be empty.
 
-    A symbol must stand for one number at all guards that name it. That can be checked if it first occurs in
-    the main graph; other symbols are dropped.
+    A symbol must denote one number at all guards that name it. A check is possible if the symbol first occurs
+    in the main graph; other symbols are dropped.
 
     Args:
         points: the groups.

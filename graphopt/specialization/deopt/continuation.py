@@ -85,7 +85,7 @@ def _join_rows(
 ) -> ir.Value:
     """The rows of ``trips`` earlier iterations, of the current one, and of later ones, as one tensor.
 
-    Empty parts are left out: a loop without iterations returns rows of unknown sizes, which Concat rejects.
+    Empty parts are omitted: a loop without iterations returns rows of unknown sizes, which Concat rejects.
     """
     zero = writer.constant(0)
     limits = writer.value("Reshape", [trips, writer.constant([1])])

@@ -39,7 +39,7 @@ class ExitPoint:
 
 
 def exit_points_after(model: ir.Model, values: Container[ir.Value]) -> list[ExitPoint]:
-    """The exit points behind those of ``values`` that are graph inputs or node outputs, numbered from 0."""
+    """The exit points behind the graph inputs and node outputs that ``values`` contains, numbered from 0."""
     found: list[ExitPoint] = []
     for graph, node in _steps(model):
         for value in graph.inputs if node is None else node.outputs:
@@ -77,7 +77,7 @@ def exit_points_of_guards(model: ir.Model) -> tuple[ir.Model, list[ExitPoint]]:
 
 
 def _steps(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Node | None]]:
-    """Graphs when they are entered, and nodes when they are finished, in preorder."""
+    """Yield each graph before its nodes, and each node after its bodies."""
     for root in (model.graph, *(function.graph for function in model.functions.values())):
         for kind, graph, node in ir.in_order(root):
             if kind == "enter":
@@ -140,7 +140,7 @@ class ExitPoints:
 
 
 def exit_points_of(model: ir.Model, profile: Profile | None = None) -> ExitPoints:
-    """The exit points behind the values that ``profile`` guards, or behind those with data-dependent shapes.
+    """The exit points behind the values that ``profile`` guards, or behind values with data-dependent shapes.
 
     Raises:
         UsageError: the profile is of another model.

@@ -1,8 +1,9 @@
-"""Write the run up to an exit point, and out of the bodies around it.
+"""Write the nodes that run up to an exit point, and the way out of the bodies around it.
 
-No runtime can stop within a body. So each graph around the exit point also returns whether the run exits, and
-the live values. A loop carries them; the iteration in which the run exits skips its remaining nodes and ends
-the loop by its condition. Its scan outputs repeat the previous row, because all rows must have one shape.
+No runtime can stop within a body. So each graph around the exit point also returns the live values and
+whether the run exits. A loop carries both. The iteration in which the run exits skips its remaining nodes and
+ends the loop by its condition; its scan outputs repeat the previous row, because all rows must have one
+shape.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _INT64 = ir.TensorType(ir.DataType.INT64)
 
 
 class ExitCondition(Protocol):
-    """When a run exits.
+    """The condition under which a run exits.
 
     Attributes:
         needs_count: whether the condition depends on how often the exit point was reached before.
@@ -33,10 +34,10 @@ class ExitCondition(Protocol):
     needs_count: bool
 
     def should_exit(self, writer: Writer, before: ir.Value | None) -> ir.Value:
-        """A scalar: whether the run exits now, having reached the exit point ``before`` times already."""
+        """A scalar: whether the run exits now, after it reached the exit point ``before`` times."""
 
     def substitutions(self, writer: Writer) -> Mapping[ir.Value, ir.Value]:
-        """Replacements for values behind the exit point where the run does not exit."""
+        """Replacements for values behind the exit point, if the run does not exit."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +55,13 @@ class PrefixResult:
 
 @dataclass
 class PrefixWriter:
-    """Writes the run up to an exit point.
+    """Writes the nodes that run up to an exit point.
 
     Attributes:
         levels: the graphs around the exit point.
         live: the values to transfer.
-        exit: when to exit.
-        cx: of the model that contains the levels.
+        exit: the condition of the exit.
+        cx: the context of the model that contains the levels.
         continues: whether a run that does not exit computes the model's outputs; otherwise nodes behind the
             exit point are written only as far as further iterations need them.
     """
@@ -124,7 +125,7 @@ class PrefixWriter:
         return any(level.form is not None for level in self.levels[1 : depth + 1])
 
     def _continues(self, depth: int) -> bool:
-        """Whether this level continues behind the exit point where the run does not exit."""
+        """Whether this level continues behind the exit point if the run does not exit."""
         return self.continues or self._in_loop(depth)
 
     def _type(self, value: ir.Value) -> ir.TypeProtocol:
@@ -237,7 +238,7 @@ class PrefixWriter:
                 [*(value.type for value in usual), *types, *row_types, *row_types],
             )
             for output, row in zip(writer.graph.outputs[-len(rows) :] if rows else (), rows, strict=True):
-                output.shape = row.shape  # runtimes size the rows of a loop without iterations by it
+                output.shape = row.shape  # runtimes use it for the rows of a loop without iterations
             first = level.form.carried
         else:
             usual = self._finish_branch(depth, writer, hit) if self._continues(depth) else []
@@ -259,7 +260,7 @@ class PrefixWriter:
     def _finish_iteration(
         self, depth: int, form: LoopForm, writer: Writer, hit: ir.Value
     ) -> tuple[list[ir.Value], list[ir.Value]]:
-        """The condition and the carried values for the next iteration; and the rows."""
+        """The condition and the carried values for the next iteration, and the rows."""
         rows = list(form.rows)[: len(form.gathered)]
         body = writer.graph
         formals = body.inputs[2 : 2 + form.carried]
@@ -281,7 +282,7 @@ class PrefixWriter:
 
 @dataclass(frozen=True)
 class _Opened:
-    """A new node, the writer of its body, and how often the exit point was reached before, in the body."""
+    """A new node, the writer of its body, and the body's value for how often the exit point was reached."""
 
     node: ir.Node
     writer: Writer

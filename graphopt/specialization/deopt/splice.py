@@ -1,4 +1,4 @@
-"""Splice bailouts into a model: where a guard fails, the run continues in the general model."""
+"""Splice bailouts into a model: if a guard fails, the run continues in the general model."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class ModelWithBailouts:
     Attributes:
         model: computes what the original computes, whether guards hold or not. Behind each check there is a
             guard that always holds, as a source of facts; ``remove-profile-nodes`` removes it.
-        exit_points: where a run can exit.
+        exit_points: the points at which a run can exit.
         refused: exit points whose guards were removed instead, with the reasons.
     """
 
@@ -37,7 +37,7 @@ class ModelWithBailouts:
 
 @checked
 def insert_bailouts(model: ir.Model, *, most: int | None = None) -> ModelWithBailouts:
-    """Replace each guard of ``model`` by an If that continues in the general model where the guard fails.
+    """Replace each guard of ``model`` by an If that continues in the general model if the guard fails.
 
     The general continuation is copied once for each exit point, so the model grows by up to its own size each
     time.

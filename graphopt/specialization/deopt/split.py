@@ -32,8 +32,8 @@ class Bailout:
             the model that it reads; returns the outputs of the model. A tensor of unknown rank is passed as
             two, the vector of its elements and its shape.
         handed: names of the transferred values, outputs of the prefix and inputs of the continuation.
-        occurrence: the name of that input; ``None`` if the exit point is reached at most once.
-        reached: the name of that output.
+        occurrence: the name of this input; ``None`` if the exit point is reached at most once.
+        reached: the name of this output.
     """
 
     point: ExitPoint
@@ -76,7 +76,7 @@ def bailout_at(model: ir.Model, point: ExitPoint) -> Bailout:
 def _transfers(
     model: ir.Model, point: ExitPoint, live: Live, levels: Sequence[Level], cx: Context
 ) -> dict[ir.Value, Transfer]:
-    """How live values are transferred: under their own names, where these are unique."""
+    """The transfer of each live value, under its own name if that is unique."""
     names = Counter(value.name for graph in ir.graphs_of(model) for value in ir.values_of(graph))
     found: dict[ir.Value, Transfer] = {}
     # inferred sizes in a branch that is never taken may contradict the actual ones, which runtimes reject

@@ -1,7 +1,7 @@
 """Transfer live values from the prefix to the continuation: unchanged, or as elements and shape.
 
-ONNX requires a rank for each input and output of a model. A tensor whose rank depends on data has none to
-declare, so it is transferred as two vectors, its elements and its shape.
+ONNX requires a rank for each input and output of a model. The rank of a tensor may depend on data and can't
+be declared then; such a tensor is transferred as two vectors, its elements and its shape.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _EXPANDS = 8
 
 @dataclass(frozen=True)
 class Transfer:
-    """How one live value is transferred from the prefix to the continuation.
+    """The transfer of one live value from the prefix to the continuation.
 
     Attributes:
         elements: an input of the continuation: the value, or the vector of its elements.

@@ -102,7 +102,7 @@ class Writer:
     def value(
         self, op_type: str, inputs: Sequence[ir.Value], attributes: Mapping[str, Any] | None = None
     ) -> ir.Value:
-        """Append a node with one output, and return that."""
+        """Append a node with one output; returns the output."""
         return self.node(op_type, inputs, attributes, name=f"bailout_{op_type}").outputs[0]
 
     def constant(self, number: int | bool | Sequence[int]) -> ir.Value:

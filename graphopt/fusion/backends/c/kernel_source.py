@@ -82,7 +82,7 @@ def _shared(printers: list[SegmentPrinter]) -> str:
 
 
 def _together(kernel: Kernel, printers: list[SegmentPrinter]) -> Iterator[str]:
-    """Run all segments of each work item together: data that they share is read from memory once."""
+    """Run all segments of each work item together, so that shared data are read from memory once."""
     weights = []
     for number, printer in enumerate(printers):
         if printer.schedule.blocks:
