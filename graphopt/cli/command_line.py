@@ -219,7 +219,7 @@ CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
 def _common_options(has_details: bool) -> Sequence[Callable[[Any], Any]]:
-    """The options of all commands; the help lists ``-v`` only if there are details to show."""
+    """The options of all commands; the help lists ``-v`` only if the command has details."""
     return (
         click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text."),
         click.option(

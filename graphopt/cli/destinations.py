@@ -95,7 +95,7 @@ def plan(
 
 
 def default_target(source: Path) -> Path:
-    """The file beside ``source`` for its result: ``model.opt.onnx`` for ``model.onnx``."""
+    """The file next to ``source`` for its result: ``model.opt.onnx`` for ``model.onnx``."""
     from graphopt import ir
 
     suffix = source.suffix if source.suffix in ir.suffixes() else ".onnx"
@@ -177,7 +177,7 @@ def _models_in(folder: Path) -> list[Path]:
     """The ``.onnx`` files in ``folder``.
 
     Raises:
-        UsageError: there are none.
+        UsageError: the folder has none.
     """
     from graphopt import ir
 

@@ -78,7 +78,7 @@ class LazyGroup(click.Group):
             formatter.write_dl([record for record in records if record is not None])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse; an option of a command in front of the command has an error message of its own."""
+        """Parse; an option of a command in front of the command has a special error message."""
         words = list(args)  # a copy, because the parser removes them
         try:
             return super().parse_args(ctx, args)
@@ -148,7 +148,7 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
     """
     invocation = Invocation(environ, arguments=tuple(sys.argv[1:] if argv is None else argv))
     if argv is None:
-        # The process is ours, and short: graphs are full of cycles, but hardly any become garbage.
+        # The process belongs to graphopt, and is short: graphs have many cycles, but few become garbage.
         gc.set_threshold(200_000, 10, 10)
         _open_closed_streams()
         config.disable_telemetry()

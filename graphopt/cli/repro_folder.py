@@ -1,4 +1,4 @@
-"""A folder with everything needed to rerun a command, and its outcome the first time.
+"""A folder with everything needed to rerun a command, and its first outcome.
 
 It contains ``command.json`` (the command line, versions, the outcome), ``graphopt.toml`` (every setting), the
 files that the command reads, and a ``README.md``. The recorded command line runs in the folder: it reads its

@@ -248,7 +248,7 @@ def spelled_out(arguments: Sequence[str], known: Collection[str]) -> tuple[str, 
     """The command line written out in full.
 
     ``help [COMMAND]`` is ``[COMMAND] --help``, ``version`` is ``--version``, and the path of a model without
-    a command is ``optimize``: with ``--dry-run``, unless ``-o`` says where to write.
+    a command is ``optimize``: with ``--dry-run``, unless ``-o`` names the output.
 
     Args:
         arguments: the arguments of the process.

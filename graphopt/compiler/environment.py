@@ -35,7 +35,7 @@ class Environment:
 
     Args:
         settings: values of options that are not given; by default the settings in force.
-        options: options of :func:`graphopt.optimize`; ``None`` stands for an option that is not given.
+        options: options of :func:`graphopt.optimize`; ``None`` for options that are not given.
 
     Attributes:
         given: the options that were given.
@@ -63,7 +63,7 @@ class Environment:
 
     @cached_property
     def options(self) -> OptimizeOptions:
-        """All options, with values of settings and defaults for those that were not given."""
+        """All options; values of settings and defaults replace options that were not given."""
         return self.settings.settle(self.given)
 
     @property

@@ -53,7 +53,8 @@ def train_step(
         settings: settings of the optimizer: ``weight_decay``, ``momentum``, ``nesterov``, ``betas``, ``eps``.
 
     Raises:
-        UsageError: a setting is out of its range, a name is unknown or taken, or there is nothing to train.
+        UsageError: a setting is out of its range, a name is unknown or already used, or the model has no
+            parameters to train.
         NoGradient: a gradient depends on an operator without one.
         UnsupportedModel: the model can't be converted to an opset that gradients support.
     """

@@ -76,7 +76,7 @@ def quoted_names(reason: str) -> list[str]:
 
 
 class Bisection:
-    """Searches the rewrite that makes a check fail.
+    """Searches for the rewrite that makes a check fail.
 
     Args:
         trial: runs the pipeline.

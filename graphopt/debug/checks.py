@@ -300,7 +300,7 @@ def size_of(model: ir.Model) -> dict[str, float]:
 
 
 def work_of(model: ir.Model) -> dict[str, float]:
-    """Operations and bytes moved, dynamic dims taken as 16, by :mod:`graphopt.analysis.cost`."""
+    """Operations and bytes moved, with dynamic dims of size 16, by :mod:`graphopt.analysis.cost`."""
     other = copy(model)
     cx = context_for(other)
     try:

@@ -37,7 +37,7 @@ def explain_fusions(
         before: passes that run first.
 
     Raises:
-        UsageError: there is no fusion rule named like one of ``patterns``, or no node like ``node``.
+        UsageError: no fusion rule has a name in ``patterns``, or no node has the name ``node``.
     """
     names = None if node is None else names_within(model, node)
     rules = chosen_rules(options, patterns)
@@ -78,7 +78,7 @@ def names_within(model: ir.Model, scope: str) -> frozenset[str]:
     """Names of the nodes of ``model`` that are or belong to ``scope``, by name or by the exporter's metadata.
 
     Raises:
-        UsageError: there are none.
+        UsageError: no node is or does.
     """
     found = dict.fromkeys(_within(model, scope))
     if not found:

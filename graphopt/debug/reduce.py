@@ -278,7 +278,7 @@ class StillFails:
         try:
             if ir.find_fault(model) is not None:
                 return False
-            if trial.options.share_buffers:  # sharing has to be safe before any pass
+            if trial.options.share_buffers:  # sharing must be safe before any pass
                 CheckAliasing().run(model, context_for(model, trial.options))
             outcome = isolated(trial.on(model), check, self._child)(self._limits)
             if outcome.error is not None or self._fails_early:

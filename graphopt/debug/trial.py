@@ -27,7 +27,7 @@ from graphopt.rewrite.filter import RewriteLimit, RewriteSite
 
 @dataclass(frozen=True)
 class RewriteStep:
-    """One rewrite of a run, and the pass that made it.
+    """One rewrite of a run, and its pass.
 
     Attributes:
         place: the rule and the node.

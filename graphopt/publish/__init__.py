@@ -1,8 +1,8 @@
 """Publish files atomically, with concurrent writers and despite ``kill -9``.
 
-Everything is written to a temporary file beside its target and renamed in one step. Temporaries belong to the
-process that holds a lock on them, so that the next writer recognizes and removes those of killed processes. A
-power failure is not covered: files are not synced to disk.
+Everything is written to a temporary file next to its target, and renamed in one step. Temporaries belong to
+the process that holds a lock on them, so that the next writer recognizes and removes those of killed
+processes. A power failure is not covered: files are not synced to disk.
 """
 
 from graphopt.publish.files import check_protected, is_protected, staged, write

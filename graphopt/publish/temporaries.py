@@ -1,4 +1,4 @@
-"""Temporary folders owned by a live process, and removal of those of dead processes.
+"""Temporary folders owned by a live process, and removal of temporary folders of dead processes.
 
 The owner holds an advisory lock (``flock``) on a temporary folder as long as it is in use; the system
 releases the lock when the process ends for any reason. Process ids are not sufficient: they are reused, and
@@ -28,13 +28,13 @@ _OLD = 24 * 3600.0
 _NAME = 40
 #: The subfolder of a temporary folder that contains the folder being replaced, under its own name.
 KEPT = "kept"
-#: The file in a temporary folder that lists files that its owner may leave beside it, one per line.
+#: The file in a temporary folder that lists files that its owner may leave next to it, one per line.
 _NOTE = "unfinished"
 
 
 @contextlib.contextmanager
 def temporary_file(target: Path) -> Iterator[Path]:
-    """An empty file with the name of ``target`` in a temporary folder beside it, removed after the block.
+    """An empty file with the name of ``target`` in a temporary folder next to it, removed after the block.
 
     The folder is locked rather than the file, since some libraries replace the file that they write.
 
@@ -69,7 +69,7 @@ def remove_folder(path: Path, owner: int | None) -> None:
 
 
 def note_unfinished(temporary: Path, names: Iterable[str]) -> None:
-    """Record, beside the file ``temporary``, the files that this process would leave if killed."""
+    """Record, next to the file ``temporary``, the files that this process would leave if killed."""
     (temporary.parent / _NOTE).write_text("\n".join(names), encoding="utf-8", errors="surrogateescape")
 
 
@@ -106,7 +106,7 @@ def _remove_if_abandoned(path: Path) -> None:
         if is_free is False or (is_free is None and time.time() - found.st_mtime < _OLD):
             return
         _restore(path)
-        if not (path / _NOTE).exists():  # else for those who know about these files
+        if not (path / _NOTE).exists():  # otherwise :func:`take_unfinished` needs the record
             shutil.rmtree(path, ignore_errors=True)
     finally:
         if descriptor is not None:

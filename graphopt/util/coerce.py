@@ -71,7 +71,7 @@ def check_range(name: str, sizes: Range) -> None:
     """Check that a dim can have sizes in the range ``sizes``.
 
     Raises:
-        UsageError: the range begins below 0, or holds no size above 0.
+        UsageError: the range begins below 0, or contains no size above 0.
     """
     first, last = sizes
     text = f"{name}={first}:{'' if last is None else last}"

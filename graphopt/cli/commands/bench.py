@@ -151,7 +151,7 @@ def command(
     One model is optimized in memory (options under Passes) and compared with the original and the
     results of other tools. Of several models, each is compared with the first. The models take
     turns, in fresh processes; the original also runs against itself, and differences within that band
-    count as noise. There is a table for each shape: --input-shape x:1x8,4x8 makes two.
+    count as noise. Each shape has a table: --input-shape x:1x8,4x8 prints two.
     Exit status 6 if one of the models does not run on the inputs of the first.
     """
     from graphopt import api

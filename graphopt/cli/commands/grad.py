@@ -103,7 +103,7 @@ def command(
 ) -> None:
     """Write a model that also returns gradients of a loss.
 
-    The gradient of w is the output grad.w. It is made of ordinary operators, for any onnxruntime to run
+    The gradient of w is the output grad.w. It consists of ordinary operators that any onnxruntime runs
     (docs/gradients.md). Functions are inlined, and models of an opset below 13, or below the one that
     a gradient needs, are converted to it.
 

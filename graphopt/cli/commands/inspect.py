@@ -38,9 +38,9 @@ def command(run: Run, model: Path) -> None:
     """Show the interface and the contents of a model.
 
     Lists inputs, outputs, versions, operators, weights and functions; -v lists all of them, with the largest
-    weights and the estimated FLOPs. For a profile written by graphopt profile, shows the recorded values.
-    For variants, in a model or a bundle, shows their assumptions, nodes and weights, and with -v the memory
-    of their sessions.
+    weights and the estimated FLOPs. For a profile of graphopt profile, shows the recorded values. For
+    variants, in a model or a bundle, shows their assumptions, nodes and weights, and with -v the memory of
+    their sessions.
     """
     from graphopt import api
     from graphopt.cli import variants as views

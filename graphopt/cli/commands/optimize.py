@@ -173,8 +173,8 @@ def command(
 
     Without -o the result of model.onnx is model.opt.onnx beside it. Of two paths, the second is the
     result unless it is a model already. A folder stands for all models in it, and - for standard input.
-    Where IN itself does not run, the result is not verified, and a warning says so; where the inputs are
-    given, that is an error.
+    If IN itself does not run, a warning reports that the result is not verified; if inputs are given, this
+    is an error.
     """
     from graphopt.cli.output_paths import check_file, check_folder
 

@@ -120,10 +120,10 @@ def command(
 ) -> None:
     """Find groups of nodes that can be handled as one.
 
-    Groups do not depend on each other in cycles. A group for autodiff holds nodes that have gradients and
-    depend on a value of --wrt; a group for fusion holds nodes that one loop nest computes in one pass over
-    memory. With -o, each group becomes a function of the domain graphopt.autodiff, or graphopt.native, and
-    the model is written once it has been compared with the original (docs/partition.md).
+    Groups do not depend on each other in cycles. A group for autodiff contains nodes that have gradients
+    and depend on a value of --wrt; a group for fusion contains nodes that one loop nest computes in one pass
+    over memory. With -o, each group becomes a function of the domain graphopt.autodiff, or graphopt.native,
+    and the model is written once it has been compared with the original (docs/partition.md).
     """
     from graphopt import ir
     from graphopt.cli.output_paths import check_file, check_model_file, check_told

@@ -23,7 +23,7 @@ graphopt pipelines show 'noopt,fixpoint(cse,dce)'
 def command(run: Run, action: str | None, name: str | None) -> None:
     """List the named pipelines, or show the steps of one.
 
-    The word show may be left out.
+    The word show is optional.
     Pipeline text names passes in order: dce,cse,fixpoint(peephole,constant-propagation{limit=1MiB}).
     """
     if action is None:

@@ -36,8 +36,8 @@ def command(run: Run, model: Path, output: Path, chosen: debugging.CheckValues) 
     """Shrink a model as long as a check of its result fails.
 
     Nodes and outputs are removed, functions inlined and sizes reduced. With -O0, the check is a command on
-    the model itself. Inputs are generated for each candidate; those that show the fault on the result are
-    written beside it, under OUT's name with .inputs.npz.
+    the model itself. Inputs are generated for each candidate. Inputs that show the fault on the result are
+    written next to it, under OUT's name with .inputs.npz.
     """
     from graphopt import api
     from graphopt.cli.output_paths import check_model_file
