@@ -287,8 +287,8 @@ def pipelines_page() -> str:
         "",
         "A pipeline is text: names of passes joined by commas, options in braces, and `fixpoint(...)`,",
         "which repeats its passes until a round changes nothing. A pipeline may contain the name of another",
-        "pipeline in place of its passes. Planned passes, which do not exist yet, are skipped, and the report",
-        "lists them.",
+        "pipeline in place of its passes. Planned passes, which do not exist yet, are skipped, and the",
+        "report lists them.",
         "",
         "`pre-passes` and `post-passes` mark the positions of the passes given by `--pre-pass` and",
         "`--post-pass`. In `no-grad`, pre-passes run before `specialize-types`, on profiled annotations, and",
@@ -305,8 +305,8 @@ def pipelines_page() -> str:
         "The JIT inserts guards around groups during fusion, because its runtime can leave a run at a guard.",
         "onnxruntime can't do this. Therefore the assumptions of `specialize-types` are checked before the",
         "run, on the inputs, either by the caller or by an If around the specialized and the general model,",
-        "and `profiling` has no step for guards. `insert-guards` inserts guards after intermediate values, which",
-        "are unknown before the run; see [guards](architecture.md#guards).",
+        "and `profiling` has no step for guards. `insert-guards` inserts guards after intermediate values,",
+        "which are unknown before the run; see [guards](architecture.md#guards).",
         "",
     ]
     known = registry()
