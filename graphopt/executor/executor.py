@@ -62,7 +62,7 @@ class Executor:
         self._flushing = threading.Lock()
         self._flushed: list[
             weakref.ref[Specializer]
-        ] = []  # those that are still at work are kept alive by their threads
+        ] = []  # specializers that still work are kept alive by their threads
         self._specializer = self._create_specializer(original, stacklevel=4)
         self._differentiating = threading.Lock()
         self._gradients: dict[tuple[str, ...], GradientPlan] = {}

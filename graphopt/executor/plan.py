@@ -20,8 +20,8 @@ from graphopt.specialization.build import FIRST
 from graphopt.specialization.session import VariantSession
 from graphopt.specialization.specialize_inputs import specialize_inputs
 
-#: ``fallback``: the original model, where optimizing is off; ``general``: for all inputs; ``optimized``: for
-#: inputs that satisfy a guard.
+#: ``fallback``: the original model, used while optimizing is off; ``general``: for all inputs;
+#: ``optimized``: for inputs that satisfy a guard.
 Kind = Literal["fallback", "general", "optimized"]
 
 
@@ -123,7 +123,7 @@ class Optimize(Protocol):
         Args:
             model: the model.
             first: passes to run first.
-            original: the model to compare with, which ``model`` equals where ``guard`` holds.
+            original: the model for the comparison; ``model`` is equivalent to it if ``guard`` holds.
             guard: the assumptions about inputs; ``None`` if there are none.
 
         Raises:
@@ -138,7 +138,7 @@ class PlanFactory:
 
     Attributes:
         optimize: optimizes a model.
-        prepare: runs the pipeline ``fallback``, which a plan needs where optimizing is off.
+        prepare: runs the pipeline ``fallback``, for the plan that is used while optimizing is off.
         host: the execution environment of the plans.
         strict: fail if the general plan fails verification; by default the original replaces it.
     """
@@ -168,7 +168,7 @@ class PlanFactory:
         return plan
 
     def fallback(self, original: ir.Model) -> Plan:
-        """The plan that runs where optimizing is off."""
+        """The plan that runs while optimizing is off."""
         return Plan("fallback", "fallback", self.prepare(original), replace(self.host, optimizations="off"))
 
     def specialized(self, original: ir.Model, guard: Guard, kind: SpecializationKind) -> Plan:

@@ -68,7 +68,7 @@ class PlanCache:
         return plan
 
     def fallback(self) -> Plan:
-        """The plan where optimizing is off; the general one if the original was released."""
+        """The plan for runs while optimizing is off; the general plan if the original was released."""
         plan = self._fallback
         if plan is None:
             with self._fallback_lock:
@@ -118,7 +118,7 @@ class ModelSource:
     """
 
     def __init__(self, source: ModelLike) -> None:
-        self._settings = config.current()  # reading it again must not depend on later settings
+        self._settings = config.current()  # a second read must not depend on later settings
         self._path = Path(source).absolute() if isinstance(source, (str, os.PathLike)) else None
         self.model: ir.Model | None = copy(loaded(source)) if isinstance(source, ir.Model) else loaded(source)
 

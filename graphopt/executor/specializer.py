@@ -73,8 +73,8 @@ class Job:
 class Specializer:
     """Selects the plan of each run, profiles the runs, and makes plans.
 
-    At most one job makes a plan at a time, and the state lock is not held meanwhile, nor during runs. Runs
-    for which a guard holds take the lock of the counters only.
+    At most one job makes a plan at a time. The state lock is not held during the job, nor during runs. Runs
+    for which a guard holds acquire only the lock of the counters.
 
     Args:
         signature: the signature of the original.
@@ -209,7 +209,7 @@ class Specializer:
             if self._job is None:
                 known = (
                     self._plans.plan_for(feeds) is not None
-                )  # another thread has just specialized for them
+                )  # another thread has meanwhile specialized for them
                 if self._profile.runs < self._required_runs and not known:
                     self._observe(feeds)
                 if self._profile.runs >= self._required_runs and self._options.compile == "background":

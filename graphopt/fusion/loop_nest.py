@@ -2,7 +2,7 @@
 
 A nest starts from one result: its loops iterate over the elements of that value. Nodes are added in reverse
 order. The index of a node's result determines the indices of its operands, so slices, transpositions and
-reshapes cost nothing: they only change the index of what they read.
+reshapes cost nothing: they only change the index of their operand.
 
 Reductions iterate over the *reduction loops*, on which the reduced value does not depend.
 """

@@ -1,8 +1,8 @@
 """Bindings: sizes for the dynamic dims of a model's inputs.
 
-A binding gives each symbol a size. A model rarely declares which bindings it accepts (a mask as long as past
-and present together, images in multiples of 32), so they are found by trial, from small, discriminating sizes
-to larger and likelier ones.
+A binding maps each symbol to a size. A model rarely declares the bindings that it accepts (a mask as long as
+past and present together, images in multiples of 32). They are found by trial, from small, discriminating
+sizes to larger and likelier sizes.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LARGER = (16, 24, 12, 20, 9, 10, 14, 15)
 _LADDER = (2, 4, 8, 16, 32, 64, 96, 128, 160, 224, 256, 320, 512, 576, 1024)
 #: Typical lengths in production.
 _TYPICAL = (128, 64, 32)
-#: Ranks to try for inputs that declare none.
+#: Ranks to try for inputs without a declared rank.
 RANKS = (2, 4, 3, 1, 0)
 
 
@@ -65,7 +65,7 @@ class Dimensions:
         return tuple(dim if isinstance(dim, int) else _evaluate(dim, binding) for dim in self.dims[name])
 
     def first_tries(self) -> Iterator[dict[str, int]]:
-        """The most discriminating bindings, if the model accepts them."""
+        """The most discriminating bindings, which the model may reject."""
         if not self.symbols:
             yield {}
             return
@@ -80,7 +80,7 @@ class Dimensions:
             yield {symbol: 1 if symbol in self.batch else size for symbol in self.symbols}
 
     def more_tries(self, seed: int) -> Iterator[dict[str, int]]:
-        """Likelier bindings, for a model that accepts no others."""
+        """Likelier bindings, for a model that rejects the discriminating ones."""
         # one dim is the sum of two others: past + present = total
         spread = self._spread(2, _PRIMES)
         for total, a, b in itertools.permutations(self.symbols[:6], 3):
@@ -172,7 +172,7 @@ def expression(dim: str, sizes: Mapping[str, Any]) -> Any:
 
 
 def derived_sizes(dims: Iterable[str], sizes: Binding) -> dict[str, int]:
-    """Sizes of those of ``dims`` that are expressions, such as ``past + 1``, over dims of known size."""
+    """The sizes of all ``dims`` that are expressions, such as ``past + 1``, over dims of known size."""
     names = dict.fromkeys(sizes)
     return {dim: _evaluate(dim, sizes) for dim in dims if dim not in sizes and _is_expression(dim, names)}
 

@@ -1,8 +1,8 @@
 """The constraints between the sizes of a model's dynamic dims, derived from its graph.
 
 Constraints are collected node by node, in order. An equality that can be solved for a symbol is substituted
-at once, so that it holds in the shapes of later nodes. The others (inequalities, and equations that can't be
-solved for one symbol) are checked for each binding, whose sizes are adjusted until all constraints hold.
+immediately, so that it applies to the shapes of later nodes. Inequalities, and equations that can't be
+solved for one symbol, are checked for each binding; its sizes are adjusted until all constraints hold.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class ConstraintSystem:
                     self.add(constraint)
 
     def _name_dims(self, model: ir.Model, dimensions: Dimensions) -> None:
-        """Map names to the symbols of the facts, and derive those that are expressions over others."""
+        """Map names to the symbols of the facts, and derive symbols that are expressions over others."""
         derived: dict[str, Dim] = {}
         for value in model.graph.inputs:
             declared = dimensions.dims.get(value.name or "", ())
@@ -140,7 +140,7 @@ class ConstraintSystem:
         return [size for size in dict.fromkeys(sizes) if not isinstance(size, int)]
 
     def inputs_at(self, node: str) -> list[tuple[Dim, ...]]:
-        """The shapes of the inputs of the node of that name, without those of unknown rank."""
+        """The shapes of the inputs of the node with this name, without inputs of unknown rank."""
         site = self._sites.get(node)
         values = [] if site is None else [value for value in site.inputs if value is not None]
         shapes = [self._facts.shape(value) for value in values]
@@ -201,8 +201,8 @@ def _reduced(difference: Dim) -> Dim:
 def _solutions(difference: SymDim, order: Mapping[str, int]) -> list[tuple[Symbol, Dim]]:
     """Solutions of ``difference = 0`` for one symbol each, the best first.
 
-    The best solves for a symbol that the model does not name, then one with a sum of others rather than a
-    difference, then one that is late in ``order``.
+    Preferred are solutions for a symbol that the model does not name, then solutions that are a sum of other
+    symbols, not a difference, then solutions for a symbol late in ``order``.
     """
     found: list[tuple[Symbol, Dim]] = []
     for monomial, coefficient in difference.terms:

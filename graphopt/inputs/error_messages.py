@@ -1,8 +1,8 @@
 """Derive constraints between sizes from onnxruntime's error messages.
 
-A message names a node and often numbers: sizes that should agree, or an index beyond the end of its axis. The
-dims of the node's inputs that have these sizes identify the violated constraint. Messages are classified by
-their wording, regardless of the operator.
+A message contains the name of a node and often numbers: sizes that should agree, or an index beyond the end
+of its axis. The dims of the node's inputs that have these sizes identify the violated constraint. Messages
+are classified by their wording, regardless of the operator.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from graphopt.inputs.size_constraints import SizeConstraint, equal, least
 
 _NODE = re.compile(r"\b\w+ '([^']+)': ")
 _SHAPE = re.compile(r"\{(-?\d+(?:, ?-?\d+)*)\}")
-#: Numbers of axes, inputs or outputs rather than sizes.
+#: Numbers in messages that are numbers of axes, inputs or outputs, not sizes.
 _ORDINAL = re.compile(
     r"\b(?:axis|dim|dimension|input|operand|output|batch_dims)[ =:]+\d+|\b\d+(?:st|nd|rd|th)\b", re.I
 )
@@ -56,7 +56,7 @@ def constraints_from_error(
 
 
 def _longer(index: int | None, dims: Sequence[Dim], binding: Binding) -> Iterator[SizeConstraint]:
-    """Lower bounds on the dynamic ones of ``dims``, the sizes of indexed axes."""
+    """Lower bounds on the dynamic dims among ``dims``, the sizes of indexed axes."""
     for dim in dims:
         size = evaluate(dim, binding)
         if isinstance(dim, int) or size is None:

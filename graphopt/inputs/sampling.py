@@ -24,7 +24,7 @@ _WORDS = ("", "a", "b", "42", "hello", "WORLD", "it's 3 o'clock")
 _TIES = np.array([-1.5, -0.5, 0.5, 2.5])
 #: Magnitude by type beyond which a doubled number, or a product with a few others, may overflow.
 _MOST = {"float16": 1e4, "float": 1e30, "double": 1e30, "bfloat16": 1e30}
-#: Number of special numbers by the size of the tensor, otherwise four: some have to stay normal.
+#: Number of special numbers by the size of the tensor; four for other sizes, because some must stay normal.
 _SPECIALS = {1: 1, 2: 1, 3: 2, 4: 2, 5: 2, 6: 3, 7: 3}
 #: Denormal numbers, whose reciprocals are infinite, and numbers that overflow when doubled.
 _TINY = {"float16": 1e-5, "float": 1e-39, "double": 1e-309, "bfloat16": 1e-39}
@@ -112,7 +112,7 @@ def _floats(
     generator: np.random.Generator,
     choices: Sequence[float] = (),
 ) -> Array:
-    """Floats without known range, compared with ``choices`` in the graph."""
+    """Floats without known range, which the graph compares with ``choices``."""
     if distribution == "zero":
         return np.zeros(shape)
     most = _MOST.get(element, 100.0)
@@ -161,7 +161,7 @@ def _floats(
 
 
 def _below(numbers: Array, bound: float) -> Array:
-    """``numbers``, of which about half, in whole rows, are moved below ``bound``."""
+    """``numbers``, about half of them moved below ``bound``, in whole rows."""
     if bound < -1 and numbers.ndim:
         rows = numbers.reshape(-1, numbers.shape[-1])
         rows[: (len(rows) + 1) // 2] += 2 * bound
@@ -198,7 +198,7 @@ def _free_integers(
     restriction: int,
     generator: np.random.Generator,
 ) -> Array:
-    """Integers without known range: those of few bits are likely quantized data, others counts."""
+    """Integers without known range: types of few bits are probably quantized data, other types counts."""
     if restriction:
         return _restricted(shape, restriction, generator)
     if bits <= 16:
@@ -219,7 +219,7 @@ def _free_integers(
 def _with_extremes(numbers: Array, least: int, generator: np.random.Generator) -> Array:
     """Replace some of several integers by ones that floats can't represent.
 
-    Only unsigned ones are positive, since positive ones may become the size of a tensor.
+    Only unsigned replacements are positive, because a positive integer may become the size of a tensor.
     """
     flat = numbers.reshape(-1)
     places = np.flatnonzero(generator.random(flat.size) < 0.2)

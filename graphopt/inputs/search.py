@@ -19,7 +19,7 @@ _LARGEST = 1 << 22
 _KNOWN = 2
 #: Number of errors from which constraints are derived: for one binding, and in a whole search.
 _LESSONS, _ALL_LESSONS = 8, 32
-#: Limit on wall-clock time, as a multiple of the CPU time: runs may be in other processes, or wait.
+#: Limit on wall-clock time, as a multiple of the CPU time, because runs may be in other processes, or wait.
 _WAITING = 8
 
 
@@ -87,7 +87,7 @@ def find_valid_bindings(
     if search.found.valid:
         first = search.found.valid[0]
         search.try_all(inputs.dimensions.variations(first.binding), first.restriction, wanted)
-        if (stuck := search.stuck()) and wanted > 1:  # perhaps at the least size, which reveals little
+        if (stuck := search.stuck()) and wanted > 1:  # perhaps all at the smallest size, which reveals little
             others = inputs.dimensions.larger(first.binding, stuck)
             search.try_all(others, first.restriction, len(search.found.valid) + 1, _LARGEST)
         # range-dependent rewrites fail at the ends of a range, if anywhere

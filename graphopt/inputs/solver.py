@@ -23,15 +23,15 @@ Range = tuple[int, int | None]
 def solve(
     binding: Binding, rules: Iterable[SizeConstraint], ranges: Mapping[str, Range], late: Collection[str] = ()
 ) -> dict[str, int]:
-    """``binding`` with as few and as small changes of sizes as make ``rules`` hold.
+    """``binding`` with few and small changes of sizes, so that ``rules`` hold.
 
-    A greedy search: for the first violated constraint, one of its symbols gets the nearest size that
-    satisfies it, preferably a symbol not changed before; or two symbols change together. Constraints that
-    can't be satisfied are skipped.
+    A greedy search: for the first violated constraint, the size of one of its symbols, preferably an
+    unchanged one, changes to the nearest size that satisfies the constraint; or two symbols change together.
+    Constraints that can't be satisfied are skipped.
 
     Args:
-        binding: initial sizes; those of 0 stay.
-        rules: constraints; those with other symbols are ignored.
+        binding: initial sizes; sizes of 0 stay.
+        rules: constraints; a constraint with other symbols is ignored.
         ranges: ranges of the sizes.
         late: symbols that are changed only as a last resort.
     """

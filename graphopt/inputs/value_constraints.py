@@ -28,7 +28,7 @@ class ValueRange:
         integral: a float input that is cast to integers and used as such.
         from_end: negative values count from the end, as for indices.
         known: some use determines the meaning of the values.
-        pattern: ``axes`` are 0, 1, 2 …; a ``reshape`` target is -1, 1, 1 …, which suits any data.
+        pattern: ``axes`` are 0, 1, 2 …; a ``reshape`` target is -1, 1, 1 …, which is valid for all data.
     """
 
     low: float | None = None
@@ -123,7 +123,7 @@ def _compared(node: ir.Node, index: int) -> ValueRange | None:
 
 
 def _bounded(node: ir.Node, index: int) -> ValueRange | None:
-    """Values around the bounds of floats; integers exceed such bounds often enough by themselves."""
+    """Values around the bounds of floats; random integers exceed such bounds often enough."""
     others = [_numbers(value) for place, value in enumerate(node.inputs) if place != index]
     named = (_attribute(node, name) for name in ("min", "max"))
     numbers = [*chain.from_iterable(others), *(number for number in named if number is not None)]

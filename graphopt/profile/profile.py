@@ -33,7 +33,7 @@ class Pattern:
 
     @property
     def key(self) -> tuple[tuple[str, str, tuple[int | str, ...] | None], ...]:
-        """The types and shapes that runs of one pattern share."""
+        """The types and shapes common to all runs of one pattern."""
         return tuple(sorted((name, seen.type, seen.shape) for name, seen in self.inputs.items()))
 
 

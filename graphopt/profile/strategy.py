@@ -1,4 +1,4 @@
-"""Fusion strategies: how many specializations are made, and of which kind each is.
+"""Fusion strategies: the number of specializations, and the kind of each.
 
 Modelled on ``FusionStrategy`` of PyTorch's profiling executor.
 """

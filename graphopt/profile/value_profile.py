@@ -130,8 +130,8 @@ def _is_dim(dim: Any) -> bool:
 def merged(one: Mapping[str, ValueProfile], other: Mapping[str, ValueProfile]) -> dict[str, ValueProfile]:
     """The profiles common to two sets of runs, by value.
 
-    Dims that differ become symbols; dims that are equal to each other on both sides share one, as in
-    PyTorch's ``ProfilingRecord::mergeSymbolicShapes``.
+    Sizes that differ become symbols. Dims with equal sizes on each side have the same symbol, as in PyTorch's
+    ``ProfilingRecord::mergeSymbolicShapes``.
     """
     symbols: dict[tuple[Dim, Dim], str] = {}
 

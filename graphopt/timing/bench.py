@@ -124,7 +124,7 @@ class Result:
 
 @dataclass(frozen=True)
 class Bench:
-    """Measures models, the first of which is the original.
+    """Measures models; the first one is the original.
 
     Args:
         contestants: the models.
@@ -142,7 +142,7 @@ class Bench:
 
     @property
     def choices(self) -> dict[str, SessionChoice]:
-        """The session options by model name: those that models need, and recommend, if enabled."""
+        """The session options by model name: required options, and recommended ones if enabled."""
         found = {}
         for one in self.contestants:
             heeded = self.heeds_choices and one.model is not None

@@ -27,7 +27,7 @@ from graphopt.util.element_types import LOW_TYPES, to_ort_value
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession
 
-#: Least seconds of a turn for quick models, and bounds on its number of runs, of which the quickest counts.
+#: Least seconds of a turn for fast models, and bounds on its number of runs; the fastest run counts.
 _LEAST_TURN = 0.01
 _LEAST_RUNS, _MOST_RUNS = 3, 50
 #: Seconds of a run beyond which a turn has a single run.

@@ -15,7 +15,7 @@ from graphopt.tuning.measurements import Measurement, Size
 from graphopt.tuning.search_space import Group, Variant
 from graphopt.tuning.variant_builder import VariantBuilder
 
-#: Number of models measured together, by seconds of a run or bytes of weights above which it applies.
+#: Number of models measured together; each applies above a number of seconds of a run, or bytes of weights.
 _SLOW = ((1.0, 1 << 31, 1), (0.2, 1 << 29, 2), (0.05, 1 << 27, 4))
 _MANY = 8
 #: Rounds, processes and warm-up runs of a screening, and of a measurement that supports claims.

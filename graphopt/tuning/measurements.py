@@ -68,7 +68,7 @@ class Measurement:
         return not self.slower and not self.same and self.ratio > self.band.high
 
     def inverse(self) -> Measurement:
-        """The comparison of the reference with the variant: the effect of what the variant leaves out."""
+        """The comparison of the reference with the variant: the effect of rewrites that the variant omits."""
         band = Band(1 / self.band.high, 1 / self.band.low)
         ratio = 0.0 if math.isinf(self.ratio) else 1 / self.ratio
         return Measurement(ratio, band, self.slower, self.faster, self.unsure, self.same, self.failure)

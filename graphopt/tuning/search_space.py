@@ -66,7 +66,7 @@ class Variant:
 
 
 class KernelRecorder(PassInstrumentation):
-    """Records the rewrites that create calls of native groups, each of which is tried by itself.
+    """Records the rewrites that create calls of native groups; each group is tried separately.
 
     Attributes:
         places: the rewrites that created calls in the last run, by name of the function.
@@ -104,8 +104,8 @@ def rewrite_groups(
     Passes that the user requested for their effect, such as an opset conversion, are not groups.
 
     Args:
-        records: what each run of a pass did.
-        passes: those of the pipeline.
+        records: the effect of each run of a pass.
+        passes: the passes of the pipeline.
         kernels: groups of single rewrites, whose passes are no groups.
     """
     single = {RewriteSite.parse(owner).owner for group in kernels for owner in group.owners}

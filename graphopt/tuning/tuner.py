@@ -1,4 +1,4 @@
-"""optimize --tune: run the pipeline, measure its rewrites, and run it again without those that do not pay."""
+"""optimize --tune: run the pipeline, measure its rewrites, and run it again without unprofitable ones."""
 
 from __future__ import annotations
 

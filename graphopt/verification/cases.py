@@ -18,12 +18,13 @@ from graphopt.verification.compare import Deviation, identical, largest_deviatio
 from graphopt.verification.empty_tensors import Unreliable
 from graphopt.verification.verdict import ORIGINAL_FAILS, Skipped
 
-#: In the order of their information; ``special``, ``large`` and ``huge`` are compared more leniently.
+#: Distributions, the most informative first; ``special``, ``large`` and ``huge`` are compared more leniently.
 DISTRIBUTIONS: tuple[Distribution, ...] = (
     *("normal", "zero", "negative", "special", "large", "overridden"),
     *("tiny", "huge"),
 )
-#: Distributions that are tried with one binding only: their faults do not depend on sizes.
+#: Distributions that are tried with one binding only, because the faults that they reveal do not depend on
+#: sizes.
 _ONCE: tuple[Distribution, ...] = ("tiny", "huge")
 #: Number of crashed processes after which a model is not tried further.
 _CRASHES = 4
@@ -39,7 +40,7 @@ _LOST = 8.0
 _MEMORY = 1 << 29
 #: Additional runs that detect random outputs; numbers drawn from few values may agree by chance.
 _AGAIN = 10
-#: Number of elements below which even that many runs may agree by chance.
+#: Number of elements below which even this number of runs may agree by chance.
 _FEW = 64
 
 
@@ -55,9 +56,9 @@ class Case:
         default: outputs of a default session; ``None`` if the original fails there.
         noise: per output and tensor, the largest deviation of ``default`` from ``off``.
         random: indices of outputs that change from run to run.
-        random_shapes: indices of outputs whose shapes change, too.
-        varying: indices of outputs that differed in every run, unlike numbers drawn from few values or
-            in small tensors.
+        random_shapes: indices of outputs whose shapes also change.
+        varying: indices of outputs that differed in every run. Random numbers that are drawn from few values,
+            or in small tensors, do not.
         input_sensitivity: per output and tensor, the deviation from ``off`` with differently rounded inputs;
             ``None`` until computed.
         rounding_sensitivity: the same with differently rounded inputs or intermediate results.
@@ -92,7 +93,7 @@ class Cases:
     Attributes:
         found: cases with sizes of at least 1.
         skipped: inputs that fail or were not tried, with reasons.
-        refusal: reason if the original runs on no inputs at all.
+        refusal: the reason why the original runs on no inputs.
         crash: the crash of the process that loaded the original.
         slow: no run of the original ended in time.
         valid: bindings that the original accepts.
@@ -226,7 +227,7 @@ def share_random_outputs(cases: Sequence[Case]) -> None:
 def share_unreproducible_outputs(cases: Sequence[Case]) -> None:
     """Treat outputs that change from run to run in one case as random in all, if no random numbers are drawn.
 
-    They contain unwritten memory or a state, which may agree twice by chance.
+    Such outputs contain unwritten memory or a state, and may be equal in two runs by chance.
     """
     garbage = frozenset[int]().union(*(case.random for case in cases))
     shapes = frozenset[int]().union(*(case.random_shapes for case in cases))

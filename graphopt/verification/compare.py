@@ -15,9 +15,9 @@ from graphopt.numerics import Numerics
 
 Array = np.ndarray[Any, Any]
 
-#: The requirement for non-finite numbers: the ``same`` NaN or infinity in both results; the same, or a huge
-#: number in place of an infinity (``overflow``); any non-finite number (``set``); any number in place of a
-#: non-finite one (``robust``); nothing (``ignore``).
+#: The requirement for non-finite numbers. ``same``: the same NaN or infinity in both results;
+#: ``overflow``: the same, or a huge number in place of an infinity; ``set``: any non-finite number;
+#: ``robust``: any number in place of a non-finite number; ``ignore``: none.
 NonFinite = Literal["same", "overflow", "set", "robust", "ignore"]
 
 #: (rtol, atol) by the coarsest float type in the model and by numerics: the allowed error relative to the
@@ -29,7 +29,8 @@ _TOLERANCES = {
     "bfloat16": ((1.6e-2, 8e-3), (2.4e-2, 1.2e-2), (1e-1, 4e-2)),
     "float8": ((1.3e-1, 7e-2), (2.5e-1, 1.3e-1), (3e-1, 2e-1)),
 }
-#: Deviation relative to an output's size beyond which differently rounded inputs make it meaningless.
+#: Deviation, relative to the magnitude of an output, beyond which the output is meaningless because
+#: differently rounded inputs change it.
 _BLOWN_UP = 1e4
 #: Numbers beyond the largest of their type to this power are huge: 6e33 for float32.
 _HUGE = 0.875
@@ -102,7 +103,8 @@ def compare(
             for floats, a number of elements that may differ for other types; infinite if only the element
             type must agree.
         totals: per tensor, the allowed sum of all differences beyond ``tolerance``, of floats and of integers
-            of up to 16 bits: a step in all elements is no rounding if rounding changes a few.
+            of up to 16 bits. A step in all elements is not explained by rounding if rounding changes few
+            elements.
     """
     left, right = list(_leaves(expected, "")), list(_leaves(actual, ""))
     if [(place, _kind(x)) for place, x in left] != [(place, _kind(x)) for place, x in right]:
@@ -158,7 +160,7 @@ def discrete_deviations(before: Any, after: Any) -> list[Deviation]:
 
 
 def sensitivities(before: Any, after: Any) -> list[Deviation]:
-    """The deviation per tensor after rounding; infinite where it blew up, as next to a pole of 1 / x."""
+    """The deviation per tensor after rounding; infinite if it is extreme, as next to a pole of 1 / x."""
     sizes = [_size(a) for _, a in _leaves(before, "")]
     return [
         _ANY if moved.largest > _BLOWN_UP * size else moved
@@ -248,7 +250,7 @@ def _type_and_shape(array: Array) -> str:
 
 
 def _is_inexact(array: Array) -> bool:
-    """Floats of any kind, those of ml_dtypes included, and complex numbers."""
+    """Whether the elements are floats, also of ml_dtypes, or complex numbers."""
     return array.dtype.kind in "fc" or array.dtype.name.startswith(("float", "bfloat"))
 
 

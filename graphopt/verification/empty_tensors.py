@@ -1,10 +1,10 @@
 """Find outputs that onnxruntime computes wrongly because a tensor in their computation is empty.
 
-A few kernels return without writing their outputs if the summed tensor is empty, which leaves uninitialized
-memory: the final states of a recurrence over a sequence of length 0, a batch of matrix products over an axis
-of length 0. Running the model again does not reveal that reliably, since the memory may contain the same
-bytes. Reductions over negative axes do not reduce the shape of an empty tensor. So the sizes of operands
-decide.
+If the summed tensor is empty, a few kernels return without writing their outputs, which then contain
+uninitialized memory: the final states of a recurrence over a sequence of length 0, or a batch of matrix
+products over an axis of length 0. A second run does not reveal this reliably, because the memory may contain
+the same bytes. Reductions over negative axes do not reduce the shape of an empty tensor. So the detection
+uses the sizes of operands.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from graphopt.inputs.feeds import Feeds
 from graphopt.ops import traits
 from graphopt.ort.probe import Runner
 
-#: Operators whose results may be empty for operands that are not.
+#: Operators whose results may be empty for nonempty operands.
 _DATA_DEPENDENT = frozenset({"NonZero", "Compress", "Unique", "NonMaxSuppression", "Range", "StringSplit"})
 #: Operators that read no elements.
 _SHAPES_ONLY = ("Shape", "Size")
@@ -32,7 +32,7 @@ _SHAPES_ONLY = ("Shape", "Size")
 
 @dataclass(frozen=True)
 class Unreliable:
-    """Indices of outputs of which only the element type, or only type and shape, are reliable.
+    """Indices of unreliable outputs: only the element type, or only type and shape, are reliable.
 
     Attributes:
         shapes: outputs that depend on a wrong shape.
@@ -62,13 +62,13 @@ class EmptyTensors:
 
     @cached_property
     def _suspects(self) -> dict[ir.Node, bool]:
-        """The nodes that may be wrong: whether in their shapes, or only in their elements."""
+        """The nodes that may be wrong, each with whether its shapes may be wrong, or only its elements."""
         kinds = {node: _suspicion(node, self._model.functions) for node in self._model.graph}
         return {node: kind for node, kind in kinds.items() if kind is not None}
 
     @cached_property
     def data_dependent(self) -> bool:
-        """Whether tensors may be empty for inputs that are not."""
+        """Whether tensors may be empty for nonempty inputs."""
         nodes = (node for graph in ir.graphs_of(self._model) for node in graph)
         return any(node.domain == "" and node.op_type in _DATA_DEPENDENT for node in nodes)
 

@@ -1,4 +1,4 @@
-"""Detect differences that the original's ill-conditioning explains: rounding, overflow, NaN, signed zeros."""
+"""Detect differences due to ill-conditioning of the original: rounding, overflow, NaN, signed zeros."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def excuse_for(
         numeric_traits: numeric traits of the output.
         references: evaluate original and candidate in higher precision, and without negative zeros.
         tolerance: for floats.
-        exact: every bit must be kept that kernels determine.
+        exact: every bit that kernels determine must be unchanged.
     """
     if not hasattr(expected, "dtype") or same_kind(expected, actual).reason is not None:
         return None
@@ -87,7 +87,7 @@ def excuse_for(
     if halved is not None and halved.shape == wide.shape:  # no runtime rounds at every step
         with np.errstate(all="ignore"):
             nearer = np.where(np.abs(actual - wide) <= np.abs(actual - halved), wide, halved)
-            # where halves overflow and the original deviates from the specification, so may the candidate
+            # if halves overflow and the original deviates from the specification, so may the candidate
             deviates = ~np.isfinite(halved) & ~np.isclose(halved, expected, equal_nan=True)
             nearer = np.where(deviates, actual, nearer)
         if compare(nearer.astype(wide.dtype), actual, tolerance).reason is None:
@@ -109,9 +109,9 @@ def _differ_by_zeros(
 def _explains(plain: Any, wide: Any, expected: Any, tolerance: Tolerance) -> bool:
     """Whether precision, not another computation, explains the distance of ``expected`` from ``wide``.
 
-    ``plain`` and ``wide`` come from the reference evaluator, ``plain`` in the precision of ``expected``. If
-    the evaluator computes something else than onnxruntime, for example for an empty pooling window, it does
-    so in any precision.
+    ``plain`` and ``wide`` are results of the reference evaluator; ``plain`` has the precision of
+    ``expected``. If the evaluator's computation differs from onnxruntime's, for example for an empty pooling
+    window, it differs in every precision.
     """
     if plain.shape != expected.shape:
         return False
@@ -131,8 +131,8 @@ def _explains(plain: Any, wide: Any, expected: Any, tolerance: Tolerance) -> boo
 def _as_near(wide: Any, expected: Any, actual: Any, tolerance: Tolerance, *, poles: bool) -> bool:
     """Whether ``actual`` is about as near to ``wide`` as ``expected``.
 
-    With ``poles``, elements of which only one of ``wide`` and ``expected`` is finite do not count. It is
-    false for denormal inputs, whose reciprocals overflow: an infinity has to stay one.
+    With ``poles``, an element does not count if it is finite in only one of ``wide`` and ``expected``.
+    ``poles`` is false for denormal inputs, whose reciprocals overflow: an infinity must stay infinite.
     """
     if not poles and (np.isfinite(wide) & ~np.isfinite(expected) & np.isfinite(actual)).any():
         return False

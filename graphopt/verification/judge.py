@@ -57,8 +57,8 @@ class Judge:
         original: runs the original to measure its conditioning after a difference; ``None`` to never do so.
         references: reference evaluations of the original and of the candidate, for some differences.
         bits: require bit-identical outputs without optimizations.
-        draws_random: the original draws random numbers, and its candidates must draw them, too.
-        empties: there are tensors without elements, whatever the inputs.
+        draws_random: the original draws random numbers, and its candidates must do so too.
+        empties: some tensors have no elements for any inputs.
         perturbed: returns the original with differently rounded intermediate results in each run.
         unreliable: outputs that onnxruntime computes wrongly on empty tensors; only their types, and shapes
             where these are right, are compared.
@@ -80,7 +80,7 @@ class Judge:
     def rows(self, cases: Iterable[Case]) -> list[Row]:
         """All cases at all optimization levels at which the original runs.
 
-        Excuses are expensive: after one difference without an excuse, none is sought for that output.
+        The search for excuses is slow: after a difference without an excuse, it is skipped for the output.
         """
         found, failed = [], list[int]()
         for case in cases:
@@ -137,7 +137,7 @@ class Judge:
     def _compare(
         self, case: Case, level: Optimizations, place: int, a: Any, b: Any, *, excuses: bool
     ) -> tuple[Outcome, str | None]:
-        """The outcome for one output, and the excuse for an allowed difference, sought if ``excuses``."""
+        """The outcome for one output, and the excuse for an allowed difference (searched if ``excuses``)."""
         if place in case.random:
             return same_kind(a, b, shapes=place not in case.random_shapes), None
         demand = _nonfinite(self.numerics, case.distribution, level)
@@ -162,7 +162,7 @@ class Judge:
             return outcome, None
         if not excuses:
             return outcome, None
-        # the cheapest excuses come first
+        # the fastest checks are first
         unsure = numeric_traits.rounds or not numeric_traits.sure_nans
         if not bits and self.original is not None and unsure and (numeric_traits.halves or not strict):
             for known in self._deviations(case, place, self.original):
@@ -226,8 +226,8 @@ class Judge:
     ) -> bool:
         """Whether both models agree on inputs with large numbers in place of infinities, and the same NaN.
 
-        Another order of evaluation turns infinities into NaN (inf - inf), and a later operator such as a
-        reciprocal or a comparison turns either into a finite number.
+        Another order of evaluation turns infinities into NaN (inf - inf). A later operator, such as a
+        reciprocal or a comparison, turns either into a finite number.
         """
         if self.original is None or case.distribution != "special":
             return False
@@ -249,11 +249,11 @@ class Judge:
     ) -> bool:
         """Whether the reference evaluator decides a difference in favour of the candidate.
 
-        It is consulted where kernels deviate from the specification: for tensors without elements, and,
-        unless rewrites are exact, for NaN, which some kernels drop depending on its position. It decides for
-        the candidate if it computes the candidate's output from the original; and if the original deviates,
-        or, without elements, neither deviates in shape (some kernels leave empty sums uninitialized), also if
-        it computes the same from both models.
+        The evaluator is consulted in cases in which kernels deviate from the specification: tensors without
+        elements and, unless rewrites are exact, NaN, which some kernels drop depending on its position. It
+        decides for the candidate if its result for the original is the candidate's output. It also does so if
+        its results for both models are equal, and either the original deviates from them, or there are no
+        elements and neither model deviates in shape (some kernels leave empty sums uninitialized).
         """
         lenient = case.distribution == "special" and self.numerics is not Numerics.EXACT
         nothing = case.empty or self.empties

@@ -43,7 +43,7 @@ _BY_OPERATOR = {
     **dict.fromkeys(("LogSoftmax", "ArgMax", "ArgMin", "TopK"), _Trait.NAN_BY_PLACE),
     **dict.fromkeys(("Div", "Reciprocal", "Pow"), _Trait.POLE),
     **dict.fromkeys(("IsNaN", "IsInf", "Equal"), _Trait.TELLS_NAN),
-    # floats of integers
+    # operators with float results for integers
     **dict.fromkeys(
         ("HannWindow", "HammingWindow", "BlackmanWindow", "MelWeightMatrix", "TfIdfVectorizer"), _Trait.FLOAT
     ),
@@ -177,7 +177,7 @@ def _of_dtype(dtype: ir.DataType | None) -> _Trait:
 def draws_random(model: ir.Model) -> tuple[bool, bool]:
     """Whether ``model`` draws random numbers or updates statistics, and whether it draws random numbers."""
     random = [node.op_type for graph in ir.graphs_of(model) for node in graph if traits.is_random(node)]
-    # batch statistics change from run to run, too, but converge
+    # batch statistics also change from run to run, but converge
     return bool(random), any(op_type != "BatchNormalization" for op_type in random)
 
 

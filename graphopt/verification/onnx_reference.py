@@ -19,7 +19,8 @@ Mode = Literal["plain", "wide", "unsigned", "dropping"]
 _RESULT = " + %s: %s"
 #: Largest weights, in bytes, for which external data is embedded for the evaluator, which can't read it.
 _EMBEDDED = 1 << 28
-#: Seconds of CPU time of one evaluation, so that no excuse depends on the load of the machine.
+#: CPU time limit of one evaluation, in seconds. It is CPU time so that no excuse depends on the load of the
+#: machine.
 _PATIENCE = 5.0
 
 
@@ -34,7 +35,7 @@ class Reference:
     """Evaluates a model by onnx's reference evaluator, which follows the specification.
 
     It is slow and has no vendor domains, so it is used only where onnxruntime's own result is in doubt: on
-    tensors with a dim of size 0, for example, some of its kernels give wrong shapes.
+    tensors with a dim of size 0, for example, some of its kernels return wrong shapes.
 
     Args:
         model: returns the model when it is first needed.
@@ -79,7 +80,7 @@ class Reference:
     def is_tie(self, name: str, feeds: Mapping[str, Any], indices: Any) -> bool:
         """Whether an ArgMax (ArgMin) computes the output, and ``indices`` are ties of its own indices.
 
-        Rounding or overflow made the elements equal, of which its own indices select the first.
+        Rounding or overflow made these elements equal; the operator itself returns the first of them.
         """
         results = self._run(name, feeds)
         if results is None or self._proto is None:
@@ -109,7 +110,7 @@ class Reference:
                 self._evaluators[key] = _evaluator(part, mode)
             with np.errstate(all="ignore"), warnings.catch_warnings(action="ignore"):
                 return self._evaluators[key](name, feeds)
-        except Exception:  # gaps of the evaluator raise any exception, and so do numpy and the time limit
+        except Exception:  # the evaluator, numpy and the time limit raise various exceptions
             return None
 
 

@@ -1,4 +1,4 @@
-"""Reference operators for evaluation in the widest float type, which onnx's would narrow, or lose NaN in."""
+"""Reference operators for the widest float type; onnx's own operators would narrow it, or lose NaN."""
 
 from __future__ import annotations
 

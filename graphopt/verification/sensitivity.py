@@ -28,9 +28,9 @@ def input_sensitivity(
 ) -> Deviations | None:
     """The deviation of ``original``'s outputs if float inputs are rounded differently, cached in ``case``.
 
-    For outputs of other types than floats, non-finite inputs count as unknown: the index of the largest
-    element means nothing if one element is NaN, and changes with the replacement of NaN. This does not apply
-    to outputs that distinguish NaN from numbers.
+    For outputs of types other than floats, non-finite inputs count as unknown: if an element is NaN, the
+    index of the largest element is meaningless, and changes if NaN is replaced. This does not apply to
+    outputs that distinguish NaN from numbers.
     """
     if case.input_sensitivity is None:
         variants = [(feeds, False) for feeds in jittered(case.feeds)]
@@ -45,7 +45,7 @@ def input_sensitivity(
 def rounding_sensitivity(
     case: Case, perturbed: Callable[[], Runner | None], output_traits: Sequence[NumericTraits]
 ) -> Deviations | None:
-    """The deviation of the outputs if intermediate results are rounded differently, too, cached in ``case``.
+    """The deviation of the outputs if intermediate results are also rounded differently, cached in ``case``.
 
     It reveals more than roundings of inputs: behind integers, and where rounded inputs preserve a symmetry
     that cancels errors.
@@ -66,7 +66,7 @@ def rounding_sensitivity(
 def _moved(
     case: Case, runner: Runner, output_traits: Sequence[NumericTraits], feeds: Feeds, *, replaced: bool
 ) -> Deviations | None:
-    """The deviation of the outputs for ``feeds`` from those of ``case``; ``None`` if the run fails."""
+    """The deviation of the outputs for ``feeds`` from the outputs of ``case``; ``None`` if the run fails."""
     try:
         outputs = runner.run("off", feeds)
     except (RuntimeFailure, ResourceLimit):

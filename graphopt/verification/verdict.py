@@ -10,7 +10,7 @@ from graphopt.inputs.sampling import Distribution
 from graphopt.ort.session import Optimizations
 from graphopt.util.tables import counted
 
-#: The cause of comparisons that are impossible for any candidate, and so are no gap in a verdict.
+#: The cause of comparisons that are impossible for every candidate, and therefore no gap in a verdict.
 ORIGINAL_FAILS = "the original fails"
 
 #: Keys of rows in JSON where they differ from the attributes' names.
@@ -135,7 +135,7 @@ class Verdict:
 
     @property
     def lacks_inputs(self) -> bool:
-        """Whether nothing was compared because no valid inputs were found, which the user could give."""
+        """Whether nothing was compared because no valid inputs were found; the user may provide them."""
         return self.unverifiable is not None and self.unverifiable.startswith("no inputs")
 
     def to_dict(self) -> dict[str, Any]:

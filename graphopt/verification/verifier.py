@@ -1,9 +1,9 @@
 """Differential testing of two models: run both on generated inputs and compare their outputs.
 
-**Comparisons.** Sessions without onnxruntime's optimizations are compared with one another, and so are
-default sessions, because users run the latter and onnxruntime's own optimizer can break a correct graph.
-Several bindings of the dynamic dims and several input distributions are tried; those on which the original
-fails are skipped.
+**Comparisons.** Sessions without onnxruntime's optimizations are compared with one another. Default sessions
+are compared too, because users run these, and onnxruntime's own optimizer can break a correct graph. Several
+bindings of the dynamic dims and several input distributions are tried; inputs on which the original fails are
+skipped.
 
 **Requirements.** Element types, shapes, strings, booleans and integers agree. Floats agree within
 :class:`~graphopt.verification.compare.Tolerance`, which depends on the numerics class of the rewrites and on
@@ -23,26 +23,26 @@ NaN and infinities        the same              not finite in the      nothing
                                                 same places
 ========================  ====================  =====================  =====================
 
-A different order of evaluation may turn an infinity into NaN (inf - inf), and one that overflows later gives
-a number where the original has an infinity; but it makes no number infinite and no NaN finite. A later
-operator, such as a reciprocal or a comparison, may turn either into a finite number: for inputs with
-infinities, a difference counts only if it remains with large numbers in their place. These requirements hold
-without optimizations. Fused kernels treat non-finite numbers in their own ways, so default sessions only must
-not lose finite numbers, and must run on NaN and infinities. Without optimizations, EXACT also distinguishes
-0.0 from -0.0, unless a maximum chose between them; with ``bits``, every bit counts.
+A different order of evaluation may turn an infinity into NaN (inf - inf). If it overflows later, it returns a
+number for an infinity of the original. But it makes no number infinite and no NaN finite. A later operator,
+such as a reciprocal or a comparison, may turn either into a finite number: for inputs with infinities, a
+difference counts only if it remains after the infinities are replaced by large numbers. These requirements
+apply without optimizations. Fused kernels differ in their treatment of non-finite numbers, so default
+sessions only must not lose finite numbers, and must run on NaN and infinities. Without optimizations, EXACT
+also distinguishes 0.0 from -0.0, unless a maximum chose between them; with ``bits``, every bit counts.
 
 **Excused differences.** An output of a bounded operator such as Sigmoid may differ by the absolute rounding
 error of that operator, also behind operators that only move elements (:data:`graphopt.ops.traits.MOVES`).
-Where the original's default session deviates from its own session without optimizations, so may the
-candidate's. If a difference is larger than rounding, the original is run again on inputs that are rounded
-differently, and with intermediate results off by two units in the last place: if that changes the output as
-much, in its largest element and in all elements together (an argmax that flips, a few quantization steps),
-the output is ill-conditioned there and the difference is allowed. This does not apply to EXACT sessions
-without optimizations, except in half precision, for which onnxruntime inserts and removes casts. The
-original's result in the widest float type is allowed, too (an argmax over overflowing values, the log of a
-vanishing softmax), and any result where large numbers overflow even in that type; halves may be rounded at
-each step or at none; a maximum over NaN depends on the kernel, and the sign of an infinity at a pole on that
-of a zero. Rounding excuses no output whose computation rounds no floats, and for inputs with NaN but no
+If the original's default session deviates from its session without optimizations, the candidate's default
+session may deviate too. If a difference is larger than rounding, the original is run again on differently
+rounded inputs, and with intermediate results changed by two units in the last place. If that changes the
+output as much, in its largest element and in all elements together (an argmax that flips, a few quantization
+steps), the output is ill-conditioned and the difference is allowed. This does not apply to EXACT sessions
+without optimizations, except in half precision, for which onnxruntime inserts and removes casts. Also allowed
+are the original's result in the widest float type (an argmax over overflowing values, the log of a vanishing
+softmax), and any result if large numbers overflow even in that type. Halves may be rounded at each step or at
+none. A maximum over NaN depends on the kernel, and the sign of an infinity at a pole depends on the sign of a
+zero. Rounding is no excuse for an output whose computation rounds no floats. For inputs with NaN but no
 infinities, outputs of other types must agree exactly.
 
 Outputs that are random in the original must stay random; only their types and shapes are compared. The same
@@ -91,7 +91,7 @@ from graphopt.verification.verdict import Row, Skipped, Verdict, without_inputs
 _PATIENCE = 20.0
 #: Bytes of weights per additional second of a run, and nodes per additional second of session creation.
 _BYTES_PER_SECOND, _NODES_PER_SECOND = 100_000_000, 1000
-#: Largest weights, in bytes, of a model of which instrumented copies are loaded.
+#: Largest weights of a model, in bytes, for which instrumented copies of the model are loaded.
 _INSTRUMENTED_BYTES = 1 << 29
 #: Seconds of CPU time for one run of a model that may diverge: at first, and if no run ends in that time.
 _DIVERGENT_QUICK, _DIVERGENT_PATIENCE = 1.0, 5.0

@@ -44,7 +44,7 @@ def _masked_attention(length: int) -> Contest:
 
 
 def _causal_attention(length: int) -> Contest:
-    """The mask is a constant of the unfused model, as of exported ones."""
+    """The mask is a constant of the unfused model, as in exported models."""
     mask = np.triu(np.full((1, 1, length, length), -1e9, np.float32), 1)
     grouped = f"""y:3 | y = com.microsoft.GroupQueryAttention<{_COUNTS}, kv_num_heads = {_HEADS}>(
         q, k, v, , , last, total)"""
@@ -126,7 +126,7 @@ def _grouped_attention(length: int) -> Contest:
 
 
 def _attention_to_past(length: int) -> Contest:
-    """A single query attends to ``length`` keys, all but the last of which are past keys."""
+    """A single query attends to ``length`` keys; all except the last are past keys."""
     unfused = f"""y:3 present_k:4 present_v:4 |
         qs = Reshape(q, heads) qh = Transpose<perm = [0, 2, 1, 3]>(qs)
         ks = Reshape(k, heads) kh = Transpose<perm = [0, 2, 1, 3]>(ks)
