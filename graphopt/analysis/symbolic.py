@@ -3,8 +3,8 @@
 A dim (:data:`Dim`) is an ``int`` or a :class:`SymDim`, a polynomial with integer coefficients over *atoms*:
 symbols, floor divisions, minima, maxima and choices. ``+``, ``-``, ``*``, ``//`` and ``%`` work as on ints.
 The form is canonical, so that most equal expressions are ``==`` and have equal hashes; a result without atoms
-is always an ``int``. A symbol is an integer within its bounds, by default at least 0, since a size of zero is
-legal. Only identities that hold for all values within the bounds are applied.
+is always an ``int``. A symbol is an integer within its bounds. By default it is at least 0, since a size of
+zero is valid. Only identities that hold for all values within the bounds are applied.
 
 The cost of each operation is bounded: an expression that grows too large is replaced by an opaque symbol with
 its bounds, named by a hash of its text, so that equal expressions remain equal.
@@ -596,7 +596,7 @@ def _extremum(sign: int, args: Iterable[Dim]) -> Dim:
 
 
 def _inner_args(sign: int, arg: Dim) -> Iterator[Dim]:
-    """The arguments of ``arg`` if it is an extremum of the same kind plus a constant; else ``arg``."""
+    """The arguments of ``arg`` if it is an extremum of the same kind plus a constant; otherwise ``arg``."""
     if isinstance(arg, SymDim) and len(arg.terms) - (arg.constant != 0) == 1:
         monomial, coefficient = arg.terms[0]
         if coefficient == 1 and len(monomial) == 1:

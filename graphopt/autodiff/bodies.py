@@ -22,7 +22,7 @@ class BodyGradient:
     Attributes:
         op: writes the nodes of the gradient.
         body: the primal body.
-        primal: the nodes of the primal body, without those of the gradient.
+        primal: the nodes of the primal body, without nodes of the gradient.
         gradients: the gradient of each value, as found by :meth:`differentiate`.
     """
 
@@ -73,7 +73,7 @@ class BodyGradient:
             inputs: its inputs; ``resolve`` may append to them.
             results: its outputs.
             resolve: returns the value, in the scope of the new body, for an input of the primal body, an
-                output of a saved node, or a placeholder. Nodes that it creates come first.
+                output of a saved node, or a placeholder. Nodes that it creates are first.
             is_saved: whether the outputs of a primal node are saved rather than recomputed.
         """
         op, edit = self.op, self.op.cx.edit
@@ -166,7 +166,7 @@ def as_output(op: GraphBuilder, value: ir.Value, body: ir.Graph) -> ir.Value:
 
 
 def declare(op: GraphBuilder, output: ir.Value, like: ir.Value) -> None:
-    """Declare the type and shape of ``output`` of a body, which has the shape of ``like``.
+    """Declare the type and shape of ``output`` of a body; its shape is that of ``like``.
 
     The rank is required: a Loop without iterations gathers empty tensors of that rank, and a Scan fails
     without a rank.

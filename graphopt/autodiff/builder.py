@@ -45,7 +45,7 @@ class GraphBuilder(NodeBuilder):
         return self.Reshape(x, shape, allowzero=1 if zeros else None)
 
     def reshape_like(self, x: ir.Value, like: ir.Value) -> ir.Value:
-        """``x`` with the shape of ``like``, which has as many elements."""
+        """``x`` with the shape of ``like``, which has the same number of elements."""
         return x if self.cx.facts.shape_equal(x, like) else self.reshape(x, self.shape_of(like))
 
     def expand_like(self, x: ir.Value, like: ir.Value) -> ir.Value:

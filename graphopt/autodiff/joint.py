@@ -75,8 +75,8 @@ def differentiate(
 
     Args:
         loss: the name of the loss, an output or intermediate value with one element, or a loss function.
-            For a list of names there is no loss: their cotangents become inputs ``cotangent.<name>``, of the
-            shape and type of the values.
+            A list of names selects no loss: the cotangents of these values become inputs
+                ``cotangent.<name>``, of the shape and type of the values.
         wrt: names of inputs, initializers or intermediate values; ``params``, the initializers and Constant
             nodes that look like parameters; ``inputs``, the floating-point inputs; ``all``, both. Members of
             these groups that the loss does not depend on are omitted.
@@ -271,7 +271,7 @@ def _check_loss(value: ir.Value, declared: ir.Value, cx: Context) -> None:
     if not is_real(value, cx):
         raise UsageError(f"{name!r} holds no floating-point numbers and can't be a loss")
     shape: tuple[object, ...] | None = cx.shape(value)
-    if shape is None and declared.shape is not None:  # nothing better is known
+    if shape is None and declared.shape is not None:  # the only information
         shape = tuple(dim if isinstance(dim, int) else str(dim) for dim in declared.shape)
     if shape is None:
         raise UsageError(f"{name!r} is of unknown shape, and a loss has one element", hint=_HINT)

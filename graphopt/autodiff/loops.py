@@ -21,7 +21,7 @@ class IterationGradient:
         states: the cotangent of each active carried value after the iteration, by index.
         rows: the cotangent of the row that the iteration adds to each gathered output, by index.
         captured: captured values with a gradient.
-        sums: inputs of the new body in which the gradients of ``captured`` accumulate.
+        sums: inputs of the new body that accumulate the gradients of ``captured``.
         picks: the slices of each captured tensor that a Loop reads only by Gather at the iteration number.
         origins: the source tensor of each slice.
         picked: the cotangent of the slice of each tensor of ``picks`` with a gradient.

@@ -121,7 +121,7 @@ def _cross_entropy(op: GraphBuilder, loss: Loss, logits: ir.Value, labels: ir.Va
             f"{loss.target!r} is {dtype.name.lower()}, and labels must be int32 or int64",
             hint="the prediction comes first, then the labels: cross_entropy:logits,labels",
         )
-    if axis == len(shape) - 1 and len(shape) != 2:  # flattening all other axes takes no copy
+    if axis == len(shape) - 1 and len(shape) != 2:  # flattening all other axes requires no copy
         logits, labels = op.Flatten(logits, axis=axis), op.Reshape(labels, [-1])
     elif axis != 1:
         others = [place for place in range(len(shape)) if place != axis]

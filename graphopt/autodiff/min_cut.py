@@ -71,9 +71,9 @@ class _Preflow:
     """A preflow: nodes may receive more flow than they send.
 
     Attributes:
-        residual: by edge, the residual capacity.
-        excess: by node, flow received minus flow sent.
-        heights: by node, a lower bound of its distance to the sink in the residual network, in edges; flow
+        residual: the residual capacity of each edge.
+        excess: flow received minus flow sent, for each node.
+        heights: a lower bound of each node's distance to the sink in the residual network, in edges; flow
             is pushed to nodes one lower.
         top: the height of nodes that can't reach the sink.
     """
@@ -93,7 +93,7 @@ class _Preflow:
         self._relabel_all()
 
     def distances(self) -> list[int]:
-        """By node, the distance to the sink in the residual network, by breadth-first search."""
+        """The distance of each node to the sink in the residual network, by breadth-first search."""
         found = [self.top] * self.top
         found[self._sink] = 0
         frontier = [self._sink]

@@ -40,7 +40,7 @@ class PrimalNode:
 
     @property
     def outputs(self) -> tuple[ir.Value, ...]:
-        """The outputs, including those added by :meth:`output`."""
+        """The outputs, including outputs added by :meth:`output`."""
         return tuple(self.raw.outputs)
 
     @property

@@ -29,7 +29,7 @@ _PACKAGE = "graphopt.autodiff.rules"
 
 
 class NeedsOpset(Exception):
-    """A gradient uses operators of a newer opset, to which the model has to be converted first."""
+    """A gradient uses operators of a newer opset; the model must be converted to that opset first."""
 
     def __init__(self, version: int) -> None:
         super().__init__(f"opset {version} is needed")

@@ -1,11 +1,11 @@
 """Select the residuals, the values that the forward pass saves for the backward pass, by a minimum cut.
 
 As in PyTorch's ``min_cut_rematerialization_partition``, the network has an edge for each forward value, with
-its bytes as capacity, and edges of unlimited capacity from the operands of a node to its results and from the
-values that the backward pass reads to the sink. PyTorch weighs bytes by their distance from the backward pass
-and forbids recomputing expensive operators. Here an edge leads from the source to each node, with the
-weighted cost of recomputing it as capacity, or an unlimited one if it can't be recomputed. A minimum cut thus
-minimizes the sum of saved bytes and recomputed work.
+the size of the value in bytes as capacity. Edges of unlimited capacity lead from the operands of a node to
+its results, and from the values that the backward pass reads to the sink. PyTorch weighs bytes by their
+distance from the backward pass and forbids recomputing expensive operators. Here an edge leads from the
+source to each node. Its capacity is the weighted cost of recomputing the node, unlimited if the node can't be
+recomputed. A minimum cut thus minimizes the sum of saved bytes and recomputed work.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SIZES = ("Shape", "Size")
 
 
 class JointPartition:
-    """The nodes of a joint graph, by the pass that has to run them.
+    """The nodes of a joint graph, by the pass that runs them.
 
     Attributes:
         nodes: all nodes, in order.

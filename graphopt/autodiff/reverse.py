@@ -3,9 +3,8 @@
 Three linear walks without recursion: backwards for the *useful* values, which outputs depend on; forwards for
 the *varied* values, which depend on the differentiated inputs; and backwards through the *active* nodes,
 which are useful and varied, to apply their gradient rules. New nodes are appended to the graph. A zero
-cotangent is
-represented by ``None``, without a tensor or node. Primal nodes are neither recomputed nor changed, but may
-gain an output.
+cotangent is represented by ``None``, without a tensor or node. Primal nodes are neither recomputed nor
+changed, but may gain an output.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ def is_real(value: ir.Value, cx: Context) -> bool:
 def backward(
     op: GraphBuilder, graph: ir.Graph, cotangents: Mapping[ir.Value, ir.Value], wrt: Iterable[ir.Value]
 ) -> Backward:
-    """The gradients of ``wrt``, given the cotangents of some values of ``graph``.
+    """The gradients of ``wrt``, given cotangents of values of ``graph``.
 
     Args:
         op: appends nodes to ``graph``, or to a graph that can read its values.
@@ -154,7 +153,7 @@ def active_carries(
     everything = [value for node in nodes for value in (*ir.reads(node), *node.outputs)]
     ends, starts = dict.fromkeys(outputs), dict.fromkeys(wrt)
     while True:
-        # each walk takes all values as its other end: a value that depends on the carried state need not
+        # neither walk is limited to values of the other: a value that depends on the carried state need not
         # influence that state again within the same iteration
         varied = dict(starts)
         _active_nodes(nodes, dict.fromkeys(everything), varied, Backward(), cx)

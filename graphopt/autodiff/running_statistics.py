@@ -1,4 +1,4 @@
-"""Running statistics that a run of the model updates: those of BatchNormalization in training mode."""
+"""Running statistics that a run of the model updates, by BatchNormalization in training mode."""
 
 from __future__ import annotations
 

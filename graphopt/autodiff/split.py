@@ -1,4 +1,4 @@
-"""Split a joint graph into a forward model and a backward model that takes its residuals."""
+"""Split a joint graph into a forward model and a backward model, whose inputs include the residuals."""
 
 from __future__ import annotations
 
@@ -77,10 +77,10 @@ class Split:
 
     Attributes:
         joint: the joint graph, which both compute together.
-        forward: takes the inputs of the model; returns its outputs, the loss and running statistics, then
-            the residuals.
-        backward: takes the residuals; then the outputs of the model that it reads; then cotangents; then the
-            inputs of the model that it reads. Returns gradients.
+        forward: the inputs are those of the model; the outputs are those of the model, the loss and running
+            statistics, then the residuals.
+        backward: the inputs are the residuals, the required outputs of the model, the cotangents, and the
+            required inputs of the model, in this order. The outputs are gradients.
         saved: the residuals, in order.
         report: sizes and costs.
     """
@@ -93,7 +93,7 @@ class Split:
 
     @property
     def handed(self) -> list[str]:
-        """The outputs of the forward model that the backward model takes, in the order of its inputs."""
+        """The outputs of the forward model that the backward model reads, in the order of its inputs."""
         returned = frozenset(value.name for value in self.forward.graph.outputs)
         return [value.name or "" for value in self.backward.graph.inputs if value.name in returned]
 

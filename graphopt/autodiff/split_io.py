@@ -49,8 +49,8 @@ def plan_of(found: Split) -> dict[str, Any]:
 def save_split(found: Split, folder: str | os.PathLike[str]) -> list[Path]:
     """Write ``found`` to a new or empty ``folder``; returns the files, the plan first.
 
-    Large weights of both models are written once. The folder is published as a whole, so that a failure
-    leaves nothing behind.
+    Large weights of both models are written once. The folder is published as a whole, so a failure leaves no
+    files.
 
     Raises:
         UsageError: the folder is not empty, or it can't be written.

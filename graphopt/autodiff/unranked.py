@@ -20,7 +20,7 @@ _ALLOWS_ZERO = 14
 def flatten_unranked(nodes: Iterable[ir.Node], cx: Context) -> dict[ir.Value, tuple[ir.Value, ir.Value]]:
     """Flatten and restore the outputs of ``nodes``, of the main graph, whose rank is unknown.
 
-    Below opset 14, nothing is changed.
+    Below opset 14, the model is unchanged.
 
     Returns:
         A mapping from each such value, and from its restored copy, to its elements and its shape. The

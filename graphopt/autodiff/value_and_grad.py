@@ -31,9 +31,9 @@ class ValueAndGrad:
 
     Attributes:
         joint: the joint graph, whose parameters are inputs.
-        parameters: by name, the contents of the differentiated parameters; each call feeds them.
-        state: by name, the running statistics of BatchNormalization in training mode; each call updates them.
-        outputs: by name, the requested outputs of the last call.
+        parameters: the contents of the differentiated parameters by name; each call feeds them.
+        state: the running statistics of BatchNormalization in training mode by name; each call updates them.
+        outputs: the requested outputs of the last call by name.
     """
 
     def __init__(

@@ -16,7 +16,7 @@ _BY_OUTPUT = ("scan_output_axes", "scan_output_directions")
 
 @dataclass(frozen=True)
 class LoopForm:
-    """A Loop or Scan whose inputs and outputs correspond to those of its body.
+    """A Loop or Scan whose inputs and outputs correspond to the inputs and outputs of its body.
 
     Attributes:
         node: the Loop or Scan.
@@ -163,8 +163,7 @@ def rebuild(
     """Replace the loop of ``form`` by a loop that keeps the listed values and also stacks ``more``.
 
     The removed outputs must be unused; nodes of the body that only these outputs need are removed, too. The
-    outputs for
-    ``more`` are the last ones of the new node, and unused.
+    outputs for ``more`` are the last ones of the new node, and unused.
     """
     node, body, edit = form.node, form.body, cx.edit
     inputs = [*node.inputs[: form.head], *(form.starts[k] for k in carried)]
@@ -197,7 +196,7 @@ def rebuild(
 def declare_shape(value: ir.Value, cx: Context) -> None:
     """Declare the inferred shape of ``value``, if none is declared.
 
-    If a Loop has no trips, onnxruntime takes the rank of its stacked outputs from the shapes declared in the
+    If a Loop has no trips, onnxruntime reads the rank of its stacked outputs from the shapes declared in the
     body, which passes may remove.
     """
     shape, dtype = cx.shape(value), cx.dtype(value)

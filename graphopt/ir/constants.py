@@ -121,7 +121,7 @@ def read(*values: onnx_ir.Value | None) -> None:
 
 
 def read_for_facts(value: onnx_ir.Value) -> None:
-    """Record that facts, on which any later edit may rely, depend on the contents of a constant."""
+    """Record that facts depend on the contents of a constant; any later edit may rely on these facts."""
     if value.graph is not None:
         contents = value.graph.meta.data.get(CONTENTS)
         if contents is not None:

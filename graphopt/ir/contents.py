@@ -3,9 +3,9 @@
 A rewrite that reads the contents of an initializer embeds them in the model: in a new constant, an attribute,
 or the decision itself. Replacing the contents later invalidates the rewrite, so the read must be recorded.
 Reads are collected while a pass or rule examines a site (:func:`graphopt.ir.constants.read`), and become part
-of the record when the edit is made (:meth:`Contents.commit`). A derived constant lists the initializers of
-the original model that it was computed from; splitting a model into a constant part and the rest relies on
-this list, too.
+of the record with the edit (:meth:`Contents.commit`). A derived constant lists the initializers of the
+original model that it was computed from; splitting a model into a constant part and the rest relies on this
+list, too.
 
 The record is stored in ``graph.meta`` and in the metadata of derived constants, so that clones have it, too.
 In a file, it is the metadata entry ``graphopt:folded`` of the model.
@@ -92,7 +92,7 @@ class Contents:
         self._is_pure = True
 
     def commit(self) -> None:
-        """Add pending reads to the record, because an edit was made that may depend on them."""
+        """Add pending reads to the record after an edit that may depend on them."""
         self.is_changed = True
         if self.pending and not self._is_pure:
             self.built_in.update(dict.fromkeys(self._pending_names().names))

@@ -24,7 +24,7 @@ def fresh_dim(hint: str, taken: Container[str]) -> str:
 
 
 def all_ints(dims: Sequence[object] | None) -> tuple[int, ...] | None:
-    """``dims`` if all are numbers; else ``None``."""
+    """``dims`` if all are numbers; otherwise ``None``."""
     if dims is None:
         return None
     numbers = tuple(dim for dim in dims if isinstance(dim, int))

@@ -268,7 +268,7 @@ class Editor:
         keep: Container[onnx_ir.Node] = frozenset(),
         restores: bool = False,
     ) -> None:
-        """Replace ``old`` by ``new`` in all its readers, including those in bodies.
+        """Replace ``old`` by ``new`` in all its readers, including readers in bodies.
 
         An output of the graph keeps its name and declared type: they are transferred to ``new``, or to an
         Identity of ``new``. The Identity is required if ``new`` is an input, an initializer, already an

@@ -27,8 +27,8 @@ _Digests = dict[_Key, str]
 def fingerprint(item: onnx_ir.Model | onnx_ir.Graph | onnx_ir.Function, *, names: bool = False) -> str:
     """32 hex digits, equal for equal structure only.
 
-    Structure is: operators with their opset versions, attributes (floats by their bits), constants,
-    bodies, functions, the edges between nodes, types and order of the inputs, order of the outputs.
+    Structure is: operators with their opset versions, attributes (floats by their bits), constants, bodies,
+    functions, the edges between nodes, types and order of the inputs, order of the outputs.
 
     Args:
         item: calls in a graph or function without its model are identified by the function's name.

@@ -3,8 +3,7 @@
 ``GraphProto.quantization_annotation`` maps a tensor to the initializers of its scale and zero point. An
 annotation is stored in ``Value.meta``, so that it follows the value, and refers to other values by name.
 Those values must be kept (:func:`named`), and a new name must replace the old one in the annotation
-(:func:`rename`). Graphs of training info refer to
-initializers of the main graph by name, too.
+(:func:`rename`). Graphs of training info refer to initializers of the main graph by name, too.
 """
 
 from __future__ import annotations
@@ -85,7 +84,7 @@ def take_over(new: onnx_ir.Value, old: onnx_ir.Value, *, name: bool) -> None:
 
 
 def tidy(graph: onnx.GraphProto, outer: Sequence[onnx.GraphProto] = ()) -> None:
-    """Remove duplicate annotations of ``graph``, and those that refer to unknown names."""
+    """Remove duplicate annotations of ``graph``, and annotations that refer to unknown names."""
     if not graph.quantization_annotation:
         return
     names: set[str] = set()

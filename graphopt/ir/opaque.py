@@ -29,6 +29,6 @@ def has_training_info(model: onnx_ir.Model) -> bool:
 
 
 def opaque_type(value: onnx_ir.Value) -> onnx.TypeProto | None:
-    """The declared type of ``value`` if onnx-ir can't represent it, such as a map; else ``None``."""
+    """The declared type of ``value`` if onnx-ir can't represent it, such as a map; otherwise ``None``."""
     packed = value.metadata_props.get(TYPE)
     return None if packed is None else onnx.TypeProto.FromString(base64.b64decode(packed))

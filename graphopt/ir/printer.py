@@ -132,7 +132,7 @@ def operator(node: onnx_ir.Node) -> str:
 
 
 def operator_of(domain: str, name: str, overload: str = "") -> str:
-    """As :func:`operator`, for the parts of an identifier."""
+    """Like :func:`operator`, for the parts of an identifier."""
     return (f"{domain}::" if domain else "") + name + (f":{overload}" if overload else "")
 
 
@@ -193,7 +193,7 @@ def print_model(model: onnx_ir.Model, *, types: Types | None = None, full: bool 
 
     Args:
         model: the model.
-        types: the printed types, such as inferred ones; by default those that the model declares.
+        types: the printed types, such as inferred types; by default the declared types.
         full: also print whole names in comments, and lines of small and of unread constants.
     """
     names, types = Names.of(model), types or declared_type

@@ -1,7 +1,7 @@
 """Check nodes against the operator schemas of onnx: inputs, outputs, attributes and their types.
 
-onnxruntime is more permissive, so that violations alone are no reason to reject a model; they explain why
-passes could not interpret it. Operators without a schema, and deprecated ones, are not checked.
+onnxruntime is more permissive, so violations alone are no reason to reject a model. They explain why passes
+could not interpret it. Operators without a schema, and deprecated ones, are not checked.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def find_unknown(model: onnx_ir.Model) -> str | None:
 
 
 def _unknown(node: onnx_ir.Node, version: int, known: dict[str, int]) -> str | None:
-    """The unknown operator or attribute of ``node`` among those ``known``, or ``None``."""
+    """The operator or attribute of ``node`` that is not among ``known``, or ``None``."""
     where = f"{node.domain or 'ai.onnx'} {version}"
     first = known.get(node.op_type)
     if first is None:

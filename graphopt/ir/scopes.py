@@ -52,7 +52,7 @@ Step = tuple[Literal["enter", "leave", "read", "define"], onnx_ir.Graph, onnx_ir
 
 
 def in_order(root: onnx_ir.Graph) -> Iterator[Step]:
-    """Traverse ``root`` in execution order: a node reads, its bodies run, and it defines its outputs."""
+    """Traverse ``root`` in execution order: the reads of a node, its bodies, then its outputs."""
     pending: list[Iterator[Step]] = [_steps(root, None)]
     while pending:
         step = next(pending[-1], None)
@@ -102,8 +102,8 @@ def standard_version(imports: Mapping[str, int], default: int = 1) -> int:
 class Scopes:
     """Maps bodies to their nodes, and graphs to their function or the main graph.
 
-    onnx-ir keeps no link from a body to its node. The links are collected by one traversal, which is repeated
-    for an unknown graph.
+    onnx-ir has no link from a body to its node. One traversal collects the links; it is repeated for an
+    unknown graph.
     """
 
     def __init__(self, model: onnx_ir.Model) -> None:
@@ -132,7 +132,7 @@ class Scopes:
                 self._adopt_body(body, self._root[around])
 
     def begin(self, body: onnx_ir.Graph, around: onnx_ir.Graph) -> None:
-        """Register a body whose node will be inserted into ``around``, and registered by :meth:`adopt`."""
+        """Register a body whose node will be inserted into ``around``; :meth:`adopt` registers the node."""
         self._known(around)
         self._unheld[body] = around
         self._adopt_body(body, self._root[around])

@@ -92,7 +92,7 @@ class Signature:
 
     @property
     def fed(self) -> tuple[Port, ...]:
-        """The inputs that a caller has to feed."""
+        """The inputs that a caller must feed."""
         return tuple(port for port in self.inputs if port.role == "required")
 
 
@@ -123,7 +123,7 @@ def diff(a: Signature, b: Signature, *, distrusted: Collection[str] = ()) -> lis
     Args:
         a: the original.
         b: the changed signature.
-        distrusted: outputs whose shapes ``a`` is known to declare wrongly; ``b`` may correct them.
+        distrusted: outputs with wrong declared shapes in ``a``; ``b`` may correct them.
     """
     inputs, new_inputs = (tuple(p for p in side.inputs if p.role != "constant") for side in (a, b))
     changes = _compare_ports("input", inputs, new_inputs, ())

@@ -41,7 +41,7 @@ def standard_function(
         kinds: the types of its inputs; ``None`` for omitted inputs.
 
     Returns:
-        ``None`` if there is no definition, or none for these inputs, or if the node has bodies.
+        ``None`` without a definition, without one for these inputs, or if the node has bodies.
     """
     import onnx
 

@@ -55,7 +55,7 @@ def is_sorted(graph: onnx_ir.Graph) -> bool:
 
 
 def find_cycle(graph: onnx_ir.Graph) -> list[onnx_ir.Node]:
-    """Nodes of one graph that form a cycle, in order; empty if there is none."""
+    """Nodes of one graph that form a cycle, in order; empty without a cycle."""
     for nested in with_bodies(graph):
         cycle = cycle_of({node: _producers(node) for node in nested})
         if cycle:
@@ -81,7 +81,7 @@ def feed_order(needs: Mapping[T, Sequence[T]]) -> list[T]:
 
 
 def cycle_of(edges: Mapping[T, Sequence[T]]) -> list[T]:
-    """Items that form a cycle, in order; empty if there is none."""
+    """Items that form a cycle, in order; empty without a cycle."""
     done = frozenset(feed_order(edges))
     # every unsorted item has an edge to an unsorted item, so following edges reaches a cycle
     at = next((item for item in edges if item not in done), None)

@@ -1,7 +1,7 @@
 """Query and replace the uses of values, in time proportional to the number of changes.
 
-onnx-ir's ``Value.uses()`` creates a new tuple each time, and its ``Node.replace_input_with()`` a new tuple of
-all inputs for each replaced input: a Concat of 50,000 tensors would take hours.
+onnx-ir's ``Value.uses()`` creates a new tuple each time, and its ``Node.replace_input_with()`` creates a new
+tuple of all inputs for each replaced input. For a Concat of 50,000 tensors, that would take hours.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def read_nothing(node: onnx_ir.Node) -> None:
 
 
 def replace_uses(old: onnx_ir.Value, new: onnx_ir.Value, keep: Container[onnx_ir.Node] = frozenset()) -> None:
-    """Replace ``old`` by ``new`` in all its readers except those in ``keep``."""
+    """Replace ``old`` by ``new`` in all its readers except ``keep``."""
     changes: dict[onnx_ir.Node, dict[int, onnx_ir.Value | None]] = {}
     for node, index in old.uses():
         if node not in keep:

@@ -22,9 +22,9 @@ _HASH = "graphopt.hash"
 _TAG = "graphopt.tag"
 _FAULT = "graphopt.size_fault"
 
-#: Maximum bytes of a tensor whose tag covers the whole contents.
+#: Maximum bytes of a tensor whose tag depends on the whole contents.
 _TAGGED_WHOLE = 1 << 20
-#: Number and bytes of the evenly spread blocks that the tag of a larger tensor covers.
+#: Number and bytes of the evenly spread blocks that determine the tag of a larger tensor.
 _TAG_BLOCKS, _TAG_BLOCK = 16, 4096
 #: Bytes copied from file to file at a time.
 _COPIED = 1 << 24

@@ -26,7 +26,7 @@ class Change:
         unread: whether it was removed because it became unread.
         unread_lines: further lines that became unread because of this change.
         pairs: the operands of a changed line that differ, old and new.
-        is_renamed: whether its values have other names now, which counts as a change.
+        is_renamed: whether its values have other names now; a new name counts as a change.
         is_moved: whether it is in another graph now, and otherwise unchanged.
     """
 
@@ -105,7 +105,7 @@ def _moved(path: Path, paths: Mapping[Path, Path], lines: Mapping[Key, Key]) -> 
 
 
 def difference(before: Snapshot, after: Snapshot, matching: Matching) -> list[Change]:
-    """The changes from ``before`` to ``after``; removed lines precede those added in their place."""
+    """The changes from ``before`` to ``after``; removed lines precede the lines that replace them."""
     return list(_Difference(before, after, matching))
 
 

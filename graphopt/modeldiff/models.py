@@ -55,7 +55,7 @@ class ModelDiff:
         }
 
     def lines(self, names: tuple[str, str], *, is_full: bool = False) -> Iterator[Printed]:
-        """The difference as text; ``names`` are those of the models."""
+        """The difference as text; ``names`` are the names of the models."""
         counts = self.counts()
         renamed = f" ({counts['renamed']:,} renamed)" if counts["renamed"] else ""
         if self.is_empty:
@@ -99,7 +99,7 @@ def compare(before: ir.Model, after: ir.Model, types: tuple[Types, Types] | None
     and the order of nodes are not compared.
 
     Args:
-        types: texts of types to show, for each model; by default those that the models declare.
+        types: texts of types to show, for each model; by default the declared types.
     """
     shown = types or (None, None)
     one = Snapshot(before, shown[0], is_anonymous=True)

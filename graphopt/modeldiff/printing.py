@@ -234,7 +234,7 @@ def _scope(path: Path, modules: Path) -> str:
 
 
 def _scope_depth(changes: Sequence[Change]) -> int:
-    """The number of levels of modules to name, so that names take few lines."""
+    """The number of levels of modules to name, so that few lines contain names."""
     scopes = [change.line.scope for change in changes if change.line.scope]
     depth = max(map(len, scopes), default=0)
     while depth:

@@ -89,7 +89,7 @@ class Snapshot:
     """The printed lines of a model at one moment.
 
     Args:
-        types: the types to show; by default those that the model declares.
+        types: the types to show; by default the declared types.
         is_anonymous: whether to omit the producer and the name of the main graph.
 
     Attributes:

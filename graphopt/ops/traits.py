@@ -229,7 +229,7 @@ def reduces(node: ir.Node) -> bool:
 
 
 def moved_inputs(node: ir.Node) -> list[ir.Value]:
-    """The inputs whose elements ``node`` outputs unchanged; empty if it computes anything else."""
+    """The inputs whose elements ``node`` outputs unchanged; empty if it has other results."""
     if node.domain != "" or node.op_type not in MOVES:
         return []
     positions = MOVES[node.op_type]

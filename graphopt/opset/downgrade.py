@@ -176,7 +176,7 @@ def _quantizer_to_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.Model
 
 
 def _group_normalization_to_20(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """Scale and bias of a channel follow the normalization, which is in the element type of ``stash_type``.
+    """Scale and bias per channel are applied after the normalization, which has the type ``stash_type``.
 
     GroupNormalization of opsets 18 to 20 has one scale per group, and is deprecated. InstanceNormalization
     with each group as one channel is equivalent.

@@ -52,7 +52,7 @@ def write(path: Path, parameters: Parameters) -> None:
 def staged(path: Path, parameters: Parameters) -> Iterator[None]:
     """Write parameters to a temporary file, which replaces ``path`` after the block.
 
-    If the block raises, ``path`` is unchanged. Errors are those of :func:`write`.
+    If the block raises, ``path`` is unchanged. Errors are the same as for :func:`write`.
     """
     check_suffix(path)
     arrays = {name: _in_order(tensor.numpy()) for name, tensor in parameters.tensors.items()}
@@ -98,7 +98,7 @@ def _safetensors(
 
 
 def _in_order(data: np.ndarray) -> np.ndarray:
-    return np.ascontiguousarray(data).reshape(data.shape)  # ascontiguousarray makes vectors of scalars
+    return np.ascontiguousarray(data).reshape(data.shape)  # ascontiguousarray converts scalars to vectors
 
 
 def _check_plain(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
@@ -113,7 +113,7 @@ def read(path: Path) -> Parameters:
     """Read parameters from a file.
 
     Raises:
-        UsageError: there is no such file, its format is not supported, or it is damaged.
+        UsageError: the file does not exist, its format is not supported, or it is damaged.
     """
     check_suffix(path)
     if path.suffix.lower() == ".npz":

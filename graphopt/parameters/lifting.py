@@ -71,7 +71,7 @@ def lift(model: ir.Model, which: str | Iterable[str] = PARAMS) -> Parameters:
     """Convert initializers and Constant nodes to the last inputs of ``model``; returns their contents.
 
     Raises:
-        UsageError: there is no such initializer.
+        UsageError: an initializer does not exist.
     """
     names = split_names(which)
     expose(model, names, weights=PARAMS in names)

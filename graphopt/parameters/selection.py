@@ -62,10 +62,10 @@ def returns_gradients(model: ir.Model) -> list[ir.Value]:
 
 
 def chosen(model: ir.Model, which: str | Iterable[str]) -> list[ir.Value]:
-    """The initializers of the main graph selected by ``which``: ``params``, names, or several with commas.
+    """The initializers of the main graph selected by ``which``: ``params`` or names, separated by commas.
 
     Raises:
-        UsageError: there is no such initializer.
+        UsageError: an initializer does not exist.
     """
     own = {value.name or "": value for value in model.graph.initializers.values()}
     names = split_names(which, own)

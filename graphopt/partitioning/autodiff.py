@@ -108,7 +108,7 @@ class AutodiffPolicy:
         return None
 
     def _by_bodies(self, node: ir.Node) -> Decision:
-        """A node is a member together with all of its bodies, or its bodies have groups of their own."""
+        """Either a node is a member with all of its bodies, or its bodies have groups of their own."""
         for body in ir.bodies(node) if node.attributes else ():
             for inner in ir.walk_nodes(body):
                 why = self._excluded(inner)

@@ -4,8 +4,8 @@ Groups that are convex individually can depend on each other: with a → d and c
 d} do. Contracting one group at a time requires a search for cycles each time, as in the seed
 (``create_autodiff_subgraphs.cpp``, ``moveBeforeTopologicallyValid``). Here each node has a level instead: no
 edge leads to a lower level, and an edge from a groupable node to an ungroupable one leads to a higher level.
-Adjacent groupable nodes of equal level form a group. A path that leaves a group reaches a higher level
-and never returns, so that no cycle of groups is possible.
+Adjacent groupable nodes of equal level form a group. A path that leaves a group reaches a higher level and
+never returns, so that no cycle of groups is possible.
 
 First, each node has its lowest possible level. Then, from the end, groups rise to the lowest level of their
 readers if that merges them with a reader's group: a value that is computed early and read late, such as a

@@ -7,14 +7,14 @@ from collections.abc import Hashable, Iterable, Iterator
 from graphopt import ir
 from graphopt.ops import traits
 
-#: Operators that compute nothing.
+#: Operators without a computation.
 _TRIVIAL = frozenset({"Identity", "Constant"})
 
 
 def duplicates(nodes: Iterable[ir.Node]) -> Iterator[tuple[ir.Node, ir.Node]]:
     """Each node, in order, with the first node that computes the same result, possibly itself.
 
-    Nodes with bodies are considered different. All nodes have to be deterministic.
+    Nodes with bodies are considered different. All nodes must be deterministic.
     """
     stands_for: dict[ir.Value, ir.Value] = {}
     seen: dict[Hashable, ir.Node] = {}

@@ -66,5 +66,5 @@ class GroupKind(Protocol):
         ...
 
     def raise_version(self, model: ir.Model, cx: Context) -> None:
-        """Raise ``model`` to an IR version with functions, unless :attr:`outlining_pass` does so."""
+        """Raise ``model`` to an IR version with functions, unless :attr:`outlining_pass` raises it."""
         ...

@@ -1,4 +1,4 @@
-"""The interface of policies, which decide on the role of single nodes."""
+"""The interface of policies, which assign a role to each node."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Decision(NamedTuple):
 
 
 class Policy(Protocol):
-    """Decides which nodes may be in a group of some kind.
+    """Selects the nodes that may be in a group of some kind.
 
     Attributes:
         kind: the name of the kind.

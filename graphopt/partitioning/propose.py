@@ -28,7 +28,7 @@ class Partition:
 
     @classmethod
     def of(cls, nodes: Sequence[ir.Node], kind: str) -> Partition:
-        """The group of ``nodes``, which have to be convex."""
+        """The group of ``nodes``, which must be convex."""
         inside = dict.fromkeys(nodes)
         inside.update(
             dict.fromkeys(n for node in nodes for body in ir.bodies(node) for n in ir.walk_nodes(body))
@@ -134,7 +134,7 @@ def is_constant(node: ir.Node) -> bool:
 
 
 def edges(nodes: Sequence[ir.Node], policy: Policy | None = None) -> list[list[int]]:
-    """For each index of ``nodes``, the nodes that have to run later: readers, and the next ordered node."""
+    """The nodes that must run after each of ``nodes``, by index: readers, and the next ordered node."""
     place = {node: index for index, node in enumerate(nodes)}
     feeds: list[list[int]] = [[] for _ in nodes]
     ordered: int | None = None

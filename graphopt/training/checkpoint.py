@@ -52,7 +52,7 @@ def read(path: Path) -> Checkpoint:
     """Read a checkpoint, or a file with tensors only.
 
     Raises:
-        UsageError: there is no such file, or it is damaged.
+        UsageError: the file does not exist, or is damaged.
     """
     found = files.read(path)
     tensors = {name: tensor.numpy() for name, tensor in found.tensors.items()}

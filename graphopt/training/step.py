@@ -32,8 +32,8 @@ class TrainingStep:
     """A model that performs a training step, and initial values.
 
     Attributes:
-        model: takes the inputs of the original, the target of the loss, parameters, running statistics, state
-            and ``learning_rate``; returns the loss and the next value of each of ``plan.carried``.
+        model: the inputs are those of the original, the target of the loss, parameters, running statistics,
+            state and ``learning_rate``; it returns the loss and the next value of each of ``plan.carried``.
         plan: the roles of inputs and outputs.
         initial: the initial values of ``plan.carried``.
         source: the model to train.
@@ -100,7 +100,7 @@ def write_step(
     Args:
         loss: the name of a value with one element, or a loss function.
         optimizer: the optimizer.
-        wrt: names of initializers to train, or ``params``, those that look like parameters.
+        wrt: names of initializers to train, or ``params`` for initializers that look like parameters.
         learning_rate: the learning rate in the plan, by default the optimizer's. The model accepts any rate.
         clip_norm: the maximum global norm of the gradients.
         accumulate: the number of steps whose gradients are averaged for an update.
@@ -108,8 +108,7 @@ def write_step(
         outputs: ``loss``, or ``all`` to return the outputs of the model, too.
 
     Raises:
-        UsageError: a setting is out of range, a name is unknown or already used, or there is nothing to
-            train.
+        UsageError: a setting is out of range, a name is unknown or already used, or no parameter is selected.
         NoGradient: a gradient depends on an operator without one.
         UnsupportedModel: the model can't be converted to an opset that gradient rules support.
     """

@@ -38,8 +38,8 @@ class Trainer:
     >>> trainer.step({"x": x, "target": target})                                        # doctest: +SKIP
     0.25
 
-    Parameters and state are in two sets of buffers that onnxruntime reads and writes alternately, so that
-    nothing is allocated, copied or moved to another device from step to step. Not thread-safe.
+    Parameters and state are in two sets of buffers that onnxruntime reads and writes alternately. Steps
+    therefore allocate no buffers, and copy or move no parameters. Not thread-safe.
 
     Args:
         step: the result of :func:`graphopt.train_step`, or its model in any form.
@@ -113,7 +113,7 @@ class Trainer:
         rate = self.learning_rate if learning_rate is None else learning_rate
         if not isinstance(rate, (int, float, np.number)) or not 0 <= rate < math.inf:
             raise UsageError(f"the learning rate must be a nonnegative number, not {rate!r}")
-        if self._defaults:  # otherwise values fed in place of defaults would stay bound
+        if self._defaults:  # otherwise values fed instead of defaults would stay bound
             self._bindings = self._bind()
         binding = self._bindings[self._now]
         try:
@@ -206,7 +206,7 @@ class Trainer:
         checkpoint.write(Path(path), self.carried(), self.steps, self.plan)
 
     def load(self, path: PathLike) -> None:
-        """Resume from a checkpoint; the following steps are bit-identical to those of uninterrupted training.
+        """Resume from a checkpoint; the following steps are bit-identical to uninterrupted training.
 
         This restores ``steps``; the caller chooses batches and learning rates.
 

@@ -83,7 +83,7 @@ class Inference:
         return fresh
 
     def equate(self, node: ir.Node, vague: Dim, dim: Dim) -> None:
-        """Record an equality without which ``node`` fails, if ``node`` is part of every run."""
+        """Record an equality that ``node`` requires, if ``node`` is part of every run."""
         if self.depth == 0 and self._trail is None and node.graph is self.state.model.graph:
             self.state.equate(vague, dim)
 

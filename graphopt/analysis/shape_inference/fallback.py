@@ -37,7 +37,7 @@ def infer_with_onnx(node: NodeFacts) -> list[Fact] | None:
     facts = _run(node, schema, proto, lambda dim: names.setdefault(dim, f"s{len(names)}"))
     if facts is None or not names or not any(map(_has_number, facts)):
         return facts
-    # The inference of some operators computes with 0 in place of a symbol. A number is accepted only if it
+    # The inference of some operators replaces a symbol by 0. A number is accepted only if it
     # does not depend on the values of the symbols.
     trials = [_run(node, schema, proto, _sizes(names, step)) for step in (4, 0)]
     confirmed = [trial for trial in trials if trial is not None]
@@ -45,7 +45,7 @@ def infer_with_onnx(node: NodeFacts) -> list[Fact] | None:
 
 
 def _sizes(dims: Iterable[Dim], step: int) -> Callable[[Dim], int]:
-    """A size for each of ``dims``: different ones, or with ``step`` 0 equal ones."""
+    """A size for each of ``dims``: different sizes, or equal sizes with ``step`` 0."""
     sizes = {dim: 96 + step * place for place, dim in enumerate(dims)}
     return sizes.__getitem__
 
@@ -95,7 +95,7 @@ def _run(
     proto: onnx.NodeProto,
     stand_in: Callable[[Dim], str | int],
 ) -> list[Fact] | None:
-    """onnx's inference, with a name or a size in place of each symbolic dim."""
+    """onnx's inference, with a name or a size instead of each symbolic dim."""
     from onnx import checker, helper, shape_inference
 
     names: dict[str, Dim] = {}

@@ -25,7 +25,7 @@ _Rule: TypeAlias = Callable[[NodeFacts], Fill]
 
 
 def fill_of(node: NodeFacts) -> Fill:
-    """The number that all elements of the first output equal (for Split, of all outputs); else ``None``."""
+    """The number that all elements of the first output equal (for Split, of all outputs), or ``None``."""
     rule = _RULES.get(node.ir.op_type)
     return None if rule is None or node.ir.domain != "" else rule(node)
 

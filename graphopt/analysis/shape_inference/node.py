@@ -3,7 +3,8 @@
 A *shape rule* infers the facts of a node's outputs. It is a function of a :class:`NodeFacts`, marked with
 :func:`shape_rule` in a module of :mod:`graphopt.analysis.shape_inference.rules`. It returns a :class:`Fact`
 for each output (a single fact for a single output; omitted outputs are unknown), or ``None`` to fall back to
-onnx's inference. It may assume that the node runs without an error, and must hold for every such run.
+onnx's inference. A rule may assume that the node runs without an error, and must be correct for every such
+run.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ Facts: TypeAlias = "Fact | Sequence[Fact] | None"
 ShapeRule: TypeAlias = "Callable[[NodeFacts], Facts]"
 _Rule = TypeVar("_Rule", bound=ShapeRule)
 
-#: Maximum number of elements of a tensor whose unknown contents get symbols.
+#: Maximum number of elements of a tensor whose unknown contents become symbols.
 _NAMED_ELEMENTS = 16
 
 
@@ -277,7 +278,7 @@ def never_one(dim: Dim) -> bool:
 
 
 def normalize_axis(axis: int, rank: int) -> int:
-    """``axis`` as a non-negative index. Raises IndexError if there is no such axis."""
+    """``axis`` as a non-negative index. Raises IndexError for an invalid axis."""
     if not -rank <= axis < rank:
         raise IndexError(f"axis {axis} of a tensor of rank {rank}")
     return axis + rank if axis < 0 else axis

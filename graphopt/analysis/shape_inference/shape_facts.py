@@ -1,11 +1,11 @@
 """Shape facts: dtypes, shapes and small contents of a model's values, without running it.
 
 Facts are a table beside the model, inferred on demand from a value's producer and cached. The model itself is
-not modified, and its declarations of values other than inputs are not trusted. Sources, in this order: the
-rules of :mod:`graphopt.analysis.shape_inference.rules`, then onnx's inference, node by node. The outputs of
-any other node are unknown, which is not an error.
+not modified, and its declarations of values other than inputs are not trusted. The facts of a node's outputs
+are inferred by a rule of :mod:`graphopt.analysis.shape_inference.rules`, or otherwise by onnx's inference.
+Without either, the outputs are unknown, which is not an error.
 
-A fact holds for every run that onnxruntime completes, for all values of the symbols, 0 included.
+A fact holds for every run that onnxruntime completes, for all values of the symbols, including 0.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ShapeFacts:
         ranges: minimum and maximum of named dims, guaranteed by the caller: ``{"seq": (1, 512)}``;
             ``math.inf`` for no maximum.
         budget: time limit; values inferred later are unknown.
-        rules: shape rules by domain and operator; those of graphopt if not given.
+        rules: shape rules by domain and operator; by default graphopt's.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class ShapeFacts:
         return fact.contents if fact.shape is not None and len(fact.shape) <= 1 else None
 
     def fill(self, value: ir.Value) -> np.generic | None:
-        """The number that all elements of ``value`` equal, bit by bit, whatever its shape; else ``None``."""
+        """The number that all elements of ``value`` equal, bit by bit, for any shape; otherwise ``None``."""
         return self._scope.fill(value)
 
     def nbytes(self, value: ir.Value) -> Dim | None:
@@ -197,7 +197,7 @@ class ShapeFacts:
         self._scope.invalidate(ir.with_bodies(graph))
 
     def replaced(self, old: ir.Value, new: ir.Value) -> None:
-        """Merge the facts of ``old`` into those of ``new``, which replaces it and is equal to it.
+        """Merge the facts of ``old`` into the facts of ``new``, an equal value that replaces it.
 
         If both are equally precise, the symbols of ``old`` are kept. Two values of a body are equal only in
         runs that reach the body. Their equality implies nothing about outer values and their sizes.
@@ -222,7 +222,7 @@ class ShapeFacts:
         """Infer the outputs of nodes again if their inputs have more precise facts than before.
 
         More precise outputs are propagated to their readers; known facts are kept. Edits record such nodes,
-        so the cost is zero if there are none.
+        so the cost is zero without such nodes.
         """
         while self._outdated and not self._state.budget.over:
             pending, self._outdated = list(self._outdated), {}
@@ -271,7 +271,7 @@ class ShapeFacts:
 
 
 def _vagueness(dim: Dim) -> int:
-    """0 for a number, 1 for a declared symbol, 2 for an expression over such, 3 for anything else."""
+    """0 for a number, 1 for a declared symbol, 2 for an expression over declared symbols, 3 for others."""
     if isinstance(dim, int):
         return 0
     if dim.birth:

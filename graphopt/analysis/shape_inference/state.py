@@ -143,10 +143,10 @@ class InferenceState:
     # scopes
 
     def calls(self, graph: ir.Graph) -> tuple[ir.Function, list[ir.Node]] | None:
-        """The function with body ``graph``, and all its calls; ``None`` if there is no such function.
+        """The function with body ``graph``, and all its calls; ``None`` without such a function.
 
-        Always ``None`` for a model with training info, which may contain opaque calls. Calls created later
-        are copies of these, or reported by :meth:`invalidate_calls`.
+        Always ``None`` for a model with training info, which may contain opaque calls. Later calls are copies
+        of these, or reported by :meth:`invalidate_calls`.
         """
         if self._calls is None:
             functions = self.model.functions
@@ -161,7 +161,7 @@ class InferenceState:
         return self._calls.get(graph)
 
     def invalidate_calls(self) -> None:
-        """Collect the calls of functions again, because there are new ones."""
+        """Collect the calls of functions again, because of new calls."""
         self._calls = None
 
     def holder(self, graph: ir.Graph) -> ir.Node | None:

@@ -1,7 +1,7 @@
 """Gradients of attention, in terms of standard operators.
 
-Sizes: B batches, N query heads, M key/value heads, each shared by N / M consecutive query heads, S queries,
-T keys, and head sizes D (queries, keys) and E (values).
+Sizes: B batches, N query heads, M key/value heads, S queries, T keys, and head sizes D (queries, keys) and E
+(values). N / M consecutive query heads share a key/value head.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The geometry of a Conv or ConvTranspose, and the three linear maps that follow from it.
 
-Positions and pads are those of the ONNX specification. If it does not define the end with the larger half of
+Positions and pads are as in the ONNX specification. If it does not define the end with the larger half of
 the pads, onnxruntime's choice applies.
 """
 
@@ -54,7 +54,7 @@ class Axis:
         return self.stride - 1 if self.left is None else self.left
 
     def halve(self, margins: int | None, *, upper: bool) -> None:
-        """Divide ``margins`` between both ends; the larger half comes after if ``upper``."""
+        """Divide ``margins`` between both ends; the larger half is at the end if ``upper``."""
         if margins is None:
             self.before = self.after = None
         else:
@@ -203,7 +203,8 @@ class Moves:
         """By matrix products: ``narrow`` times the elements of ``wide`` that kernel elements meet.
 
         Kernel elements along the last axis share a matrix; the others have a product each. Samples are summed
-        within the products, which requires channels first, or afterwards, if that moves fewer elements.
+        within the products, which requires channels first, or after the products, if that moves fewer
+        elements.
         """
         op, (channels, own) = self.op, shape[:2]
         apart = self.group > 1 or self._is_less_than_a_sample(wide)

@@ -1,4 +1,4 @@
-"""Shared parts of the gradients of LSTM, GRU and RNN: one direction, its slices and its steps."""
+"""Common parts of the gradients of LSTM, GRU and RNN: one direction, its slices and its steps."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class _Equation:
     Attributes:
         terms: the letters of each operand.
         result: the letters of the output.
-        consistent: letters whose sizes are known to be equal in all operands; others may broadcast.
+        consistent: letters whose sizes are known to be equal in all operands; other letters may broadcast.
     """
 
     terms: list[str]

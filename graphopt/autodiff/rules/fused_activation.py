@@ -1,4 +1,4 @@
-"""onnxruntime's activations, also fused with a bias, a Conv or a Gemm."""
+"""onnxruntime's activations, alone or fused with a bias, a Conv or a Gemm."""
 
 from __future__ import annotations
 

@@ -107,7 +107,7 @@ def _operands(node: PrimalNode) -> _Resizing:
         found = _Axis(axis % rank, place, _scale(node, resizing, axis % rank, place))
         if not (found.axis in left_out or (found.scale == 1 and not _cuts(node, resizing, place))):
             resizing.axes.append(found)
-    if node.attribute("mode") != "nearest" and rank == 4:  # channels come second or last
+    if node.attribute("mode") != "nearest" and rank == 4:  # channels are second or last
         middle = [axis for axis in resizing.axes if axis.axis == 1]
         last = [axis for axis in resizing.axes if axis.axis == 3]
         if middle and last and last[0].scale not in (None, 1) and middle[0].scale in (None, 1):
@@ -277,7 +277,7 @@ def _with_all_axes(
     unit: ir.Value,
     method: dict[str, Any],
 ) -> ir.Value:
-    """The transposed matrix if it depends on all sizes: resizes all axes, and reads one."""
+    """The transposed matrix if it depends on all sizes, by resizing all axes and reading one."""
     if node.attribute("coordinate_transformation_mode") == _CROPS:
         raise node.refusal("the region is not defined for sizes that keep their ratio")
     rank = node.rank(node.x)

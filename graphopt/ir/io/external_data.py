@@ -20,7 +20,7 @@ _ALIGNMENT = 64
 
 
 class Folders:
-    """The folders that may contain external data: the model's own, and those that the user allows."""
+    """The folders that may contain external data: the model's own, and folders that the user allows."""
 
     def __init__(self, folder: Path | None, allowed: Sequence[Path] = ()) -> None:
         self._folder = folder

@@ -15,7 +15,8 @@ from graphopt.ir.io.load import load
 from graphopt.ir.io.proto import check_header, from_proto, parse_bytes
 from graphopt.ir.weights import slots
 
-#: Every representation of a model that the Python interface accepts. Bytes are those of an ``.onnx`` file.
+#: Every representation of a model that the Python interface accepts. Bytes are the contents of an ``.onnx``
+#: file.
 ModelLike = onnx_ir.Model | onnx.ModelProto | bytes | str | os.PathLike[str]
 
 _FORMS = "a model is an onnx.ModelProto, its serialized bytes, a path, or a graphopt.Model"
@@ -41,7 +42,7 @@ def as_model(
 
     Raises:
         TypeError: ``source`` is not a model.
-        UsageError: there is no such file.
+        UsageError: the file does not exist.
         InvalidModel: the model is invalid, or its external data is missing or has no folder.
     """
     match source:

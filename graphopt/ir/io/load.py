@@ -56,7 +56,7 @@ def load(
 
 
 def identity(path: Path) -> tuple[int, ...] | None:
-    """A key that differs between successive files at ``path``; ``None`` if there is none."""
+    """A key that differs between successive files at ``path``; ``None`` without a file."""
     try:
         status = path.stat()
     except (OSError, ValueError):
@@ -65,7 +65,7 @@ def identity(path: Path) -> tuple[int, ...] | None:
 
 
 def data_files(path: str | os.PathLike[str], name: str | None = None) -> list[Path]:
-    """The external data files of the model at ``path``; none if it can't be read.
+    """The external data files of the model at ``path``; empty if it can't be read.
 
     Args:
         path: the model's file.
@@ -137,7 +137,7 @@ def _read(path: Path) -> bytes:
 
 
 def _similar_names(path: Path) -> str:
-    """A hint for a missing file: names in its folder that resemble its own."""
+    """A hint for a missing file: similar names in its folder."""
     if not path.parent.is_dir():
         return f"there is no folder {path.parent}"
     names = sorted(entry.name for entry in path.parent.iterdir() if entry.is_file())

@@ -2,8 +2,8 @@
 
 Before onnx-ir reads a proto: initializers without a name are removed (they can't be read); among constants
 with one name, and among imports of one domain, only the last is kept; an Identity is added to a body that
-returns a value of an outer graph. Afterwards: a function declares every attribute that its nodes refer
-to, and no value of a body has the name of an outer value that is visible in the body.
+returns a value of an outer graph. Afterwards: a function declares every attribute that its nodes refer to,
+and no value of a body has the name of an outer value that is visible in the body.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def _is_constant(node: onnx.NodeProto) -> bool:
 
 
 def _keep_last(items: Any, counts: Counter[str], name_of: Callable[[Any], str | None]) -> None:
-    """Remove constants whose name a later constant has, and those without a name."""
+    """Remove constants with the name of a later constant, and constants without a name."""
     kept = []
     for item in items:
         name = name_of(item)

@@ -47,7 +47,7 @@ def from_proto(
 
 
 def from_proto_in(proto: onnx.ModelProto, folders: Folders) -> onnx_ir.Model:
-    """Convert ``proto``, whose external data is in ``folders``, as :func:`from_proto` does."""
+    """Like :func:`from_proto`, for external data in ``folders``."""
     try:
         has_external_data = any(True for _ in external_protos(proto))
         pack_opaque.pack(proto)
@@ -121,7 +121,7 @@ def decode(data: bytes, where: str) -> onnx.ModelProto:
 
 
 def parse_bytes(data: bytes, where: str = "the serialized model") -> onnx.ModelProto:
-    """Parse a serialized model and check its header; arguments and errors are those of :func:`decode`."""
+    """Parse a serialized model and check its header; arguments and errors as for :func:`decode`."""
     proto = decode(data, where)
     check_header(proto, where)
     return proto

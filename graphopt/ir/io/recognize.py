@@ -87,7 +87,7 @@ def _suffix(*suffixes: str) -> Callable[[bytes, Path], bool]:
 
 
 def _names(head: bytes, path: Path) -> list[str]:
-    """The names of the files in a zip archive; none for another file."""
+    """The names of the files in a zip archive; empty for another file."""
     if not head.startswith(b"PK\x03\x04"):
         return []
     import zipfile
@@ -140,7 +140,7 @@ def _markup(pattern: bytes) -> Callable[[bytes, Path], bool]:
 
 
 def _text(head: bytes, path: Path) -> bool | str:
-    """The start of the first line of a text file that is not in a text format of models; else ``False``."""
+    """The start of the first line of a text file, unless it is in a text format of models; or ``False``."""
     if codec_of(path) is not ONNX:
         return False
     try:

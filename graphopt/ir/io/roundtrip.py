@@ -1,6 +1,6 @@
 """Preserve serialization details without semantics, so that an unmodified model round-trips byte for byte.
 
-onnx-ir sorts entries, drops empty fields that are set, and keeps one declaration per value.
+onnx-ir sorts entries, drops fields that are set but empty, and keeps one declaration per value.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ from graphopt.ir.weights import slots
 INLINE_LIMIT = 2**31 - 2**20
 #: Default minimum size of external tensors, in bytes.
 EXTERNAL_THRESHOLD = 1024
-#: Bytes above which a tensor's contents are omitted where only the format's ability is checked.
+#: Bytes above which a tensor's contents are omitted to check only the abilities of a format.
 _SAMPLE = 4096
 
 

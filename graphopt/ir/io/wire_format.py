@@ -24,7 +24,8 @@ def fields(
 ) -> Iterator[tuple[int, int, int, int]]:
     """Number, start, start of the content and end of each field in ``message[start:end]``.
 
-    The content of a field of bytes begins after its length; that of any other field, after its tag.
+    The content of a field of bytes starts after its length. The content of any other field starts after its
+    tag.
 
     Raises:
         IndexError, ValueError: the message is malformed.

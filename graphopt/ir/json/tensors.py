@@ -1,4 +1,4 @@
-"""The contents of tensors: as numbers for small ones, else as bytes; lossless.
+"""The contents of tensors, without loss: small tensors as numbers, others as bytes.
 
 A float has the fewest digits that distinguish it from its neighbours. NaNs and infinities are the strings
 ``nan``, ``inf`` and ``-inf``; a NaN with other than the default bits includes them: ``nan:0xffc00000``.
@@ -245,7 +245,7 @@ def _read_floats(items: list[Any], dtype: np.dtype[Any], name: str) -> np.ndarra
     specials = [index for index, item in enumerate(items) if type(item) is str]
     numbers = list(items)
     for index in specials:
-        numbers[index] = 1.0  # which every type has
+        numbers[index] = 1.0  # every type has a denotation
     for number in numbers:
         if type(number) not in (float, int):
             raise Fault(f"expects numbers, found {shown(number)}")

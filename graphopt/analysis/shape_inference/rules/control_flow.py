@@ -182,12 +182,12 @@ def _stacked(fact: Fact, length: Dim, axis: int) -> Fact:
 
 
 def _scalar_shape(value: ir.Value) -> ShapeTuple:
-    """The declared shape of a body's counter or condition, in which onnxruntime feeds it."""
+    """The declared shape of a body's counter or condition, since onnxruntime feeds it in this shape."""
     return (1,) if value.shape is not None and value.shape.rank() == 1 else ()
 
 
 def _trips(node: NodeFacts, condition: Fact) -> tuple[Dim, bool]:
-    """The number of iterations, and whether there is at least one."""
+    """The number of iterations, and whether it is at least one."""
     starts = not node.has(1) or node.contents(1) == (1,)
     limit = node.named_contents(0) if node.has(0) else None
     if limit is None:

@@ -23,7 +23,7 @@ from graphopt.profile.annotations import assertion_of
 
 @shape_rule(dialects.GUARD, domain=dialects.GUARD_DOMAIN)
 def guard(node: NodeFacts) -> Fact:
-    """Type, sizes and contents of the input; unknown ones are those of the assertion."""
+    """Type, sizes and contents of the input; the assertion replaces unknown ones."""
     known, seen = node.fact(0), assertion_of(node.ir)
     if known is ABSENT:
         return UNKNOWN
