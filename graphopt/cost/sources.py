@@ -28,7 +28,7 @@ def costs_for(setting: str, device: Device, cache: Path) -> Costs:
         cache: the folder of the store.
 
     Raises:
-        UsageError: there is no such table; the file can't be read, or has no table for this kind of device.
+        UsageError: the table does not exist; the file can't be read, or has no table for this kind of device.
     """
     if setting == SHIPPED:
         return shipped(device.kind)
@@ -48,7 +48,7 @@ def costs_for(setting: str, device: Device, cache: Path) -> Costs:
 
 
 def recall(store: Store, device: Device) -> Costs | None:
-    """The table measured on this machine, if there is a readable one."""
+    """The table measured on this machine; ``None`` without a readable one."""
     data = store.get(_KIND, _key(device))
     if data is None:
         return None

@@ -85,7 +85,7 @@ class Executor:
         return Specializer(signature, cache, self._factory, options, strategy, depth)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Executors can't be pickled: they hold sessions and threads.
+        """Executors can't be pickled: they own sessions and threads.
 
         Raises:
             UsageError: always.
@@ -259,7 +259,7 @@ class NestedExecutor(Executor):
     """An executor with outputs nested like ``outputs`` of :func:`graphopt.compile`."""
 
     def __call__(self, inputs: Any) -> Any:
-        """Run the model; returns the nested outputs. Arguments and errors are those of :class:`Executor`."""
+        """Run the model; returns the nested outputs. Arguments and errors as for :class:`Executor`."""
         return unflatten(self._nested_outputs or (), super().__call__(inputs))
 
 

@@ -148,7 +148,7 @@ def fuser(name: str) -> Iterator[None]:
             or ``native`` (also graphopt's own kernels).
 
     Raises:
-        UsageError: there is no such fuser.
+        UsageError: the fuser does not exist.
     """
     token = _fuser.set(check_fuser(name))
     try:

@@ -42,11 +42,11 @@ _IN_PROGRESS = "a specialization is being made"
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A specialization to make, with everything it depends on.
+    """A specialization to make, with everything that determines it.
 
     Attributes:
         original: the source model.
-        profile: the profile to specialize for.
+        profile: the profile for which to specialize.
         kind: how to treat the sizes of dims.
         thread: the thread that created the job.
         process: the process that created it; a fork of it has no thread that would finish the job.

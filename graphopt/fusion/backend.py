@@ -116,7 +116,7 @@ class Backend(Protocol):
         Raises:
             NoCompiler: there is no compiler.
             RuntimeFailure: the compiler fails.
-            ResourceLimit: the compiler takes too long, or the store is not writable.
+            ResourceLimit: the compiler exceeds its time limit, or the store is not writable.
         """
         ...
 

@@ -102,7 +102,7 @@ def signatures_of(model: ir.Model) -> dict[str, Signature]:
 
 
 def note_signatures(model: ir.Model, signatures: Mapping[str, Signature], cx: Context) -> None:
-    """Store the signatures of the groups in ``model`` in its metadata, without those of removed functions."""
+    """Store the signatures of the groups in ``model`` in its metadata, without removed functions."""
     names = [key[1] for key in model.functions if key[0] == dialects.NATIVE_DOMAIN]
     data = {name: signatures[name].to_dict() for name in sorted(names) if name in signatures}
     cx.edit.note(model, dialects.KERNEL_SIGNATURES, json.dumps(data, separators=(",", ":")) if data else None)

@@ -134,7 +134,7 @@ class Operator:
 
     Attributes:
         ops: names of the operators, such as ``Mul`` or ``com.microsoft::Gelu``.
-        compute: expressions of the inputs to those of the outputs, or to that of the only output.
+        compute: maps expressions of the inputs to expressions of the outputs, or of the only output.
         indexing_maps: operands and their indices, one entry per input; ``None`` for inputs that are not read.
         types: element types that the first input may have.
         data: number of leading inputs with data; the others are sizes or axes. ``None``: all are data.

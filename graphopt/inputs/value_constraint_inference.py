@@ -122,7 +122,7 @@ _ANY_INPUT = {"Concat", "Max", "Min", "SequenceConstruct"}
 
 
 def _steps(path: _Path, node: ir.Node, index: int, model: ir.Model) -> Iterator[_Path]:
-    """The values that ``node`` passes the elements on to."""
+    """The outputs of ``node`` that contain the elements."""
     function = model.functions.get(node.op_identifier())
     if function is not None:
         if index < len(function.inputs):

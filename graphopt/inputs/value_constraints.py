@@ -23,7 +23,7 @@ class ValueRange:
     Attributes:
         low, high: inclusive bounds; ``None`` for no bound.
         below: symbols of dims that are exclusive upper bounds.
-        choices: discriminating values, such as constants that the graph compares with.
+        choices: discriminating values, such as constants in comparisons of the graph.
         only_choices: only ``choices`` are valid (the keys of an encoder).
         integral: a float input that is cast to integers and used as such.
         from_end: negative values count from the end, as for indices.
@@ -115,7 +115,7 @@ def _nd_index(node: ir.Node, index: int) -> ValueRange:
 
 
 def _compared(node: ir.Node, index: int) -> ValueRange | None:
-    """Values around a constant that elements are compared with."""
+    """Values around a constant with which elements are compared."""
     numbers = _numbers(node.inputs[1 - index])
     if not numbers:
         return None

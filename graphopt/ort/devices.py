@@ -41,7 +41,7 @@ class Capabilities:
             tensors need no transfer. Sessions of other devices may fall back to the host.
         forkable: forked processes can use it, so that child processes start quickly.
         loads_libraries: sessions run kernels of custom operator libraries on it.
-        all_operators: it has kernels for all operators, including those that only the host has in
+        all_operators: it has kernels for all operators, including the ones that only the host has in
             onnxruntime (FusedGemm, MatMulIntegerToFloat).
         tf32: it may round factors of float32 products to TF32.
     """

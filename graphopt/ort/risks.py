@@ -10,7 +10,7 @@ _INTEGER_RESULTS = frozenset({"Shape", "Size", "ArgMax", "ArgMin", "NonZero", "U
 _BOOLEAN_RESULTS = frozenset(
     {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor", "Not"}
 )
-#: Number of nodes, and of loop iterations, beyond which onnxruntime may take very long.
+#: Number of nodes, and of loop iterations, beyond which onnxruntime may be very slow.
 _MOST_NODES = 20_000
 _MOST_TRIPS = 10_000
 
@@ -43,7 +43,7 @@ def may_crash(model: ir.Model) -> str | None:
 
 
 def may_diverge(model: ir.Model) -> str | None:
-    """The reason why loading or running ``model`` may take very long, or ``None``.
+    """The reason why loading or running ``model`` may be very slow, or ``None``.
 
     onnxruntime can't be interrupted while it creates a session, which includes inlining functions and folding
     constants. The iterations of a Loop are unbounded.

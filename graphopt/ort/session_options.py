@@ -124,7 +124,8 @@ class SessionChoice:
     def from_dict(cls, data: Any) -> SessionChoice:
         """Parse the result of :meth:`to_dict` or of others; unknown entries are ignored.
 
-        The number of threads is limited to that of cores, with a remark: onnxruntime takes minutes to start
+        The number of threads is limited to the number of cores, with a remark: onnxruntime needs minutes to
+            start
         thousands.
         """
         if not isinstance(data, dict):
@@ -177,12 +178,12 @@ def recommend(model: ir.Model, choice: SessionChoice, device: Device) -> None:
 
 
 def recommended(model: ir.Model, device: Device) -> SessionChoice:
-    """The choice for ``device`` in the metadata of ``model``; a plain one if there is none."""
+    """The choice for ``device`` in the metadata of ``model``; a plain one without an entry."""
     return recommended_by(model.metadata_props.get(KEY), device)
 
 
 def recommended_by(text: str | None, device: Device) -> SessionChoice:
-    """The choice for ``device`` in the ``text`` of a metadata entry; a plain one if there is none."""
+    """The choice for ``device`` in the ``text`` of a metadata entry; a plain one without an entry."""
     try:
         data = json.loads(text or "{}")
     except (ValueError, RecursionError):  # malformed; the results of the model do not depend on it

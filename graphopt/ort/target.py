@@ -144,7 +144,7 @@ def _schema(op_type: str, domain: str, opset: int) -> tuple[int, str] | None:
 
 @lru_cache(maxsize=4)
 def _kernels(provider: str) -> dict[tuple[str, str], list[Kernel]]:
-    """The kernels of ``provider``, or, as an approximation, those of the CPU if they can't be listed.
+    """The kernels of ``provider``, or, as an approximation, the kernels of the CPU if they can't be listed.
 
     If only the CPU has a kernel, tensors are copied there and back, which no rewrite should cause.
     """
@@ -164,7 +164,7 @@ def _registered(provider: str) -> dict[tuple[str, str], list[Kernel]]:
 
 
 def all_kernels(provider: str) -> dict[tuple[str, str], list[Kernel]]:
-    """The kernels of ``provider``, selected from those of all providers."""
+    """The kernels of ``provider``, selected from the kernels of all providers."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     return _table(kernel for kernel in state.get_all_opkernel_def() if kernel.provider == provider)

@@ -32,7 +32,7 @@ class Pass(ABC):
     - records the sources of new nodes by ``cx.edit.note_origin``, and its reason for leaving a node alone by
       ``cx.refuse``;
     - reads facts from ``cx`` (``cx.shape``, ``cx.constant``, ``cx.known_ints``), and does not keep them
-      across edits: the Editor invalidates those that an edit affects. Only code that changes the model by
+      across edits: the Editor invalidates the facts that an edit affects. Only code that changes the model by
       other means calls ``cx.invalidate``, which recomputes all facts;
     - keeps the contract of docs/architecture.md, and reads nothing but the model, its options and ``cx``.
 

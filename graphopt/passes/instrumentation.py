@@ -20,7 +20,7 @@ class PassRecord:
         seconds: wall time of the pass, without that of observers.
         changes: edits by kind.
         rewrites: changes by rule (or by pass, for passes without rules).
-        nodes: nodes after the pass, without Constant, with those of bodies.
+        nodes: nodes after the pass, including nodes of bodies, without Constant.
         does: the verb for its changes, unless they are rewrites.
         remarks: effects on the model as a whole.
         round: the round of the innermost ``fixpoint`` around it, from 1; 0 outside of any.

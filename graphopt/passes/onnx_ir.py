@@ -95,7 +95,7 @@ def load_pass(path: str, options: Iterable[tuple[str, str]] = ()) -> Pass:
         options: options as text, by name, for a pass of graphopt.
 
     Raises:
-        UsageError: there is no such object, it is neither a pass nor a rule, or an option does not fit.
+        UsageError: the object does not exist, it is neither a pass nor a rule, or an option does not fit.
     """
     from graphopt.passes.own_rule import OwnRule
     from graphopt.rewrite.rule import Rule

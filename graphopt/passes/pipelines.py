@@ -112,7 +112,7 @@ _PASSES = ("graphopt.passes", "graphopt.transforms")
 
 
 def registry() -> Registry:
-    """All passes and pipelines: graphopt's own, and those that installed packages add.
+    """All passes and pipelines: graphopt's own, and additions of installed packages.
 
     Third parties add passes through the entry-point group ``graphopt.passes``.
     """

@@ -1,4 +1,4 @@
-"""The registry of passes and pipelines, those of installed packages included."""
+"""The registry of passes and pipelines, including additions of installed packages."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Passes(Mapping[str, type[Pass]]):
     """The passes of some packages and their subpackages, and other passes, by name.
 
     A pass is imported on first access: ``fold-if`` is in ``fold_if.py``. Modules without a pass of their own
-    name hold helpers that passes share.
+    name contain helpers that passes share.
     """
 
     def __init__(self, packages: Iterable[str], others: Iterable[type[Pass]] = ()) -> None:

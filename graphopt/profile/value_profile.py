@@ -21,7 +21,7 @@ _MOST_INTS = 16
 Dim = int | str
 #: An unconstrained dim. Two such dims need not be equal.
 ANY = "?"
-#: Kinds of numpy types that hold strings.
+#: Kinds of numpy types for strings.
 STRINGS = "OSU"
 
 

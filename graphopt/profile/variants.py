@@ -167,7 +167,7 @@ def _sizes(patterns: Iterable[Pattern], name: str, axis: int) -> tuple[Dim, ...]
 
 
 def _steady(alike: Sequence[Pattern]) -> frozenset[tuple[str, int]]:
-    """The dims that never varied; of a single pattern only those of size 1, as others may vary later."""
+    """The dims that never varied; of a single pattern only dims of size 1, because others may vary later."""
     places = [(name, axis) for name, seen in alike[0].inputs.items() for axis in range(len(seen.shape or ()))]
     sizes = {place: set(_sizes(alike, *place)) for place in places}
     return frozenset(

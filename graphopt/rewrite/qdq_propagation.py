@@ -6,8 +6,8 @@ fails or changes results in four cases:
 - Behind a DequantizeLinear of int8, from opset 21 on, the new pair declares int8 and then becomes uint8: the
   model does not load (QDQPropagationTransformer, then QDQS8ToU8Transformer).
 - Behind a DequantizeLinear, a body reads the moved elements: the process aborts (QDQPropagationTransformer).
-- In front of a Transpose that only a QuantizeLinear reads, the pair is put behind the transposed value, for
-  all its readers: a graph output, or a value that a body reads, is quantized, too (transpose optimizer).
+- In front of a Transpose that only a QuantizeLinear reads, the pair is inserted behind the transposed value,
+  for all its readers: a graph output, or a value that a body reads, is quantized, too (transpose optimizer).
 - Two adjacent pairs with different parameters, without other readers between them, become one pair, which
   rounds once instead of twice (DoubleQDQPairsRemover).
 """

@@ -53,7 +53,7 @@ def admitted_fusions(options: Options) -> list[Rule]:
 
 
 def fusing_rules(options: Options) -> list[Rule]:
-    """The rules that write fused operators: those that ``options`` allow, and the others."""
+    """The rules that write fused operators: the ones that ``options`` allow, and the others."""
     admitted = admitted_fusions(options)
     withheld = frozenset(owner for owner, _, _ in options.withheld)
     known = (*all_rules(), *options.rules)

@@ -39,7 +39,7 @@ def compile_guards(guards: Sequence[Guard]) -> Dispatch:
 
 
 class _Writer:
-    """Generates the function; ``constants`` are the objects that its source refers to."""
+    """Generates the function; ``constants`` are the objects to which its source refers."""
 
     def __init__(self, guards: Sequence[Guard]) -> None:
         self.constants: dict[str, Any] = {}

@@ -13,7 +13,7 @@ def empty_like(
     """A model without nodes that has the signature of ``general``.
 
     Args:
-        inputs: its inputs, instead of copies of those of ``general``.
+        inputs: its inputs, instead of copies of the inputs of ``general``.
         outputs: its outputs, likewise.
     """
     graph = general.graph

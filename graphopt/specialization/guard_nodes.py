@@ -41,7 +41,7 @@ class GuardNodes:
     _vector: ir.Value | None = None
 
     def prepare(self, guards: list[Guard]) -> None:
-        """Append the nodes that compute the vector for ``guards``, without those that can't hold."""
+        """Append the nodes that compute the vector for all ``guards`` that can hold."""
         guards = [guard for guard in guards if not self._contradicts(guard)]
         for guard in guards:
             for name, seen in guard.inputs.items():

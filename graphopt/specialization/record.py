@@ -89,7 +89,7 @@ class Recorder:
         self._record(feeds, run_once.named(signature, self._runner.run("off", feeds)), feeds)
 
     def make_up(self, inputs: InputOptions) -> None:
-        """Run the model on ``inputs``, generating those that are not given.
+        """Run the model on ``inputs``, with generated arrays for missing ones.
 
         Contents of generated inputs are not recorded.
 

@@ -153,7 +153,7 @@ def _import(model: ir.Model, other: ir.Model) -> None:
 def _set_results(
     edit: ir.Editor, whole: ir.Graph, graph: ir.Graph, node: ir.Node, computed: list[int]
 ) -> None:
-    """Make the outputs of ``node`` those of ``graph``; the main graph keeps its output names."""
+    """Make the outputs of ``node`` the outputs of ``graph``; the main graph keeps its output names."""
     if graph is not whole:
         edit.set_outputs(graph, node.outputs)
     outputs = list(whole.outputs)

@@ -138,7 +138,7 @@ def look(source: Source, setup: Setup, checked: Setup, name: str = "") -> tuple[
 
 
 def read_profile(events: Iterable[Mapping[str, Any]], assigned: dict[str, int]) -> Placement:
-    """Sum up the events of an onnxruntime profile, except those of the first run.
+    """Sum up the events of an onnxruntime profile, without the first run.
 
     Args:
         events: events of the profile's JSON; times in microseconds.

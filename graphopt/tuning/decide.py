@@ -1,7 +1,7 @@
 """Decide which groups of rewrites and which session options stay.
 
 The decisions depend on measurements of variants alone. A group is evaluated by leaving its rewrites out of
-the model with all others. Groups are screened in few processes, several at a time; only those that seem to
+the model with all others. Groups are screened in few processes, several at a time; only groups that seem to
 make a difference are measured again, thoroughly, in fresh processes, so that a claim needs two measurements
 that agree. Then:
 

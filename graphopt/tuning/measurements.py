@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from graphopt.timing.ratios import Band, Comparison
 from graphopt.tuning.search_space import Group, Variant
 
-#: Why there is no measurement.
+#: The reason for a missing measurement.
 LATE = "not measured: no time was left"
 #: Upper end of a band beyond which it may hide relevant differences.
 _ROUGH = 1.05

@@ -35,7 +35,7 @@ class Tuning:
         shapes: the measured shapes, as text.
         seconds: duration of all measurements.
         measured: number of timed variants.
-        stored: the result comes from the store.
+        stored: the result was read from the store.
     """
 
     decision: TuningDecision
@@ -192,14 +192,14 @@ class StoredTuning:
 
     Attributes:
         store: the store.
-        parts: everything that the result depends on.
+        parts: everything that determines the result.
     """
 
     store: Store
     parts: Sequence[str] = field(default_factory=tuple)
 
     def recall(self) -> Tuning | None:
-        """The stored result, if there is a readable one."""
+        """The stored result; ``None`` without a readable one."""
         data = self.store.get(_KIND, self._key)
         if data is None:
             return None

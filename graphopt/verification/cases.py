@@ -34,7 +34,7 @@ QUICK = 4.0
 _SEARCH = 12.0
 #: Number of timeouts after which the search for bindings ends.
 _TIMEOUTS = 4
-#: Seconds of CPU time that runs with a timeout may take together.
+#: Limit on the total CPU time of runs with a timeout, in seconds.
 _LOST = 8.0
 #: Bytes of inputs and outputs of all cases beyond which no more distributions are tried.
 _MEMORY = 1 << 29

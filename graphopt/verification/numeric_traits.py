@@ -71,7 +71,8 @@ class NumericTraits:
         coarsest: the coarsest float type in the computation.
         sure_signs: the signs of zeros are determined; maximum kernels choose between 0.0 and -0.0 freely.
         sure_nans: propagation of NaN is determined; maximum kernels drop or keep a NaN by its position.
-        poles: there is a division, so that the sign of an infinity may depend on that of a zero.
+        poles: the computation contains a division, so the sign of an infinity may depend on the sign of a
+            zero.
         tells_nan: NaN or infinities are distinguished from other numbers.
         rounds: some float is rounded; otherwise rounding is no excuse for a difference.
     """
@@ -90,7 +91,7 @@ class NumericTraits:
 
 
 def numeric_traits_of(model: ir.Model) -> list[NumericTraits]:
-    """The numeric traits of each output of ``model``, from everything that it depends on."""
+    """The numeric traits of each output of ``model``, from its whole computation."""
     called: dict[object, _Trait] = {}
     flags = _along(model.graph, {}, model, called)
     return [_numeric_traits(flags.get(output, _NONE)) for output in model.graph.outputs]

@@ -87,7 +87,7 @@ from graphopt.verification.numeric_traits import draws_random, has_empty_tensors
 from graphopt.verification.onnx_reference import Reference
 from graphopt.verification.verdict import Row, Skipped, Verdict, without_inputs
 
-#: Seconds of CPU time that one run may take.
+#: CPU time limit of one run, in seconds.
 _PATIENCE = 20.0
 #: Bytes of weights per additional second of a run, and nodes per additional second of session creation.
 _BYTES_PER_SECOND, _NODES_PER_SECOND = 100_000_000, 1000

@@ -66,10 +66,10 @@ class CollapsedNest:
     Attributes:
         loops: outermost first.
         body: the instructions; ``loads`` replaces their accesses.
-        live: indices of the instructions that the stores depend on.
+        live: indices of the instructions on which the stores depend.
         loads: the accesses of live loads, by index of the instruction.
         stores: the results.
-        axes: for each instruction, the loops that it depends on.
+        axes: for each instruction, the loops on which it depends.
     """
 
     loops: tuple[Loop, ...]

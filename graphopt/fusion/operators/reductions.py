@@ -52,7 +52,7 @@ def _along(
 
     Args:
         axes: the reduction axes, from the node and the rank.
-        like: for input ``k``, the axes of the first input that its axes correspond to.
+        like: for input ``k``, the axes of the first input to which its axes correspond.
     """
 
     def indexing_maps(ctx: EmitContext) -> Operands:

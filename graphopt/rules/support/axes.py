@@ -54,7 +54,7 @@ def perm_of(m: Match, node: ir.Node) -> tuple[int, ...] | None:
 def axes_of(m: Match, node: ir.Node) -> tuple[int, ...] | None:
     """The axes of a Squeeze, Unsqueeze or reduction, sorted and counted from the front.
 
-    Those of Unsqueeze refer to its output, the others to the input.
+    Axes of Unsqueeze refer to its output, other axes to the input.
     """
     data = node.inputs[0]
     rank = None if data is None else m.rank(data)

@@ -86,7 +86,7 @@ def along_axis(array: np.ndarray, axis: int, rank: int, size: int) -> np.ndarray
 
 
 def affordable(m: Match, nbytes: int, *replaced: ir.Value | None) -> bool:
-    """Whether a new constant of ``nbytes`` is no larger than those of ``replaced`` that become unused."""
+    """Whether a new constant of ``nbytes`` is no larger than all ``replaced`` ones that become unused."""
     freed = 0
     for value in replaced:
         tensor = ir.constant_of(value)

@@ -145,7 +145,7 @@ def is_spatial(m: Match, x: ir.Value, first: int, scale: ir.Value | None = None)
     )
 
 
-# What exporters write -------------------------------------------------------------------------
+# Forms of exporters --------------------------------------------------------------------------
 
 
 def _mean(op: Any, x: Any, axes: Any) -> Any:

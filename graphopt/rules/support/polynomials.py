@@ -86,7 +86,7 @@ def operands_within(value: ir.Value, graph: ir.Graph, limit: int) -> Iterator[ir
 
 
 def is_close(found: Polynomial | None, wanted: Polynomial, error: float) -> bool:
-    """Whether the coefficients are those of ``wanted``, up to a relative error."""
+    """Whether the coefficients equal the coefficients of ``wanted``, up to a relative error."""
     powers = dict.fromkeys((*(found or {}), *wanted))
     return found is not None and all(
         math.isclose(found.get(power, 0.0), wanted.get(power, 0.0), rel_tol=error) for power in powers

@@ -135,7 +135,7 @@ def tables_of(
 
 
 def _without(op: Builder, m: Match, table: ir.Value, rank: int, axis: int) -> ir.Value:
-    """``table`` with three axes: the four axes, of which the first may be missing, without ``axis``."""
+    """``table`` with three axes: all of its four axes (the first may be missing) except ``axis``."""
     missing = 4 - rank
     if axis < missing:
         return unsqueeze(op, m, table, range(missing - 1))
@@ -144,7 +144,7 @@ def _without(op: Builder, m: Match, table: ir.Value, rank: int, axis: int) -> ir
 
 
 def _shared_angles(m: Match, tables: tuple[ir.Value, ir.Value]) -> tuple[list[str], ir.Value] | None:
-    """(Cos and Sin, angles) if the tables are views of those of the same doubled angles."""
+    """(Cos and Sin, angles) if the tables are views of the cosines and sines of the same doubled angles."""
     known = [_angles(m, table) for table in tables]
     found = [one for one in known if one is not None]
     if len(found) != len(known) or found[0][1] is not found[1][1]:

@@ -57,7 +57,7 @@ class Bundle:
         remarks: variants whose packed weights could not be cached, with the reasons; they run without.
 
     Raises:
-        UsageError: there is no bundle.
+        UsageError: the bundle does not exist.
         InvalidModel: the plan is damaged, or a file is missing.
     """
 
@@ -141,7 +141,7 @@ class Bundle:
         """The session of a variant, created on first use.
 
         Raises:
-            UsageError: there is no such variant.
+            UsageError: the variant does not exist.
             InvalidModel: its file is damaged, or the signature differs from that of the plan.
             RuntimeFailure: onnxruntime can't load it, or the device can't be used.
         """
@@ -152,7 +152,7 @@ class Bundle:
         """The model of a variant, loaded from its file.
 
         Raises:
-            UsageError: there is no such variant.
+            UsageError: the variant does not exist.
             InvalidModel: its file is damaged, or the signature differs from that of the plan.
         """
         found = self._files.use(self._file(name), ir.load)

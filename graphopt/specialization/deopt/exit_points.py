@@ -104,7 +104,7 @@ class ExitPoints:
         Names take precedence, because values may have numbers as names.
 
         Raises:
-            UsageError: there is no such exit point.
+            UsageError: the exit point does not exist.
         """
         if any(value.name == text for graph in ir.graphs_of(self.model) for value in ir.values_of(graph)):
             return self._behind(text)

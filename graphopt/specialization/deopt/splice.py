@@ -97,7 +97,7 @@ def _insert(
     """``current`` with one more bailout, and the copies of the values of the general model.
 
     Args:
-        copies: the values of ``current`` by those of the general model.
+        copies: the values of ``current``, by the corresponding values of the general model.
         point: in the general model, with its ``levels``.
     """
     with context_for(current) as cx:

@@ -28,7 +28,7 @@ class CheckStrictFusion(Pass):
 
     A scope is the name of a node of the original model, or a common prefix of names. All nodes that originate
     from it must be in one fused operator, or in one group with a kernel; constants are ignored. The scopes
-    are those of ``scopes`` (``a+b``) and of ``--strict-fusion``. The model is not changed.
+    are given by ``scopes`` (``a+b``) and ``--strict-fusion``. The model is not changed.
 
     Attributes:
         scopes: the scopes.

@@ -61,7 +61,7 @@ def dissolve(model: ir.Model, cx: Context) -> None:
         constants[graph] = _Constants(graph, around, holder)
     calls = [(graph, node) for graph in graphs for node in graph if node.op_identifier() in groups]
     first = {node.op_identifier(): node for _, node in reversed(calls)}
-    # the first call of each function gets the original names, other calls get new ones
+    # the first call of each function uses the original names, other calls use new names
     for graph, call in sorted(calls, key=lambda item: first[item[1].op_identifier()] is not item[1]):
         if ir.inline_obstacle(cx.edit, call) is None:
             place = constants[graph].place[call]

@@ -128,7 +128,7 @@ def _declare(value: ir.Value, cx: Context) -> None:
 
 
 def _forget_declarations(model: ir.Model) -> None:
-    """Remove types inside of groups: signatures have those of the interface, and the others are inferred."""
+    """Remove types inside of groups: the interface has types in signatures, and others are inferred."""
     for key, function in model.functions.items():
         if key[0] == dialects.NATIVE_DOMAIN:
             for value in (*function.inputs, *(output for node in function for output in node.outputs)):

@@ -49,7 +49,7 @@ class ConvertOpset(Pass):
 
     Raises:
         UnsupportedModel: a node can't be converted; the model is then unchanged.
-        UsageError: there is no such opset version.
+        UsageError: the opset version does not exist.
     """
 
     name: ClassVar[str] = "convert-opset"

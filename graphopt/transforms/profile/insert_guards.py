@@ -145,7 +145,7 @@ def _resolve_symbols(
     """The replacement for each symbol of ``annotations``.
 
     It is a size if one of its dims is known, unconstrained if all its dims are known to be equal, and
-    otherwise a name distinct from those of the model's dims and of existing guards.
+    otherwise a name distinct from the names of the model's dims and of existing guards.
     """
     sites: dict[str, list[context.Dim | None]] = {}
     for value, seen in annotations.items():

@@ -90,7 +90,7 @@ def _expanded(pairs: Iterable[tuple[str, str]], inputs: Iterable[str]) -> Iterat
 class CheckAliasing(Pass):
     """Check that outputs may be written over inputs, as in ``check-aliasing{share=past=present}``.
 
-    The pairs that share a buffer are those of ``share`` (``a=b+c=d``) and of ``--share-buffers``; a ``*``
+    The pairs that share a buffer are given by ``share`` (``a=b+c=d``) and ``--share-buffers``; a ``*``
     matches any text, so that ``past.*=present.*`` names all pairs of a cache. Nodes may run in any
     topological order, so each read of the input must precede the write of the output in all of them: the
     output must depend on each reader of the input, or the reader must compute it in place. Reads in bodies
@@ -100,7 +100,7 @@ class CheckAliasing(Pass):
         share: pairs of an input and the output that is written over it.
 
     Raises:
-        UsageError: there is no such input or output.
+        UsageError: the input or the output does not exist.
         VerificationFailed: the output may overwrite elements before they are read, or the sizes differ.
     """
 

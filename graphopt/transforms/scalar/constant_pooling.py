@@ -16,7 +16,7 @@ _HEAD = 256
 
 @dataclass(frozen=True)
 class ConstantPooling(Pass):
-    """Deduplicate constants: those of one graph with equal contents share one initializer or Constant node.
+    """Deduplicate constants: equal constants of one graph share one initializer or Constant node.
 
     Graphs are processed one by one: onnxruntime treats a weight of an outer graph as a variable inside a
     body, and would not prepack it. Only tensors with equal beginnings are read completely.

@@ -41,7 +41,7 @@ class DeadCodeElimination(Pass):
             self._remove_imports(model, cx)
 
     def _remove_nodes(self, graph: ir.Graph, cx: Context) -> None:
-        # Readers come after producers, so one backward walk finds whole dead trees; the readers
+        # Readers follow producers, so one backward walk finds whole dead trees; the readers
         # inside a dead node's bodies are detached first, since they would keep outer values alive.
         for node in list(reversed(graph)):
             if any(map(ir.is_read, node.outputs)) or cx.has_to_run(node):
@@ -71,7 +71,7 @@ class DeadCodeElimination(Pass):
     def _remove_imports(model: ir.Model, cx: Context) -> None:
         """Remove imports of domains without nodes, except the standard domain.
 
-        The model also imports the domains of its functions, and those that they import.
+        The model also imports the domains of its functions, and the domains that these functions import.
         """
         needed = dict.fromkeys(_STANDARD)
         for function in model.functions.values():

@@ -18,7 +18,7 @@ from graphopt.rules import admitted_rules, all_rules
 
 @cache
 def decompositions() -> Mapping[str, Sequence[Rule]]:
-    """Decomposition rules by operator, as ``Name`` or ``domain::Name``, those of other packages included."""
+    """Decomposition rules by operator, as ``Name`` or ``domain::Name``, rules of other packages included."""
     found: dict[str, list[Rule]] = {}
     for how in all_rules():
         if how.pass_ == Decompose.name:
@@ -41,7 +41,7 @@ class Decompose(Pass):
         ops: operators to expand.
 
     Raises:
-        UsageError: there is no decomposition of an operator.
+        UsageError: an operator has no decomposition.
     """
 
     name: ClassVar[str] = "decompose"

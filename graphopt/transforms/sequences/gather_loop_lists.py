@@ -20,7 +20,7 @@ _READERS = ("ConcatFromSequence", "SequenceAt", "SequenceLength")
 class GatherLoopLists(Pass):
     """Replace sequences that a Loop appends to by stacked outputs (scan outputs).
 
-    The sequence must start empty, be read as tensors outside, and provably hold tensors of one shape.
+    The sequence must start empty, be read as tensors outside, and provably contain tensors of one shape.
     ConcatFromSequence becomes a Transpose, or a Transpose and a Reshape; SequenceAt becomes a Gather. If the
     Loop runs zero times, ConcatFromSequence is an error in onnxruntime, and the stacked output an empty
     tensor.

@@ -93,7 +93,7 @@ class Compiler:
 
         Raises:
             RuntimeFailure: it reports an error.
-            ResourceLimit: it takes more than ``seconds``, is stopped, or the disk is full.
+            ResourceLimit: it exceeds ``seconds``, is stopped, or the disk is full.
         """
         code, output = _call([*self.command, *arguments], folder, seconds, stop or Event())
         if code and (full := next((text for text in _FULL if text in output), None)):
@@ -125,7 +125,7 @@ def find_compiler(wanted: str | None = None) -> Compiler:
         wanted: a command, possibly with arguments; ``None`` or ``auto`` to search.
 
     Raises:
-        NoCompiler: there is none, or the given one does not run.
+        NoCompiler: no compiler was found, or the given one does not run.
     """
     given = None if wanted in (None, "", "auto") else wanted
     source = "the setting 'compiler'" if given else "$CC"

@@ -1,4 +1,4 @@
-"""Tensors split into heads, and the tensors that they are views of.
+"""Tensors split into heads, and the tensors of which they are views.
 
 Sizes: B batches, N heads, S elements of the sequence, D elements of a head. Axes are named by letters:
 ``bnsd`` is a tensor [B, N, S, D], and ``p`` an axis along which queries, keys and values are packed.

@@ -16,7 +16,7 @@ MULTI_HEAD, STANDARD, GROUPED = "MultiHeadAttention", "Attention", "GroupQueryAt
 
 @dataclass(frozen=True)
 class Workload:
-    """The properties of an attention that its cost depends on.
+    """The properties of an attention that determine its cost.
 
     Attributes:
         keys: the number of keys.
