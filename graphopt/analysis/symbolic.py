@@ -239,7 +239,7 @@ def _order(term: Term) -> tuple[int, Monomial]:
 
 
 def polynomial(terms: Mapping[Monomial, int]) -> Dim:
-    """The dim with these coefficients by monomial; an int if no other term is left."""
+    """The dim with these coefficients by monomial; an int if only the constant term is nonzero."""
     items = [term for term in terms.items() if term[1]]
     if not items:
         return 0

@@ -13,7 +13,7 @@ from graphopt.context import Context
 def drop_unproven_shapes(cx: Context) -> dict[ir.Value, ir.Value]:
     """Drop the declared shapes of computed values of the main graph that inference does not confirm.
 
-    A graph output keeps its declaration: it becomes an Identity of a value without one.
+    A graph output keeps its declaration: it becomes an Identity of a value without a declaration.
 
     Returns:
         The graph output that copies each value.

@@ -24,8 +24,8 @@ _COMPUTE_BOUND_WORDS = ("Attention", "Conv", "Gemm", "LSTM", "MatMul", "MoE")
 def recompute_obstacle(node: ir.Node, cx: Context) -> str | None:
     """The reason why ``node`` can't be recomputed; ``None`` if it can.
 
-    BatchNormalization in training mode gives the same result for the same batch; the recomputed node updates
-    unused running statistics of its own.
+    BatchNormalization in training mode is deterministic for a given batch; the recomputed node updates unused
+    running statistics of its own.
     """
     if is_training(node):
         scale, mean = node.inputs[1], node.inputs[3]
@@ -52,7 +52,7 @@ class Estimates:
         dims: sizes of dynamic dims by name.
 
     Attributes:
-        assumed: the assumed sizes of the other named dims that estimates depended on.
+        assumed: the assumed sizes of the other named dims that estimates depend on.
 
     Raises:
         UsageError: a given dim occurs in no input of the model.

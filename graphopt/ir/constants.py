@@ -38,7 +38,7 @@ def is_overridable(value: onnx_ir.Value) -> bool:
     graph = value.graph
     if graph is None:
         return value.is_graph_input()
-    notes = graph.meta.data  # called for each operand of each match, and the store's own lookup is slow
+    notes = graph.meta.data  # faster than the store's own lookup; called for each operand of each match
     if UPDATED_OUTSIDE in notes and value.name in notes[UPDATED_OUTSIDE]:
         return True
     return value.is_graph_input() and bool(notes.get(IR_VERSION, 4) >= 4)

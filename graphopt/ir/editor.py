@@ -120,7 +120,7 @@ class Editor:
             domain: the operator's domain.
             overload: the function's overload.
             outputs: the number of outputs.
-            name: hint for the node's name; outputs are named after it.
+            name: hint for the node's name, from which the names of outputs are derived.
         """
         node_name = self.fresh_node_name(name)
         values = [onnx_ir.Value(name=self.fresh_name(f"{node_name}_output_{i}")) for i in range(outputs)]
@@ -324,8 +324,8 @@ class Editor:
     def take_over(self, new: onnx_ir.Value, old: onnx_ir.Value) -> None:
         """Transfer the name and declarations of ``old`` to ``new``; ``old`` has a fresh name afterwards.
 
-        In bodies, ``new`` keeps its own shape if ``old`` declares none: it determines the rank of the scan
-        outputs of a Loop without iterations.
+        In bodies, ``new`` keeps its own shape if ``old`` does not declare one: the shape determines the rank
+        of the scan outputs of a Loop without iterations.
         """
         name = old.name
         assert name is not None

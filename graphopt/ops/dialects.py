@@ -43,8 +43,8 @@ AUTOGRAD_ADD = "AutogradAdd"
 ZERO = "Zero"
 #: Domain of functions that are groups of nodes differentiated as one.
 AUTODIFF_GROUPS = "graphopt.autodiff"
-#: Metadata of a value, stripped on saving: ``true`` for a gradient known to be zero, ``false`` for one known
-#: not to be.
+#: Metadata of a value, stripped on saving: ``true`` for a gradient known to be zero, ``false`` for a gradient
+#: known to be nonzero.
 UNDEFINED = "graphopt.undefined"
 #: Prefix of the metadata keys of profile annotations on values; stripped on saving.
 PROFILE_NOTES = "graphopt.profile."

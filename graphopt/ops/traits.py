@@ -207,7 +207,7 @@ def is_commutative(domain: str, op_type: str) -> bool:
 
 
 def commutes_exactly(domain: str, op_type: str) -> bool:
-    """Whether swapping the first two inputs keeps every bit.
+    """Whether swapping the first two inputs preserves every bit of the result.
 
     Swapping may affect the maximum of 0.0 and -0.0, or of NaN and a number: kernels select one by position.
     """

@@ -12,7 +12,7 @@ from graphopt.partitioning.policy import Decision, Policy, Role
 
 @dataclass(frozen=True)
 class Partition:
-    """A convex group of nodes of one graph: no path leaves it and returns, even through other groups.
+    """A convex group of nodes of one graph: no path leaves the group and returns, even through other groups.
 
     Attributes:
         nodes: in the order of the graph, without Constant nodes.

@@ -117,7 +117,7 @@ class Trainer:
             self._bindings = self._bind()
         binding = self._bindings[self._now]
         try:
-            # kept alive until the end: onnxruntime reads the arrays in place
+            # alive until the end, since onnxruntime reads the arrays in place
             values = {name: self._value(name, data) for name, data in feeds.items()}
             values[RATE] = self._value(RATE, np.array(rate, np.float32))
             for name, value in values.items():

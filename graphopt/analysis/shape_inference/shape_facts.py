@@ -1,9 +1,9 @@
 """Shape facts: dtypes, shapes and small contents of a model's values, without running it.
 
-Facts are a table beside the model, inferred on demand from a value's producer and cached. The model itself is
-not modified, and its declarations of values other than inputs are not trusted. The facts of a node's outputs
-are inferred by a rule of :mod:`graphopt.analysis.shape_inference.rules`, or otherwise by onnx's inference.
-Without either, the outputs are unknown, which is not an error.
+Facts are stored in a table beside the model. They are inferred on demand from a value's producer, and cached.
+The model itself is not modified, and its declarations of values other than inputs are not trusted. The facts
+of a node's outputs are inferred by a rule of :mod:`graphopt.analysis.shape_inference.rules`, or otherwise by
+onnx's inference. Without either, the outputs are unknown, which is not an error.
 
 A fact holds for every run that onnxruntime completes, for all values of the symbols, including 0.
 """
@@ -179,7 +179,7 @@ class ShapeFacts:
     def assume_equal(self, dim: Dim, other: Dim) -> None:
         """Assume that ``dim``, a single symbol, always equals ``other``.
 
-        In facts inferred before, only the dims themselves are substituted.
+        In earlier facts, only the dims themselves are substituted.
         """
         self._state.equate(dim, other)
 

@@ -159,7 +159,7 @@ def remove_unread(old: Iterable[Path], path: Path, suffix: str, new: Path) -> No
 
 
 def remove_orphans(folder: Path, names: Iterable[str]) -> None:
-    """Remove data files that killed processes left in ``folder``, unless another file mentions them.
+    """Remove data files of killed processes from ``folder``, unless another file mentions them.
 
     Args:
         folder: the folder, which must be locked.

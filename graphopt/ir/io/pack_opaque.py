@@ -4,9 +4,8 @@ onnx-ir has no map types, no sparse tensors and no training info, decodes every 
 drops the declared types of function inputs and the order of ``value_info``, and writes a ``value_info`` for
 each initializer. Before onnx-ir reads a proto, :func:`pack` encodes such parts as data that onnx-ir
 preserves: metadata properties of values, nodes and graphs, and attributes with byte strings. :func:`attach`
-stores
-the rest beside the model. :func:`unpack` restores everything in the proto that onnx-ir writes, and strips
-graphopt's private namespace.
+stores the rest beside the model. :func:`unpack` restores everything in the proto that onnx-ir writes, and
+strips graphopt's private namespace.
 """
 
 from __future__ import annotations

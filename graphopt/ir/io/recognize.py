@@ -1,7 +1,7 @@
 """Recognize files of other formats that were passed as ONNX models, for better messages.
 
-:func:`recognized` looks up a file in the table :data:`KINDS`. It is called after loading failed, and does not
-decide whether a file is a model.
+:func:`recognized` looks up a file in the table :data:`KINDS`. It is called after loading has failed, and does
+not decide whether a file is a model.
 """
 
 from __future__ import annotations

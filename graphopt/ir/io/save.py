@@ -1,6 +1,6 @@
 """Save models to files of any registered format, with or without external data.
 
-Files are published by :mod:`graphopt.publish`: a failure leaves the old ones in place.
+Files are published by :mod:`graphopt.publish`: after a failure, the old files are unchanged.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def save(
         threshold: bytes.
 
     Raises:
-        UsageError: ``path`` can't be written. No file is left behind.
+        UsageError: ``path`` can't be written. No partial file remains.
         ResourceLimit: the disk is full, or the model exceeds 2 GB and ``external_data`` is false.
         UnsupportedModel: the format can't represent the model.
     """

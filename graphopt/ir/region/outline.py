@@ -118,8 +118,8 @@ def outline(
 ) -> tuple[onnx_ir.Function, onnx_ir.Node]:
     """Move ``nodes`` into a new function ``domain::name``; returns it and the call that replaces them.
 
-    The nodes must be convex: no path leaves them and returns. Weights that they read become inputs of the
-    function. Inlining the call is the inverse, up to names.
+    The nodes must be convex: no path leaves the nodes and returns. Weights that the nodes read become inputs
+    of the function. Inlining the call is the inverse, up to names.
 
     Args:
         edit: the model's editor.
