@@ -1,8 +1,8 @@
 """Create sessions in a process that must survive crashes of onnxruntime: a child creates each one first.
 
 Executors, bundles and trainers run models in the program that uses them, for speed. onnxruntime's optimizer
-may crash while loading; if a child survives, this process will, too. Runs are not tried: their inputs come
-from the program.
+may crash while loading; if a child survives, this process will survive too. Runs are not tried: the program
+provides their inputs.
 """
 
 from __future__ import annotations

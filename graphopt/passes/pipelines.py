@@ -136,7 +136,7 @@ def make_pipeline(
     instead.
 
     Raises:
-        UsageError: a pass is unknown or has the name of another one or of a rule, or the text is malformed.
+        UsageError: a pass is unknown, or has the name of another pass or of a rule; or the text is malformed.
         TypeError: an object is no pass.
     """
     made = Pipeline(_all_steps(pipeline)).filled(_all_steps(pre_passes), _all_steps(post_passes))

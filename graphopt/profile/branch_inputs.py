@@ -1,4 +1,4 @@
-"""Inputs whose contents alone determine which branches of a model run."""
+"""Inputs whose contents alone determine the branches that a model executes."""
 
 from __future__ import annotations
 

@@ -144,7 +144,7 @@ def _contents(
     profile: Profile,
     fewest: int,
 ) -> tuple[int, ...] | None:
-    """The contents of an input if it was fed in at least ``fewest`` runs, always with the same ones."""
+    """The contents of an input, if at least ``fewest`` runs fed it and all of them fed the same contents."""
     common = profile.values.get(name)
     if not seen.is_static:
         return None

@@ -1,6 +1,6 @@
 """Run another optimizer in its simplest way, in a process of its own.
 
-This file itself is passed to an interpreter that has the tool but need not have graphopt: it imports only the
+The file is executed by an interpreter that has the tool, but perhaps not graphopt. So it imports only the
 standard library until a tool is selected.
 """
 

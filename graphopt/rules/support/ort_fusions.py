@@ -1,4 +1,4 @@
-"""Patterns that onnxruntime fuses itself, and would not recognize after a rule simplified part of them.
+"""Patterns that onnxruntime fuses itself; a rule that simplifies a part would prevent that.
 
 A LayerNorm with a scale of 1 is one kernel for the runtime, but eight without the factor.
 """

@@ -30,7 +30,7 @@ class Mover:
     """Propagation of a Transpose through the nodes of an operator.
 
     Attributes:
-        lets_pass: whether it is possible, for a node whose result has the rank of the permutation.
+        lets_pass: whether propagation is possible, for a node whose result has the rank of the permutation.
         data: the operands that must be transposed.
         rebuild: builds the node on transposed operands.
         reduces: the operator computes along axes, so propagation changes the order of evaluation.

@@ -54,7 +54,8 @@ class Bundle:
     Attributes:
         folder: its folder.
         plan: its contents.
-        remarks: variants whose packed weights could not be cached, with the reasons; they run without.
+        remarks: variants whose packed weights could not be cached, with the reasons. They run
+            without cached weights.
 
     Raises:
         UsageError: the bundle does not exist.

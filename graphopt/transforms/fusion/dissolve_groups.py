@@ -22,8 +22,8 @@ _INITIALIZERS_SINCE = 4
 class DissolveGroups(Pass):
     """Inline the calls of native groups, if ``fuse-groups`` may create new ones.
 
-    Rules match operators, not groups. Names from before the grouping are restored, so that optimizing a
-    result again gives the same result.
+    Rules match operators, not groups. The names of the ungrouped nodes are restored, so that optimizing a
+    result again returns the same result.
     """
 
     name: ClassVar[str] = "dissolve-groups"

@@ -14,12 +14,12 @@ from graphopt.passes.base import Pass
 class InferShapes(Pass):
     """Shape inference: compute dtypes, shapes and small integer contents of all values.
 
-    The facts are kept in a table beside the model, which other passes fill on demand; the model is not
+    The facts are stored in a table outside of the model, which other passes fill on demand. The model is not
     changed.
     """
 
     name: ClassVar[str] = "infer-shapes"
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Infer everything at once."""
+        """Infer the facts of all values."""
         cx.facts.infer_all()

@@ -29,7 +29,7 @@ class StripDocs(Pass):
     required: ClassVar[bool] = True
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Strip everything."""
+        """Remove all doc strings and annotations."""
         removed = cx.edit.strip_notes(model, ())
         removed += sum(cx.edit.strip_notes(item, _NOISE) for item in _annotated(model))
         if removed:

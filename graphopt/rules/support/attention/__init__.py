@@ -1,1 +1,1 @@
-"""Parts of attention patterns: heads, scores, masks, and when fusing pays."""
+"""Parts of attention patterns: heads, scores and masks; and the profitability of fusion."""

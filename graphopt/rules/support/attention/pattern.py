@@ -168,7 +168,7 @@ def _with_terms(m: Match, found: Attention, scores: Scores) -> Attention:
 
 
 def _causal_mask_value(m: Match, found: Attention, term: Term) -> float | None:
-    """The mask constant of ``term`` if it is a causal mask and nothing else."""
+    """The mask constant of ``term`` if it is only a causal mask."""
     tensor = tensor_of(term)
     step, shape, (queries, keys) = step_of(m, tensor), m.shape(tensor) or (), found.score_shape[2:]
     if step is None or step.offset is None or not m.cx.facts.dim_equal(step.offset, 0):
