@@ -80,7 +80,10 @@ def decompose_layer_normalization(
 def decompose_group_normalization(
     op: Builder, m: Match, x: ir.Value, scale: ir.Value, bias: ir.Value
 ) -> Outcome:
-    """GroupNormalization(x) → as above over each group; scale and bias per channel (opset 21); float only."""
+    """GroupNormalization(x) → (x - mean) / Sqrt(variance + epsilon) * scale + bias, per group; float only.
+
+    Only from opset 21 on, with scale and bias per channel.
+    """
     shape, groups = m.shape(x), int_of(m, m.root, "num_groups", 0)
     inner = ir.all_ints(None if shape is None else shape[1:])
     if m.version < 21 or not inner or not groups or 0 in inner or inner[0] % groups:

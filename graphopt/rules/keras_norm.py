@@ -64,7 +64,7 @@ def layer_norm_spelling_by_batch_norm(
     c: object,
     n: ir.Value,
 ) -> Outcome:
-    """The same before opset 17 → (x - mean) / Sqrt(variance + eps), a form that onnxruntime fuses."""
+    """Keras' LayerNorm before opset 17 → (x - mean) / Sqrt(variance + eps), which onnxruntime fuses."""
     if m.version >= norms.LAYER.since or m.cx.options.portable:
         return m.no("the opset has an operator for it, or --portable is set", x)
     found = _rows_of(m, x, n)
