@@ -240,7 +240,7 @@ OPTIONS: dict[str, str] = {
     "--dry": "--dry-run",
 }
 
-#: Words in the place of a command that stand for an option of the whole tool.
+#: Words that users type as a command, and the option of the whole tool that each means.
 _WORDS = {"help": "--help", "version": "--version"}
 
 

@@ -239,7 +239,7 @@ def _without_kernels(model: ir.Model, report: Report, passes: Pipeline) -> list[
     if tuning is not None and tuning.removed_kernels:
         return ["no kernel is left, so there is no library"]
     reason = "onnxruntime runs the nodes of the result as well without"
-    return [f"no native groups: {reason} (graphopt partition --policy fusion --explain tells of each)"]
+    return [f"no native groups: {reason} (graphopt partition --policy fusion --explain has the reasons)"]
 
 
 def _assumed(dims: Mapping[str, int], options: Options) -> list[str]:

@@ -20,7 +20,7 @@ class Guard:
     """Assumptions about inputs.
 
     Attributes:
-        inputs: the assumed type, shape and contents, by input. Equal symbols stand for equal sizes; an input
+        inputs: the assumed type, shape and contents, by input. Equal symbols denote equal sizes; an input
             without a shape may have any shape.
         absent: inputs with a default that are assumed not to be fed.
     """

@@ -116,7 +116,9 @@ def test_memory_tells_the_peak_of_each_model(tmp_path) -> None:
     assert "| functions |" in done.stdout
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="anonymous memory is told by /proc")
+@pytest.mark.skipif(
+    sys.platform != "linux", reason="anonymous memory is read from /proc, which only Linux has"
+)
 def test_weights_in_external_data_are_not_held_in_memory(tmp_path) -> None:
     """300 MB of weights, while the process needs little but its libraries, some 70 MB."""
     results = tmp_path / "results.json"

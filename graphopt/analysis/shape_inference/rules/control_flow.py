@@ -170,7 +170,7 @@ def _perhaps_skipped(node: NodeFacts, value: ir.Value, fact: Fact) -> Fact:
     if fact.shape is None or value.shape is None or value.shape.rank() != len(fact.shape):
         return Fact(fact.dtype)
     pairs = zip(fact.shape, value.shape, strict=True)
-    return Fact(fact.dtype, tuple(dim if dim == told else node.fresh() for dim, told in pairs))
+    return Fact(fact.dtype, tuple(dim if dim == declared else node.fresh() for dim, declared in pairs))
 
 
 def _stacked(fact: Fact, length: Dim, axis: int) -> Fact:

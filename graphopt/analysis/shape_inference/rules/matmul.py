@@ -41,7 +41,7 @@ def qlinear_matmul(node: NodeFacts) -> Fact:
 
 @shape_rule("Gemm")
 def gemm(node: NodeFacts) -> Fact:
-    """The product of two matrices, each of which may be transposed."""
+    """The product of two matrices, either possibly transposed."""
     a, b = node.shape(0), node.shape(1)
     rows: Dim = node.fresh() if a is None else a[1 if node.attr_int("transA", 0) else 0]
     columns: Dim = node.fresh() if b is None else b[0 if node.attr_int("transB", 0) else 1]

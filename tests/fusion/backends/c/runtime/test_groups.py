@@ -83,7 +83,7 @@ def _sanitized(folder, text, count):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="sanitizers are taken as on Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="the sanitizer is linked with the flags of Linux")
 def test_sanitizers_find_nothing(made, tmp_path):
     _, model, _ = made
     runtime = samples.shared_runtime()
@@ -103,7 +103,7 @@ def test_sanitizers_find_nothing(made, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(sys.platform != "linux", reason="sanitizers are taken as on Linux")
+@pytest.mark.skipif(sys.platform != "linux", reason="the sanitizer is linked with the flags of Linux")
 @pytest.mark.parametrize(
     "fault, told",
     [
