@@ -313,6 +313,14 @@ def test_ranges_that_no_dim_has_are_refused(sizes: tuple[int, int], why: str) ->
         graphopt.optimize(model, dim_ranges={"N": sizes})
 
 
+def test_a_compiler_checks_its_options(small: Path) -> None:
+    with pytest.raises(TypeError, match=r"no argument of Compiler\(\) is called 'exakt'; nearest: exact"):
+        graphopt.Compiler(exakt=True)  # type: ignore[call-arg]
+    with pytest.raises(TypeError, match=r"exact of Compiler\(\) must be bool or None, not 'yes'"):
+        graphopt.Compiler(exact="yes")  # type: ignore[arg-type]
+    assert graphopt.Compiler(exact=True).numerics is Numerics.EXACT
+
+
 def test_hints_name_keywords_in_tracebacks(small: Path) -> None:
     with pytest.raises(VerificationFailed) as caught:
         graphopt.optimize(small, post_passes=[ReluToSigmoid()], strict=True)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, Unpack, cast
 
+from graphopt import config
 from graphopt.compiler import (
     bailouts,
     gradients,
@@ -24,7 +25,8 @@ from graphopt.compiler import (
 )
 from graphopt.compiler.environment import Environment
 from graphopt.errors import GraphoptError
-from graphopt.options import OPTIONS
+from graphopt.options import OPTIONS, OptimizeOptions
+from graphopt.util.arguments import checked
 from graphopt.util.option_table import with_keywords
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -53,6 +55,10 @@ class Compiler(Environment):
     >>> compiler.verify("model.onnx", result.model).ok
     True
     """
+
+    @checked
+    def __init__(self, settings: config.Settings | None = None, **options: Unpack[OptimizeOptions]) -> None:
+        super().__init__(settings, **options)
 
     optimize = _method(optimizing.optimize)
     explain = _method(optimizing.explain)

@@ -157,5 +157,5 @@ def rule(
 
 def _deprecated(value: Any, old: str, new: str) -> Any:
     """``value``, with a warning that keyword ``old`` of :func:`rule` is replaced by ``new``."""
-    warnings.warn(f"{old} of rule() is deprecated: use {new}", DeprecationWarning, stacklevel=5)
+    warnings.warn(f"{old} of rule() is deprecated: use {new}", DeprecationWarning, stacklevel=4)
     return value

@@ -53,6 +53,7 @@ def checked(function: F) -> F:
         TypeError: a keyword is unknown, or an argument is not of the type of its annotation.
         UsageError: text is not one of the values of a ``Literal``.
     """
+    title = f"{function.__qualname__.removesuffix('.__init__').rpartition('.')[2]}()"
     parameters, group = _parameters(function)
     group_name = next(reversed(inspect.signature(function).parameters), "")
     is_open = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
@@ -71,14 +72,13 @@ def checked(function: F) -> F:
         # graphopt.ir.as_model refuses other objects, with its own message
         if annotation is parameter.empty or "ModelLike" in annotation:
             return value
-        return _converted(kind_of(name), value, f"{name} of {function.__name__}()", annotation)
+        return _converted(kind_of(name), value, f"{name} of {title}", annotation)
 
     @functools.wraps(function)
     def call(*args: Any, **keywords: Any) -> Any:
         for name in () if is_open else keywords:
             if name not in parameters:
-                title = f"{function.__name__}()"
-                listed = f"help({function.__name__}) lists all"
+                listed = f"help({title[:-2]}) lists all"
                 raise TypeError(unknown(f"argument of {title}", name, parameters, listed).message)
         names = itertools.chain(positional, itertools.repeat(rest))
         return function(

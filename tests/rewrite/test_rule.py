@@ -25,7 +25,7 @@ def test_former_keywords_warn_at_the_line_of_the_caller() -> None:
 
     with pytest.warns(DeprecationWarning, match='use kind="fusion"') as caught:
         assert make(fuses=True).is_fusion
-    assert caught[0].filename == __file__
+    assert caught[0].filename == __file__ and caught[0].lineno == make.__code__.co_firstlineno + 1
     with pytest.warns(DeprecationWarning, match="use phase=2"):
         assert make(last=True).phase == 2
     with pytest.warns(DeprecationWarning, match="use pass_="):
