@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 import graphopt
 from graphopt import config, options
-from graphopt.cli import options as cli_options
+from graphopt.cli import shared_options as cli_options
 from graphopt.cli.commands.optimize import command
 from graphopt.errors import UsageError
 from graphopt.options import OPTIONS

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphopt.cli import option_values, options
+from graphopt.cli import option_values, shared_options
 from graphopt.cli.command_line import Run
 from graphopt.cli.parameters import Runs, Seconds
 from graphopt.errors import RuntimeFailure
@@ -28,7 +28,7 @@ class CheckValues:
     seconds: float | None
 
 
-check_options = options.values_of(
+check_options = shared_options.values_of(
     CheckValues,
     "chosen",
     "Check",

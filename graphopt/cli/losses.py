@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphopt.cli import options, relations
+from graphopt.cli import relations, shared_options
 from graphopt.cli.command_line import Function
 from graphopt.errors import UsageError
 
@@ -16,7 +16,7 @@ _EXAMPLE = "such as --loss-fn cross_entropy:logits,labels"
 
 def loss_options(title: str) -> Function:
     """``--loss`` and ``--loss-fn``, which the help lists under ``title``."""
-    return options.group(
+    return shared_options.group(
         title,
         relations.option(
             "--loss", metavar="NAME", help="An output or inner value with one element, or a loss function."

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from graphopt.cli import options
+from graphopt.cli import shared_options
 from graphopt.cli.command_line import Run
 from graphopt.cli.console import say
 from graphopt.errors import UsageError
@@ -48,7 +48,7 @@ def take_options(run: Run, context: click.Context, values: dict[str, Any]) -> No
     """
     found: dict[str, Any] = {}
     for parameter in context.command.params:
-        if isinstance(parameter, options.TableOption) and parameter.name in values:
+        if isinstance(parameter, shared_options.TableOption) and parameter.name in values:
             found[parameter.name] = values.pop(parameter.name)
     shapes, files = found.pop("input_shapes", ()), found.pop("input_files", ())
     if shapes or files:
@@ -78,7 +78,7 @@ def chosen_pipeline(values: Mapping[str, Any]) -> str | None:
 
     base = FUSERS[fuser].pipeline if fuser != "native" else "O3"
     if level is not None and base != f"O{level}":
-        raise UsageError(f"-O{level} and --fuser {fuser} exclude each other", hint=options.FUSER_HINT)
+        raise UsageError(f"-O{level} and --fuser {fuser} exclude each other", hint=shared_options.FUSER_HINT)
     return FUSERS[fuser].pipeline
 
 

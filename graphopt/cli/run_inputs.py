@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from graphopt.cli import option_values, options, relations
+from graphopt.cli import option_values, relations, shared_options
 from graphopt.cli.command_line import Run
 from graphopt.cli.parameters import Count
 from graphopt.cli.recorded import arrays_in, recorded_option
@@ -33,7 +33,7 @@ class ExecutorValues:
     no_optimize: bool
 
 
-executor_options = options.values_of(
+executor_options = shared_options.values_of(
     ExecutorValues,
     "chosen",
     "Executor",
@@ -62,7 +62,7 @@ executor_options = options.values_of(
         metavar="N",
         help="Profiled runs before each specialization.  [default: 1]",
     ),
-    options.fuser_option(default="builtin", **_NEEDS_INPUTS),
+    shared_options.fuser_option(default="builtin", **_NEEDS_INPUTS),
     _with_inputs("--no-optimize", is_flag=True, help="Run the model as it is."),
 )
 

@@ -11,8 +11,8 @@ import click
 
 from graphopt import config
 from graphopt.cli import relations
-from graphopt.cli.options import values_of
 from graphopt.cli.parameters import Count
+from graphopt.cli.shared_options import values_of
 from graphopt.errors import UsageError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphopt.cli import command_line, options, relations
+from graphopt.cli import command_line, relations, shared_options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import Count, reads_data, reads_model, writes
@@ -37,7 +37,7 @@ _EVERYDAY = ["--list", "--at", "--all", "-o", "--prefix", "--profile", "--input"
 
 @command_line.command("bailout", example=EXAMPLE, section=Section.EXPERT, everyday=_EVERYDAY)
 @click.argument("source", type=reads_model, metavar="MODEL")
-@options.group(
+@shared_options.group(
     "Places",
     click.option("--list", "listing", is_flag=True, help="List the places, and write nothing."),
     relations.option(
@@ -72,7 +72,7 @@ _EVERYDAY = ["--list", "--at", "--all", "-o", "--prefix", "--profile", "--input"
         help="Cut at the guards that this profile requires, instead of at data-dependent shapes.",
     ),
 )
-@options.group(
+@shared_options.group(
     "Files",
     click.option("-o", "--output", type=writes, metavar="OUT", help="Write the result to this file."),
     relations.option(
@@ -84,11 +84,11 @@ _EVERYDAY = ["--list", "--at", "--all", "-o", "--prefix", "--profile", "--input"
         help="With --at: also write the model that runs up to the place.",
     ),
 )
-@options.output_options
-@options.model_options
-@options.verify_options
-@options.input_options
-@options.device_options
+@shared_options.output_options
+@shared_options.model_options
+@shared_options.verify_options
+@shared_options.input_options
+@shared_options.device_options
 def command(
     run: Run,
     source: Path,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from graphopt import publish
-from graphopt.cli import command_line, completion, option_values, options
+from graphopt.cli import command_line, completion, option_values, shared_options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import Count, Runs, Seconds, split_some, writes
@@ -74,11 +74,11 @@ class CudaFlags:
     nhwc: bool
 
 
-measurement = options.values_of(
+measurement = shared_options.values_of(
     Measurement,
     "how",
     "Measurement",
-    options.threads_option("one per core"),
+    shared_options.threads_option("one per core"),
     click.option("--processes", type=Count(1), default=7, help="Number of fresh processes.  [default: 7]"),
     click.option("--rounds", type=Count(1), default=40, help="Rounds in each process.  [default: 40]"),
     click.option(
@@ -95,7 +95,7 @@ measurement = options.values_of(
     click.option("--plot", type=writes, metavar="FILE.svg", help="Draw the latencies."),
 )
 
-cuda_flags = options.values_of(
+cuda_flags = shared_options.values_of(
     CudaFlags,
     "cuda",
     "CUDA",
@@ -106,8 +106,8 @@ cuda_flags = options.values_of(
 
 
 @command_line.command("bench", example=EXAMPLE, section=Section.EVERYDAY, rank=4, everyday=_EVERYDAY)
-@options.model_argument("models", metavar="[MODEL...]", several=True)
-@options.group(
+@shared_options.model_argument("models", metavar="[MODEL...]", several=True)
+@shared_options.group(
     "Comparison",
     click.option(
         "--against",
@@ -126,14 +126,14 @@ cuda_flags = options.values_of(
     ),
 )
 @measurement
-@options.pipeline_options
-@options.dim_options
-@options.input_options_of(several=True)
-@options.device_options
-@options.session_options
-@options.kernel_options
+@shared_options.pipeline_options
+@shared_options.dim_options
+@shared_options.input_options_of(several=True)
+@shared_options.device_options
+@shared_options.session_options
+@shared_options.kernel_options
 @cuda_flags
-@options.model_options
+@shared_options.model_options
 def command(
     run: Run,
     models: tuple[Path, ...],

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from graphopt.cli import command_line, debugging, options
+from graphopt.cli import command_line, debugging, shared_options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import writes
@@ -35,8 +35,8 @@ _EVERYDAY = (
 
 
 @command_line.command("bisect", example=EXAMPLE, section=Section.DEBUGGING, rank=2, everyday=_EVERYDAY)
-@options.model_argument()
-@options.group(
+@shared_options.model_argument()
+@shared_options.group(
     "Files",
     click.option(
         "-o",
@@ -46,12 +46,12 @@ _EVERYDAY = (
         help="A new or empty folder for the reproducer.  [default: MODEL.repro, or MODEL.repro-2, …]",
     ),
 )
-@options.model_options
+@shared_options.model_options
 @debugging.check_options
-@options.pipeline_options
-@options.dim_options
-@options.input_options
-@options.device_options
+@shared_options.pipeline_options
+@shared_options.dim_options
+@shared_options.input_options
+@shared_options.device_options
 def command(run: Run, model: Path, output: Path | None, chosen: debugging.CheckValues) -> int:
     """Find the first rewrite after which a check fails.
 

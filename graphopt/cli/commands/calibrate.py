@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from graphopt import publish
-from graphopt.cli import command_line, option_values, options
+from graphopt.cli import command_line, option_values, shared_options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import Seconds, writes
@@ -29,7 +29,7 @@ graphopt calibrate -o costs.json --no-store
 
 
 @command_line.command("calibrate", example=EXAMPLE, section=Section.EXPERT)
-@options.group(
+@shared_options.group(
     "Measurement",
     click.option(
         "--budget",
@@ -38,11 +38,11 @@ graphopt calibrate -o costs.json --no-store
         help="Approximate measuring time; one pass over all operators, about a minute, is always made."
         "  [default: five passes, about five minutes]",
     ),
-    options.threads_option("1", default=1),
+    shared_options.threads_option("1", default=1),
     click.option("--show", is_flag=True, help="Measure nothing: show the figures in force."),
     click.option("--forget", is_flag=True, help="Measure nothing: restore the shipped figures."),
 )
-@options.group(
+@shared_options.group(
     "Result",
     click.option(
         "-o", "--output", type=writes, metavar="FILE.json", help="Also write the figures to this file."
@@ -53,7 +53,7 @@ graphopt calibrate -o costs.json --no-store
         help="Use the figures on this machine from now on.  [default: store after five passes or more]",
     ),
 )
-@options.device_options
+@shared_options.device_options
 def command(
     run: Run,
     budget: float | None,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from graphopt.cli import command_line, options
+from graphopt.cli import command_line, shared_options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import Size, reads_model, writes_model
@@ -23,7 +23,7 @@ graphopt convert model.onnx newer.onnx --target-opset 21
 @command_line.command("convert", example=EXAMPLE, section=Section.EVERYDAY, rank=6)
 @click.argument("source", type=reads_model, metavar="IN")
 @click.argument("target", type=writes_model, metavar="OUT")
-@options.group(
+@shared_options.group(
     "Files",
     click.option(
         "--threshold",
@@ -33,11 +33,11 @@ graphopt convert model.onnx newer.onnx --target-opset 21
         help="Keep smaller weights in OUT when others are in a separate file.  [default: 1024]",
     ),
 )
-@options.named("Passes", "target_opset")
-@options.verify_options
-@options.device_options
-@options.output_options
-@options.model_options
+@shared_options.named("Passes", "target_opset")
+@shared_options.verify_options
+@shared_options.device_options
+@shared_options.output_options
+@shared_options.model_options
 def command(run: Run, source: Path, target: Path, threshold: int) -> None:
     """Convert a model to another file format, by suffix.
 

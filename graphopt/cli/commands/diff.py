@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from graphopt.cli import command_line, options
+from graphopt.cli import command_line, shared_options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.paging import page
@@ -24,11 +24,11 @@ graphopt diff a.onnx b.onnx --json
 @command_line.command("diff", example=EXAMPLE, section=Section.INSIDE, rank=2)
 @click.argument("before", type=reads_model, metavar="A")
 @click.argument("after", type=reads_model, metavar="B")
-@options.group(
+@shared_options.group(
     "Diff",
-    options.pager_option,
+    shared_options.pager_option,
 )
-@options.model_options
+@shared_options.model_options
 def command(run: Run, before: Path, after: Path, pager: bool, **values: Any) -> int:
     """Show how the graphs of two models differ.
 

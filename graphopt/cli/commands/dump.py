@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphopt import publish
-from graphopt.cli import command_line, option_values, options
+from graphopt.cli import command_line, option_values, shared_options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.paging import page, print_line
@@ -50,8 +50,8 @@ _EVERYDAY = (
 
 
 @command_line.command("dump", example=EXAMPLE, section=Section.INSIDE, rank=1, everyday=_EVERYDAY)
-@options.model_argument()
-@options.group(
+@shared_options.model_argument()
+@shared_options.group(
     "Dump",
     click.option(
         "--pass-by-pass",
@@ -84,13 +84,13 @@ _EVERYDAY = (
         metavar="PATH",
         help="Write to a .txt, .diff, .dot or .onnx file instead, or NNN-after-PASS files to a folder.",
     ),
-    options.pager_option,
+    shared_options.pager_option,
 )
-@options.pipeline_options
-@options.group("Passes", options.option("stop_after"), options.log_option)
-@options.target_options
-@options.dim_options
-@options.model_options
+@shared_options.pipeline_options
+@shared_options.group("Passes", shared_options.option("stop_after"), shared_options.log_option)
+@shared_options.target_options
+@shared_options.dim_options
+@shared_options.model_options
 def command(
     run: Run,
     model: Path,

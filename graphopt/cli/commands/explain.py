@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from graphopt.cli import command_line, completion, options
+from graphopt.cli import command_line, completion, shared_options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import split_some
@@ -31,8 +31,8 @@ _NAMES = 3
 
 
 @command_line.command("explain", example=EXAMPLE, section=Section.INSIDE, rank=2)
-@options.model_argument()
-@options.group(
+@shared_options.model_argument()
+@shared_options.group(
     "Explain",
     click.option(
         "--pattern",
@@ -45,10 +45,10 @@ _NAMES = 3
     ),
     click.option("--node", metavar="NAME", help="Only this node of MODEL, or nodes with this name prefix."),
 )
-@options.named("Passes", "skip", "portable", "target_opset")
-@options.model_options
-@options.target_options
-@options.dim_options
+@shared_options.named("Passes", "skip", "portable", "target_opset")
+@shared_options.model_options
+@shared_options.target_options
+@shared_options.dim_options
 def command(run: Run, model: Path, patterns: tuple[str, ...], node: str | None) -> None:
     """Show what -O3 fuses, and why the rest is left.
 

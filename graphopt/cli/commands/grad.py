@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphopt.cli import command_line, options, relations
+from graphopt.cli import command_line, relations, shared_options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.losses import chosen_loss, loss_options
@@ -33,14 +33,14 @@ _WHOLE = "without it, there is one joint graph, and nothing is saved"
 @command_line.command("grad", example=EXAMPLE, section=Section.TRAINING, rank=1)
 @click.argument("model", type=reads_model, metavar="MODEL")
 @loss_options("Gradients")
-@options.group(
+@shared_options.group(
     "Gradients",
-    options.wrt_option(default="params"),
+    shared_options.wrt_option(default="params"),
     click.option(
         "--only-loss", is_flag=True, help="Return the loss and gradients, none of the model's outputs."
     ),
 )
-@options.group(
+@shared_options.group(
     "Splitting",
     click.option("--split", is_flag=True, help="Write a forward and a backward model into the folder OUT."),
     relations.option(
@@ -64,7 +64,7 @@ _WHOLE = "without it, there is one joint graph, and nothing is saved"
         "dims",
         multiple=True,
         metavar="NAME=SIZE",
-        callback=options.parsed_by(parse_sizes),
+        callback=shared_options.parsed_by(parse_sizes),
         goes_with="--split",
         hint=_WHOLE,
         help="Assume this size of a dynamic dim in memory estimates; the models stay dynamic.  [default: 16]",
@@ -77,7 +77,7 @@ _WHOLE = "without it, there is one joint graph, and nothing is saved"
         help="Do not compare the two models with the joint graph.",
     ),
 )
-@options.group(
+@shared_options.group(
     "Files",
     click.option(
         "-o",
@@ -88,8 +88,8 @@ _WHOLE = "without it, there is one joint graph, and nothing is saved"
         help="Write the model to this file, or with --split two models to this folder.",
     ),
 )
-@options.output_options
-@options.model_options
+@shared_options.output_options
+@shared_options.model_options
 def command(
     run: Run,
     model: Path,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphopt.cli import command_line, option_values, options
+from graphopt.cli import command_line, option_values, shared_options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.util.tables import Table, counted, human_bytes, human_count
@@ -31,9 +31,9 @@ _LISTED = 15
 
 
 @command_line.command("inspect", example=EXAMPLE, section=Section.EVERYDAY, rank=3)
-@options.model_argument()
-@options.model_options
-@options.dim_options
+@shared_options.model_argument()
+@shared_options.model_options
+@shared_options.dim_options
 def command(run: Run, model: Path) -> None:
     """Show the interface and the contents of a model.
 

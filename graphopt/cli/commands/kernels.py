@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphopt.cli import command_line, options
+from graphopt.cli import command_line, shared_options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import writes_file
@@ -32,8 +32,8 @@ _OPS, _TYPES = 4, 40
 
 
 @command_line.command("kernels", example=EXAMPLE, section=Section.INSIDE, rank=6)
-@options.model_argument()
-@options.group(
+@shared_options.model_argument()
+@shared_options.group(
     "Files",
     click.option(
         "-o",
@@ -43,11 +43,11 @@ _OPS, _TYPES = 4, 40
         help="Build the library, and write it to this file.",
     ),
 )
-@options.group(
+@shared_options.group(
     "Kernels",
     click.option("--source", is_flag=True, help="Print the source of the kernels, in C, instead."),
 )
-@options.model_options
+@shared_options.model_options
 def command(run: Run, model: Path, output: Path | None, source: bool) -> None:
     """Show native kernels of a model, or build their library.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from graphopt.cli import command_line, options
+from graphopt.cli import command_line, shared_options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import reads_model, writes
@@ -20,8 +20,8 @@ graphopt unlift-parameters lifted.onnx weights.safetensors -o model.onnx
 
 @command_line.command("lift-parameters", example=EXAMPLE, section=Section.TRAINING, rank=3, has_details=False)
 @click.argument("model", type=reads_model, metavar="MODEL")
-@options.model_output
-@options.group(
+@shared_options.model_output
+@shared_options.group(
     "Files",
     click.option(
         "--parameters",
@@ -30,7 +30,7 @@ graphopt unlift-parameters lifted.onnx weights.safetensors -o model.onnx
         help="Write the values of the parameters to this file: .safetensors or .npz.",
     ),
 )
-@options.group(
+@shared_options.group(
     "Parameters",
     click.option(
         "--which",
@@ -42,8 +42,8 @@ graphopt unlift-parameters lifted.onnx weights.safetensors -o model.onnx
         "  [default: params]",
     ),
 )
-@options.output_options
-@options.model_options
+@shared_options.output_options
+@shared_options.model_options
 def command(run: Run, model: Path, output: Path, parameters: Path | None, which: tuple[str, ...]) -> None:
     """Turn parameters into inputs, after those of the model.
 

@@ -14,14 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphopt import publish
-from graphopt.cli import (
-    command_line,
-    destinations,
-    optimize_output,
-    options,
-    relations,
-    specializing,
-)
+from graphopt.cli import command_line, destinations, optimize_output, relations, shared_options, specializing
 from graphopt.cli.command_line import Run
 from graphopt.cli.failure import tell
 from graphopt.cli.help import Section
@@ -89,7 +82,7 @@ class TuneValues:
         return Tune(budget, self.threads, tuple(grid) if any(grid) else (), self.fresh)
 
 
-tune_options = options.values_of(
+tune_options = shared_options.values_of(
     TuneValues,
     "tuning",
     "Tuning",
@@ -109,7 +102,7 @@ tune_options = options.values_of(
         help="Approximate measuring time, such as 60s or 2m; in less than about 35s, little is measured."
         " The comparison with IN takes up to half a minute more.  [default: 60s]",
     ),
-    options.threads_option("one per core, and others are tried", goes_with="--tune"),
+    shared_options.threads_option("one per core, and others are tried", goes_with="--tune"),
     relations.option(
         "--fresh", is_flag=True, goes_with="--tune", help="Measure again, even if the store has results."
     ),
@@ -117,8 +110,8 @@ tune_options = options.values_of(
 
 
 @command_line.command("optimize", example=EXAMPLE, section=Section.EVERYDAY, rank=1, everyday=_EVERYDAY)
-@options.model_argument("sources", metavar="[IN...] [OUT]", several=True)
-@options.group(
+@shared_options.model_argument("sources", metavar="[IN...] [OUT]", several=True)
+@shared_options.group(
     "Files",
     click.option(
         "-o",
@@ -142,16 +135,16 @@ tune_options = options.values_of(
         help="Also write the report to this file.",
     ),
 )
-@options.output_options
-@options.model_options
-@options.pipeline_options
-@options.of_section("Verification")
+@shared_options.output_options
+@shared_options.model_options
+@shared_options.pipeline_options
+@shared_options.of_section("Verification")
 @tune_options
 @specializing.specialize_options
-@options.dim_options
-@options.input_options_of(several=True)
-@options.device_options
-@options.watch_options
+@shared_options.dim_options
+@shared_options.input_options_of(several=True)
+@shared_options.device_options
+@shared_options.watch_options
 def command(
     run: Run,
     sources: tuple[Path, ...],

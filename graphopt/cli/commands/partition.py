@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphopt import publish
-from graphopt.cli import command_line, option_values, options, relations
+from graphopt.cli import command_line, option_values, relations, shared_options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import Count, reads_data, split_some, writes
@@ -48,8 +48,8 @@ _EVERYDAY = (
 
 
 @command_line.command("partition", example=EXAMPLE, section=Section.INSIDE, rank=5, everyday=_EVERYDAY)
-@options.model_argument()
-@options.group(
+@shared_options.model_argument()
+@shared_options.group(
     "Groups",
     click.option(
         "--policy",
@@ -57,7 +57,7 @@ _EVERYDAY = (
         default="autodiff",
         help="Purpose of a group: differentiated as one unit, or run as one kernel.  [default: autodiff]",
     ),
-    options.wrt_option(default="all", where=_AUTODIFF),
+    shared_options.wrt_option(default="all", where=_AUTODIFF),
     click.option(
         "--minimum", type=Count(1), default=2, metavar="N", help="Minimum group size, in nodes.  [default: 2]"
     ),
@@ -92,18 +92,18 @@ _EVERYDAY = (
     ),
     click.option("--explain", is_flag=True, help="Explain for each node why it is in a group, or in none."),
 )
-@options.group(
+@shared_options.group(
     "Files",
     click.option(
         "-o", "--output", type=writes, metavar="OUT", help="Write the model with functions for groups."
     ),
     click.option("--plot", type=writes, metavar="FILE.svg|.dot", help="Draw the groups."),
 )
-@options.output_options
-@options.model_options
-@options.verify_options
-@options.input_options
-@options.device_options
+@shared_options.output_options
+@shared_options.model_options
+@shared_options.verify_options
+@shared_options.input_options
+@shared_options.device_options
 def command(
     run: Run,
     model: Path,

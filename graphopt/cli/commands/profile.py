@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from graphopt.cli import command_line, option_values, options
+from graphopt.cli import command_line, option_values, shared_options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import Count, reads_data, reads_model, writes
@@ -32,7 +32,7 @@ graphopt profile model.onnx --merge monday.json --merge tuesday.json -o week.jso
 
 @command_line.command("profile", example=EXAMPLE, section=Section.EXPERT)
 @click.argument("model", type=reads_model, metavar="MODEL")
-@options.group(
+@shared_options.group(
     "Files",
     click.option("-o", "--output", type=writes, metavar="FILE.json", help="Write the profile to this file."),
     click.option(
@@ -44,8 +44,8 @@ graphopt profile model.onnx --merge monday.json --merge tuesday.json -o week.jso
         help="Add the runs of this profile of the same model; without inputs, make no run.",
     ),
 )
-@options.model_options
-@options.group(
+@shared_options.model_options
+@shared_options.group(
     "Inputs",
     recorded_option(),
     click.option(
@@ -61,8 +61,8 @@ graphopt profile model.onnx --merge monday.json --merge tuesday.json -o week.jso
         help="Record that a gradient is needed for this input.",
     ),
 )
-@options.input_options_of(several=True)
-@options.device_options
+@shared_options.input_options_of(several=True)
+@shared_options.device_options
 def command(
     run: Run,
     model: Path,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from graphopt.cli import command_line, debugging, options
+from graphopt.cli import command_line, debugging, shared_options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import reads_model
@@ -24,14 +24,14 @@ _EVERYDAY = ["-o", "--check", "--seconds", "-O", "--passes", "--dim", "--input-s
 
 @command_line.command("reduce", example=EXAMPLE, section=Section.DEBUGGING, rank=3, everyday=_EVERYDAY)
 @click.argument("model", type=reads_model, metavar="MODEL")
-@options.model_output
-@options.output_options
-@options.model_options
+@shared_options.model_output
+@shared_options.output_options
+@shared_options.model_options
 @debugging.check_options
-@options.pipeline_options
-@options.dim_options
-@options.input_options
-@options.device_options
+@shared_options.pipeline_options
+@shared_options.dim_options
+@shared_options.input_options
+@shared_options.device_options
 def command(run: Run, model: Path, output: Path, chosen: debugging.CheckValues) -> None:
     """Shrink a model as long as a check of its result fails.
 

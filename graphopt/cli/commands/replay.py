@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from graphopt.cli import command_line, options
+from graphopt.cli import command_line, shared_options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import reads_folder
@@ -21,7 +21,7 @@ graphopt replay model.repro --allow-command
 
 @command_line.command("replay", example=EXAMPLE, section=Section.DEBUGGING, rank=4, has_details=False)
 @click.argument("folder", type=reads_folder, metavar="FOLDER")
-@options.group(
+@shared_options.group(
     "Reproducer",
     click.option("--allow-command", is_flag=True, help="Run commands that are part of this reproducer."),
 )

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from graphopt.cli import command_line, option_values, options, run_inputs
+from graphopt.cli import command_line, option_values, run_inputs, shared_options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import writes
@@ -37,17 +37,17 @@ _EVERYDAY = (
 
 
 @command_line.command("run", example=EXAMPLE, section=Section.EVERYDAY, rank=5, everyday=_EVERYDAY)
-@options.model_argument()
-@options.group(
+@shared_options.model_argument()
+@shared_options.group(
     "Files",
     click.option("-o", "--output", type=writes, metavar="FILE.npz", help="Write the outputs to this file."),
 )
-@options.model_options
-@options.input_options
-@options.device_options
-@options.session_options
-@options.kernel_options
-@options.group(
+@shared_options.model_options
+@shared_options.input_options
+@shared_options.device_options
+@shared_options.session_options
+@shared_options.kernel_options
+@shared_options.group(
     "Device",
     click.option(
         "--optimizations",

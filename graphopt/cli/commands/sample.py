@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from graphopt import publish
-from graphopt.cli import command_line, options, sample
+from graphopt.cli import command_line, sample, shared_options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import writes_file
@@ -19,7 +19,7 @@ graphopt sample -o sample.onnx
 
 
 @command_line.command("sample", example=EXAMPLE, section=Section.EVERYDAY, rank=7, has_details=False)
-@options.group(
+@shared_options.group(
     "Files",
     click.option(
         "-o",

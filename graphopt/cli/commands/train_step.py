@@ -7,12 +7,12 @@ from typing import Any
 
 import click
 
-from graphopt.cli import command_line, options
+from graphopt.cli import command_line, shared_options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.losses import chosen_loss, loss_options
-from graphopt.cli.options import split_names
 from graphopt.cli.parameters import Count, reads_model, writes
+from graphopt.cli.shared_options import split_names
 
 EXAMPLE = """
 graphopt train-step model.onnx --loss-fn cross_entropy:logits,labels --optimizer adam -o step.onnx
@@ -41,7 +41,7 @@ _EVERYDAY = (
 )
 @click.argument("model", type=reads_model, metavar="MODEL")
 @loss_options("Training")
-@options.group(
+@shared_options.group(
     "Training",
     click.option(
         "--optimizer",
@@ -102,8 +102,8 @@ _EVERYDAY = (
     ),
     click.option("--with-outputs", is_flag=True, help="Also return the model's own outputs."),
 )
-@options.model_output
-@options.group(
+@shared_options.model_output
+@shared_options.group(
     "Files",
     click.option(
         "--state",
@@ -113,8 +113,8 @@ _EVERYDAY = (
         "  [default: OUT as *.safetensors]",
     ),
 )
-@options.output_options
-@options.model_options
+@shared_options.output_options
+@shared_options.model_options
 def command(
     run: Run,
     model: Path,

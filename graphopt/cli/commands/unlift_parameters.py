@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from graphopt.cli import command_line, options
+from graphopt.cli import command_line, shared_options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import reads_data, reads_model
@@ -22,9 +22,9 @@ graphopt unlift-parameters model.onnx finetuned.safetensors -o finetuned.onnx
 )
 @click.argument("model", type=reads_model, metavar="MODEL")
 @click.argument("parameters", type=reads_data, metavar="PARAMETERS")
-@options.model_output
-@options.output_options
-@options.model_options
+@shared_options.model_output
+@shared_options.output_options
+@shared_options.model_options
 def command(run: Run, model: Path, parameters: Path, output: Path) -> None:
     """Put parameters from a file into a model.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from graphopt.cli import command_line, option_values, options
+from graphopt.cli import command_line, option_values, shared_options
 from graphopt.cli.command_line import Run
 from graphopt.cli.help import Section
 from graphopt.cli.parameters import reads_model
@@ -29,7 +29,7 @@ graphopt verify model.onnx model.bundle
 @command_line.command("verify", example=EXAMPLE, section=Section.EVERYDAY, rank=2)
 @click.argument("original", type=reads_model, metavar="A")
 @click.argument("candidate", type=reads_model, metavar="B")
-@options.group(
+@shared_options.group(
     "Verification",
     click.option(
         "--exact",
@@ -40,11 +40,11 @@ graphopt verify model.onnx model.bundle
     click.option("--fast-math", is_flag=True, default=None, help="Allow approximate results."),
     click.option("--signature/--no-signature", default=True, help="Require identical signatures."),
 )
-@options.dim_options
-@options.input_options
-@options.device_options
-@options.kernel_options
-@options.model_options
+@shared_options.dim_options
+@shared_options.input_options
+@shared_options.device_options
+@shared_options.kernel_options
+@shared_options.model_options
 def command(run: Run, original: Path, candidate: Path, signature: bool, kernels: bool) -> int:
     """Check that model B computes the same as model A.
 
