@@ -1,4 +1,7 @@
-"""graphopt optimize: make models smaller and faster."""
+"""graphopt optimize: make models smaller and faster.
+
+Most of its options are declared in :mod:`graphopt.options`; the others, of files and output, are here.
+"""
 
 from __future__ import annotations
 
