@@ -20,7 +20,7 @@ from typing import Any
 import onnx
 
 from benchmarks.inputs import Entry, entry_of
-from graphopt.timing import peers
+from graphopt.timing import other_optimizers
 
 ROOT = Path(__file__).resolve().parent.parent
 GRAPHOPT = "graphopt"
@@ -92,7 +92,7 @@ def graphopt_tool(*options: str) -> Tool:
 
 def peer_tools(python: str) -> list[Tool]:
     """The peers installed for the interpreter `python`."""
-    return [Tool(name, peers.command(python, name)) for name in peers.versions(python)]
+    return [Tool(name, other_optimizers.command(python, name)) for name in other_optimizers.versions(python)]
 
 
 def judge(original: Path, result: Path, entry: Entry) -> dict[str, Any]:
@@ -236,7 +236,7 @@ def versions(peer_python: str) -> dict[str, str]:
             own[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return own | peers.versions(peer_python)
+    return own | other_optimizers.versions(peer_python)
 
 
 def progress(items: Sequence[Case]) -> Iterator[Case]:

@@ -30,8 +30,8 @@ from benchmarks.inputs import Entry, make_feeds
 from graphopt.errors import RuntimeFailure
 from graphopt.ort import session
 from graphopt.ort.devices import CPU, Device, choose
+from graphopt.timing.compare_speed import compare_speed
 from graphopt.timing.footprint import footprint
-from graphopt.timing.harness import compare_speed
 from graphopt.timing.stopwatch import RaceLimits, Setup, output_shapes
 
 # No further model is started after this many seconds.

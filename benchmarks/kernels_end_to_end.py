@@ -23,7 +23,7 @@ from benchmarks.kernel_models import NETWORKS, Example
 from benchmarks.latency import distance
 from benchmarks.native import Native, natives
 from graphopt.ort import session
-from graphopt.timing.harness import compare_speed
+from graphopt.timing.compare_speed import compare_speed
 from graphopt.timing.stopwatch import RaceLimits, Setup
 
 ORIGINAL, FUSED, NATIVE = "original", "-O3", "native"

@@ -23,8 +23,8 @@ from benchmarks import common
 from benchmarks.common import GRAPHOPT, Case, Tool
 from benchmarks.inputs import make_feeds
 from graphopt.errors import RuntimeFailure
-from graphopt.ort.probe import Runs
-from graphopt.timing.harness import Timing, compare_speed
+from graphopt.ort.model_runs import Runs
+from graphopt.timing.compare_speed import Timing, compare_speed
 from graphopt.timing.stopwatch import RaceLimits, Setup
 
 ORIGINAL = "original"

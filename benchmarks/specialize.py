@@ -20,9 +20,9 @@ from benchmarks.common import Case
 from benchmarks.inputs import Feeds, make_feeds
 from benchmarks.latency import distance
 from graphopt.api import specialize
-from graphopt.ort.probe import Runs
+from graphopt.ort.model_runs import Runs
 from graphopt.specialization.build import Specialization, Specialized
-from graphopt.timing.harness import Timing, compare_speed
+from graphopt.timing.compare_speed import Timing, compare_speed
 from graphopt.timing.stopwatch import RaceLimits, Setup
 
 ORIGINAL, GENERAL, GUARDED = "original", "general", "guarded"

@@ -49,7 +49,7 @@ from graphopt.debug.bisect import Bisection as Bisection
 from graphopt.debug.checks import Check as Check
 from graphopt.debug.checks import CheckOptions as CheckOptions
 from graphopt.debug.checks import make_check as make_check
-from graphopt.debug.trial import Trial as Trial
+from graphopt.debug.trial_run import Trial as Trial
 from graphopt.errors import ExitStatus as ExitStatus
 from graphopt.errors import GraphoptError as GraphoptError
 from graphopt.errors import InvalidModel as InvalidModel
@@ -68,7 +68,7 @@ from graphopt.executor.options import fuser as fuser
 from graphopt.executor.options import last_executed_optimized_graph as last_executed_optimized_graph
 from graphopt.executor.options import optimized_execution as optimized_execution
 from graphopt.executor.options import set_fusion_strategy as set_fusion_strategy
-from graphopt.fusion.inventory import Inventory as Inventory
+from graphopt.fusion.kernel_inventory import Inventory as Inventory
 from graphopt.inputs.feeds import InputOptions as InputOptions
 from graphopt.inputs.run_once import TimedRun as TimedRun
 from graphopt.instrument.report import Report as Report

@@ -18,10 +18,10 @@ from graphopt.errors import (
     exhausted,
     unknown,
 )
+from graphopt.instrument.model_summary import Interface
 from graphopt.instrument.report import Report
 from graphopt.instrument.report.builder import ReportBuilder
 from graphopt.instrument.rewrite_stats import Stats
-from graphopt.instrument.summary import Interface
 from graphopt.ir.signature import diff
 from graphopt.models import copy
 from graphopt.numerics import Numerics
@@ -289,7 +289,7 @@ def make_options(
             raise UsageError("--skip leaves nothing of what --only names")
     costs = None
     if device is not None:
-        from graphopt.cost.sources import costs_for
+        from graphopt.cost.select_table import costs_for
 
         costs = costs_for(settings.costs, device, settings.cache_dir)
     return picked(
@@ -384,7 +384,7 @@ def within(
 def is_heavy(model: ir.Model, limit: int) -> bool:
     """Whether a run of ``model`` may take more than ``limit`` bytes, and so needs a process with a limit."""
     from graphopt.analysis.cost import result_bytes
-    from graphopt.ort.risks import may_diverge
+    from graphopt.ort.crash_risks import may_diverge
 
     if may_diverge(model) is not None:
         return True

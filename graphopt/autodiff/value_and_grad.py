@@ -13,8 +13,8 @@ from graphopt.errors import UsageError, unknown
 from graphopt.inputs.run_once import check_dtypes, check_feeds
 from graphopt.ir.signature import Signature
 from graphopt.ort import preflight, session
-from graphopt.ort.artifact import Artifact
 from graphopt.ort.devices import CPU, Device
+from graphopt.ort.loadable_model import Artifact
 from graphopt.parameters.lifting import lift
 from graphopt.util.element_types import native_feeds
 

@@ -56,7 +56,7 @@ def _settings() -> list[str]:
 
 
 def _tools() -> list[str]:
-    from graphopt.timing.peers import PEERS
+    from graphopt.timing.other_optimizers import PEERS
 
     return ["original", *PEERS]
 

@@ -16,7 +16,7 @@ from graphopt.errors import RuntimeFailure
 if TYPE_CHECKING:
     from graphopt.debug.checks import Check, CheckOptions
     from graphopt.debug.culprit import Culprit
-    from graphopt.debug.trial import Trial
+    from graphopt.debug.trial_run import Trial
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def prepare(run: Run, model: Path, chosen: CheckValues) -> tuple[Trial, CheckOpt
     """The trial of the pipeline on ``model``, and the check of its results."""
     from graphopt import attempt
     from graphopt.debug.checks import GROWTH, CheckOptions
-    from graphopt.debug.trial import Trial
+    from graphopt.debug.trial_run import Trial
 
     loaded = run.compiler.load(model)
     found = attempt.prepare(run.settings, **run.options).on(loaded)

@@ -20,7 +20,7 @@ def remove_stale(library: Path) -> bool:
     if not library.is_file():
         return False
     from graphopt import ir
-    from graphopt.fusion.library import is_ours
+    from graphopt.fusion.kernel_library import is_ours
 
     stem = library.name.removesuffix(".kernels.so")
     beside = [suffix for suffix in ir.suffixes() if library.with_name(f"{stem}{suffix}").exists()]
@@ -42,7 +42,7 @@ def writing(libraries: Sequence[str], target: Path) -> Iterator[None]:
         yield
         return
     from graphopt.cli.output_paths import check_file
-    from graphopt.fusion.library import writing_library
+    from graphopt.fusion.kernel_library import writing_library
 
     check_file(target)
     (source,) = libraries

@@ -30,7 +30,7 @@ def _session_of(report: Report, target: Path) -> list[str]:
     """Code that runs the result with its library; empty for formats that onnxruntime does not read."""
     from graphopt import ir
     from graphopt.cli.libraries import library_of
-    from graphopt.fusion.library import session_lines
+    from graphopt.fusion.kernel_library import session_lines
 
     if not ir.codec_of(target).ort_reads:
         return []

@@ -17,7 +17,7 @@ from graphopt.options import OptimizeOptions
 if TYPE_CHECKING:
     from graphopt import ir
     from graphopt.cli.console import Advance
-    from graphopt.fusion.library import Libraries
+    from graphopt.fusion.kernel_library import Libraries
     from graphopt.ort.devices import Device
 
 
@@ -110,7 +110,7 @@ def libraries_of(
     run: Run, model: ir.Model, device: Device, wanted: bool = True, advance: Advance | None = None
 ) -> Libraries:
     """The kernel libraries of ``model``; prints the reason for each missing one."""
-    from graphopt.fusion.library import Libraries, libraries_for
+    from graphopt.fusion.kernel_library import Libraries, libraries_for
 
     if not wanted:
         return Libraries()

@@ -13,7 +13,7 @@ from graphopt.cli.console import Console, columns
 from graphopt.cli.layout import wrapped
 
 if TYPE_CHECKING:
-    from graphopt.modeldiff.printing import Printed
+    from graphopt.modeldiff.print_changes import Printed
 
 _COLOURS = {"+": "green", "-": "red", "~": "yellow", "─": "cyan"}
 

@@ -16,7 +16,7 @@ from graphopt.cli.command_line import Invocation
 from graphopt.cli.output_paths import make_folder
 from graphopt.cli.parameters import ReadsArrays, ReadsData, ReadsFolder, ReadsModel, Runs, Writes
 from graphopt.cli.repro_folder import IN, LEFT_OUT, OUT, README, SETTINGS, Outcome, Recorded, given
-from graphopt.debug.commands import keep_files
+from graphopt.debug.check_commands import keep_files
 from graphopt.errors import GraphoptError, unwritable
 
 if TYPE_CHECKING:
@@ -134,7 +134,7 @@ class Recording:
 
     def _costs(self) -> str:
         """The setting ``costs`` for the table in force here, valid on any machine that reruns the command."""
-        from graphopt.cost.sources import AUTO, SHIPPED, calibrated
+        from graphopt.cost.select_table import AUTO, SHIPPED, calibrated
 
         if self._settings.costs not in (AUTO, SHIPPED):
             return self._keep_file(Path(self._settings.costs))
@@ -230,7 +230,7 @@ def _loaded(path: Path, allow_external: Sequence[Path] = ()) -> ir.Model | None:
 
 def _external(model: ir.Model) -> list[Path]:
     """The files of external data of ``model``."""
-    from graphopt.instrument.summary import external_bytes
+    from graphopt.instrument.model_summary import external_bytes
 
     return [Path(file).resolve() for file in external_bytes(model)]
 
@@ -247,7 +247,7 @@ def _pipeline(context: click.Context, settings: config.Settings) -> str | None:
     if "pre_passes" not in context.params:
         return None
     from graphopt.cli.option_values import chosen_pipeline
-    from graphopt.debug.trial import steps_text
+    from graphopt.debug.trial_run import steps_text
     from graphopt.passes.pipelines import make_pipeline
 
     values = dict(context.params)

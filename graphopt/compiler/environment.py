@@ -14,8 +14,8 @@ from graphopt import config, ir
 from graphopt.attempt import is_heavy, make_options, vouch
 from graphopt.context import Options
 from graphopt.errors import VerificationFailed
-from graphopt.fusion.library import Toolchain
-from graphopt.instrument.summary import external_bytes
+from graphopt.fusion.kernel_library import Toolchain
+from graphopt.instrument.model_summary import external_bytes
 from graphopt.models import ModelLike, copy, loaded, original_of
 from graphopt.numerics import Numerics
 from graphopt.options import OptimizeOptions

@@ -125,7 +125,7 @@ def verify_split(env: Environment, found: Split, **options: Unpack[RunOptions]) 
     """
     from graphopt.autodiff.rejoin import rejoin
     from graphopt.ort import preflight
-    from graphopt.ort.artifact import Artifact
+    from graphopt.ort.loadable_model import Artifact
 
     env = env.having(options)
     for half in (found.forward, found.backward):  # onnxruntime may refuse either model

@@ -11,7 +11,7 @@ from graphopt.models import ModelLike, PathLike
 from graphopt.util.arguments import checked
 
 if TYPE_CHECKING:
-    from graphopt.fusion.inventory import Inventory
+    from graphopt.fusion.kernel_inventory import Inventory
 
 
 @checked
@@ -29,7 +29,7 @@ def list_kernels(env: Environment, model: ModelLike) -> Inventory:
     Raises:
         InvalidModel: the description of its groups is malformed.
     """
-    from graphopt.fusion.inventory import Inventory
+    from graphopt.fusion.kernel_inventory import Inventory
 
     return Inventory.of(env.load(model), env.settings)
 

@@ -15,7 +15,7 @@ from graphopt.attempt import Attempt, prepare
 from graphopt.compiler.environment import Environment
 from graphopt.context import Options
 from graphopt.errors import InvalidModel, NotFused, PassFailed, UsageError, VerificationFailed
-from graphopt.fusion.library import Toolchain
+from graphopt.fusion.kernel_library import Toolchain
 from graphopt.instrument.report import Report
 from graphopt.ir.signature import Signature
 from graphopt.models import ModelLike, PathLike, copy, loaded, save, to_proto
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     import onnx
 
     from graphopt.debug.culprit import Culprit
-    from graphopt.fusion.library import Libraries
+    from graphopt.fusion.kernel_library import Libraries
     from graphopt.rewrite.explain import Explanation
     from graphopt.verification.verdict import Verdict
 
@@ -203,7 +203,7 @@ def _scopes(model: ir.Model, scopes: Sequence[str], pipeline: Pipeline) -> dict[
     """The names of the nodes in each of ``scopes`` that ``pipeline`` has to fuse."""
     if not scopes:
         return {}
-    from graphopt.debug.explain import names_within
+    from graphopt.debug.explain_fusions import names_within
 
     found = {scope: names_within(model, scope) for scope in scopes}
     if not pipeline.provides(FUSED_OPERATORS, NATIVE_GROUPS):
@@ -279,7 +279,7 @@ def explain(
     Raises:
         UsageError: no node or pattern has the name.
     """
-    from graphopt.debug.explain import explain_fusions
+    from graphopt.debug.explain_fusions import explain_fusions
 
     env = env.having(options)
     env = env.without("fuser").having({"pipeline": "", "device": env.target})

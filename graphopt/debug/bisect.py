@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 from graphopt import ir
 from graphopt.debug.checks import Check
 from graphopt.debug.culprit import Culprit, neighbourhood
-from graphopt.debug.minimize import minimize
-from graphopt.debug.trial import RewriteStep, RunTrial, TrialResult, find_node
+from graphopt.debug.delta_debugging import minimize
+from graphopt.debug.trial_run import RewriteStep, RunTrial, TrialResult, find_node
 from graphopt.errors import VerificationFailed
 from graphopt.rewrite.filter import RewriteLimit, RewriteSite
 

@@ -30,11 +30,11 @@ from graphopt.analysis.cost import Cost
 from graphopt.analysis.symbolic import typical
 from graphopt.attempt import is_heavy
 from graphopt.context import Context, context_for
-from graphopt.debug.commands import CommandNotRun, check_ran, shell_symbol
+from graphopt.debug.check_commands import CommandNotRun, check_ran, shell_symbol
 from graphopt.errors import GraphoptError, InvalidModel, UsageError
-from graphopt.fusion.library import libraries_for
+from graphopt.fusion.kernel_library import libraries_for
 from graphopt.inputs.feeds import Feeds, InputOptions
-from graphopt.instrument.summary import Summary
+from graphopt.instrument.model_summary import Summary
 from graphopt.ir.signature import Signature, diff
 from graphopt.models import copy
 from graphopt.numerics import Numerics

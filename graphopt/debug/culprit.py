@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from graphopt import ir
-from graphopt.debug.trial import RewriteStep, find_node
+from graphopt.debug.trial_run import RewriteStep, find_node
 from graphopt.inputs.feeds import Feeds
 from graphopt.modeldiff.changes import by_key, difference
-from graphopt.modeldiff.printing import printed
+from graphopt.modeldiff.print_changes import printed
 from graphopt.modeldiff.snapshot import Snapshot
 from graphopt.rewrite.filter import RewriteLimit, RewriteSite
 

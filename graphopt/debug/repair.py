@@ -15,7 +15,7 @@ from graphopt.debug.bisect import Bisection
 from graphopt.debug.checks import Check, CheckOptions, NumericsCheck, ValidCheck
 from graphopt.debug.culprit import Culprit
 from graphopt.debug.reproducer import save_culprit
-from graphopt.debug.trial import Trial
+from graphopt.debug.trial_run import Trial
 from graphopt.errors import GraphoptError, NotFused, PassFailed, VerificationFailed
 from graphopt.inputs.feeds import InputOptions
 from graphopt.instrument.report import Dropped, Report

@@ -19,15 +19,15 @@ from typing import Any
 from graphopt import ir, publish
 from graphopt.context import Options
 from graphopt.cost import Costs, shipped
+from graphopt.debug.check_commands import CommandNotRun, keep_files
 from graphopt.debug.checks import CheckOptions, make_check
-from graphopt.debug.commands import CommandNotRun, keep_files
 from graphopt.debug.culprit import Culprit
-from graphopt.debug.trial import IsolatedTrial, RunTrial, Trial, steps_text
+from graphopt.debug.trial_run import IsolatedTrial, RunTrial, Trial, steps_text
 from graphopt.errors import InvalidModel, UsageError, unwritable
 from graphopt.inputs.feeds import Feeds, InputOptions
 from graphopt.numerics import Numerics
 from graphopt.ort.devices import CPU, choose, parse_device
-from graphopt.ort.health import version_of
+from graphopt.ort.installation import version_of
 from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipelines import make_pipeline
 from graphopt.process.child import Child
@@ -54,7 +54,7 @@ class Case:
     Attributes:
         what: the rewrite or pass at fault, as text.
         reason: the failure of the check.
-        pipeline: the passes, as texts of :func:`graphopt.debug.trial.steps_text`.
+        pipeline: the passes, as texts of :func:`graphopt.debug.trial_run.steps_text`.
         options: options of the rewrites.
         limits: the allowed rewrites.
         check: the check of the result.
@@ -281,7 +281,7 @@ def fails(trial: Trial, check: CheckOptions, limits: RewriteLimit) -> str | None
 
 def helper() -> Child:
     """A process for runs that may crash."""
-    return Child(preload=("graphopt.debug.trial",))
+    return Child(preload=("graphopt.debug.trial_run",))
 
 
 def isolated(trial: Trial, check: CheckOptions, child: Child) -> RunTrial:

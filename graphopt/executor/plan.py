@@ -9,11 +9,11 @@ from typing import Any, Literal, Protocol
 
 from graphopt import ir
 from graphopt.errors import NotFused, PassFailed, VerificationFailed
-from graphopt.fusion.library import Libraries
+from graphopt.fusion.kernel_library import Libraries
 from graphopt.ir.signature import Signature
 from graphopt.ort import preflight
-from graphopt.ort.artifact import Artifact
 from graphopt.ort.devices import Device
+from graphopt.ort.loadable_model import Artifact
 from graphopt.ort.session import Optimizations
 from graphopt.profile import Guard, SpecializationKind
 from graphopt.specialization.build import FIRST

@@ -16,7 +16,7 @@ from graphopt import ir
 from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.folding.constant_model import run_constant_model
 from graphopt.folding.risk import Constant, FoldingRisk, Functions, folding_risk, is_plain
-from graphopt.ort.probe import SLACK, START
+from graphopt.ort.model_runs import SLACK, START
 from graphopt.process import memory as ram
 from graphopt.process.child import Child
 from graphopt.util.budget import Budget

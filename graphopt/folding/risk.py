@@ -10,7 +10,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.ops import traits
-from graphopt.ort.risks import dtype_of, is_safe_divisor
+from graphopt.ort.crash_risks import dtype_of, is_safe_divisor
 
 Constant = Callable[[ir.Value], ir.TensorProtocol | None]
 Functions = Mapping[Any, ir.Function]

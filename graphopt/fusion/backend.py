@@ -7,8 +7,8 @@ Passes, verification, the store of libraries and the command line know back ends
 - ``features`` declares which kernels it supports; groups with other kernels stay with onnxruntime.
 - ``schedule`` chooses loops and stages. :func:`graphopt.fusion.loops.collapse.collapse` and
   :func:`graphopt.fusion.loops.stages.plan_stages` do the part that is independent of the device.
-- ``render`` prints kernels. :data:`graphopt.fusion.loops.ops.OPS` has the expressions of instructions, and
-  :mod:`graphopt.fusion.loops.interpreter` the semantics to test against.
+- ``render`` prints kernels. :data:`graphopt.fusion.loops.instructions.OPS` has the expressions of
+  instructions, and :mod:`graphopt.fusion.loops.interpreter` the semantics to test against.
 - ``build`` compiles the printed units to a shared library that registers an operator of the domain
   ``graphopt.native`` per kernel in onnxruntime, and that exports the functions of ``docs/kernels.md``.
 - The device has to have the capability ``loads_libraries`` (:class:`graphopt.ort.devices.Capabilities`).

@@ -14,10 +14,10 @@ from graphopt.errors import RuntimeFailure, UsageError, unknown
 from graphopt.inputs.feeds import Feeds, InputOptions, Inputs
 from graphopt.inputs.search import find_valid_bindings
 from graphopt.ir.signature import Signature
-from graphopt.ort.artifact import Artifact
+from graphopt.ort.crash_risks import may_crash
 from graphopt.ort.devices import CPU, Device
-from graphopt.ort.probe import RemoteRuns, Runner, Runs
-from graphopt.ort.risks import may_crash
+from graphopt.ort.loadable_model import Artifact
+from graphopt.ort.model_runs import RemoteRuns, Runner, Runs
 from graphopt.ort.session import Optimizations
 from graphopt.ort.session_options import SessionChoice
 from graphopt.process.child import Child
@@ -115,7 +115,7 @@ def runner(model: ir.Model, device: Device = CPU, choice: SessionChoice | None =
             yield Runs(artifact.source, device, choice=choice)
             return
         child = stack.enter_context(
-            Child(preload=("graphopt.ort.probe",), fresh=not device.capabilities.forkable)
+            Child(preload=("graphopt.ort.model_runs",), fresh=not device.capabilities.forkable)
         )
         yield RemoteRuns(lambda: child, artifact.source, device, choice=choice)
 

@@ -12,11 +12,11 @@ from graphopt import ir, publish
 from graphopt.context import Action, Context
 from graphopt.errors import unwritable
 from graphopt.instrument.graphviz import to_dot
-from graphopt.instrument.stages import Stage, diffs, summary
-from graphopt.instrument.types import known_types
-from graphopt.modeldiff.causes import attribute
+from graphopt.instrument.inferred_types import known_types
+from graphopt.instrument.pass_changes import Stage, diffs, summary
+from graphopt.modeldiff.change_causes import attribute
 from graphopt.modeldiff.changes import Change, by_key, difference
-from graphopt.modeldiff.printing import Printed, full, heading, print_changes, printed
+from graphopt.modeldiff.print_changes import Printed, full, heading, print_changes, printed
 from graphopt.modeldiff.snapshot import Ident, Line, Snapshot
 from graphopt.passes.base import Pass
 from graphopt.passes.instrumentation import PassInstrumentation, PassRecord

@@ -9,8 +9,8 @@ from typing import Any
 
 from graphopt import ir
 from graphopt.context import Action, Context, Refusal
-from graphopt.instrument.growth import constants_of
-from graphopt.instrument.summary import op_name, weights
+from graphopt.instrument.file_growth import constants_of
+from graphopt.instrument.model_summary import op_name, weights
 from graphopt.passes.base import Pass
 from graphopt.passes.instrumentation import PassInstrumentation, PassRecord
 

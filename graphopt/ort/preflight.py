@@ -15,7 +15,7 @@ from graphopt import ir
 from graphopt.errors import ResourceLimit
 from graphopt.ort import session
 from graphopt.ort.devices import CPU, Device
-from graphopt.ort.probe import LEVELS
+from graphopt.ort.model_runs import LEVELS
 from graphopt.ort.session import Optimizations, Source
 from graphopt.ort.session_options import SessionChoice
 from graphopt.process import memory

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.ort.devices import CPU, Device, quiet, unlogged
-from graphopt.ort.paths import utf8_path
 from graphopt.ort.session_options import SessionChoice
+from graphopt.ort.utf8_path import utf8_path
 from graphopt.util.element_types import LOW_TYPES, from_ort_value, native_feeds, to_ort_value
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import RuntimeFailure
 from graphopt.ort.devices import CPU, Device
-from graphopt.ort.paths import utf8_path
+from graphopt.ort.utf8_path import utf8_path
 
 if TYPE_CHECKING:
     from onnxruntime import SessionOptions

@@ -26,7 +26,7 @@ from graphopt import config
 from graphopt.errors import GraphoptError, ResourceLimit, RuntimeFailure, exhausted
 from graphopt.process import fork_server
 from graphopt.process import memory as ram
-from graphopt.process.interpreter import command
+from graphopt.process.interpreter_command import command
 
 T = TypeVar("T")
 _is_child: ContextVar[bool] = ContextVar("is_child", default=False)

@@ -34,10 +34,10 @@ from functools import lru_cache
 from typing import IO, Any
 
 from graphopt import config
-from graphopt.process.interpreter import command, search_path
+from graphopt.process.interpreter_command import command, search_path
 
 #: Modules that workers need.
-_IMPORTS = ("numpy", "onnxruntime", "graphopt.folding.constant_model", "graphopt.ort.probe")
+_IMPORTS = ("numpy", "onnxruntime", "graphopt.folding.constant_model", "graphopt.ort.model_runs")
 #: Maximum size of a message in bytes; the longest contains ``sys.path``.
 _MESSAGE = 1 << 16
 

@@ -5,6 +5,7 @@ the process that holds a lock on them, so that the next writer recognizes and re
 processes. A power failure is not covered: files are not synced to disk.
 """
 
+from graphopt.publish.atomic_rename import rename_to_new
 from graphopt.publish.files import check_protected, is_protected, staged, write
 from graphopt.publish.folders import (
     ScratchFolder,
@@ -14,7 +15,6 @@ from graphopt.publish.folders import (
     writing_folder,
 )
 from graphopt.publish.locks import locked
-from graphopt.publish.rename import rename_to_new
 from graphopt.publish.temporaries import SUFFIX, note_unfinished, take_unfinished, temporary_file
 
 __all__ = [

@@ -11,8 +11,8 @@ from pathlib import Path
 from types import TracebackType
 
 from graphopt.errors import unwritable
+from graphopt.publish.atomic_rename import exchange
 from graphopt.publish.locks import locked
-from graphopt.publish.rename import exchange
 from graphopt.publish.temporaries import KEPT, remove_abandoned, remove_folder, temporary_folder
 
 #: Attempts to publish a folder while other writers publish theirs.

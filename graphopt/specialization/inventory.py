@@ -13,8 +13,8 @@ from graphopt import ir
 from graphopt.errors import GraphoptError
 from graphopt.inputs.feeds import InputOptions
 from graphopt.inputs.run_once import try_out
-from graphopt.ort.artifact import Artifact
 from graphopt.ort.devices import Device
+from graphopt.ort.loadable_model import Artifact
 from graphopt.process.child import Child
 from graphopt.profile import Guard
 from graphopt.specialization.branches import VariantRecord

@@ -21,7 +21,7 @@ from graphopt.specialization.data_dependent import data_dependent_values
 from graphopt.util.element_types import native_feeds
 
 if TYPE_CHECKING:
-    from graphopt.ort.probe import Runner
+    from graphopt.ort.model_runs import Runner
 
 
 class Recorder:

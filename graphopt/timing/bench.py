@@ -16,8 +16,8 @@ from graphopt.inputs.feeds import InputOptions
 from graphopt.numerics import Numerics
 from graphopt.ort.devices import Device
 from graphopt.ort.session_options import SessionChoice, recommended
+from graphopt.timing.compare_speed import Speed, Timing, compare_speed
 from graphopt.timing.footprint import Footprint, footprint
-from graphopt.timing.harness import Speed, Timing, compare_speed
 from graphopt.timing.stopwatch import RaceLimits, Setup, output_shapes
 from graphopt.verification.compare import Outcome, Tolerance, compare
 from graphopt.verification.numeric_traits import coarsest_of

@@ -18,9 +18,9 @@ import numpy as np
 from graphopt.errors import RuntimeFailure
 from graphopt.ort import session
 from graphopt.ort.devices import CPU, Device, quiet
-from graphopt.ort.paths import utf8_path
 from graphopt.ort.session import Optimizations, Source
 from graphopt.ort.session_options import SessionChoice
+from graphopt.ort.utf8_path import utf8_path
 from graphopt.timing import ratios
 from graphopt.util.element_types import LOW_TYPES, to_ort_value
 

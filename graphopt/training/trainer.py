@@ -15,8 +15,8 @@ from graphopt import ir
 from graphopt.errors import RuntimeFailure, UsageError, unknown
 from graphopt.models import ModelLike, PathLike, copy, loaded, original_of
 from graphopt.ort import preflight
-from graphopt.ort.artifact import Artifact
 from graphopt.ort.devices import Device, choose_device
+from graphopt.ort.loadable_model import Artifact
 from graphopt.ort.session import explain
 from graphopt.parameters.lifting import as_parameters, unlift
 from graphopt.training import checkpoint

@@ -12,7 +12,7 @@ import graphopt
 from graphopt import ir, publish
 from graphopt.attempt import Attempt
 from graphopt.errors import GraphoptError, ResourceLimit, RuntimeFailure, UsageError
-from graphopt.fusion.library import Toolchain
+from graphopt.fusion.kernel_library import Toolchain
 from graphopt.inputs import run_once
 from graphopt.inputs.binding import Shape
 from graphopt.inputs.feeds import InputOptions
@@ -25,7 +25,7 @@ from graphopt.passes.base import NATIVE_GROUPS
 from graphopt.timing.bench import cuda_options, format_shapes
 from graphopt.timing.stopwatch import Setup, output_shapes
 from graphopt.tuning.decide import search
-from graphopt.tuning.measure import HarnessMeasurer
+from graphopt.tuning.measure_variants import HarnessMeasurer
 from graphopt.tuning.result import StoredTuning, Tuning, describe
 from graphopt.tuning.search_space import KernelRecorder, Variant, choices_for, newer_opset, rewrite_groups
 from graphopt.tuning.variant_builder import VariantBuilder, attempt_for

@@ -10,9 +10,9 @@ from pathlib import Path
 from graphopt import ir
 from graphopt.attempt import Attempt
 from graphopt.errors import GraphoptError
-from graphopt.fusion.library import Libraries
+from graphopt.fusion.kernel_library import Libraries
+from graphopt.instrument.model_summary import Summary
 from graphopt.instrument.report import Dropped
-from graphopt.instrument.summary import Summary
 from graphopt.models import copy
 from graphopt.ops import dialects
 from graphopt.ort.session import Source

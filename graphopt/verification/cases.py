@@ -12,7 +12,7 @@ from graphopt.inputs.binding import describe
 from graphopt.inputs.feeds import Feeds, Inputs
 from graphopt.inputs.sampling import Distribution
 from graphopt.inputs.search import BindingSearch, ValidBinding, find_valid_bindings
-from graphopt.ort.probe import SLACK, Runner
+from graphopt.ort.model_runs import SLACK, Runner
 from graphopt.process.child import ProcessCrashed
 from graphopt.verification.compare import Deviation, identical, largest_deviations, nbytes
 from graphopt.verification.empty_tensors import Unreliable

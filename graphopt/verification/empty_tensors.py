@@ -22,7 +22,7 @@ from graphopt import ir
 from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.inputs.feeds import Feeds
 from graphopt.ops import traits
-from graphopt.ort.probe import Runner
+from graphopt.ort.model_runs import Runner
 
 #: Operators whose results may be empty for nonempty operands.
 _DATA_DEPENDENT = frozenset({"NonZero", "Compress", "Unique", "NonMaxSuppression", "Range", "StringSplit"})

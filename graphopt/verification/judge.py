@@ -14,7 +14,7 @@ from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.inputs.sampling import Distribution
 from graphopt.numerics import Numerics
 from graphopt.ops import traits
-from graphopt.ort.probe import Runner
+from graphopt.ort.model_runs import Runner
 from graphopt.ort.session import Optimizations
 from graphopt.process.child import ProcessCrashed
 from graphopt.verification.cases import Case

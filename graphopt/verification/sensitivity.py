@@ -9,7 +9,7 @@ import numpy as np
 
 from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.inputs.feeds import Feeds
-from graphopt.ort.probe import Runner
+from graphopt.ort.model_runs import Runner
 from graphopt.verification.cases import Case
 from graphopt.verification.compare import Deviation, discrete_deviations, sensitivities
 from graphopt.verification.numeric_traits import NumericTraits

@@ -62,10 +62,10 @@ from graphopt.errors import ResourceLimit, RuntimeFailure, UnsupportedModel
 from graphopt.inputs.feeds import Feeds, InputOptions, Inputs
 from graphopt.ir.signature import Change, Signature, diff
 from graphopt.numerics import Numerics
-from graphopt.ort.artifact import Artifact
+from graphopt.ort.crash_risks import may_crash, may_diverge
 from graphopt.ort.devices import CPU, Device
-from graphopt.ort.probe import RemoteRuns, Runner, Runs
-from graphopt.ort.risks import may_crash, may_diverge
+from graphopt.ort.loadable_model import Artifact
+from graphopt.ort.model_runs import RemoteRuns, Runner, Runs
 from graphopt.ort.session import Optimizations, Source
 from graphopt.ort.session_options import SessionChoice
 from graphopt.process.child import Child
@@ -281,7 +281,7 @@ class Verifier:
         if self._memory_plan.single:  # no memory for the sessions of two models
             self._stop([*self._remote, *self._candidates])
         fresh = not self._device.capabilities.forkable
-        return Child(memory=self._memory_plan.limit, preload=("graphopt.ort.probe",), fresh=fresh)
+        return Child(memory=self._memory_plan.limit, preload=("graphopt.ort.model_runs",), fresh=fresh)
 
     def _stop(self, running: Sequence[RemoteRuns]) -> None:
         """End processes; they restart on demand."""

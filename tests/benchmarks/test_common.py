@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from benchmarks import common, judge, nodes, process_time
 from benchmarks.inputs import entry_of, make_feeds
-from graphopt.timing import peers
+from graphopt.timing import other_optimizers
 from samples import models
 from zoo import SAMPLES
 
@@ -197,5 +197,5 @@ def test_a_failing_tool_is_told_apart(tmp_path) -> None:
 
 
 def test_peers_are_those_that_the_interpreter_has() -> None:
-    versions = peers.versions(sys.executable)
+    versions = other_optimizers.versions(sys.executable)
     assert [tool.name for tool in common.peer_tools(sys.executable)] == list(versions)

@@ -14,10 +14,10 @@ from graphopt.cli.plot import Bar, bars
 from graphopt.cli.timings import remarks
 from graphopt.errors import UsageError
 from graphopt.ort.devices import CPU, Device
-from graphopt.timing import peers
+from graphopt.timing import other_optimizers
 from graphopt.timing.bench import Result, Row, cuda_options
+from graphopt.timing.compare_speed import Speed, Timing
 from graphopt.timing.footprint import Footprint, Placement
-from graphopt.timing.harness import Speed, Timing
 from graphopt.timing.ratios import Band, Comparison
 from graphopt.verification.compare import Outcome
 
@@ -88,8 +88,10 @@ def test_failing_tool_has_a_row_with_the_failure(
         "onnxslim": "import shutil, sys; shutil.copy(*sys.argv[-2:])",
         "onnxsim": "raise SystemExit('no such op')",
     }
-    monkeypatch.setattr(peers, "versions", lambda python: dict.fromkeys(scripts, "1"))
-    monkeypatch.setattr(peers, "command", lambda python, name: (sys.executable, "-c", scripts[name]))
+    monkeypatch.setattr(other_optimizers, "versions", lambda python: dict.fromkeys(scripts, "1"))
+    monkeypatch.setattr(
+        other_optimizers, "command", lambda python, name: (sys.executable, "-c", scripts[name])
+    )
     done = invoke("bench", small, *BRIEFLY, "--against", "original,onnxslim,onnxsim")
     assert done.status == 0, done.err
     assert [line.split()[0] for line in done.out.splitlines()[2:6]] == [
@@ -99,7 +101,7 @@ def test_failing_tool_has_a_row_with_the_failure(
 
 
 def test_contents_of_an_interpreter_are_queried_in_a_child() -> None:
-    assert peers.versions(sys.executable) == peers.installed()
+    assert other_optimizers.versions(sys.executable) == other_optimizers.installed()
 
 
 @pytest.mark.parametrize(
@@ -123,7 +125,7 @@ def test_wrong_requests(invoke: Invoke, small: Path, arguments: list[str], messa
 def test_a_tool_that_is_not_installed_is_named(
     invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(peers, "versions", lambda python: {})
+    monkeypatch.setattr(other_optimizers, "versions", lambda python: {})
     done = invoke("bench", small, "--device", "cpu", "--against", "onnxsim")
     assert done.status == 2
     assert "onnxsim is not installed for" in done.err and "pip install onnxsim" in done.err

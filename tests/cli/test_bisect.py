@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 
-from graphopt.debug.commands import shell_symbol
+from graphopt.debug.check_commands import shell_symbol
 from graphopt.debug.repair import repair
 from graphopt.debug.reproducer import load
 from tests.cli.conftest import Invoke

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from graphopt import config
-from graphopt.ort import health
+from graphopt.ort import installation
 from graphopt.ort.devices import CudaStatus
-from graphopt.ort.health import Folder, Health, Runtime
+from graphopt.ort.installation import Folder, Health, Runtime
 from tests.cli.conftest import Invoke
 
 SOUND = Health(
@@ -57,7 +57,7 @@ NO_STORE = replace(SOUND, store=Folder("/dev/null", error="/dev/null is not a fo
 def test_problems_and_advice(
     invoke: Invoke, monkeypatch: pytest.MonkeyPatch, found: Health, status: int, words: list[str]
 ) -> None:
-    monkeypatch.setattr(health, "examine", lambda settings, environ, fault: found)
+    monkeypatch.setattr(installation, "examine", lambda settings, environ, fault: found)
     outcome = invoke("doctor")
     assert outcome.status == status
     for word in words:
@@ -70,7 +70,7 @@ def test_problems_and_advice(
 
 
 def test_this_machine(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "probe_cuda", lambda: CudaStatus(False, "not looked for"))
+    monkeypatch.setattr(installation, "probe_cuda", lambda: CudaStatus(False, "not looked for"))
     Path("graphopt.toml").write_text("seed = 1\n")
     outcome = invoke("doctor", "--json", environ={"GRAPHOPT_CACHE_DIR": str(tmp_path), "CC": "sh -c"})
     told = json.loads(outcome.out)
@@ -86,18 +86,18 @@ def test_this_machine(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_store_that_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "probe_cuda", lambda: CudaStatus(True, ""))
+    monkeypatch.setattr(installation, "probe_cuda", lambda: CudaStatus(True, ""))
     file = tmp_path / "file"
     file.write_text("")
-    found = health.examine(replace(config.Settings(), cache_dir=file), {})
+    found = installation.examine(replace(config.Settings(), cache_dir=file), {})
     assert "is not a folder" in found.store.error
 
 
 def test_a_store_in_a_folder_that_is_not_writable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(health, "probe_cuda", lambda: CudaStatus(True, ""))
+    monkeypatch.setattr(installation, "probe_cuda", lambda: CudaStatus(True, ""))
     # permissions do not bind root
-    monkeypatch.setattr(health.os, "access", lambda folder, mode: Path(folder) != tmp_path)
-    found = health.examine(replace(config.Settings(), cache_dir=tmp_path / "new" / "store"), {})
+    monkeypatch.setattr(installation.os, "access", lambda folder, mode: Path(folder) != tmp_path)
+    found = installation.examine(replace(config.Settings(), cache_dir=tmp_path / "new" / "store"), {})
     assert found.store.error == f"{tmp_path} can't be written"
 
 
@@ -105,17 +105,17 @@ def test_a_runtime_that_does_not_import(monkeypatch: pytest.MonkeyPatch) -> None
     def fail(name: str) -> None:
         raise ImportError(f"{name} is torn\nin two")
 
-    monkeypatch.setattr(health.importlib, "import_module", fail)
-    found = health.examine(config.Settings(), {})
+    monkeypatch.setattr(installation.importlib, "import_module", fail)
+    found = installation.examine(config.Settings(), {})
     assert found.runtime.error == "onnxruntime is torn in two"
     assert [problem.broken for problem in found.problems()] == [True]
 
 
 def test_two_packages_of_onnxruntime(monkeypatch: pytest.MonkeyPatch) -> None:
     owners = {"onnxruntime": ["onnxruntime-gpu", "onnxruntime", "onnxruntime-gpu"]}
-    monkeypatch.setattr(health.metadata, "packages_distributions", lambda: owners)
-    monkeypatch.setattr(health, "probe_cuda", lambda: CudaStatus(True, ""))
-    assert health.examine(config.Settings(), {}).runtime.packages == ("onnxruntime", "onnxruntime-gpu")
+    monkeypatch.setattr(installation.metadata, "packages_distributions", lambda: owners)
+    monkeypatch.setattr(installation, "probe_cuda", lambda: CudaStatus(True, ""))
+    assert installation.examine(config.Settings(), {}).runtime.packages == ("onnxruntime", "onnxruntime-gpu")
 
 
 @pytest.mark.parametrize("text", ["pipeline = 3", "[[", "nosuch = 1", "seed = -1"])

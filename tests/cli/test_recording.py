@@ -14,7 +14,7 @@ import pytest
 from graphopt import config
 from graphopt.cli.repro_folder import Recorded, rerun
 from graphopt.cost import shipped
-from graphopt.cost.sources import keep
+from graphopt.cost.select_table import keep
 from graphopt.cost.table import read
 from graphopt.errors import UsageError
 from graphopt.ort.devices import CPU

@@ -17,10 +17,10 @@ from graphopt.cost import Costs, shipped
 from graphopt.debug.bisect import Bisection
 from graphopt.debug.checks import CheckOptions, make_check
 from graphopt.debug.culprit import Culprit
-from graphopt.debug.minimize import minimize
-from graphopt.debug.reduce import StillFails, reduce
+from graphopt.debug.delta_debugging import minimize
+from graphopt.debug.reduce_model import StillFails, reduce
 from graphopt.debug.reproducer import Case, isolated, load, replay, save, save_culprit
-from graphopt.debug.trial import Trial, _from_journal, _Trace, find_node, steps_text
+from graphopt.debug.trial_run import Trial, _from_journal, _Trace, find_node, steps_text
 from graphopt.errors import UsageError, VerificationFailed
 from graphopt.numerics import Numerics
 from graphopt.ort.devices import Device
@@ -40,7 +40,7 @@ def model() -> ir.Model:
 
 @pytest.fixture(scope="module")
 def child() -> Iterator[Child]:
-    with Child(preload=("onnxruntime", "graphopt.ort.probe", "graphopt.debug.trial")) as process:
+    with Child(preload=("onnxruntime", "graphopt.ort.model_runs", "graphopt.debug.trial_run")) as process:
         yield process
 
 

@@ -15,8 +15,8 @@ from graphopt.errors import RuntimeFailure
 from graphopt.fusion.backend import Backend, backend_for, discover, require_backend, sources
 from graphopt.fusion.groups import kernels_of
 from graphopt.fusion.loops import interpreter
+from graphopt.fusion.loops.instructions import OPS, Op
 from graphopt.fusion.loops.ir import Kernel
-from graphopt.fusion.loops.ops import OPS, Op
 from graphopt.ops import dialects
 from graphopt.ort import session
 from graphopt.ort.devices import CPU, Device
@@ -102,7 +102,7 @@ def test_groups_with_unsupported_kernels_stay_with_onnxruntime(
 ) -> None:
     text = "g (float16[N,64] x) => (float16[N,64] y) { a = Sigmoid(x) b = Mul(a, x) y = Exp(b) }"
     assert len(kernels_of(grouped(text))) == 1
-    monkeypatch.setattr("graphopt.fusion.propose.backend_for", lambda device: toy)
+    monkeypatch.setattr("graphopt.fusion.propose_kernels.backend_for", lambda device: toy)
     model = parse(text)
     with context_for(model) as cx:
         make_pipeline("fuse-groups").run(model, cx)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from graphopt.ir.printer import Operand
-from graphopt.modeldiff.causes import attribute
+from graphopt.modeldiff.change_causes import attribute
 from graphopt.modeldiff.changes import Change, by_key, difference
-from graphopt.modeldiff.printing import WIDTH, print_changes
+from graphopt.modeldiff.print_changes import WIDTH, print_changes
 from graphopt.modeldiff.snapshot import Snapshot, scope_of
 from tests.support import parse
 

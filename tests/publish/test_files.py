@@ -16,7 +16,7 @@ import pytest
 from graphopt import publish
 from graphopt.cli.main import main
 from graphopt.errors import ResourceLimit, UsageError
-from graphopt.publish import rename, temporaries
+from graphopt.publish import atomic_rename, temporaries
 
 
 def _names(folder: Path) -> list[str]:
@@ -169,7 +169,7 @@ def test_without_locks_only_old_temporaries_go(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize("has_call", [True, False])
 def test_a_rename_to_a_new_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_call: bool) -> None:
     if not has_call:
-        monkeypatch.setattr(rename, "_renameat2", lambda: None)
+        monkeypatch.setattr(atomic_rename, "_renameat2", lambda: None)
     (tmp_path / "a").write_text("1")
     assert publish.rename_to_new(tmp_path / "a", tmp_path / "b")
     (tmp_path / "a").write_text("2")

@@ -11,7 +11,7 @@ import pytest
 
 from graphopt import publish
 from graphopt.errors import UsageError
-from graphopt.publish import folders, rename
+from graphopt.publish import atomic_rename, folders
 
 
 def _publish(target: Path, text: str) -> None:
@@ -23,7 +23,7 @@ def _publish(target: Path, text: str) -> None:
 @pytest.mark.parametrize("can_exchange", [True, False])
 def test_a_folder_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool) -> None:
     if not can_exchange:
-        monkeypatch.setattr(rename, "_renameat2", lambda: None)
+        monkeypatch.setattr(atomic_rename, "_renameat2", lambda: None)
     target = tmp_path / "folder"
     for text in ("first", "second"):
         _publish(target, text)
@@ -80,7 +80,7 @@ def test_a_writer_killed_between_two_renames_loses_nothing(
 ) -> None:
     target = tmp_path / "folder"
     _publish(target, "old")
-    monkeypatch.setattr(rename, "_renameat2", lambda: None)
+    monkeypatch.setattr(atomic_rename, "_renameat2", lambda: None)
     monkeypatch.setattr(folders, "remove_folder", lambda path, owner: os.close(owner))  # as if it were killed
     really = os.rename
 
@@ -103,7 +103,7 @@ def test_of_several_writers_none_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
 ) -> None:
     if not can_exchange:
-        monkeypatch.setattr(rename, "_renameat2", lambda: None)
+        monkeypatch.setattr(atomic_rename, "_renameat2", lambda: None)
     target, failures = tmp_path / "folder", []
 
     def work(number: int) -> None:

@@ -390,7 +390,7 @@ def test_failure_keeps_the_older_bundle(
         rename(source, target)
 
     monkeypatch.setattr(
-        "graphopt.publish.rename._renameat2", lambda: None
+        "graphopt.publish.atomic_rename._renameat2", lambda: None
     )  # a system without RENAME_EXCHANGE
     monkeypatch.setattr(os, "rename", failing)
     with pytest.raises(ResourceLimit, match="No space left on device"):

@@ -209,9 +209,9 @@ def test_reproducers_keep_the_pairs(tmp_path: Path) -> None:
 
 def test_what_fails_is_made_small_with_its_buffers() -> None:
     from graphopt.debug.checks import CheckOptions
-    from graphopt.debug.reduce import StillFails, reduce
+    from graphopt.debug.reduce_model import StillFails, reduce
     from graphopt.debug.reproducer import helper
-    from graphopt.debug.trial import Trial
+    from graphopt.debug.trial_run import Trial
     from graphopt.passes.pipelines import make_pipeline
     from graphopt.rewrite.filter import RewriteLimit
 

@@ -10,7 +10,7 @@ import pytest
 
 from graphopt import ir
 from graphopt.numerics import Numerics
-from graphopt.ort.probe import Runs
+from graphopt.ort.model_runs import Runs
 from graphopt.verification.cases import Case
 from graphopt.verification.empty_tensors import EmptyTensors, Unreliable
 from graphopt.verification.judge import Judge

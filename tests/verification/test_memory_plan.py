@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graphopt import ir
-from graphopt.ort import artifact
+from graphopt.ort import loadable_model
 from graphopt.verification import verifier
 from graphopt.verification.memory_plan import MemoryPlan
 from graphopt.verification.verifier import Verifier
@@ -49,7 +49,7 @@ def test_a_model_that_does_not_fit_is_not_verified(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(
         verifier.MemoryPlan, "of", lambda model, limit: MemoryPlan(GIB, True, "running it needs more")
     )
-    monkeypatch.setattr(artifact.Artifact, "_write", None)  # and its weights are not written
+    monkeypatch.setattr(loadable_model.Artifact, "_write", None)  # and its weights are not written
     with Verifier(model) as judge:
         assert "running it needs more" in (judge.verify(model).unverifiable or "")
 

@@ -10,7 +10,7 @@ import onnx
 import onnx.numpy_helper
 import pytest
 
-from graphopt.ort.probe import Runs
+from graphopt.ort.model_runs import Runs
 from graphopt.verification.compare import Deviation, Tolerance, compare
 from graphopt.verification.inner_rounding import perturb_rounding
 from graphopt.verification.verifier import Verifier

@@ -12,7 +12,7 @@ from graphopt import ir
 from graphopt.errors import InvalidModel, UsageError
 from graphopt.inputs.feeds import InputOptions
 from graphopt.numerics import Numerics
-from graphopt.ort.risks import may_crash
+from graphopt.ort.crash_risks import may_crash
 from graphopt.process.child import ProcessCrashed
 from graphopt.verification.cases import Case, share_random_outputs, share_unreproducible_outputs
 from graphopt.verification.verdict import ORIGINAL_FAILS, Row, Skipped, Verdict

@@ -210,7 +210,7 @@ def _check_models(models: Sequence[Path]) -> None:
 
 
 def _check_against(models: Sequence[Path], against: Sequence[str]) -> None:
-    from graphopt.timing.peers import PEERS
+    from graphopt.timing.other_optimizers import PEERS
 
     for name in against:
         if name != _ORIGINAL and name not in PEERS:
@@ -286,10 +286,10 @@ class _Contestants:
     def _peers(self, names: Sequence[str], python: str, source: Path) -> Iterator[Contestant]:
         if not names:
             return
-        from graphopt.timing import peers
+        from graphopt.timing import other_optimizers
 
         try:
-            versions = peers.versions(python)
+            versions = other_optimizers.versions(python)
         except (OSError, subprocess.CalledProcessError) as error:
             raise UsageError(f"--peer-python: {python} is no Python interpreter that runs") from error
         for name in names:
@@ -304,12 +304,12 @@ class _Contestants:
     def _peer(self, name: str, python: str, source: Path) -> Contestant:
         """The result of another tool for the original; if the tool fails, a contestant with the reason."""
         from graphopt import ir
-        from graphopt.timing import peers
+        from graphopt.timing import other_optimizers
         from graphopt.timing.bench import Contestant
 
         target = self._folder / name / "model.onnx"
         target.parent.mkdir()
-        arguments = [*peers.command(python, name), str(source.absolute()), str(target)]
+        arguments = [*other_optimizers.command(python, name), str(source.absolute()), str(target)]
         done = subprocess.run(arguments, cwd=target.parent, capture_output=True, text=True, check=False)
         if done.returncode or not target.is_file():
             words = (done.stderr.strip() or done.stdout.strip() or "it wrote nothing").splitlines()

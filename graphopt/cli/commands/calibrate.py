@@ -73,7 +73,7 @@ def command(
     """
     from graphopt.cli.output_paths import check_file
     from graphopt.cost.calibrate import calibrate
-    from graphopt.cost.sources import costs_for, keep
+    from graphopt.cost.select_table import costs_for, keep
     from graphopt.cost.table import ENOUGH_PASSES
     from graphopt.util.store import Store
     from graphopt.util.tables import counted
@@ -115,7 +115,7 @@ def command(
 
 
 def _forget(run: Run, device: Device) -> None:
-    from graphopt.cost.sources import forget
+    from graphopt.cost.select_table import forget
     from graphopt.util.store import Store
 
     forgotten = forget(Store(run.settings.cache_dir), device)

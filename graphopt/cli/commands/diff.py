@@ -37,7 +37,7 @@ def command(run: Run, before: Path, after: Path, pager: bool, **values: Any) -> 
     the models are equal, 1 if they differ. Nothing is run; graphopt verify compares results.
     """
     from graphopt import api
-    from graphopt.modeldiff.models import compare
+    from graphopt.modeldiff.model_diff import compare
 
     found = compare(api.load_model(before), api.load_model(after))
     page(run.console, list(found.lines((str(before), str(after)), is_full=run.verbose > 0)), pager=pager)

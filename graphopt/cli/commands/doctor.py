@@ -11,7 +11,7 @@ from graphopt.errors import ExitStatus, UsageError
 from graphopt.util.tables import Table, counted, human_bytes
 
 if TYPE_CHECKING:
-    from graphopt.ort.health import Health
+    from graphopt.ort.installation import Health
 
 EXAMPLE = """
 graphopt doctor
@@ -28,7 +28,7 @@ def command(run: Run) -> None:
     Also lists compilers, the store and settings in force. Exit status 6 if something is broken; missing CUDA
     is reported, but is no fault.
     """
-    from graphopt.ort.health import examine
+    from graphopt.ort.installation import examine
 
     health = examine(run.settings, run.invocation.environ, run.settings_fault)
     problems = health.problems()
@@ -49,7 +49,7 @@ def command(run: Run) -> None:
 
 def _costs(run: Run) -> str:
     """The figures that decide about fused operators, or why there are none."""
-    from graphopt.cost.sources import costs_for
+    from graphopt.cost.select_table import costs_for
     from graphopt.ort.devices import choose
 
     settings = run.settings

@@ -21,7 +21,7 @@ from graphopt.util.tables import counted
 
 if TYPE_CHECKING:
     from graphopt.instrument.dump import Dump, Format
-    from graphopt.modeldiff.printing import Printed
+    from graphopt.modeldiff.print_changes import Printed
 
 EXAMPLE = """
 graphopt dump model.onnx

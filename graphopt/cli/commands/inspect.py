@@ -15,7 +15,7 @@ from graphopt.util.tables import Table, counted, human_bytes, human_count
 if TYPE_CHECKING:
     from graphopt import ir
     from graphopt.context import Options
-    from graphopt.instrument.summary import Interface, Summary
+    from graphopt.instrument.model_summary import Interface, Summary
     from graphopt.profile import Profile
 
 EXAMPLE = """
@@ -44,7 +44,7 @@ def command(run: Run, model: Path) -> None:
     """
     from graphopt import api
     from graphopt.cli import variants as views
-    from graphopt.instrument.summary import Interface, Summary, external_bytes
+    from graphopt.instrument.model_summary import Interface, Summary, external_bytes
     from graphopt.profile import Profile
     from graphopt.specialization.bundle.load import Bundle
 

@@ -18,7 +18,7 @@ from graphopt.util.tables import Table, counted, human_bytes
 
 if TYPE_CHECKING:
     from graphopt.fusion.groups import Group
-    from graphopt.fusion.inventory import Inventory
+    from graphopt.fusion.kernel_inventory import Inventory
     from graphopt.fusion.signature import Tensor
 
 EXAMPLE = """
@@ -62,7 +62,7 @@ def command(run: Run, model: Path, output: Path | None, source: bool) -> None:
     if source and run.console.as_json:
         raise UsageError("--source prints C, and --json JSON", hint="leave one of them out")
     if output is not None:
-        from graphopt.fusion.library import SUFFIXES
+        from graphopt.fusion.kernel_library import SUFFIXES
 
         check_file(output, SUFFIXES)
     with run.console.progress(model.name) as advance:
@@ -83,8 +83,8 @@ def command(run: Run, model: Path, output: Path | None, source: bool) -> None:
 
 
 def _json(model: Path, found: Inventory, built: Path | None, output: Path | None) -> dict[str, Any]:
-    from graphopt.fusion.inventory import bytes_of
-    from graphopt.fusion.library import cpu_level, session_lines
+    from graphopt.fusion.kernel_inventory import bytes_of
+    from graphopt.fusion.kernel_library import cpu_level, session_lines
 
     kernels = []
     for group in found.groups:
@@ -120,8 +120,8 @@ def _ops(group: Group) -> dict[str, int]:
 
 
 def _print(run: Run, model: Path, found: Inventory, built: Path | None) -> None:
-    from graphopt.fusion.inventory import bytes_of
-    from graphopt.fusion.library import cpu_level
+    from graphopt.fusion.kernel_inventory import bytes_of
+    from graphopt.fusion.kernel_library import cpu_level
 
     if run.console.quiet:
         return
@@ -167,7 +167,7 @@ def _short(text: str, run: Run) -> str:
 
 def _print_use(run: Run, model: Path, library: Path) -> None:
     """Print code that runs the model with the library."""
-    from graphopt.fusion.library import session_lines
+    from graphopt.fusion.kernel_library import session_lines
 
     if run.console.quiet:
         return

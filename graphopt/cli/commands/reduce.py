@@ -43,7 +43,7 @@ def command(run: Run, model: Path, output: Path, chosen: debugging.CheckValues) 
     from graphopt.cli.output_paths import check_model_file
     from graphopt.debug.bisect import Bisection
     from graphopt.debug.checks import make_check
-    from graphopt.debug.reduce import StillFails, reduce
+    from graphopt.debug.reduce_model import StillFails, reduce
     from graphopt.debug.reproducer import helper, isolated
     from graphopt.rewrite.filter import RewriteLimit
     from graphopt.util import npz

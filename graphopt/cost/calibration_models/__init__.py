@@ -5,7 +5,7 @@ For each combination of sizes, a subject builds the nodes that exporters write, 
 each of the fused operators that can replace them.
 """
 
-from graphopt.cost.calibration_models import attention, norms, products
-from graphopt.cost.calibration_models.contest import UNFUSED, Contest, Subject
+from graphopt.cost.calibration_models import attention, matmuls, normalizations
+from graphopt.cost.calibration_models.competing_models import UNFUSED, Contest, Subject
 
-SUBJECTS: tuple[Subject, ...] = (*attention.SUBJECTS, *norms.SUBJECTS, *products.SUBJECTS)
+SUBJECTS: tuple[Subject, ...] = (*attention.SUBJECTS, *normalizations.SUBJECTS, *matmuls.SUBJECTS)

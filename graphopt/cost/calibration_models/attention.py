@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.cost.calibration_models.contest import UNFUSED, Contest, Subject, contest, random
+from graphopt.cost.calibration_models.competing_models import UNFUSED, Contest, Subject, contest, random
 from graphopt.cost.table import Axis
 
 _HEADS, _SIZE, _GROUPS = 8, 64, 2

@@ -6,8 +6,8 @@ import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from graphopt.fusion.loops.instructions import OPS
 from graphopt.fusion.loops.ir import Access, CantFuse, Element, Instruction, Size, live_instructions, single
-from graphopt.fusion.loops.ops import OPS
 
 Number = int | float | bool
 

@@ -12,8 +12,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
+from graphopt.fusion.loops.instructions import OPS
 from graphopt.fusion.loops.ir import Access, Element, Instruction, Kernel, Segment, Size
-from graphopt.fusion.loops.ops import OPS
 
 #: The numpy type of each element type.
 TYPES: dict[Element, Any] = {

@@ -15,8 +15,9 @@ For ``y = softmax(x)`` over the rows of an N × C matrix, with N and C known whe
     %5 = div %3 %4
     store y[C * i0 + i1] = %5
 
-:mod:`graphopt.fusion.loops.ops` defines the instructions, :mod:`graphopt.fusion.loops.interpreter` their
-reference semantics, and :mod:`graphopt.fusion.loops.printer` the text form.
+:mod:`graphopt.fusion.loops.instructions` defines the instructions,
+:mod:`graphopt.fusion.loops.interpreter` their reference semantics, and
+:mod:`graphopt.fusion.loops.printer` the text form.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ class Instruction:
     """One instruction of a segment.
 
     Attributes:
-        op: a name in :data:`graphopt.fusion.loops.ops.OPS`.
+        op: a name in :data:`graphopt.fusion.loops.instructions.OPS`.
         element: the type of the result, a ``computed`` type.
         args: indices of earlier instructions.
         access: the operand of ``load``, which converts f16 and bf16 to f32.

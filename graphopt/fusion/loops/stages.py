@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from graphopt.fusion.loops.collapse import CollapsedNest
-from graphopt.fusion.loops.ops import COSTLY, OPS
+from graphopt.fusion.loops.instructions import COSTLY, OPS
 
 
 @dataclass(frozen=True)

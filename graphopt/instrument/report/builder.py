@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.instrument.growth import new_constants
+from graphopt.instrument.file_growth import new_constants
+from graphopt.instrument.model_summary import Interface, Summary
 from graphopt.instrument.report.report import Report
 from graphopt.instrument.rewrite_stats import Stats
-from graphopt.instrument.summary import Interface, Summary
 from graphopt.passes.instrumentation import History
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from graphopt.context import Action
-from graphopt.instrument.growth import NewConstant
-from graphopt.instrument.notebook import html_of
+from graphopt.instrument.file_growth import NewConstant
+from graphopt.instrument.html_report import html_of
+from graphopt.instrument.model_summary import Interface, Summary
 from graphopt.instrument.report import json, text
 from graphopt.instrument.report.specializations import VariantReport
 from graphopt.instrument.rewrite_stats import RefusalCount
-from graphopt.instrument.summary import Interface, Summary
 from graphopt.passes.instrumentation import PassRecord
 from graphopt.util.tables import (
     Block,

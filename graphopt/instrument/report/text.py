@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from graphopt.instrument.growth import growth_lines
+from graphopt.instrument.file_growth import growth_lines
+from graphopt.instrument.model_summary import Interface
 from graphopt.instrument.report.specializations import variant_lines
-from graphopt.instrument.summary import Interface
 from graphopt.ops import dialects
 from graphopt.util.tables import (
     Block,

@@ -11,9 +11,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from graphopt.ort import session
-from graphopt.ort.paths import utf8_path
 from graphopt.ort.session_options import SessionChoice
 from graphopt.ort.target import Target
+from graphopt.ort.utf8_path import utf8_path
 from graphopt.process.child import Child
 from graphopt.util.cpu import features, processor
 from graphopt.util.store import Store, key_of

@@ -9,8 +9,8 @@ from typing import Any
 
 from graphopt.inputs.feeds import InputOptions, Inputs
 from graphopt.inputs.run_once import TimedRun, named, try_with
-from graphopt.ort.probe import Runner
-from graphopt.ort.risks import may_crash
+from graphopt.ort.crash_risks import may_crash
+from graphopt.ort.model_runs import Runner
 from graphopt.ort.session import Optimizations
 from graphopt.process.child import Child
 from graphopt.specialization.bundle.load import Bundle

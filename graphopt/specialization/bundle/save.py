@@ -9,7 +9,7 @@ from pathlib import Path
 from graphopt import ir, publish
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.ir.signature import Signature
-from graphopt.ort.health import version_of
+from graphopt.ort.installation import version_of
 from graphopt.ort.session_options import KEY as SESSION_OPTIONS
 from graphopt.ort.target import Target
 from graphopt.specialization.build import Specialized

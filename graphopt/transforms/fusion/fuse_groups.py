@@ -9,9 +9,9 @@ from graphopt import ir
 from graphopt.analysis.symbolic import declared_name
 from graphopt.context import Context, Refusal
 from graphopt.fusion.groups import name_of, note_kernel, note_signatures, signatures_of
-from graphopt.fusion.normalize_axes import normalize_reduction_axes
+from graphopt.fusion.normalize_reduction_axes import normalize_reduction_axes
 from graphopt.fusion.policy import FusionPolicy, Shapes
-from graphopt.fusion.propose import is_inside, propose_kernels
+from graphopt.fusion.propose_kernels import is_inside, propose_kernels
 from graphopt.fusion.signature import Signature
 from graphopt.ops import dialects
 from graphopt.partitioning.outlining import FUNCTIONS_SINCE, outline_groups

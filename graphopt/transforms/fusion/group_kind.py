@@ -10,7 +10,7 @@ from graphopt import ir
 from graphopt.analysis.symbolic import Dim
 from graphopt.context import Context
 from graphopt.fusion.policy import FusionPolicy, Shapes
-from graphopt.fusion.propose import kernel_inputs, propose_kernels
+from graphopt.fusion.propose_kernels import kernel_inputs, propose_kernels
 from graphopt.ops import dialects
 from graphopt.partitioning.propose import Partition, Proposal
 from graphopt.transforms.fusion.dissolve_groups import dissolve

@@ -16,7 +16,7 @@ from graphopt.util.store import Store, key_of
 
 _REDUCTIONS = {"reduce_sum": "sum", "reduce_prod": "prod", "reduce_max": "max", "reduce_min": "min"}
 _HEADER = """import numpy as np
-from graphopt.fusion.loops.ops import OPS
+from graphopt.fusion.loops.instructions import OPS
 
 f32, bool = np.float32, np.bool_
 """

@@ -55,7 +55,7 @@ def work(seeds: Sequence[int], out: Path, isolate: bool) -> None:
     def tell(**words: Any) -> None:
         print(json.dumps(words), file=replies, flush=True)
 
-    with Child(preload=("onnxruntime", "graphopt.ort.probe")) as child:
+    with Child(preload=("onnxruntime", "graphopt.ort.model_runs")) as child:
         for seed in seeds:
             tell(seed=seed, state="growing")
             begin = time.monotonic()

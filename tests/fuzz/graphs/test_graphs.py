@@ -22,7 +22,7 @@ SEEDS, CHUNKS = 2000, 20
 @pytest.fixture(scope="module")
 def child() -> Iterator[Child]:
     """One process for the risky runs of all tests."""
-    with Child(preload=("onnxruntime", "graphopt.ort.probe")) as child:
+    with Child(preload=("onnxruntime", "graphopt.ort.model_runs")) as child:
         yield child
 
 

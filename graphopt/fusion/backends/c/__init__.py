@@ -32,7 +32,7 @@ class CBackend:
 
     def render(self, kernels: Sequence[Kernel]) -> str:
         """One C file with ``kernels``."""
-        from graphopt.fusion.backends.c.source import source
+        from graphopt.fusion.backends.c.source_file import source
 
         return source(kernels)
 
@@ -46,7 +46,7 @@ class CBackend:
         progress: ProgressCallback | None = None,
     ) -> Path:
         """The library of ``sources``, from ``store`` or compiled."""
-        from graphopt.fusion.backends.c.build import build
+        from graphopt.fusion.backends.c.build_library import build
 
         return build(sources, count, store, compiler=compiler, progress=progress)
 
@@ -54,7 +54,7 @@ class CBackend:
         self, sources: Sequence[str], count: int, store: Store, *, compiler: str | None = None
     ) -> Path | None:
         """The library of ``sources`` if it is in ``store``."""
-        from graphopt.fusion.backends.c.build import find
+        from graphopt.fusion.backends.c.build_library import find
 
         return find(sources, count, store, compiler=compiler)
 

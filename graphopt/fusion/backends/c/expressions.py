@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from math import frexp, inf, isinf, isnan
 
-from graphopt.fusion.backends.c.headers import Lanes
+from graphopt.fusion.backends.c.preamble import Lanes
+from graphopt.fusion.loops.instructions import OPS
 from graphopt.fusion.loops.ir import Element, Instruction, single
-from graphopt.fusion.loops.ops import OPS
 
 #: Vector types in C, without suffix; that of a bool depends on the compared type.
 NAMES = {

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from graphopt.fusion.backends.c.bounds import checks
+from graphopt.fusion.backends.c.bounds_checks import checks
 from graphopt.fusion.backends.c.schedule import TILE, Schedule, schedule
-from graphopt.fusion.backends.c.segments import SegmentPrinter
-from graphopt.fusion.backends.c.sizes import SizeVariables, product
+from graphopt.fusion.backends.c.segment_printer import SegmentPrinter
+from graphopt.fusion.backends.c.size_variables import SizeVariables, product
 from graphopt.fusion.loops.ir import Kernel, Size
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from graphopt.fusion.backends.c.headers import Lanes
+from graphopt.fusion.backends.c.preamble import Lanes
 from graphopt.fusion.loops.collapse import CollapsedNest, collapse, moved_last, with_periods
+from graphopt.fusion.loops.instructions import OPS
 from graphopt.fusion.loops.ir import ONE, Element, Kernel, Segment
-from graphopt.fusion.loops.ops import OPS
 from graphopt.fusion.loops.stages import StagePlan, plan_stages
 
 #: Maximum size of an innermost loop, and number of reduced elements, that are too few for vectors.

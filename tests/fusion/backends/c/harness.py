@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from graphopt.fusion.backends import c as backend
-from graphopt.fusion.backends.c.source import source
+from graphopt.fusion.backends.c.source_file import source
 from graphopt.fusion.loops.interpreter import TYPES
 from graphopt.fusion.loops.ir import Kernel
 

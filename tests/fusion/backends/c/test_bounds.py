@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from graphopt.fusion.backends.c.kernel_source import kernel_text
-from graphopt.fusion.backends.c.source import source
+from graphopt.fusion.backends.c.source_file import source
 from graphopt.fusion.loops.ir import (
     ONE,
     ZERO,

@@ -12,7 +12,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from graphopt.fusion.backends.c.headers import Lanes, preamble
+from graphopt.fusion.backends.c.preamble import Lanes, preamble
+from graphopt.fusion.loops.instructions import OPS
 from graphopt.fusion.loops.ir import (
     Access,
     Axis,
@@ -25,7 +26,6 @@ from graphopt.fusion.loops.ir import (
     Store,
     Symbol,
 )
-from graphopt.fusion.loops.ops import OPS
 from tests.fusion.backends.c.harness import Unit, build, compiler, levels
 
 pytestmark = pytest.mark.skipif(compiler() is None, reason="no C compiler")

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphopt.fusion.backends.c.source import source
+from graphopt.fusion.backends.c.source_file import source
 from graphopt.fusion.loops.interpreter import TYPES, number, run
 from graphopt.fusion.loops.ir import (
     ONE,

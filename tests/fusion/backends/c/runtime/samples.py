@@ -14,7 +14,7 @@ import onnx.parser
 import pytest
 
 from graphopt.errors import NoCompiler
-from graphopt.fusion.backends.c import build
+from graphopt.fusion.backends.c import build_library
 from graphopt.fusion.backends.c.compiler import find_compiler
 from graphopt.util.store import Store
 
@@ -74,7 +74,7 @@ def library(tmp_path: Path, *units: Mapping[str, str], rank: int = 1, extra: str
     """The path of a library with such units."""
     texts = [unit(kernels, rank=rank, extra=extra) for kernels in units]
     store = Store(tmp_path / "store")
-    return str(build.build(texts, sum(map(len, units)), store))
+    return str(build_library.build(texts, sum(map(len, units)), store))
 
 
 #: Computes 2x + 1, with and without its kernel, in the main graph, an If, a Loop, and a function.
@@ -169,7 +169,7 @@ def fresh(
 def make_host(folder: Path, more: Sequence[str] = ()) -> Path:
     """The program ``host.c``."""
     target = folder / "host"
-    here, headers = Path(__file__).parent, Path(build.__file__).parent / "runtime"
+    here, headers = Path(__file__).parent, Path(build_library.__file__).parent / "runtime"
     flags = ["-std=gnu11", "-O1", f"-I{headers}", *more, str(here / "host.c"), "-o", str(target), "-ldl"]
     find_compiler().run(flags, folder, 60)
     return target

@@ -10,9 +10,9 @@ import time
 import pytest
 
 from graphopt.errors import NoCompiler, ResourceLimit, RuntimeFailure
-from graphopt.fusion.backends.c import build, compiler
+from graphopt.fusion.backends.c import build_library, compiler
 from graphopt.fusion.backends.c.compiler import Compiler, find_compiler
-from graphopt.fusion.backends.c.source import source
+from graphopt.fusion.backends.c.source_file import source
 from graphopt.fusion.groups import kernels_of
 from graphopt.util.store import Store
 from tests.fusion.backends.c.runtime import samples
@@ -22,7 +22,7 @@ UNITS = [samples.unit({"one": "x"}), samples.unit({"two": "x * x"})]
 
 
 def made(store, command=None, units=UNITS, progress=None):
-    return build.build(units, len(units), store, compiler=command, progress=progress)
+    return build_library.build(units, len(units), store, compiler=command, progress=progress)
 
 
 @samples.compiled
@@ -104,14 +104,14 @@ def test_first_compiler_error_is_reported(tmp_path):
 
 @posix
 def test_hanging_compiler_is_killed(tmp_path, monkeypatch):
-    monkeypatch.setattr(build, "_TIMEOUT", 0.2)
+    monkeypatch.setattr(build_library, "_TIMEOUT", 0.2)
     with pytest.raises(ResourceLimit, match=r"took more than 0\.2 s"):
         made(Store(tmp_path), _fake(tmp_path, "sleep 100"))
 
 
 @posix
 def test_killed_compiler_leaves_no_temporary_files(tmp_path, monkeypatch):
-    monkeypatch.setattr(build, "_TIMEOUT", 0.5)
+    monkeypatch.setattr(build_library, "_TIMEOUT", 0.5)
     for folder in ("tmp", "store"):
         (tmp_path / folder).mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
@@ -181,7 +181,7 @@ def test_kernels_compile_for_other_machines(tmp_path, monkeypatch, target):
     model = fused()[1]
     kernels = kernels_of(model)
     found = find_compiler(f"{sys.executable} -m ziglang cc --target={target}")
-    build.Plan((source(kernels),), len(kernels), found, (0,)).make(tmp_path, tmp_path / "kernels.so")
+    build_library.Plan((source(kernels),), len(kernels), found, (0,)).make(tmp_path, tmp_path / "kernels.so")
     assert (tmp_path / "kernels.so").stat().st_size > 1000
 
 

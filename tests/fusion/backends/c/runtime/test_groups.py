@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from graphopt import ir
-from graphopt.fusion.backends.c.build import Plan, levels
+from graphopt.fusion.backends.c.build_library import Plan, levels
 from graphopt.fusion.backends.c.compiler import find_compiler
-from graphopt.fusion.backends.c.source import source
+from graphopt.fusion.backends.c.source_file import source
 from graphopt.fusion.groups import kernels_of
-from graphopt.fusion.library import build_library
+from graphopt.fusion.kernel_library import build_library
 from graphopt.util.store import Store
 from graphopt.verification.verifier import verify
 from tests.fusion.backends.c.runtime import samples

@@ -10,9 +10,9 @@ import pytest
 from graphopt import ir
 from graphopt.errors import RuntimeFailure
 from graphopt.executor.plan import Host, Plan
-from graphopt.fusion.library import Libraries
+from graphopt.fusion.kernel_library import Libraries
 from graphopt.inputs import run_once
-from graphopt.ort import probe, session
+from graphopt.ort import model_runs, session
 from graphopt.ort.devices import CPU
 from graphopt.ort.session_options import SessionChoice, recommend, recommended
 from graphopt.process.child import Child
@@ -66,11 +66,11 @@ def test_children_plans_and_single_runs_use_libraries(tmp_path):
     proto = model()
     source = proto.SerializeToString()
     with Child() as child:
-        found = probe.RemoteRuns(lambda: child, source, choice=choice).run("default", FEEDS)
+        found = model_runs.RemoteRuns(lambda: child, source, choice=choice).run("default", FEEDS)
         for array, wanted in zip(found, expected.values(), strict=True):
             np.testing.assert_array_equal(array, wanted)
     with Child() as child:
-        plain = probe.RemoteRuns(lambda: child, source)
+        plain = model_runs.RemoteRuns(lambda: child, source)
         np.testing.assert_array_equal(plain.run("off", FEEDS)[0], affine(X)["main"])
     plan = Plan("p", "general", ir.from_proto(proto), Host(CPU, None, "default", _given(choice)))
     np.testing.assert_array_equal(plan.run(FEEDS)["main"], expected["main"])

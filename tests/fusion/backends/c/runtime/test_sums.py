@@ -11,7 +11,7 @@ import pytest
 
 from graphopt import ir
 from graphopt.fusion.groups import kernels_of
-from graphopt.fusion.library import build_library
+from graphopt.fusion.kernel_library import build_library
 from graphopt.util.store import Store
 from tests.fusion.backends.c.runtime import samples
 from tests.support import run_pipeline

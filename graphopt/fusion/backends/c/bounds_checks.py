@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from graphopt.fusion.backends.c.sizes import SizeVariables
+from graphopt.fusion.backends.c.size_variables import SizeVariables
 from graphopt.fusion.loops.ir import ONE, ZERO, Access, Kernel, Port, Segment, Size, live_instructions
 
 

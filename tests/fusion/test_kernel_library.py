@@ -12,10 +12,10 @@ from graphopt import api, config, ir
 from graphopt.cli.main import main
 from graphopt.errors import NoCompiler, NotFused, UsageError, VerificationFailed
 from graphopt.executor.options import ExecutorOptions
-from graphopt.fusion import library
+from graphopt.fusion import kernel_library
 from graphopt.fusion.groups import groups_of
-from graphopt.fusion.inventory import writing_library
-from graphopt.fusion.library import Libraries, libraries_for
+from graphopt.fusion.kernel_inventory import writing_library
+from graphopt.fusion.kernel_library import Libraries, libraries_for
 from graphopt.ops import dialects
 from graphopt.ort.devices import Device
 from tests.fusion.backends.c.runtime.samples import compiled
@@ -42,7 +42,7 @@ def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*arguments: object, **more: object) -> Path:
         raise NoCompiler("there is no C compiler for native kernels", hint="install one")
 
-    monkeypatch.setattr(library, "build_library", none)
+    monkeypatch.setattr(kernel_library, "build_library", none)
 
 
 def test_models_without_groups_and_other_devices_have_no_library() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.cost.calibration_models.contest import UNFUSED, Contest, Subject, contest, random
+from graphopt.cost.calibration_models.competing_models import UNFUSED, Contest, Subject, contest, random
 from graphopt.cost.table import Axis
 from graphopt.ort.session_options import SessionChoice
 

@@ -9,7 +9,7 @@ from graphopt.config import Settings
 from graphopt.cost.table import FORMAT, Costs, read, shipped
 from graphopt.errors import UsageError, unknown
 from graphopt.ort.devices import Device, choose
-from graphopt.ort.health import version_of
+from graphopt.ort.installation import version_of
 from graphopt.util.cpu import processor
 from graphopt.util.store import Store, key_of
 

@@ -10,8 +10,8 @@ from typing import Any
 from graphopt import ir
 from graphopt.ir.printer import Types
 from graphopt.modeldiff.changes import Change, difference
-from graphopt.modeldiff.match import match
-from graphopt.modeldiff.printing import Printed, change_dicts, heading, print_changes
+from graphopt.modeldiff.match_nodes import match
+from graphopt.modeldiff.print_changes import Printed, change_dicts, heading, print_changes
 from graphopt.modeldiff.snapshot import Line, Snapshot
 from graphopt.util.tables import Table, counted
 

@@ -11,7 +11,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from graphopt import ir
-from graphopt.modeldiff.models import ModelDiff, compare
+from graphopt.modeldiff.model_diff import ModelDiff, compare
 from tests.support import parse
 from zoo import SAMPLES
 
@@ -194,22 +194,22 @@ def test_bodies_and_functions() -> None:
 
 def test_work_grows_with_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
     """Visits of neighbours are counted, not time: twice the nodes take about twice the work."""
-    from graphopt.modeldiff import match
+    from graphopt.modeldiff import match_nodes
 
     def work(nodes: int) -> int:
         count = 0
-        real = match._Matcher._try
+        real = match_nodes._Matcher._try
 
         def counted(*arguments: Any, **more: Any) -> None:
             nonlocal count
             count += 1
             real(*arguments, **more)
 
-        monkeypatch.setattr(match._Matcher, "_try", counted)
+        monkeypatch.setattr(match_nodes._Matcher, "_try", counted)
         text = " ".join(f"v{i + 1} = Add(v{i}, v0)" for i in range(nodes))
         model = f"g (float[4] v0) => (float[4] v{nodes}) {{ {text} }}"
         compare(parse(model), parse(model.replace("v9 = Add", "v9 = Mul")))
-        monkeypatch.setattr(match._Matcher, "_try", real)
+        monkeypatch.setattr(match_nodes._Matcher, "_try", real)
         return count
 
     assert work(800) <= 3 * work(400)

@@ -14,11 +14,11 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Context, context_for
+from graphopt.debug.check_commands import CommandNotRun
 from graphopt.debug.checks import CheckOptions, make_check
-from graphopt.debug.commands import CommandNotRun
-from graphopt.debug.minimize import minimize
+from graphopt.debug.delta_debugging import minimize
 from graphopt.debug.reproducer import isolated, without_files
-from graphopt.debug.trial import Trial, find_node
+from graphopt.debug.trial_run import Trial, find_node
 from graphopt.errors import GraphoptError, VerificationFailed
 from graphopt.inputs.feeds import Feeds
 from graphopt.models import copy

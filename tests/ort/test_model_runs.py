@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graphopt.errors import ResourceLimit, RuntimeFailure
-from graphopt.ort.probe import RemoteRuns, Runs
+from graphopt.ort.model_runs import RemoteRuns, Runs
 from graphopt.process.child import Child, ProcessCrashed
 from tests.ort.build import data
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from graphopt.fusion.backends.c.points import C_TYPES, PointPrinter, scaled
+from graphopt.fusion.backends.c.point_printer import C_TYPES, PointPrinter, scaled
 from graphopt.fusion.backends.c.schedule import TILE
 from graphopt.fusion.loops.collapse import StridedAccess
 from graphopt.fusion.loops.ir import Element

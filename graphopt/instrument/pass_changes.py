@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphopt.modeldiff.changes import Change
-from graphopt.modeldiff.printing import WIDTH, Printed, change_dicts, heading, print_changes
+from graphopt.modeldiff.print_changes import WIDTH, Printed, change_dicts, heading, print_changes
 from graphopt.passes.instrumentation import PassRecord
 from graphopt.util.tables import Table, counted, shortened, text_width
 

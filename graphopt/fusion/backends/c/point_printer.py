@@ -8,10 +8,10 @@ from dataclasses import replace
 
 from graphopt.fusion.backends.c.expressions import Value, VectorExpressions
 from graphopt.fusion.backends.c.schedule import Schedule, lanes
-from graphopt.fusion.backends.c.sizes import SizeVariables
+from graphopt.fusion.backends.c.size_variables import SizeVariables
 from graphopt.fusion.loops.collapse import StridedAccess
+from graphopt.fusion.loops.instructions import COSTLY, OPS
 from graphopt.fusion.loops.ir import ONE, Element, Kernel
-from graphopt.fusion.loops.ops import COSTLY, OPS
 from graphopt.fusion.loops.stages import Stage, has_shared_inverse
 
 #: Types of elements in memory.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from graphopt.ort.risks import may_crash, may_diverge
+from graphopt.ort.crash_risks import may_crash, may_diverge
 from tests.support import parse
 
 BODY = "<body = b (int64 i, bool c, float[2] v) => (bool d, float[2] u) { d = Identity(c) u = Sin(v) }>"

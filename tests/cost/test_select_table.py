@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from graphopt.cost import shipped
-from graphopt.cost.sources import costs_for, keep
+from graphopt.cost.select_table import costs_for, keep
 from graphopt.errors import UsageError
 from graphopt.ort.devices import CPU, Device
 from graphopt.util.store import Store

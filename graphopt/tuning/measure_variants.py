@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from graphopt.errors import GraphoptError
-from graphopt.timing.harness import compare_speed
+from graphopt.timing.compare_speed import compare_speed
 from graphopt.timing.ratios import Band, Comparison, decided
 from graphopt.timing.stopwatch import RaceLimits, Setup
 from graphopt.tuning.measurements import Measurement, Size

@@ -14,7 +14,7 @@ from graphopt.context import context_for
 from graphopt.errors import NoCompiler, UnsupportedModel, UsageError
 from graphopt.fusion.backend import ProgressCallback, require_backend
 from graphopt.fusion.groups import Group, groups_of
-from graphopt.fusion.library import SUFFIXES, build_library, find_library, writing_library
+from graphopt.fusion.kernel_library import SUFFIXES, build_library, find_library, writing_library
 from graphopt.fusion.loops.ir import Kernel
 from graphopt.models import copy
 from graphopt.ops import dialects

@@ -11,8 +11,8 @@ import pytest
 
 from graphopt.errors import RuntimeFailure
 from graphopt.ort.session import create
+from graphopt.timing.compare_speed import compare_speed
 from graphopt.timing.footprint import footprint, read_profile
-from graphopt.timing.harness import compare_speed
 from graphopt.timing.stopwatch import (
     RaceLimits,
     Setup,
