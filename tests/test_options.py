@@ -10,8 +10,8 @@ from click.testing import CliRunner
 
 import graphopt
 from graphopt import config, options
-from graphopt.cli import shared_options as cli_options
 from graphopt.cli.commands.optimize import command
+from graphopt.cli.options import shared_options as cli_options
 from graphopt.errors import UsageError
 from graphopt.options import OPTIONS
 from graphopt.util.option_table import Opt

@@ -7,22 +7,24 @@ import gc
 import importlib
 import json
 import os
-import pkgutil
 import shlex
 import sys
+import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from graphopt import config
-from graphopt.cli import synonyms
-from graphopt.cli.age import age
-from graphopt.cli.command_line import CONTEXT_SETTINGS, Invocation
-from graphopt.cli.console import say
-from graphopt.cli.failure import tell
-from graphopt.cli.help import HelpContext, HelpedCommand, write_commands, write_examples
-from graphopt.cli.synonyms import spelled_out
+from graphopt.cli.framework import other_tools
+from graphopt.cli.framework.command_decorator import CONTEXT_SETTINGS
+from graphopt.cli.framework.help import HelpContext, HelpedCommand, write_commands, write_examples
+from graphopt.cli.framework.other_tools import spelled_out
+from graphopt.cli.invocation import Invocation
+from graphopt.cli.output.console import say
+from graphopt.cli.output.error_messages import tell
 from graphopt.errors import ExitStatus, UsageError, causes, unknown
 from graphopt.process.fork_server import claim_process
 
@@ -46,9 +48,8 @@ class LazyGroup(click.Group):
 
     def list_commands(self, context: click.Context | None) -> list[str]:
         """The names of all commands."""
-        from graphopt.cli import commands
-
-        return sorted(info.name.replace("_", "-") for info in pkgutil.iter_modules(commands.__path__))
+        folder = Path(__file__).with_name("commands")
+        return sorted(file.stem.replace("_", "-") for file in folder.glob("[a-z]*.py"))
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         """Import the module of command ``name``, if there is one."""
@@ -101,7 +102,7 @@ class LazyGroup(click.Group):
         if name not in known and context.resilient_parsing:  # the shell requests completions
             return None, None, rest
         if name not in known and not name.startswith("-"):
-            hint = synonyms.for_command(name, rest)
+            hint = other_tools.for_command(name, rest)
             if hint is not None:
                 raise UsageError(f"no command is called {name!r}", hint=hint)
             raise unknown("command", name, known, "graphopt --help lists all")
@@ -153,7 +154,7 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
         _open_closed_streams()
         config.disable_telemetry()
         claim_process()
-        invocation.before = age()
+        invocation.before = _process_age()
     status = call(invocation)
     if argv is None:
         gc.freeze()  # or the interpreter searches all objects for garbage before it exits
@@ -199,6 +200,16 @@ def call(invocation: Invocation) -> int:
         return failure.status
 
 
+def run_recorded(arguments: Sequence[str], outcome_file: str) -> None:
+    """Run a recorded command line without environment variables; write its outcome to ``outcome_file``."""
+    from graphopt.cli.reproducer.recorded_command import Outcome
+
+    invocation = Invocation({}, arguments=tuple(arguments))
+    status = call(invocation)
+    outcome = Outcome.of(int(status), invocation.error, invocation.written)
+    Path(outcome_file).write_text(json.dumps(asdict(outcome)), encoding="utf-8")
+
+
 def _interrupted(invocation: Invocation) -> int:
     """Report the files that the interrupted command has written; returns the exit status."""
     kept = ", ".join(map(str, invocation.changed()))
@@ -206,6 +217,17 @@ def _interrupted(invocation: Invocation) -> int:
     with contextlib.suppress(OSError):
         say(text, "caution", stream=sys.stderr, color=invocation.color)
     return _INTERRUPTED
+
+
+def _process_age() -> float:
+    """Seconds since the process began, to about 10 ms; 0 where the system does not report it."""
+    try:
+        with open("/proc/self/stat", encoding="ascii", errors="replace") as file:
+            # the second field is the name in brackets, and may contain any character
+            started = int(file.read().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+        return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - started)
+    except (OSError, ValueError, IndexError, AttributeError):
+        return 0.0
 
 
 def _open_closed_streams() -> None:

@@ -11,7 +11,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from graphopt.cli.failure import tell
+from graphopt.cli.output.error_messages import tell
 from tests.cli.conftest import SMALL, Invoke, Outcome
 
 

@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 
 import pytest
 
-from graphopt.cli.plot import Bar, bars
-from graphopt.cli.timings import remarks
+from graphopt.cli.views.latencies import remarks
+from graphopt.cli.views.latency_chart import Bar, bars
 from graphopt.errors import UsageError
 from graphopt.ort.devices import CPU, Device
 from graphopt.timing import other_optimizers

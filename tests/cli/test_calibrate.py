@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from graphopt.cli import option_values
+from graphopt.cli.options import option_values
 from graphopt.cost import Costs, calibrate, shipped
 from graphopt.cost.table import read
 from graphopt.ort.devices import CPU, Device

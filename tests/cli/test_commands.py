@@ -252,13 +252,13 @@ def test_external_data_with_a_name_outside_the_locale(
 def test_interruption_reports_written_files(
     invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch, written: bool
 ) -> None:
-    from graphopt.cli import optimize_output
+    from graphopt.cli.views import optimization
 
     def interrupt(*arguments: object, **options: object) -> None:
         raise KeyboardInterrupt
 
     if written:
-        monkeypatch.setattr(optimize_output, "print_report", interrupt)
+        monkeypatch.setattr(optimization, "print_report", interrupt)
     else:
         monkeypatch.setattr("graphopt.ir.load", interrupt)
     outcome = invoke("optimize", small, "-o", "out.onnx")

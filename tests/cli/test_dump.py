@@ -13,7 +13,7 @@ import onnx.parser
 import pytest
 
 from graphopt import ir, optimize
-from graphopt.cli import paging
+from graphopt.cli.output import pager
 from tests.cli.conftest import Invoke
 from zoo import SAMPLES
 
@@ -131,9 +131,9 @@ def test_pager_receives_output_longer_than_a_screen(
     invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch, lines: int, option: str, paged: bool
 ) -> None:
     pages: list[str] = []
-    monkeypatch.setattr(paging, "_is_interactive", lambda: True)
-    monkeypatch.setattr(paging.shutil, "get_terminal_size", lambda: os.terminal_size((80, lines)))
-    monkeypatch.setattr(paging.click, "echo_via_pager", lambda text, color: pages.append("".join(text)))
+    monkeypatch.setattr(pager, "_is_interactive", lambda: True)
+    monkeypatch.setattr(pager.shutil, "get_terminal_size", lambda: os.terminal_size((80, lines)))
+    monkeypatch.setattr(pager.click, "echo_via_pager", lambda text, color: pages.append("".join(text)))
     out = invoke("dump", small, "--pass-by-pass", "--passes", "peephole", option).out
     assert bool(pages) == paged and bool(out) != paged
 

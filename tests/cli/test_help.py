@@ -7,7 +7,7 @@ import re
 import click
 import pytest
 
-from graphopt.cli.help import HelpedCommand, Section
+from graphopt.cli.framework.help import HelpedCommand, Section
 from graphopt.cli.main import cli
 from tests.cli.conftest import Invoke
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import onnx
 import pytest
 
-from graphopt.cli import console
 from graphopt.cli.main import cli
+from graphopt.cli.output import console
 from graphopt.passes.describe import options_of
 from graphopt.passes.pipelines import make_pipeline, registry
 from graphopt.rules import all_rules
@@ -240,7 +240,7 @@ def test_the_time_that_the_process_took_to_start_counts(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main_module = importlib.import_module("graphopt.cli.main")
-    monkeypatch.setattr(main_module, "age", lambda: 1000.0)
+    monkeypatch.setattr(main_module, "_process_age", lambda: 1000.0)
     monkeypatch.setattr(
         sys, "argv", ["graphopt", "optimize", str(small), "-o", str(tmp_path / "o.onnx"), "--json"]
     )

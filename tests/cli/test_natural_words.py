@@ -12,7 +12,7 @@ from pathlib import Path
 import onnx
 import pytest
 
-from graphopt.cli import sample
+from graphopt.cli.files import sample_model
 from samples.zoo.transformer import transformer
 from tests.cli.conftest import Invoke
 
@@ -223,7 +223,7 @@ def test_a_model_to_standard_output(small: Path) -> None:
 
 
 def test_a_terminal_gets_no_model(invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphopt.cli.destinations.sys.stdout.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("graphopt.cli.files.destinations.sys.stdout.isatty", lambda: True, raising=False)
     outcome = invoke("optimize", small, "-o", "-")
     assert outcome.status == 2 and "standard output is a terminal" in outcome.err
 
@@ -233,12 +233,12 @@ def test_a_terminal_gets_no_model(invoke: Invoke, small: Path, monkeypatch: pyte
 
 def test_the_sample_is_that_of_the_samples_folder() -> None:
     proto = transformer()
-    assert sample.PATH.read_bytes() == proto.SerializeToString(deterministic=True), (
+    assert sample_model.PATH.read_bytes() == proto.SerializeToString(deterministic=True), (
         "python samples/models.py --out FOLDER transformer"
     )
-    assert sum(node.op_type != "Constant" for node in proto.graph.node) == sample.NODES
-    assert sample.PATH.stat().st_size < 200_000
-    assert sample.PATH.is_relative_to(ROOT / "graphopt")  # flit puts all of the package into the wheel
+    assert sum(node.op_type != "Constant" for node in proto.graph.node) == sample_model.NODES
+    assert sample_model.PATH.stat().st_size < 200_000
+    assert sample_model.PATH.is_relative_to(ROOT / "graphopt")  # flit puts all of the package into the wheel
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_the_sample_is_that_of_the_samples_folder() -> None:
 def test_no_model_means_the_sample(invoke: Invoke, arguments: list[str]) -> None:
     outcome = invoke(*arguments)
     assert outcome.status == 0, outcome.err
-    assert outcome.err.splitlines()[0].strip() == sample.NOTE
+    assert outcome.err.splitlines()[0].strip() == sample_model.NOTE
     assert "no model given" not in invoke(*arguments, "-q").err
 
 
@@ -270,19 +270,19 @@ def test_bench_of_the_sample_refuses_a_device_that_is_missing(
 
 
 def test_optimizing_the_sample_writes_only_to_the_given_path(invoke: Invoke) -> None:
-    before = sorted(sample.PATH.parent.iterdir())
+    before = sorted(sample_model.PATH.parent.iterdir())
     outcome = invoke("optimize", "--no-verify", "-O1")
     assert outcome.out.splitlines()[-1].endswith("graphopt optimize --no-verify -O1 MODEL.onnx")
-    assert sorted(sample.PATH.parent.iterdir()) == before
+    assert sorted(sample_model.PATH.parent.iterdir()) == before
     assert invoke("optimize", "--no-verify", "-O1", "-o", "out.onnx").status == 0 and os.path.exists(
         "out.onnx"
     )
 
 
 def test_the_sample_can_be_written(invoke: Invoke) -> None:
-    assert f"{sample.NODES} nodes" in invoke("sample").out and os.listdir() == []
+    assert f"{sample_model.NODES} nodes" in invoke("sample").out and os.listdir() == []
     assert invoke("sample", "-o", "s.onnx").status == 0
-    assert Path("s.onnx").read_bytes() == sample.PATH.read_bytes()
+    assert Path("s.onnx").read_bytes() == sample_model.PATH.read_bytes()
     assert invoke("sample", "-o", "s.json").status == 0 and json.loads(Path("s.json").read_text())
 
 

@@ -12,7 +12,9 @@ import onnx
 import pytest
 
 from graphopt import config
-from graphopt.cli.repro_folder import Recorded, rerun
+from graphopt.cli.main import cli
+from graphopt.cli.reproducer.recorded_command import Recorded
+from graphopt.cli.reproducer.rerun import rerun
 from graphopt.cost import shipped
 from graphopt.cost.select_table import keep
 from graphopt.cost.table import read
@@ -185,7 +187,7 @@ def test_a_folder_that_reaches_out_is_refused(invoke: Invoke, small: Path) -> No
         data["arguments"] = ["convert", "in/1/small.onnx", target]
         Path("kept/command.json").write_text(json.dumps(data))
         with pytest.raises(UsageError, match="not in it"):
-            rerun(Path("kept"))
+            rerun(Path("kept"), cli)
     for text in ("{", "[]", '{"format": 1}'):
         Path("kept/command.json").write_text(text)
         assert invoke("replay", "kept").status in (2, 3)
@@ -232,7 +234,7 @@ def test_the_table_of_costs_in_force_is_kept(
     (costs,) = Path("r").glob("in/*/*.json")
     assert read(costs) == measured
     assert f'costs = "{costs.relative_to("r").as_posix()}"' in Path("r/graphopt.toml").read_text()
-    assert rerun(Path("r")).status == 0
+    assert rerun(Path("r"), cli).status == 0
 
 
 def test_without_a_calibration_the_shipped_table_is_recorded(invoke: Invoke, small: Path) -> None:

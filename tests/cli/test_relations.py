@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 import pytest
 
-from graphopt.cli import relations
 from graphopt.cli.main import cli, main
+from graphopt.cli.options import relations
 
 
 def _commands() -> dict[str, click.Command]:

@@ -11,9 +11,9 @@ import pytest
 
 from graphopt import config, ir
 from graphopt.attempt import prepare
-from graphopt.cli import debugging
-from graphopt.cli.command_line import Run
-from graphopt.cli.console import Console
+from graphopt.cli.invocation import Run
+from graphopt.cli.option_groups import failing_check
+from graphopt.cli.output.console import Console
 from graphopt.debug import checks
 from graphopt.debug.checks import CheckOptions, make_check
 from graphopt.errors import UsageError, VerificationFailed
@@ -52,7 +52,7 @@ def test_fault_search_runs_the_pipeline_of_optimize(tmp_path: Path) -> None:
     options |= {"strip_docs": True, "share_buffers": (("past", "present"),)}
     settings = config.Settings(memory_limit=12345, portable=True, device="cpu")
     run = Run(settings, Console(quiet=True), options=options)
-    attempt, check = debugging.prepare(run, path, debugging.CheckValues("numerics", None, 3.0))
+    attempt, check = failing_check.prepare(run, path, failing_check.CheckValues("numerics", None, 3.0))
     assert str(attempt.pipeline) == "convert-opset{target=18},dce,strip-docs,check-aliasing"
     assert attempt.options.share_buffers == (("past", "present"),) and attempt.options.portable
     assert attempt.options.memory_limit == check.memory == 12345 and check.seconds == 3.0

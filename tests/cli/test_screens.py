@@ -17,7 +17,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from graphopt.cli.help import HelpedCommand
+from graphopt.cli.framework.help import HelpedCommand
 from graphopt.cli.main import cli, main
 from tests.cli.conftest import Invoke
 

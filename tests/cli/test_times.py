@@ -6,7 +6,7 @@ import click
 import pytest
 
 from graphopt.cli.main import cli
-from graphopt.cli.parameters import Seconds
+from graphopt.cli.options.parameter_types import Seconds
 
 
 def _times() -> list[tuple[str, click.Option]]:

@@ -12,7 +12,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from graphopt.cli.failure import tell
+from graphopt.cli.output.error_messages import tell
 from graphopt.errors import ExitStatus, exhausted
 from graphopt.process import memory
 

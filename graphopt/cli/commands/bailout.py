@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphopt.cli import command_line, relations, shared_options
-from graphopt.cli.command_line import Run
-from graphopt.cli.help import Section
-from graphopt.cli.parameters import Count, reads_data, reads_model, writes
+from graphopt.cli.framework import command_decorator
+from graphopt.cli.framework.help import Section
+from graphopt.cli.invocation import Run
+from graphopt.cli.options import relations, shared_options
+from graphopt.cli.options.parameter_types import Count, reads_data, reads_model, writes
 from graphopt.errors import UsageError
 from graphopt.util.tables import Table, counted
 
@@ -35,7 +36,7 @@ _MODES = "--list shows the places, --at cuts at one, --all takes them all"
 _EVERYDAY = ["--list", "--at", "--all", "-o", "--prefix", "--profile", "--input", "--input-shape"]
 
 
-@command_line.command("bailout", example=EXAMPLE, section=Section.EXPERT, everyday=_EVERYDAY)
+@command_decorator.command("bailout", example=EXAMPLE, section=Section.EXPERT, everyday=_EVERYDAY)
 @click.argument("source", type=reads_model, metavar="MODEL")
 @shared_options.group(
     "Places",
@@ -111,7 +112,7 @@ def command(
     differs, it continues without these assumptions (docs/bailouts.md).
     """
     from graphopt import api
-    from graphopt.cli.output_paths import check_model_file
+    from graphopt.cli.files.output_paths import check_model_file
     from graphopt.profile import Profile
 
     _check(listing, at, every, profile_path, output)
@@ -142,7 +143,7 @@ def _check(listing: bool, at: str | None, every: bool, profile: Path | None, out
 
 
 def _list(run: Run, model: ir.Model, profile: Profile | None) -> None:
-    from graphopt.cli.places import told
+    from graphopt.cli.views.exit_points import told
 
     found = told(model, profile)
     run.console.json({"places": found})

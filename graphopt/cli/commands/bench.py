@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 import click
 
 from graphopt import publish
-from graphopt.cli import command_line, completion, option_values, shared_options
-from graphopt.cli.command_line import Run
-from graphopt.cli.help import Section
-from graphopt.cli.parameters import Count, Runs, Seconds, split_some, writes
+from graphopt.cli.framework import command_decorator
+from graphopt.cli.framework.help import Section
+from graphopt.cli.invocation import Run
+from graphopt.cli.options import completion, option_values, shared_options
+from graphopt.cli.options.parameter_types import Count, Runs, Seconds, split_some, writes
 from graphopt.errors import ExitStatus, GraphoptError, UsageError, unknown
 
 if TYPE_CHECKING:
@@ -105,7 +106,7 @@ cuda_flags = shared_options.values_of(
 )
 
 
-@command_line.command("bench", example=EXAMPLE, section=Section.EVERYDAY, rank=4, everyday=_EVERYDAY)
+@command_decorator.command("bench", example=EXAMPLE, section=Section.EVERYDAY, rank=4, everyday=_EVERYDAY)
 @shared_options.model_argument("models", metavar="[MODEL...]", several=True)
 @shared_options.group(
     "Comparison",
@@ -155,8 +156,8 @@ def command(
     Exit status 6 if one of the models does not run on the inputs of the first.
     """
     from graphopt import api
-    from graphopt.cli.output_paths import check_file
-    from graphopt.cli.timings import drawing, print_result
+    from graphopt.cli.files.output_paths import check_file
+    from graphopt.cli.views.latencies import drawing, print_result
     from graphopt.inputs.feeds import InputOptions
     from graphopt.inputs.shape_grids import parse_grid
     from graphopt.timing.bench import Bench, cuda_options

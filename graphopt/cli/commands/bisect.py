@@ -6,10 +6,12 @@ from pathlib import Path
 
 import click
 
-from graphopt.cli import command_line, debugging, shared_options
-from graphopt.cli.command_line import Run
-from graphopt.cli.help import Section
-from graphopt.cli.parameters import writes
+from graphopt.cli.framework import command_decorator
+from graphopt.cli.framework.help import Section
+from graphopt.cli.invocation import Run
+from graphopt.cli.option_groups import failing_check
+from graphopt.cli.options import shared_options
+from graphopt.cli.options.parameter_types import writes
 from graphopt.errors import ExitStatus
 from graphopt.util.tables import counted
 
@@ -34,7 +36,7 @@ _EVERYDAY = (
 )
 
 
-@command_line.command("bisect", example=EXAMPLE, section=Section.DEBUGGING, rank=2, everyday=_EVERYDAY)
+@command_decorator.command("bisect", example=EXAMPLE, section=Section.DEBUGGING, rank=2, everyday=_EVERYDAY)
 @shared_options.model_argument()
 @shared_options.group(
     "Files",
@@ -47,31 +49,31 @@ _EVERYDAY = (
     ),
 )
 @shared_options.model_options
-@debugging.check_options
+@failing_check.check_options
 @shared_options.pipeline_options
 @shared_options.dim_options
 @shared_options.input_options
 @shared_options.device_options
-def command(run: Run, model: Path, output: Path | None, chosen: debugging.CheckValues) -> int:
+def command(run: Run, model: Path, output: Path | None, chosen: failing_check.CheckValues) -> int:
     """Find the first rewrite after which a check fails.
 
     The pipeline runs about log2(rewrites) times. The rule, the node and its surroundings are printed, and
     a reproducer for graphopt replay is written. Exit status 1 if there is a fault, 0 if the check holds.
     """
-    from graphopt.cli.output_paths import check_new, free_folder
+    from graphopt.cli.files.output_paths import check_new, free_folder
     from graphopt.debug.bisect import Bisection
     from graphopt.debug.checks import make_check
     from graphopt.debug.reproducer import helper, isolated, save_culprit
 
     folder = output or free_folder(Path(f"{model.stem}.repro"))
     check_new(folder, "-o")
-    attempt, check = debugging.prepare(run, model, chosen)
+    attempt, check = failing_check.prepare(run, model, chosen)
     with run.console.progress(model.name) as advance, helper() as child:
         with make_check(check, attempt.model) as judge:
             bisection = Bisection(isolated(attempt, check, child), judge, lambda text: advance(None, text))
             culprit = bisection.find()
             if culprit is None:
-                debugging.check_compared(judge)
+                failing_check.check_compared(judge)
         if culprit is None:
             run.console.json({"culprit": None, "runs": bisection.runs})
             run.console.print(f"  no fault  after every rewrite that was tried, {check.promise}", "good")
@@ -81,9 +83,9 @@ def command(run: Run, model: Path, output: Path | None, chosen: debugging.CheckV
         advance(None, "writing the reproducer")
         replays = save_culprit(folder, culprit, attempt, check, run.invocation.command)
     run.console.json(
-        {"culprit": debugging.as_dict(culprit), "runs": bisection.runs, "reproducer": str(folder)}
+        {"culprit": failing_check.as_dict(culprit), "runs": bisection.runs, "reproducer": str(folder)}
     )
-    debugging.show(run, culprit)
+    failing_check.show(run, culprit)
     replay = f"graphopt replay {folder}{' --allow-command' if check.is_command else ''}"
     remark = replay if replays else "which did not show the fault again when tried"
     run.console.print(f"  wrote      {folder}: {remark}")

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 import click
 
 from graphopt import publish
-from graphopt.cli import command_line, option_values, shared_options
-from graphopt.cli.command_line import Run
-from graphopt.cli.help import Section
-from graphopt.cli.parameters import Seconds, writes
+from graphopt.cli.framework import command_decorator
+from graphopt.cli.framework.help import Section
+from graphopt.cli.invocation import Run
+from graphopt.cli.options import option_values, shared_options
+from graphopt.cli.options.parameter_types import Seconds, writes
 from graphopt.errors import UsageError
 from graphopt.util.tables import Table
 
@@ -28,7 +29,7 @@ graphopt calibrate -o costs.json --no-store
 """
 
 
-@command_line.command("calibrate", example=EXAMPLE, section=Section.EXPERT)
+@command_decorator.command("calibrate", example=EXAMPLE, section=Section.EXPERT)
 @shared_options.group(
     "Measurement",
     click.option(
@@ -71,7 +72,7 @@ def command(
     which --show marks. The figures are valid for this processor, device and version of onnxruntime; without
     them, shipped ones are used (docs/cost.md).
     """
-    from graphopt.cli.output_paths import check_file
+    from graphopt.cli.files.output_paths import check_file
     from graphopt.cost.calibrate import calibrate
     from graphopt.cost.select_table import costs_for, keep
     from graphopt.cost.table import ENOUGH_PASSES

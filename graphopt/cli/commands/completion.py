@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import click
 
-from graphopt.cli import command_line
-from graphopt.cli.command_line import Run
-from graphopt.cli.help import Section
+from graphopt.cli.framework import command_decorator
+from graphopt.cli.framework.help import Section
+from graphopt.cli.invocation import Run
 
 EXAMPLE = """
 graphopt completion
@@ -23,7 +23,7 @@ _SETUPS = {
 _VARIABLE = "_GRAPHOPT_COMPLETE"
 
 
-@command_line.command(
+@command_decorator.command(
     "completion", example=EXAMPLE, section=Section.EXPERT, needs_settings=False, has_details=False
 )
 @click.argument("shell", required=False, type=click.Choice([*_SETUPS]), metavar="[bash|zsh|fish]")
@@ -40,10 +40,9 @@ def command(run: Run, shell: str | None) -> None:
         return
     from click.shell_completion import get_completion_class
 
-    from graphopt.cli.main import cli
-
     completion = get_completion_class(shell)
     assert completion is not None
-    script = completion(cli, {}, "graphopt", _VARIABLE).source()
+    application = click.get_current_context().find_root().command
+    script = completion(application, {}, "graphopt", _VARIABLE).source()
     run.console.json({"shell": shell, "script": script})
     run.console.print(script)

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
-from graphopt.cli import command_line, shared_options
-from graphopt.cli.command_line import Run
-from graphopt.cli.help import Section
-from graphopt.cli.parameters import Size, reads_model, writes_model
+from graphopt.cli.framework import command_decorator
+from graphopt.cli.framework.help import Section
+from graphopt.cli.invocation import Run
+from graphopt.cli.options import shared_options
+from graphopt.cli.options.parameter_types import Size, reads_model, writes_model
 
 EXAMPLE = """
 graphopt convert model.onnx model.json
@@ -20,7 +21,7 @@ graphopt convert model.onnx newer.onnx --target-opset 21
 """
 
 
-@command_line.command("convert", example=EXAMPLE, section=Section.EVERYDAY, rank=6)
+@command_decorator.command("convert", example=EXAMPLE, section=Section.EVERYDAY, rank=6)
 @click.argument("source", type=reads_model, metavar="IN")
 @click.argument("target", type=writes_model, metavar="OUT")
 @shared_options.group(
@@ -46,7 +47,7 @@ def command(run: Run, source: Path, target: Path, threshold: int) -> None:
     With --target-opset, the result is compared with IN in onnxruntime before it is written.
     """
     from graphopt import api, ir
-    from graphopt.cli.output_paths import check_model_file, check_told
+    from graphopt.cli.files.output_paths import check_model_file, check_told
     from graphopt.instrument.report import verdict_dict, verdict_lines
     from graphopt.util.tables import human_bytes
 

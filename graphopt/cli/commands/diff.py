@@ -7,11 +7,12 @@ from typing import Any
 
 import click
 
-from graphopt.cli import command_line, shared_options
-from graphopt.cli.command_line import Run
-from graphopt.cli.help import Section
-from graphopt.cli.paging import page
-from graphopt.cli.parameters import reads_model
+from graphopt.cli.framework import command_decorator
+from graphopt.cli.framework.help import Section
+from graphopt.cli.invocation import Run
+from graphopt.cli.options import shared_options
+from graphopt.cli.options.parameter_types import reads_model
+from graphopt.cli.output.pager import page
 from graphopt.errors import ExitStatus
 
 EXAMPLE = """
@@ -21,7 +22,7 @@ graphopt diff a.onnx b.onnx --json
 """
 
 
-@command_line.command("diff", example=EXAMPLE, section=Section.INSIDE, rank=2)
+@command_decorator.command("diff", example=EXAMPLE, section=Section.INSIDE, rank=2)
 @click.argument("before", type=reads_model, metavar="A")
 @click.argument("after", type=reads_model, metavar="B")
 @shared_options.group(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphopt.cli import command_line
-from graphopt.cli.command_line import Run
-from graphopt.cli.help import Section
+from graphopt.cli.framework import command_decorator
+from graphopt.cli.framework.help import Section
+from graphopt.cli.invocation import Run
 from graphopt.errors import ExitStatus, UsageError
 from graphopt.util.tables import Table, counted, human_bytes
 
@@ -19,7 +19,7 @@ graphopt doctor --json | jq .problems
 """
 
 
-@command_line.command(
+@command_decorator.command(
     "doctor", example=EXAMPLE, needs_settings=False, section=Section.DEBUGGING, rank=1, has_details=False
 )
 def command(run: Run) -> None:

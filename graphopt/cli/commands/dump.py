@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphopt import publish
-from graphopt.cli import command_line, option_values, shared_options
-from graphopt.cli.command_line import Run
-from graphopt.cli.help import Section
-from graphopt.cli.paging import page, print_line
-from graphopt.cli.parameters import writes
+from graphopt.cli.framework import command_decorator
+from graphopt.cli.framework.help import Section
+from graphopt.cli.invocation import Run
+from graphopt.cli.options import option_values, shared_options
+from graphopt.cli.options.parameter_types import writes
+from graphopt.cli.output.pager import page, print_line
 from graphopt.errors import UsageError
 from graphopt.util.tables import counted
 
@@ -49,7 +50,7 @@ _EVERYDAY = (
 )
 
 
-@command_line.command("dump", example=EXAMPLE, section=Section.INSIDE, rank=1, everyday=_EVERYDAY)
+@command_decorator.command("dump", example=EXAMPLE, section=Section.INSIDE, rank=1, everyday=_EVERYDAY)
 @shared_options.model_argument()
 @shared_options.group(
     "Dump",
@@ -109,7 +110,7 @@ def command(
     small constants are printed only where they are read; -v prints all of it.
     """
     from graphopt import api, ir
-    from graphopt.cli.instruments import make_log
+    from graphopt.cli.option_groups.instruments import make_log
     from graphopt.instrument.dump import Dump, DumpOptions
 
     _check(pass_by_pass, full=full, changed=changed, diff=diff)
@@ -168,7 +169,7 @@ class _Target:
 
     @classmethod
     def of(cls, output: Path | None, chosen: Format | None, pass_by_pass: bool) -> _Target:
-        from graphopt.cli.output_paths import check_file, check_folder
+        from graphopt.cli.files.output_paths import check_file, check_folder
 
         by_suffix = None if output is None or output.is_dir() else _SUFFIXES.get(output.suffix)
         form = chosen or by_suffix or "text"

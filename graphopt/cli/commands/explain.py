@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 import click
 
-from graphopt.cli import command_line, completion, shared_options
-from graphopt.cli.command_line import Run
-from graphopt.cli.help import Section
-from graphopt.cli.parameters import split_some
+from graphopt.cli.framework import command_decorator
+from graphopt.cli.framework.help import Section
+from graphopt.cli.invocation import Run
+from graphopt.cli.options import completion, shared_options
+from graphopt.cli.options.parameter_types import split_some
 from graphopt.util.tables import shortened
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ graphopt explain model.onnx --target-opset 20 --dim batch=1
 _NAMES = 3
 
 
-@command_line.command("explain", example=EXAMPLE, section=Section.INSIDE, rank=2)
+@command_decorator.command("explain", example=EXAMPLE, section=Section.INSIDE, rank=2)
 @shared_options.model_argument()
 @shared_options.group(
     "Explain",

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphopt.cli import command_line, relations, shared_options
-from graphopt.cli.command_line import Run
-from graphopt.cli.help import Section
-from graphopt.cli.losses import chosen_loss, loss_options
-from graphopt.cli.parameters import reads_model, writes
+from graphopt.cli.framework import command_decorator
+from graphopt.cli.framework.help import Section
+from graphopt.cli.invocation import Run
+from graphopt.cli.option_groups.loss import chosen_loss, loss_options
+from graphopt.cli.options import relations, shared_options
+from graphopt.cli.options.parameter_types import reads_model, writes
 from graphopt.util.coerce import parse_sizes
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ graphopt grad model.onnx --loss loss --split --memory-budget 0.5 --dim N=32 -o s
 _WHOLE = "without it, there is one joint graph, and nothing is saved"
 
 
-@command_line.command("grad", example=EXAMPLE, section=Section.TRAINING, rank=1)
+@command_decorator.command("grad", example=EXAMPLE, section=Section.TRAINING, rank=1)
 @click.argument("model", type=reads_model, metavar="MODEL")
 @loss_options("Gradients")
 @shared_options.group(
@@ -111,8 +112,8 @@ def command(
     gradients from them, and OUT/plan.json describes their inputs (docs/split.md).
     """
     from graphopt import api, ir
-    from graphopt.cli.output_paths import check_model_file, check_told
-    from graphopt.cli.splitting import write_split
+    from graphopt.cli.files.output_paths import check_model_file, check_told
+    from graphopt.cli.option_groups.gradient_split import write_split
     from graphopt.util.tables import human_bytes
 
     asked = chosen_loss(loss, loss_fn)

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from graphopt.cli import command_line, option_values, shared_options
-from graphopt.cli.command_line import Run
-from graphopt.cli.help import Section
+from graphopt.cli.framework import command_decorator
+from graphopt.cli.framework.help import Section
+from graphopt.cli.invocation import Run
+from graphopt.cli.options import option_values, shared_options
 from graphopt.util.tables import Table, counted, human_bytes, human_count
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ graphopt inspect model.bundle -v
 _LISTED = 15
 
 
-@command_line.command("inspect", example=EXAMPLE, section=Section.EVERYDAY, rank=3)
+@command_decorator.command("inspect", example=EXAMPLE, section=Section.EVERYDAY, rank=3)
 @shared_options.model_argument()
 @shared_options.model_options
 @shared_options.dim_options
@@ -43,7 +44,7 @@ def command(run: Run, model: Path) -> None:
     their sessions.
     """
     from graphopt import api
-    from graphopt.cli import variants as views
+    from graphopt.cli.views import variants as views
     from graphopt.instrument.model_summary import Interface, Summary, external_bytes
     from graphopt.profile import Profile
     from graphopt.specialization.bundle.load import Bundle
@@ -87,7 +88,7 @@ def command(run: Run, model: Path) -> None:
 
 
 def _show_profile(run: Run, profile: Profile) -> None:
-    from graphopt.cli.profiles import print_profile
+    from graphopt.cli.views.profiles import print_profile
 
     option_values.check_idle(["Inputs"], "says nothing of a profile", "leave it out")
     run.console.json(profile.to_dict())

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphopt.cli import command_line, shared_options
-from graphopt.cli.command_line import Run
-from graphopt.cli.help import Section
-from graphopt.cli.parameters import writes_file
+from graphopt.cli.framework import command_decorator
+from graphopt.cli.framework.help import Section
+from graphopt.cli.invocation import Run
+from graphopt.cli.options import shared_options
+from graphopt.cli.options.parameter_types import writes_file
 from graphopt.errors import UsageError
 from graphopt.util.tables import Table, counted, human_bytes
 
@@ -31,7 +32,7 @@ graphopt kernels model.onnx --source
 _OPS, _TYPES = 4, 40
 
 
-@command_line.command("kernels", example=EXAMPLE, section=Section.INSIDE, rank=6)
+@command_decorator.command("kernels", example=EXAMPLE, section=Section.INSIDE, rank=6)
 @shared_options.model_argument()
 @shared_options.group(
     "Files",
@@ -57,7 +58,7 @@ def command(run: Run, model: Path, output: Path | None, source: bool) -> None:
     that it uses, and never loads one from next to a model.
     """
     from graphopt import api
-    from graphopt.cli.output_paths import check_file
+    from graphopt.cli.files.output_paths import check_file
 
     if source and run.console.as_json:
         raise UsageError("--source prints C, and --json JSON", hint="leave one of them out")

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
-from graphopt.cli import command_line, shared_options
-from graphopt.cli.command_line import Run
-from graphopt.cli.help import Section
-from graphopt.cli.parameters import reads_model, writes
+from graphopt.cli.framework import command_decorator
+from graphopt.cli.framework.help import Section
+from graphopt.cli.invocation import Run
+from graphopt.cli.options import shared_options
+from graphopt.cli.options.parameter_types import reads_model, writes
 
 EXAMPLE = """
 graphopt lift-parameters model.onnx -o lifted.onnx --parameters weights.safetensors
@@ -18,7 +19,9 @@ graphopt unlift-parameters lifted.onnx weights.safetensors -o model.onnx
 """
 
 
-@command_line.command("lift-parameters", example=EXAMPLE, section=Section.TRAINING, rank=3, has_details=False)
+@command_decorator.command(
+    "lift-parameters", example=EXAMPLE, section=Section.TRAINING, rank=3, has_details=False
+)
 @click.argument("model", type=reads_model, metavar="MODEL")
 @shared_options.model_output
 @shared_options.group(
@@ -51,7 +54,7 @@ def command(run: Run, model: Path, output: Path, parameters: Path | None, which:
     .safetensors, and its metadata lists them. unlift-parameters does the reverse.
     """
     from graphopt import api, ir
-    from graphopt.cli.output_paths import check_file, check_model_file, check_told
+    from graphopt.cli.files.output_paths import check_file, check_model_file, check_told
     from graphopt.parameters import files
     from graphopt.util.tables import counted, human_bytes
 

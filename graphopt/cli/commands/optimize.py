@@ -17,11 +17,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphopt import publish
-from graphopt.cli import command_line, destinations, optimize_output, relations, shared_options, specializing
-from graphopt.cli.command_line import Run
-from graphopt.cli.failure import tell
-from graphopt.cli.help import Section
-from graphopt.cli.parameters import Seconds, Writes, writes
+from graphopt.cli.files import destinations
+from graphopt.cli.framework import command_decorator
+from graphopt.cli.framework.help import Section
+from graphopt.cli.invocation import Run
+from graphopt.cli.option_groups import specialization
+from graphopt.cli.options import relations, shared_options
+from graphopt.cli.options.parameter_types import Seconds, Writes, writes
+from graphopt.cli.output.error_messages import tell
+from graphopt.cli.views import optimization
 from graphopt.errors import UsageError
 from graphopt.options import OptimizeOptions
 from graphopt.util.tables import counted, human_seconds
@@ -112,7 +116,7 @@ tune_options = shared_options.values_of(
 )
 
 
-@command_line.command("optimize", example=EXAMPLE, section=Section.EVERYDAY, rank=1, everyday=_EVERYDAY)
+@command_decorator.command("optimize", example=EXAMPLE, section=Section.EVERYDAY, rank=1, everyday=_EVERYDAY)
 @shared_options.model_argument("sources", metavar="[IN...] [OUT]", several=True)
 @shared_options.group(
     "Files",
@@ -143,7 +147,7 @@ tune_options = shared_options.values_of(
 @shared_options.pipeline_options
 @shared_options.of_section("Verification")
 @tune_options
-@specializing.specialize_options
+@specialization.specialize_options
 @shared_options.dim_options
 @shared_options.input_options_of(several=True)
 @shared_options.device_options
@@ -157,7 +161,7 @@ def command(
     report_path: Path | None,
     dump_dir: Path | None,
     tuning: TuneValues,
-    variants: specializing.SpecializeValues,
+    variants: specialization.SpecializeValues,
     input_shapes: tuple[str, ...],
     input_files: tuple[str, ...],
 ) -> int:
@@ -172,7 +176,7 @@ def command(
     If IN itself does not run, a warning reports that the result is not verified; if inputs are given, this
     is an error.
     """
-    from graphopt.cli.output_paths import check_file, check_folder
+    from graphopt.cli.files.output_paths import check_file, check_folder
 
     if variants.bundle:
         planned = _plan_bundle(sources, output, dry_run=dry_run)
@@ -209,9 +213,9 @@ def command(
             run.console.note(f"  {source} → {target}")
         report = job.optimize(source, target, marks=planned.marks)
         told = run.console.as_json or report_path is not None
-        result = optimize_output.as_dict(run, source, target, report) if told else {}
+        result = optimization.as_dict(run, source, target, report) if told else {}
         status = 0
-        optimize_output.print_report(run, report, source, target, planned)
+        optimization.print_report(run, report, source, target, planned)
     else:
         result, status = _optimize_all(job, planned)
     run.console.json(result)
@@ -225,7 +229,7 @@ def _plan_bundle(words: tuple[Path, ...], output: str | None, *, dry_run: bool) 
     if output is None:
         output = str(words[1] if len(words) == 2 else words[0].with_suffix(".bundle"))
         words = words[:1]
-    target = None if dry_run else specializing.bundle_folder(output)
+    target = None if dry_run else specialization.bundle_folder(output)
     return destinations.Plan(words, (target,) * len(words), output=output)
 
 
@@ -272,8 +276,8 @@ class _Job:
     ) -> Report:
         """Optimize one model and write it, unless ``target`` is ``None``."""
         from graphopt import ir
-        from graphopt.cli.instruments import Progress, instruments
-        from graphopt.cli.output_paths import check_told
+        from graphopt.cli.files.output_paths import check_told
+        from graphopt.cli.option_groups.instruments import Progress, instruments
         from graphopt.verification.verdict import INPUTS_HINT
 
         run, how = self.run, self.how
@@ -321,8 +325,8 @@ def _write(
     run: Run, made: Result | Specialized, target: Path | None, how: Specialization | None
 ) -> tuple[int | None, list[str]]:
     """Write a result; returns its size in bytes, if anything is written, and remarks."""
-    from graphopt.cli.libraries import library_of, remove_stale, writing
-    from graphopt.cli.output_paths import make_folder
+    from graphopt.cli.files.kernel_libraries import library_of, remove_stale, writing
+    from graphopt.cli.files.output_paths import make_folder
 
     if target is None:
         return None, []
@@ -334,7 +338,7 @@ def _write(
     report, library = made.report, library_of(target)
     remarks: list[str] = []
     with writing(report.libraries, library):
-        written = specializing.write(made, target, how)
+        written = specialization.write(made, target, how)
     if how is None and not report.libraries and remove_stale(library):
         remarks.append(f"removed {library}, the kernels of what was here before")
     return sum(run.invocation.wrote(written).values()), remarks
@@ -386,7 +390,7 @@ def _optimize_all(job: _Job, planned: destinations.Plan) -> tuple[dict[str, Any]
             status = max(status, failure.status)
             results.append({"source": str(source), "error": failure.to_dict()})
             continue
-        results.append(optimize_output.as_dict(run, source, target, report))
+        results.append(optimization.as_dict(run, source, target, report))
         before, after = report.original.nodes, report.optimized.nodes
         verified = ""
         if report.verdict is not None:
@@ -399,5 +403,5 @@ def _optimize_all(job: _Job, planned: destinations.Plan) -> tuple[dict[str, Any]
     summary = f"{counted(len(results) - failed, 'model')} optimized"
     run.console.print(f"  {summary}, {failed} failed" if failed else f"  {summary}")
     if planned.is_dry:
-        run.console.print(f"  {optimize_output.how_to_write(run, planned)}")
+        run.console.print(f"  {optimization.how_to_write(run, planned)}")
     return {"models": results, "status": int(status)}, status

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphopt import publish
-from graphopt.cli import command_line, option_values, relations, shared_options
-from graphopt.cli.command_line import Run
-from graphopt.cli.help import Section
-from graphopt.cli.parameters import Count, reads_data, split_some, writes
+from graphopt.cli.framework import command_decorator
+from graphopt.cli.framework.help import Section
+from graphopt.cli.invocation import Run
+from graphopt.cli.options import option_values, relations, shared_options
+from graphopt.cli.options.parameter_types import Count, reads_data, split_some, writes
 from graphopt.util.tables import Table, counted, human_bytes
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ _EVERYDAY = (
 )
 
 
-@command_line.command("partition", example=EXAMPLE, section=Section.INSIDE, rank=5, everyday=_EVERYDAY)
+@command_decorator.command("partition", example=EXAMPLE, section=Section.INSIDE, rank=5, everyday=_EVERYDAY)
 @shared_options.model_argument()
 @shared_options.group(
     "Groups",
@@ -126,7 +127,7 @@ def command(
     and the model is written once it has been compared with the original (docs/partition.md).
     """
     from graphopt import ir
-    from graphopt.cli.output_paths import check_file, check_model_file, check_told
+    from graphopt.cli.files.output_paths import check_file, check_model_file, check_told
     from graphopt.instrument.report import verdict_dict, verdict_lines
     from graphopt.profile import Profile
 

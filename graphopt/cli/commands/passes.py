@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from graphopt.cli import command_line, completion
-from graphopt.cli.command_line import Run
-from graphopt.cli.help import Section
+from graphopt.cli.framework import command_decorator
+from graphopt.cli.framework.help import Section
+from graphopt.cli.invocation import Run
+from graphopt.cli.options import completion
 from graphopt.errors import unknown
 from graphopt.util.tables import Table
 
@@ -26,7 +27,7 @@ graphopt passes collapse-views
 """
 
 
-@command_line.command("passes", example=EXAMPLE, section=Section.INSIDE, rank=3, has_details=False)
+@command_decorator.command("passes", example=EXAMPLE, section=Section.INSIDE, rank=3, has_details=False)
 @click.argument("name", required=False, shell_complete=completion.passes_and_rules)
 def command(run: Run, name: str | None) -> None:
     """List all passes, or describe one.

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
-from graphopt.cli import command_line, completion
-from graphopt.cli.command_line import Run
-from graphopt.cli.help import Section
+from graphopt.cli.framework import command_decorator
+from graphopt.cli.framework.help import Section
+from graphopt.cli.invocation import Run
+from graphopt.cli.options import completion
 from graphopt.errors import UsageError
 from graphopt.util.tables import Table
 
@@ -17,7 +18,7 @@ graphopt pipelines show 'noopt,fixpoint(cse,dce)'
 """
 
 
-@command_line.command("pipelines", example=EXAMPLE, section=Section.INSIDE, rank=4, has_details=False)
+@command_decorator.command("pipelines", example=EXAMPLE, section=Section.INSIDE, rank=4, has_details=False)
 @click.argument("action", required=False, metavar="[show]", shell_complete=completion.pipeline_text)
 @click.argument("name", required=False, metavar="[NAME|TEXT]", shell_complete=completion.pipeline_text)
 def command(run: Run, action: str | None, name: str | None) -> None:

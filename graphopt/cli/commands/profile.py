@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from graphopt.cli import command_line, option_values, shared_options
-from graphopt.cli.command_line import Run
-from graphopt.cli.help import Section
-from graphopt.cli.parameters import Count, reads_data, reads_model, writes
-from graphopt.cli.recorded import arrays_in, recorded_option
+from graphopt.cli.framework import command_decorator
+from graphopt.cli.framework.help import Section
+from graphopt.cli.invocation import Run
+from graphopt.cli.option_groups.input_files import arrays_in, recorded_option
+from graphopt.cli.options import option_values, shared_options
+from graphopt.cli.options.parameter_types import Count, reads_data, reads_model, writes
 from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError
 from graphopt.util.tables import counted
 
@@ -30,7 +31,7 @@ graphopt profile model.onnx --merge monday.json --merge tuesday.json -o week.jso
 """
 
 
-@command_line.command("profile", example=EXAMPLE, section=Section.EXPERT)
+@command_decorator.command("profile", example=EXAMPLE, section=Section.EXPERT)
 @click.argument("model", type=reads_model, metavar="MODEL")
 @shared_options.group(
     "Files",
@@ -82,8 +83,8 @@ def command(
     are generated, too.
     """
     from graphopt import api
-    from graphopt.cli.output_paths import check_file
-    from graphopt.cli.profiles import print_profile
+    from graphopt.cli.files.output_paths import check_file
+    from graphopt.cli.views.profiles import print_profile
     from graphopt.ir.signature import Signature
     from graphopt.profile import Profile
     from graphopt.specialization.record import Recorder

@@ -6,10 +6,12 @@ from pathlib import Path
 
 import click
 
-from graphopt.cli import command_line, debugging, shared_options
-from graphopt.cli.command_line import Run
-from graphopt.cli.help import Section
-from graphopt.cli.parameters import reads_model
+from graphopt.cli.framework import command_decorator
+from graphopt.cli.framework.help import Section
+from graphopt.cli.invocation import Run
+from graphopt.cli.option_groups import failing_check
+from graphopt.cli.options import shared_options
+from graphopt.cli.options.parameter_types import reads_model
 from graphopt.util.tables import counted
 
 EXAMPLE = """
@@ -22,17 +24,17 @@ graphopt reduce model.onnx -o small.onnx -O0 --check 'python still_fails.py {mod
 _EVERYDAY = ["-o", "--check", "--seconds", "-O", "--passes", "--dim", "--input-shape", "--input", "--device"]
 
 
-@command_line.command("reduce", example=EXAMPLE, section=Section.DEBUGGING, rank=3, everyday=_EVERYDAY)
+@command_decorator.command("reduce", example=EXAMPLE, section=Section.DEBUGGING, rank=3, everyday=_EVERYDAY)
 @click.argument("model", type=reads_model, metavar="MODEL")
 @shared_options.model_output
 @shared_options.output_options
 @shared_options.model_options
-@debugging.check_options
+@failing_check.check_options
 @shared_options.pipeline_options
 @shared_options.dim_options
 @shared_options.input_options
 @shared_options.device_options
-def command(run: Run, model: Path, output: Path, chosen: debugging.CheckValues) -> None:
+def command(run: Run, model: Path, output: Path, chosen: failing_check.CheckValues) -> None:
     """Shrink a model as long as a check of its result fails.
 
     Nodes and outputs are removed, functions inlined and sizes reduced. With -O0, the check is a command on
@@ -40,7 +42,7 @@ def command(run: Run, model: Path, output: Path, chosen: debugging.CheckValues) 
     written next to it, under OUT's name with .inputs.npz.
     """
     from graphopt import api
-    from graphopt.cli.output_paths import check_model_file
+    from graphopt.cli.files.output_paths import check_model_file
     from graphopt.debug.bisect import Bisection
     from graphopt.debug.checks import make_check
     from graphopt.debug.reduce_model import StillFails, reduce
@@ -49,7 +51,7 @@ def command(run: Run, model: Path, output: Path, chosen: debugging.CheckValues) 
     from graphopt.util import npz
 
     check_model_file(output, model)
-    attempt, check = debugging.prepare(run, model, chosen)
+    attempt, check = failing_check.prepare(run, model, chosen)
     culprit = None
     with run.console.progress(model.name) as advance, helper() as child:
         with make_check(check, attempt.model) as judge:
@@ -57,7 +59,7 @@ def command(run: Run, model: Path, output: Path, chosen: debugging.CheckValues) 
                 advance(None, "looking for the rewrite at fault")
                 culprit = Bisection(isolated(attempt, check, child), judge).find()
             if culprit is None:
-                debugging.check_compared(judge)
+                failing_check.check_compared(judge)
         limits = culprit.limits if culprit is not None and culprit.masked_by is not None else RewriteLimit()
         around = culprit.place.node if culprit is not None and culprit.place is not None else None
         fails = StillFails(attempt, check, limits, child)
@@ -74,13 +76,13 @@ def command(run: Run, model: Path, output: Path, chosen: debugging.CheckValues) 
         {
             "nodes": [before, after],
             "tries": result.tries,
-            "culprit": debugging.as_dict(culprit),
+            "culprit": failing_check.as_dict(culprit),
             "target": str(output),
             "inputs": None if inputs is None else str(inputs),
         }
     )
     if culprit is not None:
-        debugging.show(run, culprit)
+        failing_check.show(run, culprit)
     run.console.print(f"  wrote      {output}: {counted(after, 'node')} of {before:,}")
     if inputs is not None:
         run.console.print(f"             {inputs}: inputs that show the fault")

@@ -7,10 +7,11 @@ from pathlib import Path
 
 import click
 
-from graphopt.cli import command_line, shared_options
-from graphopt.cli.command_line import Run
-from graphopt.cli.help import Section
-from graphopt.cli.parameters import reads_folder
+from graphopt.cli.framework import command_decorator
+from graphopt.cli.framework.help import Section
+from graphopt.cli.invocation import Run
+from graphopt.cli.options import shared_options
+from graphopt.cli.options.parameter_types import reads_folder
 from graphopt.errors import ExitStatus, UsageError
 
 EXAMPLE = """
@@ -19,7 +20,7 @@ graphopt replay model.repro --allow-command
 """
 
 
-@command_line.command("replay", example=EXAMPLE, section=Section.DEBUGGING, rank=4, has_details=False)
+@command_decorator.command("replay", example=EXAMPLE, section=Section.DEBUGGING, rank=4, has_details=False)
 @click.argument("folder", type=reads_folder, metavar="FOLDER")
 @shared_options.group(
     "Reproducer",
@@ -32,7 +33,7 @@ def command(run: Run, folder: Path, allow_command: bool) -> int:
     command: exit status 0 if it ends as recorded, with the same status and the same bytes in the models
     that it writes; 1 if not.
     """
-    from graphopt.cli.repro_folder import COMMAND
+    from graphopt.cli.reproducer.recorded_command import COMMAND
 
     if folder.is_file():
         raise UsageError(f"{folder} is a file, and reproducers are folders", hint="name the folder it is in")
@@ -43,11 +44,14 @@ def command(run: Run, folder: Path, allow_command: bool) -> int:
 
 def _rerun(run: Run, folder: Path, allow_command: bool) -> int:
     """Run a whole command again."""
-    from graphopt.cli.repro_folder import Recorded, rerun
+    from graphopt.cli.reproducer.recorded_command import Recorded
+    from graphopt.cli.reproducer.rerun import rerun
 
     recorded = Recorded.load(folder)
     with run.console.progress("replaying"):
-        now = rerun(folder, allow_command=allow_command)
+        application = click.get_current_context().find_root().command
+        assert isinstance(application, click.Group)
+        now = rerun(folder, application, allow_command=allow_command)
     then = recorded.outcome
     differences = now.differences(then)
     run.console.json(

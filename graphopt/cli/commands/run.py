@@ -7,10 +7,12 @@ from typing import Any
 
 import click
 
-from graphopt.cli import command_line, option_values, run_inputs, shared_options
-from graphopt.cli.command_line import Run
-from graphopt.cli.help import Section
-from graphopt.cli.parameters import writes
+from graphopt.cli.framework import command_decorator
+from graphopt.cli.framework.help import Section
+from graphopt.cli.invocation import Run
+from graphopt.cli.option_groups import executor_runs
+from graphopt.cli.options import option_values, shared_options
+from graphopt.cli.options.parameter_types import writes
 from graphopt.util.tables import Table, human_seconds
 
 EXAMPLE = """
@@ -36,7 +38,7 @@ _EVERYDAY = (
 )
 
 
-@command_line.command("run", example=EXAMPLE, section=Section.EVERYDAY, rank=5, everyday=_EVERYDAY)
+@command_decorator.command("run", example=EXAMPLE, section=Section.EVERYDAY, rank=5, everyday=_EVERYDAY)
 @shared_options.model_argument()
 @shared_options.group(
     "Files",
@@ -56,7 +58,7 @@ _EVERYDAY = (
         help="Graph optimizations of onnxruntime.  [default: default]",
     ),
 )
-@run_inputs.executor_options
+@executor_runs.executor_options
 def command(
     run: Run,
     model: Path,
@@ -64,7 +66,7 @@ def command(
     optimizations: Any,
     session_options: bool,
     kernels: bool,
-    chosen: run_inputs.ExecutorValues,
+    chosen: executor_runs.ExecutorValues,
 ) -> None:
     """Run a model once and show its outputs.
 
@@ -73,11 +75,11 @@ def command(
     files, specializes the model for their inputs, and reports the plan that ran each (docs/executor.md).
     """
     if chosen.recorded:
-        run_inputs.run_all(run, model, chosen)
+        executor_runs.run_all(run, model, chosen)
         return
     from graphopt import api
-    from graphopt.cli.output_paths import check_file
-    from graphopt.cli.variants import print_choice, told_choice
+    from graphopt.cli.files.output_paths import check_file
+    from graphopt.cli.views.variants import print_choice, told_choice
     from graphopt.ort.session_options import recommended
     from graphopt.specialization.bundle.load import Bundle
     from graphopt.specialization.bundle.plan import GENERAL_NAME

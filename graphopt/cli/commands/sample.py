@@ -7,10 +7,12 @@ from pathlib import Path
 import click
 
 from graphopt import publish
-from graphopt.cli import command_line, sample, shared_options
-from graphopt.cli.command_line import Run
-from graphopt.cli.help import Section
-from graphopt.cli.parameters import writes_file
+from graphopt.cli.files import sample_model
+from graphopt.cli.framework import command_decorator
+from graphopt.cli.framework.help import Section
+from graphopt.cli.invocation import Run
+from graphopt.cli.options import shared_options
+from graphopt.cli.options.parameter_types import writes_file
 from graphopt.util.tables import human_bytes
 
 EXAMPLE = """
@@ -18,7 +20,7 @@ graphopt sample -o sample.onnx
 """
 
 
-@command_line.command("sample", example=EXAMPLE, section=Section.EVERYDAY, rank=7, has_details=False)
+@command_decorator.command("sample", example=EXAMPLE, section=Section.EVERYDAY, rank=7, has_details=False)
 @shared_options.group(
     "Files",
     click.option(
@@ -36,20 +38,20 @@ def command(run: Run, output: Path | None) -> None:
     dynamic batch and sequence, random weights.
     """
     from graphopt import api, ir
-    from graphopt.cli.output_paths import check_model_file
+    from graphopt.cli.files.output_paths import check_model_file
 
-    size = sample.PATH.stat().st_size
+    size = sample_model.PATH.stat().st_size
     run.console.json(
-        {"nodes": sample.NODES, "bytes": size, "output": None if output is None else str(output)}
+        {"nodes": sample_model.NODES, "bytes": size, "output": None if output is None else str(output)}
     )
     if output is None:
-        run.console.print(f"  {sample.NAME}: {sample.NODES} nodes, {human_bytes(size)}")
+        run.console.print(f"  {sample_model.NAME}: {sample_model.NODES} nodes, {human_bytes(size)}")
         run.console.print("  graphopt sample -o FILE writes it")
         return
-    check_model_file(output, sample.PATH)
-    if ir.codec_of(output) is ir.codec_of(sample.PATH):
-        publish.write(output, sample.PATH.read_bytes())
+    check_model_file(output, sample_model.PATH)
+    if ir.codec_of(output) is ir.codec_of(sample_model.PATH):
+        publish.write(output, sample_model.PATH.read_bytes())
     else:
-        api.save(api.load_model(sample.PATH), output)
-    run.console.print(f"  wrote     {output}   {sample.NAME}, {sample.NODES} nodes")
+        api.save(api.load_model(sample_model.PATH), output)
+    run.console.print(f"  wrote     {output}   {sample_model.NAME}, {sample_model.NODES} nodes")
     run.console.print(f"  graphopt optimize {output} optimizes it")

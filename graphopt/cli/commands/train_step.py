@@ -7,12 +7,13 @@ from typing import Any
 
 import click
 
-from graphopt.cli import command_line, shared_options
-from graphopt.cli.command_line import Run
-from graphopt.cli.help import Section
-from graphopt.cli.losses import chosen_loss, loss_options
-from graphopt.cli.parameters import Count, reads_model, writes
-from graphopt.cli.shared_options import split_names
+from graphopt.cli.framework import command_decorator
+from graphopt.cli.framework.help import Section
+from graphopt.cli.invocation import Run
+from graphopt.cli.option_groups.loss import chosen_loss, loss_options
+from graphopt.cli.options import shared_options
+from graphopt.cli.options.parameter_types import Count, reads_model, writes
+from graphopt.cli.options.shared_options import split_names
 
 EXAMPLE = """
 graphopt train-step model.onnx --loss-fn cross_entropy:logits,labels --optimizer adam -o step.onnx
@@ -36,7 +37,7 @@ _EVERYDAY = (
 )
 
 
-@command_line.command(
+@command_decorator.command(
     "train-step", example=EXAMPLE, section=Section.TRAINING, rank=2, everyday=_EVERYDAY, has_details=False
 )
 @click.argument("model", type=reads_model, metavar="MODEL")
@@ -140,7 +141,7 @@ def command(
     parameters and state are written to a separate file; unlift-parameters puts trained ones into MODEL.
     """
     from graphopt import api, ir
-    from graphopt.cli.output_paths import check_file, check_model_file, check_told
+    from graphopt.cli.files.output_paths import check_file, check_model_file, check_told
     from graphopt.training.step import plan_file, state_file
     from graphopt.util.tables import counted, human_bytes
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import click
 
-from graphopt.cli import command_line, shared_options
-from graphopt.cli.command_line import Run
-from graphopt.cli.help import Section
-from graphopt.cli.parameters import reads_data, reads_model
+from graphopt.cli.framework import command_decorator
+from graphopt.cli.framework.help import Section
+from graphopt.cli.invocation import Run
+from graphopt.cli.options import shared_options
+from graphopt.cli.options.parameter_types import reads_data, reads_model
 
 EXAMPLE = """
 graphopt unlift-parameters lifted.onnx weights.safetensors -o model.onnx
@@ -17,7 +18,7 @@ graphopt unlift-parameters model.onnx finetuned.safetensors -o finetuned.onnx
 """
 
 
-@command_line.command(
+@command_decorator.command(
     "unlift-parameters", example=EXAMPLE, section=Section.TRAINING, rank=4, has_details=False
 )
 @click.argument("model", type=reads_model, metavar="MODEL")
@@ -33,7 +34,7 @@ def command(run: Run, model: Path, parameters: Path, output: Path) -> None:
     New contents are refused for a parameter from which MODEL, optimized, has folded constants.
     """
     from graphopt import api, ir
-    from graphopt.cli.output_paths import check_model_file, check_told
+    from graphopt.cli.files.output_paths import check_model_file, check_told
     from graphopt.util.tables import counted, human_bytes
 
     check_model_file(output)

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from graphopt.cli import command_line, option_values, shared_options
-from graphopt.cli.command_line import Run
-from graphopt.cli.help import Section
-from graphopt.cli.parameters import reads_model
+from graphopt.cli.framework import command_decorator
+from graphopt.cli.framework.help import Section
+from graphopt.cli.invocation import Run
+from graphopt.cli.options import option_values, shared_options
+from graphopt.cli.options.parameter_types import reads_model
 from graphopt.errors import ExitStatus
 from graphopt.util.tables import Table
 
@@ -26,7 +27,7 @@ graphopt verify model.onnx model.bundle
 """
 
 
-@command_line.command("verify", example=EXAMPLE, section=Section.EVERYDAY, rank=2)
+@command_decorator.command("verify", example=EXAMPLE, section=Section.EVERYDAY, rank=2)
 @click.argument("original", type=reads_model, metavar="A")
 @click.argument("candidate", type=reads_model, metavar="B")
 @shared_options.group(
@@ -55,7 +56,7 @@ def command(run: Run, original: Path, candidate: Path, signature: bool, kernels:
     kernels and with them.
     """
     from graphopt import api
-    from graphopt.cli import variants
+    from graphopt.cli.views import variants
     from graphopt.instrument.report import verdict_dict
     from graphopt.ir.signature import Signature, fixed_dims
     from graphopt.verification.verdict import INPUTS_HINT

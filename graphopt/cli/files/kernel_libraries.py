@@ -1,0 +1,50 @@
+"""Kernel libraries, written next to the models of commands."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+
+def library_of(model: Path) -> Path:
+    """The file for the kernels of the model at the path ``model``."""
+    return model.with_suffix(".kernels.so")
+
+
+def remove_stale(library: Path) -> bool:
+    """Remove the kernel library ``library`` of a model that was replaced by a model without kernels.
+
+    Files of other programs are kept, and so is a library that another model of the same name may use.
+    """
+    if not library.is_file():
+        return False
+    from graphopt import ir
+    from graphopt.fusion.kernel_library import is_ours
+
+    stem = library.name.removesuffix(".kernels.so")
+    beside = [suffix for suffix in ir.suffixes() if library.with_name(f"{stem}{suffix}").exists()]
+    if len(beside) > 1 or not is_ours(library):
+        return False
+    with contextlib.suppress(OSError):
+        library.unlink()
+    return not library.exists()
+
+
+@contextlib.contextmanager
+def writing(libraries: Sequence[str], target: Path) -> Iterator[None]:
+    """Write the library of a model to ``target``, if there is one, together with the files of the block.
+
+    Raises:
+        UsageError: it can't be written; then the block does not run.
+    """
+    if not libraries:
+        yield
+        return
+    from graphopt.cli.files.output_paths import check_file
+    from graphopt.fusion.kernel_library import writing_library
+
+    check_file(target)
+    (source,) = libraries
+    with writing_library(Path(source), target):
+        yield

@@ -1,0 +1,125 @@
+"""Checks of output paths, made before any other work.
+
+The folder of a file must exist. A folder that is an output itself is created when its first file is
+written, so that an earlier failure leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from graphopt.errors import UsageError, unwritable
+
+
+def check_model_file(path: Path, *sources: Path) -> None:
+    """Check that a model can be written to ``path``, with the suffix of a format or of one of ``sources``."""
+    from graphopt import ir
+
+    check_file(path, (*ir.suffixes(), *(source.suffix for source in sources)))
+
+
+def check_told(source: Path, target: Path) -> None:
+    """Check that the format of ``target`` can represent the model in ``source``.
+
+    Raises:
+        UnsupportedModel: it can't.
+    """
+    from graphopt import api, ir
+
+    if ir.codec_of(target).external_data is None:
+        ir.check_format(api.load_model(source), target)
+
+
+def check_file(path: Path | None, suffixes: Sequence[str] = ()) -> None:
+    """Check that a file can be written to ``path``, if there is one.
+
+    Args:
+        suffixes: the permitted suffixes; any if empty.
+
+    Raises:
+        UsageError: its folder is missing, the file can't be written, or its suffix is not permitted.
+    """
+    if path is None:
+        return
+    from graphopt import publish
+
+    if str(path) == "-":
+        raise UsageError("stdout takes reports, not files", hint="name a file")
+    if path.is_dir():
+        raise UsageError(f"can't write {path}: it is a folder", hint="give the name of a file")
+    _check_parents(path)
+    if not path.parent.is_dir():
+        raise UsageError(
+            f"can't write {path}: there is no folder {path.parent}", hint=f"mkdir -p {path.parent}"
+        )
+    special = path.exists() and not path.is_file()
+    if suffixes and not special and path.suffix not in suffixes:
+        known = " or ".join(dict.fromkeys(suffix for suffix in suffixes if suffix))
+        raise UsageError(f"{path} should end in {known}", hint="suffixes tell what is written")
+    _check_access(path if special else path.parent, path)
+    if publish.is_protected(path):
+        raise UsageError(
+            f"can't write {path}: it is write-protected", hint=f"chmod u+w {path}, or name another"
+        )
+
+
+def check_folder(path: Path | None) -> None:
+    """Check that the folder ``path``, if there is one, exists or can be created.
+
+    Raises:
+        UsageError: it can't.
+    """
+    if path is None:
+        return
+    if str(path) == "-":
+        raise UsageError("stdout takes reports, not files", hint="give a folder")
+    if path.exists() and not path.is_dir():
+        raise UsageError(f"{path} is a file, not a folder")
+    from graphopt import publish
+
+    _check_parents(path)
+    _check_access(publish.nearest_existing(path), path)
+
+
+def check_new(path: Path, option: str) -> None:
+    """Check that ``path`` is an empty folder, or can be created.
+
+    Args:
+        option: the option with this path, for messages.
+
+    Raises:
+        UsageError: it is not empty, or can't be created.
+    """
+    check_folder(path)
+    if path.is_dir() and next(path.iterdir(), None) is not None:
+        raise UsageError(f"{path} is not empty", hint=f"{option} takes a new folder, or an empty one")
+
+
+def free_folder(path: Path) -> Path:
+    """``path``, or the first of ``path-2``, ``path-3``, … that does not exist."""
+    names = (path.with_name(f"{path.name}-{number}") for number in itertools.count(2))
+    return next(found for found in itertools.chain([path], names) if not os.path.lexists(found))
+
+
+def make_folder(path: Path) -> Path:
+    """Create the folder ``path`` if it does not exist."""
+    check_folder(path)
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(path, error) from error
+    return path
+
+
+def _check_parents(path: Path) -> None:
+    for parent in path.parents:
+        if parent.exists() and not parent.is_dir():
+            raise UsageError(f"can't write {path}: {parent} is a file, not a folder")
+
+
+def _check_access(place: Path, path: Path) -> None:
+    if not os.access(place, os.W_OK):
+        raise UsageError(f"can't write {path}: {place} is not writable")

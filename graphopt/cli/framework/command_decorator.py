@@ -1,0 +1,185 @@
+"""The decorator of all commands: their common options, settings and reproducer.
+
+:func:`command` creates a command, adds the common options (``--json``, ``-v``, ``-q``, ``--debug``,
+``--set``, ``--save-repro``), and passes it a :class:`graphopt.cli.invocation.Run` as its first argument.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+from graphopt import config, publish
+from graphopt.cli.files import sample_model
+from graphopt.cli.framework import other_tools
+from graphopt.cli.framework.help import HelpedCommand, Section
+from graphopt.cli.invocation import Invocation, Run
+from graphopt.cli.options import completion, relations
+from graphopt.cli.options.parameter_types import writes
+from graphopt.cli.output.console import Console
+from graphopt.errors import UsageError
+from graphopt.options import OPTIONS
+
+Function = Callable[..., Any]
+
+
+class Command(HelpedCommand):
+    """A command that suggests its own options for those of other tools."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        """Parse; the error for an unknown option of another tool names the equivalent here."""
+        try:
+            return super().parse_args(context, args)
+        except click.NoSuchOption as error:
+            known = [name for item in self.params for name in (*item.opts, *item.secondary_opts)]
+            hint = other_tools.for_option(error.option_name, known)
+            if hint is None:
+                raise
+            raise UsageError(f"no such option {error.option_name!r}", hint=hint) from error
+
+
+def command(
+    name: str,
+    *,
+    example: str,
+    section: Section,
+    rank: int = 0,
+    everyday: Sequence[str] = (),
+    needs_settings: bool = True,
+    has_details: bool = True,
+) -> Callable[[Function], click.Command]:
+    """Turn a function into a command.
+
+    Args:
+        name: its name.
+        example: command lines for its help, the most useful ones first.
+        section: its group in the help of graphopt.
+        rank: its place in the group; commands of the same rank are sorted by name.
+        everyday: the options that ``--help`` describes; ``--help-all`` describes the others, too.
+        needs_settings: report unreadable settings as an error; otherwise the defaults are in force.
+        has_details: ``-v`` shows more; otherwise ``-v`` is accepted, but not listed in the help.
+    """
+
+    def make(function: Function) -> click.Command:
+        @functools.wraps(function)
+        @click.pass_context
+        def call(context: click.Context, /, **values: Any) -> Any:
+            from graphopt.cli.options.option_values import take_options
+            from graphopt.cli.options.path_conflicts import check_apart, written_paths
+
+            run = _start(context, values, needs_settings=needs_settings)
+            relations.check(context)
+            check_apart(context)
+            run.invocation.watch(written_paths(context))
+            publish.remove_abandoned_scratch()
+            with config.using(run.settings):
+                take_options(run, context, values)
+                if run.save_repro is None:
+                    return function(run, **values)
+                return _recorded(context, run, run.save_repro, lambda: function(run, **values))
+
+        for option in reversed(_common_options(has_details)):
+            call = option(call)
+        return click.command(
+            name,
+            cls=Command,
+            section=section,
+            rank=rank,
+            examples=example.strip().splitlines(),
+            everyday=everyday,
+            context_settings=CONTEXT_SETTINGS,
+        )(call)
+
+    return make
+
+
+CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"]}
+
+
+def _common_options(has_details: bool) -> Sequence[Callable[[Any], Any]]:
+    """The options of all commands; the help lists ``-v`` only if the command has details."""
+    return (
+        click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text."),
+        click.option(
+            "-v",
+            "--verbose",
+            count=True,
+            hidden=not has_details,
+            help="Show more detail; -vv shows everything.",
+        ),
+        click.option("-q", "--quiet", is_flag=True, help="Print only results and errors."),
+        click.option(
+            "--set",
+            "assignments",
+            shell_complete=completion.settings,
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Override a setting (docs/cli.md).",
+        ),
+        click.option("--debug", is_flag=True, default=None, help="Show the traceback of an error."),
+        click.option(
+            "--save-repro",
+            type=writes,
+            metavar="FOLDER",
+            help="Record the command and its files for graphopt replay, even if it fails.",
+        ),
+    )
+
+
+def _start(context: click.Context, values: dict[str, Any], *, needs_settings: bool) -> Run:
+    """Remove the common options and the settings from ``values``."""
+    invocation = context.ensure_object(Invocation)
+    invocation.debug = bool(values["debug"])
+    as_json, verbose, quiet = values.pop("as_json"), values.pop("verbose"), values.pop("quiet")
+    assignments, save_repro = values.pop("assignments"), values.pop("save_repro")
+    given = {key: values.pop(key) for key in list(values) if key in _SETTINGS}
+    given = {key: None if value == () else value for key, value in given.items()}
+    fault = None
+    try:
+        settings = config.load(invocation.environ, overrides=given, assignments=assignments)
+    except UsageError as error:
+        if needs_settings:
+            raise
+        fault, settings = error, config.defaults()
+    invocation.debug, invocation.color = settings.debug, settings.color
+    settings.check(
+        {
+            name
+            for name, opt in OPTIONS.items()
+            if opt.flag and given.get(name, values.get(name)) not in (None, False, (), {})
+        },
+        lambda name: OPTIONS[name].flag.partition("/")[0],
+    )
+    console = Console(color=settings.color, quiet=quiet, as_json=as_json)
+    if str(sample_model.PATH) in invocation.names:
+        console.note(f"  {sample_model.NOTE}")
+    return Run(settings, console, verbose, invocation, save_repro, fault)
+
+
+def _recorded(context: click.Context, run: Run, folder: Path, call: Callable[[], Any]) -> Any:
+    """The result or exception of ``call``, recorded in a reproducer together with the command."""
+    from graphopt.cli.files.output_paths import check_new
+    from graphopt.cli.output.error_messages import Failure
+    from graphopt.cli.reproducer.recorded_command import Outcome
+    from graphopt.cli.reproducer.recording import Recording
+
+    invocation = run.invocation
+    check_new(folder, "--save-repro")
+    recording = Recording(folder, context, run.settings, invocation.command)
+    invocation.reproducer = folder
+    try:
+        result = call()
+    except Exception as error:
+        failure = Failure.of(error, debug=True)
+        recording.ended(Outcome.of(failure.status, failure.message, invocation.written))
+        raise
+    status = int(result) if isinstance(result, int) else invocation.status
+    recording.ended(Outcome.of(status, None, invocation.written))
+    return result
+
+
+_SETTINGS = frozenset(config.Settings.__dataclass_fields__)

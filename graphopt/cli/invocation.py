@@ -1,0 +1,133 @@
+"""One call of the command line, and the context that its command receives."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from graphopt import config
+from graphopt.cli.output.console import Console
+from graphopt.errors import UsageError
+from graphopt.options import OptimizeOptions
+
+if TYPE_CHECKING:
+    from graphopt.compiler import Compiler
+
+
+@dataclass
+class Invocation:
+    """One call of the command line.
+
+    Attributes:
+        environ: the environment variables; by default those of the process.
+        debug: whether tracebacks are printed.
+        status: the exit status of the process, if nothing fails.
+        arguments: the arguments of the command line.
+        reproducer: the folder with everything needed to repeat the call, if there is one.
+        error: the message of its failure, if it failed.
+        written: the files of models that it wrote.
+        names: by path, the names in messages of files that the user did not name, such as standard input.
+        stdin: the temporary copy of the model read from standard input, if there is one.
+        before: seconds between the start of the process and ``begin``.
+        begin: the start of the call, as :func:`time.perf_counter` returns it.
+        color: force colours on or off; ``None``: on terminals.
+        outputs: the paths that options name for output, with their modification times before the call.
+    """
+
+    environ: Mapping[str, str] | None = None
+    debug: bool = False
+    status: int = 0
+    arguments: tuple[str, ...] = ()
+    reproducer: Path | None = None
+    error: str | None = None
+    written: list[Path] = field(default_factory=list)
+    names: dict[str, str] = field(default_factory=dict)
+    stdin: Path | None = None
+    before: float = 0.0
+    begin: float = field(default_factory=time.perf_counter)
+    color: bool | None = None
+    outputs: dict[Path, int | None] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.color is None:
+            self.color = config.wants_color(self.environ)
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the process began, as far as the system reports them."""
+        return self.before + time.perf_counter() - self.begin
+
+    def wrote(self, files: Sequence[Path]) -> dict[str, int]:
+        """Record files as written; returns their sizes in bytes, without files removed by another process."""
+        self.written += files
+        sizes = {}
+        for file in files:
+            with contextlib.suppress(FileNotFoundError):
+                sizes[str(file)] = file.stat().st_size
+        return sizes
+
+    def name_of(self, path: Path) -> str:
+        """The name of the file ``path`` for the user."""
+        return self.names.get(str(path), str(path))
+
+    def watch(self, paths: Iterable[Path]) -> None:
+        """Record the state of ``paths``, which may be written to."""
+        self.outputs = {path: _changed(path) for path in paths}
+
+    def changed(self) -> list[Path]:
+        """The files and folders that were written so far."""
+        named = [path for path, before in self.outputs.items() if _changed(path) != before]
+        return list(dict.fromkeys([*self.written, *named]))
+
+    @property
+    def as_json(self) -> bool:
+        """Whether JSON is requested; known before the options are parsed."""
+        return "--json" in self.arguments
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The whole command line."""
+        return ("graphopt", *self.arguments)
+
+
+def _changed(path: Path) -> int | None:
+    """The modification time of ``path`` in nanoseconds; ``None`` if it does not exist."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return None
+
+
+@dataclass
+class Run:
+    """The context of one command.
+
+    Attributes:
+        settings: the settings in force.
+        console: its output.
+        verbose: number of ``-v`` options.
+        invocation: the call of the command line.
+        save_repro: the folder for its reproducer.
+        settings_fault: the reason why the settings could not be read; the defaults are in force then.
+        options: the given options of ``optimize`` that are not settings.
+    """
+
+    settings: config.Settings
+    console: Console
+    verbose: int = 0
+    invocation: Invocation = field(default_factory=Invocation)
+    save_repro: Path | None = None
+    settings_fault: UsageError | None = None
+    options: OptimizeOptions = field(default_factory=OptimizeOptions)
+
+    @cached_property
+    def compiler(self) -> Compiler:
+        """The compiler under the options that were given."""
+        from graphopt.compiler import Compiler
+
+        return Compiler(self.settings, **self.options)

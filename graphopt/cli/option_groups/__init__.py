@@ -1,0 +1,10 @@
+"""Groups of options of one or two commands, with the work that they select.
+
+- ``failing_check.py``: the check of ``bisect`` and ``reduce``.
+- ``executor_runs.py``: ``run --inputs``.
+- ``gradient_split.py``: ``grad --split``.
+- ``input_files.py``: ``--inputs`` of ``run`` and ``profile``.
+- ``instruments.py``: ``--log`` and ``--dump-dir``.
+- ``loss.py``: the loss of ``grad`` and ``train-step``.
+- ``specialization.py``: ``optimize --profile``.
+"""

@@ -1,0 +1,120 @@
+"""``run --inputs``: an executor runs files of inputs, and reports the plan for each."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from graphopt.cli.invocation import Run
+from graphopt.cli.option_groups.input_files import arrays_in, recorded_option
+from graphopt.cli.options import option_values, relations, shared_options
+from graphopt.cli.options.parameter_types import Count
+from graphopt.errors import UsageError
+from graphopt.util.tables import Table, human_seconds
+
+_NEEDS_INPUTS = {"goes_with": "--inputs", "hint": "add --inputs FILE.npz or a folder of them"}
+_with_inputs = partial(relations.option, **_NEEDS_INPUTS)
+
+
+@dataclass(frozen=True)
+class ExecutorValues:
+    """The values of :data:`executor_options`."""
+
+    recorded: Sequence[Path]
+    rounds: int | None
+    fusion_strategy: str | None
+    profiled_runs: int | None
+    fuser: str | None
+    no_optimize: bool
+
+
+executor_options = shared_options.values_of(
+    ExecutorValues,
+    "chosen",
+    "Executor",
+    recorded_option(
+        excludes=(
+            "-o",
+            "--input",
+            "--input-shape",
+            "--seed",
+            "--optimizations",
+            "--session-options",
+            "--kernels",
+        ),
+        hint="--inputs makes many runs, of an executor",
+    ),
+    _with_inputs("--rounds", type=Count(1), metavar="N", help="Number of runs of each file.  [default: 1]"),
+    _with_inputs(
+        "--fusion-strategy",
+        metavar="TEXT",
+        help="Number of specializations of each kind, in order (docs/specialize.md)."
+        "  [default: static:2,dynamic:10]",
+    ),
+    _with_inputs(
+        "--profiled-runs",
+        type=Count(0),
+        metavar="N",
+        help="Profiled runs before each specialization.  [default: 1]",
+    ),
+    shared_options.fuser_option(default="builtin", **_NEEDS_INPUTS),
+    _with_inputs("--no-optimize", is_flag=True, help="Run the model as it is."),
+)
+
+
+def run_all(run: Run, model: Path, chosen: ExecutorValues) -> None:
+    """Run the files by an executor, and print the plan that ran each."""
+    import graphopt
+    from graphopt.api import is_bundle, load_model
+    from graphopt.executor.options import ExecutorOptions
+    from graphopt.inputs.feeds import InputOptions, Inputs
+    from graphopt.profile import FusionStrategy
+
+    if is_bundle(model):
+        raise UsageError(
+            f"an executor specializes models, and {model} is a bundle of variants",
+            hint="--input FILE.npz runs it on the inputs of one file",
+        )
+    files = [file for path in chosen.recorded for file in arrays_in(run, path)]
+    loaded = load_model(model)
+    feeds = {}
+    for file in files:
+        try:
+            feeds[file] = Inputs(loaded, InputOptions(files=((None, file),))).given
+        except UsageError as error:
+            said = error.message if str(file) in error.message else f"{file}: {error.message}"
+            raise UsageError(said, hint=error.hint) from error
+    strategy = None if chosen.fusion_strategy is None else FusionStrategy.parse(chosen.fusion_strategy)
+    option_values.chosen_device(run)
+    runs = 1 if chosen.profiled_runs is None else chosen.profiled_runs
+    rounds = chosen.rounds or 1
+    with ExitStack() as stack:
+        if chosen.fuser is not None:
+            stack.enter_context(graphopt.fuser(chosen.fuser))
+        stack.enter_context(graphopt.optimized_execution(not chosen.no_optimize))
+        advance = stack.enter_context(run.console.progress("compiling"))
+        how = ExecutorOptions(strategy=strategy, profiled_runs=runs, wait=None)
+        executor = run.compiler.compile(loaded, how)
+        rows: list[dict[str, Any]] = []
+        for number in range(rounds):
+            for index, file in enumerate(files):
+                advance((number + index / len(files)) / rounds, file.name)
+                begin = time.perf_counter()
+                executor.run(feeds[file])
+                took = time.perf_counter() - begin
+                rows.append(
+                    {"round": number + 1, "file": str(file), "plan": executor.last_plan, "seconds": took}
+                )
+    state = executor.debug_state()
+    run.console.json({"runs": rows, **state.to_dict()})
+    table = Table(["round", "file", "plan", "time"], "><<>")
+    for row in rows:
+        table.add(row["round"], row["file"], row["plan"], human_seconds(row["seconds"]))
+    run.console.table(table)
+    for line in state.lines():
+        run.console.print(f"  {line}")

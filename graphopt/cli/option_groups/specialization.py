@@ -1,0 +1,137 @@
+"""``optimize --profile``: variants, in one model or in a bundle."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from graphopt import config
+from graphopt.cli.options import relations
+from graphopt.cli.options.parameter_types import Count
+from graphopt.cli.options.shared_options import values_of
+from graphopt.errors import UsageError
+
+if TYPE_CHECKING:
+    from graphopt.api import Result
+    from graphopt.specialization.build import Specialization, Specialized
+
+_with_profile = partial(relations.option, goes_with="--profile", hint="graphopt profile makes one")
+
+
+@dataclass(frozen=True)
+class SpecializeValues:
+    """The values of :data:`specialize_options`."""
+
+    profile: Path | None
+    fusion_strategy: str | None
+    variants: int | None
+    emit: str | None
+    single_file: bool
+    pin_shapes: bool
+
+    @property
+    def bundle(self) -> bool:
+        """Whether the output is a folder rather than a model."""
+        return self.profile is not None and self.emit == "bundle"
+
+    def specialization(self) -> Specialization | None:
+        """The profile and its use, if there is one.
+
+        Raises:
+            UsageError: the options contradict each other.
+            InvalidModel: the profile can't be read.
+        """
+        if self.profile is None:
+            return None
+        if self.bundle and (self.single_file or self.pin_shapes):
+            option = "--single-file" if self.single_file else "--pin-shapes"
+            raise UsageError(f"{option} is about one model, and a bundle is a folder of several")
+        from graphopt.profile import FusionStrategy, Profile
+        from graphopt.specialization.build import Specialization
+
+        strategy = self.fusion_strategy
+        return Specialization(
+            Profile.read(self.profile),
+            FusionStrategy() if strategy is None else FusionStrategy.parse(strategy),
+            self.variants,
+            self.single_file,
+            self.pin_shapes,
+        )
+
+
+specialize_options = values_of(
+    SpecializeValues,
+    "variants",
+    "Specializing",
+    relations.option(
+        "--profile",
+        type=click.Path(path_type=Path),
+        metavar="FILE.json",
+        excludes=("--tune", "--dim", "--dim-range", "--stop-after", "--share-buffers", "--target-opset"),
+        hint="do one after the other",
+        help="Specialize for the inputs that `graphopt profile` recorded, behind guards"
+        " (docs/specialize.md).",
+    ),
+    _with_profile(
+        "--fusion-strategy",
+        metavar="TEXT",
+        help="Number of specializations of each kind, in order (docs/specialize.md)."
+        "  [default: static:2,dynamic:10]",
+    ),
+    _with_profile("--variants", type=Count(1), metavar="N", help="Maximum number of variants."),
+    _with_profile(
+        "--emit",
+        type=click.Choice(["model", "bundle"]),
+        help="One model for any onnxruntime, or a folder for `graphopt run` and graphopt.load."
+        "  [default: model]",
+    ),
+    _with_profile(
+        "--single-file",
+        is_flag=True,
+        help="Keep all weights in the model file; variants may run slower than with a separate file.",
+    ),
+    _with_profile(
+        "--pin-shapes",
+        is_flag=True,
+        help="In one model: give onnxruntime the input sizes of each variant, at the cost of copying the"
+        " inputs.",
+    ),
+)
+
+
+def bundle_folder(output: str) -> Path:
+    """The folder ``output`` for a bundle, checked before any other work.
+
+    Raises:
+        UsageError: a bundle can't be written there.
+    """
+    from graphopt.cli.files.output_paths import check_folder
+    from graphopt.specialization.bundle.save import check_replaceable
+
+    folder = Path(output)
+    check_folder(folder)
+    check_replaceable(folder)
+    return folder
+
+
+def write(made: Result | Specialized, target: Path, how: Specialization | None) -> list[Path]:
+    """Write a result to ``target``; returns the files."""
+    from graphopt import api
+
+    if how is None:
+        assert made.model is not None
+        return api.save(made.model, target)
+    from graphopt.specialization.build import Specialized
+    from graphopt.specialization.bundle.save import save_bundle
+
+    assert isinstance(made, Specialized)
+    if made.model is None:
+        return save_bundle(made, target)
+    external = config.current().external_data
+    if external is None and made.branches and not how.single_file:
+        external = True  # the branches share weights there
+    return api.save(made.model, target, external_data=external)

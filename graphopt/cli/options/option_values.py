@@ -1,0 +1,120 @@
+"""Values of shared options as objects for commands: pipeline, device, kernel libraries, inputs."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from graphopt.cli.invocation import Run
+from graphopt.cli.options import shared_options
+from graphopt.cli.output.console import say
+from graphopt.errors import UsageError
+from graphopt.options import OptimizeOptions
+
+if TYPE_CHECKING:
+    from graphopt import ir
+    from graphopt.cli.output.console import Advance
+    from graphopt.fusion.kernel_library import Libraries
+    from graphopt.ort.devices import Device
+
+
+def check_idle(sections: Collection[str], why: str, hint: str) -> None:
+    """Check that no option in these sections of the help is given, because they have no effect.
+
+    Args:
+        sections: titles of sections.
+        why: the reason, as the predicate of a sentence about the option.
+        hint: the next step.
+
+    Raises:
+        UsageError: such an option is given.
+    """
+    context = click.get_current_context()
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
+        if given and getattr(parameter, "section", None) in sections:
+            raise UsageError(f"{parameter.opts[-1]} {why}", hint=hint)
+
+
+def take_options(run: Run, context: click.Context, values: dict[str, Any]) -> None:
+    """Move options of ``optimize`` that are not settings from ``values`` to ``run.options``.
+
+    Raises:
+        UsageError: a fuser is combined with another preset, or inputs can't be read.
+    """
+    found: dict[str, Any] = {}
+    for parameter in context.command.params:
+        if isinstance(parameter, shared_options.TableOption) and parameter.name in values:
+            found[parameter.name] = values.pop(parameter.name)
+    shapes, files = found.pop("input_shapes", ()), found.pop("input_files", ())
+    if shapes or files:
+        from graphopt.inputs.feeds import InputOptions
+
+        found["inputs"] = InputOptions.parse(shapes, files, run.settings.seed)
+    if "level" in values:
+        found["pipeline"] = chosen_pipeline({key: values.pop(key) for key in ("level", "passes", "fuser")})
+        _warn_of_idle_portable(run, context, found)
+    given = {name: value for name, value in found.items() if value not in (None, (), {})}
+    run.options = cast(OptimizeOptions, given)
+
+
+def chosen_pipeline(values: Mapping[str, Any]) -> str | None:
+    """The pipeline that ``-O``, ``--passes`` or ``--fuser`` chooses, if any.
+
+    ``--pipeline`` is a setting, and is in force already. A fuser may be combined only with the preset that it
+    extends.
+
+    Raises:
+        UsageError: a fuser is combined with another preset.
+    """
+    level, passes, fuser = values["level"], values["passes"], values["fuser"]
+    if fuser is None:
+        return f"O{level}" if level is not None else ",".join(passes) or None
+    from graphopt.executor.options import FUSERS
+
+    base = FUSERS[fuser].pipeline if fuser != "native" else "O3"
+    if level is not None and base != f"O{level}":
+        raise UsageError(f"-O{level} and --fuser {fuser} exclude each other", hint=shared_options.FUSER_HINT)
+    return FUSERS[fuser].pipeline
+
+
+def _warn_of_idle_portable(run: Run, context: click.Context, found: Mapping[str, Any]) -> None:
+    """Warn if ``--portable`` has no effect."""
+    if context.get_parameter_source("portable") is not click.core.ParameterSource.COMMANDLINE:
+        return
+    from graphopt.passes.base import FUSED_OPERATORS
+    from graphopt.passes.pipelines import make_pipeline
+
+    text = found["pipeline"] or run.settings.pipeline
+    if not make_pipeline(text, found["pre_passes"], found["post_passes"]).provides(FUSED_OPERATORS):
+        text = "graphopt: warning: --portable leaves out nothing here: only -O3 fuses operators"
+        say(text, "caution", stream=sys.stderr, color=context.obj.color)
+
+
+def chosen_device(run: Run) -> Device:
+    """The device that the options choose; prints the reason if the named device can't be used.
+
+    For ``auto``, the reason is printed only with ``-v``.
+    """
+    device, remark = run.compiler.device, run.compiler.device_remark
+    if remark and (run.verbose or run.settings.device != "auto"):
+        run.console.note(f"  {remark}")
+    return device
+
+
+def libraries_of(
+    run: Run, model: ir.Model, device: Device, wanted: bool = True, advance: Advance | None = None
+) -> Libraries:
+    """The kernel libraries of ``model``; prints the reason for each missing one."""
+    from graphopt.fusion.kernel_library import Libraries, libraries_for
+
+    if not wanted:
+        return Libraries()
+    found = libraries_for(model, run.settings, device, advance)
+    for remark in found.remarks:
+        run.console.note(f"  {remark}")
+    return found

@@ -1,0 +1,167 @@
+"""Types of parameters: the kind of value, and whether it names files to read or to write.
+
+The reproducer of a command (:mod:`graphopt.cli.reproducer.recording`) contains the files that parameters of
+these types name.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import click
+
+from graphopt.errors import UsageError, not_downloaded
+
+
+class _Named(click.Path):
+    """A nonempty path: an unset shell variable must not mean the current folder."""
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
+        """The path."""
+        if value == "":
+            self.fail("it is empty", param, context)
+        try:
+            os.stat(value)
+        except ValueError:  # a NUL, which the reader or writer reports
+            pass
+        except OSError as error:
+            if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):  # an error for any use of the path
+                self.fail(str(error.strerror), param, context)
+        return super().convert(value, param, context)
+
+
+class ReadsModel(_Named):
+    """The file of a model that is read; ``-`` is standard input."""
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
+        """The path; of standard input, the path of a temporary copy."""
+        url = not_downloaded(value) if isinstance(value, str) and not os.path.exists(value) else None
+        if url is not None:
+            raise url
+        if value == "-" and context is not None and not context.resilient_parsing:
+            from graphopt.cli.files.standard_input import read_model
+
+            return read_model(context)
+        return super().convert(value, param, context)
+
+
+class ReadsFolder(_Named):
+    """A folder that is read."""
+
+
+class ReadsData(_Named):
+    """A file, or a folder of files, that is read and is not a model."""
+
+
+class Writes(_Named):
+    """A file or folder that is written.
+
+    Args:
+        in_place: it may be a file that the command also reads.
+        folder: it may be a folder.
+    """
+
+    def __init__(self, *arguments: Any, in_place: bool = False, folder: bool = True, **more: Any) -> None:
+        super().__init__(*arguments, **more)
+        self.in_place, self.folder = in_place, folder
+
+
+class ReadsArrays(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
+    """``NAME:FILE.npy`` or ``FILE.npz``: a file of arrays that is read."""
+
+    name = "arrays"
+
+
+class Runs(click.ParamType):  # type: ignore[type-arg]
+    """A command that is run."""
+
+    name = "command"
+
+
+_MOST = 2**31 - 1
+
+
+class Count(click.IntRange):
+    """A whole number in ASCII digits; Python itself also accepts ``1_0`` and the digits of all scripts."""
+
+    name = "n"
+
+    def __init__(self, least: int, most: int = _MOST) -> None:
+        super().__init__(least, most)
+
+    def _describe_range(self) -> str:
+        """The range for the help, without a last number that is only the limit of an integer."""
+        return "" if (self.max or 0) >= _MOST else super()._describe_range()
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
+        """The value as an int."""
+        if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]{1,30}\s*", value) is None:
+            self.fail(f"{value!r} is no whole number, or a very long one", param, context)
+        return super().convert(value, param, context)
+
+
+class Size(click.ParamType):  # type: ignore[type-arg]
+    """Bytes, such as 65536, 64KiB or 1MB."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> int:
+        """Bytes as an int."""
+        from graphopt.util.coerce import parse_size
+
+        try:
+            return value if isinstance(value, int) else parse_size(value)
+        except ValueError:
+            self.fail(f"{value!r} is no size; write 65536, 64KiB or 1MB", param, context)
+
+
+class Seconds(click.ParamType):  # type: ignore[type-arg]
+    """A time, such as 90, 60s or 2m.
+
+    Args:
+        positive: refuse 0.
+    """
+
+    name = "time"
+
+    def __init__(self, positive: bool = False) -> None:
+        self._positive = positive
+
+    def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
+        """Seconds as a float."""
+        from graphopt.util.coerce import parse_seconds
+
+        try:
+            seconds = value if isinstance(value, float) else parse_seconds(value)
+        except ValueError:
+            self.fail(f"{value!r} is no time; write 60s or 2m", param, context)
+        if self._positive and not seconds:
+            self.fail("no time is left to measure or compare in; write 60s or 2m", param, context)
+        return seconds
+
+
+reads_model = ReadsModel(path_type=Path)
+reads_folder = ReadsFolder(path_type=Path)
+reads_data = ReadsData(path_type=Path)
+writes = Writes(path_type=Path)
+writes_file = Writes(path_type=Path, folder=False)
+writes_model = Writes(path_type=Path, in_place=True)
+
+
+def split_names(context: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """Names, given in several options or separated by commas."""
+    from graphopt.util import coerce
+
+    return tuple(coerce.split_names(values))
+
+
+def split_some(context: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
+    """The same, but an error if the option is given without names, since that would have another meaning."""
+    names = split_names(context, param, values)
+    if values and not names:
+        raise UsageError(f"{param.opts[0]} names nothing", hint="leave it out, or name something")
+    return names

@@ -1,0 +1,82 @@
+"""Paths in the arguments of a command: those that it writes to, and conflicts between them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+
+from graphopt.cli.options.parameter_types import ReadsArrays, ReadsModel, Writes
+from graphopt.errors import UsageError
+
+
+def check_apart(context: click.Context) -> None:
+    """Check that a command overwrites none of its inputs, unless that is allowed, and writes no file twice.
+
+    Raises:
+        UsageError: it does.
+    """
+    read = [(name, path) for parameter, name, path in _paths(context) if not isinstance(parameter, Writes)]
+    written: list[tuple[str, Path]] = []
+    for kind, name, path in _paths(context):
+        if not isinstance(kind, Writes):
+            continue
+        if path.is_dir() and kind.folder:
+            inside = next((file for _, file in read if file.exists() and path.samefile(file.parent)), None)
+            if inside is not None and not kind.in_place:
+                raise UsageError(
+                    f"{name} might write over {inside}, which is read",
+                    hint=f"give {name} a folder of its own",
+                )
+            continue
+        others = [*([] if kind.in_place else read), *written]
+        other = next((option for option, found in others if _is_same(found, path)), None)
+        if other is not None:
+            raise UsageError(
+                f"{name} would write over {path}, which {other} names, too", hint=f"give {name} another file"
+            )
+        written.append((name, path))
+    _check_data(context)
+
+
+def _check_data(context: click.Context) -> None:
+    """Check that no command overwrites the weights of a model that it reads."""
+    models = [path for kind, _, path in _paths(context) if isinstance(kind, ReadsModel)]
+    for kind, name, path in _paths(context):
+        if not isinstance(kind, Writes) or not path.is_file():
+            continue
+        from graphopt import ir
+
+        for model in models:
+            if any(_is_same(file, path) for file in ir.data_files(model, path.name)):
+                raise UsageError(
+                    f"{name} would write over {path}, which holds weights of {model}",
+                    hint=f"give {name} another file",
+                )
+
+
+def written_paths(context: click.Context) -> list[Path]:
+    """The files and folders that a command may write to."""
+    return [path for kind, _, path in _paths(context) if isinstance(kind, Writes)]
+
+
+def _paths(context: click.Context) -> Iterator[tuple[ReadsModel | ReadsArrays | Writes, str, Path]]:
+    """The files that the parameters name: kind of the parameter, its name, and the path."""
+    for parameter in context.command.get_params(context):
+        kind, value = parameter.type, context.params.get(parameter.name or "")
+        if value is None or not isinstance(kind, ReadsModel | ReadsArrays | Writes):
+            continue
+        is_option = isinstance(parameter, click.Option)
+        name = parameter.opts[0] if is_option else parameter.make_metavar(context).strip(".")
+        for item in value if isinstance(value, tuple) else (value,):
+            text = str(item)
+            file = text.rpartition(":")[2] if isinstance(kind, ReadsArrays) else text
+            yield kind, name, Path(file)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    if one.exists() and other.exists():
+        return os.path.samefile(one, other)
+    return one.absolute() == other.absolute()

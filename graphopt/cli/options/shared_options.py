@@ -1,0 +1,363 @@
+"""Options of the command line that several commands share.
+
+Most are created from the table :data:`graphopt.options.OPTIONS`. Their values are stored in
+:attr:`graphopt.cli.invocation.Run.options`, and are no arguments of the function of a command.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+
+from graphopt.cli.files import sample_model
+from graphopt.cli.invocation import Invocation
+from graphopt.cli.options import completion, relations
+from graphopt.cli.options.parameter_types import (
+    Count,
+    ReadsArrays,
+    Seconds,
+    Size,
+    reads_model,
+    split_names,
+    split_some,
+    writes,
+)
+from graphopt.options import OPTIONS
+from graphopt.util.coerce import parse_ranges, parse_sizes
+from graphopt.util.option_table import Opt
+
+Function = Callable[..., Any]
+#: Adds options to a function.
+Decorator = Callable[[Function], Function]
+Callback = Callable[[click.Context, click.Parameter, tuple[str, ...]], Any]
+
+
+def parsed_by(parse: Callable[[Iterable[str]], Any]) -> Callback:
+    """A callback of an option that converts its texts into a value by ``parse``."""
+    return lambda context, parameter, texts: parse(texts)
+
+
+def _pairs(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
+    """Pairs of an input and an output."""
+    if not (texts := tuple(texts)):
+        return ()
+    from graphopt.transforms.scalar.check_aliasing import pairs_of
+
+    return pairs_of(texts)
+
+
+#: By notation of the value, the arguments of ``click.option``; options with another notation are text.
+_KINDS: Mapping[str, dict[str, Any]] = {
+    "RULE,...": {
+        "multiple": True,
+        "callback": split_some,
+        "shell_complete": completion.rules,
+        "metavar": "A,B",
+    },
+    "PASS": {"multiple": True, "shell_complete": completion.passes},
+    "SCOPE": {"multiple": True},
+    "IN=OUT": {"multiple": True, "callback": parsed_by(_pairs)},
+    "NAME=SIZE": {"multiple": True, "callback": parsed_by(parse_sizes)},
+    "NAME=FIRST:LAST": {"multiple": True, "callback": parsed_by(parse_ranges)},
+    "SIZE": {"type": Size()},
+    "TIME": {"type": Seconds()},
+    "N": {"type": Count(0)},
+    "N>0": {"type": Count(1), "metavar": "N"},
+    "auto|cpu|cuda[:N]": {"shell_complete": completion.devices},
+    "NAME,...": {
+        "multiple": True,
+        "callback": split_names,
+        "shell_complete": completion.passes_and_rules,
+        "metavar": "A,B",
+    },
+}
+
+
+class TableOption(relations.Option):
+    """An option of :data:`graphopt.options.OPTIONS`."""
+
+
+def option(name: str, **changes: Any) -> Decorator:
+    """The option ``name`` of the table; ``changes`` are arguments of ``click.option``."""
+    opt = OPTIONS[name]
+    kind = {"is_flag": True} if not opt.metavar else {"metavar": opt.metavar} | _KINDS[opt.metavar]
+    text = f"{opt.help}{_default_text(opt)}"
+    decorator: Decorator = click.option(
+        opt.flag, name, **({"cls": TableOption, "default": None, "help": text} | kind | changes)
+    )
+    return decorator
+
+
+def _default_text(opt: Opt) -> str:
+    """The default of ``opt`` for the help; empty if the help omits it."""
+    if opt.setting is None or opt.default in ((), False):
+        return ""
+    if opt.metavar == "TIME":
+        return f"  [default: {opt.default:g}s]"
+    if opt.metavar == "SIZE":
+        exponent = min(max(opt.default.bit_length() - 1, 0) // 10, 3)
+        return f"  [default: {opt.default >> 10 * exponent}{('', 'KiB', 'MiB', 'GiB')[exponent]}]"
+    return f"  [default: {opt.flag.partition('/')[0].strip('-') if opt.default is True else opt.default}]"
+
+
+def group(title: str, *options: Decorator) -> Decorator:
+    """Combine several options into one decorator; the help lists them under ``title``."""
+
+    def decorate(function: Function) -> Function:
+        for one in reversed(options):
+            function = one(function)
+        for parameter in function.__click_params__[-len(options) :]:  # type: ignore[attr-defined]
+            parameter.section = title
+        return function
+
+    return decorate
+
+
+def values_of(kind: type, name: str, title: str, *options: Decorator) -> Decorator:
+    """As :func:`group`, but the command receives one argument ``name`` of the dataclass ``kind``."""
+    keys = [field.name for field in dataclasses.fields(kind)]
+
+    def decorate(function: Function) -> Function:
+        @functools.wraps(function)
+        def call(run: Any, **values: Any) -> Any:
+            return function(run, **{name: kind(**{key: values.pop(key) for key in keys})}, **values)
+
+        return group(title, *options)(call)
+
+    return decorate
+
+
+def of_section(title: str, *first: Decorator) -> Decorator:
+    """The options of the table that are listed under ``title``, below the options ``first``."""
+    names = [name for name, opt in OPTIONS.items() if opt.section == title]
+    return group(title, *first, *map(option, names))
+
+
+def named(title: str, *names: str) -> Decorator:
+    """The options ``names`` of the table, listed under ``title``."""
+    return group(title, *map(option, names))
+
+
+def model_argument(name: str = "model", *, metavar: str = "[MODEL]", several: bool = False) -> Decorator:
+    """The argument for a model to read; by default the sample model.
+
+    Args:
+        name: name of the parameter.
+        metavar: its name in the help.
+        several: accept any number of models.
+    """
+
+    def or_sample(context: click.Context, param: click.Parameter, value: Any) -> Any:
+        if value or context.resilient_parsing:
+            return value
+        context.ensure_object(Invocation).names[str(sample_model.PATH)] = sample_model.NAME
+        return (sample_model.PATH,) if several else sample_model.PATH
+
+    return click.argument(
+        name,
+        nargs=-1 if several else 1,
+        required=False,
+        type=reads_model,
+        metavar=metavar,
+        callback=or_sample,
+    )
+
+
+model_options = group(
+    "Files",
+    click.option(
+        "--allow-external",
+        type=click.Path(path_type=Path),
+        multiple=True,
+        metavar="FOLDER",
+        help="Accept external data from this folder, besides the model's own.",
+    ),
+)
+
+output_options = group(
+    "Files",
+    click.option(
+        "--external-data/--no-external-data",
+        default=None,
+        help="Store weights in a separate file.  [default: as in the input]",
+    ),
+)
+
+#: The hint for a fuser that is combined with another choice of passes.
+FUSER_HINT = (
+    "a fuser chooses the passes: none and ort those of -O2, builtin those of -O3, native those of -O3 and"
+    " fuse-groups, which other pipelines may name"
+)
+_ONE_PIPELINE = "--skip leaves out passes; --pre-pass and --post-pass add some at the ends"
+
+
+def fuser_option(*, default: str = "", **relation: Any) -> Decorator:
+    """``--fuser``, in ``relation`` to other options (:class:`graphopt.cli.options.relations.Option`).
+
+    Args:
+        default: its default value, for the help.
+    """
+    meaning = OPTIONS["fuser"].help
+    decorator: Decorator = relations.option(
+        "--fuser",
+        type=click.Choice(["none", "ort", "builtin", "native"]),
+        help=f"{meaning}  [default: {default}]" if default else meaning,
+        **relation,
+    )
+    return decorator
+
+
+log_option = click.option(
+    "--log",
+    shell_complete=completion.log_spec,
+    metavar="SPEC",
+    help="Log passes or rule files: dce:>peephole:>>transpose.",
+)
+
+pager_option = click.option(
+    "--pager/--no-pager", default=True, help="Page long output on a terminal with $PAGER."
+)
+
+
+def wrt_option(*, default: str, **relation: Any) -> Decorator:
+    """``--wrt``, in ``relation`` to other options (:class:`graphopt.cli.options.relations.Option`)."""
+    decorator: Decorator = relations.option(
+        "--wrt",
+        default=(default,),
+        multiple=True,
+        metavar="params|inputs|all|NAMES",
+        help="Differentiate with respect to parameters, inputs, both (all), or comma-separated names."
+        f"  [default: {default}]",
+        **relation,
+    )
+    return decorator
+
+
+def threads_option(shown: str, **relation: Any) -> Decorator:
+    """``--threads``, whose help shows the default as ``shown``."""
+    decorator: Decorator = relations.option(
+        "--threads", type=Count(1), help=f"Threads per operator.  [default: {shown}]", **relation
+    )
+    return decorator
+
+
+#: The output option of a command that always writes a model.
+model_output = group(
+    "Files",
+    click.option(
+        "-o", "--output", type=writes, required=True, metavar="OUT", help="Write the model to this file."
+    ),
+)
+
+#: All options that determine which passes run.
+pipeline_options = of_section(
+    "Passes",
+    click.option(
+        "-O",
+        "level",
+        type=click.Choice(["0", "1", "2", "3"]),
+        help="Preset: 0 (no rewrites), 1 (bit-exact), 2 (sums may be reordered), 3 (fused operators too)."
+        "  [default: 2]",
+    ),
+    relations.option(
+        "--pipeline",
+        shell_complete=completion.pipeline_text,
+        metavar="NAME|TEXT",
+        excludes=("-O",),
+        hint=_ONE_PIPELINE,
+        help="A named pipeline, or text such as dce,fixpoint(cse,dce).",
+    ),
+    relations.option(
+        "--passes",
+        shell_complete=completion.passes,
+        multiple=True,
+        callback=split_some,
+        metavar="A,B",
+        excludes=("-O", "--pipeline"),
+        hint=_ONE_PIPELINE,
+        help="Run only these passes, in order.",
+    ),
+    fuser_option(excludes=("--pipeline", "--passes"), hint=FUSER_HINT),
+)
+
+dim_options = named("Inputs", "dims", "dim_ranges")
+
+verify_options = named("Verification", "verify", "require_verified")
+
+watch_options = of_section(
+    "Watching",
+    log_option,
+    click.option(
+        "--dump-dir", type=writes, metavar="FOLDER", help="Write the model after each pass that changed it."
+    ),
+)
+
+
+def input_options_of(several: bool = False) -> Decorator:
+    """The options that describe inputs.
+
+    Args:
+        several: the command itself parses the texts, which may contain several sets of shapes.
+    """
+    kind = {} if several else {"cls": TableOption}
+    return group(
+        "Inputs",
+        click.option(
+            "--input",
+            "input_files",
+            type=ReadsArrays(),
+            multiple=True,
+            metavar="NAME:FILE.npy|FILE.npz",
+            help="Feed these arrays instead of generated ones.",
+            **kind,
+        ),
+        click.option(
+            "--input-shape",
+            "input_shapes",
+            multiple=True,
+            metavar="NAME:1x3x224x224",
+            help="Shape of a generated input.",
+            **kind,
+        ),
+        click.option(
+            "--seed", type=Count(0, 2**63 - 1), metavar="N", help="Seed of generated inputs.  [default: 0]"
+        ),
+    )
+
+
+input_options = input_options_of()
+
+device_options = of_section("Device")
+
+#: For commands that run no model, but optimize for a device.
+target_options = group(
+    "Passes",
+    option(
+        "device",
+        help="Device that the result is for, present or not: decides which fused operators pay off."
+        "  [default: auto]",
+    ),
+)
+
+session_options = group(
+    "Device",
+    click.option(
+        "--session-options/--no-session-options",
+        default=True,
+        help="Use the session options that the model recommends (docs/tune.md).  [default: use them]",
+    ),
+)
+
+kernel_options = group(
+    "Device",
+    click.option(
+        "--kernels/--no-kernels",
+        default=True,
+        help="Build kernels for native groups, and run them (docs/kernels.md).  [default: kernels]",
+    ),
+)

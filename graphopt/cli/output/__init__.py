@@ -1,0 +1,7 @@
+"""Text on terminals.
+
+- ``console.py``: results on stdout, narration and progress on stderr.
+- ``layout.py``: text and tables within the width of a terminal.
+- ``pager.py``: long output through ``$PAGER``.
+- ``error_messages.py``: an error as one line, a hint and an exit status.
+"""

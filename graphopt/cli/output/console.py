@@ -1,0 +1,235 @@
+"""Output: results on stdout, narration and progress on stderr.
+
+On a terminal, lines and tables fit its width (:mod:`graphopt.cli.output.layout`), labels have colours, and
+progress bars come from rich. Piped, the same facts are whole lines and aligned tables without colour codes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, TextIO
+
+import click
+
+from graphopt import config
+from graphopt.cli.output.layout import fitted, heading_within, wrapped
+from graphopt.util.tables import Block, Line, Table, Tone
+
+if TYPE_CHECKING:
+    from rich.console import Console as RichConsole
+    from rich.progress import Progress
+
+    from graphopt.verification.verdict import Verdict
+
+_PLAIN = str.maketrans({"Δ": "d", "×": "x", "−": "-", "→": "->", "…": "...", "─": "-"})
+#: Default width in columns, where neither the terminal nor ``COLUMNS`` has one.
+_COLUMNS = 80
+#: Words that a tone colours: up to a colon, or up to two spaces.
+_LABEL = re.compile(r"\s*(?:graphopt: )?[^\s:]+(?: [^\s:]+)*?(?=:(?:\s|$)|  |$)")
+_STYLES: dict[Tone, dict[str, Any]] = {
+    "plain": {},
+    "title": {"bold": True},
+    "good": {"fg": "green", "bold": True},
+    "bad": {"fg": "red", "bold": True},
+    "caution": {"fg": "yellow", "bold": True},
+    "hint": {"dim": True},
+}
+_WHOLE: frozenset[Tone] = frozenset({"title", "hint"})
+
+#: Called with the completed fraction (0 to 1, or ``None`` for unknown) and the current activity.
+Advance = Callable[[float | None, str], None]
+
+
+class Console:
+    """Prints for people, or JSON for programs.
+
+    Args:
+        color: force colours on or off; by default they appear on terminals.
+        quiet: no narration.
+        as_json: print results as one JSON object, and no text for people.
+    """
+
+    def __init__(self, *, color: bool | None = None, quiet: bool = False, as_json: bool = False) -> None:
+        self.color = color
+        self.quiet = quiet
+        self.as_json = as_json
+        self._progress: Progress | None = None
+        self._on_stderr = False
+
+    def use_stderr(self) -> None:
+        """Print results on stderr, because stdout is used for other output."""
+        self._on_stderr = True
+
+    # Results ------------------------------------------------------------------------------
+
+    def print(self, text: str = "", tone: Tone = "plain", **style: Any) -> None:
+        """A line of results, with its label in the colour of ``tone``.
+
+        Args:
+            style: for the whole line, as for :func:`click.style`.
+        """
+        if not self.as_json:
+            self._clear()
+            say(text, tone, stream=self._stream, color=self.color, **style)
+
+    def table(self, table: Table, indent: str = "  ") -> None:
+        """A table of results."""
+        if self.as_json:
+            return
+        self._clear()
+        if _is_terminal(self._stream):
+            head, body = fitted(table, columns(self._stream), indent)
+            for line in head:
+                self._line(line, bold=True)
+            for line in body:
+                self._line(line)
+        else:
+            for line in table.lines(indent):  # whole: programs read the lines, too
+                self._line(line)
+
+    def blocks(self, blocks: Iterable[Block]) -> None:
+        """The lines and tables of a report."""
+        for block in blocks:
+            if isinstance(block, Table):
+                self.table(block)
+            else:
+                self.print(block, block.tone if isinstance(block, Line) else "plain")
+
+    def json(self, result: Any) -> None:
+        """Print the result for programs, if JSON was requested."""
+        if self.as_json:
+            text = json.dumps(result, indent=2, ensure_ascii=False, default=str)
+            click.echo(text, file=self._stream)
+
+    @property
+    def _stream(self) -> TextIO:
+        return sys.stderr if self._on_stderr else sys.stdout
+
+    def _line(self, text: str, **style: Any) -> None:
+        text = _encodable(text, self._stream)
+        click.echo(click.style(text, **style) if style else text, file=self._stream, color=self.color)
+
+    # Narration ----------------------------------------------------------------------------
+
+    def note(self, text: str, tone: Tone = "plain") -> None:
+        """Print a line about progress."""
+        if not self.quiet:
+            self._clear()
+            say(text, "hint" if text.startswith("hint: ") else tone, stream=sys.stderr, color=self.color)
+
+    def warn(self, text: str, hint: str = "") -> None:
+        """Print a warning on stderr, even if narration is off."""
+        self._clear()
+        say(f"graphopt: warning: {text}", "caution", stream=sys.stderr, color=self.color)
+        if hint:
+            say(f"hint: {hint}", "hint", stream=sys.stderr, color=self.color)
+
+    def warn_unverified(self, verdict: Verdict, about: str = "", hint: str = "") -> None:
+        """Warn if nothing could be compared.
+
+        Args:
+            about: the model, followed by a colon.
+            hint: the next step where no inputs were found.
+        """
+        if verdict.unverifiable is not None:
+            self.warn(f"{about}not verified: {verdict.unverifiable}", hint if verdict.lacks_inputs else "")
+
+    @contextlib.contextmanager
+    def warnings_as_notes(self) -> Iterator[None]:
+        """Print each warning of the ``with`` block as a line."""
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            yield
+        for item in caught:
+            self.note(f"  warning: {item.message}", "caution")
+
+    @contextlib.contextmanager
+    def progress(self, what: str) -> Iterator[Advance]:
+        """A progress bar named ``what`` while the ``with`` block runs; nothing unless stderr is a terminal.
+
+        It disappears before anything else is printed.
+        """
+        if self.quiet or not _is_terminal(sys.stderr):
+            yield lambda done, text: None
+            return
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        columns = TextColumn("  {task.description}"), BarColumn(24), TextColumn("{task.fields[text]}")
+        with Progress(*columns, console=self._rich(sys.stderr), transient=True) as progress:
+            task = progress.add_task(what, total=None, text="")
+            self._progress = progress
+
+            def advance(done: float | None, text: str) -> None:
+                progress.update(task, total=None if done is None else 1.0, completed=done or 0, text=text)
+
+            try:
+                yield advance
+            finally:
+                self._progress = None
+
+    def _clear(self) -> None:
+        """Remove the progress bar, if there is one."""
+        if self._progress is not None:
+            self._progress.stop()
+
+    def _rich(self, stream: TextIO) -> RichConsole:
+        from rich.console import Console as RichConsole
+
+        return RichConsole(file=stream, no_color=self.color is False, highlight=False, soft_wrap=True)
+
+
+def say(text: str, tone: Tone = "plain", *, stream: TextIO, color: bool | None = None, **style: Any) -> None:
+    """Print ``text``, on terminals wrapped at their width.
+
+    Args:
+        tone: colours the label, or all of a title or hint.
+        style: for whole lines, as for :func:`click.style`.
+    """
+    if _is_terminal(stream):
+        lines = wrapped(text, columns(stream))
+    else:
+        lines = [text if (width := _columns_variable()) is None else heading_within(text, width)]
+    style = style or (_STYLES[tone] if tone in _WHOLE else {})
+    for number, line in enumerate(lines):
+        line = _encodable(line, stream)
+        if style:
+            line = click.style(line, **style)
+        elif number == 0 and _STYLES[tone]:
+            end = label.end() if (label := _LABEL.match(line)) is not None else len(line)
+            line = click.style(line[:end], **_STYLES[tone]) + line[end:]
+        click.echo(line, file=stream, color=color)
+
+
+def _is_terminal(stream: TextIO) -> bool:
+    return stream.isatty()
+
+
+def _columns_variable() -> int | None:
+    """The variable ``COLUMNS``, if it is a number above 0."""
+    text = config.variable("COLUMNS")
+    return int(text) if text is not None and text.isdecimal() and int(text) else None
+
+
+def columns(stream: TextIO) -> int:
+    """The width of the terminal that ``stream`` writes to, or a default."""
+    if (width := _columns_variable()) is not None:
+        return width
+    try:
+        return os.get_terminal_size(stream.fileno()).columns or _COLUMNS
+    except OSError:  # no terminal, or no file number
+        return _COLUMNS
+
+
+def _encodable(text: str, stream: TextIO) -> str:
+    """``text`` with characters that ``stream`` can write: plainer ones replace the others."""
+    try:
+        text.encode(stream.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return text.translate(_PLAIN)
+    return text

@@ -1,0 +1,155 @@
+"""Messages and exit statuses of errors."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import sys
+import traceback
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import click
+
+from graphopt.cli.output.console import say
+from graphopt.errors import FULL, ExitStatus, GraphoptError, blamed, exhausted
+
+#: Maximum length of a printed message, in characters.
+_LONGEST = 600
+
+#: Texts of the system about paths that are invalid or missing.
+_NO_PLACE = (
+    *(errno.ENAMETOOLONG, errno.ELOOP, errno.ENOTDIR, errno.EISDIR),
+    *(errno.EROFS, errno.EACCES, errno.EPERM),
+)
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An error as the command line reports it: one line, a hint, an exit status."""
+
+    status: int
+    message: str
+    hint: str | None
+    details: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, error: Exception, *, debug: bool, kept: bool = False) -> Failure:
+        """Describe ``error``; an exception that graphopt does not declare is an internal error.
+
+        Args:
+            debug: the traceback is shown in any case.
+            kept: a reproducer of the error already exists.
+        """
+        advice = {
+            "--debug shows the traceback": debug,
+            "--save-repro FOLDER keeps all it takes to repeat it": kept,
+        }
+        hint = "; ".join(text for text, is_done in advice.items() if not is_done) or None
+        if (found := blamed(error)) is not None:
+            owner, place = found
+            at = f" at {place}" if place else ""
+            message = f"{owner} raised {type(error).__name__}{at}: {' '.join(str(error).split())}"
+            return cls(ExitStatus.USAGE, _bounded(message), None if debug else "--debug shows the traceback")
+        if isinstance(error, GraphoptError):
+            is_ours = error.status == ExitStatus.INTERNAL
+            hint = error.hint or (hint if is_ours else None)
+            return cls(error.status, _bounded(error.message), hint, tuple(map(_bounded, error.details)))
+        if isinstance(error, click.ClickException):
+            context = getattr(error, "ctx", None)
+            usage = f"{context.command_path} --help" if context is not None else None
+            examples = getattr(context and context.command, "examples", ())
+            if isinstance(error, click.MissingParameter) and examples:
+                usage = f"such as: {examples[0]}  ({usage})"
+            return cls(ExitStatus.USAGE, _as_ours(error.format_message()), usage)
+        if isinstance(error, OSError) and error.errno in (*FULL, errno.EIO):
+            status = ExitStatus.RESOURCE_LIMIT if error.errno in FULL else ExitStatus.USAGE
+            return cls(status, f"can't write the output: {error.strerror}", None)
+        if isinstance(error, OSError) and error.errno in _NO_PLACE and error.filename is not None:
+            return cls(ExitStatus.USAGE, _bounded(f"can't use {error.filename}: {error.strerror}"), None)
+        limit = exhausted(error)
+        if limit is not None:
+            return cls(ExitStatus.RESOURCE_LIMIT, limit, None)
+        text = " ".join(str(error).split())[:300]
+        notes = "".join(f" ({note})" for note in getattr(error, "__notes__", ()))
+        return cls(ExitStatus.INTERNAL, f"internal error: {type(error).__name__}: {text}{notes}", hint)
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        told = {"message": self.message, "hint": self.hint, "status": int(self.status)}
+        return {**told, "details": list(self.details)} if self.details else told
+
+    def tell(self, about: str = "", color: bool | None = None) -> None:
+        """Print it to stderr; ``about`` names the object at fault, unless the message does."""
+        if about in self.message:
+            about = ""
+        with contextlib.suppress(OSError):  # a full stderr can't be reported anywhere
+            self._tell(about, color)
+
+    def _tell(self, about: str, color: bool | None) -> None:
+        say(f"graphopt: {about}{': ' if about else ''}{self.message}", "bad", stream=sys.stderr, color=color)
+        for line in self.details:
+            say(f"  {line}", stream=sys.stderr, color=color)
+        if self.hint:
+            say(f"hint: {self.hint}", "hint", stream=sys.stderr, color=color)
+
+
+def tell(
+    error: Exception,
+    *,
+    debug: bool,
+    kept: bool = False,
+    about: str = "",
+    files: Iterable[str] = (),
+    names: Mapping[str, str] | None = None,
+    color: bool | None = None,
+) -> Failure:
+    """Print ``error`` on stderr, after its traceback if requested; returns the printed message.
+
+    Args:
+        files: paths that may name models. If one of these models violates the ONNX specification, an internal
+            error is reported as that violation: neither loading nor onnxruntime checks all rules.
+        names: by path, the names in messages of files that the user did not name by path.
+        color: force colours on or off.
+    """
+    if debug:
+        traceback.print_exception(error)
+    failure = Failure.of(error, debug=debug, kept=kept)
+    if failure.status == ExitStatus.INTERNAL:
+        misuse = _misuse(files)
+        if misuse is not None:
+            message = _bounded(f"the model breaks the rules of ONNX: {misuse}")
+            failure = Failure(ExitStatus.INVALID_MODEL, message, None)
+    for path, name in (names or {}).items():
+        hint = failure.hint and failure.hint.replace(path, name)
+        failure = replace(failure, message=failure.message.replace(path, name), hint=hint)
+    failure.tell(about, color)
+    return failure
+
+
+def _misuse(files: Iterable[str]) -> str | None:
+    """The first node in the models ``files`` that violates the schema of its operator, and the reason."""
+    for name in files:
+        with contextlib.suppress(Exception):  # not a file, not a model, or too large for this process
+            from graphopt import ir
+
+            misuse = ir.find_misuse(ir.load(name)) if Path(name).is_file() else None
+            if misuse is not None:
+                return misuse
+    return None
+
+
+def _bounded(message: str) -> str:
+    """``message`` in one line: names in models may have any length and contain any character."""
+    text = "".join(char if char.isprintable() else repr(char)[1:-1] for char in message[: 2 * _LONGEST])
+    if len(message) <= _LONGEST:
+        return text
+    return f"{text[: _LONGEST // 2]} … {message[-_LONGEST // 2 :]}"
+
+
+def _as_ours(message: str) -> str:
+    """A message of click in the style of graphopt: one line, no capital, no full stop."""
+    text = " ".join(message.split()).rstrip(".")
+    return text[:1].lower() + text[1:]

@@ -1,0 +1,115 @@
+"""Rerun a recorded command in a separate process, which can't write elsewhere."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path, PurePath
+
+import click
+
+from graphopt import config, publish
+from graphopt.cli.options.parameter_types import ReadsArrays, ReadsFolder, ReadsModel, Runs, Writes
+from graphopt.cli.reproducer.recorded_command import (
+    COMMAND,
+    IN,
+    LEFT_OUT,
+    OUT,
+    SETTINGS,
+    Outcome,
+    Recorded,
+    given,
+)
+from graphopt.errors import UsageError
+
+_PROGRAM = (
+    "import json, sys; sys.path[:] = json.loads(sys.argv[1]); "
+    "from graphopt.cli.main import run_recorded; run_recorded(*json.loads(sys.argv[2]))"
+)
+
+
+def rerun(folder: Path, application: click.Group, *, allow_command: bool = False) -> Outcome:
+    """Rerun the command in ``folder``, in a separate process and a temporary folder.
+
+    Raises:
+        UsageError: there is no command, it reads or writes files elsewhere, or it runs a program although
+            that is not allowed.
+    """
+    recorded = Recorded.load(folder)
+    _check(recorded.arguments, folder, application, allow_command)
+    with publish.ScratchFolder() as place:
+        (place / OUT).mkdir()
+        if (folder / IN).is_dir():
+            if recorded.arguments[0] == "optimize" and "--output" not in recorded.arguments:
+                # the results are written next to the models, and must not get into the reproducer
+                shutil.copytree(folder / IN, place / IN, copy_function=_link)
+            else:
+                (place / IN).symlink_to((folder / IN).absolute(), target_is_directory=True)
+        (place / SETTINGS).write_text(_settings(folder, allow_command), encoding="utf-8")
+        report = place / "outcome.json"
+        words = [json.dumps(sys.path), json.dumps([recorded.arguments, str(report)])]
+        done = subprocess.run(
+            [sys.executable, "-c", _PROGRAM, *words], cwd=place, capture_output=True, text=True, check=False
+        )
+        if report.exists():
+            return Outcome.from_dict(json.loads(report.read_text(encoding="utf-8")))
+    said = done.stderr.strip().splitlines()
+    why = f"the process died{f': {said[-1][:200]}' if said else ''}"
+    return Outcome(done.returncode, why, ended=False)
+
+
+def _settings(folder: Path, allow_command: bool) -> str:
+    """The settings in ``folder``, with the current store, because a store contains code that is loaded.
+
+    Raises:
+        UsageError: they name a C compiler although programs are not allowed, or folders elsewhere.
+    """
+    settings = config.load({}, folder)
+    if settings.compiler != "auto" and not allow_command:
+        raise UsageError(
+            f"{folder} would run the C compiler {settings.compiler!r}",
+            hint="--allow-command lets it, if you trust the folder",
+        )
+    if settings.allow_external:
+        raise UsageError(f"{folder} would read {settings.allow_external[0]}, which is not in it")
+    return config.as_toml(replace(settings, cache_dir=config.current().cache_dir))
+
+
+def _link(source: str, target: str) -> None:
+    """Create ``target`` with the contents of ``source``, as a link if the file system allows."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def _check(arguments: Sequence[str], folder: Path, application: click.Group, allow_command: bool) -> None:
+    """Refuse commands that could do harm in a folder from an untrusted source."""
+    from graphopt.debug.checks import KINDS
+
+    command = application.get_command(click.Context(application), arguments[0]) if arguments else None
+    if command is None:
+        raise UsageError(f"{folder / COMMAND} names no command")
+    words = list(arguments[1:])
+    try:
+        found = given(command, click.Context(command, info_name=arguments[0]), words)
+    except click.ClickException:
+        return  # the run reports the same error
+    for parameter, value in found:
+        kind, text = parameter.type, str(value)
+        if parameter.name in LEFT_OUT:
+            raise UsageError(f"{folder} would change settings: {max(parameter.opts, key=len)} {text}")
+        if isinstance(kind, ReadsModel | ReadsFolder | ReadsArrays | Writes):
+            path = PurePath(text.rpartition(":")[2] if isinstance(kind, ReadsArrays) else text)
+            if path.is_absolute() or ".." in path.parts:
+                raise UsageError(f"{folder} would read or write {path}, which is not in it")
+        elif isinstance(kind, Runs) and text not in KINDS and not allow_command:
+            raise UsageError(
+                f"{folder} would run the command {text!r}",
+                hint="--allow-command lets it, if you trust the folder",
+            )

@@ -1,0 +1,114 @@
+"""Measurements as tables, lines and drawings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from graphopt.cli.output.console import Console
+from graphopt.cli.views.latency_chart import Bar, bars
+from graphopt.util.tables import Table, counted
+
+if TYPE_CHECKING:
+    from graphopt.timing.bench import Bench, Result, Row
+    from graphopt.timing.ratios import Band
+
+_HOTTEST = 10
+
+
+def print_result(console: Console, result: Result, bench: Bench, *, hot: bool) -> None:
+    """Print one table, and remarks below it."""
+    first, timing = result.rows[0].name, result.timing
+    effort = f"{timing.rounds} interleaved rounds in {counted(timing.processes, 'process', 'processes')}"
+    console.print(f"  {_where(bench)}, inputs {result.shapes}, {effort}")
+    columns = ["", "p50 ms", "p90", "p99", f"ratio to {first}", "", "nodes", "session s", "peak MB"]
+    table = Table(columns, "<>>><<>>>")
+    for row in result.rows:
+        table.add(*_cells(row))
+    console.table(table)
+    console.print(f"  {first} against itself: {_range(timing.band)}; inside this band nothing is claimed")
+    for name, choice in bench.choices.items():
+        console.print(f"  session options of {name}: {choice}")
+    for line in remarks(result):
+        console.print(f"  {line}")
+    if hot:
+        _print_hot(console, result)
+
+
+def remarks(result: Result) -> list[str]:
+    """Failures, differences between outputs, and the devices of nodes unless all run on the CPU."""
+    lines = [f"{row.name}: {row.failure}" for row in result.rows if row.failure]
+    outcomes = {row.name: row.outcome for row in result.rows if row.outcome is not None}
+    suffix = " (TF32 off)" if result.exact_products else ""
+    wrong = {name: outcome.reason for name, outcome in outcomes.items() if outcome.reason}
+    lines += [f"{name}: outputs differ: {reason}{suffix}" for name, reason in wrong.items()]
+    if outcomes and not wrong:
+        delta = max(outcome.delta for outcome in outcomes.values())
+        lines.append(f"outputs agree: max |Δ| {delta:.1e}{suffix}" if delta else f"outputs are equal{suffix}")
+    return lines + [line for row in result.rows if (line := _placement(row))]
+
+
+def drawing(results: Sequence[Result]) -> str:
+    """All latencies as SVG."""
+    groups = []
+    for result in results:
+        group = []
+        for row in result.rows:
+            if row.speed is None:
+                continue
+            compared, note = row.speed.comparison, ""
+            if compared is not None:
+                note = f"× {compared.ratio:.2f}, {compared.conclusion}"
+            conclusion = None if compared is None else compared.conclusion
+            group.append(Bar(row.name, row.speed.p50, row.speed.p90, note, conclusion))
+        groups.append((result.shapes, group))
+    return bars(groups)
+
+
+def _where(bench: Bench) -> str:
+    threads = "" if bench.threads is None else f" ({counted(bench.threads, 'thread')})"
+    flags = "".join(f", {key}={value}" for key, value in bench.provider_options.items())
+    return f"{bench.device}{threads}, onnxruntime {bench.version}{flags}"
+
+
+def _cells(row: Row) -> list[str]:
+    nodes = "–" if row.nodes is None else f"{row.nodes:,}"
+    if row.speed is None or row.footprint is None:
+        return [row.name, "–", "–", "–", "–", "failed", nodes, "–", "–"]
+    times = [_milliseconds(value) for value in (row.speed.p50, row.speed.p90, row.speed.p99)]
+    compared, ratio, told = row.speed.comparison, "1.00", ""
+    if compared is not None:
+        ratio, told = f"{compared.ratio:.2f}  ({_range(compared.spread)})", compared.conclusion
+    cost = row.footprint
+    digits = 2 if cost.session_seconds >= 0.0995 else 3
+    session, peak = f"{cost.session_seconds:.{digits}f}", f"{cost.peak_bytes / 1e6:.0f}"
+    return [row.name, *times, ratio, told, nodes, session, peak]
+
+
+def _range(band: Band) -> str:
+    return f"{band.low:.2f} … {band.high:.2f}"
+
+
+def _milliseconds(value: float) -> str:
+    return f"{value:.3f}" if value < 10 else f"{value:.1f}"
+
+
+def _placement(row: Row) -> str | None:
+    if row.footprint is None:
+        return None
+    placement = row.footprint.placement
+    if set(placement.nodes) <= {"CPU"}:
+        return None
+    where = ", ".join(f"{count} on {provider}" for provider, count in sorted(placement.nodes.items()))
+    return f"{row.name}: nodes {where}; {placement.copies} Memcpy in each run"
+
+
+def _print_hot(console: Console, result: Result) -> None:
+    for row in result.rows:
+        if row.footprint is None:
+            continue
+        console.print(f"  {row.name}: kernels of one run, under the profiler")
+        table = Table(["operator", "provider", "kernels", "ms", "share"], "<<>>>")
+        for op in row.footprint.placement.hot[:_HOTTEST]:
+            table.add(op.op, op.provider, f"{op.nodes:g}", f"{op.milliseconds:.3f}", f"{op.share:.0%}")
+        console.table(table, indent="    ")
