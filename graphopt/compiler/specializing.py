@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from graphopt import config, ir
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from graphopt.inputs.feeds import InputOptions
     from graphopt.profile import Guard, Profile
     from graphopt.specialization.build import Specialization, Specialized
-    from graphopt.verification.verifier import Verifier
 
 
 @checked
@@ -89,32 +89,49 @@ def specialize(
         UsageError: the profile is of another model; or as for :func:`optimize`.
         VerificationFailed: as for :func:`optimize`.
     """
+    from graphopt.profile import check_profile
     from graphopt.specialization.build import build
+    from graphopt.specialization.guaranteed_sizes import ranges_of, restrict
     from graphopt.specialization.profitability import BUNDLE, ONE_MODEL
     from graphopt.specialization.specialize_inputs import static_inputs
-    from graphopt.specialization.versioned_model import verified_model
+    from graphopt.specialization.versioned_model import Checks, checked_model
 
     env = env.having(options)
     original = env.load(model)
+    check_profile(how.profile, original)
+    sizes, ranges = env.options["dims"] or {}, env.options["dim_ranges"] or {}
+    restricted = restrict(original, how.profile, sizes, ranges)
+    fingerprint, how = how.profile.model, replace(how, profile=restricted.profile)
     given = replace(env.inputs, examples=(*env.inputs.examples, *how.profile.shapes))
-    of_variants, own, strict = env.without("inputs"), tuple(env.options["pre_passes"]), env.options["strict"]
+    of_variants = env.without("inputs", "dims", "dim_ranges")
+    own, strict = tuple(env.options["pre_passes"]), env.options["strict"]
 
     def optimized(candidate: ir.Model, first: tuple[str, ...], guard: Guard | None) -> Result:
         if guard is None:
             return optimize(env, model, inputs=given)
         fixed = static_inputs(guard, given)
-        reference = None if fixed is None else model
-        return optimize(of_variants, candidate, pre_passes=(*first, *own), inputs=fixed, reference=reference)
+        return optimize(
+            of_variants,
+            candidate,
+            pre_passes=(*first, *own),
+            inputs=fixed,
+            reference=None if fixed is None else restricted.model,
+            dim_ranges=ranges_of(candidate, restricted.ranges),
+        )
 
-    def judge(given: InputOptions) -> Verifier:
-        return env.verifier(original, given)
-
-    found = build(original, how, optimized, BUNDLE if bundle else ONE_MODEL, strict=strict)
+    found = build(restricted.model, how, optimized, BUNDLE if bundle else ONE_MODEL, strict=strict)
+    report = found.report.having(remarks=restricted.remarks)
     if bundle:
-        return found
-    return verified_model(
-        found, how, judge if env.settings.verify else None, given, env.numerics, strict=strict
+        return replace(found, original=fingerprint, report=report.having(libraries=()))
+    checks = Checks(
+        partial(env.verifier, restricted.model) if env.settings.verify else None,
+        replace(given, ranges=restricted.ranges, vouched=bool(sizes)),
+        env.numerics,
+        env.toolchain.libraries,
+        tuple(env.options["share_buffers"]),
     )
+    found = replace(found, original=fingerprint, report=report)
+    return checked_model(found, how, checks, strict=strict)
 
 
 @overload

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from graphopt import ir
@@ -49,6 +49,11 @@ class Group:
     def name(self) -> str:
         """The name of the function, and of the kernel."""
         return self.function.name
+
+
+def has_groups(model: ir.Model) -> bool:
+    """Whether ``model`` has groups."""
+    return any(key[0] == dialects.NATIVE_DOMAIN for key in model.functions)
 
 
 def groups_of(model: ir.Model) -> list[Group]:
@@ -106,6 +111,18 @@ def note_signatures(model: ir.Model, signatures: Mapping[str, Signature], cx: Co
     names = [key[1] for key in model.functions if key[0] == dialects.NATIVE_DOMAIN]
     data = {name: signatures[name].to_dict() for name in sorted(names) if name in signatures}
     cx.edit.note(model, dialects.KERNEL_SIGNATURES, json.dumps(data, separators=(",", ":")) if data else None)
+
+
+def add_groups(model: ir.Model, others: Iterable[ir.Model]) -> None:
+    """Add copies of the groups of ``others`` to ``model``; groups of one name have equal contents."""
+    signatures = signatures_of(model)
+    for other in others:
+        for key, function in other.functions.items():
+            if key[0] == dialects.NATIVE_DOMAIN and key not in model.functions:
+                model.functions[key] = ir.clone_function(function)
+        signatures = signatures_of(other) | signatures
+    with context_for(model) as cx:
+        note_signatures(model, signatures, cx)
 
 
 def name_of(function: ir.Function, signature: Signature) -> str:

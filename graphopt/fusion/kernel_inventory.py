@@ -13,11 +13,10 @@ from graphopt.config import Settings
 from graphopt.context import context_for
 from graphopt.errors import NoCompiler, UnsupportedModel, UsageError
 from graphopt.fusion.backend import ProgressCallback, require_backend
-from graphopt.fusion.groups import Group, groups_of
+from graphopt.fusion.groups import Group, groups_of, has_groups
 from graphopt.fusion.kernel_library import SUFFIXES, build_library, find_library, writing_library
 from graphopt.fusion.loops.ir import Kernel
 from graphopt.models import copy
-from graphopt.ops import dialects
 from graphopt.ort.devices import CPU
 from graphopt.util.store import Store
 from graphopt.util.tables import counted
@@ -48,7 +47,7 @@ class Inventory:
         Raises:
             InvalidModel: the signatures of its groups are malformed.
         """
-        proposed = not any(key[0] == dialects.NATIVE_DOMAIN for key in model.functions)
+        proposed = not has_groups(model)
         if proposed:
             model = copy(model)
             attempt = prepare(settings, pipeline="native").on(model)

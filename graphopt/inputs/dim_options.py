@@ -50,17 +50,22 @@ def fix_dims(model: ir.Model, sizes: Mapping[str, int], *, strict: bool = True) 
                 ir.declare_dim(value, axis, fixed[symbol])
 
 
-def resolve_ranges(model: ir.Model, ranges: Mapping[str, Range]) -> dict[str, Range]:
+def resolve_ranges(model: ir.Model, ranges: Mapping[str, Range], *, strict: bool = True) -> dict[str, Range]:
     """``ranges`` by the names of dims in shape facts and generated inputs.
 
     Raises:
-        UsageError: a range is empty, no input has a dim of that name, its fixed size is outside the range, or
-            it contradicts another range of the same dim.
+        UsageError: a range is empty, or contradicts another range of the same dim; or ``strict``, and no
+            input has a dim of that name, or its fixed size is outside the range.
     """
     found: dict[str, Range] = {}
     for name, (first, last) in ranges.items():
         check_range(name, (first, last))
-        symbol, place = _resolved(model, name, None, (first, last))
+        try:
+            symbol, place = _resolved(model, name, None, (first, last))
+        except UsageError:
+            if strict:
+                raise
+            continue
         if symbol is None and place is not None:
             symbol = ir.unnamed_dim(*place)
         if symbol is None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from graphopt import ir
 from graphopt.errors import GraphoptError
@@ -11,7 +12,7 @@ from graphopt.instrument.report import Report
 from graphopt.instrument.report.specializations import VariantReport
 from graphopt.ir.signature import Signature
 from graphopt.profile import FusionStrategy, Guard, Profile, branch_inputs, check_profile, variants_of
-from graphopt.specialization.branches import Branch, VariantRecord
+from graphopt.specialization.branches import Branch, VariantRecord, read_variants
 from graphopt.specialization.profitability import Policy
 from graphopt.specialization.shared_initializers import share_initializers
 from graphopt.specialization.specialize_inputs import specialize_inputs
@@ -94,8 +95,11 @@ def build(
         pinned=branch_inputs(original),
     )
     branches, plan, reports = [], [], list[VariantReport]()
-    before = ir.count_all_nodes(general)
+    made = Counter(record.name.partition("-")[0] for record in read_variants(original))
+    before, kernels = ir.count_all_nodes(general), dict.fromkeys(report.kernels)
     for variant in variants:
+        kind, _, number = variant.name.partition("-")  # a specialized model may be specialized again
+        variant = replace(variant, name=f"{kind}-{made[kind] + int(number)}")
         try:
             model, variant_report = optimize(specialize_inputs(original, variant.guard), FIRST, variant.guard)
         except GraphoptError as failure:
@@ -104,6 +108,8 @@ def build(
             reports.append(VariantReport(variant, 0, before, str(failure)))
             continue
         reason = policy.drop_reason(general, model, variant)
+        if reason is None:
+            kernels |= dict.fromkeys(variant_report.kernels)
         nodes = ir.count_all_nodes(model)
         dropped = tuple(map(str, variant_report.dropped))
         reports.append(VariantReport(variant, nodes, before, reason, dropped))
@@ -111,6 +117,6 @@ def build(
             pins = frozenset(variant.guard.inputs) if how.pins else frozenset()
             branches.append(Branch(variant.name, variant.guard, model, pins))
             plan.append(VariantRecord(variant.name, variant.guard, variant.runs, nodes))
-    report = report.having(variants=reports, profiled_runs=how.profile.runs)
+    report = report.having(variants=reports, profiled_runs=how.profile.runs, kernels=tuple(kernels))
     share_initializers([general, *(branch.model for branch in branches)])
     return Specialized(general, branches, plan, report, how.profile.model)

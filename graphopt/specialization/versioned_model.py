@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from graphopt import ir
+from graphopt.context import Options, context_for
 from graphopt.errors import UnsupportedModel, VerificationFailed
+from graphopt.fusion.groups import add_groups
+from graphopt.fusion.kernel_library import Libraries
 from graphopt.inputs.feeds import InputOptions
 from graphopt.numerics import Numerics
+from graphopt.ops import dialects
 from graphopt.profile import Profile
-from graphopt.specialization.branches import Branch, record_variants
+from graphopt.specialization.branches import Branch, read_variants, record_variants
 from graphopt.specialization.build import Specialization, Specialized
 from graphopt.specialization.empty_like import empty_like
 from graphopt.specialization.guard_nodes import GuardNodes
 from graphopt.specialization.shared_initializers import lift_shared_initializers
 from graphopt.specialization.specialize_inputs import profiled_inputs
+from graphopt.transforms.scalar.check_aliasing import CheckAliasing
 from graphopt.verification.verdict import Verdict
 from graphopt.verification.verifier import Verifier
 
@@ -37,6 +42,7 @@ def build_versioned_model(general: ir.Model, branches: Sequence[Branch]) -> ir.M
             f"the variants can't be combined in one model: {reason}", hint="--emit bundle supports them"
         )
     model = empty_like(general)
+    add_groups(model, [branch.model for branch in branches])
     edit = ir.Editor(model)
     for output in dict.fromkeys(model.graph.outputs):  # reserve their names
         if not output.is_graph_input():
@@ -83,7 +89,8 @@ def obstacle(general: ir.Model, branches: Sequence[Branch]) -> str | None:
         if not isinstance(value.type, ir.TensorType) and version < 16:
             return f"output {value.name!r} is not a tensor, which an If can return from opset 16 only"
     for branch in branches:
-        if branch.model.functions.keys() - general.functions.keys():
+        lacking = branch.model.functions.keys() - general.functions.keys()
+        if any(key[0] != dialects.NATIVE_DOMAIN for key in lacking):
             return f"{branch.name} has functions that the general model lacks"
         if branch.guard.absent:
             return (
@@ -168,8 +175,51 @@ def _set_results(
                 edit.set_output(graph, position, output)
 
 
-#: Creates a verifier against the original, for the given input options.
-MakeVerifier = Callable[[InputOptions], Verifier]
+@dataclass(frozen=True)
+class Checks:
+    """The checks of a versioned model.
+
+    Attributes:
+        verifier: creates a verifier against the original for given inputs; ``None`` to skip verification.
+        inputs: options for general inputs.
+        numerics: the class of permitted rewrites.
+        libraries: finds the native kernels of a model; it is compared with and without them.
+        pairs: inputs and outputs that share a buffer.
+    """
+
+    verifier: Callable[[InputOptions], Verifier] | None
+    inputs: InputOptions
+    numerics: Numerics
+    libraries: Callable[[ir.Model], Libraries]
+    pairs: tuple[tuple[str, str], ...] = ()
+
+    def buffers(self, model: ir.Model) -> None:
+        """Check that sharing buffers is safe in ``model``; raises VerificationFailed."""
+        if self.pairs:
+            with context_for(model, Options(share_buffers=self.pairs)) as cx:
+                CheckAliasing().run(model, cx)
+
+    def verify(
+        self, model: ir.Model, branches: Sequence[Branch], profile: Profile, libraries: Libraries
+    ) -> Verdict | None:
+        """Verify ``model`` on inputs for each guard, and on general inputs; returns the last verdict.
+
+        Raises:
+            VerificationFailed: they differ.
+        """
+        if self.verifier is None:
+            return None
+        verdict = None
+        given = [(branch.name, profiled_inputs(branch.guard, profile, self.inputs)) for branch in branches]
+        for name, options in (*given, ("", self.inputs)):
+            if options is None:
+                continue
+            with self.verifier(options) as verifier:
+                verdict = verifier.verify(model, numerics=self.numerics, libraries=libraries.paths)
+            if not verdict.ok:
+                where = f" where the guard of {name} holds" if name else ""
+                raise VerificationFailed(f"the model with variants differs{where}: {verdict.summary()}")
+        return verdict
 
 
 def versioned_model(found: Specialized, how: Specialization) -> ir.Model:
@@ -184,58 +234,28 @@ def versioned_model(found: Specialized, how: Specialization) -> ir.Model:
     if how.single_file:
         lift_shared_initializers(model)
     ir.build_in(model, [found.general, *(branch.model for branch in found.branches)])
-    record_variants(model, found.plan)
+    record_variants(model, [*found.plan, *read_variants(found.general)])
     return model
 
 
-def check(
-    model: ir.Model,
-    found: Specialized,
-    profile: Profile,
-    make_verifier: MakeVerifier,
-    inputs: InputOptions,
-    numerics: Numerics,
-) -> Verdict | None:
-    """Verify ``model`` on inputs for each guard, and on general inputs; returns the verdict of the latter.
-
-    Raises:
-        VerificationFailed: they differ.
-    """
-    verdict = None
-    given = [(branch.name, profiled_inputs(branch.guard, profile, inputs)) for branch in found.branches]
-    for name, options in (*given, ("", inputs)):
-        if options is None:
-            continue
-        with make_verifier(options) as verifier:
-            verdict = verifier.verify(model, numerics=numerics)
-        if not verdict.ok:
-            where = f" where the guard of {name} holds" if name else ""
-            raise VerificationFailed(f"the model with variants differs{where}: {verdict.summary()}")
-    return verdict
-
-
-def verified_model(
-    found: Specialized,
-    how: Specialization,
-    make_verifier: MakeVerifier | None,
-    inputs: InputOptions,
-    numerics: Numerics,
-    *,
-    strict: bool = False,
+def checked_model(
+    found: Specialized, how: Specialization, checks: Checks, *, strict: bool = False
 ) -> Specialized:
-    """``found`` with its versioned model, verified unless ``make_verifier`` is ``None``.
+    """``found`` with its versioned model and the kernels of it, after all ``checks``.
 
-    If that fails, the result contains only the general model, and the report has the reason.
+    If a check fails, the result contains only the general model, and the report has the reason.
 
     Raises:
-        UnsupportedModel, VerificationFailed: ``strict``, and combining or verifying failed.
+        UnsupportedModel, VerificationFailed: ``strict``, and combining or a check failed.
     """
     report = found.report
+    if not found.branches:
+        return replace(found, model=found.general)
     try:
         model = versioned_model(found, how)
-        if make_verifier is not None and found.branches:
-            verdict = check(model, found, how.profile, make_verifier, inputs, numerics)
-            report = report.having(verdict=verdict)
+        checks.buffers(model)
+        libraries = checks.libraries(model)
+        verdict = checks.verify(model, found.branches, how.profile, libraries)
     except (UnsupportedModel, VerificationFailed) as failure:
         if strict:
             raise
@@ -244,4 +264,10 @@ def verified_model(
         ]
         report = report.having(variants=variants)
         return replace(found, model=found.general, report=report, branches=[], plan=[])
+    report = report.having(
+        verdict=verdict or report.verdict,
+        kernels=libraries.kernels,
+        libraries=libraries.paths,
+        remarks=[remark for remark in libraries.remarks if remark not in report.remarks],
+    )
     return replace(found, model=model, report=report)

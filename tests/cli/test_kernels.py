@@ -5,12 +5,21 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from graphopt import ir
+import graphopt
+from graphopt import api, ir
+from graphopt.context import context_for
+from graphopt.fusion.groups import groups_of
+from graphopt.passes.pipelines import make_pipeline
+from graphopt.profile import Guard, ValueProfile
+from graphopt.specialization.branches import Branch
+from graphopt.specialization.versioned_model import build_versioned_model
 from tests.cli.conftest import Invoke
 from tests.fusion.backends.c.runtime.samples import compiled
 from tests.fusion.models import TWO, grouped
+from tests.specialization.models import feeds_of, positions, profile_of
 from tests.support import parse
 
 #: No such compiler.
@@ -85,7 +94,7 @@ def test_optimize_writes_the_library_beside_the_model(invoke: Invoke, path: Path
     ran = invoke("optimize", path, "-o", out, "--fuser", "native")
     library = path.with_name("out.opt.kernels.so")
     assert ran.status == 0 and library.is_file() and str(library) in ran.out
-    assert "register_custom_ops_library" in ran.out and "2 native kernels" in ran.out
+    assert "register_custom_ops_library" in ran.out and "native kernel" in ran.out
     told = json.loads(invoke("optimize", path, "-o", out, "--fuser", "native", "--json").out)
     assert told["library"] == str(library) and len(told["kernels"]) == 2
     assert told["session"][1] == f"options.register_custom_ops_library({str(library)!r})"
@@ -228,8 +237,32 @@ def test_exact_results_have_no_kernels(invoke: Invoke, path: Path) -> None:
     assert ran.status == 0 and "no native groups: kernels are not bit-exact" in ran.out
 
 
-def test_variants_for_a_profile_have_none(invoke: Invoke, path: Path) -> None:
-    profile = path.with_name("p.json")
-    assert invoke("profile", path, "--input-shape", "x:2,64", "-o", profile).status == 0
-    ran = invoke("optimize", path, "-o", path.with_name("o.onnx"), "--fuser", "native", "--profile", profile)
-    assert ran.status == 2 and "goes without --profile" in ran.err
+@compiled
+@pytest.mark.parametrize("form", ["model", "bundle"])
+def test_models_with_variants_have_kernels(invoke: Invoke, path: Path, form: str) -> None:
+    api.save(positions(), path)
+    profile, out = path.with_name("p.json"), path.with_name("o.onnx" if form == "model" else "o")
+    profile_of(ir.load(path), feeds_of(2, 5), feeds_of(2, 5)).write(profile)
+    ran = invoke("optimize", path, "-o", out, "--fuser", "native", "--profile", profile, "--emit", form)
+    assert ran.status == 0 and "static-1: " in ran.out and "native kernel" in ran.out
+    for feeds in (feeds_of(2, 5), feeds_of(3, 4, 1)):
+        if form == "model":
+            assert path.with_name("o.kernels.so").exists()
+            result = api.run(out, feeds)
+        else:
+            bundle = graphopt.load(out)
+            assert bundle.plan.native and not bundle.remarks
+            result = bundle.run(feeds)
+        np.testing.assert_allclose(result["y"], api.run(path, feeds)["y"], rtol=1e-5, atol=1e-6)
+
+
+def test_groups_of_variants_and_of_the_general_model_form_one_library() -> None:
+    text = "g (float[N,64] x, float[64] w) => (float[N,64] y) { a = Sin(x) b = Mul(a, w) y = Sigmoid(b) }"
+    general, variant = parse(text), parse(text.replace("Sin", "Cos").replace("N", "8"))
+    for model in (general, variant):
+        with context_for(model) as cx:
+            make_pipeline("fuse-groups").run(model, cx)
+    guard = Guard({"x": ValueProfile("tensor(float)", (8, 64))})
+    whole = build_versioned_model(general, [Branch("static-1", guard, variant)])
+    names = [group.name for model in (variant, general) for group in groups_of(model)]
+    assert [(group.name, group.reason) for group in groups_of(whole)] == [(name, "") for name in names]

@@ -10,6 +10,7 @@ import onnx
 import onnx.parser
 import pytest
 
+import graphopt
 from graphopt import api, ir
 from tests.cli.conftest import Invoke
 from tests.specialization.models import feeds_of, positions, profile_of
@@ -51,8 +52,8 @@ def test_report_lists_variants(invoke: Invoke, model: Path, tmp_path: Path) -> N
         (["--single-file"], "--single-file goes with --profile"),
         (["--fusion-strategy", "static:1"], "--fusion-strategy goes with --profile"),
         (["--profile", "PROFILE", "--fusion-strategy", "quick"], "invalid fusion strategy"),
-        (["--profile", "PROFILE", "--dim", "B=2"], "--dim and --profile exclude each other"),
-        (["--profile", "PROFILE", "--tune"], "--tune and --profile exclude each other"),
+        (["--profile", "PROFILE", "--dim", "B=7"], "no profiled run complies with the sizes given for B=7"),
+        (["--profile", "PROFILE", "--dim-range", "B=9:"], "no profiled run complies with the sizes given"),
         (["--profile", "PROFILE", "--single-file", "--emit", "bundle"], "a bundle is a folder"),
         (["--profile", "PROFILE", "--pin-shapes", "--emit", "bundle"], "--pin-shapes is about one model"),
         (["--profile", "nowhere.json"], "can't read nowhere.json"),
@@ -67,6 +68,37 @@ def test_conflicting_options_are_reported(
     told = invoke("optimize", model, "-o", tmp_path / "out.onnx", *given)
     assert told.status in (2, 3) and why in told.err
     assert not (tmp_path / "out.onnx").exists()
+
+
+@pytest.mark.parametrize("form", [[], ["--emit", "bundle"]])
+@pytest.mark.parametrize(
+    "option",
+    [["--dim", "B=2"], ["--dim-range", "B=2:9"], ["--target-opset", "18"], ["--stop-after", "3"]],
+    ids=lambda option: option[0],
+)
+def test_other_options_apply_to_all_variants(
+    invoke: Invoke, model: Path, tmp_path: Path, option: list[str], form: list[str]
+) -> None:
+    out = tmp_path / ("out.bundle" if form else "out.onnx")
+    found = invoke("optimize", model, "-o", out, "--profile", tmp_path / "p.json", *option, *form)
+    assert found.status == 0, found.err
+    if option[0].startswith("--dim"):
+        assert "2 profiled runs of 5 of other sizes ignored" in found.out and "[1, 8, 4]" not in found.out
+    for feeds in (feeds_of(2, 5), feeds_of(2, 6, 1), feeds_of(2, 4)):
+        result = graphopt.load(out).run(feeds) if form else api.run(out, feeds)
+        np.testing.assert_allclose(result["y"], api.run(model, feeds)["y"], rtol=1e-5)
+
+
+def test_a_specialized_model_is_specialized_again(invoke: Invoke, model: Path, tmp_path: Path) -> None:
+    first, second, profile = tmp_path / "1.onnx", tmp_path / "2.onnx", tmp_path / "2.json"
+    invoke("optimize", model, "-o", first, "--profile", tmp_path / "p.json", "--variants", "1")
+    profile_of(ir.load(first), feeds_of(3, 7), feeds_of(3, 7)).write(profile)
+    found = invoke("optimize", first, "-o", second, "--profile", profile)
+    assert "static-2: 3 nodes" in found.out, found.out
+    listed = invoke("inspect", second).out
+    assert listed.index("static-2") < listed.index("static-1") < listed.index("general")
+    for feeds in (feeds_of(1, 8), feeds_of(3, 7), feeds_of(2, 4)):
+        np.testing.assert_allclose(api.run(second, feeds)["y"], api.run(model, feeds)["y"], rtol=1e-5)
 
 
 def test_bundle_requires_a_profile(invoke: Invoke, model: Path, tmp_path: Path) -> None:

@@ -122,12 +122,17 @@ def test_reads_in_bodies(inside: str) -> None:
     check(text.replace(f"Neg({inside})", "Neg(present)").replace("v = Identity(past)", "v = Shape(past)"))
 
 
-def test_an_if_that_writes_and_reads() -> None:
-    text = """g (float[N] past, bool c) => (float[N] present) {
-        present = If (c) < then_branch = t () => (float[N] a) { a = Neg(past) },
-                           else_branch = e () => (float[N] b) { b = Exp(past) } >
-    }"""
-    assert "while it writes" in refused(text)
+def test_an_if_whose_branches_read_before_they_write() -> None:
+    text = """g (float[N] past, bool c, int64 zero) => (float[N] present) {{
+        present = If (c) < then_branch = t () => (float[N] a) {{ {then} }},
+                           else_branch = e () => (float[N] b) {{ b = Exp(past) }} >
+    }}"""
+    check(text.format(then="a = Neg(past)"))
+    check(text.format(then="s = ReduceSum(past) r = CumSum(past, zero) a = Add(s, r)"))
+    why = refused(text.format(then="a = CumSum<reverse = 1>(past, zero)"))
+    assert "in t of If" in why and "while it writes" in why
+    why = refused(text.format(then="v = Unsqueeze(past, zero) a = Neg(past) n = CumSum(v, zero)"))
+    assert "may run after Neg" in why
 
 
 def test_inputs_that_are_returned() -> None:

@@ -193,14 +193,8 @@ def command(
     check_folder(dump_dir)
     native = run.options.get("pipeline") == "native"
     how = variants.specialization()
-    if how is not None:
-        if len(planned.sources) > 1:
-            raise UsageError("a profile is of one model, and several are given")
-        if native:
-            raise UsageError(
-                "variants for a profile have no kernels of their own: --fuser native goes without --profile",
-                hint="an executor compiles some for what comes: graphopt run MODEL --inputs … --fuser native",
-            )
+    if how is not None and len(planned.sources) > 1:
+        raise UsageError("a profile is of one model, and several are given")
     extra = _extra_options(run, tuning, input_shapes, input_files)
     job = _Job(run, run.compiler.having(extra), how, variants.bundle, dump_dir)
     if destinations.STDOUT in planned.targets:

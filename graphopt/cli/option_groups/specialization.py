@@ -71,8 +71,6 @@ specialize_options = values_of(
         "--profile",
         type=click.Path(path_type=Path),
         metavar="FILE.json",
-        excludes=("--tune", "--dim", "--dim-range", "--stop-after", "--share-buffers", "--target-opset"),
-        hint="do one after the other",
         help="Specialize for the inputs that `graphopt profile` recorded, behind guards"
         " (docs/specialize.md).",
     ),

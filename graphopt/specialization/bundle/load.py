@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphopt import config, ir
 from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError, unknown
+from graphopt.fusion.kernel_library import Toolchain
 from graphopt.ir.signature import Signature
 from graphopt.ort import preflight
 from graphopt.ort.devices import Device, choose_device
@@ -54,8 +55,7 @@ class Bundle:
     Attributes:
         folder: its folder.
         plan: its contents.
-        remarks: variants whose packed weights could not be cached, with the reasons. They run
-            without cached weights.
+        remarks: why variants run without cached weights or without native kernels.
 
     Raises:
         UsageError: the bundle does not exist.
@@ -203,10 +203,7 @@ class Bundle:
             return ready
 
     def _create(self, name: str) -> VariantSession:
-        text = self.plan.session_options if self._use_session_options else None
-        choice = recommended_by(text, self.device)
-        if choice.remark is not None and choice.remark not in self.remarks:
-            self.remarks.append(choice.remark)
+        choice = self._choice(name)
         try:
             session = self._prepacked(name, choice)
             if session is None:
@@ -219,6 +216,19 @@ class Bundle:
             ) from failure
         check_signature(name, Signature.of_session(session), self.signature)
         return VariantSession(session, self.signature)
+
+    def _choice(self, name: str) -> SessionChoice:
+        """The recommended session options, and the native kernels of the variant."""
+        text = self.plan.session_options if self._use_session_options else None
+        choice = recommended_by(text, self.device)
+        remarks = [] if choice.remark is None else [choice.remark]
+        if name in self.plan.native:
+            model = self._files.use(self._file(name), ir.load)
+            libraries = Toolchain(self._settings, self.device).libraries(model)
+            choice |= libraries.choice
+            remarks += [f"{name}: {remark}" for remark in libraries.remarks]
+        self.remarks += [remark for remark in remarks if remark not in self.remarks]
+        return choice
 
     def _prepacked(self, name: str, choice: SessionChoice) -> InferenceSession | None:
         """A session with packed weights of the store; ``None`` if disabled or not possible."""

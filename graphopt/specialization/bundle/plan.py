@@ -56,6 +56,7 @@ class BundlePlan:
         sums: checksums by file name; in bundles of format version 1, of the weights at most.
         session_options: the session options that the model's metadata recommends, unparsed.
         versions: the versions of graphopt and onnxruntime that wrote the bundle.
+        native: the variants, or ``general``, whose models have native groups.
     """
 
     model: str
@@ -67,6 +68,7 @@ class BundlePlan:
     sums: dict[str, FileSum] = field(default_factory=dict)
     session_options: str | None = None
     versions: dict[str, str] = field(default_factory=dict)
+    native: tuple[str, ...] = ()
 
     @property
     def digest(self) -> str:
@@ -96,6 +98,7 @@ class BundlePlan:
             "variants": [variant.to_dict() for variant in self.variants],
             "weights": self.weights,
             "session_options": self.session_options,
+            **({"native": list(self.native)} if self.native else {}),
             "files": {name: {"bytes": item.bytes, "sha256": item.sha256} for name, item in self.sums.items()},
         }
         return {**found, _CHECKSUM: checksum(found)}
@@ -134,6 +137,7 @@ class BundlePlan:
             _sums(data),
             None if data.get("session_options") is None else _text(data, "session_options"),
             {str(key): str(value) for key, value in versions.items()},
+            tuple(map(str, _list(data, "native"))) if "native" in data else (),
         )
         if data[_MARK] == _VERSION:
             if data.get(_CHECKSUM) != checksum(data):

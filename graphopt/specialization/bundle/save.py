@@ -8,12 +8,21 @@ from pathlib import Path
 
 from graphopt import ir, publish
 from graphopt.errors import GraphoptError, UsageError
+from graphopt.fusion.groups import has_groups
 from graphopt.ir.signature import Signature
 from graphopt.ort.installation import version_of
 from graphopt.ort.session_options import KEY as SESSION_OPTIONS
 from graphopt.ort.target import Target
 from graphopt.specialization.build import Specialized
-from graphopt.specialization.bundle.plan import GENERAL, PLAN, WEIGHTS, BundlePlan, FileSum, folder_of
+from graphopt.specialization.bundle.plan import (
+    GENERAL,
+    GENERAL_NAME,
+    PLAN,
+    WEIGHTS,
+    BundlePlan,
+    FileSum,
+    folder_of,
+)
 from graphopt.util.arguments import checked
 from graphopt.util.store import file_digest
 
@@ -84,6 +93,7 @@ def _plan(found: Specialized, files: Sequence[Path]) -> BundlePlan:
         planned.in_file(f"{branch.name}.onnx")
         for branch, planned in zip(found.branches, found.plan, strict=True)
     )
+    models = {branch.name: branch.model for branch in found.branches} | {GENERAL_NAME: found.general}
     found_versions = (("graphopt", version_of("graphopt")), ("onnxruntime", Target().version))
     return BundlePlan(
         found.original,
@@ -94,4 +104,5 @@ def _plan(found: Specialized, files: Sequence[Path]) -> BundlePlan:
         sums=sums,
         session_options=found.general.metadata_props.get(SESSION_OPTIONS),
         versions={name: text for name, text in found_versions if text},
+        native=tuple(name for name, model in models.items() if has_groups(model)),
     )

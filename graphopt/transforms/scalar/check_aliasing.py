@@ -8,7 +8,7 @@ output to one buffer, as for the key-value cache of a decoder.
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -137,18 +137,13 @@ def _check(pairs: list[tuple[ir.Value, ir.Value]], cx: Context) -> None:
     """Raise VerificationFailed if one of ``pairs`` must not share a buffer."""
     for output in cx.model.graph.outputs:  # facts about one output sharpen those about others
         cx.shape(output)
-    reads = {source: list(dict.fromkeys(_reads(source, cx))) for source, _ in pairs}
-    bits: dict[ir.Node, int] = {}
-    for node in (node for nodes in reads.values() for node in nodes):
-        bits.setdefault(node, 1 << len(bits))
-    before = _what_must_be_done(cx.model.graph, bits)
+    reads = _Reads.of(cx.model.graph, dict.fromkeys(source for source, _ in pairs), cx)
     for source, target in pairs:
         if source is target:
             continue  # nothing is written
-        late = {node for node in reads[source] if not before.get(target.producer(), 0) & bits[node]}
         reason, hint = _sizes_differ(source, target, cx), _OWN_BUFFERS
         if reason is None:
-            reason = _overwritten(source, target, late, reads[source], cx)
+            reason = _overwritten(source, target, reads, cx)
             hint = f"{_OWN_BUFFERS}, or make each reader of the input an operand of the output"
         if reason is not None:
             raise VerificationFailed(
@@ -157,48 +152,71 @@ def _check(pairs: list[tuple[ir.Value, ir.Value]], cx: Context) -> None:
             )
 
 
-def _overwritten(
-    source: ir.Value, target: ir.Value, late: Container[ir.Node], readers: list[ir.Node], cx: Context
-) -> str | None:
-    """Why ``target`` may overwrite ``source`` too early; it does not depend on the readers in ``late``."""
+@dataclass(frozen=True)
+class _Reads:
+    """The nodes of a graph that read elements of some values, and their order.
+
+    Attributes:
+        readers: the nodes that read each value, also in bodies and through views.
+        bits: a bit for each of these nodes.
+        before: for each node of the graph, the bits of all nodes on which it depends.
+    """
+
+    readers: dict[ir.Value, list[ir.Node]]
+    bits: dict[ir.Node, int]
+    before: dict[ir.Node | None, int]
+
+    @classmethod
+    def of(cls, graph: ir.Graph, sources: Iterable[ir.Value], cx: Context) -> _Reads:
+        """The reads of ``sources`` in ``graph``."""
+        readers = {source: list(dict.fromkeys(_reads(source, graph, cx))) for source in sources}
+        bits: dict[ir.Node, int] = {}
+        for node in (node for nodes in readers.values() for node in nodes):
+            bits.setdefault(node, 1 << len(bits))
+        return cls(readers, bits, _dependencies(graph, bits))
+
+    def may_follow(self, node: ir.Node, writer: ir.Node) -> bool:
+        """Whether ``node`` may run after ``writer``, which does not depend on it."""
+        return not self.before.get(writer, 0) & self.bits[node]
+
+
+def _overwritten(source: ir.Value, target: ir.Value, reads: _Reads, cx: Context) -> str | None:
+    """Why ``target`` may overwrite elements of ``source`` before they are read."""
     writer = target.producer()
     if writer is None:
         return f"{target.name!r} is another input, and may be written at any time"
-    for node in readers:
+    for node in reads.readers[source]:
         if node is writer:
             reason = _not_in_place(node, source, target, cx)
             if reason is not None:
                 return reason
-        elif node in late:
+        elif reads.may_follow(node, writer):
             return f"{_named(node)} reads it, and may run after {_named(writer)} has written {target.name!r}"
     if source.is_graph_output():
         return "it is also an output itself, and would be overwritten"
     return None
 
 
-def _reads(source: ir.Value, cx: Context) -> Iterator[ir.Node]:
-    """The nodes of the main graph that read elements of ``source``, also in bodies and through views."""
+def _reads(source: ir.Value, graph: ir.Graph, cx: Context) -> Iterator[ir.Node]:
+    """The nodes of ``graph`` that read elements of ``source``, also in bodies and through views."""
     pending, seen = [source], {source: None}
     while pending:
         value = pending.pop()
         for reader in ir.readers(value):
             if reader.op_type in _SHAPE_ONLY and reader.domain == "":
                 continue
-            top = reader
-            while (holder := _holder(top, cx)) is not None:
-                top = holder
-            yield top
-            if top is reader and reader.op_type in _ALIASES and reader.domain == "":
+            top: ir.Node | None = reader
+            while top is not None and top.graph is not graph:
+                top = None if top.graph is None else cx.edit.scopes.holder(top.graph)
+            if top is not None:
+                yield top
+            if reader.op_type in _ALIASES and reader.domain == "":
                 fresh = [] if reader.inputs[0] is not value else reader.outputs[:1]
                 pending += [output for output in fresh if output not in seen]
                 seen |= dict.fromkeys(fresh)
 
 
-def _holder(node: ir.Node, cx: Context) -> ir.Node | None:
-    return None if node.graph is None or node.graph is cx.model.graph else cx.edit.scopes.holder(node.graph)
-
-
-def _what_must_be_done(graph: ir.Graph, bits: dict[ir.Node, int]) -> dict[ir.Node | None, int]:
+def _dependencies(graph: ir.Graph, bits: dict[ir.Node, int]) -> dict[ir.Node | None, int]:
     """For each node, the bits of all nodes on which it depends, directly or indirectly."""
     before: dict[ir.Node | None, int] = {}
     for node in graph:
@@ -235,10 +253,28 @@ def _not_in_place(node: ir.Node, source: ir.Value, target: ir.Value, cx: Context
     if node.op_type in _ELEMENTWISE and node.domain == "":
         unlike = [index for index in shared if not cx.facts.shape_equal(node.inputs[index], target)]  # type: ignore[arg-type]
         return f"{_named(node)} reads it element by element, but in another shape" if unlike else None
+    if node.op_type == "If" and node.domain == "":
+        return _overwritten_in_branch(node, source, node.outputs.index(target), cx)
     places = _IN_PLACE.get((node.domain, node.op_type), {})
     if shared and all(places.get(index) == node.outputs.index(target) for index in shared):
         return None
     return f"{_named(node)} reads it while it writes {target.name!r}"
+
+
+def _overwritten_in_branch(node: ir.Node, source: ir.Value, index: int, cx: Context) -> str | None:
+    """Why output ``index`` of a branch of the If ``node`` may overwrite ``source``.
+
+    onnxruntime writes the outputs of a branch directly to the buffers of the If.
+    """
+    for branch in ir.bodies(node):
+        target = branch.outputs[index]
+        if target is source:
+            continue  # copied to itself
+        reads = _Reads.of(branch, [source], cx)
+        reason = _overwritten(source, target, reads, cx)
+        if reason is not None:
+            return f"in {branch.name or 'a branch'} of {_named(node)}, {reason}"
+    return None
 
 
 def _shared_operands(node: ir.Node, source: ir.Value) -> list[int]:

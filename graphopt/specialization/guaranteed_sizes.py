@@ -1,0 +1,79 @@
+"""Combine a profile with the user's guarantees about sizes, ``--dim`` and ``--dim-range``."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from graphopt import ir
+from graphopt.errors import UsageError
+from graphopt.inputs.dim_options import resolve_ranges, vouch
+from graphopt.ir.signature import Signature
+from graphopt.models import copy
+from graphopt.profile import Pattern, Profile
+from graphopt.util.coerce import Range
+from graphopt.util.tables import counted
+
+
+@dataclass(frozen=True)
+class Restricted:
+    """A model with fixed dims, and the profiled runs that comply with all guarantees.
+
+    Attributes:
+        model: the model, with the guaranteed sizes declared.
+        profile: the runs that comply, as a profile of ``model``.
+        ranges: the guaranteed ranges, by the names of dims in shape facts.
+        remarks: the number of runs that do not comply.
+    """
+
+    model: ir.Model
+    profile: Profile
+    ranges: Mapping[str, Range]
+    remarks: tuple[str, ...] = ()
+
+
+def restrict(
+    model: ir.Model, profile: Profile, sizes: Mapping[str, int], ranges: Mapping[str, Range]
+) -> Restricted:
+    """Fix ``sizes`` in a copy of ``model``, and keep the profiled runs that comply with both guarantees.
+
+    Raises:
+        UsageError: no run complies; or a guarantee does not fit the model (:func:`vouch`).
+    """
+    if not sizes and not ranges:
+        return Restricted(model, profile, {})
+    fixed = copy(model)
+    limits = vouch(fixed, sizes, ranges)
+    signature = Signature.of(fixed)
+    kept = tuple(pattern for pattern in profile.patterns if _complies(pattern, signature, limits))
+    if profile.patterns and not kept:
+        given = [*(f"{name}={size}" for name, size in sizes.items()), *ranges]
+        raise UsageError(
+            f"no profiled run complies with the sizes given for {', '.join(given)}",
+            hint="graphopt profile records runs of these sizes",
+        )
+    found = replace(profile, model=ir.fingerprint(fixed, names=True), patterns=kept)
+    lost = profile.runs - found.runs
+    remarks = (f"{counted(lost, 'profiled run')} of {profile.runs} of other sizes ignored",) if lost else ()
+    return Restricted(fixed, found, limits, remarks)
+
+
+def ranges_of(variant: ir.Model, ranges: Mapping[str, Range]) -> Mapping[str, Range]:
+    """The ``ranges`` of dims that are still dynamic in ``variant``."""
+    return resolve_ranges(variant, ranges, strict=False)
+
+
+def _complies(pattern: Pattern, signature: Signature, ranges: Mapping[str, Range]) -> bool:
+    """Whether the shapes of ``pattern`` fit the declared dims, and their sizes are in ``ranges``."""
+    for port in signature.inputs:
+        seen = pattern.inputs.get(port.name)
+        if seen is None or seen.shape is None or port.dims == ():
+            continue
+        if not port.takes(seen.shape):
+            return False
+        for dim, size in zip(port.named_dims, seen.shape, strict=False):
+            first, last = ranges.get(str(dim), (0, None))
+            if isinstance(size, int) and not first <= size <= (math.inf if last is None else last):
+                return False
+    return True
