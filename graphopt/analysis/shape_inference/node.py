@@ -24,7 +24,7 @@ from graphopt.analysis.shape_inference.facts import (
     element_count,
     tracks_contents,
 )
-from graphopt.analysis.symbolic import Bound, Dim, Extremum, OrElse, SymDim, at_least, bounds, lone_atom
+from graphopt.analysis.symbolic import Bound, Dim, Minimum, OrElse, SymDim, at_least, bounds, lone_atom
 
 Facts: TypeAlias = "Fact | Sequence[Fact] | None"
 ShapeRule: TypeAlias = "Callable[[NodeFacts], Facts]"
@@ -263,9 +263,10 @@ def _equal_or_conflicting(vague: Dim, dim: Dim) -> bool:
     """Whether ``vague`` and ``dim`` are equal or conflict: different sizes, neither of them 1."""
     atom = lone_atom(vague)
     if isinstance(atom, OrElse):  # "dim or d" is d if dim is 0
-        return atom.first == dim and never_one(atom.otherwise)
-    if isinstance(atom, Extremum) and atom.sign < 0:  # min(dim, d)
-        return dim in atom.args and all(arg == dim or at_least(arg, 2) for arg in atom.args)
+        first, otherwise = atom.operands
+        return first == dim and never_one(otherwise)
+    if isinstance(atom, Minimum):  # min(dim, d)
+        return dim in atom.operands and all(each == dim or at_least(each, 2) for each in atom.operands)
     return False
 
 

@@ -20,7 +20,17 @@ from graphopt.analysis.shape_inference.facts import Contents, Fact, ShapeTuple
 from graphopt.analysis.shape_inference.node import ShapeRule
 from graphopt.analysis.shape_inference.rules import shape_rules
 from graphopt.analysis.shape_inference.state import InferenceState
-from graphopt.analysis.symbolic import Bound, Dim, SymDim, ceildiv, equal, known_nonzero, product
+from graphopt.analysis.symbolic import (
+    Bound,
+    Dim,
+    Symbol,
+    SymDim,
+    ceildiv,
+    equal,
+    known_nonzero,
+    lone_atom,
+    product,
+)
 from graphopt.util.budget import Budget
 
 __all__ = ["ShapeFacts"]
@@ -276,7 +286,7 @@ def _vagueness(dim: Dim) -> int:
         return 0
     if dim.birth:
         return 3
-    return 2 if dim.symbol is None else 1
+    return 1 if isinstance(lone_atom(dim), Symbol) else 2
 
 
 def _is_more_precise(fact: Fact, before: Fact) -> bool:

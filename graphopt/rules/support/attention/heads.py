@@ -256,4 +256,4 @@ def same_dim(m: Match, a: Dim, b: Dim) -> bool:
 
 def _without_fallback(dim: Dim) -> Dim:
     atom = symbolic.lone_atom(dim)
-    return _without_fallback(atom.first) if isinstance(atom, OrElse) else dim
+    return _without_fallback(atom.operands[0]) if isinstance(atom, OrElse) else dim

@@ -12,7 +12,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.analysis import symbolic
-from graphopt.analysis.symbolic import Extremum
+from graphopt.analysis.symbolic import Minimum
 from graphopt.context import Dim, Refusal
 from graphopt.rewrite import Match
 from graphopt.rules.support.attention.causal import step_of
@@ -190,10 +190,10 @@ def spans(m: Match, dim: Dim, size: Dim) -> bool:
     if m.cx.facts.dim_equal(dim, size):
         return True
     atom = symbolic.lone_atom(dim)
-    if not isinstance(atom, Extremum) or atom.sign != -1:
+    if not isinstance(atom, Minimum):
         return False
-    others = [arg for arg in atom.args if not m.cx.facts.dim_equal(arg, size)]
-    return len(others) < len(atom.args) and all(isinstance(arg, int) and arg > 1 for arg in others)
+    others = [arg for arg in atom.operands if not m.cx.facts.dim_equal(arg, size)]
+    return len(others) < len(atom.operands) and all(isinstance(arg, int) and arg > 1 for arg in others)
 
 
 def _unscaled_heads(m: Match, heads: Heads | None) -> tuple[Heads | None, float]:
