@@ -23,7 +23,7 @@ def drop_unproven_shapes(cx: Context) -> dict[ir.Value, ir.Value]:
     copied: dict[ir.Value, ir.Value] = {}
     for node in list(graph):
         for value in node.outputs:
-            if value.shape is None or edit.declared_truly(value):
+            if value.shape is None or edit.trusts_shape(value):
                 continue
             if value in returned:
                 copied[value] = edit.copy_output(value)

@@ -36,7 +36,8 @@ from graphopt.ir.dims import (
     fresh_dim,
     unnamed_dim,
 )
-from graphopt.ir.editor import ConstantRefused, Editor
+from graphopt.ir.editor.constants import ConstantRefused
+from graphopt.ir.editor.editor import Editor
 from graphopt.ir.fingerprint import attribute_key, fingerprint, function_fingerprints
 from graphopt.ir.io.codecs import codec_of, suffixes
 from graphopt.ir.io.interop import ModelLike, as_model, serialized

@@ -82,7 +82,7 @@ def _without_aliases(nodes: Iterable[ir.Node], cx: Context) -> list[ir.Node]:
 
 def _can_merge(old: ir.Value, new: ir.Value, cx: Context) -> bool:
     """As in ``cse``: false if it requires an Identity or exposes a declaration that may be wrong."""
-    return cx.edit.can_replace(old, new) and (not new.is_graph_output() or cx.edit.declared_truly(new))
+    return cx.edit.can_replace(old, new) and (not new.is_graph_output() or cx.edit.trusts_shape(new))
 
 
 def _take_constants(

@@ -28,7 +28,7 @@ def test_the_time_is_still_limited_and_the_editor_asks_the_new_facts() -> None:
     before = cx.facts
     OnnxIrPass(COPY).run(model, cx)
     assert cx.facts is not before and cx.edit.listeners == [cx.facts]
-    assert cx.edit.declared_truly == cx.facts.matches_declaration  # type: ignore[attr-defined]
+    assert cx.edit.trusts_shape == cx.facts.matches_declaration  # type: ignore[attr-defined]
     assert cx.shape(model.graph.inputs[0]) == (symbol("n", 2, 3),)
     assert cx.shape(model.graph.outputs[0]) is None and cx.budget.unknown
 

@@ -82,7 +82,7 @@ class ShapeFacts:
             budget=budget,
         )
         edit.listeners.append(facts)
-        edit.declared_truly = facts.matches_declaration
+        edit.trusts_shape = facts.matches_declaration
         return facts
 
     def rebuild(self, edit: ir.Editor) -> ShapeFacts:

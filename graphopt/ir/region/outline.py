@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from graphopt.errors import UnsupportedModel
 from graphopt.ir._onnx_ir import onnx_ir
-from graphopt.ir.editor import Editor
+from graphopt.ir.editor.editor import Editor
 from graphopt.ir.provenance import keep_origin, label
 from graphopt.ir.region.clone import reads
 from graphopt.ir.schemas import is_beyond_standard

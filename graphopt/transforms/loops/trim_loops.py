@@ -76,7 +76,7 @@ def _is_fixed(form: LoopForm, index: int) -> bool:
 
 def _tells_shapes(form: LoopForm, index: int, cx: Context) -> bool:
     """Whether only the formal declares the shape of a stacked output if the loop has no trips."""
-    return bool(form.rows) and form.node.op_type == "Loop" and not cx.edit.declared_truly(form.formals[index])
+    return bool(form.rows) and form.node.op_type == "Loop" and not cx.edit.trusts_shape(form.formals[index])
 
 
 def _needed(form: LoopForm, fixed: list[int], cx: Context) -> dict[ir.Value, None]:

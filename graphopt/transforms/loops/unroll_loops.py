@@ -106,7 +106,7 @@ class UnrollLoops(Pass):
 
 def _tells_shapes(loop: Iterations, cx: Context) -> bool:
     """Whether the body declares shapes that are not inferred; onnxruntime relies on them."""
-    return not all(map(cx.edit.declared_truly, _declared(loop)))
+    return not all(map(cx.edit.trusts_shape, _declared(loop)))
 
 
 def _declared(loop: Iterations) -> list[ir.Value]:

@@ -104,7 +104,7 @@ def _can_merge(node: ir.Node, first: ir.Node, cx: Context) -> bool:
     """
     return all(
         cx.edit.can_replace(old, new)
-        and (not new.is_graph_output() or cx.edit.declared_truly(new))
+        and (not new.is_graph_output() or cx.edit.trusts_shape(new))
         and not lost_outputs.is_lost(old, new)
         for old, new in zip(node.outputs, first.outputs, strict=True)
     )

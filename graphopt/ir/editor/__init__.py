@@ -1,0 +1,1 @@
+"""The Editor: the only interface that changes a model."""

@@ -1,0 +1,106 @@
+"""The inputs and outputs of the model, its bodies and functions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir.editor.values import ValueEdits
+from graphopt.ir.provenance import label
+
+
+class InputOutputEdits(ValueEdits):
+    """Edits of the inputs and outputs of graphs."""
+
+    def add_input(
+        self,
+        name: str,
+        dtype: onnx_ir.DataType,
+        dims: Sequence[int | str | onnx_ir.SymbolicDim | None] | None,
+    ) -> onnx_ir.Value:
+        """Add an input to the model. Raises ValueError if its name is taken."""
+        if self._taken.take_value(name) != name:
+            raise ValueError(f"the model has a value {name!r} already")
+        shape = None if dims is None else onnx_ir.Shape(dims)
+        value = onnx_ir.Value(name=name, type=onnx_ir.TensorType(dtype), shape=shape)
+        self.model.graph.inputs.append(value)
+        self._changed("input")
+        return value
+
+    def to_input(self, value: onnx_ir.Value) -> None:
+        """Convert an initializer of the main graph to an input, the last one if it is not an input yet."""
+        graph, tensor = self.model.graph, value.const_value
+        assert tensor is not None and value.name is not None
+        del graph.initializers[value.name]
+        value.const_value = None
+        value.type = value.type or onnx_ir.TensorType(tensor.dtype)
+        value.shape = value.shape or onnx_ir.Shape(tensor.shape.numpy())
+        if not value.is_graph_input():
+            graph.inputs.append(value)
+        self._changed("input")
+
+    def to_initializer(self, value: onnx_ir.Value, tensor: onnx_ir.TensorProtocol) -> None:
+        """Convert an input of the main graph to an initializer, or set the contents of one.
+
+        An overridable initializer remains an input, and so does every initializer below IR version 4.
+        """
+        graph = self.model.graph
+        if value.is_initializer():
+            value.const_value = tensor
+        else:
+            if self.model.ir_version >= 4:
+                graph.inputs.remove(value)
+            value.const_value = tensor
+            value.shape = onnx_ir.Shape(tensor.shape.numpy())
+            graph.register_initializer(value)
+        self._changed("constant")
+
+    def set_default(self, value: onnx_ir.Value, tensor: onnx_ir.TensorProtocol) -> None:
+        """Set the default of ``value``, an input of the main graph, to ``tensor``.
+
+        Not representable below IR version 4.
+        """
+        assert self.model.ir_version >= 4
+        value.const_value = tensor
+        self.model.graph.register_initializer(value)
+        self._changed("constant")
+
+    def set_inputs(self, body: onnx_ir.Graph, values: Iterable[onnx_ir.Value]) -> None:
+        """Set the inputs of ``body`` to ``values``; removed inputs must be unread."""
+        values = list(values)
+        self._taken.free_values(value for value in body.inputs if value not in values)
+        body.inputs.clear()
+        body.inputs.extend(values)
+        self._changed("input")
+
+    def add_output(self, body: onnx_ir.Graph, value: onnx_ir.Value) -> None:
+        """Add ``value`` to the outputs of ``body``."""
+        body.outputs.append(value)
+        self._changed("output")
+
+    def set_output(self, body: onnx_ir.Graph, index: int, value: onnx_ir.Value) -> None:
+        """Set output ``index`` of ``body`` to ``value``."""
+        body.outputs[index] = value
+        self._changed("output")
+
+    def set_outputs(self, body: onnx_ir.Graph, values: Iterable[onnx_ir.Value]) -> None:
+        """Set the outputs of ``body`` to ``values``."""
+        values = list(values)
+        body.outputs.clear()
+        body.outputs.extend(values)
+        self._changed("output")
+
+    def copy_output(self, output: onnx_ir.Value) -> onnx_ir.Value:
+        """Replace ``output`` of the main graph by a copy with its name and declaration."""
+        graph, producer = self.model.graph, output.producer()
+        if producer is not None and not producer.name:  # messages name it by its output
+            producer.name = self.fresh_node_name(label(producer))
+        node = self.make_node("Identity", [output], name=f"{output.name}_copy")
+        self.append(graph, node)
+        copy = node.outputs[0]
+        self.take_over(copy, output)
+        for index, value in enumerate(graph.outputs):
+            if value is output:
+                graph.outputs[index] = copy
+        self._changed("output")
+        return copy

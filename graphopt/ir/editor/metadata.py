@@ -1,0 +1,57 @@
+"""Metadata, doc strings and provenance."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from graphopt.ir import provenance
+from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir.editor.state import EditorState
+
+
+class MetadataEdits(EditorState):
+    """Edits of metadata."""
+
+    def note(
+        self,
+        item: onnx_ir.Model | onnx_ir.Node | onnx_ir.Value | onnx_ir.Function,
+        key: str,
+        text: str | None,
+    ) -> None:
+        """Set an entry of the metadata of ``item``, or remove it if ``text`` is ``None``."""
+        if item.metadata_props.get(key) != text:
+            if text is None:
+                del item.metadata_props[key]
+            else:
+                item.metadata_props[key] = text
+            self._changed("note")
+
+    def strip_notes(
+        self,
+        item: onnx_ir.Model | onnx_ir.Graph | onnx_ir.Function | onnx_ir.Node | onnx_ir.Value,
+        prefixes: tuple[str, ...],
+    ) -> int:
+        """Remove the doc string of ``item``, and metadata with one of the key ``prefixes``.
+
+        Returns their number.
+        """
+        keys = [key for key in item.metadata_props if key.startswith(prefixes)]
+        for key in keys:
+            del item.metadata_props[key]
+        removed = len(keys) + bool(item.doc_string)
+        if removed:
+            item.doc_string = None
+            self._changed("note")
+        return removed
+
+    def remove_metadata(self, value: onnx_ir.Value, is_stale: Callable[[str], bool]) -> None:
+        """Remove the metadata of ``value`` with stale keys."""
+        stale = [key for key in value.metadata_props if is_stale(key)]
+        for key in stale:
+            del value.metadata_props[key]
+        if stale:
+            self._changed("forget")
+
+    def note_origin(self, nodes: Iterable[onnx_ir.Node], sources: Sequence[onnx_ir.Node], by: str) -> None:
+        """Record that the rule or pass ``by`` derived ``nodes`` from ``sources``."""
+        provenance.derive(nodes, sources, by)

@@ -1,0 +1,75 @@
+"""The state of the editor, unique names, and the count of edits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import Protocol
+
+from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir.constants import IR_VERSION
+from graphopt.ir.names import TakenNames
+from graphopt.ir.scopes import Scopes
+
+
+class Listener(Protocol):
+    """An observer of edits."""
+
+    def replaced(self, old: onnx_ir.Value, new: onnx_ir.Value) -> None:
+        """All readers of ``old`` now read ``new``, which is equal to it by contract."""
+
+
+class EditorState:
+    """State of the :class:`~graphopt.ir.editor.editor.Editor`, without edits."""
+
+    def __init__(self, model: onnx_ir.Model) -> None:
+        self.model = model
+        self.scopes = Scopes(model)
+        self.epoch = 0
+        self.counts: Counter[str] = Counter()
+        self.tally: Counter[tuple[str, str]] = Counter()
+        self.listeners: list[Listener] = []
+        self.trusts_shape: Callable[[onnx_ir.Value], bool] = lambda output: True
+        model.graph.meta[IR_VERSION] = model.ir_version
+        self._taken = TakenNames(model)
+        self._referenced: tuple[int, frozenset[str]] = (-1, frozenset())
+
+    def _changed(self, kind: str) -> None:
+        self.epoch += 1
+        self.counts[kind] += 1
+
+    def resync(self, kind: str) -> None:
+        """Collect scopes and names again after a change of the model that bypassed this editor.
+
+        Args:
+            kind: the kind of edit that the change counts as.
+        """
+        self.scopes = Scopes(self.model)
+        self._taken = TakenNames(self.model)
+        self._changed(kind)
+
+    def fresh_name(self, hint: str) -> str:
+        """An unused value name: ``hint``, or ``hint_1`` and so on."""
+        return self._taken.take_value(hint)
+
+    def fresh_node_name(self, hint: str) -> str:
+        """An unused node name: ``hint``, or ``hint_1`` and so on."""
+        return self._taken.take_node(hint)
+
+    def free_names(self, graph: onnx_ir.Graph) -> None:
+        """Release the names of values and nodes of ``graph``, which is about to be removed."""
+        for node in graph:
+            self._taken.free_node(node)
+        self._taken.free_values([*graph.inputs, *graph.initializers.values()])
+
+
+def detach(graph: onnx_ir.Graph, node: onnx_ir.Node) -> None:
+    """Remove ``node`` from ``graph`` in constant time; onnx-ir's method searches all graph outputs."""
+    node.graph = None
+    graph._nodes.remove(node)
+
+
+def graph_of(node: onnx_ir.Node) -> onnx_ir.Graph:
+    """The graph that contains ``node``."""
+    assert node.graph is not None, f"node {node.name!r} is in no graph"
+    return node.graph
