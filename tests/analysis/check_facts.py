@@ -24,7 +24,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from graphopt import ir
 from graphopt.analysis.shape_inference.shape_facts import ShapeFacts
-from graphopt.analysis.symbolic import Bound, Dim, bounds, evaluate, symbols
+from graphopt.analysis.symbolic import Bound, Dim, Symbol, bounds, evaluate, lone_atom, symbols
 
 Feeds = dict[str, Any]
 Ranges = dict[str, tuple[Bound, Bound]]
@@ -355,8 +355,8 @@ def _problem(dim: Dim, actual: int, sizes: dict[str, int], report: Report) -> st
     if isinstance(dim, int):
         report.checked += 1
         return None if dim == actual else f"{dim} is {actual}"
-    symbol = dim.symbol
-    if symbol is not None and symbol.name not in sizes:
+    symbol = lone_atom(dim)
+    if isinstance(symbol, Symbol) and symbol.name not in sizes:
         sizes[symbol.name] = actual
         return None if symbol.lo <= actual <= symbol.hi else f"{dim} is {actual}, outside of its range"
     if any(name not in sizes for name in symbols(dim)):

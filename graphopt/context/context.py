@@ -1,26 +1,22 @@
-"""The input of passes besides the model.
-
-graphopt has no global state: options, analyses, the runtime and the observers are all in the
-:class:`Context`, and the caller provides them.
-"""
+"""The services of a run for its passes and rules."""
 
 from __future__ import annotations
 
 import math
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from graphopt import ir
 from graphopt.analysis.symbolic import Dim
+from graphopt.context.observer import Action, Observer, Refusal
+from graphopt.context.options import Options
 from graphopt.errors import PassFailed
-from graphopt.numerics import Numerics
 from graphopt.ops import dialects, traits
-from graphopt.ort.devices import CPU, Device
 from graphopt.util.budget import Budget
 
 if TYPE_CHECKING:
@@ -28,101 +24,6 @@ if TYPE_CHECKING:
     from graphopt.cost import Costs, Decision
     from graphopt.folding.evaluator import Evaluator
     from graphopt.ort.target import Target
-    from graphopt.rewrite.rule import Rule
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True)
-class Options:
-    """Limits and permissions of passes in any pipeline.
-
-    Attributes:
-        numerics: rewrites beyond this class are refused.
-        fold_limit: maximum size in bytes of a folded constant that frees fewer bytes.
-        time_limit: seconds for folding and shape facts together; ``None`` for no limit.
-        memory_limit: bytes of memory for folding; ``None`` for no limit.
-        dim_ranges: first and last size of dynamic dims, as the user asserts; ``None`` for no last size.
-        skip: names of passes and rules that must not run.
-        only: if given, the only rules that run.
-        refused: pairs of a rule and the name of a node at which it must not be tried; an empty name for all
-            nodes.
-        withheld: rewrites that were tried and then left out: the rule, the name of the node (empty for all
-            nodes), and the reason, for explanations of missing fusions.
-        share_buffers: pairs of names: an input, and the output that the caller writes over it.
-        portable: use only operators of the ONNX standard.
-        strict_fusion: by scope, the names of its nodes in the original model that do not begin with the
-            scope. The nodes of each scope must become one fused operator.
-        device: the device for the result.
-        costs: the costs of fused operators on the device; ``None`` for the figures that graphopt provides.
-        kernels: turn unfused nodes into native kernels where that is faster.
-        rules: the caller's rewrite rules, which run together with graphopt's.
-        own: names of the caller's passes and rules, whose exceptions are raised unchanged.
-    """
-
-    numerics: Numerics = Numerics.REASSOCIATES
-    fold_limit: int = 64 * 1024
-    time_limit: float | None = None
-    memory_limit: int | None = None
-    dim_ranges: Mapping[str, tuple[int, int | None]] = field(default_factory=dict)
-    skip: frozenset[str] = frozenset()
-    only: frozenset[str] | None = None
-    refused: frozenset[tuple[str, str]] = frozenset()
-    withheld: tuple[tuple[str, str, str], ...] = ()
-    share_buffers: tuple[tuple[str, str], ...] = ()
-    portable: bool = False
-    strict_fusion: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    device: Device = CPU
-    costs: Costs | None = None
-    kernels: bool = False
-    rules: tuple[Rule, ...] = ()
-    own: frozenset[str] = frozenset()
-
-
-@dataclass(frozen=True)
-class Action:
-    """One change that a pass is about to make.
-
-    Attributes:
-        index: its number in the run, from 1.
-        owner: the rule or pass that requests it.
-        node: the name of the rewritten node.
-    """
-
-    index: int
-    owner: str
-    node: str
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """The reason why a rule did not rewrite a site that its pattern matches.
-
-    Attributes:
-        value: the name of the value that prevents the rewrite.
-        hint: the next step for the user.
-        shared: whether the reason is that other nodes read the value.
-    """
-
-    rule: str
-    node: str
-    reason: str
-    value: str | None = None
-    hint: str | None = None
-    shared: bool = False
-
-
-class Observer:
-    """Observes a run without changing it; a subclass overrides the methods that it needs."""
-
-    def rewrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
-        """``action`` replaced ``root`` by the nodes ``made``."""
-
-    def refused(self, refusal: Refusal) -> None:
-        """A rule matched a site, but did not rewrite it."""
-
-    def said(self, owner: str, message: Callable[[], str]) -> None:
-        """A pass or rule has a remark; the text is computed only if ``message`` is called."""
 
 
 @dataclass
