@@ -28,10 +28,13 @@ def __getattr__(name):
         warnings.warn(message, DeprecationWarning, stacklevel=2)
         name = _DEPRECATED[name]
     if name.startswith("_") or name not in _exports():
-        import sys
-
         message = f"module {__name__!r} has no attribute {name!r}"
-        raise AttributeError(message, name=name, obj=sys.modules[__name__])
+        if not name.startswith("_"):
+            from graphopt.errors import nearest_names
+
+            nearest = nearest_names(name, [*_exports(), "__version__"])[:3]
+            message += f"; nearest: {', '.join(nearest)}" if nearest else ""
+        raise AttributeError(message, name=name)  # without obj, the interpreter adds no suggestion of its own
     from importlib import import_module
 
     module = _exports()[name]

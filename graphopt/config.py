@@ -120,7 +120,7 @@ else:
 
 def load(
     environ: Mapping[str, str] | None = None,
-    folder: Path | None = None,
+    folder: str | os.PathLike[str] | None = None,
     overrides: Mapping[str, Any] | None = None,
     assignments: Iterable[str] = (),
     *,
@@ -138,19 +138,42 @@ def load(
     Raises:
         UsageError: a key is unknown (the message suggests the nearest), or a value does not fit its key.
     """
+    if isinstance(environ, str | os.PathLike):
+        raise TypeError(f"the first argument of load() is environ, a mapping: write folder={str(environ)!r}")
     environ = os.environ if environ is None else environ
     values = _conventions(environ)
-    if file:
-        values |= _from_file(Path.cwd() if folder is None else folder)
-    values |= dict(
-        _from_text(name.removeprefix(_PREFIX).lower(), text, name)
-        for name, text in environ.items()
-        if name.startswith(_PREFIX)
-    )
-    values |= dict(_from_assignment(text) for text in assignments)
+    values |= {name: value for name, (_, value) in origins(environ, folder, assignments, file=file).items()}
     values |= {key: value for key, value in (overrides or {}).items() if value is not None}
     values["cache_dir"] = values["cache_dir"].expanduser()
     return Settings(**values)
+
+
+def origins(
+    environ: Mapping[str, str] | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    assignments: Iterable[str] = (),
+    *,
+    file: bool = True,
+) -> dict[str, tuple[str, Any]]:
+    """The source and the value of each setting with a source; arguments as for :func:`load`.
+
+    The source is text for messages: ``exact in /home/me/graphopt.toml``, ``GRAPHOPT_EXACT``, ``--set exact``.
+    """
+    environ = os.environ if environ is None else environ
+    path, table = _file_in_force(Path.cwd() if folder is None else Path(folder)) if file else (None, {})
+    found = {}
+    for key, item in table.items():
+        assert path is not None
+        name, value = _from_toml(key, item, path)
+        found[name] = (f"{key} in {path}", value)
+    for variable, text in environ.items():
+        if variable.startswith(_PREFIX):
+            name, value = _from_text(variable.removeprefix(_PREFIX).lower(), text, variable)
+            found[name] = (variable, value)
+    for assignment in assignments:
+        name, value = _from_assignment(assignment)
+        found[name] = (f"--set {assignment.partition('=')[0].strip()}", value)
+    return found
 
 
 def defaults() -> Settings:
@@ -268,11 +291,6 @@ def _conventions(environ: Mapping[str, str]) -> dict[str, Any]:
     return values if color is None else {**values, "color": color}
 
 
-def _from_file(folder: Path) -> dict[str, Any]:
-    file, table = _file_in_force(folder)
-    return {} if file is None else dict(_from_toml(key, item, file) for key, item in table.items())
-
-
 def _file_in_force(folder: Path) -> tuple[Path | None, dict[str, Any]]:
     """The settings file in force in ``folder``, and its contents."""
     for parent in (folder, *folder.absolute().parents):
@@ -301,6 +319,12 @@ def _table(file: Path) -> dict[str, Any] | None:
 
 def _from_toml(key: str, item: Any, file: Path) -> tuple[str, Any]:
     """Parse one key of a settings file; paths are relative to the file."""
+    if isinstance(item, dict):
+        above = "at the top level" if file.name == "graphopt.toml" else "directly under [tool.graphopt]"
+        raise UsageError(
+            f"{file}: {key!r} is a table, which no setting is",
+            hint=f"write settings {above}, such as exact = true",
+        )
     name = _check_key(key, str(file))
     kind = _kinds()[name]
     if isinstance(item, str):
@@ -311,8 +335,30 @@ def _from_toml(key: str, item: Any, file: Path) -> tuple[str, Any]:
     elif type(item) in ((int, float) if kind is Seconds else typing.get_args(kind) or (kind,)):
         value = item
     else:
-        raise UsageError(f"{file}: {item!r} is not a value for {key!r}")
+        written = json.dumps(item, ensure_ascii=False, default=str)
+        raise UsageError(f"{file}: {written} is not a value for {key!r}; {_form(kind)}")
+    _check_range(name, value, str(file))
     return name, _relative_to(file.parent, value)
+
+
+def _form(kind: Any) -> str:
+    """The advice for a value of a settings file that is not of type ``kind``."""
+    if typing.get_origin(kind) is tuple:
+        return 'write a list, such as ["cse", "dce"]'
+    try:
+        from_text("?", kind)
+    except ValueError as error:
+        unit = "" if bool in (kind, *typing.get_args(kind)) else ", in quotes if it has a unit"
+        return f"{error}{unit}"
+    return "write text in quotes"
+
+
+def _check_range(name: str, value: Any, where: str) -> None:
+    """Check the range of a value from the source ``where``."""
+    try:
+        Settings(**{name: value})
+    except UsageError as error:
+        raise UsageError(f"{where}: {error.message}") from None
 
 
 def _relative_to(folder: Path, value: Any) -> Any:
@@ -331,16 +377,19 @@ def _from_assignment(assignment: str) -> tuple[str, Any]:
 def _from_text(key: str, text: str, where: str) -> tuple[str, Any]:
     name = _check_key(key, where)
     try:
-        return name, from_text(text, _kinds()[name])
+        value = from_text(text, _kinds()[name])
     except ValueError as error:
         raise UsageError(f"{where}: {text!r} is not a value for {key!r}; {error}") from error
+    _check_range(name, value, where)
+    return name, value
 
 
 def _check_key(key: str, where: str) -> str:
     name = key.replace("-", "_")
     known = [item.name for item in fields(Settings)]
     if name not in known:
-        raise unknown("setting", key, [item.replace("_", "-") for item in known], f"in {where}")
+        error = unknown("setting", key, [item.replace("_", "-") for item in known], "docs/cli.md lists all")
+        raise UsageError(f"{where}: {error.message}")
     return name
 
 

@@ -269,7 +269,7 @@ def not_downloaded(location: str) -> UsageError | None:
 
 #: Number of suggestions for an unknown name, and of names listed where no other list exists.
 _SUGGESTED, _LISTED = 3, 8
-#: Similarity (0 to 1) required of a suggestion, lower for names up to ``_SHORT`` letters: O3 for O9.
+#: Similarity (0 to 1) required of a suggestion, lower between names up to ``_SHORT`` letters: O3 for O9.
 _ALIKE, _ALIKE_IF_SHORT, _SHORT = 0.6, 0.5, 3
 
 
@@ -282,8 +282,9 @@ def nearest_names(name: str, known: Iterable[str]) -> list[str]:
     """
     names, part = list(dict.fromkeys(known)), name.lower()
     holding = sorted((one for one in names if len(part) > 1 and part in one.lower()), key=len)
-    alike = _ALIKE_IF_SHORT if len(name) <= _SHORT else _ALIKE
-    similar = difflib.get_close_matches(name, names, n=_SUGGESTED, cutoff=alike)
+    similar = difflib.get_close_matches(name, names, n=_SUGGESTED, cutoff=_ALIKE)
+    short = [one for one in names if len(one) <= _SHORT] if len(name) <= _SHORT else []
+    similar += difflib.get_close_matches(name, short, n=_SUGGESTED, cutoff=_ALIKE_IF_SHORT)
     return list(dict.fromkeys([*holding, *similar]))
 
 

@@ -47,8 +47,10 @@ def small(tmp_path: Path) -> Path:
 def test_package_exports_the_public_names(small: Path) -> None:
     assert {"Bundle", "compile", "load", "optimize", "run", "save", "verify"} <= set(graphopt.__all__)
     assert graphopt.optimize is api.optimize and "verify" in dir(graphopt)
-    with pytest.raises(AttributeError, match="no attribute 'optimise'"):
+    with pytest.raises(AttributeError, match="no attribute 'optimise'; nearest: optimize"):
         graphopt.optimise  # type: ignore[attr-defined] # noqa: B018
+    with pytest.raises(AttributeError, match=r"no attribute 'zzz'$"):
+        graphopt.zzz  # type: ignore[attr-defined] # noqa: B018
 
 
 def test_every_public_name_is_found_where_the_stub_says() -> None:

@@ -63,6 +63,11 @@ def test_values_are_typed(tmp_path: Path) -> None:
         ("seed = 1.5", {}, [], "1.5 is not a value for 'seed'"),
         ("verify = 1", {}, [], "1 is not a value for 'verify'"),
         ("seed = ", {}, [], "can't read the settings"),
+        ("exact = 1", {}, [], "graphopt.toml: 1 is not a value for 'exact'; write true or false"),
+        ("skip = 1", {}, [], '1 is not a value for \'skip\'; write a list, such as ["cse", "dce"]'),
+        ("device = true", {}, [], "true is not a value for 'device'; write text in quotes"),
+        ("[optimize]\nexact = true", {}, [], "graphopt.toml: 'optimize' is a table, which no setting is"),
+        ("cpu-level = 7", {}, [], "graphopt.toml: cpu-level can't be 7: give 2, 3 or 4"),
         ("", {"GRAPHOPT_FOLD": "1"}, [], "nearest: fold-limit"),
         ("", {"GRAPHOPT_VERIFY": "perhaps"}, [], "is not a value for 'verify'; write true or false"),
         ("", {"GRAPHOPT_FOLD_LIMIT": "64 parsec"}, [], "GRAPHOPT_FOLD_LIMIT: '64 parsec' is not a value"),
@@ -71,7 +76,8 @@ def test_values_are_typed(tmp_path: Path) -> None:
         ("", {}, ["seed=-1"], "seed can't be -1"),
         ("", {}, ["verify-seconds=long"], "write a time such as 60s"),
         ("verify-seconds = -2", {}, [], "verify-seconds can't be -2"),
-        ("", {}, ["sed=1"], "nearest: seed"),
+        ("", {}, ["sed=1"], "--set: no setting is called 'sed'; nearest: seed"),
+        ("", {}, ["foo=1"], "--set: no setting is called 'foo'; docs/cli.md lists all"),
     ],
 )
 def test_mistakes_are_reported(
@@ -81,6 +87,15 @@ def test_mistakes_are_reported(
     with pytest.raises(UsageError) as caught:
         load(tmp_path, environ, assignments=assignments)
     assert message in caught.value.message
+
+
+def test_a_path_is_not_an_environment(tmp_path: Path) -> None:
+    (tmp_path / "graphopt.toml").write_text("seed = 5")
+    with pytest.raises(
+        TypeError, match=r"the first argument of load\(\) is environ, a mapping: write folder="
+    ):
+        config.load(str(tmp_path))  # type: ignore[arg-type]
+    assert config.load(folder=str(tmp_path)).seed == 5
 
 
 def test_other_variables_that_are_heeded(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from graphopt import config
+from graphopt import __version__, config
 from graphopt.cli.framework import other_tools
 from graphopt.cli.framework.command_decorator import CONTEXT_SETTINGS
 from graphopt.cli.framework.help import HelpContext, HelpedCommand, write_commands, write_examples
@@ -111,12 +111,7 @@ class LazyGroup(click.Group):
 
 def _print_version(context: click.Context, parameter: click.Parameter, value: bool) -> None:
     if value and not context.resilient_parsing:
-        from importlib import metadata
-
-        try:
-            click.echo(f"graphopt {metadata.version('graphopt')}")
-        except metadata.PackageNotFoundError:
-            click.echo("graphopt, not installed")
+        click.echo(f"graphopt {__version__}")
         context.exit()
 
 

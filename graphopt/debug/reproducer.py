@@ -36,7 +36,7 @@ from graphopt.util import npz
 
 _FORMAT = 1
 _PACKAGES = ("graphopt", "onnx", "onnx-ir", "onnxruntime", "onnxruntime-gpu", "numpy", "ml_dtypes")
-_MODEL, _INPUTS, _CASE, _README = "model.onnx", "inputs.npz", "case.json", "README.md"
+_MODEL, _INPUTS, CASE, _README = "model.onnx", "inputs.npz", "case.json", "README.md"
 #: Folder for files that a command names; its name differs from those of the other files.
 _FILES = "check"
 
@@ -207,7 +207,7 @@ def save(folder: Path, model: ir.Model, case: Case, feeds: Feeds | None = None) 
             npz.write(folder / _INPUTS, feeds)
         publish.write(folder / _README, _readme(case, bool(feeds)))
         text = json.dumps(case.to_dict(), indent=2, ensure_ascii=False)
-        publish.write(folder / _CASE, text + "\n")
+        publish.write(folder / CASE, text + "\n")
     except OSError as error:
         raise unwritable(folder, error) from error
 
@@ -237,17 +237,17 @@ def load(folder: Path) -> Case:
         InvalidModel: the case is damaged.
     """
     try:
-        data = json.loads((folder / _CASE).read_text(encoding="utf-8"))
+        data = json.loads((folder / CASE).read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UsageError(f"{folder} is not a reproducer: it has no {_CASE}") from None
+        raise UsageError(f"{folder} is not a reproducer: it has no {CASE}") from None
     except (OSError, ValueError) as error:
-        raise UsageError(f"can't read {folder / _CASE}: {error}") from error
+        raise UsageError(f"can't read {folder / CASE}: {error}") from error
     if not isinstance(data, dict) or data.get("format") != _FORMAT:
-        raise UsageError(f"{folder / _CASE} has another format than {_FORMAT}")
+        raise UsageError(f"{folder / CASE} has another format than {_FORMAT}")
     try:
         return Case.from_dict(data, folder)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise InvalidModel(f"{folder / _CASE} is damaged: {type(error).__name__}: {error}") from error
+        raise InvalidModel(f"{folder / CASE} is damaged: {type(error).__name__}: {error}") from error
 
 
 def replay(folder: Path, *, allow_command: bool = False) -> str | None:
@@ -334,7 +334,7 @@ def _readme(case: Case, feeds: bool) -> str:
         lines.append(f"- `{_INPUTS}`: inputs that show the fault")
     if case.check.is_command:
         lines.append(f"- `{_FILES}/`: files named by the command; other files that it needs are missing")
-    lines.append(f"- `{_CASE}`: passes, options, allowed rewrites, versions")
+    lines.append(f"- `{CASE}`: passes, options, allowed rewrites, versions")
     if case.lines:
         lines += ["", "Removed (`-`) and added (`+`) nodes, and the nodes around them:", ""]
         lines += [f"    {line}" for line in case.lines]

@@ -6,12 +6,12 @@ could not interpret it. Operators without a schema, and deprecated ones, are not
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from graphopt.errors import nearest_names
 from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.provenance import label
 from graphopt.ir.scopes import Scopes, graphs_of
@@ -121,7 +121,7 @@ def _unknown(node: onnx_ir.Node, version: int, known: dict[str, int]) -> str | N
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:
-    found = difflib.get_close_matches(name, known, n=1)
+    found = nearest_names(name, known)
     return f"; nearest: {found[0]}" if found else ""
 
 

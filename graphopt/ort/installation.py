@@ -13,7 +13,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from graphopt import config, publish
+from graphopt import __version__, config, publish
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.ort.devices import CudaStatus, probe_cuda
 from graphopt.ort.target import Target
@@ -153,7 +153,12 @@ def examine(
 
 
 def version_of(distribution: str) -> str:
-    """The version of an installed distribution; empty if it is not installed."""
+    """The version of an installed distribution; empty if it is not installed.
+
+    That of graphopt is the version of the code: the metadata of an editable installation may be older.
+    """
+    if distribution == "graphopt":
+        return __version__
     try:
         return metadata.version(distribution)
     except metadata.PackageNotFoundError:

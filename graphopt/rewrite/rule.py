@@ -126,11 +126,11 @@ def rule(
         last: deprecated, use ``phase=2``.
     """
     if by is not None:
-        pass_ = pass_ or _deprecated(by, "by=...", "pass_=...")
-    if fuses is not None and _deprecated(fuses, "fuses=...", 'kind="fusion"'):
-        kind = "fusion"
-    if last is not None and _deprecated(last, "last=...", "phase=2"):
-        phase = 2
+        pass_ = _renamed("by", by, "pass_=...", pass_, default="")
+    if fuses is not None:
+        kind = _renamed("fuses", "fusion" if fuses else "rewrite", 'kind="fusion"', kind, default="rewrite")
+    if last is not None:
+        phase = _renamed("last", 2 if last else 1, "phase=2", phase, default=1)
     built = tuple(one for pattern in patterns for one in alternatives(pattern))
     is_fusion = kind == "fusion"
 
@@ -155,7 +155,13 @@ def rule(
     return make
 
 
-def _deprecated(value: Any, old: str, new: str) -> Any:
-    """``value``, with a warning that keyword ``old`` of :func:`rule` is replaced by ``new``."""
-    warnings.warn(f"{old} of rule() is deprecated: use {new}", DeprecationWarning, stacklevel=4)
+def _renamed(old: str, value: Any, new: str, given: Any, *, default: Any) -> Any:
+    """``value``, with a warning that the keyword ``old`` of :func:`rule` is replaced by ``new``.
+
+    Raises:
+        TypeError: the current keyword is given, too: its value is not its ``default``.
+    """
+    if given != default:
+        raise TypeError(f"{old}=... and {new} of rule() exclude each other: use {new}")
+    warnings.warn(f"{old}=... of rule() is deprecated: use {new}", DeprecationWarning, stacklevel=4)
     return value

@@ -59,6 +59,7 @@ def checked(function: F) -> F:
     is_open = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
     positional = [one.name for one in parameters.values() if one.kind <= one.VAR_POSITIONAL]
     rest = next((one.name for one in parameters.values() if one.kind is one.VAR_POSITIONAL), "")
+    current = [name for name in parameters if f" {name}: deprecated" not in (function.__doc__ or "")]
 
     @functools.cache
     def kind_of(name: str) -> object:
@@ -79,7 +80,7 @@ def checked(function: F) -> F:
         for name in () if is_open else keywords:
             if name not in parameters:
                 listed = f"help({title[:-2]}) lists all"
-                raise TypeError(unknown(f"argument of {title}", name, parameters, listed).message)
+                raise TypeError(unknown(f"argument of {title}", name, current, listed).message)
         names = itertools.chain(positional, itertools.repeat(rest))
         return function(
             *(converted(name, one) for name, one in zip(names, args, strict=False)),

@@ -376,6 +376,32 @@ def test_replay_of_a_file(invoke: Invoke, small: Path) -> None:
     outcome = invoke("replay", small)
     assert outcome.status == 2 and "is a file, and reproducers are folders" in outcome.err
     assert "Errno" not in outcome.err
+    (empty := small.parent / "empty").mkdir()
+    outcome = invoke("replay", empty)
+    assert outcome.status == 2 and "it has neither command.json nor case.json\n" in outcome.err
+    outcome = invoke("replay", empty / "nope")
+    assert outcome.status == 2 and f"graphopt: there is no folder {empty / 'nope'}\n" in outcome.err
+
+
+def test_sources_of_settings_are_named(invoke: Invoke, small: Path) -> None:
+    file = Path.cwd() / "graphopt.toml"
+    file.write_text('pipeline = "O9"\n')
+    outcome = invoke("optimize", small)
+    assert outcome.err.startswith(f"graphopt: pipeline in {file}: no pass or pipeline is called 'O9'")
+    file.write_text("exact = true\nfast-math = true\n")
+    outcome = invoke("inspect", small)
+    assert outcome.err == (
+        f"graphopt: exact in {file} and fast-math in {file} exclude each other\nhint: leave one of them out\n"
+    )
+    assert invoke("inspect", small, "--set", "fast-math=false").status == 0
+    file.write_text("exact = true\n")
+    outcome = invoke("inspect", small, environ={"GRAPHOPT_FAST_MATH": "1"})
+    assert f"graphopt: exact in {file} and GRAPHOPT_FAST_MATH exclude each other" in outcome.err
+    outcome = invoke("optimize", small, "--fast-math")
+    assert f"graphopt: exact in {file} and --fast-math exclude each other" in outcome.err
+    file.unlink()
+    outcome = invoke("optimize", small, "--set", "pipeline=O9")
+    assert outcome.err.startswith("graphopt: --set pipeline: no pass or pipeline is called 'O9'")
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,11 @@ from pathlib import Path
 import onnx
 import pytest
 
+import graphopt
 from graphopt.cli.main import cli
 from graphopt.cli.output import console
+from graphopt.debug.reproducer import versions
+from graphopt.ort.installation import version_of
 from graphopt.passes.describe import options_of
 from graphopt.passes.pipelines import make_pipeline, registry
 from graphopt.rules import all_rules
@@ -86,7 +89,8 @@ def test_commands_are_those_of_the_package() -> None:
 
 def test_version(invoke: Invoke) -> None:
     outcome = invoke("--version")
-    assert outcome.status == 0 and outcome.out.startswith("graphopt")
+    assert outcome.status == 0 and outcome.out == f"graphopt {graphopt.__version__}\n"
+    assert version_of("graphopt") == versions()["graphopt"] == graphopt.__version__
 
 
 def test_closed_pipe_is_no_error(small: Path) -> None:

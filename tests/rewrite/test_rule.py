@@ -30,3 +30,9 @@ def test_former_keywords_warn_at_the_line_of_the_caller() -> None:
         assert make(last=True).phase == 2
     with pytest.warns(DeprecationWarning, match="use pass_="):
         assert make(by="decompose").pass_ == "decompose"
+    with pytest.raises(TypeError, match=r"called 'bye'; help\(rule\) lists all"):
+        make(bye="decompose")
+    with pytest.raises(TypeError, match=r"by=\.\.\. and pass_=\.\.\. of rule\(\) exclude each other"):
+        make(by="decompose", pass_="cse")
+    with pytest.raises(TypeError, match=r"last=\.\.\. and phase=2"):
+        make(last=False, phase=2)

@@ -52,6 +52,8 @@ def test_unknown_keywords_are_answered_with_the_nearest(name: str) -> None:
     with pytest.raises(TypeError, match=rf"^no argument of {name}\(\) is called 'zzz'; help\({name}\) "):
         FUNCTIONS[name](zzz=1)
     for argument in named:
+        if name == "rule" and argument in ("by", "fuses", "last"):
+            continue  # former names, which are not suggested
         with pytest.raises(TypeError, match=rf"is called '{argument}x'; nearest: .*\b{argument}\b"):
             FUNCTIONS[name](**{f"{argument}x": None})
 

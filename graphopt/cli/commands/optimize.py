@@ -203,8 +203,6 @@ def command(
             raise UsageError("standard output has no place for a library of kernels", hint="-o FILE")
     if len(planned.sources) == 1:
         source, target = planned.sources[0], planned.targets[0]
-        if planned.marks and source.exists():  # a missing model is reported when it is loaded
-            run.console.note(f"  {source} → {target}")
         report = job.optimize(source, target, marks=planned.marks)
         told = run.console.as_json or report_path is not None
         result = optimization.as_dict(run, source, target, report) if told else {}
@@ -292,6 +290,8 @@ class _Job:
                 else compiler.specialize(source, how, bundle=self.bundle)
             )
             report = made.report
+            if marks and not several:
+                run.console.note(f"  {source} → {target}")
             if made.model is not None:
                 _check_guards(made.model, report)
                 if marks:

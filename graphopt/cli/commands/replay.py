@@ -19,6 +19,8 @@ graphopt replay model.repro
 graphopt replay model.repro --allow-command
 """
 
+_SOURCES = "reproducers are written by graphopt bisect, and by other commands with --save-repro FOLDER"
+
 
 @command_decorator.command("replay", example=EXAMPLE, section=Section.DEBUGGING, rank=4, has_details=False)
 @click.argument("folder", type=reads_folder, metavar="FOLDER")
@@ -34,11 +36,16 @@ def command(run: Run, folder: Path, allow_command: bool) -> int:
     that it writes; 1 if not.
     """
     from graphopt.cli.reproducer.recorded_command import COMMAND
+    from graphopt.debug.reproducer import CASE
 
     if folder.is_file():
         raise UsageError(f"{folder} is a file, and reproducers are folders", hint="name the folder it is in")
+    if not folder.exists():
+        raise UsageError(f"there is no folder {folder}", hint=_SOURCES)
     if (folder / COMMAND).exists():
         return _rerun(run, folder, allow_command)
+    if not (folder / CASE).exists():
+        raise UsageError(f"{folder} is not a reproducer: it has neither {COMMAND} nor {CASE}", hint=_SOURCES)
     return _show_fault(run, folder, allow_command)
 
 

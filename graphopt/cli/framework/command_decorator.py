@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,7 @@ def command(
             from graphopt.cli.options.option_values import take_options
             from graphopt.cli.options.path_conflicts import check_apart, written_paths
 
+            assignments = values["assignments"]
             run = _start(context, values, needs_settings=needs_settings)
             relations.check(context)
             check_apart(context)
@@ -78,9 +80,13 @@ def command(
             publish.remove_abandoned_scratch()
             with config.using(run.settings):
                 take_options(run, context, values)
-                if run.save_repro is None:
-                    return function(run, **values)
-                return _recorded(context, run, run.save_repro, lambda: function(run, **values))
+                try:
+                    if run.save_repro is None:
+                        return function(run, **values)
+                    return _recorded(context, run, run.save_repro, lambda: function(run, **values))
+                except UsageError as error:
+                    _name_source(error, run, assignments)
+                    raise
 
         for option in reversed(_common_options(has_details)):
             call = option(call)
@@ -146,18 +152,34 @@ def _start(context: click.Context, values: dict[str, Any], *, needs_settings: bo
             raise
         fault, settings = error, config.defaults()
     invocation.debug, invocation.color = settings.debug, settings.color
-    settings.check(
-        {
-            name
-            for name, opt in OPTIONS.items()
-            if opt.flag and given.get(name, values.get(name)) not in (None, False, (), {})
-        },
-        lambda name: OPTIONS[name].flag.partition("/")[0],
-    )
+    typed = {
+        name
+        for name, opt in OPTIONS.items()
+        if opt.flag and given.get(name, values.get(name)) not in (None, False, (), {})
+    }
+
+    def label(name: str) -> str:
+        """The flag of an option, or the source of a switch that only settings turn on."""
+        origins = {} if name in typed else config.origins(invocation.environ, assignments=assignments)
+        source, value = origins.get(name, ("", False))
+        return source if value else OPTIONS[name].flag.partition("/")[0]
+
+    settings.check(typed, label)
     console = Console(color=settings.color, quiet=quiet, as_json=as_json)
     if str(sample_model.PATH) in invocation.names:
         console.note(f"  {sample_model.NOTE}")
     return Run(settings, console, verbose, invocation, save_repro, fault)
+
+
+def _name_source(error: UsageError, run: Run, assignments: Sequence[str]) -> None:
+    """Name the source of a setting in front of the message of ``error``, if the message quotes its value."""
+    if run.settings_fault is not None:
+        return
+    for name, (source, value) in config.origins(run.invocation.environ, assignments=assignments).items():
+        texts = [text for text in (value if isinstance(value, tuple) else (value,)) if isinstance(text, str)]
+        words = [word for text in texts for word in re.findall(r"[\w.:-]+", text)]
+        if value == getattr(run.settings, name) and any(repr(word) in error.message for word in words):
+            error.message = f"{source}: {error.message}"
 
 
 def _recorded(context: click.Context, run: Run, folder: Path, call: Callable[[], Any]) -> Any:

@@ -5,14 +5,13 @@ External tensors stay on disk, memory-mapped, until they are read.
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import onnx
 
-from graphopt.errors import GraphoptError, InvalidModel, UsageError, not_downloaded
+from graphopt.errors import GraphoptError, InvalidModel, UsageError, nearest_names, not_downloaded
 from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.io.codecs import codec_of
 from graphopt.ir.io.data_file import locations, mentions
@@ -141,7 +140,7 @@ def _similar_names(path: Path) -> str:
     if not path.parent.is_dir():
         return f"there is no folder {path.parent}"
     names = sorted(entry.name for entry in path.parent.iterdir() if entry.is_file())
-    nearest = difflib.get_close_matches(path.name, names, n=3)
+    nearest = nearest_names(path.name, names)[:3]
     where = "this folder" if str(path.parent) == "." else str(path.parent)
     return (
         f"nearest in {where}: {', '.join(nearest)}" if nearest else f"no file in {where} has a similar name"

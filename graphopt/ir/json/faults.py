@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import json
 import re
 from collections.abc import Iterable
 from typing import Any
+
+from graphopt.errors import nearest_names
 
 _PLAIN = re.compile(r"[^\W\d][\w-]*")
 _SHOWN = 60
@@ -55,7 +56,7 @@ def _cut(text: str) -> str:
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """A suggestion for an unknown ``name``, to be appended to the message."""
-    close = difflib.get_close_matches(name[:_SHOWN], list(known), n=1)
+    close = nearest_names(name[:_SHOWN], known)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
