@@ -53,7 +53,7 @@ def test_package_exports_the_public_names(small: Path) -> None:
         graphopt.zzz  # type: ignore[attr-defined] # noqa: B018
 
 
-def test_every_public_name_is_found_where_the_stub_says() -> None:
+def test_every_public_name_can_be_imported() -> None:
     for name in graphopt.__all__:
         assert getattr(graphopt, name) is not None
     assert len(graphopt.__all__) == len(set(graphopt.__all__))
@@ -96,7 +96,7 @@ def test_optimize_returns_model_and_report(small: Path) -> None:
     assert graphopt.optimize(small, verify=False).verdict is None
 
 
-def test_the_argument_is_left_as_it_is(small: Path) -> None:
+def test_argument_is_not_modified(small: Path) -> None:
     model = graphopt.load(small)
     before = ir.to_proto(model).SerializeToString(deterministic=True)
     weight = model.graph.initializers["zero"].const_value
@@ -105,7 +105,7 @@ def test_the_argument_is_left_as_it_is(small: Path) -> None:
     assert result.graph.initializers["zero"].const_value is weight  # tensors are shared, not copied
 
 
-def test_a_copy_keeps_everything() -> None:
+def test_copy_is_complete() -> None:
     proto = onnx.parser.parse_model("""
         <ir_version: 9, opset_import: ["" : 17, "local" : 1], metadata_props: ["k": "v"], doc_string: "doc">
         main (float[N] x, bool c) => (float[N] y) <float[1] w = {1.0}> {
@@ -160,7 +160,7 @@ def test_numerics_follow_from_the_settings(arguments: dict[str, object], numeric
 @pytest.mark.parametrize(
     ("pipeline", "expected"), [("O1", ["Add"]), ("O1,dce", ["Add"]), ("O2", ["Identity"])]
 )
-def test_the_exact_preset_keeps_its_word_inside_other_pipelines(pipeline: str, expected: list[str]) -> None:
+def test_exact_preset_is_exact_inside_other_pipelines(pipeline: str, expected: list[str]) -> None:
     model = parse("g (float[N] x) => (float[N] y) <float[1] zero = {0.0}> { y = Add(x, zero) }")
     assert ops(graphopt.optimize(model, pipeline=pipeline, verify=False).model) == expected
 
@@ -201,7 +201,7 @@ def test_instruments_receive_all_events(small: Path) -> None:
     ]
 
 
-def test_harm_is_noticed(small: Path) -> None:
+def test_harmful_pass_is_detected(small: Path) -> None:
     with pytest.raises(VerificationFailed, match="is not the same"):
         graphopt.optimize(small, post_passes=[ReluToSigmoid()], pipeline="O0", strict=True)
     model, report = graphopt.optimize(small, post_passes=[ReluToSigmoid()], pipeline="O0")
@@ -237,7 +237,7 @@ def test_run(small: Path) -> None:
         graphopt.run(small, {"x": x.astype(np.float64)})
 
 
-def test_try_out_makes_inputs_up(small: Path) -> None:
+def test_try_out_generates_inputs(small: Path) -> None:
     trial = api.try_out(small, InputOptions({"x": (2, 4)}, seed=3))
     np.testing.assert_array_equal(trial.outputs["y"], np.maximum(trial.feeds["x"], 0))
     assert trial.feeds["x"].shape == (2, 4) and trial.seconds > 0
@@ -285,7 +285,7 @@ def test_size_of_calls_decides_on_a_process_with_a_memory_limit() -> None:
     assert ir.to_bytes(model) == before
 
 
-def test_arguments_that_are_settings_are_taken_as_such() -> None:
+def test_arguments_override_settings_of_the_same_name() -> None:
     found = config.defaults().having(
         {"exact": True, "memory_limit": 5, "allow_fallback": None, "skip": ["cse"], "strict": True}
     )

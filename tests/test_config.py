@@ -98,7 +98,7 @@ def test_a_path_is_not_an_environment(tmp_path: Path) -> None:
     assert config.load(folder=str(tmp_path)).seed == 5
 
 
-def test_other_variables_that_are_heeded(tmp_path: Path) -> None:
+def test_other_environment_variables(tmp_path: Path) -> None:
     assert load(tmp_path, {"XDG_CACHE_HOME": "/x"}).cache_dir == Path("/x/graphopt")
     assert load(tmp_path, {"XDG_CACHE_HOME": "/x", "GRAPHOPT_CACHE_DIR": "/y"}).cache_dir == Path("/y")
     assert load(tmp_path).color is None
@@ -106,7 +106,7 @@ def test_other_variables_that_are_heeded(tmp_path: Path) -> None:
     assert load(tmp_path, {"NO_COLOR": ""}).color is None
 
 
-def test_patch_holds_for_a_block_and_after_exceptions_too() -> None:
+def test_patch_is_undone_after_the_block_and_after_exceptions() -> None:
     before = config.current()
     with config.patch(fold_limit=5) as settings:
         assert config.current() is settings and settings.fold_limit == 5

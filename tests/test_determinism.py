@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 
-def test_the_order_of_hashes_shows_nowhere(tmp_path: Path) -> None:
+def test_results_do_not_depend_on_hash_order(tmp_path: Path) -> None:
     def run(*arguments: object, seed: str = "0") -> None:
         command = [sys.executable, *map(str, arguments)]
         subprocess.run(command, check=True, cwd=ROOT, env={**os.environ, "PYTHONHASHSEED": seed})

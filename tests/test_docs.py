@@ -46,7 +46,7 @@ def test_table_of_fused_operators_lists_requirements() -> None:
     assert "| `LayerNormalization` | 17 |" in page and "| `Attention` | 23 |" in page
 
 
-def test_all_that_other_optimizers_do_is_done_or_explained() -> None:
+def test_all_optimizations_of_other_tools_have_a_counterpart_or_a_reason() -> None:
     assert _generator().gaps() == []  # type: ignore[attr-defined]
 
 

@@ -23,7 +23,7 @@ def test_unknown_name_is_one_short_line() -> None:
     assert message.endswith("(graphopt passes lists all)") and len(message) < 120
 
 
-def test_names_that_are_not_alike_are_not_suggested() -> None:
+def test_dissimilar_names_are_not_suggested() -> None:
     assert nearest_names("nosuch", ["mish", "sequence", "transpose"]) == []
     assert nearest_names("O9", ["O3", "noopt"]) == ["O3"]
     assert str(unknown("pattern", "nosuch", ["mish"], "graphopt passes lists all")) == (

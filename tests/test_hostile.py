@@ -140,7 +140,7 @@ def _slow(*names: str) -> list[object]:
         *_slow("constant functions that blow up", "doubled"),
     ],
 )
-def test_the_command_line_bears_them(name: str, tmp_path: Path) -> None:
+def test_command_line_survives_hostile_models(name: str, tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     onnx.save(onnx.parser.parse_model(RIGHT[name]), path)
     command = [
@@ -249,14 +249,14 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("name", MALFORMED)
-def test_meaningless_content_is_preserved(name: str) -> None:
+def test_content_without_semantics_is_preserved(name: str) -> None:
     """onnxruntime would not load these; nothing is dropped, as no rule or pass stumbles over them."""
     proto = onnx.parser.parse_model(text(MALFORMED[name], "float[1] j = {2.0}, int64[2] i = {1, 2}"))
     _, report = graphopt.optimize(ir.from_proto(proto))
     assert not report.dropped
 
 
-def test_an_equation_that_is_no_text_is_left_alone() -> None:
+def test_equation_that_is_not_utf8_is_not_rewritten() -> None:
     proto = onnx.parser.parse_model(text('y = Einsum<equation = "i->i">(x)'))
     proto.graph.node[0].attribute[0].s = b"\xff->\xff"
     model, report = graphopt.optimize(ir.from_proto(proto), verify=False)

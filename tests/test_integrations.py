@@ -75,7 +75,7 @@ def test_the_action_optimizes_all_models_and_summarizes(repository: Path) -> Non
     assert "### first.onnx: ok" in summary and "verified  bit-identical" in summary
 
 
-def test_the_action_fails_where_a_model_does(repository: Path) -> None:
+def test_action_fails_if_a_model_fails(repository: Path) -> None:
     (repository / "broken.onnx").write_bytes(b"no model")
     done = _action(repository, OPTIONS="-O1 --quiet")
     assert done.returncode == 1
@@ -83,7 +83,7 @@ def test_the_action_fails_where_a_model_does(repository: Path) -> None:
     assert "3 models, 1 failed" in done.stdout
 
 
-def test_the_action_fails_where_nothing_matches(repository: Path) -> None:
+def test_action_fails_if_no_model_matches(repository: Path) -> None:
     done = _action(repository, MODELS="models/*.onnx")
     assert done.returncode == 2 and "::error::no model matches: models/*.onnx" in done.stdout
 
@@ -95,7 +95,7 @@ def _hook(name: str, folder: Path, *arguments: str) -> subprocess.CompletedProce
     return _run(["sh", "-c", found[1], "graphopt", *arguments], folder)
 
 
-def test_the_first_hook_optimizes_in_place_and_then_rests(repository: Path) -> None:
+def test_optimize_hook_is_idempotent(repository: Path) -> None:
     models = ["first.onnx", "sub folder/second.onnx"]
     assert _hook("graphopt-optimize", repository, "--exact", *models).returncode == 0
     assert _operators(repository / models[1]) == ["Relu"]

@@ -23,7 +23,7 @@ def _models() -> list[tuple[str, onnx.ModelProto]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(CHUNKS))
 @pytest.mark.filterwarnings("ignore")
-def test_node_models_keep_their_meaning(chunk: int) -> None:
+def test_optimization_preserves_node_models(chunk: int) -> None:
     wrong, verified = [], 0
     for name, proto in _models()[chunk::CHUNKS]:
         copy = onnx.ModelProto()

@@ -132,7 +132,7 @@ def _lines(error: BaseException) -> str:
 
 
 @pytest.mark.parametrize("place", ["pre_passes", "post_passes", "pipeline"])
-def test_an_exception_of_an_own_pass_is_raised_as_it_is(place: str) -> None:
+def test_exceptions_of_custom_passes_are_raised_unchanged(place: str) -> None:
     arguments: dict[str, Any] = {place: [CountRelus()]}
     with pytest.raises(AttributeError, match="no attribute 'nodes'") as caught:
         graphopt.optimize(parse(MODEL), **arguments)
@@ -150,26 +150,26 @@ def test_the_cause_of_an_exception_stays() -> None:
     assert "PassFailed" not in _lines(caught.value)
 
 
-def test_an_exception_of_an_onnx_ir_pass_is_raised_as_it_is() -> None:
+def test_exceptions_of_onnx_ir_passes_are_raised_unchanged() -> None:
     with pytest.raises(Boom, match="onnx-ir") as caught:
         graphopt.optimize(parse(MODEL), pipeline="", post_passes=[FailingOnnxIr()])
     assert "FailingOnnxIr" in caught.value.__notes__[0]
 
 
-def test_an_exception_of_an_own_rule_is_raised_as_it_is() -> None:
+def test_exceptions_of_custom_rules_are_raised_unchanged() -> None:
     with pytest.raises(Boom, match="in a rule") as caught:
         graphopt.optimize(parse(MODEL), rules=[failing_rule])
     assert "(peephole, rule failing-rule at " in caught.value.__notes__[0]
     assert "PassFailed" not in _lines(caught.value)
 
 
-def test_an_exception_of_an_own_pass_is_raised_by_an_executor() -> None:
+def test_executors_raise_exceptions_of_custom_passes() -> None:
     executor = graphopt.compile(parse(MODEL), post_passes=[CountRelus()])
     with pytest.raises(AttributeError, match="no attribute 'nodes'"):
         executor({"x": np.ones(2, np.float32)})
 
 
-def test_a_pass_of_graphopt_that_fails_is_dropped_and_its_error_shown(
+def test_failing_builtin_pass_is_dropped_and_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(self: Pass, model: ir.Model, cx: Context) -> None:
@@ -215,7 +215,7 @@ def test_invalid_passes_are_one_clear_type_error(given: Any, message: str) -> No
         graphopt.optimize(parse(MODEL), pipeline=[given])
 
 
-def test_a_pass_whose_rewrites_do_not_end_is_stopped() -> None:
+def test_nonterminating_pass_is_stopped() -> None:
     class Forever(graphopt.Pass):
         def run(self, model: ir.Model, cx: Context) -> None:
             while cx.begin_rewrite(self.name, model.graph[0]) is not None:
@@ -230,7 +230,7 @@ def test_a_pass_whose_rewrites_do_not_end_is_stopped() -> None:
 # Rules -------------------------------------------------------------------------------------
 
 
-def test_own_rules_run_along_with_those_of_graphopt() -> None:
+def test_custom_rules_run_together_with_builtin_rules() -> None:
     model, report = graphopt.optimize(parse(MODEL), rules=[sin_of_neg], pipeline="peephole")
     assert ops(model) == ["Relu", "Sin", "Neg"]
     assert report.rules()["sin-of-neg"] == 1 and report.verdict is not None and report.verdict.ok
@@ -244,19 +244,19 @@ def test_own_rules_run_along_with_those_of_graphopt() -> None:
     assert only.report.rules()["sin-of-neg"] == 1
 
 
-def test_own_rules_run_in_executors() -> None:
+def test_custom_rules_run_in_executors() -> None:
     executor = graphopt.compile(parse(MODEL), rules=[sin_of_neg])
     assert executor({"x": np.array([-1, 2], np.float32)})["y"].tolist() == [0, -np.sin(np.float32(2))]
 
 
-def test_a_refusal_of_an_own_rule_is_reported() -> None:
+def test_refusals_of_custom_rules_are_reported() -> None:
     report = graphopt.optimize(parse(MODEL), rules=[refusing_rule]).report
     assert [(item.rule, item.reason) for item in report.refusals if item.rule == "refusing-rule"] == [
         ("refusing-rule", "not today")
     ]
 
 
-def test_a_wrong_own_rule_is_dropped_and_reported() -> None:
+def test_wrong_custom_rule_is_dropped_and_reported() -> None:
     model, report = graphopt.optimize(parse(MODEL), rules=[wrong_rule])
     assert ops(model) == ["Relu", "Neg", "Sin"]
     assert [drop.owner for drop in report.dropped] == ["wrong-rule"]
@@ -269,7 +269,7 @@ def drop_identity(op: Builder, m: Match, x: ir.Value) -> Outcome:
     return x
 
 
-def test_a_rule_named_by_its_place_runs_as_a_pass() -> None:
+def test_rule_named_by_import_path_runs_as_a_pass() -> None:
     place = f"{__name__}:sin_of_neg"
     for given in ({"pre_passes": [place]}, {"post_passes": [place]}, {"pipeline": f"dce,{place}"}):
         model, report = graphopt.optimize(parse(MODEL), **{"pipeline": "dce", **given})
@@ -285,7 +285,7 @@ def test_a_rule_named_by_its_place_runs_as_a_pass() -> None:
         graphopt.optimize(parse(MODEL), pipeline="own-rule{path=os:sep}")
 
 
-def test_a_rule_named_by_its_place_can_be_left_out() -> None:
+def test_rule_named_by_import_path_can_be_skipped() -> None:
     """As repair, tuning and callers do."""
     skipped, place = parse(MODEL), f"{__name__}:sin_of_neg"
     run_pipeline(skipped, place, options=Options(skip=frozenset({"sin-of-neg"})))
@@ -296,13 +296,13 @@ def test_a_rule_named_by_its_place_can_be_left_out() -> None:
         graphopt.optimize(parse(MODEL), skip="sin-of-negs", **given)
 
 
-def test_a_rule_named_by_its_place_has_no_name_of_graphopts() -> None:
+def test_rule_named_by_import_path_cannot_have_a_builtin_name() -> None:
     with pytest.raises(UsageError, match="there is another rule called 'drop-identity'"):
         graphopt.optimize(parse(MODEL), post_passes=[f"{__name__}:drop_identity"])
 
 
 @pytest.mark.parametrize("own", [double_negation, fourfold_negation])
-def test_an_own_rule_that_a_rule_of_graphopt_undoes_is_dropped(own: Rule) -> None:
+def test_custom_rule_undone_by_a_builtin_rule_is_dropped(own: Rule) -> None:
     model = parse("g (float[N] x, float[N] y) => (float[N] z) { a = Add(x, y)  z = Relu(a) }")
     model, report = graphopt.optimize(model, rules=[own], pipeline="peephole")
     (dropped,) = report.dropped
@@ -379,7 +379,7 @@ def test_the_command_line_names_the_line_that_failed(
 
 
 @pytest.mark.parametrize(("name", "kind"), [("drop-identity", "rule"), ("dce", "pass")])
-def test_an_own_pass_has_no_name_of_graphopts(name: str, kind: str) -> None:
+def test_custom_pass_cannot_have_a_builtin_name(name: str, kind: str) -> None:
     own = type("Mine", (graphopt.Pass,), {"name": name, "run": lambda self, model, cx: None})()
     with pytest.raises(UsageError, match=f"Mine is named '{name}', like a {kind} of graphopt"):
         graphopt.optimize(ir.to_proto(parse(MODEL)), post_passes=[own])

@@ -20,7 +20,7 @@ def _names(requirements: list[str]) -> list[str]:
     return sorted(requirement for requirement in plain if requirement)
 
 
-def test_the_cpu_requirements_are_those_of_the_project_with_the_other_onnxruntime() -> None:
+def test_cpu_requirements_differ_only_in_the_build_of_onnxruntime() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     gpu = next(item for item in project["dependencies"] if item.startswith("onnxruntime-gpu"))
     expected = [item for item in project["dependencies"] if item != gpu]
@@ -33,7 +33,7 @@ def test_the_citation_and_the_changelog_name_the_version() -> None:
     assert headings[:2] == ["Unreleased", graphopt.__version__]
 
 
-def test_make_targets_that_pages_and_workflows_name_exist() -> None:
+def test_make_targets_named_in_pages_and_workflows_exist() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
     workflows = [*(ROOT / ".github" / "workflows").iterdir(), ROOT / ".ci" / "run"]
     pages = [page.read_text(encoding="utf-8") for page in [*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md")]]

@@ -48,7 +48,7 @@ def test_snippets_run(code: str, tmp_path: Path) -> None:
     _python(code.replace("budget=60", "budget=10"), tmp_path)
 
 
-def test_calls_in_sentences_are_there(tmp_path: Path) -> None:
+def test_functions_named_in_sentences_exist(tmp_path: Path) -> None:
     assert "graphopt.config.patch" in NAMES
     for name in NAMES:  # each alone, as if it were the first thing asked for
         _python(f"import graphopt\nassert callable({name})", tmp_path)

@@ -77,7 +77,7 @@ def test_mypy_accepts_correct_calls_and_reports_misspelt_arguments(tmp_path: Pat
     assert '"optimise"' in errors[0]
 
 
-def test_type_checkers_see_no_catch_all_and_every_re_export() -> None:
+def test_stub_has_no_getattr_and_packages_declare_all() -> None:
     tree = ast.parse((ROOT / "graphopt" / "__init__.pyi").read_text())
     assert "__getattr__" not in {item.name for item in tree.body if isinstance(item, ast.FunctionDef)}
     for path in sorted((ROOT / "graphopt").rglob("__init__.py")):
@@ -86,7 +86,7 @@ def test_type_checkers_see_no_catch_all_and_every_re_export() -> None:
             assert "__all__ = " in text or text.startswith("# mypy: implicit-reexport\n"), path
 
 
-def test_names_are_complete_and_nothing_else_is_listed() -> None:
+def test_dir_lists_exactly_the_public_names() -> None:
     for name in graphopt.__all__:
         found = getattr(graphopt, name)
         if isinstance(found, types.ModuleType):

@@ -6,7 +6,7 @@ from graphopt.analysis.cost import result_bytes
 from tests.support import parse
 
 
-def test_results_are_added_up_with_dynamic_dims_taken_as_16() -> None:
+def test_result_bytes_count_dynamic_dims_as_16() -> None:
     model = parse("g (float[N, 2] x) => (float[N, 2] y) { a = Neg(x) y = Abs(a) }")
     assert result_bytes(model) == 2 * 16 * 2 * 4
 
@@ -20,7 +20,7 @@ def test_results_that_are_huge_inside_a_body_count() -> None:
     assert result_bytes(model) > 50_000 * 50_000 * 4
 
 
-def test_what_is_unknown_counts_nothing() -> None:
+def test_unknown_results_count_as_0_bytes() -> None:
     model = parse(
         "g (float[2] x) => (float[2] y) { a = vendor.Op(x) y = Add(x, x) }", domains=', "vendor" : 1'
     )

@@ -130,7 +130,7 @@ def test_the_least_integer_has_no_negative() -> None:
     assert facts.known_ints(value(model, "a")) is None
 
 
-def test_dim_names_are_shared_and_unnamed_dims_are_their_own() -> None:
+def test_equal_dim_names_mean_equal_dims_and_unnamed_dims_are_distinct() -> None:
     model = parsed("g (float[b,s] x, float[b,k] y, float[?,2] z) => (float r) { r = Relu(x) }")
     value(model, "z").shape = ir.Shape([None, 2])
     facts = facts_of(model)
@@ -157,7 +157,7 @@ def test_declared_zeros_and_negative_sizes_are_unknown() -> None:
     assert shown(facts_of(model), value(model, "x")) == "x@0,x@1"
 
 
-def test_declarations_are_never_believed() -> None:
+def test_declarations_of_inner_values_are_ignored() -> None:
     model = parsed(
         "g (float[b,4] x) => (int64[7] r) <float[3] t> { t = Foo(x)  u = Relu(x)  r = Identity(u) }"
     )
@@ -185,7 +185,7 @@ def _with_default(ir_version: int) -> ir.Model:
     return read(helper.make_model(graph, ir_version=ir_version, opset_imports=opsets))
 
 
-def test_an_initializer_that_can_be_overridden_tells_no_contents() -> None:
+def test_overridable_initializer_has_no_known_contents() -> None:
     model = _with_default(ir_version=7)
     facts = facts_of(model)
     assert shown(facts, value(model, "r")) == "?,?"
@@ -211,7 +211,7 @@ def test_an_assumed_range_of_one_size_is_that_size() -> None:
     assert shown(facts, value(model, "r")) == "3,s"
 
 
-def test_nonzero_ranges_make_reshapes_certain() -> None:
+def test_nonzero_ranges_determine_results_of_reshape() -> None:
     text = """g (float[s,b,8] x, float[b] y) => (float r) {
         u = Shape(y)  m = Constant<value_ints=[-1]>()  t = Concat<axis=0>(u, m)  r = Reshape(x, t) }"""
     model = parsed(text)
@@ -220,7 +220,7 @@ def test_nonzero_ranges_make_reshapes_certain() -> None:
     assert shown(facts_of(model, {"b": (1, 9)}), value(model, "r")) == "b,8*s"
 
 
-def test_a_residual_sum_settles_what_a_reshape_may_copy() -> None:
+def test_residual_sum_determines_copied_dims_of_reshape() -> None:
     """Where b and s are 0, [b, s, 8] copies the 8 of the input: the sum then fails."""
     model = parsed(
         """g (float[b,s,8] x) => (float r) {
@@ -234,7 +234,7 @@ def test_a_residual_sum_settles_what_a_reshape_may_copy() -> None:
     assert shown(facts, value(model, "t")) == "b,s,8"
 
 
-def test_nothing_is_learned_from_a_node_that_may_not_run() -> None:
+def test_node_that_may_not_run_adds_no_facts() -> None:
     model = parsed(
         """g (float[b,s,8] x, bool c) => (float r) {
             m = Constant<value_ints=[-1,8]>()  f = Reshape(x, m)  u = Shape(x)  y = Reshape(f, u)
@@ -304,7 +304,7 @@ def test_functions_are_inferred_for_each_call() -> None:
     assert facts.rank(value(model, "f")) == 1  # inputs are what all calls have in common
 
 
-def test_symbols_made_up_in_one_call_differ_from_those_of_another() -> None:
+def test_fresh_symbols_differ_between_calls() -> None:
     model = parsed(
         """g (float[b] x, float[b] y) => (float r) { p = local.find (x)  r = local.find (y) }
         <domain: "local", opset_import: ["" : 17]> find (a) => (c) { c = NonZero(a) }
@@ -339,7 +339,7 @@ def test_a_cycle_is_unknown() -> None:
     assert facts_of(model).rank(value(model, "r")) is None
 
 
-def test_onnx_infers_what_has_no_rule_of_its_own() -> None:
+def test_operators_without_a_rule_use_onnx_inference() -> None:
     model = parsed("g (float[b,3,h,w] x, float[b,5,6,2] y) => (float r) { r = GridSample(x, y) }")
     assert shown(facts_of(model), value(model, "r")) == "b,3,5,6"
 
@@ -358,7 +358,7 @@ def test_types_and_sizes_in_bytes() -> None:
     assert facts.nbytes(value(model, "u")) == 3
 
 
-def test_bodies_of_loops_hold_what_every_iteration_does() -> None:
+def test_facts_in_loop_bodies_hold_in_every_iteration() -> None:
     model = parsed(
         """g (float[b,4] x, float[s,4] q, int64 n, bool c) => (float y) {
             y, k, t = Loop(n, c, x, q) <body = g (int64 i, bool d, float v, float p) => (bool f, float w, float p2, float z) {
@@ -377,7 +377,7 @@ def test_bodies_of_loops_hold_what_every_iteration_does() -> None:
     assert not facts.dim_equal(last[0], within[0])
 
 
-def test_a_replacement_takes_over_the_better_known_facts() -> None:
+def test_replacement_has_the_more_precise_facts() -> None:
     model = parsed(
         "g (float[b,s] x) => (float r) { a = NonZero(x)  c = NonZero(x)  d = Foo(x)  r = Relu(x) }"
     )
@@ -394,7 +394,7 @@ def test_a_replacement_takes_over_the_better_known_facts() -> None:
     assert shown(facts, unknown) == "b,s"
 
 
-def test_a_better_known_replacement_informs_what_was_inferred_before() -> None:
+def test_more_precise_replacement_refines_facts_of_readers() -> None:
     model = parsed(
         "g (float[b,s] x, float[k] y) => (float r) { a = Compress(y, m)  m = Foo(x)  r = Relu(a)  t = Relu(y) }"
     )
@@ -414,7 +414,7 @@ def test_a_better_known_replacement_informs_what_was_inferred_before() -> None:
     ],
     ids=["If", "Loop", "Scan"],
 )
-def test_a_replacement_in_a_body_informs_nothing_around_it(node: str) -> None:
+def test_replacement_in_a_body_does_not_refine_outer_facts(node: str) -> None:
     model = parsed(
         f"""g (float[b] x, float[3] y, bool c, bool[b] q, int64 m) => (float[j] u, float[b] w) {{
             v = Compress(x, q)  w = Relu(v)  u = {node} }}"""

@@ -145,7 +145,7 @@ def test_growth_is_bounded() -> None:
     assert len(str(dim)) < 4000
 
 
-def test_what_grows_too_large_still_agrees_with_itself() -> None:
+def test_huge_expressions_equal_themselves() -> None:
     def large() -> Dim:
         return product([symbol(f"n{i}") + i for i in range(6)])
 
@@ -154,14 +154,14 @@ def test_what_grows_too_large_still_agrees_with_itself() -> None:
     assert bounds(large())[0] == 0
 
 
-def test_an_extremum_of_many_is_a_symbol_of_its_own() -> None:
+def test_extremum_of_many_symbols_is_a_new_symbol() -> None:
     many = [symbol(f"n{i}") for i in range(256)]
     assert dim_max(*many) == dim_max(*many)
     assert dim_max(*many) != dim_min(*many)
     assert bounds(dim_min(*many, 7)) == (0, 7)
 
 
-def test_made_up_symbols_are_told_apart() -> None:
+def test_fresh_symbols_are_distinct() -> None:
     assert fresh_symbol("x", 1) != fresh_symbol("x", 2)
     assert (fresh_symbol("x", 4) // 2 + B).birth == 4  # type: ignore[union-attr]
     assert B.birth == 0
@@ -233,7 +233,7 @@ def test_symbolic_and_plain_arithmetic_agree(expression: _Expression, runs: list
 
 
 @given(_expressions, _expressions, _values)
-def test_proved_equalities_hold(left: _Expression, right: _Expression, values: dict[str, int]) -> None:
+def test_proved_equalities_are_correct(left: _Expression, right: _Expression, values: dict[str, int]) -> None:
     if equal(left[0], right[0]):
         assert left[1](values) == right[1](values)
     if zero_with(left[0], right[0]) and right[1](values) == 0:
@@ -244,7 +244,7 @@ def test_proved_equalities_hold(left: _Expression, right: _Expression, values: d
         assert computed is None or computed * right[1](values) == left[1](values)
 
 
-def test_only_what_the_model_names_has_a_name_that_options_take() -> None:
+def test_only_dims_named_by_the_model_have_declared_names() -> None:
     named = symbol("x@0")
     assert declared_name(named) == "x@0" and str(named) == "x@0"
     assert declared_name(named + 1) is None and declared_name(3) is None

@@ -31,7 +31,7 @@ def test_value_read_twice_by_one_node() -> None:
     check("m (double[A,B] x) => (double[A,B] y) { y = Mul(x, x) }", {"x": X})
 
 
-def test_several_outputs_one_of_them_read_inside() -> None:
+def test_several_outputs_with_one_read_inside() -> None:
     check("m (double[A,B] x) => (double[A,B] y, double[A,B] z) { y = Exp(x) z = Sin(y) }", {"x": X})
 
 

@@ -39,7 +39,7 @@ def test_nodes_judges_graphopt_and_fills_the_page(tmp_path) -> None:
         assert f"| {model['model']} | {model['nodes']} |" in page.read_text()
 
 
-def test_the_transcript_is_what_the_command_prints(tmp_path) -> None:
+def test_transcript_equals_the_output_of_the_command(tmp_path) -> None:
     page = tmp_path / "page.md"
     page.write_text("<!-- begin transcript -->\n<!-- end transcript -->\n")
     done = run("-m", "benchmarks.transcript", "--docs", str(page))
@@ -76,7 +76,7 @@ def test_gpu_check_rehearses_on_the_cpu(tmp_path) -> None:
 
 
 @pytest.mark.skipif(probe_cuda().available, reason="there is a GPU")
-def test_gpu_check_tells_in_one_line_that_there_is_no_cuda() -> None:
+def test_gpu_check_reports_missing_cuda_in_one_line() -> None:
     done = run("benchmarks/gpu_check.py")
     assert done.returncode == 6
     assert done.stdout == ""
@@ -90,7 +90,7 @@ def test_an_unknown_model_is_refused() -> None:
     assert "matches 'no-such-model'" in done.stderr
 
 
-def test_scaling_builds_models_of_the_sizes_asked_for(tmp_path) -> None:
+def test_scaling_builds_models_of_the_requested_sizes(tmp_path) -> None:
     results = tmp_path / "results.json"
     done = run(
         *("-m", "benchmarks.scaling", "--nodes", "280", "--chain", "50", "--rounds", "1"),
@@ -107,7 +107,7 @@ def test_scaling_builds_models_of_the_sizes_asked_for(tmp_path) -> None:
         assert run_["cpu_seconds"] > 0 and run_["peak_bytes"] > 20e6
 
 
-def test_memory_tells_the_peak_of_each_model(tmp_path) -> None:
+def test_memory_reports_the_peak_of_each_model(tmp_path) -> None:
     results = tmp_path / "results.json"
     done = run("-m", "benchmarks.memory", "--only", "functions", "--json", str(results))
     assert done.returncode == 0, done.stderr
@@ -119,7 +119,7 @@ def test_memory_tells_the_peak_of_each_model(tmp_path) -> None:
 @pytest.mark.skipif(
     sys.platform != "linux", reason="anonymous memory is read from /proc, which only Linux has"
 )
-def test_weights_in_external_data_are_not_held_in_memory(tmp_path) -> None:
+def test_weights_in_external_data_are_mapped(tmp_path) -> None:
     """300 MB of weights, while the process needs little but its libraries, some 70 MB."""
     results = tmp_path / "results.json"
     done = run("-m", "benchmarks.memory", "--large", "0.3", "--json", str(results))
@@ -128,7 +128,7 @@ def test_weights_in_external_data_are_not_held_in_memory(tmp_path) -> None:
     assert 10e6 < usage["anonymous_bytes"] < 250e6
 
 
-def test_recognition_tells_what_is_fused_in_which_models_and_why_not_the_rest(tmp_path) -> None:
+def test_recognition_lists_fused_models_and_reasons_for_the_rest(tmp_path) -> None:
     folder = tmp_path / "transform" / "fusion"
     folder.mkdir(parents=True)
     for name, root in (("gelu_format2_1", 1.4142135), ("gelu_format2_2", 2.0)):
@@ -152,7 +152,7 @@ def test_sums_at_indices_are_right_in_all_runs() -> None:
     assert done.returncode == 0 and "| GatherND | 3 |" in done.stdout, done.stdout + done.stderr
 
 
-def test_decoders_counts_what_is_verified(tmp_path) -> None:
+def test_decoders_counts_verified_models(tmp_path) -> None:
     head = '<ir_version: 8, opset_import: ["" : 17]> '
     for name, shape in (("fits", "{-1, 5}"), ("never", "{7, 11}")):
         graph = f"g (float[N, 2] x) => (float[A, B] y) <int64[2] s = {shape}> {{ y = Reshape(x, s) }}"

@@ -32,7 +32,7 @@ def test_nodes_of_bodies_count_and_constants_do_not(tmp_path) -> None:
     assert common.count_nodes(models.write("functions", tmp_path)) == 2
 
 
-def test_judge_accepts_the_same_and_names_what_differs(tmp_path) -> None:
+def test_judge_accepts_equal_models_and_names_differences(tmp_path) -> None:
     sample = SAMPLES["cnn"]
     entry = sample.manifest_entry("cnn")
     original = write(sample.build(), tmp_path / "original.onnx")
@@ -55,7 +55,7 @@ def test_judge_accepts_the_same_and_names_what_differs(tmp_path) -> None:
     assert judge.judge(original, broken_path, entry)["verdict"] == "refused"
 
 
-def test_judge_allows_what_onnxruntime_itself_changes(tmp_path, monkeypatch) -> None:
+def test_judge_allows_differences_due_to_onnxruntime(tmp_path, monkeypatch) -> None:
     class Session:
         """Stands for a session whose only output is known."""
 
@@ -95,7 +95,7 @@ def test_judge_allows_what_onnxruntime_itself_changes(tmp_path, monkeypatch) -> 
         ([{"a": 0.5}], [{"b": 0.5}], False),
     ],
 )
-def test_outputs_are_compared_by_what_they_hold(a, b, equal: bool) -> None:
+def test_outputs_are_compared_by_contents(a, b, equal: bool) -> None:
     assert judge.compare(a, b)[0] is equal
 
 
@@ -119,7 +119,7 @@ def test_best_peer_is_right_and_not_bloated() -> None:
     assert nodes.best_peer(model) is None
 
 
-def test_table_totals_leave_out_what_cannot_be_compared() -> None:
+def test_table_totals_exclude_incomparable_models() -> None:
     def model(name: str, own: dict, peer: dict) -> dict:
         return {"model": name, "nodes": 10, "bytes": 100, "tools": {"graphopt": own, "peer": peer}}
 
@@ -153,7 +153,7 @@ def test_section_is_replaced_and_must_be_there() -> None:
         common.replace_section(page, "u", "new")
 
 
-def test_recipes_draw_what_they_say() -> None:
+def test_recipes_draw_the_declared_values() -> None:
     entry = {
         "inputs": {
             "x": {"dtype": "float32", "gen": {"kind": "uniform", "low": 2, "high": 3}},
@@ -171,7 +171,7 @@ def test_recipes_draw_what_they_say() -> None:
     assert all(np.array_equal(feeds[name], value) for name, value in make_feeds(entry, 0).items())
 
 
-def test_entry_is_made_up_for_a_model_without_manifest(tmp_path) -> None:
+def test_model_without_manifest_has_a_generated_entry(tmp_path) -> None:
     graph = helper.make_graph(
         [helper.make_node("Where", ["c", "x", "w"], ["y"])],
         "g",
@@ -190,7 +190,7 @@ def test_entry_is_made_up_for_a_model_without_manifest(tmp_path) -> None:
     assert make_feeds(entry, 0)["c"].dtype == np.bool_
 
 
-def test_a_failing_tool_is_told_apart(tmp_path) -> None:
+def test_failing_tool_has_status_and_message(tmp_path) -> None:
     tool = common.Tool("broken", (sys.executable, "-c", "import sys; sys.exit('no luck')"))
     outcome = tool.run(tmp_path / "in.onnx", tmp_path / "out.onnx")
     assert (outcome.status, outcome.message) == (1, "no luck")

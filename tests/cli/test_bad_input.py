@@ -84,20 +84,20 @@ def test_files_that_are_no_models(
     assert bytes_in(small.parent) == before
 
 
-def test_text_that_is_no_model(invoke: Invoke, tmp_path: Path) -> None:
+def test_text_that_is_not_a_model(invoke: Invoke, tmp_path: Path) -> None:
     path = tmp_path / "model.onnxtxt"
     path.write_text("<ir_version: 8> agraph (float[N] x => (float[N] y) {}")
     check(invoke("inspect", path), 3, "is not ONNX text")
 
 
-def test_paths_that_lead_nowhere(invoke: Invoke, small: Path, tmp_path: Path) -> None:
+def test_missing_paths(invoke: Invoke, small: Path, tmp_path: Path) -> None:
     check(invoke("optimize", tmp_path / "none.onnx", "-o", tmp_path / "out.onnx"), 2, "no such file")
     check(invoke("inspect", tmp_path), 2, "is a folder")
     check(invoke("verify", small, tmp_path / "none.onnx"), 2, "no such file")
     assert not (tmp_path / "out.onnx").exists()
 
 
-def test_paths_that_lead_nowhere_name_the_nearest(invoke: Invoke, small: Path) -> None:
+def test_missing_paths_suggest_the_nearest(invoke: Invoke, small: Path) -> None:
     check(invoke("inspect", small.with_name("smal.onnx")), 2, "no such file", "nearest in", "small.onnx")
     check(invoke("inspect", "none/small.onnx"), 2, "hint: there is no folder none")
 
@@ -230,7 +230,7 @@ def test_an_unwritable_folder(
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )
-def test_names_that_nothing_bears(
+def test_unknown_names_in_options_are_refused(
     invoke: Invoke, small: Path, arguments: list[str], words: list[str]
 ) -> None:
     target = small.parent / "out.onnx"
@@ -295,7 +295,7 @@ def test_another_interface_is_refused_even_without_verification(invoke: Invoke, 
         ("foo.py", "hint: use foo:Class"),
     ],
 )
-def test_names_that_are_no_pass(
+def test_names_that_are_not_passes(
     invoke: Invoke, small: Path, named: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Path("fails.py").write_text("1 / 0\n")
@@ -329,14 +329,14 @@ def test_unexpected_errors(invoke: Invoke, small: Path, monkeypatch: pytest.Monk
     assert debug.status == 70 and "Traceback" in debug.err and "--debug shows" not in debug.err
 
 
-def test_passes_of_others_that_fail(invoke: Invoke, small: Path) -> None:
+def test_failing_custom_passes_are_reported(invoke: Invoke, small: Path) -> None:
     target = small.parent / "out.onnx"
     arguments = ["optimize", small, "-o", target, "--pre-pass", "tests.cli.broken_passes:Fail"]
     check(invoke(*arguments), 2, "broken_passes:Fail}) raised KeyError at ", "broken_passes.py:", "'missing'")
     assert not target.exists()
 
 
-def test_a_device_that_is_not_there(invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unavailable_device(invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from graphopt.ort import devices
 
     monkeypatch.setattr(devices, "probe_cuda", lambda index=0: devices.CudaStatus(False, "no driver"))
@@ -430,7 +430,7 @@ def test_faults_of_documents_name_the_file(
     assert outcome.status == 3 and outcome.err.startswith("graphopt: model.json: ") and message in outcome.err
 
 
-def test_an_error_over_a_model_that_breaks_the_rules_is_the_model_s(
+def test_error_about_an_invalid_model_is_attributed_to_the_model(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     head = '<ir_version: 9, opset_import: ["" : 17]> g (float[2] x) => (float[2] y)'

@@ -39,7 +39,7 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def test_places_are_listed(invoke: Invoke, model: Path) -> None:
+def test_exit_points_are_listed(invoke: Invoke, model: Path) -> None:
     outcome = invoke("bailout", model, "--list", "--json")
     places = json.loads(outcome.out)["places"]
     assert [place["number"] for place in places] == list(range(len(places)))
@@ -60,7 +60,7 @@ def test_both_parts_are_written(invoke: Invoke, model: Path, tmp_path: Path) -> 
     onnx.checker.check_model(onnx.load(rest), full_check=True)
 
 
-def test_all_of_them_in_one_model(invoke: Invoke, model: Path, tmp_path: Path) -> None:
+def test_all_bailouts_in_one_model(invoke: Invoke, model: Path, tmp_path: Path) -> None:
     profile, result = tmp_path / "profile.json", tmp_path / "result.onnx"
     feeds = tmp_path / "feeds.npz"
     np.savez(feeds, x=np.array([1, -1, 2], np.float32), m=np.array(2))
@@ -94,7 +94,7 @@ def test_mistakes_are_one_line(invoke: Invoke, model: Path, arguments: tuple[str
     assert words in outcome.err.splitlines()[0]
 
 
-def test_where_no_run_can_leave(invoke: Invoke, tmp_path: Path) -> None:
+def test_model_without_exit_points(invoke: Invoke, tmp_path: Path) -> None:
     path = tmp_path / "scan.onnx"
     text = """<ir_version: 8, opset_import: ["" : 17]>
     scan (float[N] x, float[T, N] rows) => (float[N] y, float[T, N] all) {

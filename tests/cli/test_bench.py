@@ -44,7 +44,7 @@ def test_one_model_is_optimized_and_compared_in_each_shape(
     assert "x [3, 4]" in plot.read_text() and str(plot) in done.err
 
 
-def test_several_models_are_compared_as_they_are(invoke: Invoke, small: Path, weights: Path) -> None:
+def test_several_models_are_compared_unchanged(invoke: Invoke, small: Path, weights: Path) -> None:
     text = small.with_suffix(".onnxtxt")
     assert invoke("optimize", small, "-o", text, "--no-verify").status == 0
     copy = small.parent / "copy" / "small.onnx"

@@ -80,7 +80,7 @@ custom (float[4] x) => (float[4] y) {
 
 
 @pytest.mark.parametrize("check", ["numerics", "crash"])
-def test_nothing_holds_where_nothing_was_compared(invoke: Invoke, tmp_path: Path, check: str) -> None:
+def test_check_without_comparisons_is_not_verified(invoke: Invoke, tmp_path: Path, check: str) -> None:
     path = tmp_path / "custom.onnx"
     onnx.save(onnx.parser.parse_model(_CUSTOM), path)
     for arguments in (["bisect", path], ["reduce", path, "-o", "r.onnx"]):
@@ -102,7 +102,7 @@ def test_bisect_with_a_command(invoke: Invoke, small: Path) -> None:
     assert invoke("bisect", small, "--check", "nowhere-to-be-found {model}").status == 2
 
 
-def test_a_command_that_can_not_run_judges_nothing(invoke: Invoke, small: Path) -> None:
+def test_check_command_that_cannot_run_is_an_error(invoke: Invoke, small: Path) -> None:
     for check in (f"{sys.executable} gone.py {{model}}", "sh -c 'exit 127' {model}", "./gone.sh {model}"):
         for arguments in (["bisect", small], ["reduce", small, "-o", "r.onnx"]):
             outcome = invoke(*arguments, "--check", check)
@@ -215,7 +215,7 @@ def test_optimize_drops_failing_rewrites(invoke: Invoke, big: Path, monkeypatch:
     assert len(strict.err.splitlines()) == 2 and "hint: --debug shows the traceback" in strict.err
 
 
-def test_a_rule_that_is_at_fault_again_is_left_out(invoke: Invoke, big: Path) -> None:
+def test_rule_at_fault_twice_is_dropped_everywhere(invoke: Invoke, big: Path) -> None:
     outcome = invoke("optimize", big, "-o", "out.onnx", *plant("ManyWrong"), "--json")
     dropped = json.loads(outcome.out)["dropped"]
     assert [(drop["owner"], drop["node"]) for drop in dropped] == [
@@ -228,7 +228,7 @@ def test_a_rule_that_is_at_fault_again_is_left_out(invoke: Invoke, big: Path) ->
 @pytest.mark.parametrize(
     ("name", "owner"), [("Unasked", "unasked"), ("Cycle", "cycle"), ("LostOutput", "lost")]
 )
-def test_other_harm_is_dropped_too(invoke: Invoke, big: Path, name: str, owner: str) -> None:
+def test_other_faulty_rewrites_are_dropped(invoke: Invoke, big: Path, name: str, owner: str) -> None:
     outcome = invoke("optimize", big, "-o", "out.onnx", *plant(name))
     assert outcome.status == 0 and f"warning: dropped {owner}" in outcome.err
     assert invoke("verify", big, "out.onnx").status == 0

@@ -27,7 +27,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("made_up")
-def test_measurements_are_stored_and_shown(invoke: Invoke, tmp_path: Path) -> None:
+def test_measurements_are_stored_and_printed(invoke: Invoke, tmp_path: Path) -> None:
     auto = ("--set", "costs=auto", "--device", "cpu")
     before = invoke("calibrate", "--show", *auto)
     assert shipped("cpu").name in before.out
@@ -40,7 +40,7 @@ def test_measurements_are_stored_and_shown(invoke: Invoke, tmp_path: Path) -> No
 
 
 @pytest.mark.usefixtures("made_up")
-def test_nothing_is_stored_if_that_is_not_wanted(invoke: Invoke) -> None:
+def test_no_store_prints_without_storing(invoke: Invoke) -> None:
     auto = ("--set", "costs=auto", "--device", "cpu")
     assert "not stored" in invoke("calibrate", "--no-store", *auto).out
     assert shipped("cpu").name in invoke("calibrate", "--show", *auto).out
@@ -73,12 +73,14 @@ def test_doctor_reports_the_rest_after_an_unreadable_table(invoke: Invoke) -> No
     assert "not usable: can't read missing.json" in invoke("doctor", "--set", "costs=missing.json").out
 
 
-def test_without_figures_nothing_is_put_in_brackets(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_device_without_figures_prints_no_parentheses(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(option_values, "chosen_device", lambda run: Device("cuda"))
     shown = invoke("calibrate", "--show", "--set", "costs=shipped").out
     assert "no figures for CUDA\n" in shown and "()" not in shown
 
 
-def test_with_v_every_figure_is_shown(invoke: Invoke) -> None:
+def test_verbose_prints_every_figure(invoke: Invoke) -> None:
     shown = invoke("calibrate", "--show", "-v", "--device", "cpu")
     assert shown.out.count("\n") > sum(len(grid.ratios) for grid in shipped("cpu").grids)

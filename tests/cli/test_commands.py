@@ -50,7 +50,7 @@ def functions(tmp_path: Path) -> Path:
 # run --------------------------------------------------------------------------------------
 
 
-def test_run_makes_inputs_up(invoke: Invoke, small: Path) -> None:
+def test_run_generates_inputs(invoke: Invoke, small: Path) -> None:
     outcome = invoke("run", small, "--input-shape", "x:3,4", "--seed", 7, "--json")
     result = json.loads(outcome.out)
     assert result["inputs"]["x"]["shape"] == [3, 4] and result["outputs"]["y"]["shape"] == [3, 4]
@@ -77,7 +77,7 @@ def test_outputs_with_any_name_are_written(invoke: Invoke, tmp_path: Path) -> No
     assert np.load("out.npz")["file"].dtype.kind == "U"
 
 
-def test_run_reports_why_it_fails(invoke: Invoke, tmp_path: Path) -> None:
+def test_run_reports_the_reason_of_a_failure(invoke: Invoke, tmp_path: Path) -> None:
     path = saved(tmp_path / "unknown.onnx", "g (float[2] x) => (float[2] y) { y = nobody.Op(x) }")
     outcome = invoke("run", path, "-q")
     assert outcome.status == 6 and "nobody" in outcome.err and "Traceback" not in outcome.err
@@ -123,7 +123,7 @@ def test_verify_exact_demands_the_same_bits(invoke: Invoke, tmp_path: Path) -> N
     assert invoke("verify", quotient, quotient, "--exact").status == 0
 
 
-def test_verify_fails_where_nothing_runs(invoke: Invoke, tmp_path: Path) -> None:
+def test_verify_fails_if_no_model_runs(invoke: Invoke, tmp_path: Path) -> None:
     path = saved(tmp_path / "unknown.onnx", "g (float[2] x) => (float[2] y) { y = nobody.Op(x) }")
     outcome = invoke("verify", path, path)
     assert outcome.status == 1 and "not verified" in outcome.out

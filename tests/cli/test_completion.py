@@ -51,7 +51,7 @@ def test_names_are_completed(words: list[str], expected: list[str]) -> None:
     assert all(name.startswith(words[-1]) for name in completions(*words))
 
 
-def test_all_names_are_offered() -> None:
+def test_all_names_are_completed() -> None:
     assert set(PIPELINES) <= set(completions("optimize", "--pipeline", ""))
     assert len(completions("doctor", "--set", "")) == len(config.Settings.__dataclass_fields__)
     assert completions("model.on") == ["model.on"]  # a file: the shell looks for it

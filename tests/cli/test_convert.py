@@ -46,7 +46,7 @@ def test_document_fits_the_schema_and_an_edit_is_effective(invoke: Invoke, small
 
 
 @pytest.mark.parametrize("suffix", [".json", ".onnxjson", ".onnxtxt"])
-def test_other_commands_take_all_forms(invoke: Invoke, small: Path, suffix: str) -> None:
+def test_other_commands_accept_all_formats(invoke: Invoke, small: Path, suffix: str) -> None:
     source, target = f"small{suffix}", f"out{suffix}"
     assert invoke("convert", small, source).status == 0
     outcome = invoke("optimize", source, "-o", target, "--device", "cpu")
@@ -65,7 +65,9 @@ def test_other_commands_take_all_forms(invoke: Invoke, small: Path, suffix: str)
         (["--threshold", "64", "--no-external-data"], ["w.json"]),
     ],
 )
-def test_where_weights_go(invoke: Invoke, weights: Path, options: list[str], files: list[str]) -> None:
+def test_options_determine_the_files_of_weights(
+    invoke: Invoke, weights: Path, options: list[str], files: list[str]
+) -> None:
     outcome = invoke("convert", weights, "w.json", *options, "--json")
     assert list(json.loads(outcome.out)["files"]) == files
     assert sorted(path.name for path in Path().iterdir()) == files

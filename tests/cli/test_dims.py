@@ -81,7 +81,7 @@ def test_inputs_refused_by_the_original_are_refused(
     assert invoke("optimize", path, "-o", "out.onnx", "--dim", "n=4").status == 0
 
 
-def test_without_them_nothing_is_presumed(invoke: Invoke, chain: Path) -> None:
+def test_dims_without_options_are_not_restricted(invoke: Invoke, chain: Path) -> None:
     target = chain.parent / "out.onnx"
     assert invoke("optimize", chain, "-o", target).status == 0
     assert {"If", "Slice", "Max"} <= {node.op_type for node in onnx.load(target).graph.node}
@@ -122,7 +122,7 @@ def test_sizes_and_ranges_agree(invoke: Invoke, tmp_path: Path) -> None:
     assert outcome.status == 2 and "can't fix dim 'h' to 0: " in outcome.err
 
 
-def test_inspect_and_dump_show_them(invoke: Invoke, chain: Path) -> None:
+def test_inspect_and_dump_show_fixed_dims(invoke: Invoke, chain: Path) -> None:
     assert "[4, seq, 8]" in invoke("inspect", chain, "--dim", "batch=4").out
     assert "f32[4, 9, 8]" in invoke("dump", chain, "--dim", "x@0=4", "--dim-range", "seq=9:9").out
 
@@ -158,7 +158,7 @@ def test_unnamed_dim_has_the_name_that_the_option_accepts(invoke: Invoke, tmp_pa
     assert dynamic == ["x@0", "n"]
 
 
-def test_inputs_lie_within_a_range() -> None:
+def test_generated_sizes_are_within_their_range() -> None:
     model = parse("g (float[?, n] x) => (float[?, n] y) { y = Relu (x) }")
     ranges = resolve_ranges(model, {"x@0": (4, 6), "n": (10, None)})
     assert ranges == {"x@0": (4, 6), "n": (10, None)}
@@ -172,7 +172,7 @@ def test_inputs_lie_within_a_range() -> None:
 
 
 @pytest.mark.parametrize("number", ["9" * 20, "9" * 5000, "\N{FULLWIDTH DIGIT ONE}", "1_0"])
-def test_numbers_that_are_none_are_refused_before_any_work(
+def test_invalid_numbers_are_refused_before_any_work(
     invoke: Invoke, chain: Path, monkeypatch: pytest.MonkeyPatch, number: str
 ) -> None:
     def refuse(*arguments: object, **more: object) -> None:

@@ -85,7 +85,7 @@ def test_this_machine(invoke: Invoke, tmp_path: Path, monkeypatch: pytest.Monkey
     assert "CUDA is off: not looked for" in [problem["what"] for problem in told["problems"]]
 
 
-def test_a_store_that_is_no_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_store_that_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installation, "probe_cuda", lambda: CudaStatus(True, ""))
     file = tmp_path / "file"
     file.write_text("")

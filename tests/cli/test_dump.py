@@ -20,7 +20,7 @@ from zoo import SAMPLES
 GOLDEN = Path(__file__).parent / "golden"
 
 
-def test_a_model_as_it_is(invoke: Invoke, small: Path) -> None:
+def test_unchanged_model(invoke: Invoke, small: Path) -> None:
     lines = invoke("dump", small).out.splitlines()
     assert "  input %x: f32[N, 4]" in lines
     assert any(line.startswith("  %b: f32[N, 4] = Relu(%a)") for line in lines)
@@ -66,7 +66,7 @@ def test_only_changed_lines(invoke: Invoke, small: Path) -> None:
     assert out.splitlines()[1:] == ["    %y: f32[N, 4] = Relu(%x)"]
 
 
-def test_a_diff_of_nothing(invoke: Invoke, small: Path) -> None:
+def test_passes_without_changes(invoke: Invoke, small: Path) -> None:
     out = invoke("dump", small, "--pass-by-pass", "--passes", "dce").out
     assert out == "3 nodes; none of 1 pass changed the model\n"
     out = invoke("dump", small, "--pass-by-pass", "--diff", "--passes", "dce").out
@@ -139,7 +139,7 @@ def test_pager_receives_output_longer_than_a_screen(
 
 
 @pytest.mark.parametrize("name", sorted(SAMPLES))
-def test_every_removed_and_every_added_node_is_shown(invoke: Invoke, tmp_path: Path, name: str) -> None:
+def test_all_removed_and_added_nodes_are_printed(invoke: Invoke, tmp_path: Path, name: str) -> None:
     path = tmp_path / f"{name}.onnx"
     path.write_bytes(SAMPLES[name].build().SerializeToString())
     lines = invoke("dump", path, "--pass-by-pass").out.splitlines()
@@ -222,7 +222,7 @@ def test_a_path_with_the_suffix_of_a_form_is_a_file(invoke: Invoke, small: Path)
     ],
     ids=" ".join,
 )
-def test_options_that_do_not_go_together(
+def test_options_that_exclude_each_other(
     invoke: Invoke, small: Path, arguments: list[str], words: str
 ) -> None:
     outcome = invoke("dump", small, *arguments)

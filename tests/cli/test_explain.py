@@ -75,13 +75,13 @@ def test_hints_without_vendor_operators(invoke: Invoke, gelus: Path) -> None:
     assert "fused 1 × gelu: Gelu" in invoke("explain", gelus, "--portable", "--target-opset", "20").out
 
 
-def test_portable_reports_where_it_has_no_effect(invoke: Invoke, gelus: Path) -> None:
+def test_portable_without_effect_is_reported(invoke: Invoke, gelus: Path) -> None:
     arguments = ["optimize", gelus, "-o", "o.onnx", "--no-verify", "--portable"]
     assert "--portable leaves out nothing here" in invoke(*arguments).err
     assert invoke(*arguments, "-O3").err == ""
 
 
-def test_the_examples_of_strict_fusion_hold(invoke: Invoke) -> None:
+def test_examples_of_strict_fusion_are_correct(invoke: Invoke) -> None:
     onnx.save(SAMPLES["transformer"].build(), "transformer.onnx")
     page = Path(__file__).parent.parent.parent / "docs" / "explain.md"
     examples = re.findall(r"^graphopt (optimize transformer.onnx .*)$", page.read_text(), re.MULTILINE)
@@ -120,7 +120,7 @@ def test_strict_fusion_writes_only_fused_models(invoke: Invoke, gelus: Path, tmp
     assert outcome.status == 0 and target.exists()
 
 
-def test_optimize_points_to_it(invoke: Invoke, gelus: Path, tmp_path: Path) -> None:
+def test_optimize_refers_to_explain(invoke: Invoke, gelus: Path, tmp_path: Path) -> None:
     arguments = ("optimize", gelus, "-o", tmp_path / "out.onnx", "--no-verify")
     out = invoke(*arguments, "-O3").out
     assert "  not fused 1 × gelu: the argument of Erf is 2 x, in a GELU it is 0.707107 x\n" in out

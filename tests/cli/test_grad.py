@@ -38,7 +38,7 @@ def test_joint_graph_is_written_and_described(invoke: Invoke, model: Path) -> No
     assert [output.name for output in ir.load(out).graph.outputs] == ["loss", "grad.w"]
 
 
-def test_a_loss_has_to_be_named_and_to_have_one_element(invoke: Invoke, model: Path) -> None:
+def test_loss_must_be_named_and_have_one_element(invoke: Invoke, model: Path) -> None:
     out = model.with_name("joint.onnx")
     assert invoke("grad", model, "-o", out).status == 2
     ran = invoke("grad", model, "--loss", "nothing", "-o", out)
@@ -61,7 +61,7 @@ def test_wrt_may_be_repeated(invoke: Invoke, model: Path) -> None:
     )
 
 
-def test_a_model_that_is_read_is_not_written_over(invoke: Invoke, model: Path) -> None:
+def test_commands_do_not_overwrite_their_input_model(invoke: Invoke, model: Path) -> None:
     before = model.read_bytes()
     for command in (["grad", model, "--loss", "mse:y,t", "--wrt", "w"], ["lift-parameters", model]):
         ran = invoke(*command, "-o", model)

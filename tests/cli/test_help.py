@@ -82,20 +82,20 @@ def test_an_option_has_one_text_in_all_commands() -> None:
     assert {name for name, found in texts.items() if len(found) > 1} == SPECIFIC
 
 
-def test_shapes_are_written_one_way(invoke: Invoke) -> None:
+def test_help_has_one_notation_for_shapes(invoke: Invoke) -> None:
     for name in COMMANDS:
         text = invoke(name, "--help-all").out
         assert not re.search(r"--input-shape \w+:\d+,\d+(?![x\d])", text) and "1,3,224" not in text
 
 
 @pytest.mark.parametrize("arguments", [("sample",), ("completion",), ("passes",), ("pipelines",)])
-def test_the_help_lists_verbose_where_it_shows_more(invoke: Invoke, arguments: tuple[str, ...]) -> None:
+def test_help_lists_verbose_only_if_it_has_an_effect(invoke: Invoke, arguments: tuple[str, ...]) -> None:
     assert "--verbose" not in invoke(*arguments, "--help").out
     assert invoke(*arguments, "-v").out == invoke(*arguments).out
     assert "--verbose" in invoke("inspect", "--help").out
 
 
-def test_the_short_help_counts_the_options_that_it_leaves_out(invoke: Invoke) -> None:
+def test_short_help_counts_the_omitted_options(invoke: Invoke) -> None:
     """train-step accepts ``-v``, which no help of it lists."""
     short, whole = (invoke("train-step", text).out for text in ("--help", "--help-all"))
     common = re.search(r"In all commands: (.*)", short)

@@ -129,7 +129,7 @@ def test_sessions_receive_files_that_onnxruntime_reads_itself(invoke: Invoke, pa
 
 
 @compiled
-def test_printed_lines_run_where_they_say(
+def test_printed_session_lines_run_in_the_current_folder(
     invoke: Invoke, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(path.parent)
@@ -138,7 +138,7 @@ def test_printed_lines_run_where_they_say(
 
 
 @compiled
-def test_nothing_is_written_where_the_library_can_not_be(invoke: Invoke, path: Path) -> None:
+def test_model_is_not_written_if_its_library_cannot_be(invoke: Invoke, path: Path) -> None:
     out = path.with_name("out.onnx")
     out.with_suffix(".kernels.so").mkdir()
     ran = invoke("optimize", path, "-o", out, "--fuser", "native")
@@ -175,7 +175,7 @@ def test_fusers_choose_the_passes(invoke: Invoke, path: Path) -> None:
 
 
 @compiled
-def test_run_verify_and_executors_take_kernels(invoke: Invoke, path: Path, groups: Path) -> None:
+def test_run_verify_and_executors_load_kernels(invoke: Invoke, path: Path, groups: Path) -> None:
     told = json.loads(invoke("run", groups, "--json").out)
     assert len(told["libraries"]) == 1
     assert json.loads(invoke("run", groups, "--no-kernels", "--json").out)["libraries"] == []

@@ -50,7 +50,7 @@ def modules_after(*arguments: object) -> set[str]:
     [["--help"], ["help", "optimize"], ["optimize", "--help-all"], ["--version"]],
     ids=" ".join,
 )
-def test_help_imports_nothing_heavy(arguments: list[str]) -> None:
+def test_help_imports_no_large_packages(arguments: list[str]) -> None:
     assert not modules_after(*arguments) & {"numpy", "onnx", "onnx_ir", "onnxruntime", "rich", "sympy"}
 
 
@@ -136,7 +136,7 @@ def test_output_that_the_encoding_lacks_is_no_error(small: Path) -> None:
     assert done.returncode == 0 and b"nodes" in done.stdout
 
 
-def test_a_terminal_gets_tables_and_progress(
+def test_terminals_show_tables_and_progress(
     invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain = invoke("inspect", small)
@@ -148,7 +148,9 @@ def test_a_terminal_gets_tables_and_progress(
     assert outcome.status == 0 and "\x1b" not in outcome.out
 
 
-def test_no_command_shows_the_help(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_line_without_arguments_prints_the_help(
+    invoke: Invoke, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     assert invoke() == invoke("--help")
     summaries = invoke().out.partition("Everyday:")[2].splitlines()
@@ -213,7 +215,7 @@ def test_failures_in_json(invoke: Invoke, arguments: list[str], status: int) -> 
     assert rest == ([f"hint: {error['hint']}"] if error["hint"] else [])
 
 
-def test_signs_that_the_encoding_lacks_get_plainer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_characters_outside_the_encoding_have_ascii_replacements(monkeypatch: pytest.MonkeyPatch) -> None:
     import io
 
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
@@ -240,7 +242,7 @@ def test_colors_follow_the_environment(
     assert ("\x1b[31m" in failed) == colored and "graphopt:" in failed
 
 
-def test_the_time_that_the_process_took_to_start_counts(
+def test_total_time_includes_process_start(
     small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     main_module = importlib.import_module("graphopt.cli.main")

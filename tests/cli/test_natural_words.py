@@ -108,7 +108,7 @@ def test_the_second_of_two_paths_is_the_result(invoke: Invoke, small: Path) -> N
     assert operators(target) == ["Relu"]
 
 
-def test_two_models_are_not_taken_for_a_model_and_its_result(invoke: Invoke, small: Path) -> None:
+def test_two_models_are_not_a_model_and_its_result(invoke: Invoke, small: Path) -> None:
     (other,) = copies(small, "other.onnx")
     outcome = invoke("optimize", small, other)
     assert outcome.status == 2 and f"two models: did you mean -o {other}?" in outcome.err
@@ -121,7 +121,7 @@ def test_two_models_are_not_taken_for_a_model_and_its_result(invoke: Invoke, sma
     ]
 
 
-def test_a_missing_model_is_reported_and_nothing_replaced(invoke: Invoke, small: Path) -> None:
+def test_missing_model_is_reported_and_its_target_unchanged(invoke: Invoke, small: Path) -> None:
     before = small.read_bytes()
     outcome = invoke("optimize", "nosuch.onnx", small)
     assert outcome.status == 2 and "no such file: nosuch.onnx" in outcome.err
@@ -151,7 +151,7 @@ def test_each_of_several_models_has_a_result(invoke: Invoke, small: Path) -> Non
     )
 
 
-def test_a_folder_stands_for_its_models(invoke: Invoke, small: Path, tmp_path: Path) -> None:
+def test_folder_is_expanded_to_its_models(invoke: Invoke, small: Path, tmp_path: Path) -> None:
     folder = tmp_path / "models"
     copies(small, "models/a.onnx", "models/b.onnx")
     assert invoke("optimize", folder, "-o", tmp_path / "results", "--no-verify").status == 0
@@ -222,7 +222,9 @@ def test_a_model_to_standard_output(small: Path) -> None:
     assert b"nodes" in done.stderr and b"standard output" in done.stderr.splitlines()[-1]
 
 
-def test_a_terminal_gets_no_model(invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_model_is_not_written_to_a_terminal(
+    invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("graphopt.cli.files.destinations.sys.stdout.isatty", lambda: True, raising=False)
     outcome = invoke("optimize", small, "-o", "-")
     assert outcome.status == 2 and "standard output is a terminal" in outcome.err

@@ -32,7 +32,7 @@ def test_the_report(invoke: Invoke, small: Path) -> None:
     assert "\x1b" not in outcome.out
 
 
-def test_json_holds_the_same_facts(invoke: Invoke, small: Path) -> None:
+def test_json_has_the_same_facts(invoke: Invoke, small: Path) -> None:
     target, report = small.parent / "out.onnx", small.parent / "report.json"
     outcome = invoke("optimize", small, "-o", target, "--json", "--report", report)
     result = json.loads(outcome.out)
@@ -68,7 +68,7 @@ def test_several_models(invoke: Invoke, small: Path, weights: Path, tmp_path: Pa
     assert lines[-1] == "  2 models optimized"
 
 
-def test_one_of_several_fails(invoke: Invoke, small: Path, weights: Path, tmp_path: Path) -> None:
+def test_one_of_several_models_fails(invoke: Invoke, small: Path, weights: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.onnx"
     bad.write_bytes(b"no model")
     outcome = invoke("optimize", bad, small, tmp_path / "none.onnx", weights, "-o", tmp_path / "out")
@@ -220,7 +220,7 @@ def test_given_inputs_must_run(invoke: Invoke, tmp_path: Path) -> None:
     assert invoke("optimize", path, "-o", target, "--input-shape", "x:4").status == 0
 
 
-def test_how_shapes_and_passes_are_written(invoke: Invoke, small: Path) -> None:
+def test_text_of_shapes_and_passes(invoke: Invoke, small: Path) -> None:
     several = ("--input-shape", "x:1x4,2x4")
     for command in (("optimize", small, "-o", "o.onnx"), ("run", small), ("verify", small, small)):
         outcome = invoke(*command, *several)
@@ -335,7 +335,7 @@ def test_sizes_of_different_forms_are_not_compared(invoke: Invoke, weights: Path
     assert "w.json.bin" in invoke("inspect", "w.json").out
 
 
-def test_nodes_are_counted_alike_in_one_report(invoke: Invoke, tmp_path: Path) -> None:
+def test_all_node_counts_of_a_report_agree(invoke: Invoke, tmp_path: Path) -> None:
     source = tmp_path / "constants.onnx"
     text = """<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x) => (float[N, 4] y) {
       one = Constant <value = float {1.0}> ()
@@ -351,7 +351,7 @@ def test_nodes_are_counted_alike_in_one_report(invoke: Invoke, tmp_path: Path) -
     assert summary[1:3] == ["2", "2"] and of_pass[4] == "2"
 
 
-def test_verify_each_passes_on_sound_passes(invoke: Invoke, small: Path) -> None:
+def test_verify_each_accepts_correct_passes(invoke: Invoke, small: Path) -> None:
     target = small.parent / "out.onnx"
     assert invoke("optimize", small, "-o", target, "--validate-each", "--verify-each").status == 0
 

@@ -170,7 +170,7 @@ def test_paths_that_no_file_can_have(
     assert sorted(os.listdir()) == before
 
 
-def test_links_that_lead_nowhere_allow_nothing(invoke: Invoke, small: Path) -> None:
+def test_dangling_links_allow_no_folder(invoke: Invoke, small: Path) -> None:
     Path("loop").symlink_to("loop")
     assert invoke("inspect", small, "--allow-external", "loop").status == 0
 
@@ -179,7 +179,7 @@ def test_long_names_of_wide_characters(invoke: Invoke, small: Path) -> None:
     assert invoke("convert", small, "\N{GRINNING FACE}" * 58 + ".onnx").status == 0
 
 
-def test_a_result_may_go_over_its_model(invoke: Invoke, small: Path) -> None:
+def test_result_may_overwrite_its_model(invoke: Invoke, small: Path) -> None:
     assert invoke("optimize", small, "-o", small).status == 0
     assert invoke("optimize", small, "-o", small.parent).status == 0
     assert invoke("convert", small, small).status == 0
@@ -192,7 +192,7 @@ def test_unwritable_paths(invoke: Invoke, small: Path, monkeypatch: pytest.Monke
     check(invoke("dump", small, "-o", "folder"), 2, "can't write folder: ")
 
 
-def test_failures_leave_no_folders_behind(invoke: Invoke, tmp_path: Path) -> None:
+def test_failures_leave_no_new_folders(invoke: Invoke, tmp_path: Path) -> None:
     bad = tmp_path / "bad.onnx"
     bad.write_text("no model")
     before = bytes_in(tmp_path), sorted(tmp_path.rglob("*"))
@@ -204,7 +204,7 @@ def test_failures_leave_no_folders_behind(invoke: Invoke, tmp_path: Path) -> Non
 
 
 @pytest.mark.usefixtures("no_work")
-def test_several_models_do_not_go_into_a_file(invoke: Invoke, small: Path) -> None:
+def test_several_models_need_a_folder(invoke: Invoke, small: Path) -> None:
     check(invoke("optimize", small, "b.onnx", "-o", "out.onnx"), 2, "can't go into the file", "name a folder")
 
 

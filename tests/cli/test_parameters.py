@@ -22,7 +22,7 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def test_there_and_back(invoke: Invoke, model: Path) -> None:
+def test_lift_and_unlift_restore_the_model(invoke: Invoke, model: Path) -> None:
     lifted, weights, whole = (model.with_name(name) for name in ("l.onnx", "w.safetensors", "b.onnx"))
     told = json.loads(invoke("lift-parameters", model, "-o", lifted, "--parameters", weights, "--json").out)
     assert told["parameters"] == ["w"] and told["bytes"] == 24 and str(weights) in told["files"]

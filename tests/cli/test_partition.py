@@ -35,7 +35,7 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def test_it_prints_groups_and_reasons(invoke: Invoke, path: Path) -> None:
+def test_partition_prints_groups_and_reasons(invoke: Invoke, path: Path) -> None:
     text = invoke("partition", path).out
     assert "2 groups with 5 of 8 nodes" in text and "Exp, Neg" in text and "32 B" in text
     assert "draws" not in text and "--explain" in text
@@ -56,7 +56,7 @@ def test_contents_of_json(invoke: Invoke, path: Path) -> None:
     assert told["reasons"][6]["reason"] == "its operands require no gradient"
 
 
-def test_names_are_taken_as_by_grad(invoke: Invoke, path: Path) -> None:
+def test_wrt_accepts_the_names_that_grad_accepts(invoke: Invoke, path: Path) -> None:
     ir.save(
         parse(
             "m (float[2] x, float[2] z) => (float[2] y) <float[2] w = {1, 2}> { a = Mul(x, w) b = Exp(z) y = Add(a, b) }"
@@ -71,7 +71,7 @@ def test_names_are_taken_as_by_grad(invoke: Invoke, path: Path) -> None:
         assert invoke("grad", path, *options, *loss).status == 0
 
 
-def test_it_writes_functions_once_they_are_compared(invoke: Invoke, path: Path) -> None:
+def test_partition_writes_verified_functions(invoke: Invoke, path: Path) -> None:
     ir.save(parse(TEXT.replace("RandomNormalLike", "Floor"), ir_version=7), path)
     out = path.with_name("groups.onnx")
     ran = invoke("partition", path, "-o", out, "--no-views", "--json")
@@ -83,7 +83,7 @@ def test_it_writes_functions_once_they_are_compared(invoke: Invoke, path: Path) 
     assert told["groups"][0]["name"] == "group_0" and "Transpose" in ops(written)
 
 
-def test_it_draws_groups(invoke: Invoke, path: Path) -> None:
+def test_partition_draws_groups(invoke: Invoke, path: Path) -> None:
     for suffix, begin in ((".svg", "<svg"), (".dot", "digraph")):
         plot = path.with_suffix(suffix)
         assert invoke("partition", path, "--plot", plot).status == 0

@@ -64,7 +64,7 @@ def test_each_file_of_a_folder_is_a_run(invoke: Invoke, model: Path, tmp_path: P
     assert invoke("inspect", tmp_path / "profile.json", "--dim", "N=1").status == 2
 
 
-def test_shapes_make_runs_of_made_up_numbers(invoke: Invoke, model: Path) -> None:
+def test_input_shapes_profile_runs_on_generated_inputs(invoke: Invoke, model: Path) -> None:
     done = invoke("profile", model, "--input-shape", "x:1x4,3x4", "--runs", 2, "--json")
     assert done.status == 0, done.err
     told = json.loads(done.out)
@@ -170,7 +170,7 @@ def test_failing_run_is_named_by_its_file(invoke: Invoke, tmp_path: Path) -> Non
     assert "hint: leave it out, or run it alone: graphopt run MODEL --input" in done.err
 
 
-def test_nothing_is_written_over_the_model(invoke: Invoke, model: Path, tmp_path: Path) -> None:
+def test_profile_does_not_overwrite_the_model(invoke: Invoke, model: Path, tmp_path: Path) -> None:
     assert invoke("convert", model, tmp_path / "m.json").status == 0
     before = (tmp_path / "m.json").read_bytes()
     done = invoke("profile", tmp_path / "m.json", "-o", tmp_path / "m.json")
@@ -194,7 +194,7 @@ def test_reproducer_keeps_its_inputs(invoke: Invoke, model: Path, tmp_path: Path
     assert invoke("replay", kept).status == 0
 
 
-def test_the_page_shows_a_profile() -> None:
+def test_profiles_page_has_a_valid_profile() -> None:
     page = (Path(__file__).parents[2] / "docs" / "profiles.md").read_text()
     (text,) = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
     profile = Profile.from_dict(json.loads(text))

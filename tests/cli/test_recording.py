@@ -91,7 +91,7 @@ def test_every_command_is_kept_and_replayed(
     assert again.status == 0 and "as recorded" in again.out, again
 
 
-def test_kept_files(invoke: Invoke, small: Path) -> None:
+def test_reproducer_has_all_input_files(invoke: Invoke, small: Path) -> None:
     np.save("x.npy", np.ones((3, 4), np.float32))
     environ = {"GRAPHOPT_SEED": "7"}
     words = ["optimize", small, "-o", "out.onnx", "--input", "x:x.npy", "--skip", "cse,dce", "-q"]
@@ -171,7 +171,7 @@ def test_internal_errors_are_kept(invoke: Invoke, small: Path, monkeypatch: pyte
     assert invoke("replay", "kept").status == 0
 
 
-def test_nothing_is_overwritten(invoke: Invoke, small: Path) -> None:
+def test_reproducer_does_not_overwrite_files(invoke: Invoke, small: Path) -> None:
     Path("taken").mkdir()
     Path("taken/file").write_text("")
     outcome = invoke("inspect", small, "--save-repro", "taken")
@@ -180,7 +180,7 @@ def test_nothing_is_overwritten(invoke: Invoke, small: Path) -> None:
     assert invoke("inspect", small, "--save-repro", "taken/file").status == 2
 
 
-def test_a_folder_that_reaches_out_is_refused(invoke: Invoke, small: Path) -> None:
+def test_reproducer_with_paths_outside_its_folder_is_refused(invoke: Invoke, small: Path) -> None:
     invoke("convert", small, "a.json", "--save-repro", "kept")
     data = json.loads(Path("kept/command.json").read_text())
     for target in (str(Path("a.json").absolute()), "../a.json", "out/../../a.json"):

@@ -28,7 +28,7 @@ def _related() -> list[tuple[str, relations.Option, str, bool]]:
     return found
 
 
-def test_there_are_relations_and_they_name_options() -> None:
+def test_relations_name_existing_options() -> None:
     assert len(_related()) > 20
     for name, _, other, _ in _related():
         relations.named(_commands()[name], other)

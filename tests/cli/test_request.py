@@ -39,7 +39,7 @@ def options_of(command: str, sections: set[str] | None = None) -> set[str]:
 
 
 @pytest.mark.parametrize("command", ["bisect", "reduce", "dump"])
-def test_options_that_shape_a_result_are_shared(command: str) -> None:
+def test_options_that_affect_results_are_shared(command: str) -> None:
     wanted = options_of("optimize", SHAPING) - (OF_RUNS if command == "dump" else set())
     assert wanted <= options_of(command)
     assert {"share_buffers", "strip_docs", "target_opset", "portable", "memory_limit", "dims"} <= wanted

@@ -53,7 +53,7 @@ def test_the_model_is_loaded_once(invoke: Invoke, requests: Path, monkeypatch: p
     assert loaded == [requests.parent / "m.onnx"]
 
 
-def test_switches_hold(invoke: Invoke, requests: Path) -> None:
+def test_plan_switches_apply_to_all_runs(invoke: Invoke, requests: Path) -> None:
     arguments = ("run", requests.parent / "m.onnx", "--inputs", requests / "a.npz", "--set", "verify=false")
     told = invoke(*arguments, "--no-optimize", "--rounds", "2")
     assert told.status == 0 and "fallback: 2 runs" in told.out

@@ -190,7 +190,7 @@ def test_rules_of_headings_fit_where_the_width_is_given(
     assert [len(line) for line in piped.splitlines() if line.startswith("──")] == [60, 60]
 
 
-def test_examples_continue_as_shells_read_them(show: Show) -> None:
+def test_wrapped_examples_are_valid_shell_lines(show: Show) -> None:
     lines = show(60, "train-step", "--help")
     whole = "\n".join(lines).replace("\\\n", " ")
     command = cli.get_command(click.Context(cli), "train-step")

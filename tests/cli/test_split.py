@@ -26,7 +26,7 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def test_it_writes_both_models_their_weights_and_a_plan(invoke: Invoke, model: Path) -> None:
+def test_split_writes_both_models_weights_and_plan(invoke: Invoke, model: Path) -> None:
     out = model.with_name("step")
     ran = invoke("grad", model, "--loss-fn", "mse:y,t", "--split", "--dim", "N=32", "-o", out, "--json")
     told = json.loads(ran.out)

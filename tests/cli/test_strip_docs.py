@@ -28,7 +28,7 @@ def noted() -> onnx.ModelProto:
     return model
 
 
-def test_doc_strings_and_exporters_notes_go() -> None:
+def test_doc_strings_and_exporter_metadata_are_removed() -> None:
     model = ir.from_proto(noted())
     run_pipeline(model, "strip-docs")
     stripped = ir.to_proto(model)
@@ -51,7 +51,7 @@ def test_carried_parts_survive() -> None:
     assert ir.to_proto(model).graph.input[1] == onnx.ModelProto.FromString(before).graph.input[1]
 
 
-def test_the_option(invoke: Invoke, tmp_path: Path) -> None:
+def test_strip_docs_option_removes_doc_strings(invoke: Invoke, tmp_path: Path) -> None:
     source, target = tmp_path / "noted.onnx", tmp_path / "out.onnx"
     onnx.save(noted(), source)
     assert invoke("optimize", source, "-o", target).status == 0
@@ -61,7 +61,7 @@ def test_the_option(invoke: Invoke, tmp_path: Path) -> None:
     assert "told" not in str(onnx.load(target))
 
 
-def test_imports_without_nodes_go() -> None:
+def test_unused_opset_imports_are_removed() -> None:
     model = parse(
         """g (float[N] x) => (float[N] y) { a = d.f (x) y = Relu (a) }
         <domain: "d", opset_import: ["" : 17, "e" : 2, "h" : 3]> f (x) => (y) { y = e.Custom (x) }""",

@@ -77,7 +77,7 @@ def test_hints(invoke: Invoke, arguments: list[str], hint: str) -> None:
     assert message.startswith("graphopt: no ") and hint in line
 
 
-def test_words_that_are_options(invoke: Invoke) -> None:
+def test_help_and_version_are_also_commands(invoke: Invoke) -> None:
     assert invoke("help") == invoke("--help")
     assert invoke("help", "dump") == invoke("dump", "--help")
     assert invoke("version") == invoke("-V") == invoke("--version")

@@ -21,7 +21,7 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def test_it_writes_a_step_its_state_and_its_plan(invoke: Invoke, model: Path) -> None:
+def test_train_step_writes_step_state_and_plan(invoke: Invoke, model: Path) -> None:
     out = model.with_name("step.onnx")
     settings = (
         "--betas",

@@ -47,7 +47,7 @@ def steady(ratio: float, twin: float = 1.0) -> Readings:
     return Readings([{"Fused": ratio, TWIN: twin}] * 2)
 
 
-def test_passes_are_made_as_long_as_the_budget_allows() -> None:
+def test_budget_limits_the_number_of_passes() -> None:
     for budget, passes in ((1, 1), (39, 1), (40, 2), (100, 5)):
         readings = steady(0.5)
         costs = calibrate(CPU, budget=budget, subjects=[NORM], stopwatch=readings, clock=readings.clock)
@@ -55,7 +55,7 @@ def test_passes_are_made_as_long_as_the_budget_allows() -> None:
         assert f"{passes} pass" in costs.where
 
 
-def test_without_a_budget_there_are_enough_passes_for_the_noise() -> None:
+def test_default_number_of_passes_suffices_to_measure_noise() -> None:
     readings = steady(0.5)
     told: list[tuple[str, float]] = []
     costs = calibrate(
@@ -103,7 +103,7 @@ def test_operators_on_which_passes_disagree_do_not_pay() -> None:
     assert not costs.weigh("Fused", rows=1)
 
 
-def test_after_few_passes_the_noise_of_other_places_counts() -> None:
+def test_few_passes_use_the_noise_of_other_sites() -> None:
     readings = Readings([{"Fused": 0.8, TWIN: 1.0}, {"Fused": 0.8, TWIN: 1.5}])
     few = calibrate(CPU, budget=20, subjects=[NORM], stopwatch=readings, clock=readings.clock)
     assert not few.weigh("Fused", rows=1)
@@ -129,7 +129,7 @@ def test_the_same_measurements_give_the_same_table() -> None:
     assert first == second
 
 
-def test_a_tiny_place_is_measured() -> None:
+def test_small_site_is_measured() -> None:
     small = next(subject for subject in SUBJECTS if subject.name == "GELU" and subject.case == "tanh")
     subject = replace(small, axes=(Axis("rows", (1,), 1),))
     costs = calibrate(CPU, budget=0.01, subjects=[subject])

@@ -127,7 +127,7 @@ def test_the_same_table_gives_the_same_bytes_and_another_may_give_others(tmp_pat
     assert bytes_of[0] == bytes_of[1] != bytes_of[2]
 
 
-def test_a_missing_table_is_reported_with_the_existing_ones() -> None:
+def test_missing_table_lists_the_existing_tables() -> None:
     with (
         config.patch(costs="shiped"),
         pytest.raises(UsageError, match=r"nearest: shipped .*auto, shipped, or a file"),

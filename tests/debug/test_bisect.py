@@ -257,7 +257,7 @@ def test_a_wrong_rule_of_the_default_pipeline_is_dropped(
         graphopt.optimize(model, strict=True)
 
 
-def test_without_a_fault_nothing_is_found(model: ir.Model, child: Child) -> None:
+def test_bisection_of_a_correct_pipeline_finds_no_culprit(model: ir.Model, child: Child) -> None:
     culprit, _ = bisect(Trial(model, make_pipeline("O2")), CheckOptions("valid"), child)
     assert culprit is None
 
@@ -267,7 +267,7 @@ def test_a_check_that_fails_from_the_start(model: ir.Model, child: Child) -> Non
         bisect(trial(model, "WrongConstant"), CheckOptions("false {model}"), child)
 
 
-def test_a_command_decides(model: ir.Model, child: Child, tmp_path: Path) -> None:
+def test_command_as_the_check_of_bisect(model: ir.Model, child: Child, tmp_path: Path) -> None:
     script = "import onnx, sys; sys.exit(any(n.op_type == 'Log' for n in onnx.load(sys.argv[1]).graph.node))"
     (tmp_path / "check.py").write_text(script)
     import sys
@@ -365,7 +365,7 @@ def test_find_node(model: ir.Model) -> None:
     assert find_node(model, "nowhere") is None
 
 
-def test_the_journal_of_a_dead_process_supports_all_node_names(tmp_path: Path) -> None:
+def test_journal_of_a_dead_process_has_all_node_names(tmp_path: Path) -> None:
     name = "a\nb\tc"
     trace = _Trace(RewriteLimit(), tmp_path / "journal")
     trace.passes.append("peephole")

@@ -276,7 +276,7 @@ def test_a_fused_operator_is_found_by_every_rule_that_took_part(pattern: str) ->
 
 
 @pytest.mark.parametrize("portable", [False, True])
-def test_a_whole_pattern_that_is_refused_is_nearer_than_a_larger_one_with_gaps(portable: bool) -> None:
+def test_refused_complete_match_is_nearer_than_a_larger_partial_match(portable: bool) -> None:
     (missed,) = api.explain(parse(SCALED.replace("OPSET", "14")), portable=portable).missed
     assert (missed.rule, missed.reason) == ("layer-norm", "there is no LayerNormalization before opset 17")
     assert missed.hint is not None and "--target-opset 17" in missed.hint
@@ -315,7 +315,7 @@ def test_unprofitable_passes_are_reported() -> None:
         assert api.optimize(model, device="cpu", pipeline="O3").report.missed == [missed]
 
 
-def test_a_sum_kept_from_onnxruntime_is_reported_under_the_name_of_the_fusion() -> None:
+def test_sum_hidden_from_onnxruntime_is_reported_under_the_name_of_the_fusion() -> None:
     """Before opset 17 only the rule that keeps the sum apart weighs it, elsewhere the fusion does, too."""
     for opset, rules in (("14", ["layer-norm", "skip-norm"]), ("17", ["skip-norm"])):
         sums = SCALED.replace("OPSET", opset).replace(

@@ -77,7 +77,7 @@ def test_a_harmful_rewrite_is_dropped(
         graphopt.optimize(model, pipeline="dce", post_passes=[fault()], verify=verify, strict=True)
 
 
-def test_rewrites_whose_result_can_not_be_written_are_dropped(model: ir.Model) -> None:
+def test_rewrites_with_unwritable_results_are_dropped(model: ir.Model) -> None:
     result = graphopt.optimize(model, pipeline="dce", post_passes=[faults.CanNotBeWritten()])
     assert dropped(result) == [("can-not-be-written", "softmax_4")]
     with pytest.raises(VerificationFailed):
@@ -159,7 +159,7 @@ def test_several_faults_at_once(model: ir.Model) -> None:
     ]
 
 
-def test_there_is_no_search_if_onnxruntime_can_not_optimize_the_original() -> None:
+def test_no_search_if_onnxruntime_cannot_optimize_the_original() -> None:
     branch = """e () => (float[E, F] e) {
         s = Shape(x) f = Cast<to = 1>(s) h = Mul(f, halves) i = Cast<to = 7>(h) r = Reshape(x, i) e = MatMul(r, w)
     }"""

@@ -53,7 +53,7 @@ def products() -> ir.Model:
     )
 
 
-def test_the_rewrite_that_added_the_node_that_fails_is_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rewrite_that_added_the_failing_node_is_tried_first(monkeypatch: pytest.MonkeyPatch) -> None:
     plant(monkeypatch, careless)
     report = graphopt.optimize(products(), pipeline="peephole").report
     assert [(drop.owner, drop.node) for drop in report.dropped] == [
@@ -69,7 +69,7 @@ def test_the_rewrite_that_added_the_node_that_fails_is_tried_first(monkeypatch: 
     assert report.to_dict()["search_runs"] == report.search_runs
 
 
-def test_searches_that_use_up_their_runs_drop_all_suspect_rules(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_searches_that_exhaust_their_runs_drop_all_suspect_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphopt.debug.repair.repair", partial(repair, most_runs=4))
     model = ir.from_proto(faults.big_model())
     result = graphopt.optimize(model, pipeline="O1", post_passes=[faults.WrongConstant()])
@@ -78,7 +78,7 @@ def test_searches_that_use_up_their_runs_drop_all_suspect_rules(monkeypatch: pyt
     assert result.verdict is not None and result.verdict.ok
 
 
-def test_without_runs_there_is_no_search(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_search_limit_of_0_runs_drops_all_suspect_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphopt.debug.repair.repair", partial(repair, most_runs=0))
     model = ir.from_proto(faults.big_model())
     result = graphopt.optimize(model, pipeline="O1", post_passes=[faults.WrongConstant()])

@@ -173,7 +173,7 @@ def test_failure_to_start_a_thread_is_reported(monkeypatch: pytest.MonkeyPatch) 
     assert state.failures == ("no thread could be started: can't start new thread",) and not state.compiling
 
 
-def test_wait_option_limits_waiting() -> None:
+def test_wait_option_limits_the_wait() -> None:
     gate = Gate()
     executor = with_optimizer(gate, wait=0.0)
     run_any(executor, [rows(3)], times=4)

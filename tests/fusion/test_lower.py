@@ -104,7 +104,7 @@ def test_output_shares_memory_with_an_input_read_at_the_same_index(
         ("a = Neg(b) y = Expand(a, sizes)", "float[1,64] b, int64[2] sizes", "float[4,64] y"),
     ],
 )
-def test_output_has_memory_of_its_own(body: str, inputs: str, outputs: str) -> None:
+def test_output_shares_no_memory(body: str, inputs: str, outputs: str) -> None:
     assert all(not kernel.in_place for kernel in kernels(body, inputs, outputs))
 
 

@@ -248,7 +248,7 @@ def test_compared_values_are_tried():
     assert Inputs(model).feeds({})["rate"] == 16000
 
 
-def test_encoders_get_their_keys():
+def test_inputs_of_label_encoders_are_their_keys():
     model = parse(
         """<ir_version: 8, opset_import: ["" : 17, "ai.onnx.ml" : 3]>
         g (string[N] s) => (int64[N] y) {
@@ -337,7 +337,7 @@ def test_sequences_optionals_and_maps():
         sample("sparse_tensor(float)", (2,), ValueRange(), "normal", 0, generator)
 
 
-def test_overridable_initializers_get_other_values():
+def test_overridden_initializers_have_other_values():
     model = parse("g (float[2] x, float[2] w) => (float[2] y) <float[2] w = {1, 2}> { y = Add(x, w) }")
     inputs = Inputs(model)
     assert set(inputs.feeds({})) == {"x"}
@@ -429,7 +429,7 @@ def test_restricted_values_are_found():
     assert found.valid
 
 
-def test_a_model_that_never_runs_has_a_reason():
+def test_model_that_never_runs_is_reported_with_a_reason():
     found = search("g (float[A, 2] x) => (y) <int64[2] s = {7, 11}> { y = Reshape(x, s) }")
     assert not found.valid
     assert "cannot be reshaped" in found.refusal

@@ -42,7 +42,7 @@ def test_a_folded_fill_is_named_with_its_size(tmp_path: Path, ir_version: int) -
     assert report.to_dict()["made_constants"][0]["bytes"] == 1024
 
 
-def test_a_file_that_shrinks_needs_no_words(tmp_path: Path) -> None:
+def test_shrinking_file_is_not_explained(tmp_path: Path) -> None:
     report = _report(tmp_path, text="g (float[N] x) => (float[N] y) { a = Identity(x) y = Neg(a) }")
     assert not any("larger" in line for line in report.lines())
 

@@ -69,7 +69,7 @@ def test_interface() -> None:
 # Counting -----------------------------------------------------------------------------------
 
 
-def test_stats_credit_who_removed_a_node() -> None:
+def test_stats_attribute_removed_nodes_to_rules() -> None:
     stats, model = Stats(), parse(SMALL)
     cx = context_for(model, observers=[stats])
     Pipeline.parse("peephole", registry()).run(model, cx, [stats])
@@ -77,7 +77,7 @@ def test_stats_credit_who_removed_a_node() -> None:
     assert "Relu" not in stats.rewrites
 
 
-def test_credit_adds_up_or_names_others() -> None:
+def test_attributed_counts_equal_the_total_or_list_others() -> None:
     model = parse("g (float[2] x) => (float[2] y) { y = Relu(x) }")
     before, after = (
         replace(Summary.of(model), ops=ops) for ops in ({"A": 9, "B": 9, "C": 0}, {"A": 4, "B": 4, "C": 2})
@@ -92,7 +92,7 @@ def test_credit_adds_up_or_names_others() -> None:
     assert credit == {"A": "one ×3, two ×2", "B": "one ×3, two, others", "C": "one ×2"}
 
 
-def test_reasons_that_something_stood_in_the_way_are_told_first() -> None:
+def test_avoidable_refusals_are_reported_first() -> None:
     model = parse("g (float[2] x) => (float[2] y) { y = Relu(x) }")
     idle = RefusalCount("drop-transpose", "it moves axes", 50, "a")
     stuck = RefusalCount("part-of-shape", "rank or indices unknown", 2, "b")
@@ -112,7 +112,7 @@ def test_dce_removes_and_rewrites_nothing() -> None:
     assert str(Stage(record, 2).heading(0)).startswith("── dce ─ 2 → 1 nodes ─ 1 removed ──")
 
 
-def test_stats_count_each_refused_place_once() -> None:
+def test_stats_count_each_refused_site_once() -> None:
     stats = Stats()
     for node in ("a", "b", "a"):
         stats.refused(Refusal("rule", node, "because"))
@@ -123,7 +123,7 @@ def test_stats_count_each_refused_place_once() -> None:
     ]
 
 
-def test_weights_are_added_up_after_each_pass() -> None:
+def test_weight_bytes_are_counted_after_each_pass() -> None:
     model = parse("""
         g (float[2] x) => (float[2] y) <float[2] w = {1.0, 2.0}, float[3] unused = {1.0, 2.0, 3.0}> {
           y = Add(x, w)
@@ -179,7 +179,7 @@ def test_one_mark_adds_rewrites() -> None:
     assert sum(line.startswith("[UPDATE") for line in logged(">peephole")) == 2
 
 
-def test_rules_that_fuse_dump_the_pass_that_fuses() -> None:
+def test_dump_of_a_fusion_rule_shows_its_pass() -> None:
     assert {line.split(":")[0] for line in logged("layer-norm", "peephole,fuse-builtin")} == {
         "[DUMP fuse_builtin.py"
     }
@@ -209,12 +209,12 @@ def run_checked(pass_: object, check: ValidateEach) -> None:
     )
 
 
-def test_a_broken_structure_is_blamed_on_its_pass() -> None:
+def test_structural_fault_names_its_pass() -> None:
     with pytest.raises(VerificationFailed, match=r"pass 2 \(unsort\) broke the model"):
         run_checked(Unsort(), ValidateEach())
 
 
-def test_wrong_results_are_blamed_on_their_pass() -> None:
+def test_wrong_results_name_the_pass() -> None:
     from graphopt.verification.verifier import Verifier
 
     run_checked(ReluToSigmoid(), ValidateEach())  # the structure is sound
@@ -238,7 +238,7 @@ def test_headings() -> None:
     assert "── dce ─ 10 nodes ─ nothing changed ──" in str(Stage(idle, 10).heading(0))
 
 
-def test_rounds_that_change_nothing_do_not_count() -> None:
+def test_rounds_without_changes_are_not_counted() -> None:
     model = parse("g (float[N] x) => (float[N] y) { a = Identity(x) b = Identity(a) y = Relu(b) }")
     history = Pipeline.parse("dce,fixpoint(peephole,dce)", registry()).run(model, context_for(model))
     rounds = [(record.name, record.round, record.loop) for record in history.records]
@@ -246,7 +246,7 @@ def test_rounds_that_change_nothing_do_not_count() -> None:
     assert [Rounds(history.records).of(record) for record in history.records] == [0, 1, 1, 1]
 
 
-def test_a_reader_that_has_seen_enough_is_no_fault_of_a_pass() -> None:
+def test_closed_pipe_is_no_failure_of_a_pass() -> None:
     class Closed(io.StringIO):
         def write(self, text: str) -> int:
             raise BrokenPipeError

@@ -59,7 +59,7 @@ def test_files_that_are_no_models(tmp_path: Path) -> None:
         _refused(error)
 
 
-def test_every_cut_and_many_broken_bytes_are_refused_or_loaded_without_a_crash(tmp_path: Path) -> None:
+def test_truncated_and_corrupted_files_do_not_crash(tmp_path: Path) -> None:
     good = model(
         [NODE("Add", ["x", "w"], ["t"]), NODE("LeakyRelu", ["t"], ["y"], alpha=0.5)],
         [weight("w", 4)],
@@ -117,7 +117,7 @@ def test_tensors_with_the_wrong_amount_of_data(tensor: TensorProto, reason: str)
     _refused(error)
 
 
-def test_tensors_in_every_field_are_taken(tmp_path: Path) -> None:
+def test_tensors_in_every_field_are_loaded(tmp_path: Path) -> None:
     kinds = {
         "int4": TensorProto(data_type=TensorProto.INT4, dims=[3], int32_data=[0x21, 0x03]),
         "packed": TensorProto(data_type=TensorProto.INT4, dims=[3], raw_data=b"\x21\x03"),
@@ -388,7 +388,9 @@ def test_external_data_that_is_missing_or_short(tmp_path: Path) -> None:
         ({"location": "w\0"}, "an invalid path"),
     ],
 )
-def test_external_data_with_nonsense(tmp_path: Path, changes: dict[str, str], reason: str) -> None:
+def test_invalid_external_data_entries_are_refused(
+    tmp_path: Path, changes: dict[str, str], reason: str
+) -> None:
     path = tmp_path / "m.onnx"
     external(path, {"w": np.ones((4, 4), np.float32)})
     proto = onnx.load(path, load_external_data=False)

@@ -67,9 +67,7 @@ def test_a_registered_format_is_loaded_and_saved(codec: Codec, original: Path, t
     assert ir.codec_of(path) is codec and ".b85" in ir.suffixes()
 
 
-def test_onnxruntime_gets_onnx_for_a_format_that_it_does_not_read(
-    codec: Codec, original: Path, tmp_path: Path
-) -> None:
+def test_sessions_receive_onnx_for_other_formats(codec: Codec, original: Path, tmp_path: Path) -> None:
     path = tmp_path / "toy.b85"
     ir.save(ir.load(original), path)
     outputs = graphopt.run(path, {"x": np.ones((1, 2), np.float32)})

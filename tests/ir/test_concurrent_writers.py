@@ -71,7 +71,7 @@ def test_writers_of_different_models(tmp_path: Path, rounds: int) -> None:
     assert set(winners) <= {1, 2, 3}
 
 
-def test_a_name_that_another_process_takes_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_data_name_claimed_by_another_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, really = tmp_path / "out.onnx", publish.locked
 
     def late(folder: Path) -> Any:
@@ -155,7 +155,7 @@ def test_data_that_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path, w
     )
 
 
-def test_without_locks_no_data_is_shared_or_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_data_is_shared_or_removed_without_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphopt.publish.locks.try_lock", lambda descriptor: None)
     path = tmp_path / "out.onnx"
     names = [ir.save(_numbered(number), path, external_data=True)[1].name for number in (1, 2, 2)]

@@ -68,12 +68,12 @@ def test_names_and_order_do_not_matter() -> None:
         ("{ q =", "{ dead = Neg(p) q ="),
     ],
 )
-def test_everything_else_matters(old: str, new: str) -> None:
+def test_fingerprint_depends_on_all_other_fields(old: str, new: str) -> None:
     assert old in BASE
     assert _fingerprint(BASE.replace(old, new)) != _fingerprint(BASE)
 
 
-def test_zeros_are_told_apart_by_their_bits() -> None:
+def test_fingerprint_distinguishes_signed_zeros() -> None:
     one, other = (BASE.replace("alpha = 0.5", f"alpha = {zero}") for zero in ("0.0", "-0.0"))
     assert _fingerprint(one) != _fingerprint(other)
 
@@ -103,14 +103,14 @@ def test_an_overridable_default_is_not_a_constant() -> None:
     assert len({_fingerprint(text) for text in (constant, default, bare)}) == 3
 
 
-def test_the_names_of_the_interface_count_when_asked_for() -> None:
+def test_fingerprint_includes_interface_names_on_request() -> None:
     one = parse("g (float[N] x) => (float[N] y) { y = Neg(x) }")
     other = parse("g (float[N] x) => (float[N] other) { other = Neg(x) }")
     assert ir.fingerprint(one) == ir.fingerprint(other)
     assert ir.fingerprint(one, names=True) != ir.fingerprint(other, names=True)
 
 
-def test_how_contents_are_stored_does_not_matter() -> None:
+def test_fingerprint_does_not_depend_on_storage() -> None:
     array = np.arange(4, dtype=np.float32)
     raw, typed = (
         numpy_helper.from_array(array, "w"),

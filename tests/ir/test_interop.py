@@ -235,14 +235,14 @@ def test_tensors_marked_as_external_but_not_yet_saved_are_read() -> None:
     assert proto.SerializeToString() == before
 
 
-def test_an_onnx_ir_model_with_external_data_works(external: Path) -> None:
+def test_onnx_ir_model_with_external_data_is_accepted(external: Path) -> None:
     model = onnx_ir.load(external)
     result = graphopt.optimize(model)
     assert result.verdict is not None and result.verdict.ok and result.verdict.rows
     assert result.to_proto().graph.initializer[0].raw_data
 
 
-def test_an_onnx_ir_model_that_is_not_sorted_works() -> None:
+def test_unsorted_onnx_ir_model_is_accepted() -> None:
     proto = network()
     nodes = [*proto.graph.node]
     del proto.graph.node[:]

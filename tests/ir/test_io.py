@@ -238,7 +238,7 @@ def _halved(path: Path) -> ir.Model:
 
 @pytest.mark.parametrize("suffix", [".onnx", ".json"])
 @pytest.mark.parametrize("replaced", [0, 1])
-def test_a_save_that_is_cut_off_leaves_the_old_model_whole(
+def test_interrupted_save_keeps_the_old_model_intact(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, suffix: str, replaced: int
 ) -> None:
     loaded = _halved(tmp_path / "m.onnx")
@@ -264,7 +264,7 @@ def test_a_save_that_is_cut_off_leaves_the_old_model_whole(
     assert weights() == before == [1, 2]
 
 
-def test_data_of_the_old_model_goes_with_it(tmp_path: Path) -> None:
+def test_data_of_the_replaced_model_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     loaded = _halved(path)
     _, data = ir.save(loaded, path)
@@ -295,7 +295,7 @@ def test_a_model_is_not_saved_over_its_own_weights(tmp_path: Path) -> None:
     assert (tmp_path / "w.onnx").read_bytes() == before
 
 
-def test_a_thousand_external_weights_take_one_file_descriptor(tmp_path: Path) -> None:
+def test_1200_external_weights_use_one_file_descriptor(tmp_path: Path) -> None:
     external(tmp_path / "m.onnx", {f"w{i}": np.full(4, i, np.float32) for i in range(1200)})
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else None
     loaded = ir.load(tmp_path / "m.onnx")
@@ -318,7 +318,7 @@ print(re.search(r"VmHWM:\\s*(\\d+) kB", open("/proc/self/status").read())[1])  #
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts on sparse files and on /proc")
-def test_more_than_two_gigabytes_take_little_memory(tmp_path: Path) -> None:
+def test_more_than_two_gigabytes_use_little_memory(tmp_path: Path) -> None:
     rows = 2**27 + 1000
     proto = TensorProto(
         name="w", data_type=TensorProto.FLOAT, dims=[rows, 4], data_location=TensorProto.EXTERNAL
@@ -341,9 +341,7 @@ def test_more_than_two_gigabytes_take_little_memory(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == ["m.onnx", "w.bin"]
 
 
-def test_what_exceeds_the_limit_goes_to_external_data(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_models_above_the_limit_use_external_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ir_io, "INLINE_LIMIT", 1000)
     loaded = ir.from_proto(model([helper.make_node("MatMul", ["x", "w"], ["y"])], [weight("w", 4, 100)]))
     assert len(ir.save(loaded, tmp_path / "out.onnx", threshold=100)) == 2
@@ -359,7 +357,7 @@ def test_text_loads_and_saves(tmp_path: Path) -> None:
     assert ir.fingerprint(again, names=True) == ir.fingerprint(loaded, names=True)
 
 
-def test_saving_is_deterministic_and_leaves_the_model_alone(tmp_path: Path) -> None:
+def test_saving_is_deterministic_and_does_not_change_the_model(tmp_path: Path) -> None:
     loaded = ir.from_proto(model([helper.make_node("MatMul", ["x", "w"], ["y"])], [weight("w", 4, 4)]))
     before = ir.fingerprint(loaded, names=True)
     for name in ("a.onnx", "b.onnx"):
@@ -379,14 +377,14 @@ def test_paths_that_cannot_be_written(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_data_gets_another_name_where_a_folder_has_the_plain_one(tmp_path: Path) -> None:
+def test_data_has_another_name_if_a_folder_has_the_default_name(tmp_path: Path) -> None:
     (tmp_path / "out.onnx.data").mkdir()
     external(tmp_path / "m.onnx", {"large": np.ones((500, 4), np.float32)})
     _, data = ir.save(ir.load(tmp_path / "m.onnx"), tmp_path / "out.onnx")
     assert data.is_file() and ir.data_files(tmp_path / "out.onnx") == [data]
 
 
-def test_a_device_is_written_to_and_not_replaced() -> None:
+def test_device_files_are_written_in_place() -> None:
     ir.save(ir.from_proto(chain(1)), os.devnull)
     assert not Path(os.devnull).is_file()
 
@@ -404,7 +402,7 @@ def test_long_chains_load_and_save(tmp_path: Path) -> None:
     assert len(onnx.load(tmp_path / "out.onnx").graph.node) == 10_000
 
 
-def test_files_may_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
+def test_file_permissions_follow_the_umask(tmp_path: Path) -> None:
     loaded = ir.from_proto(chain(2))
     before = os.umask(0o027)
     try:

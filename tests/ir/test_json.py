@@ -19,7 +19,7 @@ from tests.ir.json_models import check, full, save
 from tests.ir.models import external, floats, model, run, weight
 
 
-def test_everything_is_kept() -> None:
+def test_json_keeps_all_fields() -> None:
     document = check(full())
     node = document["graph"]["nodes"][0]
     assert node["attributes"]["f"] == {"float": 0.1}
@@ -29,7 +29,7 @@ def test_everything_is_kept() -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"threshold": 1}, {"external_data": False}])
-def test_everything_is_kept_in_files(tmp_path: Path, options: dict[str, Any]) -> None:
+def test_json_files_keep_all_fields(tmp_path: Path, options: dict[str, Any]) -> None:
     save(full(), tmp_path / "m.json", **options)
 
 
@@ -74,7 +74,7 @@ def test_every_type_of_attribute_has_a_name() -> None:
     assert set(tables.KINDS) == set(onnx.AttributeProto.AttributeType.values())
 
 
-def test_the_schema_knows_the_keys_of_the_tables() -> None:
+def test_schema_has_the_keys_of_the_tables() -> None:
     schema = ir.schema()
     objects = {
         "value": tables.VALUE,
@@ -91,7 +91,7 @@ def test_the_schema_knows_the_keys_of_the_tables() -> None:
     assert set(of_values) == {*tables.KINDS.values(), "doc_string"}
 
 
-def test_large_tensors_lie_beside_the_document(tmp_path: Path) -> None:
+def test_large_tensors_are_in_a_data_file(tmp_path: Path) -> None:
     constant = helper.make_node("Constant", [], ["c"], value=weight("", 8, 64, seed=1))
     nodes = [
         constant,
@@ -116,7 +116,7 @@ def test_large_tensors_lie_beside_the_document(tmp_path: Path) -> None:
     assert ((tmp_path / "m.json").read_bytes(), (tmp_path / "m.json.bin").read_bytes()) == before
 
 
-def test_without_a_file_beside_it_a_document_holds_everything(tmp_path: Path) -> None:
+def test_document_without_data_file_is_complete(tmp_path: Path) -> None:
     proto = model(
         [helper.make_node("MatMul", ["x", "w"], ["y"])],
         [weight("w", 4, 400)],
@@ -165,7 +165,7 @@ def test_the_file_beside_is_checked(tmp_path: Path, change: dict[str, Any], mess
         ir.load(path)
 
 
-def test_a_failure_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failure_leaves_no_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     proto = model(
         [helper.make_node("MatMul", ["x", "w"], ["y"])],
         [weight("w", 4, 400)],
@@ -190,7 +190,7 @@ def test_every_form_is_written_and_read(tmp_path: Path, name: str) -> None:
     np.testing.assert_array_equal(run(loaded, x=x)[0], run(proto, x=x)[0])
 
 
-def test_onnx_json_holds_the_largest_floats(tmp_path: Path) -> None:
+def test_onnx_json_represents_the_largest_floats(tmp_path: Path) -> None:
     largest = float(np.finfo(np.float32).max)
     tensor = helper.make_tensor("w", TensorProto.FLOAT, [4], [largest, -largest, 0.1, float("inf")])
     double = helper.make_tensor("d", TensorProto.DOUBLE, [1], [3.4028235e38])

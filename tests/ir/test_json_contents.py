@@ -53,7 +53,7 @@ def test_every_bit_of_every_type_is_kept(dtype: ir.DataType) -> None:
         ("bf16", 0x3F80, 1.0),
     ],
 )
-def test_how_floats_look(dtype: str, bits: int, expected: float | str) -> None:
+def test_text_of_floats(dtype: str, bits: int, expected: float | str) -> None:
     number, dims = types.read_tensor_type(f"{dtype}[]")
     raw = bits.to_bytes(4 if dtype == "f32" else 2, "little")
     tensor = TensorProto(data_type=number, dims=dims, raw_data=raw)

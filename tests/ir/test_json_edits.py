@@ -148,7 +148,7 @@ def test_edits_take_effect(tmp_path: Path) -> None:
         (lambda d: d["graph"]["nodes"][0].update(inputs=["x", "nowhere"]), "nowhere"),
     ],
 )
-def test_faults_are_told_with_their_path(tmp_path: Path, edit: Edit, message: str) -> None:
+def test_faults_are_reported_with_their_path(tmp_path: Path, edit: Edit, message: str) -> None:
     with pytest.raises(InvalidModel) as error:
         _edited(tmp_path, edit)
     assert message in error.value.message
@@ -172,7 +172,7 @@ def test_faults_are_told_with_their_path(tmp_path: Path, edit: Edit, message: st
         ('{"irVersion": "8", "graph": {}}', "onnx's own JSON has the suffix .onnxjson"),
     ],
 )
-def test_what_is_no_document(text: str, message: str) -> None:
+def test_invalid_documents_are_refused(text: str, message: str) -> None:
     with pytest.raises(InvalidModel) as error:
         ir.from_json(text)
     assert message in error.value.message

@@ -111,7 +111,7 @@ forms = pytest.mark.parametrize("form", ["onnx", "json"])
 
 @levels
 @forms
-def test_annotations_follow_what_they_are_about(level: str, form: str, tmp_path: Path) -> None:
+def test_annotations_follow_their_tensors(level: str, form: str, tmp_path: Path) -> None:
     graph = _optimized(_annotated(), level, form, tmp_path).graph
     assert _annotations(graph) == dict.fromkeys(("x", "weight", "y"), ROLES)
     held = {tensor.name: numpy_helper.to_array(tensor).tolist() for tensor in graph.initializer}
@@ -120,7 +120,7 @@ def test_annotations_follow_what_they_are_about(level: str, form: str, tmp_path:
 
 @levels
 @forms
-def test_annotations_of_bodies_follow_them_out(level: str, form: str, tmp_path: Path) -> None:
+def test_annotations_of_bodies_survive_inlining(level: str, form: str, tmp_path: Path) -> None:
     graph = _optimized(_in_a_body(), level, form, tmp_path).graph
     held = {tensor.name: numpy_helper.to_array(tensor).tolist() for tensor in graph.initializer}
     found = [
@@ -142,7 +142,7 @@ def test_sparse_initializers_keep_their_name(level: str, form: str, tmp_path: Pa
 
 @levels
 @forms
-def test_training_info_finds_the_initializers_that_it_names(level: str, form: str, tmp_path: Path) -> None:
+def test_initializers_named_by_training_info_are_kept(level: str, form: str, tmp_path: Path) -> None:
     proto = model(
         [NODE("Mul", ["x", "w"], ["y"])], [_scalar("w", np.float32(2)), _scalar("rate", np.float32(0.1))]
     )
@@ -182,7 +182,7 @@ def test_functions_are_found_by_overload_and_attribute(level: str, form: str, tm
         assert {info.name for info in function.value_info} <= values
 
 
-def test_an_annotation_that_names_nothing_is_dropped_in_writing() -> None:
+def test_annotation_of_a_missing_tensor_is_not_written() -> None:
     proto = _annotated()
     _annotate(proto.graph, "h", {"SCALE_TENSOR": "gone"})
     assert sorted(_annotations(ir.to_proto(ir.from_proto(proto)).graph)) == ["weight", "x", "y"]
@@ -195,7 +195,7 @@ def _twice() -> onnx.ModelProto:
     )
 
 
-def test_a_value_that_stands_for_another_keeps_its_own_annotation() -> None:
+def test_replacement_keeps_its_own_annotation() -> None:
     proto = _twice()
     _annotate(proto.graph, "a", {"ZERO_POINT_TENSOR": "copy"})
     _annotate(proto.graph, "b")
@@ -203,7 +203,7 @@ def test_a_value_that_stands_for_another_keeps_its_own_annotation() -> None:
     assert _annotations(ir.to_proto(done.model).graph) == {"a": {"ZERO_POINT_TENSOR": "copy"}}
 
 
-def test_a_value_that_stands_for_another_takes_its_annotation() -> None:
+def test_replacement_inherits_the_annotation() -> None:
     proto = _twice()
     _annotate(proto.graph, "b")
     done = graphopt.optimize(ir.from_proto(proto), pipeline="cse,dce", verify=False)

@@ -6,7 +6,7 @@ from graphopt import ir
 from tests.support import parse
 
 
-def test_numbers_do_not_stack_and_names_come_free() -> None:
+def test_name_suffixes_are_not_repeated_and_names_are_reused() -> None:
     model = parse("g (float x, float x_1) => (float y) { y = Add(x, x_1) }")
     edit = ir.Editor(model)
     name = "x"

@@ -49,7 +49,7 @@ def test_equal_constants_with_one_name_become_one() -> None:
         )
 
 
-def test_of_different_constants_with_one_name_the_last_counts() -> None:
+def test_last_of_several_constants_with_one_name_is_used() -> None:
     """As for onnxruntime; onnx's checker refuses them."""
     read = NODE("Mul", ["x", "w"], ["y"])
     default = model([read], [_scale("w", 1), _scale("w", 2)], inputs=[floats("x", "N", 4), floats("w", 4)])
@@ -74,7 +74,7 @@ def test_a_constant_with_the_name_of_an_input_is_refused() -> None:
 
 
 @pytest.mark.parametrize("versions", [(17, 13), (13, 17)])
-def test_of_several_imports_of_a_domain_the_last_counts(versions: tuple[int, int]) -> None:
+def test_last_of_several_imports_of_a_domain_is_used(versions: tuple[int, int]) -> None:
     """As for onnxruntime."""
     proto = model([NODE("Neg", ["x"], ["y"])])
     del proto.opset_import[:]
@@ -93,7 +93,7 @@ def test_many_constants_with_one_name_are_one_remark() -> None:
     assert "defines 'w0', 'w1', 'w2' and 2 other constants more than once, with different" in remark
 
 
-def test_initializers_without_a_name_go() -> None:
+def test_unnamed_initializers_are_removed() -> None:
     loaded = _same(model([NODE("Mul", ["x", "w"], ["y"])], [_scale("", 1), _scale("w", 2), _scale("", 3)]))
     assert list(loaded.graph.initializers) == ["w"]
 
@@ -120,7 +120,7 @@ def test_the_standard_domain_may_be_spelled_out() -> None:
     assert ir.Editor(loaded).scopes.version(next(iter(loaded.graph))) == 17
 
 
-def test_a_branch_that_returns_an_outer_value_gets_an_identity() -> None:
+def test_branch_that_returns_an_outer_value_has_an_identity() -> None:
     """onnxruntime refuses such models; exporters write them."""
     then = helper.make_graph([], "then", [], [floats("t", "N", 4)])
     otherwise = helper.make_graph([], "else", [], [floats("x", "N", 4), floats("x", "N", 4)][:1])

@@ -165,7 +165,7 @@ def test_sparse_constants_are_shown() -> None:
 # Names --------------------------------------------------------------------------------------
 
 
-def test_names_are_short_and_tell_what_they_stand_for() -> None:
+def test_shortened_names_keep_their_end() -> None:
     names = ir.Names(["plain", "/encoder/layer.0/attention/self/Transpose_1_output_0", "später"])
     shown = [names(ir.Value(name=name)) for name in ("plain", "/a/b.c:0", "später", "")]
     assert shown[0] == "%plain" and shown[1] == "%/a/b.c:0" and shown[3] == "_"
@@ -174,7 +174,7 @@ def test_names_are_short_and_tell_what_they_stand_for() -> None:
     assert shown[2].isascii()
 
 
-def test_names_that_would_be_shortened_alike_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equally_shortened_names_are_distinct(monkeypatch: pytest.MonkeyPatch) -> None:
     long = [f"/some/quite/long/scope/{i}/Add_output_0" for i in range(3000)]
     names = ir.Names(long)
     assert len({names(ir.Value(name=name)) for name in long}) == 3000
@@ -255,7 +255,7 @@ def test_the_full_form_has_whole_names_and_all_constants() -> None:
         ("Relu", "ab", "abc", "  # ab"),
     ],
 )
-def test_node_names_that_values_imply_are_left_out(op: str, name: str, value: str, comment: str) -> None:
+def test_node_names_implied_by_values_are_omitted(op: str, name: str, value: str, comment: str) -> None:
     first = NODE(op, ["x"], [value], name)
     node = next(iter(ir.from_proto(model([first, NODE("Neg", ["x"], ["y"])])).graph))
     assert printer.node_comment(node) == comment
@@ -278,7 +278,7 @@ def test_initializers_listed_as_inputs_before_ir_version_4_are_constants() -> No
     assert "Add(%w, {[1.0]})" in "".join(lines)
 
 
-def test_small_constants_that_nothing_reads_are_in_the_full_form_only() -> None:
+def test_unread_small_constants_are_in_the_full_form_only() -> None:
     loaded = ir.from_proto(
         model([NODE("Neg", ["x"], ["y"])], [numpy_helper.from_array(np.array(1), "unread")])
     )
@@ -286,7 +286,7 @@ def test_small_constants_that_nothing_reads_are_in_the_full_form_only() -> None:
     assert "unread" not in ir.print_model(loaded)
 
 
-def test_names_with_line_breaks_take_no_lines() -> None:
+def test_line_breaks_in_names_are_escaped() -> None:
     graph = helper.make_graph(
         [NODE("Custom\nOp", ["x"], ["y\u2028"], name="n\n", domain="d\r\n")],
         "g\n",

@@ -66,7 +66,7 @@ def proto() -> onnx.ModelProto:
     return made
 
 
-def test_they_are_dropped_from_everything_that_holds_metadata(proto: onnx.ModelProto) -> None:
+def test_private_annotations_are_removed_from_all_metadata(proto: onnx.ModelProto) -> None:
     expected = ir.to_proto(ir.from_proto(onnx.ModelProto.FromString(proto.SerializeToString())))
     found = ir.to_proto(ir.from_proto(_noted(proto)))
     text = str(found)
@@ -75,7 +75,7 @@ def test_they_are_dropped_from_everything_that_holds_metadata(proto: onnx.ModelP
         assert [node.op_type for node in graph.node] == [node.op_type for node in wanted.node]
 
 
-def test_shapes_that_a_file_claims_were_profiled_are_not_believed(tmp_path: Path) -> None:
+def test_profile_annotations_in_files_are_not_trusted(tmp_path: Path) -> None:
     proto = model([NODE("Shape", ["x"], ["y"])], outputs=[helper.make_tensor_value_info("y", 7, [2])])
     proto.graph.input[0].metadata_props.add(key="graphopt.profile.seen", value=SEEN)
     onnx.save(proto, tmp_path / "m.onnx")
@@ -87,7 +87,7 @@ def test_shapes_that_a_file_claims_were_profiled_are_not_believed(tmp_path: Path
     assert [node.op_type for node in done.model.graph] == ["Shape"]
 
 
-def test_a_text_that_looks_like_a_packed_attribute_stays_as_it_is() -> None:
+def test_text_like_a_packed_attribute_is_unchanged() -> None:
     for text in (b"\xff\x00graphopt\x00", b"\xff\x00graphopt\x00nonsense"):
         proto = model([NODE("Neg", ["x"], ["y"])])
         proto.graph.node[0].attribute.add(name="note", type=onnx.AttributeProto.STRING, s=text)

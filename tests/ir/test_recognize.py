@@ -91,7 +91,7 @@ CASES = {
     ("name", "content", "kind", "hint"),
     [pytest.param(name, *case, id=case[1]) for name, cases in CASES.items() for case in cases],
 )
-def test_a_file_is_named_for_what_it_is(
+def test_format_of_a_file_that_is_not_onnx_is_reported(
     tmp_path: Path, name: str, content: bytes, kind: str, hint: str
 ) -> None:
     path = tmp_path / name
@@ -104,7 +104,7 @@ def test_a_file_is_named_for_what_it_is(
 
 
 @pytest.mark.parametrize("content", [b"\x08", bytes(range(256)), b"\xff\xfe\x00\x01", b"\x08\x07\x3a\xff"])
-def test_a_model_that_is_cut_short_is_nothing_else(tmp_path: Path, content: bytes) -> None:
+def test_truncated_model_is_not_recognized_as_another_format(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "model.onnx"
     path.write_bytes(content)
     with pytest.raises(InvalidModel) as caught:
@@ -145,7 +145,7 @@ def test_folders_name_their_models(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["https", "s3", "hf"])
-def test_nothing_is_downloaded(scheme: str) -> None:
+def test_urls_are_refused(scheme: str) -> None:
     url = f"{scheme}://example.com/model.onnx"
     for location in (url, Path(url)):
         with pytest.raises(UsageError) as caught:

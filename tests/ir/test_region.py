@@ -92,7 +92,7 @@ def test_missing_inputs_and_unread_outputs() -> None:
     _equal(_run(item), [X])
 
 
-def test_bodies_inside_functions_get_names_of_their_own() -> None:
+def test_values_in_bodies_of_functions_have_unique_names() -> None:
     body = """<domain: "local", opset_import: ["" : 17]>
         F (p, c) => (q) {
             a = Abs(p)
@@ -136,7 +136,7 @@ def test_a_function_that_passes_an_input_through() -> None:
     assert sorted(ops(item)) == ["Identity", "Neg", "Neg"]
 
 
-def test_graph_attributes_are_copied_to_where_they_are_referred_to() -> None:
+def test_graph_attributes_are_copied_to_their_references() -> None:
     function = helper.make_function(
         "local", "F", ["c", "p"], ["q"], [], [helper.make_opsetid("", 17)], ["then", "other"]
     )
@@ -178,7 +178,7 @@ def test_imports_are_merged_and_versions_compared_operator_by_operator() -> None
         ir.inline_call(ir.Editor(item), item.graph[0])
 
 
-def test_a_default_is_not_lost_behind_an_attribute_that_may_be_absent() -> None:
+def test_default_survives_an_attribute_that_may_be_absent() -> None:
     item = parse(
         f"""{HEAD} g (float[N,4] x) => (float[N,4] y) {{ y = local.F(x) }}
         <domain: "local", opset_import: ["" : 17, "local" : 1]>
@@ -197,7 +197,7 @@ def test_a_default_is_not_lost_behind_an_attribute_that_may_be_absent() -> None:
     assert item.graph[0].attributes["alpha"].value == 0.5
 
 
-def test_where_inlined_nodes_come_from() -> None:
+def test_inlined_nodes_have_the_origins_of_call_and_body() -> None:
     item = parse(
         f"""{HEAD} g (float[N,4] x) => (float[N,4] y) {{ [block] y = local.F(x) }}
         <domain: "local", opset_import: ["" : 17]> F (p) => (q) {{ a = Neg(p) q = Abs(a) }}"""
@@ -211,7 +211,7 @@ def test_where_inlined_nodes_come_from() -> None:
 # Outlining ----------------------------------------------------------------------------------
 
 
-def test_outlining_moves_what_stands_between_behind_the_call() -> None:
+def test_outlining_moves_intermediate_nodes_behind_the_call() -> None:
     item = parse(
         """g (float[N,4] x) => (float[N,4] y, float[N,4] z) <float[4] w = {1.0, 2.0, 3.0, 4.0}> {
             a = Mul(x, w)
@@ -232,7 +232,7 @@ def test_outlining_moves_what_stands_between_behind_the_call() -> None:
     assert item.opset_imports["made"] == 1
 
 
-def test_outlining_refuses_what_is_not_convex() -> None:
+def test_outlining_refuses_nonconvex_sets() -> None:
     text = "g (float[N,4] x) => (float[N,4] y) { a = Neg(x) b = Exp(a) y = Add(a, b) }"
     item = parse(text)
     before = ir.print_model(item)
@@ -384,7 +384,7 @@ def split(node: ir.Node, *, after: bool = False, declare: Any = None) -> Split:
 
 
 @given(_graphs(), st.booleans())
-def test_the_parts_of_a_split_compute_what_the_whole_does(
+def test_parts_of_a_split_compute_the_same_as_the_whole(
     case: tuple[onnx.ModelProto, list[int]], after: bool
 ) -> None:
     proto, chosen = case
@@ -413,7 +413,7 @@ def _declared(value: ir.Value) -> tuple[ir.TypeProtocol | None, ir.Shape | None]
 # Cloning and taking out --------------------------------------------------------------------
 
 
-def test_clones_share_tensors_and_nothing_else() -> None:
+def test_clones_share_only_tensors() -> None:
     item = ir.from_proto(model([helper.make_node("MatMul", ["x", "w"], ["y"])], [weight("w", 4, 4)]))
     copy = ir.clone(item)
     assert ir.print_model(copy) == ir.print_model(item)
@@ -426,7 +426,7 @@ def test_clones_share_tensors_and_nothing_else() -> None:
     assert ir.print_model(item) == before
 
 
-def test_a_cloned_body_goes_on_reading_outer_values_or_others() -> None:
+def test_cloned_body_reads_outer_values_or_replacements() -> None:
     item = parse(
         """g (float[N,4] x, bool c) => (float[N,4] y) {
             a = Neg(x)
@@ -450,7 +450,7 @@ def test_a_cloned_body_goes_on_reading_outer_values_or_others() -> None:
     assert len(a.uses()) == 2  # those of the original
 
 
-def test_splitting_a_body_takes_its_captures_as_inputs() -> None:
+def test_split_of_a_body_has_its_captures_as_inputs() -> None:
     item = parse(
         """g (float[N,4] x, int64 n) => (float[N,4] y) <float[4] w = {1.0, 2.0, 3.0, 4.0}, bool true = {1}> {
             s = Exp(x)

@@ -18,7 +18,7 @@ def changes(text, original=ORIGINAL, **settings):
     return [str(change) for change in found]
 
 
-def test_what_a_signature_holds():
+def test_signature_has_names_types_dims_and_kinds():
     signature = Signature.of(
         parse(
             "g (float16[N, 3, ?] x, seq(int64) s, optional(float[2]) o, bool b) => (string[K] t) "
@@ -61,7 +61,7 @@ def test_initializers_among_the_inputs(ir_version, role):
     assert [port.name for port in signature.fed] == ["x"]
 
 
-def test_nothing_changed():
+def test_equal_signatures_have_no_changes():
     assert changes(ORIGINAL) == []
 
 
@@ -118,7 +118,7 @@ BODY = "{ y = Relu(x) j = Identity(i) }"
         ),
     ],
 )
-def test_changes_are_told(text, told):
+def test_changes_of_signatures_are_described(text, told):
     assert changes(text) == told
 
 
@@ -145,7 +145,7 @@ def test_naming_an_anonymous_dimension_is_no_change():
     ]
 
 
-def test_what_kind_of_change_it_is():
+def test_changes_of_signatures_have_kinds():
     text = f"g (float[N, 4] x2, int64[2] i) => (float[N, 3, 1] y, double[K] j) {BODY.replace('x', 'x2')}"
     found = diff(Signature.of(parse(ORIGINAL)), Signature.of(parse(text)))
     assert [(change.kind, change.port) for change in found] == [
@@ -172,5 +172,5 @@ def test_what_kind_of_change_it_is():
         ("tensor(float3)", None),
     ],
 )
-def test_what_numpy_calls_a_type(type_: str, dtype: type | None) -> None:
+def test_numpy_types_of_onnx_types(type_: str, dtype: type | None) -> None:
     assert numpy_type(type_) == (None if dtype is None else np.dtype(dtype))

@@ -44,7 +44,7 @@ def model() -> onnx.ModelProto:
     )
 
 
-def test_the_pieces_are_what_protobuf_writes(tmp_path) -> None:
+def test_streamed_bytes_equal_those_of_protobuf(tmp_path) -> None:
     loaded = ir.from_proto(model())
     whole = ir.to_proto(loaded).SerializeToString()
     ir.save(loaded, tmp_path / "model.onnx")
@@ -55,7 +55,7 @@ def test_the_pieces_are_what_protobuf_writes(tmp_path) -> None:
         np.testing.assert_array_equal(numpy_helper.to_array(before), numpy_helper.to_array(after))
 
 
-def test_large_weights_are_not_put_into_a_proto(tmp_path, monkeypatch) -> None:
+def test_large_weights_are_not_copied_into_a_proto(tmp_path, monkeypatch) -> None:
     loaded = ir.from_proto(model())
     sizes = []
     to_proto = ir.io.proto.onnx_ir.to_proto

@@ -122,7 +122,7 @@ def test_breaks_are_found(break_it: Callable[[ir.Model], None]) -> None:
         ir.validate(model)
 
 
-def test_the_message_shows_the_node_with_what_it_reads_from() -> None:
+def test_message_shows_the_node_and_its_producers() -> None:
     model = parse(TEXT)
     _disorder(model)
     with pytest.raises(InvalidModel) as error:

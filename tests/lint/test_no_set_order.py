@@ -115,7 +115,7 @@ def _offences(text: str) -> list[int]:
     return sorted(found)
 
 
-def test_nothing_goes_through_a_set() -> None:
+def test_no_iteration_over_sets() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{line}"
         for path in sorted(ROOT.rglob("*.py"))
@@ -124,7 +124,7 @@ def test_nothing_goes_through_a_set() -> None:
     assert not found, "keep a dict, or sort"
 
 
-def test_what_counts() -> None:
+def test_iterations_over_sets_are_detected() -> None:
     text = """
 def names() -> frozenset[str]: ...
 def look(a: set[int], b: list[int]):

@@ -73,7 +73,7 @@ def shown() -> set[str]:
     }
 
 
-def test_each_answer_is_shown_by_a_near_miss(shown: set[str]) -> None:
+def test_each_refusal_has_a_near_miss(shown: set[str]) -> None:
     found = answers()
     assert len(found) > 100
     missing = [

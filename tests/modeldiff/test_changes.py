@@ -39,7 +39,7 @@ def test_lines_are_identified_by_the_values_that_they_define() -> None:
     assert shown(found(BEFORE, after, {"a": "x"}))[:2] == ["-   %a = Relu(%x)  → %x", "    %b = Abs(%a → %x)"]
 
 
-def test_a_node_whose_value_gets_another_name_is_one_change() -> None:
+def test_renamed_value_is_one_change() -> None:
     model = parse(BEFORE)
     before = Snapshot(model)
     node = list(model.graph)[1]
@@ -91,7 +91,7 @@ def test_another_operator_is_another_line() -> None:
     assert shown(found(BEFORE, BEFORE.replace("Abs", "Sin"))) == ["-   %b = Abs(%a)", "+   %b = Sin(%a)"]
 
 
-def test_changed_attributes_and_operands_that_come_and_go() -> None:
+def test_changed_attributes_and_added_and_removed_operands() -> None:
     text = "g (float[4] x, float[1] s) => (float[4] y) {{ y = Clip(x, {}) z = Elu<alpha = {}>(x) }}"
     assert shown(found(text.format("s, s", 1.0), text.format("s", 2.0))) == [
         "~   %y: f32[4] = Clip(%x, %s, %s → none)",
@@ -99,7 +99,7 @@ def test_changed_attributes_and_operands_that_come_and_go() -> None:
     ]
 
 
-def test_attributes_that_take_their_default_are_no_change_unless_all_is_shown() -> None:
+def test_attributes_equal_to_defaults_are_changes_in_the_full_form_only() -> None:
     text = "g (float[4] x, float[4] w) => (float[4] y) {{ y = Elu{}({}) }}"
     changes = found(text.format("<alpha = 1.0>", "x"), text.format("", "w"))
     assert shown(changes) == ["~   %y: f32[4] = Elu(%x → %w, …)"]
@@ -136,7 +136,7 @@ def test_large_constants_are_listed_together() -> None:
     assert all(f"%w{i}: f32[9]" in line for i in range(3))
 
 
-def test_what_becomes_unread_is_listed_under_its_cause() -> None:
+def test_unread_nodes_are_listed_under_their_cause() -> None:
     before, after = (
         "g (float[2, 3] x) => (float[3, 2] y) { s = Shape(x) i = Identity(s) j = Identity(i) y = Reshape(x, j) }",
         "g (float[2, 3] x) => (float[3, 2] y) <int64[2] k = {3, 2}> { y = Reshape(x, k) }",
@@ -158,14 +158,14 @@ def test_what_becomes_unread_is_listed_under_its_cause() -> None:
     ]
 
 
-def test_a_removed_node_without_a_reader_is_the_pass_s_own() -> None:
+def test_removal_of_an_unread_node_is_attributed_to_the_pass() -> None:
     before = "g (float[2] x) => (float[2] y) { a = Exp(x) y = Relu(x) }"
     one, other = Snapshot(parse(before)), Snapshot(parse(before.replace("a = Exp(x)", "")))
     (change,) = attribute(difference(one, other, by_key(one, other)), one, {}, "dce")
     assert (change.mark, change.by, change.unread) == ("-", "dce", True)
 
 
-def test_lines_are_cut_to_the_width_at_their_least_important_parts() -> None:
+def test_long_lines_lose_their_least_important_parts() -> None:
     many = ", ".join(f"value_number_{i:03}" for i in range(60))
     nodes = " ".join(f"value_number_{i:03} = Exp(x)" for i in range(60))
     before = f"g (float[2] x) => (float[2] y) {{ {nodes} y = Sum({many}) }}"
@@ -188,7 +188,7 @@ def test_a_long_chain_is_compared_in_one_walk() -> None:
     assert shown(changes) == ["-   %v1500 = Relu(%v1499)", "+   %v1500 = Abs(%v1499)"]
 
 
-def test_keys_of_lines_hold_names_alone() -> None:
+def test_keys_of_lines_contain_names_only() -> None:
     """A key that holds the keys around it is hashed in steps that double with each body."""
     model = parse(
         "g (bool c, float[2] x) => (float[2] y) { y = If(c) <then_branch = t () => (float[2] p) { p = If(c) "
@@ -211,7 +211,7 @@ def test_scopes_come_from_the_first_of_joined_names() -> None:
     assert scope_of(node) == ("m", "cq")
 
 
-def test_scopes_are_named_as_deeply_as_takes_few_lines() -> None:
+def test_scopes_are_named_at_the_depth_with_few_lines() -> None:
     nodes = " ".join(f"v{i} = Exp(x)" for i in range(48))
     before = parse(f"g (float[2] x) => (float[2] y) {{ {nodes} y = Neg(x) }}")
     for index, node in enumerate(list(before.graph)[:-1]):

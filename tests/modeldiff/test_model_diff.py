@@ -100,7 +100,7 @@ def test_numbered_names_that_shift_do_not_mislead() -> None:
     assert len(shown) <= 2 and shown[0].endswith("= Abs(%v_1)")
 
 
-def test_what_differs_is_found() -> None:
+def test_differences_between_models_are_found() -> None:
     assert changes(SMALL, SMALL) == []
     assert changes(SMALL, SMALL.replace("Exp(b)", "Exp(a)")) == ["~   %c = Exp(%b → %a)"]
     assert changes(SMALL, SMALL.replace("Exp", "Log")) == ["-   %c = Exp(%b)", "+   %c = Log(%b)"]

@@ -41,7 +41,7 @@ def dtypes(model: ir.Model) -> list[ir.DataType]:
 
 
 @pytest.mark.parametrize("dtype", ["float", "float16", "double"])
-def test_bounds_of_clips_are_of_the_type_of_what_is_clipped(dtype: str) -> None:
+def test_bounds_of_clip_have_the_type_of_its_input(dtype: str) -> None:
     text = f"g ({dtype}[N] x) => ({dtype}[N] y) {{ y = Clip <min = -0.5, max = 1.5> (x) }}"
     model = parse(text, opset=9)
     run_pipeline(model, "convert-opset{target=13}")
@@ -50,20 +50,20 @@ def test_bounds_of_clips_are_of_the_type_of_what_is_clipped(dtype: str) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "count"), [("float", 1), ("float16", 1), ("double", 2)])
-def test_a_bound_that_is_left_out_is_still_of_single_precision(dtype: str, count: int) -> None:
+def test_omitted_bound_of_clip_has_single_precision(dtype: str, count: int) -> None:
     model = parse(f"g ({dtype}[N] x) => ({dtype}[N] y) {{ y = Clip <max = 1.5> (x) }}", opset=9)
     run_pipeline(model, "convert-opset{target=13}")
     assert len(dtypes(model)) == count
 
 
 @pytest.mark.parametrize("dtype", ["float", "float16", "double"])
-def test_what_pads_is_of_the_type_of_what_is_padded(dtype: str) -> None:
+def test_pad_value_has_the_type_of_the_input(dtype: str) -> None:
     text = f"g ({dtype}[N,3] x) => ({dtype}[p,q] y) {{ y = Pad <pads = [0, 1, 0, 2], value = 0.3> (x) }}"
     assert dtypes(converted(text, 9, 13)) == [ir.DataType.INT64, ir.DataType[dtype.upper()]]
 
 
 @pytest.mark.parametrize("node", ["Clip <min = 0.5> (x)", "Pad <pads = [1, 1], value = 0.5> (x)"])
-def test_nothing_is_made_up_where_the_type_is_unknown(node: str) -> None:
+def test_unknown_type_is_refused(node: str) -> None:
     model = parse("g (float[N] x) => (float[p] y) { y = d.A (x) }", opset=9, domains=', "d" : 1')
     proto = ir.to_proto(model)
     proto.graph.node[0].output[0] = "x2"
@@ -88,7 +88,7 @@ def test_the_ratio_of_dropout(dtype: str, target: int) -> None:
     ],
 )
 @pytest.mark.parametrize("target", [11, 12, 13, 19])
-def test_inputs_of_resize_are_there_as_long_as_they_have_to_be(source: int, node: str, target: int) -> None:
+def test_inputs_of_resize_follow_the_opset(source: int, node: str, target: int) -> None:
     text = f"""g (float[N,1,4,6] x) => (float[p,q,r,t] y) {{
         s = Constant <value = float[4] {{1, 1, 2, 1.5}}> ()
         z = Constant <value = int64[4] {{2, 1, 8, 9}}> ()
@@ -104,7 +104,7 @@ def test_inputs_of_resize_are_there_as_long_as_they_have_to_be(source: int, node
         assert (None in found.inputs) == (target >= 13)
 
 
-def test_mean_variance_normalization_tells_its_axes() -> None:
+def test_mean_variance_normalization_has_explicit_axes() -> None:
     text = "g (float[N,2,3,4] x) => (float[p,q,r,s] y) { y = MeanVarianceNormalization (x) }"
     for target in (13, 18, 22):
         converted(text, 9, target)
@@ -153,7 +153,7 @@ UNREAD = {
 
 
 @pytest.mark.parametrize("op", UNREAD)
-def test_unread_outputs_are_dropped_where_the_other_opset_has_none_like_them(op: str) -> None:
+def test_unread_outputs_that_the_target_opset_lacks_are_dropped(op: str) -> None:
     source, target, x, y, node = UNREAD[op]
     result = converted(f"g ({x}) => ({y}) {{ {node} }}", source, target)
     assert [len(item.outputs) for item in result.graph] == [1]
@@ -243,7 +243,7 @@ REFUSED: Mapping[str, tuple[int, int, str, str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_would_get_another_meaning_is_refused(name: str) -> None:
+def test_conversions_that_change_semantics_are_refused(name: str) -> None:
     source, target, text, reason = REFUSED[name]
     with pytest.raises(UnsupportedModel, match=reason):
         run_pipeline(parse(text, opset=source), f"convert-opset{{target={target}}}")
@@ -283,7 +283,7 @@ def test_what_would_get_another_meaning_is_refused(name: str) -> None:
         (13, 9, "g (float[N,3] x) => (float[1,1] y) <int64[0] a = {}> { y = ReduceSum (x, a) }"),
     ],
 )
-def test_what_keeps_its_meaning_is_converted(source: int, target: int, text: str) -> None:
+def test_operators_with_equal_semantics_are_converted(source: int, target: int, text: str) -> None:
     assert len(ops(converted(text, source, target))) == 1
 
 
@@ -296,7 +296,7 @@ def test_what_keeps_its_meaning_is_converted(source: int, target: int, text: str
         (16, 15, "RoiAlign <coordinate_transformation_mode: string = @m> (x, p, q)"),
     ],
 )
-def test_a_mode_that_callers_tell_is_not_taken_for_a_known_one(source: int, target: int, node: str) -> None:
+def test_mode_given_by_callers_is_unknown(source: int, target: int, node: str) -> None:
     model = parse(
         f"""g (float[1,1,3,3] x, float[1,2,2,2] p, int64[1] q) => (float[a,b,c,d] y) {{
             y = d.f <m = "wrap"> (x, p, q)
@@ -433,7 +433,7 @@ OFF_BY_DEFAULT: Mapping[str, str] = {
 WITHOUT_EFFECT = {("Dropout", "seed"), ("MaxPool", "storage_order"), ("Range", "stash_type")}
 
 
-def test_what_only_a_newer_opset_can_say_does_not_get_lost() -> None:
+def test_attributes_of_newer_opsets_are_not_lost() -> None:
     lost = []
     for step in steps():
         for name, attribute in step.after.attributes.items():
@@ -444,7 +444,7 @@ def test_what_only_a_newer_opset_can_say_does_not_get_lost() -> None:
     assert set(lost) <= WITHOUT_EFFECT
 
 
-def test_what_is_not_said_means_the_same_before() -> None:
+def test_defaults_of_new_attributes_match_older_semantics() -> None:
     unknown = []
     for step in steps():
         for name, attribute in step.after.attributes.items():
@@ -457,7 +457,7 @@ def test_what_is_not_said_means_the_same_before() -> None:
     assert not unknown
 
 
-def test_a_default_that_changed_is_told() -> None:
+def test_changed_defaults_are_written() -> None:
     untold = []
     for step in steps():
         for name, attribute in step.after.attributes.items():
@@ -469,7 +469,7 @@ def test_a_default_that_changed_is_told() -> None:
     assert not untold
 
 
-def test_inputs_that_only_a_newer_opset_takes_do_not_get_lost() -> None:
+def test_inputs_of_newer_opsets_are_not_lost() -> None:
     lost = []
     for step in steps():
         most = max(step.before.max_input, len(step.before.inputs))
@@ -479,7 +479,7 @@ def test_inputs_that_only_a_newer_opset_takes_do_not_get_lost() -> None:
     assert not lost
 
 
-def test_numbers_that_attributes_can_not_hold() -> None:
+def test_numbers_that_attributes_cannot_represent() -> None:
     text = "g (double[N,3] x) => (double[N,5] y) <int64[4] p = {0, 1, 0, 1}, double v = {0.1}> { y = Pad (x, p, v) }"
     with pytest.raises(UnsupportedModel, match="'value' would lose precision"):
         run_pipeline(parse(text, opset=11), "convert-opset{target=10}")
@@ -501,7 +501,7 @@ def test_flatten_counts_from_the_front(axis: int) -> None:
         assert found.attributes["axis"].as_int() == (axis + 3 if axis < 0 else axis)
 
 
-def test_whole_numbers_become_initializers() -> None:
+def test_integer_constants_become_initializers() -> None:
     held = converted(
         """g (float[N] x, bool c) => (float[p,q] y, int64[2] k) {
             k = Constant <value = int64[2] {1, -1}> ()
@@ -520,7 +520,7 @@ def test_whole_numbers_become_initializers() -> None:
     assert [output.name for output in held.graph.outputs] == ["y", "k"]
 
 
-def test_lists_that_a_function_takes_are_of_a_known_type() -> None:
+def test_sequence_inputs_of_functions_have_known_types() -> None:
     model = parse(
         """g (seq(float[2]) x) => (int64 y) { z = d.F (x) y = SequenceLength (z) }
         <domain: "d", opset_import: ["" : 16]> F (a) => (b) { b = Identity (a) }""",
@@ -531,7 +531,7 @@ def test_lists_that_a_function_takes_are_of_a_known_type() -> None:
         run_pipeline(model, "convert-opset{target=13}")
 
 
-def test_kernels_for_a_type_may_get_lost_as_well() -> None:
+def test_kernels_lost_for_one_type_are_reported() -> None:
     text = "g ({0}[N] x) => ({0}[N] y) {{ y = Max (x, x) }}"
     for dtype, lost in (("double", True), ("float", False), ("float16", False)):
         _, report = graphopt.optimize(
@@ -549,7 +549,7 @@ def test_kernels_for_a_type_may_get_lost_as_well() -> None:
         ("Shape", 15, 26, True),
     ],
 )
-def test_an_operator_that_only_learnt_more_still_means_the_same(
+def test_extended_operator_has_unchanged_semantics(
     op_type: str, version: int, newer: int, same: bool
 ) -> None:
     assert convert.still_means_the_same(op_type, version, newer) is same

@@ -43,7 +43,7 @@ def test_functions_that_are_huge_when_inlined() -> None:
         assert (may_diverge(model) is None) is ends
 
 
-def test_a_scan_of_an_axis_without_elements_and_what_moves_into_bodies() -> None:
+def test_empty_scans_and_values_moved_into_bodies_are_risks() -> None:
     """onnxruntime 1.31 divides by zero at the one, and makes no default session of the other."""
     scan = "Scan<num_scan_inputs = 1{}, body = b (float[2] s, float v) => (float[2] t, float w) {{ t = Identity(s) w = Neg(v) }}>(s, x)"
     for axes, risky in (("", False), (", scan_input_axes = [1]", True)):

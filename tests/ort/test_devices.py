@@ -16,12 +16,12 @@ from graphopt.ort.devices import CPU, CudaStatus, Device, choose, parse_device
     ("text", "device"),
     [("auto", None), ("cpu", CPU), ("CPU", CPU), ("cuda", Device("cuda", 0)), ("cuda:3", Device("cuda", 3))],
 )
-def test_words(text, device):
+def test_device_names_are_parsed(text, device):
     assert parse_device(text) == device
 
 
 @pytest.mark.parametrize("text", ["gpu", "cuda:", "cuda:-1", "cuda:x", "cpu:1", ""])
-def test_other_words_are_refused(text):
+def test_unknown_device_names_are_refused(text):
     with pytest.raises(
         UsageError, match=rf"no device is called {text!r}; .*devices: auto, cpu, cuda, cuda:N"
     ):

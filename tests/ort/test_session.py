@@ -144,7 +144,7 @@ def test_a_sequence_beside_a_low_type_is_refused():
         session.run(session.create(model), feeds)
 
 
-def test_an_invalid_model_gives_a_one_line_error(tmp_path):
+def test_invalid_model_is_a_one_line_error(tmp_path):
     path = tmp_path / "broken.onnx"
     path.write_bytes(b"not a model")
     with pytest.raises(RuntimeFailure) as caught:
@@ -177,11 +177,11 @@ def test_a_failing_node_is_named():
         ("", "Exception"),
     ],
 )
-def test_explaining(told, short):
+def test_onnxruntime_errors_are_shortened(told, short):
     assert explain(Exception(told)) == short
 
 
-def test_nothing_reaches_stderr(capfd):
+def test_sessions_print_nothing_to_stderr(capfd):
     with pytest.raises(RuntimeFailure):
         session.create(data("g (string[2] x) => (string[2] y) { y = Relu(x) }"))
     made = session.create(data("g (float[2] x, int64[1] i) => (float[1] y) { y = Gather(x, i) }"))

@@ -40,7 +40,7 @@ def test_kernels(op_type, domain, opset, dtype, expected):
     assert CPU.has_kernel(op_type, domain, opset, dtype) is expected
 
 
-def test_ceilings():
+def test_opset_and_ir_version_limits_are_exact():
     graph = "g (float[1] x) => (float[1] y) { y = Neg(x) }"
     assert session.create(data(graph, opset=CPU.opset_ceiling, ir_version=CPU.ir_ceiling))
     with pytest.raises(RuntimeFailure):
@@ -56,7 +56,7 @@ def test_target_properties():
     assert Target(Device("cuda", 1)).provider == "CUDAExecutionProvider"
 
 
-def test_a_device_whose_kernels_can_not_be_listed_has_those_of_the_cpu(monkeypatch):
+def test_device_with_unlistable_kernels_has_those_of_the_cpu(monkeypatch):
     def crash(*arguments, **settings):
         raise RuntimeFailure("onnxruntime crashed (SIGSEGV)")
 

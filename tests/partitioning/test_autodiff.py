@@ -135,7 +135,7 @@ def test_sizes_and_masks_before_a_group_do_not_split_it() -> None:
     assert divided(text)[0] == [["a", "b", "y"]]
 
 
-def test_masks_do_not_split_a_group_that_has_to_come_early() -> None:
+def test_masks_do_not_split_a_group_that_must_precede_them() -> None:
     """A random node depends on a, and y on its reader: b can't come after both."""
     text = """g (float[N,4] x, int64[N,4] i) => (float[N,4] y) <int64 pad = {0}> {
         a = Exp(x)
@@ -151,7 +151,7 @@ def test_masks_do_not_split_a_group_that_has_to_come_early() -> None:
     assert divided(text)[0] == [["a", "b", "c"], ["d", "y"]]
 
 
-def test_dependents_of_sizes_lie_between_members() -> None:
+def test_dependents_of_sizes_are_members() -> None:
     text = """g (float[N,4] x, float[1,4] m) => (float[N,4] y) <float big = {-100.0}> {
         a = Exp(x)
         s = Shape(a)

@@ -52,7 +52,7 @@ CASES = {
 
 @pytest.mark.parametrize("level", LEVELS)
 @pytest.mark.parametrize("name", CASES)
-def test_cases_stay_as_they_are(name: str, level: str) -> None:
+def test_second_optimization_does_not_change_cases(name: str, level: str) -> None:
     first = optimized(ir.to_bytes(parse(CASES[name])), level)
     assert optimized(first, level) == first
 
@@ -62,7 +62,7 @@ SEEDS = (1, 2, 3, 368, 1003)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_generated_graphs_stay_as_they_are(seed: int) -> None:
+def test_second_optimization_does_not_change_generated_graphs(seed: int) -> None:
     data = generate(Random(seed)).SerializeToString()
     for level in LEVELS:
         first = optimized(data, level)
@@ -71,7 +71,7 @@ def test_generated_graphs_stay_as_they_are(seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(10))
-def test_more_generated_graphs_stay_as_they_are(chunk: int) -> None:
+def test_second_optimization_does_not_change_more_generated_graphs(chunk: int) -> None:
     changed = []
     for seed in range(chunk, 300, 10):
         data = generate(Random(seed)).SerializeToString()
@@ -81,7 +81,7 @@ def test_more_generated_graphs_stay_as_they_are(chunk: int) -> None:
     assert changed == []
 
 
-def test_facts_follow_what_becomes_known() -> None:
+def test_facts_follow_new_constants() -> None:
     model = parse(
         """g (float[N, 4] x, int64[K] s) => (float[A] y) {
             t = Identity(s)

@@ -15,14 +15,14 @@ CUT = """g (float[n,4] x) => (float[m,4] y) <int64[1] one = {1}, int64[1] zero =
 }"""
 
 
-def test_what_the_user_vouches_for_still_holds() -> None:
+def test_guaranteed_ranges_hold_after_onnx_ir_passes() -> None:
     ranges = {"n": (1, 512)}
     for pre_passes in ([], [COPY]):
         model, _ = graphopt.optimize(parse(CUT), dim_ranges=ranges, pre_passes=pre_passes, verify=False)
         assert ops(model) == ["Identity"]
 
 
-def test_the_time_is_still_limited_and_the_editor_asks_the_new_facts() -> None:
+def test_onnx_ir_passes_keep_the_time_limit_and_renew_facts() -> None:
     model = parse("g (float[n] x) => (float[n] y) { a = Neg(x)  y = Relu(a) }")
     cx = context_for(model, Options(time_limit=0.0, dim_ranges={"n": (2, 3)}))
     before = cx.facts
@@ -33,7 +33,7 @@ def test_the_time_is_still_limited_and_the_editor_asks_the_new_facts() -> None:
     assert cx.shape(model.graph.outputs[0]) is None and cx.budget.unknown
 
 
-def test_ties_are_looked_for_again() -> None:
+def test_ties_are_searched_again() -> None:
     model = parse("g (float[2] x) => (float[2] y) <float[2] w = {1, 2}> { a = Mul(x, w)  y = Add(a, w) }")
     cx = context_for(model)
     weight = model.graph.initializers["w"]

@@ -74,7 +74,7 @@ def test_every_pass_has_a_summary_and_a_dashed_name() -> None:
         "dce,fixpoint(tests.debug.faults:WrongFactor{factor=7.0},cse)",
     ],
 )
-def test_passes_of_others_are_spelt_by_their_place(text: str) -> None:
+def test_custom_passes_are_named_by_import_path(text: str) -> None:
     pipeline = Pipeline.parse(text, registry())
     assert ",".join(pipeline_text(step, registry()) for step in pipeline.steps) == text
     assert WrongFactor(factor=7.0) in pipeline.passes()
@@ -92,7 +92,7 @@ def test_passes_of_others_are_spelt_by_their_place(text: str) -> None:
         ("tests.debug.nowhere:Pass", "No module named"),
     ],
 )
-def test_what_is_wrong_with_passes_of_others(text: str, message: str) -> None:
+def test_invalid_custom_passes_are_reported(text: str, message: str) -> None:
     with pytest.raises(UsageError) as caught:
         Pipeline.parse(text, registry())
     assert message in str(caught.value)

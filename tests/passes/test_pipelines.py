@@ -104,7 +104,7 @@ def test_passes_and_their_order(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(PIPELINES))
-def test_where_custom_passes_run(name: str) -> None:
+def test_positions_of_custom_passes(name: str) -> None:
     """First and last, but for the path without gradients, which has places for them."""
     own: dict[object, list[str]] = {"pre-passes": ["split-slices", "dce"], "post-passes": ["cse"]}
     golden = GOLDEN[name]
@@ -121,7 +121,7 @@ def test_where_custom_passes_run(name: str) -> None:
     assert names(make_pipeline(name).steps) == [item for item in golden if str(item) not in own]
 
 
-def test_what_custom_passes_see_without_gradients() -> None:
+def test_custom_passes_in_no_grad_observe_annotations() -> None:
     seen: list[object] = []
 
     @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def test_custom_passes_inside_a_fixpoint() -> None:
     assert names(make_pipeline("fixpoint(pre-passes,cse)").steps) == [["cse"]]
 
 
-def test_opsets_are_converted_before_custom_passes_and_documentation_goes_last() -> None:
+def test_opset_conversion_precedes_custom_passes_and_strip_docs_is_last() -> None:
     prepared = prepare(
         Settings(),
         pipeline="no-grad",
@@ -163,7 +163,7 @@ def test_opsets_are_converted_before_custom_passes_and_documentation_goes_last()
 @pytest.mark.parametrize(
     ("text", "ran"), [("dce,cse", ["dce", "cse", "dce"]), ("cse,dce", ["cse", "dce", "cse", "dce"])]
 )
-def test_a_fixpoint_ends_when_each_step_has_met_the_model_as_it_is(text: str, ran: list[str]) -> None:
+def test_fixpoint_ends_after_each_step_leaves_the_model_unchanged(text: str, ran: list[str]) -> None:
     model = parse("g (float[2] x) => (float[2] y) { unread = Neg(x) y = Relu(x) }")
     history, _ = run_pipeline(model, f"fixpoint({text})")
     assert [record.name for record in history.records] == ran
@@ -190,7 +190,7 @@ def test_every_pipeline_and_planned_step_is_explained() -> None:
     assert all(len(meaning) > 10 for meaning in PLANNED.values())
 
 
-def test_profiling_insensitive_and_final_keep_the_meaning() -> None:
+def test_profiling_insensitive_and_final_preserve_semantics() -> None:
     text = """g (float[N,2] x, bool c) => (float[N,2] y, int64 n) <int64 first = {0}, int64 last = {-1}> {
         e = SequenceEmpty()
         s = SequenceInsert(e, x)
@@ -212,7 +212,7 @@ def test_profiling_insensitive_and_final_keep_the_meaning() -> None:
 
 
 @pytest.mark.parametrize("name", ["plan-profiled", "profiling-gradients", "plan-optimized"])
-def test_what_is_not_built_yet_is_skipped_and_told(name: str) -> None:
+def test_planned_steps_are_skipped_and_reported(name: str) -> None:
     text = """g (float[N,2] x) => (float[N,2] y) <int64 first = {0}, float zero = {-0.0}> {
         s = SequenceConstruct(x, x)
         u = SequenceAt(s, first)

@@ -113,7 +113,7 @@ def test_pass_that_removes_a_reader(pipeline: str) -> None:
         ("w = Shape(d)", ", int64[2] w", "O2"),  # the Shape is not dropped where its size is unknown
     ],
 )
-def test_pairs_stay_as_they_are(readers: str, outputs: str, pipeline: str) -> None:
+def test_pairs_are_unchanged(readers: str, outputs: str, pipeline: str) -> None:
     before = _model(readers, outputs, "n, 4")
     after = _optimized(before, pipeline)
     assert sorted(_types(after)) == sorted(_types(before))
@@ -157,7 +157,7 @@ def test_converted_opset_moves_int8_before_dequantizing() -> None:
         assert np.array_equal(_run(after, optimizes=optimizes)[0], _run(model, optimizes=False)[0])
 
 
-def test_transpose_is_quantized_before_where_only_an_output_is_left_beside_it() -> None:
+def test_transpose_is_quantized_first_if_only_an_output_remains() -> None:
     """onnxruntime would quantize the output, too, once nothing else reads it."""
     model = onnx.parser.parse_model(
         """<ir_version: 8, opset_import: ["" : 17]>
@@ -183,7 +183,7 @@ def test_transpose_is_quantized_before_where_only_an_output_is_left_beside_it() 
         "p = QuantizeLinear(d, s2, z2) y = DequantizeLinear(p, s2, z2) v = DequantizeLinear(p, s2, z2)",
     ],
 )
-def test_pairs_that_are_joined_behind_nodes_that_are_dropped_and_for_several_readers(pairs: str) -> None:
+def test_pairs_merged_after_removed_nodes_and_for_several_readers(pairs: str) -> None:
     model = onnx.parser.parse_model(
         f"""<ir_version: 8, opset_import: ["" : 17]>
         g (float[n, 4] x, bool c, int64 m) => (float[n, 4] y)
@@ -203,7 +203,7 @@ def test_pairs_that_are_joined_behind_nodes_that_are_dropped_and_for_several_rea
             assert np.array_equal(a, b), _types(after)
 
 
-def test_pairs_of_a_branch_that_is_inlined() -> None:
+def test_pairs_of_an_inlined_branch() -> None:
     """onnxruntime joins no pairs in bodies."""
     model = onnx.parser.parse_model(
         f"""<ir_version: 8, opset_import: ["" : 17]>
@@ -299,7 +299,7 @@ def test_quantizers_in_and_around_bodies(pipeline: str) -> None:
     ],
     ids=["different pairs", "equal pairs", "the first is no pair", "the second is no pair"],
 )
-def test_only_pairs_with_parameters_of_their_own_are_joined(scales: tuple[float, ...], joined: bool) -> None:
+def test_onnxruntime_merges_only_pairs_with_own_parameters(scales: tuple[float, ...], joined: bool) -> None:
     """The predicate says what onnxruntime does."""
     constants = ", ".join(f"float s{number} = {{{scale}}}" for number, scale in enumerate(scales))
     model = onnx.parser.parse_model(f"""<ir_version: 9, opset_import: ["" : 17]>

@@ -196,7 +196,7 @@ def test_a_dead_server_is_replaced():
 
 
 @linux_only
-def test_a_fork_of_this_process_has_a_server_of_its_own(child):
+def test_forked_process_has_its_own_server(child):
     server = child.call(os.getppid)
     reader, writer = os.pipe()
     pid = os.fork()

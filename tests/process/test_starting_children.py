@@ -43,7 +43,7 @@ class Interrupted:
 
 
 @linux_only
-def test_an_interrupted_request_does_not_disturb_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupted_request_does_not_affect_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     with Child() as running:
         server = fork_server._server_of(os.getpid())
         with monkeypatch.context() as patch:
@@ -103,7 +103,7 @@ def test_threads_that_start_children_share_one_server(monkeypatch: pytest.Monkey
 
 
 @linux_only
-def test_a_server_ends_although_forks_of_the_program_hold_its_channel() -> None:
+def test_server_ends_while_forks_have_its_channel_open() -> None:
     server = fork_server._server_of.__wrapped__(os.getpid())
     held = server._channel.dup()
     closing = threading.Thread(target=server.close, daemon=True)

@@ -193,7 +193,7 @@ def test_limits_skip_excess_variants() -> None:
     assert len(variants_of(profile, strategy, limits={SpecializationKind.STATIC: 2})) == 2
 
 
-def test_empty_inputs_get_no_variant() -> None:
+def test_empty_inputs_have_no_variant() -> None:
     assert variants_of(_profile((0, 8))) == []
 
 
@@ -347,7 +347,7 @@ def _feeds(**changed: Any) -> dict[str, np.ndarray]:
     return fitting | changed
 
 
-def test_guard_holds_when_all_assumptions_hold() -> None:
+def test_guard_holds_if_all_assumptions_hold() -> None:
     assert _GUARD.holds(_feeds())
     assert _GUARD.holds(_feeds(x=np.zeros((2, 0), np.float32), y=np.zeros(0, np.float32)))
 
@@ -402,7 +402,7 @@ def test_guard_without_a_shape_admits_only_unknown_shapes() -> None:
     assert not guard.admits({"x": ValueProfile("tensor(float)", (1,))})
 
 
-def test_anonymous_dims_assert_nothing() -> None:
+def test_anonymous_dims_have_no_assumptions() -> None:
     guard = Guard(
         {"x": ValueProfile("tensor(float)", ("?", "?")), "y": ValueProfile("tensor(float)", ("?",))}
     )

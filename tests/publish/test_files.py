@@ -69,7 +69,7 @@ def test_nested_files_are_published_together(tmp_path: Path) -> None:
     assert (tmp_path / "second").read_bytes() == Path(__file__).read_bytes()
 
 
-def test_errors_of_the_block_are_its_own(tmp_path: Path) -> None:
+def test_errors_in_the_block_are_raised_unchanged(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), publish.staged(tmp_path / "a", "new"):
         (tmp_path / "missing").read_text()
     assert _names(tmp_path) == []
@@ -110,7 +110,7 @@ with publish.temporary_file(Path(sys.argv[1]) / "out.onnx"), publish.ScratchFold
 """
 
 
-def test_temporaries_of_live_processes_stay_and_those_of_dead_ones_go(tmp_path: Path) -> None:
+def test_only_temporaries_of_dead_processes_are_removed(tmp_path: Path) -> None:
     owner = subprocess.Popen([sys.executable, "-c", _OWNER, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert owner.stdout is not None
     assert owner.stdout.readline() == "ready\n"
@@ -143,7 +143,9 @@ def test_a_temporary_that_is_removed_before_it_is_locked_is_created_again(
     assert removed and (tmp_path / "a").read_text() == "1" and _names(tmp_path) == ["a"]
 
 
-def test_a_command_removes_what_a_killed_one_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_commands_remove_leftovers_of_killed_commands(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     left = tmp_path / f"graphopt.0123{publish.SUFFIX}"
     (left / "new").mkdir(parents=True)
@@ -153,7 +155,9 @@ def test_a_command_removes_what_a_killed_one_left(tmp_path: Path, monkeypatch: p
         assert [kept.parent.name] == _names(tmp_path)
 
 
-def test_without_locks_only_old_temporaries_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_old_temporaries_are_removed_without_locks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(temporaries, "try_lock", lambda descriptor: None)
     young, old = (tmp_path / f".{name}.0123{publish.SUFFIX}" for name in ("young", "old"))
     young.mkdir()
@@ -178,7 +182,7 @@ def test_a_rename_to_a_new_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     assert (tmp_path / "b").read_text() == "1" and _names(tmp_path) == ["a", "b"]
 
 
-def test_a_lock_is_waited_for_no_longer_than_that(tmp_path: Path) -> None:
+def test_wait_for_a_lock_is_limited(tmp_path: Path) -> None:
     with publish.locked(tmp_path) as first:
         if not first:
             pytest.skip("the file system has no locks on folders")

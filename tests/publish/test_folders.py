@@ -41,7 +41,7 @@ def _umask() -> int:
     return mask
 
 
-def test_what_must_not_be_replaced_stays(tmp_path: Path) -> None:
+def test_folder_that_fails_the_check_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
 
     def check(folder: Path) -> None:
@@ -60,7 +60,7 @@ def test_what_must_not_be_replaced_stays(tmp_path: Path) -> None:
         pass
 
 
-def test_nobody_else_replaces_a_folder_between_the_check_and_its_replacement(tmp_path: Path) -> None:
+def test_folder_is_locked_between_check_and_replacement(tmp_path: Path) -> None:
     with publish.locked(tmp_path) as has_locks:
         if not has_locks:
             pytest.skip("the file system has no locks on folders")
@@ -75,9 +75,7 @@ def test_nobody_else_replaces_a_folder_between_the_check_and_its_replacement(tmp
     assert held == [False]
 
 
-def test_a_writer_killed_between_two_renames_loses_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_writer_killed_between_renames_loses_no_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     target = tmp_path / "folder"
     _publish(target, "old")
     monkeypatch.setattr(atomic_rename, "_renameat2", lambda: None)
@@ -99,7 +97,7 @@ def test_a_writer_killed_between_two_renames_loses_nothing(
 
 
 @pytest.mark.parametrize("can_exchange", [True, False])
-def test_of_several_writers_none_fails(
+def test_concurrent_writers_do_not_fail(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, can_exchange: bool
 ) -> None:
     if not can_exchange:
@@ -140,7 +138,7 @@ def test_a_folder_that_disappears_meanwhile_is_no_error(
     assert removed and (target / "a").read_text() == "new" and os.listdir(tmp_path) == ["folder"]
 
 
-def test_a_scratch_folder_goes_with_its_object(tmp_path: Path) -> None:
+def test_scratch_folder_is_removed_with_its_object(tmp_path: Path) -> None:
     scratch = publish.ScratchFolder(tmp_path)
     (scratch.path / "weights").write_text("")
     assert len(os.listdir(tmp_path)) == 1

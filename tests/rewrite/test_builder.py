@@ -25,12 +25,12 @@ def _alpha(
 
 
 @pytest.mark.parametrize("number", [0.0, -0.5, 1e38, 2.0**-126])
-def test_attributes_hold_numbers_of_single_precision(number: float) -> None:
+def test_attributes_have_single_precision(number: float) -> None:
     assert _alpha(number) == pytest.approx(number, rel=2**-24)
     assert _alpha([1.0, number]) == pytest.approx([1.0, number], rel=2**-24)
 
 
-def test_attributes_hold_what_a_saved_model_will_say() -> None:
+def test_attributes_have_the_value_of_a_saved_model() -> None:
     assert _alpha(0.1) == 0.10000000149011612
 
 
@@ -46,7 +46,7 @@ def test_bounds_may_be_infinite() -> None:
         _alpha(-1e39, name="min")
 
 
-def test_doubles_take_only_what_loses_no_digit_but_with_fast_math() -> None:
+def test_inexact_attributes_of_double_nodes_require_fast_math() -> None:
     with pytest.raises(UnrepresentableNumber, match=r"does not represent 0\.1") as raised:
         _alpha(0.1, "double")
     assert raised.value.hint == "--fast-math"

@@ -33,12 +33,12 @@ def test_only_so_many_rewrites(limit: int) -> None:
         (RewriteLimit(first=1, owners=frozenset(["a"])), [False, False, False]),
     ],
 )
-def test_what_is_let_through(limits: RewriteLimit, allowed: list[bool]) -> None:
+def test_filter_admits_rewrites(limits: RewriteLimit, allowed: list[bool]) -> None:
     actions = [Action(1, "a", "x"), Action(2, "a", "y"), Action(3, "b", "y")]
     assert [limits(action) for action in actions] == allowed
 
 
-def test_what_is_refused_is_not_even_tried() -> None:
+def test_refused_rewrites_are_not_tried() -> None:
     limits = RewriteLimit(
         without=frozenset([RewriteSite("a", "y")]), owners=frozenset("b"), skip=frozenset(["dce"])
     )

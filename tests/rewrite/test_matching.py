@@ -90,7 +90,7 @@ def test_literals_match_by_value_and_sign_of_zero(number: float, data: str, matc
     assert (match(lambda op, x: op.Add(x, number), graph) is not None) is matches
 
 
-def test_a_literal_wants_all_elements() -> None:
+def test_literal_matches_only_if_all_elements_equal_it() -> None:
     graph = "g (float[N] x) => (float[N] y) <float[2] c = {{{}}}> {{ y = Mul(x, c) }}"
     assert match(lambda op, x: op.Mul(x, 1), graph.format("1.0, 1.0")) is not None
     assert match(lambda op, x: op.Mul(x, 1), graph.format("1.0, 2.0")) is None
@@ -166,7 +166,7 @@ class Watch(Observer):
         self.refusals.append(refusal)
 
 
-def test_a_rewrite_keeps_interface_names_and_records_where_it_came_from() -> None:
+def test_rewrite_keeps_interface_names_and_records_provenance() -> None:
     model = parse("g (float[N] x) => (float[N] y) { a = Abs(x) y = Abs(a) }")
     model.graph[1].name = "second"
     watch = Watch()
@@ -187,7 +187,7 @@ def test_an_output_that_is_an_input_keeps_an_identity() -> None:
     assert (model.graph.inputs[0].name, model.graph.outputs[0].name) == ("x", "y")
 
 
-def test_exclusive_rules_leave_shared_values_alone_and_say_so() -> None:
+def test_exclusive_rules_refuse_shared_values() -> None:
     model = parse("g (float[N] x) => (float[N] y, float[N] a) { a = Abs(x) y = Abs(a) }")
     watch = Watch()
     apply_rules([double_abs], model, context_for(model, observers=[watch]))
@@ -207,7 +207,7 @@ def test_a_refusal_leaves_no_trace_in_the_model() -> None:
     assert len(model.graph.inputs[0].uses()) == 1
 
 
-def test_the_gate_is_asked_once_a_rewrite() -> None:
+def test_gate_is_called_once_per_rewrite() -> None:
     model = parse(
         "g (float[N] x) => (float[N] y) { a = Neg(x) b = Neg(a) c = Abs(b) d = Neg(c) e = Neg(d) y = Exp(e) }"
     )
@@ -240,7 +240,7 @@ def test_rewrites_happen_in_bodies_and_functions() -> None:
     assert [node.op_type for node in function] == ["Relu"]
 
 
-def test_what_was_refused_for_a_second_reader_is_tried_again_once_that_is_gone() -> None:
+def test_match_refused_for_a_second_reader_is_retried_after_its_removal() -> None:
     @rule(lambda op, x: op.Sin(op.Abs(x)), numerics=Exact)
     def leave(op: Any, m: Any, x: Any) -> Any:
         """Read what the Abs reads."""
@@ -251,7 +251,7 @@ def test_what_was_refused_for_a_second_reader_is_tried_again_once_that_is_gone()
     assert sorted(ops(model)) == ["Abs", "Cos"]
 
 
-def test_a_place_stays_where_something_reads_an_output_without_a_value() -> None:
+def test_match_with_a_read_output_without_replacement_is_refused() -> None:
     @rule(lambda op, x, s: op.LayerNormalization(x, s), numerics=Exact)
     def first_alone(op: Any, m: Any, x: Any, s: Any) -> Any:
         """Give the first output alone."""

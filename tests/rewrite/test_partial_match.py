@@ -33,7 +33,7 @@ def test_the_size_of_a_pattern_counts_shared_nodes_once() -> None:
     assert len(PATTERN.nodes) == 5
 
 
-def test_all_of_a_pattern_leaves_no_gap() -> None:
+def test_complete_match_has_no_gap() -> None:
     root, partial = around("n = Neg(x) r = Relu(n) m = Mul(two, y) a = Add(m, r) z = Sqrt(a)")
     assert root is not None and root.op_type == "Sqrt"
     assert len(partial.nodes) == 5 and not partial.gaps
@@ -77,7 +77,7 @@ def test_the_first_gap_is_named(body: str, matched: int, reason: str) -> None:
     assert partial.gaps[0].reason == reason
 
 
-def test_the_kind_of_a_gap_is_told_without_names() -> None:
+def test_kind_of_a_gap_contains_no_names() -> None:
     _, partial = around("n = Neg(x) r = Relu(n) m = Mul(x, y) c = Abs(m) a = Add(c, r) z = Sqrt(a)")
     assert [gap.kind for gap in partial.gaps] == [
         "Abs is between Mul and Add",
@@ -104,7 +104,7 @@ def rare(op: Builder, m: Match, x: ir.Value) -> Outcome:
     return m.no("never", x, hint="wait")
 
 
-def test_a_rule_is_told_by_the_operators_that_are_not_in_every_pattern() -> None:
+def test_anchors_are_the_rarest_operators_of_a_pattern() -> None:
     assert rare.anchors == ("Exp", "Relu", "Sin")
 
 
@@ -118,7 +118,7 @@ def test_a_rule_is_told_by_the_operators_that_are_not_in_every_pattern() -> None
         ),
     ],
 )
-def test_a_place_is_told_once_whatever_tells_of_it(body: str, reason: str) -> None:
+def test_missed_site_is_reported_once(body: str, reason: str) -> None:
     model = parse(f"g (float[4] x, float[4] y) => (float[4] z) {{ {body} }}")
     (missed,) = explain(model, [rare], context_for(model)).missed
     assert missed.reason == reason and missed.matched == 4

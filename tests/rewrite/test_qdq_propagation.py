@@ -100,7 +100,7 @@ def test_equal_values_stay_two_where_one_would_be_quantized_for_the_other() -> N
 
 
 @pytest.mark.parametrize("kind", ("uint8", "int8"))
-def test_body_that_reads_what_is_moved_behind_dequantize_linear(kind: str) -> None:
+def test_body_that_reads_a_value_moved_behind_dequantize_linear(kind: str) -> None:
     """A default session of the original aborts the process, so that only the result is run in one."""
     text = f"""<ir_version: 9, opset_import: ["" : 18]>
     g ({kind}[2, 3, 4] x, bool c) => (float[A, B] y)

@@ -142,7 +142,7 @@ def _read(kind: str, body: str) -> tuple[object, onnx.ModelProto]:
 
 
 @pytest.mark.parametrize(("kind", "body", "step"), STEPS.values(), ids=STEPS)
-def test_a_step_is_known(kind: str, body: str, step: tuple[float, float, int]) -> None:
+def test_causal_comparisons_are_recognized(kind: str, body: str, step: tuple[float, float, int]) -> None:
     found, proto = _read(kind, body)
     assert found is not None
     near, far, offset = step
@@ -156,7 +156,7 @@ def test_a_step_is_known(kind: str, body: str, step: tuple[float, float, int]) -
 
 
 @pytest.mark.parametrize(("kind", "body"), OTHERS.values(), ids=OTHERS)
-def test_nothing_else_is_a_step(kind: str, body: str) -> None:
+def test_other_comparisons_are_not_causal(kind: str, body: str) -> None:
     found, _ = _read(kind, body)
     assert found is None
 
@@ -173,7 +173,7 @@ def _of_constant(array: np.ndarray) -> Any:
 
 @pytest.mark.parametrize("offset", [-1, 0, 2])
 @pytest.mark.parametrize("shape", [(4, 4), (1, 1, 3, 5), (1, 6, 4)])
-def test_a_constant_is_known_by_its_numbers(shape: tuple[int, ...], offset: int) -> None:
+def test_constant_causal_masks_are_recognized(shape: tuple[int, ...], offset: int) -> None:
     rows, columns = shape[-2:]
     mask = np.where(np.tri(rows, columns, offset, dtype=bool), 0, -np.inf).astype(np.float32).reshape(shape)
     for flaw in (None, 0, mask.size - 1):
@@ -193,7 +193,7 @@ def test_constants_that_are_no_single_matrix_are_none() -> None:
     assert _of_constant(array) is None
 
 
-def test_constants_whose_rows_are_of_one_number_each_are_none() -> None:
+def test_constants_with_uniform_rows_are_not_causal() -> None:
     assert _of_constant(np.array([[0, 0], [-np.inf, -np.inf]], np.float32)) is None
 
 
@@ -205,7 +205,9 @@ def test_constants_whose_rows_are_of_one_number_each_are_none() -> None:
         (np.array([[False, True]]), (False, True, 0)),
     ],
 )
-def test_constants_of_any_type_are_known(array: np.ndarray, step: tuple[float, float, int | None]) -> None:
+def test_causal_constants_of_any_type_are_recognized(
+    array: np.ndarray, step: tuple[float, float, int | None]
+) -> None:
     found = _of_constant(array)
     assert (found.near, found.far, found.offset) == step
 
@@ -215,7 +217,7 @@ def test_constants_without_numbers_are_none() -> None:
     assert _of_constant(np.array([["a", "b"]], object)) is None
 
 
-def test_what_was_not_followed_far_enough_is_followed_again() -> None:
+def test_search_limited_by_depth_is_repeated_with_more_depth() -> None:
     proto = onnx.parser.parse_model(
         HEAD.replace("KIND", "bool") + "a = LessOrEqual(j, i) b = Not(a) y = Not(b) }"
     )

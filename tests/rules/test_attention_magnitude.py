@@ -40,7 +40,7 @@ BOUNDS = {
 
 
 @pytest.mark.parametrize(("body", "bound"), BOUNDS.values(), ids=BOUNDS)
-def test_what_numbers_are_at_most(body: str, bound: float) -> None:
+def test_upper_bounds_of_magnitudes(body: str, bound: float) -> None:
     text = HEAD.replace("float one", "int64[1] at0 = {0}, float one") + body + "}"
     text += '<domain: "f", opset_import: ["" : 18]> Neg (a) => (b) { b = Exp(a) }'
     model = ir.from_proto(onnx.parser.parse_model(text))

@@ -41,7 +41,7 @@ def test_case(path: Path, child: Child) -> None:
 
 
 @pytest.mark.parametrize("path", harness.case_files(), ids=lambda path: f"{path.parent.name}/{path.stem}")
-def test_all_rules_together_keep_the_meaning(path: Path, child: Child) -> None:
+def test_all_rules_together_preserve_semantics(path: Path, child: Child) -> None:
     case = harness.read_case(path)
     after = harness.optimize(case.before)
     assert harness.count_nodes(after) <= harness.count_nodes(case.before), harness.show(after)

@@ -67,7 +67,7 @@ def test_digits_are_lost_only_beside_larger_numbers() -> None:
     assert rounded(np.array([1e-40 / 3, 0.0]), np.dtype(np.float32), (0,)) is not None
 
 
-def test_what_broadcasts_into_a_shape() -> None:
+def test_shapes_that_broadcast_into_a_shape() -> None:
     m, v = _match(
         """g (float[N, M] x, float[N, 1] y, float[M] z, float[K] k, float u) => (float[N, M] r)
         <float[1, 1] one = {1.0}, float[1, 1, 1] deep = {1.0}, float[3] three = {1.0, 2.0, 3.0}> {
@@ -90,7 +90,7 @@ _WEIGHTS = """g (float[N, 2] x{more}) => (float[N, 2] y, float[N, 2] z)
 }}"""
 
 
-def test_a_new_constant_may_replace_one_that_nobody_else_reads() -> None:
+def test_new_constant_may_replace_an_unshared_constant() -> None:
     m, v = _match(_WEIGHTS.format(more=""))
     slack = 4096
     assert affordable(m, slack)
@@ -99,7 +99,7 @@ def test_a_new_constant_may_replace_one_that_nobody_else_reads() -> None:
     assert not affordable(m, slack + 16, v["shared"], v["x"], None)
 
 
-def test_an_input_stays_though_it_is_constant() -> None:
+def test_constant_input_is_not_replaced() -> None:
     header = _HEADER.replace("8", "3", 1)
     m, v = _match(_WEIGHTS.format(more=", float[2, 2] own, float[2, 2] shared"), header)
     assert ir.constant_of(v["own"]) is not None

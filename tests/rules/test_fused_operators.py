@@ -14,7 +14,7 @@ WRITE_NONE = {
 }
 
 
-def test_rules_that_fuse_say_which_operator_they_write() -> None:
+def test_fusion_rules_mark_their_fused_operator() -> None:
     fuse = {rule.name for rule in all_rules() if rule.is_fusion}
     counts: dict[str, set[int]] = {name: set() for name in fuse}
     for path in harness.case_files():

@@ -69,7 +69,7 @@ def test_keras_batch_normalization_of_rows_becomes_one_node() -> None:
 
 @pytest.mark.parametrize("opset", [13, 15])
 @pytest.mark.parametrize("form", [*TAILS, "rows"])
-def test_older_opsets_get_a_form_that_onnxruntime_fuses(form: str, opset: int, tmp_path: Path) -> None:
+def test_older_opsets_use_a_form_that_onnxruntime_fuses(form: str, opset: int, tmp_path: Path) -> None:
     def build() -> ir.Model:
         return parse(BY_BATCH_NORM, opset=opset) if form == "rows" else by_moments(form, opset)
 

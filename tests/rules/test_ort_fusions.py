@@ -65,7 +65,7 @@ def runtime_operators(model: ir.Model, folder: Path) -> Counter[str]:
 
 @pytest.mark.parametrize("preset", ["O1", "O2"])
 @pytest.mark.parametrize("form", list(FORMS))
-def test_the_presets_leave_the_runtime_its_fusions(form: str, preset: str, tmp_path: Path) -> None:
+def test_presets_preserve_fusions_of_onnxruntime(form: str, preset: str, tmp_path: Path) -> None:
     body, fused = FORMS[form]
     text = f"g (float[B, 4, 8] x) => (float[B, 4, K] y) {CONSTANTS} {{ {body} }}"
     before = runtime_operators(parse(text, opset=14), tmp_path)
@@ -77,7 +77,7 @@ def test_the_presets_leave_the_runtime_its_fusions(form: str, preset: str, tmp_p
     assert after.total() <= before.total()
 
 
-def test_masks_keep_the_form_that_the_runtime_knows() -> None:
+def test_masks_keep_the_form_that_onnxruntime_recognizes() -> None:
     model = parse(
         """g (int64[B, S] mask, float[B, 2, S, S] x) => (float[B, 2, S, S] y) <float one = {1.0}, float c = {-10000.0}> {
             k = Constant<value_ints = [1]>() l = Constant<value_ints = [2]>()

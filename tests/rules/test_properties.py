@@ -123,7 +123,7 @@ def test_chains_of_constants(chain: list[tuple[str, list[float], bool]]) -> None
     ),
     seed=st.integers(0, 1000),
 )
-def test_convolutions_take_over_what_surrounds_them(
+def test_neighbouring_scales_and_shifts_are_folded_into_convolutions(
     kind: str, group: int, bias: bool, padded: bool, before: str | None, after: list[str], seed: int
 ) -> None:
     random = np.random.default_rng(seed)
@@ -181,7 +181,7 @@ def _shared_weight(size: int, readers: int) -> onnx.ModelProto:
     return _model(nodes, constants, ["N", size, "H", "W"])
 
 
-def test_a_large_weight_that_others_read_is_not_copied() -> None:
+def test_large_shared_weight_is_not_copied() -> None:
     assert len(_optimized(_shared_weight(64, 1), ("conv",)).graph.node) == 1
     assert len(_optimized(_shared_weight(64, 2), ("conv",)).graph.node) == 4
     assert len(_optimized(_shared_weight(4, 2), ("conv",)).graph.node) == 2

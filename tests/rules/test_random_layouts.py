@@ -399,7 +399,7 @@ def run(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> list[np.ndarray
 
 
 @given(cases())
-def test_layouts_keep_their_meaning(case: tuple[onnx.ModelProto, list[dict[str, tuple[int, ...]]]]) -> None:
+def test_random_layouts_are_preserved(case: tuple[onnx.ModelProto, list[dict[str, tuple[int, ...]]]]) -> None:
     check(*case)
 
 

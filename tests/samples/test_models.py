@@ -49,7 +49,7 @@ def test_is_the_same_on_every_run(name: str, tmp_path) -> None:
         ("functions", {"Block"}),
     ],
 )
-def test_shows_what_it_is_for(name: str, operators: set[str]) -> None:
+def test_sample_contains_its_operators(name: str, operators: set[str]) -> None:
     assert operators <= {node.op_type for node in SAMPLES[name].build().graph.node}
 
 

@@ -59,7 +59,7 @@ def test_the_sample_pass_is_imported_without_running(environment: dict[str, str]
     assert done.stdout == "" and not (tmp_path / "build").exists()
 
 
-def test_readme_lists_them_all() -> None:
+def test_readme_lists_all_walkthroughs() -> None:
     readme = (ROOT / "samples" / "README.md").read_text(encoding="utf-8")
     assert WALKTHROUGHS
     for script in WALKTHROUGHS:

@@ -120,7 +120,7 @@ def test_variants_declare_known_sizes(folder: Path) -> None:
     ("rows", "i", "name"),
     [(1, 3, "static-1"), (4, 3, "static-2"), (9, 3, "dynamic-1"), (1, 5, "general"), (0, 3, "dynamic-1")],
 )
-def test_all_variants_compute_what_the_model_computes(folder: Path, rows: int, i: int, name: str) -> None:
+def test_all_variants_compute_the_results_of_the_model(folder: Path, rows: int, i: int, name: str) -> None:
     bundle = Bundle(folder)
     assert bundle.choose(_feeds(rows, i)) == name
     _same(bundle, _feeds(rows, i), _model())

@@ -22,7 +22,7 @@ def test_each_model_has_each_position_equally_often() -> None:
         assert sum(order.index(a) < order.index(b) for order in orders) == 3
 
 
-def test_two_swap_every_time() -> None:
+def test_two_states_that_swap_in_every_iteration() -> None:
     assert [turns(["a", "b"], index) for index in range(4)] == [
         ["a", "b"],
         ["b", "a"],
@@ -61,15 +61,15 @@ def test_the_spread_excludes_the_extremes() -> None:
         ([1.0, 1.001, 0.999], "no difference"),
     ],
 )
-def test_claims(ratios: list[float], conclusion: str) -> None:
+def test_conclusions_of_comparisons(ratios: list[float], conclusion: str) -> None:
     assert compare(ratios, BAND).conclusion == conclusion
 
 
-def test_the_median_counts_not_the_mean() -> None:
+def test_figure_is_the_median() -> None:
     assert compare([1.0, 1.0, 1.0, 1.0, 9.0], BAND).ratio == 1.0
 
 
-def test_a_clear_difference_settles_and_a_close_one_does_not() -> None:
+def test_only_clear_differences_end_the_measurement() -> None:
     twin = [1.01, 0.99, 1.0, 1.005, 0.995]
     assert settled([[2.0, 2.1, 1.9, 2.0, 2.2], [0.5, 0.4, 0.5, 0.6, 0.5]], twin)
     assert not settled([[2.0, 2.1, 1.9, 2.0, 2.2], [1.02, 1.01, 1.0, 1.02, 1.01]], twin)
@@ -77,7 +77,7 @@ def test_a_clear_difference_settles_and_a_close_one_does_not() -> None:
     assert not settled([[2.0, 2.1, 1.9]], twin[:3])
 
 
-def test_rounds_end_when_medians_are_known() -> None:
+def test_rounds_end_at_precise_medians() -> None:
     steady, noisy = [1.0, 1.001, 0.999, 1.0] * 5, [0.8, 1.2, 1.0, 1.1] * 5
     assert precise([steady, steady])
     assert not precise([steady, noisy])

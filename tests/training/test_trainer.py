@@ -87,7 +87,7 @@ def test_export_requires_a_model(tmp_path: Path) -> None:
     assert "w" in ours.export(linear()).graph.initializers
 
 
-def test_failed_step_changes_nothing() -> None:
+def test_failed_step_does_not_change_the_state() -> None:
     ours = trainer("adam")
     batch = next(batches(1))
     for feeds, failure in (

@@ -74,7 +74,7 @@ def test_trivial_branches_become_a_where(then: str, other: str, dims: str, left:
         ("a = Abs(p) b = Neg(a) t1 = Relu(b)", "d = Neg(p) e1 = Abs(d)", "4", "more than 4 nodes"),
     ],
 )
-def test_other_ifs_stay_and_the_reason_is_told(then: str, other: str, dims: str, reason: str) -> None:
+def test_other_ifs_stay_with_a_reason(then: str, other: str, dims: str, reason: str) -> None:
     model, text = parse(_if(then, other, dims)), _Refusals()
     run_pipeline(model, "add-if-then-else", observers=(text,))
     assert ops(model) == ["If"]
@@ -89,7 +89,9 @@ def test_other_ifs_stay_and_the_reason_is_told(then: str, other: str, dims: str,
         ("bool c, float[2] x", 8, "no Where"),
     ],
 )
-def test_conditions_types_and_opsets_that_where_does_not_take(declared: str, opset: int, reason: str) -> None:
+def test_conditions_types_and_opsets_that_where_does_not_support(
+    declared: str, opset: int, reason: str
+) -> None:
     dtype = declared.split(", ")[1].split("[", maxsplit=1)[0]
     model, text = (
         parse(
@@ -108,7 +110,7 @@ def test_conditions_types_and_opsets_that_where_does_not_take(declared: str, ops
     assert reason in " ".join(text.reasons)
 
 
-def test_where_every_bit_counts_floats_stay_in_their_if() -> None:
+def test_exact_numerics_keep_floats_in_their_if() -> None:
     text = _if("t1 = Identity(x)", "e1 = Identity(z)")
     assert ops(_run(text, options=Options(numerics=Numerics.EXACT))[0]) == ["If"]
     assert ops(_run(text.replace("float", "int64").replace("2.0", "2").replace("1.0", "1"))[0])[-1] == "Where"

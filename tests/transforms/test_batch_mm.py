@@ -102,7 +102,7 @@ def test_gemms_become_one(transposed: int) -> None:
     assert ops(batched(model)) == ["Gemm", "Split"]
 
 
-def test_convolutions_that_move_alike_become_one() -> None:
+def test_convolutions_with_equal_windows_become_one() -> None:
     model = parse(
         f"""g (float[N,3,8,8] x) => (float[N,4,8,8] a, float[N,2,8,8] b, float[N,2,4,4] c, float[N,4,6,6] d)
             <{numbers(q=(4, 3, 1, 1), k=(2, 3, 1, 1), s=(2, 3, 1, 1), w=(4, 3, 3, 3), c1=(4,), c2=(2,))}> {{
@@ -261,7 +261,7 @@ def test_other_sums_stay(body: str, why: str) -> None:
     assert ops(model) == before, why
 
 
-def test_a_sum_of_sums_that_others_read_is_joined_part_by_part() -> None:
+def test_sums_with_other_readers_are_merged_separately() -> None:
     model = parse(
         f"""g (float[B,2] x, float[B,2] y) => (float[B,2] r, float[B,2] h)
             <{numbers(q=(2, 2), k=(2, 2), u=(2, 2), v=(2, 2))}> {{
@@ -317,13 +317,13 @@ def test_the_table_of_costs_decides(grids: tuple[float, ...], count: int) -> Non
     assert len(cx.decisions) == 1
 
 
-def test_nothing_is_joined_where_every_bit_is_to_be_kept() -> None:
+def test_exact_numerics_merge_no_products() -> None:
     model = parse(TWO)
     run_pipeline(model, ALWAYS, Options(numerics=Numerics.EXACT))
     assert ops(model) == ["MatMul", "MatMul"]
 
 
-def test_o3_leaves_products_to_the_cpu_as_they_are() -> None:
+def test_o3_does_not_merge_products_on_the_cpu() -> None:
     report = graphopt.optimize(parse(TWO), pipeline="O3", device="cpu").report
     assert report.optimized.ops["MatMul"] == 2
     assert "batch-mm" in "\n".join(report.lines(1))

@@ -39,11 +39,11 @@ def refused(text: str, pairs: str = "past=present", **how: int) -> str:
     return caught.value.message
 
 
-def test_a_cache_that_is_read_after_it_was_written() -> None:
+def test_cache_read_after_its_update_may_share_a_buffer() -> None:
     check(CACHE.format(data="past", read="present"))
 
 
-def test_a_cache_whose_old_state_may_be_read_too_late() -> None:
+def test_cache_whose_old_state_may_be_read_after_its_update_is_refused() -> None:
     why = refused(CACHE.format(data="past", read="past"))
     assert "Transpose" in why and "may run after ScatterND" in why and "'past'" in why
 
@@ -74,7 +74,7 @@ def test_readers_that_the_output_needs() -> None:
         ("ScatterND(past, at, past)", False),
     ],
 )
-def test_what_computes_in_place(node: str, safe: bool) -> None:
+def test_operators_that_compute_in_place(node: str, safe: bool) -> None:
     text = f"""g (float[3,3] past, float[3,3] x, bool[3,3] c, int64[3,1] at) => (float[3,3] present)
     <int64 axis = {{0}}> {{ present = {node} }}"""
     if safe:
@@ -163,7 +163,7 @@ def test_grouped_query_attention_appends_in_place() -> None:
     assert "while it writes" in refused(text, "past=present_v")
 
 
-def test_names_and_pairs_that_make_no_sense() -> None:
+def test_invalid_pairs_are_refused() -> None:
     text = (
         "g (float[N] past, float[N] b) => (float[N] present, float[N] y) { present = Exp(past) y = Neg(b) }"
     )
@@ -212,7 +212,7 @@ def test_reproducers_keep_the_pairs(tmp_path: Path) -> None:
     assert Case.from_dict(case.to_dict(), tmp_path).options.share_buffers == options.share_buffers
 
 
-def test_what_fails_is_made_small_with_its_buffers() -> None:
+def test_reduction_keeps_shared_buffers() -> None:
     from graphopt.debug.checks import CheckOptions
     from graphopt.debug.reduce_model import StillFails, reduce
     from graphopt.debug.reproducer import helper

@@ -42,7 +42,7 @@ def test_a_scope_that_became_one_operator_passes(scope: str) -> None:
     assert ops(fused) == ["Gelu", "Gelu"]
 
 
-def test_nodes_that_are_left_out_are_named_with_the_reason() -> None:
+def test_unfused_nodes_are_reported_with_reasons() -> None:
     with pytest.raises(
         NotFused, match=r"not all of '/two' .*: 4 nodes left out, such as Div /two/act/Div_f"
     ) as raised:
@@ -62,7 +62,7 @@ def test_nothing_is_verified_for_a_scope_that_is_not_fused(monkeypatch: pytest.M
         api.optimize(model("one"), pipeline="O3", strict_fusion=["/two"])
 
 
-def test_what_no_pattern_comes_near_is_named_too() -> None:
+def test_unfused_nodes_without_a_near_pattern_are_reported() -> None:
     wider = parse("""
         g (float[N, 4] x) => (float[N, 4] y) <float root = {1.4142135}, float one = {1.0}, float half = {0.5}> {
             z = Exp(x) a = Div(z, root) b = Erf(a) c = Add(b, one) d = Mul(z, c) y = Mul(d, half)
@@ -90,7 +90,7 @@ def test_a_scope_that_became_several_operators_fails() -> None:
         run_pipeline(both, "fuse-builtin,check-strict-fusion{scopes=/all}")
 
 
-def test_a_scope_of_which_nothing_is_left_fails() -> None:
+def test_scope_without_remaining_nodes_fails() -> None:
     with pytest.raises(NotFused, match="'/three' became no fused operator: no node of it is left"):
         run_pipeline(model(), "fuse-builtin,check-strict-fusion{scopes=/one+/three}")
 
@@ -141,7 +141,7 @@ def test_a_scope_that_became_one_kernel_passes(scope: str) -> None:
     run_pipeline(fused, f"check-strict-fusion{{scopes={scope}}}")
 
 
-def test_what_is_in_no_kernel_is_named_with_the_reason_of_the_policy() -> None:
+def test_nodes_outside_kernels_are_reported_with_the_reason_of_the_policy() -> None:
     with pytest.raises(NotFused, match="3 nodes left out") as raised:
         api.optimize(native_model(), fuser="native", strict_fusion=["/three"], verify=False)
     assert raised.value.details == (
@@ -155,7 +155,7 @@ def test_what_is_in_no_kernel_is_named_with_the_reason_of_the_policy() -> None:
         api.optimize(native_model(), pipeline="O3", strict_fusion=["/one"], verify=False)
 
 
-def test_where_there_can_be_no_kernels_that_is_the_reason() -> None:
+def test_missing_support_for_kernels_is_the_reason() -> None:
     with pytest.raises(NotFused) as raised:
         api.optimize(native_model(), fuser="native", exact=True, strict_fusion=["/one"], verify=False)
     assert raised.value.details[0] == "fuse-groups: kernels are not bit-exact, as --exact requires"

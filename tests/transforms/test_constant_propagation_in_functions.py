@@ -43,7 +43,7 @@ LOOP = (
 
 
 @pytest.mark.parametrize("opset", [7, 8])
-def test_a_rule_makes_no_constant_of_an_input(opset: int) -> None:
+def test_rules_do_not_turn_inputs_into_constants(opset: int) -> None:
     assert after("peephole", "y = Reshape (a, b)", opset) == ["Reshape"]
 
 
@@ -51,18 +51,18 @@ def test_from_opset_9_on_rules_do() -> None:
     assert after("peephole", "y = Reshape (a, b)", 9) == ["Constant", "Reshape"]
 
 
-def test_folding_goes_as_far_as_the_types_allow() -> None:
+def test_folding_ends_at_types_without_constants() -> None:
     assert after("constant-propagation,dce", FOLDABLE) == ["Constant", "Cast", "Reshape"]
     assert after("constant-propagation,dce", FOLDABLE, 9) == ["Constant", "Reshape"]
 
 
-def test_an_if_whose_branch_holds_whole_numbers_stays() -> None:
+def test_if_with_integer_constants_in_a_branch_stays() -> None:
     folded = TRIPS + IF.format("y", "w")
     assert "If" in after("fold-if", folded)
     assert "If" not in after("fold-if", folded, 9)
 
 
-def test_ifs_whose_branches_hold_whole_numbers_stay_apart() -> None:
+def test_ifs_with_integer_constants_in_branches_are_not_merged() -> None:
     two = IF.format("o", "c") + IF.format("z", "c") + "y = Add (o, z)"
     assert after("merge-ifs", two).count("If") == 2
     assert after("merge-ifs", two, 9).count("If") == 1
@@ -74,13 +74,13 @@ def test_constants_stay_in_loops(passes: str) -> None:
     assert after(passes, LOOP, 9) != after("", LOOP, 9)
 
 
-def test_nothing_is_converted_to_what_needs_them() -> None:
+def test_conversion_to_an_opset_without_integer_constants_is_refused() -> None:
     holds = model("v = Constant <value = int64[2] {-1, 2}> () y = Reshape (a, v)", 9)
     with pytest.raises(UnsupportedModel, match="Constant gives no tensor"):
         run_pipeline(holds, "convert-opset{target=8}")
 
 
-def test_an_editor_refuses_them_only_there() -> None:
+def test_editor_refuses_integer_constants_only_in_old_functions() -> None:
     held = model("y = Reshape (a, b)")
     _, cx = run_pipeline(held, "")
     (function,) = held.functions.values()
@@ -91,7 +91,7 @@ def test_an_editor_refuses_them_only_there() -> None:
         cx.edit.constant(function.graph, ir.tensor([1]), "one")
 
 
-def test_what_functions_declare_does_not_get_into_the_main_graph() -> None:
+def test_declarations_of_functions_do_not_enter_the_main_graph() -> None:
     changed = model("y = Reshape (a, b)", 9)
     run_pipeline(changed, "peephole")
     assert not onnx.ModelProto.FromString(ir.to_bytes(changed)).graph.value_info

@@ -57,7 +57,7 @@ def size(model: ir.Model) -> int:
         ({128 * KIB: 1}, 1024 * KIB, 1),  # one alone is above the limit
     ],
 )
-def test_results_of_one_size_keep_together_to_the_limit_or_a_quarter_of_the_weights(
+def test_results_of_equal_size_share_the_limit_or_a_quarter_of_the_weights(
     counts: dict[int, int], weights: int, left: int
 ) -> None:
     model = ranges(counts, weights)
@@ -66,7 +66,7 @@ def test_results_of_one_size_keep_together_to_the_limit_or_a_quarter_of_the_weig
         assert ops(model).count("Range") == left
 
 
-def test_weights_that_came_of_folding_allow_no_more() -> None:
+def test_folded_weights_do_not_raise_the_limit() -> None:
     model = ranges({16 * KIB: 16, 32 * KIB: 9}, 1024 * KIB)
     ConstantPropagation().run(model, context_for(model))
     assert ops(model).count("Range") == 9
@@ -104,7 +104,7 @@ def test_a_tensor_of_one_number_stays_declared() -> None:
     assert agree(before, model)
 
 
-def test_a_scan_takes_as_many_steps_as_what_it_scans_is_long_however_wide_its_state_is() -> None:
+def test_length_of_scan_does_not_depend_on_its_state() -> None:
     model = parse(
         """g () => (float[W] y) {
             s = Constant <value_ints = [5000]> ()

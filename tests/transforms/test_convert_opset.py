@@ -229,7 +229,7 @@ def test_functions_stay_functions() -> None:
     assert "axes" not in [name for node in function for name in node.attributes]
 
 
-def test_what_has_no_adapter_is_named() -> None:
+def test_operators_without_an_adapter_are_reported() -> None:
     text = "g (float[B,8,1] x) => (float[B,8,2] y) { y = DFT <axis = 1> (x) }"
     model = parse(text, opset=17)
     before = ir.to_bytes(model)
@@ -262,7 +262,7 @@ def test_an_attribute_of_the_function_that_becomes_an_input() -> None:
         (10, 11, "Resize <mode: string = @ax>", "ax"),
     ],
 )
-def test_what_would_depend_on_an_attribute_of_the_function(
+def test_conversions_that_depend_on_function_attributes_are_refused(
     source: int, target: int, node: str, default: str
 ) -> None:
     operator, _, attributes = node.partition(" ")
@@ -282,7 +282,7 @@ def test_what_would_depend_on_an_attribute_of_the_function(
         run_pipeline(model, f"convert-opset{{target={target}}}")
 
 
-def test_types_that_an_older_opset_does_not_take() -> None:
+def test_types_unsupported_by_the_older_opset_are_refused() -> None:
     model = parse("g (bfloat16[B] x) => (bfloat16[B] y) { y = Relu (x) }", opset=13)
     with pytest.raises(UnsupportedModel, match=r"Relu takes no tensor\(bfloat16\) in opset 12"):
         run_pipeline(model, "convert-opset{target=12}")
@@ -332,7 +332,9 @@ _LOOP = """g (float[2] x, int64 n) => (int64 y) {{
         ),
     ],
 )
-def test_what_older_definitions_have_no_room_for(text: str, source: int, target: int, reason: str) -> None:
+def test_nodes_that_older_definitions_cannot_express_are_refused(
+    text: str, source: int, target: int, reason: str
+) -> None:
     model = parse(text, opset=source, domains=', "d" : 1' if "d.f" in text else "")
     with pytest.raises(UnsupportedModel, match=reason):
         run_pipeline(model, f"convert-opset{{target={target}}}")
@@ -354,7 +356,7 @@ def test_the_ir_version_is_raised_where_the_opset_needs_it() -> None:
     assert converted(text, 15, 16, ir_version=10).ir_version == 10
 
 
-def test_only_small_constants_are_handed_to_the_converter(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_small_constants_are_passed_to_the_converter(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = ir.tensor(np.ones((4, 5000), np.float32), name="w")
     model = parse(
         "g (float[B,4] x, float[4,5000] w) => (float[B,5000] y) { a = MatMul (x, w) y = Softmax (a) }"
@@ -376,7 +378,7 @@ def test_only_small_constants_are_handed_to_the_converter(monkeypatch: pytest.Mo
     assert model.graph.initializers["w"].const_value is weights
 
 
-def test_there_is_a_last_opset() -> None:
+def test_opsets_beyond_the_newest_are_refused() -> None:
     with pytest.raises(UsageError, match="runs opsets up to"):
         graphopt.optimize(
             parse("g (float[B] x) => (float[B] y) { y = Relu (x) }"), target_opset=convert.NEWEST
@@ -399,7 +401,7 @@ class Harm(Pass):
         cx.edit.set_attribute(node, "alpha", 2.0)
 
 
-def test_a_conversion_that_is_wrong_is_not_left_out() -> None:
+def test_wrong_conversion_is_an_error() -> None:
     model = parse("g (float[B] x) => (float[B] y) { y = Elu <alpha = 1.0> (x) }")
     with pytest.raises(VerificationFailed, match="after harm the model does not compute the same"):
         graphopt.optimize(model, pipeline=[Harm()])

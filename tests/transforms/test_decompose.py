@@ -29,13 +29,13 @@ CASES = {
 }
 
 
-def test_every_decomposition_has_a_case_and_is_told() -> None:
+def test_every_decomposition_has_a_case_and_is_documented() -> None:
     assert sorted(CASES) == sorted(decompositions())
     assert all(op_type in (Decompose.__doc__ or "") for op_type in decompositions())
 
 
 @pytest.mark.parametrize("op_type", sorted(CASES))
-def test_what_is_named_is_spelt_out_and_computes_the_same(op_type: str) -> None:
+def test_named_operators_are_decomposed_correctly(op_type: str) -> None:
     model = parse(CASES[op_type], opset=21, ir_version=10)
     run_pipeline(model, f"decompose{{ops={op_type}}}")
     assert op_type not in ops(model)
@@ -44,7 +44,7 @@ def test_what_is_named_is_spelt_out_and_computes_the_same(op_type: str) -> None:
 
 
 @pytest.mark.parametrize("op_type", sorted(CASES))
-def test_nothing_is_by_default(op_type: str) -> None:
+def test_no_operators_are_decomposed_by_default(op_type: str) -> None:
     model = parse(CASES[op_type], opset=21, ir_version=10)
     run_pipeline(model, "decompose")
     assert ops(model) == [op_type]
@@ -59,13 +59,13 @@ def test_nothing_is_by_default(op_type: str) -> None:
          .replace("(float[N,M,4] y)", "(float[N,M,4] y, float[N,M,1] mean)")),
     ],
 )  # fmt: skip
-def test_what_can_not_be_told_stays(op_type: str, text: str) -> None:
+def test_operators_with_unknown_parameters_are_not_decomposed(op_type: str, text: str) -> None:
     model = parse(text, opset=21, ir_version=10)
     run_pipeline(model, f"decompose{{ops={op_type}}}")
     assert ops(model) == [op_type]
 
 
-def test_where_every_bit_is_kept_only_exact_ones_are() -> None:
+def test_exact_numerics_apply_exact_rewrites_only() -> None:
     text = "g (float[N] x) => (float[N] y) { t = Softsign(x) y = ThresholdedRelu(t) }"
     model: ir.Model = parse(text)
     run_pipeline(model, "decompose{ops=Softsign+ThresholdedRelu}", Options(numerics=Numerics.EXACT))

@@ -146,7 +146,7 @@ LEFT = {
 
 
 @pytest.mark.parametrize("name", LEFT)
-def test_model_gets_no_group(name: str) -> None:
+def test_models_without_groups(name: str) -> None:
     text, op = LEFT[name]
     model, groups = fused(text)
     assert not groups and op in ops(model.graph)

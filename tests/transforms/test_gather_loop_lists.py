@@ -114,7 +114,7 @@ def test_a_loop_that_stops_early() -> None:
 
 
 @pytest.mark.parametrize("element", ["r = Identity(v)", "r = Identity(x)", "u = Identity(w) r = Identity(u)"])
-def test_what_is_appended_is_carried_or_from_outside(element: str) -> None:
+def test_appended_values_are_carried_or_from_outside(element: str) -> None:
     text = loop("z = ConcatFromSequence<axis = 0, new_axis = 1>(s)", element=element)
     assert not left(gathered(text)[0])
     # the body's own values, without an Identity around them
@@ -140,7 +140,7 @@ def test_what_is_appended_is_carried_or_from_outside(element: str) -> None:
         ({"element": "nz = NonZero(v) r = Cast<to = 1>(nz)"}, "may vary"),
     ],
 )
-def test_lists_that_stay(changes: dict[str, str], why: str) -> None:
+def test_sequences_that_are_not_replaced(changes: dict[str, str], why: str) -> None:
     body = changes.pop("body", "d = Identity(c) w = Neg(v)")
     element = changes.pop("element", "r = Exp(v)")
     text = loop("z = SequenceAt(s, first)", result="float[A,B] z", body=element, element=body, **changes)
@@ -148,7 +148,7 @@ def test_lists_that_stay(changes: dict[str, str], why: str) -> None:
     assert why in told and "SequenceInsert" in left(model)
 
 
-def test_lists_that_are_returned_or_start_with_something() -> None:
+def test_returned_sequences_and_nonempty_initial_sequences() -> None:
     model, told = gathered(loop("z = Identity(s)", result="seq(float[A,B]) z"))
     assert "needs the sequence itself" in told and left(model)
     text = loop("z = SequenceAt(s, first)", result="float[A,B] z").replace(

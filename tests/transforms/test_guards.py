@@ -167,7 +167,7 @@ def test_contradicted_contents_and_symbols_are_refused() -> None:
     assert [refusal.reason for refusal in recorder.refusals] == ["its dim 1 is 3, not 2"]
 
 
-def test_guards_let_shapes_and_ifs_fold() -> None:
+def test_guards_enable_folding_of_shapes_and_ifs() -> None:
     text = """g (float[N,M] x) => (float[N,M] y) <int64 axis = {1}, int64 four = {4}> {
         s = Shape(x)
         size = Gather(s, axis)
@@ -276,7 +276,7 @@ def _body_ops(model: ir.Model) -> list[str]:
     return [node.op_type for node in model.graph[0].attributes["body"].as_graph()]
 
 
-def test_unused_values_get_no_guard() -> None:
+def test_unused_values_have_no_guard() -> None:
     text = "g (float[N] x, float[N] unused) => (float[N] y) { y = Relu(x) }"
     recorder = _observe(text, unused=_float(4), y=_float(4))
     assert recorder.remarks == [f"{name}: no guard, because it is unused" for name in ("unused", "y")]

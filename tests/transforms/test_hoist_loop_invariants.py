@@ -41,7 +41,7 @@ INVARIANTS = {
 
 
 @pytest.mark.parametrize("body", INVARIANTS)
-def test_what_can_not_fail(body: str) -> None:
+def test_invariants_that_cannot_fail_are_hoisted(body: str) -> None:
     assert ops(hoisted(loop(body, "n")))[:-1] == INVARIANTS[body]
     text = loop(body, "none")
     model = parse(text)
@@ -50,7 +50,7 @@ def test_what_can_not_fail(body: str) -> None:
 
 
 @pytest.mark.parametrize("trips", ["none", "t"])
-def test_a_loop_that_may_not_run_keeps_what_may_fail(trips: str) -> None:
+def test_loop_that_may_not_run_keeps_nodes_that_may_fail(trips: str) -> None:
     # the two may differ in size where the loop does not run
     text = loop("m = Add(z, q) e = Exp(m) w = Add(v, e)", trips, ", float[M,4] q, int64 t")
     model = parse(text)
@@ -63,7 +63,7 @@ def test_a_loop_that_may_not_run_keeps_what_may_fail(trips: str) -> None:
         assert ops(model) == ["Cast", "Loop"]
 
 
-def test_a_loop_that_surely_runs_lets_all_go() -> None:
+def test_all_invariants_of_a_loop_that_always_runs_are_hoisted() -> None:
     text = loop("m = Add(z, q) s = CumSum(m, one) e = If (p) <then_branch = t () => (float[N,4] r) { r = Neg(s) }, "
                 "else_branch = f () => (float[N,4] r2) { r2 = Abs(s) }> w = Add(v, e)", "n", ", float[N,4] q")  # fmt: skip
     assert ops(hoisted(text)) == ["Add", "CumSum", "If", "Loop"]
@@ -80,11 +80,11 @@ def test_a_loop_that_surely_runs_lets_all_go() -> None:
         "r = Identity(z) w = Add(v, r)",
     ],
 )
-def test_what_stays(body: str) -> None:
+def test_loop_variant_nodes_stay(body: str) -> None:
     assert ops(hoisted(loop(body))) == ["Loop"]
 
 
-def test_constants_and_what_a_sequence_or_an_optional_begins_with_stay() -> None:
+def test_constants_and_initial_sequences_and_optionals_stay() -> None:
     for body in (
         "q = Constant<value = float {0.25}>() w = Add(v, q)",
         "s = SequenceEmpty<dtype = 1>() t = SequenceInsert(s, v) w = SequenceAt(t, none)",

@@ -40,7 +40,7 @@ def test_elements(split: str, result: str, expected: list[str], opset: int) -> N
 
 
 @pytest.mark.parametrize("keepdims", [0, 1])
-def test_a_loop_that_goes_through_a_list_and_makes_another(keepdims: int) -> None:
+def test_loop_that_reads_a_sequence_and_creates_another(keepdims: int) -> None:
     part = "1,3" if keepdims else "3"
     model = indexed(
         f"""g (float[N,3] x) => (float[{part}] y, float[A,B,C] z)
@@ -72,14 +72,14 @@ def test_a_loop_that_goes_through_a_list_and_makes_another(keepdims: int) -> Non
         "s = SplitToSequence(x) t = SequenceErase(s, zero) y = SequenceAt(t, zero)",
     ],
 )
-def test_lists_that_stay(text: str) -> None:
+def test_sequences_that_are_not_replaced(text: str) -> None:
     model = indexed(
         f"g (float[4,3] x) => (float[A,3] y) <int64 two = {{2}}, int64 zero = {{0}}> {{ {text} }}"
     )
     assert "SplitToSequence" in ops(model)
 
 
-def test_functions_whose_axis_is_told_by_the_call_stay() -> None:
+def test_functions_with_the_axis_as_attribute_stay() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17, "own" : 1]>
     g (float[4,3] x) => (float[1,3] y) { y = own.First<a = 0>(x) }
     <domain: "own", opset_import: ["" : 17]>

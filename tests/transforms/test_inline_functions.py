@@ -47,7 +47,7 @@ def _calls(model: ir.Model) -> list[str]:
     return [f"{node.domain}::{node.op_type}" for node in nodes if node.domain]
 
 
-def test_everything_is_inlined_bodies_and_nested_calls_too() -> None:
+def test_calls_in_bodies_and_nested_calls_are_inlined() -> None:
     model = _inlined("inline-functions")
     assert not model.functions and not _calls(model)
     assert ops(model) == ["Neg", "LeakyRelu", "LeakyRelu", "If"]
@@ -69,7 +69,7 @@ def test_only_some_functions() -> None:
     assert _calls(model).count("local::Inner") == 3
 
 
-def test_what_another_opset_would_change_stays_a_call_and_says_why() -> None:
+def test_call_whose_opset_differs_stays_with_a_reason() -> None:
     text = """<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
     g (float[N,4] x) => (float[N,4] y) { a = local.Old(x) y = local.New(a) }
     <domain: "local", opset_import: ["" : 12, "local" : 1]> Old (p) => (q) { a = Softmax(p) q = local.New(a) }
@@ -88,7 +88,7 @@ def test_what_another_opset_would_change_stays_a_call_and_says_why() -> None:
     assert ("Old(a)", "Softmax of ai.onnx 12 is not that of ai.onnx 17") in seen
 
 
-def test_the_gate_is_asked_for_each_call() -> None:
+def test_gate_is_called_for_each_function_call() -> None:
     asked: list[Action] = []
 
     def gate(action: Action) -> bool:

@@ -27,7 +27,7 @@ def test_equal_functions_become_the_first() -> None:
     assert functions_after() == ["d.f", "d.f", "f"]
 
 
-def test_what_differs_stays() -> None:
+def test_different_functions_are_not_merged() -> None:
     assert functions_after(op="Abs") == ["d.f", "d.h", "f", "h"]
     assert functions_after(second="e.h", domain="e") == ["d.f", "e.h", "f", "h"]
 
@@ -46,7 +46,7 @@ def test_callers_of_equal_functions_are_equal() -> None:
     assert ops(model) == ["outer1", "outer1"]
 
 
-def test_names_of_the_runtimes_own_operators_are_left_alone() -> None:
+def test_functions_named_like_operators_of_onnxruntime_are_not_merged() -> None:
     model = parse(
         """g (float[N] x) => (float[N] y, float[N] z) { y = com.microsoft.Gelu (x) z = com.microsoft.F (x) }
         <domain: "com.microsoft", opset_import: ["" : 17]> F (a) => (b) { b = Neg (a) }
@@ -75,7 +75,7 @@ def inside(columns: int, pipeline: str = "O2") -> list[str]:
     return [node.op_type for node in next(iter(result.functions.values()))]
 
 
-def test_facts_that_all_calls_agree_on_hold_inside() -> None:
+def test_facts_common_to_all_calls_hold_inside_functions() -> None:
     text = """g (float[N,4] x) => (float[N,4] y) {{ a = d.f (x) y = d.f ({second}) }}
     <domain: "d", opset_import: ["" : 17]> f (a) => (b) {{
         zero = Constant <value = int64[1] {{0}}> ()
@@ -90,7 +90,7 @@ def test_facts_that_all_calls_agree_on_hold_inside() -> None:
         assert found == expected
 
 
-def test_calls_with_different_shapes_share_what_is_true_of_both() -> None:
+def test_calls_with_different_shapes_share_common_facts() -> None:
     assert inside(4) == inside(7) == ["Neg"]
     model = parse(
         """g (float[2,4] x, float[2,5] w) => (float[2,4] y, float[2,5] z) { y = d.f (x) z = d.f (w) }
@@ -108,7 +108,7 @@ def test_calls_with_different_shapes_share_what_is_true_of_both() -> None:
     assert shape is not None and shape[0] == 2 and not isinstance(shape[1], int)
 
 
-def test_merging_forgets_what_held_for_fewer_calls() -> None:
+def test_merging_invalidates_facts_of_fewer_calls() -> None:
     model = parse(
         """g (float[N,4] x, float[N,5] w) => (float[N,4] y, float[N,5] z) { y = d.f (x) z = d.h (w) }
         <domain: "d", opset_import: ["" : 17]> f (a) => (b) { b = Neg (a) }

@@ -64,7 +64,7 @@ def test_carried_values_that_do_not_change(trips: int, dtype: str) -> None:
     assert [inner.op_type for inner in body] == ["Identity", "Add", "Sub"]
 
 
-def test_values_that_only_need_themselves_or_each_other() -> None:
+def test_loop_state_read_only_by_itself_is_removed() -> None:
     model = trimmed(
         """g (float[2] x, bool go) => (float[2] y) <int64 n = {3}> {
             y, a, b = Loop (n, go, x, x, x) <
@@ -188,7 +188,7 @@ def test_scans(opset: int) -> None:
     }
 
 
-def test_a_scan_keeps_an_input_that_tells_how_often_it_runs() -> None:
+def test_scan_keeps_the_input_that_determines_its_length() -> None:
     text = """g (float[2] x, float[N,2] a, float[N,2] b) => (float[2] y) {
         y = Scan <num_scan_inputs = 2, body = f (float[2] v, float[2] p, float[2] q) => (float[2] w) { w = Exp(v) }>
             (x, a, b)
@@ -224,7 +224,7 @@ def test_rows_that_are_inputs_of_the_body_are_copied(kind: str) -> None:
 
 
 @pytest.mark.parametrize("form", ["float[2,3] x", "float[a,b] x", "float[] x"])
-def test_what_a_loop_gathers_that_never_runs_keeps_its_rank(form: str) -> None:
+def test_stacked_output_of_a_loop_that_never_runs_keeps_its_rank(form: str) -> None:
     text = f"""g ({form}, int64 n) => (float[] y, float[] s) {{
         y, s = Loop (n, , x) <
             body = f (int64 i, bool c, float[2,3] v) => (bool d, float[] w, float[] r)

@@ -262,7 +262,7 @@ def test_longer_loops_over_sequences_in_functions_and_branches(opset: int) -> No
     assert ops(model).count("SequenceInsert") == (6 if opset == 17 else 0)
 
 
-def test_longer_loops_that_gather_or_are_not_wanted_stay() -> None:
+def test_longer_loops_that_gather_or_exceed_the_limit_stay() -> None:
     body = "d = Identity(c) w = Mul(v, k)"
     model, told = _tried(_loop(64, body), "unroll-loops{factor=1}")
     assert ops(model) == ["Loop"] and "limit is below 64" in told
@@ -356,7 +356,7 @@ def test_scans_that_stay(length: str) -> None:
 
 @pytest.mark.parametrize("trips", [0, 1])
 @pytest.mark.parametrize("stays", ["Identity(c)", "Not(c)", "Identity(p)"])
-def test_the_presets_take_a_loop_that_runs_once_or_never_for_what_it_is(trips: int, stays: str) -> None:
+def test_presets_unroll_loops_of_at_most_one_iteration(trips: int, stays: str) -> None:
     """Whatever its condition becomes, and however large its body is."""
     large = (
         "".join(f"a{n} = Exp(v) " for n in range(40)) + f"w = Sum({', '.join(f'a{n}' for n in range(40))})"
@@ -365,7 +365,7 @@ def test_the_presets_take_a_loop_that_runs_once_or_never_for_what_it_is(trips: i
     assert "Loop" not in ops(model) and len(ops(model)) <= (2 if trips else 1)
 
 
-def test_the_presets_leave_a_loop_that_runs_twice() -> None:
+def test_presets_keep_a_loop_of_two_iterations() -> None:
     model, _ = _tried(_loop(2, "d = Identity(c) w = Mul(v, k)"), "O2")
     assert ops(model) == ["Loop"]
 
@@ -380,7 +380,7 @@ def test_a_single_trip_may_read_its_number_and_condition(shape: str) -> None:
     assert "Loop" not in ops(model)
 
 
-def test_an_inner_loop_stays_that_alone_tells_the_shape_of_what_another_gathers_that_never_runs() -> None:
+def test_inner_loop_stays_if_only_it_determines_the_shape_of_a_stacked_output() -> None:
     text = """g (float[] x, int64 n) => (float[] y, float[] s) {
         y, s = Loop (n, , x) <body = f (int64 i, bool c, float[] v) => (bool d, float[] w, float[] r) {
             three = Constant <value_int = 3>()  d = Identity(c)

@@ -54,7 +54,7 @@ def test_squeeze_at_each_opset(opset: int, squeeze: str) -> None:
     assert shapes(rewritten(text, opset)) == [[-1, 4]]
 
 
-def test_what_undoes_itself_goes() -> None:
+def test_inverse_mutations_are_removed() -> None:
     model = rewritten(
         """g (float[N,M] x) => (float[N,M] y) <int64[1] first = {0}> {
             t = Unsqueeze(x, first)
@@ -70,7 +70,7 @@ def test_two_unknown_dims_that_move_stay() -> None:
     assert ops(rewritten(text)) == ["Unsqueeze"]
 
 
-def test_a_view_that_others_read_stays_beside_the_new_one() -> None:
+def test_view_with_other_readers_is_kept() -> None:
     model = rewritten(
         """g (float[2,3] x) => (float[6] y, float[1,6] z) <int64[1] flat = {-1}, int64[1] first = {0}> {
             y = Reshape(x, flat)

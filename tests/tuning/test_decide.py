@@ -162,7 +162,7 @@ def test_groups_for_speed_are_measured_again_after_a_rough_screening() -> None:
     assert "the machine is busy: differences up to 25%" in told
 
 
-def test_one_lucky_measurement_is_no_claim() -> None:
+def test_one_fast_measurement_is_no_gain() -> None:
     # the screening sees 5 % where there is nothing, the second look does not
     found, measurer = decide(
         [group("a", speed=True)], factors(), noise=lambda number: 1.05 if number == 1 else 1
@@ -222,7 +222,7 @@ def test_a_sufficient_budget_is_suggested_if_no_group_was_measured() -> None:
     assert "no group" not in "\n".join(Tuning(found, "CPU", ["x [1]"], 37, 3).lines())
 
 
-def test_a_result_that_is_slower_loses_its_rewrites_for_speed_then_all() -> None:
+def test_slower_result_reverts_speed_rewrites_then_all() -> None:
     def together(on: frozenset[str], choice: SessionChoice) -> float:
         return 1.3 if "clean" in on and "fast" in on else 0.9 if "fast" in on else 1.0
 

@@ -47,7 +47,7 @@ def seen() -> tuple[KernelRecorder, list[Group]]:
     return kernels, rewrite_groups(report.passes, job.pipeline.passes(), kernels.groups())
 
 
-def test_each_function_is_a_group_of_its_own() -> None:
+def test_each_function_is_a_separate_group() -> None:
     kernels, groups = seen()
     assert [(group.name[:8], group.rewrites, group.speed) for group in groups] == [
         ("sin_mul_", 2, True), ("sigmoid_", 1, True),

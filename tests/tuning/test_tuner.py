@@ -261,7 +261,7 @@ def test_harmful_rewrites_are_in_no_variant(model: Path, tmp_path: Path) -> None
             assert [node.op_type for node in made.graph].count("Max") == left
 
 
-def test_if_nothing_pays_the_input_is_written_with_requested_passes(
+def test_input_is_written_with_requested_passes_if_no_rewrite_pays(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     given_up = TuningDecision(
@@ -280,7 +280,7 @@ def test_if_nothing_pays_the_input_is_written_with_requested_passes(
     assert written.opset_import[0].version == 18
 
 
-def test_a_recommendation_is_read_back_and_nonsense_is_ignored(model: Path) -> None:
+def test_recommendations_are_read_and_invalid_ones_ignored(model: Path) -> None:
     loaded = api.load(model)
     choice = SessionChoice(2, False, False, ("A", "B"))
     recommend(loaded, choice, CPU)

@@ -101,7 +101,7 @@ def test_a_choice_is_named_by_the_nearest() -> None:
         graphopt.run(parse(MODEL), {}, optimizations="of")  # type: ignore[arg-type]
 
 
-def test_a_missing_folder_is_answered_with_how_to_create_it(tmp_path: Path) -> None:
+def test_missing_folder_has_a_hint_with_mkdir(tmp_path: Path) -> None:
     target = tmp_path / "missing" / "folder" / "m.onnx"
     result = graphopt.optimize(parse(MODEL), verify=False)
     with pytest.raises(graphopt.UsageError, match=r"can't write .*m\.onnx: No such file") as caught:

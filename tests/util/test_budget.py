@@ -17,7 +17,7 @@ FOLDABLE = """g (float[2] x) => (float[2] y) <float[2] k = {1.0, 4.0}>
     { a = Sqrt(k) b = Exp(a) c = Add(x, b) d = Neg(c) e = Neg(d) y = Identity(e) }"""
 
 
-def test_time_that_is_up_ends_folding_and_the_rest_goes_on() -> None:
+def test_time_limit_ends_folding_only() -> None:
     model, report = graphopt.optimize(parse(FOLDABLE), time_limit=0)
     assert "Sqrt" in ops(model) and report.verdict is not None and report.verdict.ok
     assert any(remark.startswith("--time-limit 0 was reached: ") for remark in report.remarks)
@@ -25,7 +25,7 @@ def test_time_that_is_up_ends_folding_and_the_rest_goes_on() -> None:
     assert "Sqrt" not in ops(model) and not report.remarks
 
 
-def test_what_nothing_is_inferred_about_is_unknown() -> None:
+def test_values_without_inference_are_unknown() -> None:
     model = parse(FOLDABLE)
     cx = context_for(model, Options(time_limit=0))
     cx.facts.infer_all()
@@ -34,7 +34,7 @@ def test_what_nothing_is_inferred_about_is_unknown() -> None:
     assert cx.budget.unknown == len(model.graph)
 
 
-def test_results_that_would_take_too_much_memory_together_are_computed_one_by_one() -> None:
+def test_results_too_large_together_are_computed_separately() -> None:
     """Each of y and z takes 4 KiB on its way, and little in the end; w takes 16 KiB."""
     text = """g (float[1] x) => (float[1] y, float[1] z, float[1] w)
         <float k = {1.0}, int64[1] s = {1024}, int64[1] t = {4096}> {
@@ -74,7 +74,7 @@ def test_limits_that_are_none(value: str, tmp_path: Path) -> None:
         config.load({}, tmp_path, assignments=[f"time-limit={value}"])
 
 
-def test_a_session_that_takes_too_long_is_stopped() -> None:
+def test_slow_session_is_stopped() -> None:
     """Nothing is left of the time after the first of many products."""
     text = "g (float x) => (float y) <float k = {1.0}, int64[2] s = {600, 600}> { m0 = Expand(k, s) "
     text += " ".join(f"m{i + 1} = MatMul(m{i}, m0)" for i in range(300))

@@ -11,7 +11,7 @@ from graphopt.errors import ResourceLimit
 from graphopt.util.store import Store, key_of
 
 
-def test_what_is_put_comes_back(tmp_path: Path) -> None:
+def test_stored_values_are_returned(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
     assert store.get("models", "0" * 64) is None
     key = store.put("models", b"content")
@@ -23,7 +23,7 @@ def test_what_is_put_comes_back(tmp_path: Path) -> None:
     assert store.get("timings", store.put("timings", b"")) == b""
 
 
-def test_keys_tell_apart_what_they_are_made_of() -> None:
+def test_keys_of_different_parts_differ() -> None:
     keys = [key_of("a", "b"), key_of("ab"), key_of("a", b"b"), key_of("1"), key_of(1), key_of("b", "a")]
     assert len(set(keys)) == len(keys)
 
@@ -117,7 +117,7 @@ def test_a_folder_is_filled_once(tmp_path: Path) -> None:
     assert list(store.entries()) == [] and not found.exists()
 
 
-def test_a_folder_that_can_t_be_filled_leaves_nothing(tmp_path: Path) -> None:
+def test_failed_folder_leaves_no_files(tmp_path: Path) -> None:
     store = Store(tmp_path / "store")
 
     def fail(folder: Path) -> None:

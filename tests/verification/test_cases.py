@@ -78,7 +78,7 @@ class Endless:
         raise ResourceLimit("it took more than 1 s of CPU time")
 
 
-def test_runs_that_time_out_do_not_use_up_the_time_limit() -> None:
+def test_timed_out_runs_do_not_count_towards_the_time_limit() -> None:
     inputs = Inputs(parse("g (float[N] x) => (float[N] y) { y = Neg(x) }"))
     original = Endless()
     cases = gather(inputs, original, random=False, seconds=5, quick=1)

@@ -123,7 +123,7 @@ def test_structure(a, b, told):
     assert outcome.delta == INF
 
 
-def test_everything_else_is_exact():
+def test_integers_booleans_and_text_are_compared_exactly():
     a = np.array([1, 2, 3])
     assert compare(a, a, EXACT).reason is None
     outcome = compare(a, np.array([1, 9, 3]), APPROXIMATES)

@@ -94,7 +94,7 @@ def test_quantization_steps_flipped_by_rounding_are_allowed(output: str, options
         assert any(row.excused and row.level == "off" for row in verdict.rows)
 
 
-def test_models_with_external_data_are_compared_alike(options: Any, tmp_path: Path) -> None:
+def test_models_with_external_data_have_equal_verdicts(options: Any, tmp_path: Path) -> None:
     paths = []
     for reordered in (False, True):
         paths.append(tmp_path / f"{reordered}.onnx")

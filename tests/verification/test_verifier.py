@@ -155,7 +155,7 @@ def test_an_empty_dimension_is_found():
     assert {row.binding for row in verdict.failures if row.distribution == "normal"} == {"B=0"}
 
 
-def test_a_crash_on_empty_inputs_is_survived():
+def test_crash_on_empty_inputs_is_skipped():
     w, r = ", ".join(["0.1"] * 18), ", ".join(["0.2"] * 27)
     model = (
         f"g (float[T, B, 2] x) => (y, h) <float[1, 9, 2] w = {{{w}}}, float[1, 9, 3] r = {{{r}}}> "
@@ -514,7 +514,7 @@ def test_the_same_seed_gives_the_same_rows():
     assert judge(model, other).rows == judge(model, other).rows
 
 
-def test_an_original_that_may_run_forever_is_verified_on_the_inputs_with_which_it_ends() -> None:
+def test_original_that_may_diverge_is_verified_on_terminating_inputs() -> None:
     text = """g (float[2] x, bool c) => (float[2] y)
     <int64 n = {1000000000}, bool go = {1}, float[2] a = {1.0, 2.0}, float[1] k = {1.0}> {
         y = If (c) <

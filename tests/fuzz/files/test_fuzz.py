@@ -31,7 +31,7 @@ def test_broken_models_give_a_result_or_a_clear_error(cases: int) -> None:
 @pytest.mark.parametrize(
     "arguments", [["--only", "run"], pytest.param(["--cases", "300"], marks=pytest.mark.slow)]
 )
-def test_operators_that_mean_nothing_end_no_command(arguments: list[str]) -> None:
+def test_meaningless_operators_do_not_crash_commands(arguments: list[str]) -> None:
     command = [sys.executable, "-m", "tests.fuzz.files.malformed", "--cases", "2", *arguments]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
     assert done.returncode == 0 and "0 faults" in done.stdout, done.stdout + done.stderr

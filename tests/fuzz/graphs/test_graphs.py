@@ -28,7 +28,7 @@ def child() -> Iterator[Child]:
 
 @settings(max_examples=40, suppress_health_check=list(HealthCheck))
 @given(random=st.randoms(use_true_random=False))
-def test_graphs_keep_their_meaning(child: Child, random: Random) -> None:
+def test_optimization_preserves_random_graphs(child: Child, random: Random) -> None:
     findings = examine(generate(random), plans(random), child) or []
     faults = [str(finding) for finding in findings if finding.is_fault]
     assert faults == []
@@ -36,7 +36,7 @@ def test_graphs_keep_their_meaning(child: Child, random: Random) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("chunk", range(CHUNKS))
-def test_more_graphs_keep_their_meaning(child: Child, chunk: int) -> None:
+def test_optimization_preserves_more_random_graphs(child: Child, chunk: int) -> None:
     found, judged = [], 0
     for seed in range(chunk, SEEDS, CHUNKS):
         findings = examine(*model_of(seed), child)

@@ -26,7 +26,7 @@ def made(store, command=None, units=UNITS, progress=None):
 
 
 @samples.compiled
-def test_the_same_sources_make_the_same_bytes(tmp_path):
+def test_equal_sources_build_equal_bytes(tmp_path):
     told = []
     first = made(Store(tmp_path / "a"), progress=lambda done, text: told.append((done, text)))
     second = made(Store(tmp_path / "somewhere" / "else"))

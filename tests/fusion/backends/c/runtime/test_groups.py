@@ -84,7 +84,7 @@ def _sanitized(folder, text, count):
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="the sanitizer is linked with the flags of Linux")
-def test_sanitizers_find_nothing(made, tmp_path):
+def test_sanitizers_report_no_faults(made, tmp_path):
     _, model, _ = made
     runtime = samples.shared_runtime()
     if runtime is None:
