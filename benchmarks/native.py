@@ -10,8 +10,8 @@ import onnx
 
 import graphopt
 from graphopt import ir
+from graphopt.fusion.backends.c import BACKEND
 from graphopt.fusion.groups import groups_of
-from graphopt.fusion.kernel_library import build_library
 from graphopt.ort.session_options import SessionChoice
 from graphopt.util.store import Store
 
@@ -38,7 +38,7 @@ def natives(models: Sequence[onnx.ModelProto], pipeline: str, folder: Path) -> l
     kernels = {group.name: group.kernel for found in groups for group in found if group.kernel is not None}
     libraries: tuple[str, ...] = ()
     if kernels:
-        libraries = (str(build_library(list(kernels.values()), Store(folder))),)
+        libraries = (str(BACKEND.build(list(kernels.values()), Store(folder))),)
     return [
         Native(
             ir.to_bytes(model),

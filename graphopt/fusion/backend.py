@@ -9,7 +9,7 @@ Passes, verification, the store of libraries and the command line know back ends
   :func:`graphopt.fusion.loops.stages.plan_stages` do the part that is independent of the device.
 - ``render`` prints kernels. :data:`graphopt.fusion.loops.instructions.OPS` has the expressions of
   instructions, and :mod:`graphopt.fusion.loops.interpreter` the semantics to test against.
-- ``build`` compiles the printed units to a shared library that registers an operator of the domain
+- ``build`` compiles kernels to a shared library that registers an operator of the domain
   ``graphopt.native`` per kernel in onnxruntime, and that exports the functions of ``docs/kernels.md``.
 - The device has to have the capability ``loads_libraries`` (:class:`graphopt.ort.devices.Capabilities`).
 """
@@ -68,7 +68,6 @@ class Backend(Protocol):
         name: the language of its sources.
         device: the kind of device (:attr:`graphopt.ort.devices.Device.kind`).
         features: the kernels that it supports.
-        unit: number of kernels per source file.
     """
 
     @property
@@ -79,9 +78,6 @@ class Backend(Protocol):
 
     @property
     def features(self) -> Features: ...
-
-    @property
-    def unit(self) -> int: ...
 
     def schedule(self, kernel: Kernel) -> Sequence[Any]:
         """The schedule of each segment, in the back end's own terms."""
@@ -97,21 +93,19 @@ class Backend(Protocol):
 
     def build(
         self,
-        sources: Sequence[str],
-        count: int,
+        kernels: Sequence[Kernel],
         store: Store,
         *,
         compiler: str | None = None,
         progress: ProgressCallback | None = None,
     ) -> Path:
-        """The library of ``sources``, from ``store`` or built.
+        """The library of ``kernels``, from ``store`` or built.
 
         Args:
-            sources: source files by :meth:`render`.
-            count: number of kernels in them.
+            kernels: at least one.
             store: keeps libraries; a damaged one is rebuilt.
             compiler: the command of a compiler; by default one is searched.
-            progress: receives progress.
+            progress: receives the progress.
 
         Raises:
             NoCompiler: there is no compiler.
@@ -120,21 +114,13 @@ class Backend(Protocol):
         """
         ...
 
-    def find(
-        self, sources: Sequence[str], count: int, store: Store, *, compiler: str | None = None
-    ) -> Path | None:
-        """The library of ``sources`` if it is in ``store``; arguments and errors like :meth:`build`."""
+    def find(self, kernels: Sequence[Kernel], store: Store, *, compiler: str | None = None) -> Path | None:
+        """The library of ``kernels`` if it is in ``store``; arguments and errors like :meth:`build`."""
         ...
 
     def describe_compiler(self, compiler: str | None = None) -> str:
         """Kind and version of the compiler; raises NoCompiler if there is none."""
         ...
-
-
-def sources(backend: Backend, kernels: Sequence[Kernel]) -> list[str]:
-    """The source files of ``kernels``."""
-    starts = range(0, len(kernels), backend.unit)
-    return [backend.render(kernels[start : start + backend.unit]) for start in starts]
 
 
 def backend_for(device: Device) -> Backend | None:

@@ -23,7 +23,7 @@ from graphopt.fusion.loops.ir import CantFuse
 from graphopt.fusion.operator_table import EmitContext, Operator, find
 
 #: Maximum number of nodes per cluster: larger kernels compile slowly, and gain nothing.
-MOST_NODES = 96
+_MOST_NODES = 96
 
 
 @dataclass(eq=False)
@@ -50,29 +50,15 @@ class Cluster:
         return [value for value in self.nest.required_indices if value not in defined]
 
 
-def find_clusters(
-    nodes: Sequence[ir.Node],
-    cx: Context,
-    outside: Sequence[ir.Value] = (),
-    most_nodes: int = MOST_NODES,
-) -> list[Cluster]:
-    """Cluster ``nodes``, given in graph order; the result is in order of execution.
-
-    Args:
-        outside: values with further uses, besides those by readers and graph outputs.
-        most_nodes: maximum number of nodes per cluster.
-    """
-    return _Clustering(nodes, cx, outside, most_nodes).run()
+def find_clusters(nodes: Sequence[ir.Node], cx: Context) -> list[Cluster]:
+    """Cluster ``nodes``, given in graph order; the result is in order of execution."""
+    return _Clustering(nodes, cx).run()
 
 
 class _Clustering:
-    def __init__(
-        self, nodes: Sequence[ir.Node], cx: Context, outside: Sequence[ir.Value], most_nodes: int
-    ) -> None:
+    def __init__(self, nodes: Sequence[ir.Node], cx: Context) -> None:
         self._nodes = nodes
         self._cx = cx
-        self._outside = dict.fromkeys(outside)
-        self._most_nodes = most_nodes
         self._position = {node: -number for number, node in enumerate(nodes)}
         self._lowest = 0
         self._cluster_of: dict[ir.Node, Cluster] = {}
@@ -104,8 +90,8 @@ class _Clustering:
 
     def _begin(self, node: ir.Node, reason: str) -> None:
         order = self._lowest = self._lowest - 1
-        nest: LoopNest | None = LoopNest(self._cx.facts)
-        assert nest is not None
+        nest = LoopNest(self._cx.facts)
+        cluster = Cluster(order, nest, [node], reason)
         try:
             used = [output for output in node.outputs if output.name and self._is_live(output, None)]
             if not used:
@@ -113,8 +99,7 @@ class _Clustering:
             nest.begin(used[0])
             self._add(node, nest, None)
         except CantFuse as refusal:
-            nest, reason = None, str(refusal)
-        cluster = Cluster(order, nest, [node], reason)
+            cluster.nest, cluster.reason = None, str(refusal)
         self._clusters[cluster] = None
         self._cluster_of[node] = cluster
 
@@ -122,8 +107,8 @@ class _Clustering:
         """Add ``node`` to ``first``, and fuse ``others`` with it where possible."""
         if first.nest is None:
             raise CantFuse(f"it is read by a node that is not computed in loops: {first.reason}")
-        if len(first.nodes) >= self._most_nodes:
-            raise CantFuse(f"a group has at most {self._most_nodes} nodes")
+        if len(first.nodes) >= _MOST_NODES:
+            raise CantFuse(f"a group has at most {_MOST_NODES} nodes")
         nest = first.nest.copy()
         merged: list[Cluster] = []
         for other in others:
@@ -150,23 +135,20 @@ class _Clustering:
     ) -> LoopNest | None:
         """``nest`` fused with the nest of ``other``; ``None`` if that is impossible."""
         size = sum(len(cluster.nodes) for cluster in (first, other, *merged))
-        if other.nest is None or size >= self._most_nodes:
+        if other.nest is None or size >= _MOST_NODES:
             return None
         for value in other.inputs:  # its inputs must be computed before ``first``
             producer = value.producer()
             source = None if producer is None else self._cluster_of.get(producer)
             if source is not None and source not in (first, *merged) and source.order > first.order:
                 return None
-        shared = [
-            value
-            for value in node.outputs
-            if value in nest.required_indices and value in other.nest.required_indices
-        ]
-        fused = nest.copy()
-        if not shared:
+        both = (nest.required_indices, other.nest.required_indices)
+        shared = next((value for value in node.outputs if all(value in read for read in both)), None)
+        if shared is None:
             return None
+        fused = nest.copy()
         try:
-            fused.fuse_horizontally(other.nest, shared[0])
+            fused.fuse_horizontally(other.nest, shared)
         except CantFuse:
             return None
         return fused
@@ -192,7 +174,7 @@ class _Clustering:
 
     def _is_live(self, value: ir.Value, inside: Sequence[Cluster] | None) -> bool:
         """Whether ``value`` is used outside of the clusters ``inside``."""
-        if value.is_graph_output() or value in self._outside:
+        if value.is_graph_output():
             return True
         return any(self._cluster_of.get(reader) not in (inside or ()) for reader in ir.readers(value))
 

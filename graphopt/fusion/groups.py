@@ -13,7 +13,7 @@ from graphopt.context import Context, context_for
 from graphopt.errors import InvalidModel
 from graphopt.fusion.loops.ir import CantFuse, Kernel
 from graphopt.fusion.lower import lower
-from graphopt.fusion.operator_table import find
+from graphopt.fusion.operator_table import only_moves
 from graphopt.fusion.signature import Signature
 from graphopt.ops import dialects
 
@@ -127,7 +127,7 @@ def add_groups(model: ir.Model, others: Iterable[ir.Model]) -> None:
 
 def name_of(function: ir.Function, signature: Signature) -> str:
     """The name of a group: its first operators, and a digest of its contents."""
-    ops = [node.op_type for node in function.graph if not _moves(node)]
+    ops = [node.op_type for node in function.graph if node.op_type != "Constant" and not only_moves(node)]
     words = [re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", op).lower() for op in dict.fromkeys(ops)]
     label = re.sub(r"[^a-z0-9_]", "_", "_".join(words[:_WORDS]))[:_LETTERS] or "moves"
     label = label if label[0].isalpha() else f"k{label}"
@@ -138,11 +138,6 @@ def digest(function: ir.Function, signature: Signature) -> str:
     """A digest of the contents and types of a group."""
     parts = (str(_FORMAT), ir.fingerprint(function), json.dumps(signature.to_dict()))
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:_DIGITS]
-
-
-def _moves(node: ir.Node) -> bool:
-    operator = find(node)
-    return node.op_type == "Constant" or (operator is not None and operator.moves)
 
 
 def kernel_of(function: ir.Function, signature: Signature) -> Kernel:

@@ -5,25 +5,22 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from graphopt import ir
+from graphopt.analysis.symbolic import Dim, product
 from graphopt.attempt import prepare
 from graphopt.config import Settings
 from graphopt.context import context_for
 from graphopt.errors import NoCompiler, UnsupportedModel, UsageError
 from graphopt.fusion.backend import ProgressCallback, require_backend
 from graphopt.fusion.groups import Group, groups_of, has_groups
-from graphopt.fusion.kernel_library import SUFFIXES, build_library, find_library, writing_library
+from graphopt.fusion.kernel_library import SUFFIXES, writing_library
 from graphopt.fusion.loops.ir import Kernel
+from graphopt.fusion.signature import Tensor
 from graphopt.models import copy
 from graphopt.ort.devices import CPU
 from graphopt.util.store import Store
 from graphopt.util.tables import counted
-
-if TYPE_CHECKING:
-    from graphopt.analysis.symbolic import Dim
-    from graphopt.fusion.signature import Tensor
 
 
 @dataclass(frozen=True, repr=False)
@@ -73,7 +70,7 @@ class Inventory:
         """The library, if it is in the store."""
         try:
             store, compiler = Store(self.settings.cache_dir), self.settings.compiler
-            return find_library(self.kernels, store, compiler=compiler) if self.kernels else None
+            return require_backend(CPU).find(self.kernels, store, compiler=compiler) if self.kernels else None
         except NoCompiler:
             return None
 
@@ -96,17 +93,14 @@ class Inventory:
         if not self.kernels:
             raise UnsupportedModel("the model has no kernels, so there is no library to build")
         store, compiler = Store(self.settings.cache_dir), self.settings.compiler
-        built = build_library(self.kernels, store, compiler=compiler, progress=progress)
+        built = require_backend(CPU).build(self.kernels, store, compiler=compiler, progress=progress)
         with writing_library(built, path):
             pass
 
 
 def bytes_of(tensors: tuple[Tensor, ...]) -> Dim:
     """Total size of ``tensors`` in bytes; an expression if they have symbols."""
-    from graphopt.analysis.symbolic import product
-
-    total: Any = 0
+    total: Dim = 0
     for tensor in tensors:
-        total = total + product(list(tensor.fact.shape or ())) * tensor.element.bytes
-    found: Dim = total
-    return found
+        total = total + product(tensor.fact.shape or ()) * tensor.element.bytes
+    return total

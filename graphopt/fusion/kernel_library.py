@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from graphopt import ir, publish
 from graphopt.config import Settings
 from graphopt.errors import GraphoptError, InvalidModel, NoCompiler, UsageError
-from graphopt.fusion.backend import Backend, ProgressCallback, backend_for, require_backend, sources
+from graphopt.fusion.backend import Backend, ProgressCallback, backend_for, require_backend
 from graphopt.ops import dialects
 from graphopt.ort.devices import CPU, Device
 from graphopt.ort.session_options import SessionChoice
@@ -26,7 +26,6 @@ from graphopt.util.tables import counted
 
 if TYPE_CHECKING:
     from graphopt.fusion.groups import Group
-    from graphopt.fusion.loops.ir import Kernel
 
 #: File name suffixes of shared libraries.
 SUFFIXES = (".so", ".dylib", ".dll")
@@ -54,9 +53,9 @@ class Libraries:
     @property
     def choice(self) -> SessionChoice:
         """Session options that register the libraries."""
-        return (
-            SessionChoice(libraries=self.paths, cpu_level=self.cpu_level) if self.paths else SessionChoice()
-        )
+        if not self.paths:
+            return SessionChoice()
+        return SessionChoice(libraries=self.paths, cpu_level=self.cpu_level)
 
 
 def libraries_for(
@@ -71,7 +70,7 @@ def libraries_for(
 
     Args:
         settings: location of the store, compiler, and CPU level.
-        progress: receives progress.
+        progress: receives the progress.
     """
     backend = backend_for(device)
     if backend is None or not any(key[0] == dialects.NATIVE_DOMAIN for key in model.functions):
@@ -87,9 +86,8 @@ def libraries_for(
     if not kernels:
         return Libraries(remarks=tuple(remarks))
     try:
-        path = build_library(
-            kernels, Store(settings.cache_dir), device=device, compiler=settings.compiler, progress=progress
-        )
+        store = Store(settings.cache_dir)
+        path = backend.build(kernels, store, compiler=settings.compiler, progress=progress)
     except GraphoptError as error:
         reason = f"{error.message} ({error.hint})" if error.hint else error.message
         remark = f"{counted(len(kernels), 'kernel')} not built, onnxruntime runs the nodes: {reason}"
@@ -132,28 +130,6 @@ class Toolchain:
     def _report(self, done: float | None, text: str) -> None:
         for watcher in self.watchers:
             watcher.entered(f"kernels: {text}", done)
-
-
-def build_library(
-    kernels: Sequence[Kernel],
-    store: Store,
-    *,
-    device: Device = CPU,
-    compiler: str | None = None,
-    progress: ProgressCallback | None = None,
-) -> Path:
-    """The library of ``kernels``, from ``store`` or built; for errors see :meth:`Backend.build`."""
-    backend = require_backend(device)
-    units = sources(backend, kernels)
-    return backend.build(units, len(kernels), store, compiler=compiler, progress=progress)
-
-
-def find_library(
-    kernels: Sequence[Kernel], store: Store, *, device: Device = CPU, compiler: str | None = None
-) -> Path | None:
-    """The library of ``kernels`` if it is in ``store``; raises NoCompiler."""
-    backend = require_backend(device)
-    return backend.find(sources(backend, kernels), len(kernels), store, compiler=compiler)
 
 
 def _supported(group: Group, backend: Backend) -> Group:

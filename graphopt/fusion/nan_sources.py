@@ -13,7 +13,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.fusion.operator_table import FLOATS, find
+from graphopt.fusion.operator_table import FLOATS, find, only_moves
 
 #: Most values that are visited, and largest depth of operands whose sign is determined.
 _MOST, _DEPTH = 400, 8
@@ -94,8 +94,7 @@ def sign_of(value: ir.Value, depth: int = _DEPTH) -> Sign:
     def sign(index: int) -> Sign:
         return sign_of(operands[index], depth - 1) if index < len(operands) else Sign.UNKNOWN
 
-    operator = find(node)
-    if node.op_type in _KEEP_SIGN or (operator is not None and operator.moves and node.op_type != "Concat"):
+    if node.op_type in _KEEP_SIGN or (only_moves(node) and node.op_type != "Concat"):
         return sign(0)
     if node.op_type == "Sqrt" and sign(0) is Sign.POSITIVE:
         return Sign.POSITIVE

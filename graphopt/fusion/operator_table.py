@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -111,9 +111,9 @@ class EmitContext:
             raise CantFuse(f"{attribute} is not known before the model runs")
         return known
 
-    def element(self, output: int = 0) -> Element:
-        """The element type of an output."""
-        found = element_of(self.cx.dtype(self.node.outputs[output]))
+    def element(self) -> Element:
+        """The element type of the first output."""
+        found = element_of(self.cx.dtype(self.node.outputs[0]))
         if found is None:
             raise CantFuse("its type is unknown")
         return found
@@ -211,6 +211,12 @@ def find(node: ir.Node) -> Operator | None:
     return _by_operator().get(qualified_name(node))
 
 
+def only_moves(node: ir.Node | None) -> bool:
+    """Whether ``node`` moves elements without computing any."""
+    operator = None if node is None else find(node)
+    return operator is not None and operator.moves
+
+
 def unfit(node: ir.Node, cx: Context) -> str | None:
     """Why no kernel can compute ``node``, independent of its neighbours: its operator or its types."""
     found = find(node)
@@ -235,12 +241,8 @@ def all_operators() -> dict[str, tuple[Operator, ...]]:
     found: dict[str, tuple[Operator, ...]] = {}
     for info in sorted(pkgutil.iter_modules(package.__path__), key=lambda info: info.name):
         module = importlib.import_module(f"{_PACKAGE}.{info.name}")
-        found[info.name] = tuple(_declared(module))
+        found[info.name] = tuple(item for item in vars(module).values() if isinstance(item, Operator))
     return found
-
-
-def _declared(module: Any) -> Iterator[Operator]:
-    yield from (item for item in vars(module).values() if isinstance(item, Operator))
 
 
 @cache

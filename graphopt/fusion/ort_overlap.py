@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.fusion.nan_sources import reduces_nans
-from graphopt.fusion.operator_table import find
+from graphopt.fusion.operator_table import only_moves
 
 #: Activations that onnxruntime fuses into a Gemm.
 _GEMM_ACTIVATIONS = frozenset(
@@ -32,7 +32,7 @@ def overlap(node: ir.Node, cx: Context) -> str | None:
         _op(reader) in _QUANTIZERS for output in node.outputs for reader in ir.readers(output)
     ):
         return "onnxruntime computes it on quantized values"
-    if node.op_type in ("Mul", "Div") and _scales_product(node, cx):
+    if node.op_type in ("Mul", "Div") and _scales_product(node):
         return "onnxruntime fuses the scale into the adjacent product"
     if node.op_type == "Add" and any(_makes_gemm(value, cx) for value in node.inputs):
         return "onnxruntime fuses the sum into the product"
@@ -62,23 +62,18 @@ def is_widened(inputs: Sequence[ir.Value], outputs: Sequence[ir.Value], cx: Cont
     would round to half precision.
     """
     halves = [value for value in inputs if cx.dtype(value) == ir.DataType.FLOAT16]
-    if any(_computes(_source(value, cx)) for value in halves):
+    if any(_computes(_source(value)) for value in halves):
         return True
     results = [value for value in outputs if cx.dtype(value) == ir.DataType.FLOAT16]
     return any(_computes(reader) for value in results for reader in ir.readers(value))
 
 
-def _source(value: ir.Value, cx: Context) -> ir.Node | None:
+def _source(value: ir.Value) -> ir.Node | None:
     """The node that computed the elements of ``value``, skipping moves."""
     producer = value.producer()
-    while producer is not None and _moves(producer, cx) and producer.inputs[0] is not None:
+    while producer is not None and only_moves(producer) and producer.inputs[0] is not None:
         producer = producer.inputs[0].producer()
     return producer
-
-
-def _moves(node: ir.Node, cx: Context) -> bool:
-    operator = find(node)
-    return operator is not None and operator.moves
 
 
 def _computes(node: ir.Node | None) -> bool:
@@ -106,7 +101,7 @@ def _only_reader(value: ir.Value) -> bool:
     return ir.use_count(value) == 1 and not value.is_graph_output()
 
 
-def _scales_product(node: ir.Node, cx: Context) -> bool:
+def _scales_product(node: ir.Node) -> bool:
     """Whether a constant scales the result or an operand of a MatMul."""
     constants = [ir.constant_of(value) for value in node.inputs]
     if not any(tensor is not None and tensor.size == 1 for tensor in constants):

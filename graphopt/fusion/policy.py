@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
@@ -154,12 +155,7 @@ class FusionPolicy:
 
     def _elements(self, value: ir.Value) -> int | None:
         shape = self.cx.static_shape(value)
-        if shape is None:
-            return None
-        count = 1
-        for dim in shape:
-            count *= dim
-        return count
+        return None if shape is None else math.prod(shape)
 
     def _bytes(self, value: ir.Value) -> int:
         found = self.cx.facts.nbytes(value)

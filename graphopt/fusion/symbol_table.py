@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from graphopt.analysis.symbolic import Atom, Dim, SymDim, lone_atom
-from graphopt.fusion.loops.ir import CantFuse, Size, Symbol
+from graphopt.fusion.loops.ir import CantFuse, Size, Symbol, product
 
 
 class SymbolTable:
@@ -50,19 +50,12 @@ class SymbolTable:
 
     def product(self, dims: Iterable[Dim]) -> Size:
         """The product of ``dims``."""
-        found = Size(1)
-        for dim in dims:
-            found = found * self.size(dim)
-        return found
+        return product(map(self.size, dims))
 
     def _monomial(self, dim: SymDim) -> Size | None:
         if len(dim.terms) != 1:
             return None
         ((monomial, factor),) = dim.terms
-        found = Size(factor)
-        for atom in monomial:
-            if atom not in self._atoms:  # includes divisions that may have a remainder
-                return None
-            part = Size(1, (self._atoms[atom],))
-            found = found * part
-        return found
+        if any(atom not in self._atoms for atom in monomial):  # includes divisions that may have a remainder
+            return None
+        return Size(factor, tuple(self._atoms[atom] for atom in monomial))

@@ -11,7 +11,7 @@ import pytest
 
 from graphopt import ir
 from graphopt.context import context_for
-from graphopt.fusion import kernel_library
+from graphopt.fusion.backends.c import CBackend
 from graphopt.fusion.groups import kernels_of
 from graphopt.fusion.loops.ir import Kernel
 from graphopt.passes.pipelines import make_pipeline
@@ -37,13 +37,13 @@ def grouped(text: str = TWO) -> ir.Model:
 
 def spoil(monkeypatch: pytest.MonkeyPatch, name: str, other: str) -> None:
     """Replace kernels whose names begin with ``name`` by kernels that compute ``other`` instead."""
-    right = kernel_library.build_library
+    right = CBackend.build
 
-    def wrong(kernels: Sequence[Kernel], *arguments: Any, **more: Any) -> Path:
-        return right([_wrong(kernel, other) if kernel.name.startswith(name) else kernel for kernel in kernels],
-                     *arguments, **more)  # fmt: skip
+    def wrong(backend: CBackend, kernels: Sequence[Kernel], *arguments: Any, **more: Any) -> Path:
+        spoiled = [_wrong(kernel, other) if kernel.name.startswith(name) else kernel for kernel in kernels]
+        return right(backend, spoiled, *arguments, **more)
 
-    monkeypatch.setattr(kernel_library, "build_library", wrong)
+    monkeypatch.setattr(CBackend, "build", wrong)
 
 
 def _wrong(kernel: Kernel, other: str) -> Kernel:

@@ -12,7 +12,7 @@ import graphopt
 from graphopt import ir
 from graphopt.context import context_for
 from graphopt.errors import RuntimeFailure
-from graphopt.fusion.backend import Backend, backend_for, discover, require_backend, sources
+from graphopt.fusion.backend import Backend, backend_for, discover, require_backend
 from graphopt.fusion.groups import kernels_of
 from graphopt.fusion.loops import interpreter
 from graphopt.fusion.loops.instructions import OPS, Op
@@ -59,7 +59,7 @@ def test_second_backend_agrees_with_onnxruntime(text: str, toy: Backend, tmp_pat
     model = grouped(text)
     call, kernel = only_kernel(model)
     assert toy.features.missing(kernel) is None
-    library = toy.build(sources(toy, [kernel]), 1, Store(tmp_path))
+    library = toy.build([kernel], Store(tmp_path))
     random = np.random.default_rng(3)
     feeds = {
         str(value.name): random.normal(

@@ -12,7 +12,7 @@ from graphopt import api, config, ir
 from graphopt.cli.main import main
 from graphopt.errors import NoCompiler, NotFused, UsageError, VerificationFailed
 from graphopt.executor.options import ExecutorOptions
-from graphopt.fusion import kernel_library
+from graphopt.fusion.backends.c import CBackend
 from graphopt.fusion.groups import groups_of
 from graphopt.fusion.kernel_inventory import writing_library
 from graphopt.fusion.kernel_library import Libraries, libraries_for
@@ -42,7 +42,7 @@ def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(*arguments: object, **more: object) -> Path:
         raise NoCompiler("there is no C compiler for native kernels", hint="install one")
 
-    monkeypatch.setattr(kernel_library, "build_library", none)
+    monkeypatch.setattr(CBackend, "build", none)
 
 
 def test_models_without_groups_and_other_devices_have_no_library() -> None:

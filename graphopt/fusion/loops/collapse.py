@@ -6,6 +6,7 @@ element (h, w) of an image is at ``W * h + w`` in both operands, so one loop ove
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from graphopt.fusion.loops.ir import (
@@ -16,6 +17,7 @@ from graphopt.fusion.loops.ir import (
     Kernel,
     Segment,
     Size,
+    Store,
     live_instructions,
 )
 
@@ -42,7 +44,7 @@ class Loop:
 class StridedAccess:
     """The element of a port at ``sum(offsets) + sum(strides[k] * i[k])``.
 
-    With a ``period``, the counter of the last loop is taken modulo the period.
+    With a ``period``, the counter of the last loop is reduced modulo the period.
     """
 
     port: int
@@ -92,12 +94,8 @@ class CollapsedNest:
 
 def collapse(kernel: Kernel, segment: Segment) -> CollapsedNest:
     """Collapse the loops of ``segment``."""
-    loops = []
-    for index, axis in enumerate(kernel.axes):
-        start, stop = ZERO, axis.size
-        if index == kernel.split_axis:
-            start, stop = segment.start, axis.size if segment.stop is None else segment.stop
-        loops.append(Loop(stop, start, axis.reduced))
+    bounds = zip(kernel.axes, kernel.bounds(segment), strict=True)
+    loops = [Loop(stop, start, axis.reduced) for axis, (start, stop) in bounds]
     start = ZERO if kernel.split_axis is None else loops[kernel.split_axis].start
     live = live_instructions(segment.body, [store.instruction for store in segment.stores])
     loads = {
@@ -105,11 +103,21 @@ def collapse(kernel: Kernel, segment: Segment) -> CollapsedNest:
         for index, step in enumerate(segment.body)
         if step.access is not None and index in live
     }
-    stores = [
-        StridedStore(_strided(store.access, kernel.split_axis, start), store.instruction)
-        for store in segment.stores
-    ]
-    return _merged(loops, segment.body, tuple(live), loads, stores)
+    written = [_strided(store.access, kernel.split_axis, start) for store in segment.stores]
+    accesses, loops = _merged([*loads.values(), *written], loops)
+    loads = dict(zip(loads, accesses, strict=False))
+    stores = _stores(accesses[len(loads) :], segment.stores)
+    axes = _axes(loops, segment.body, loads)
+    return CollapsedNest(tuple(loops), segment.body, tuple(live), loads, stores, axes)
+
+
+def _stores(
+    accesses: Sequence[StridedAccess], stores: Iterable[Store | StridedStore]
+) -> tuple[StridedStore, ...]:
+    """``stores`` with other accesses."""
+    return tuple(
+        StridedStore(access, store.instruction) for access, store in zip(accesses, stores, strict=True)
+    )
 
 
 def _strided(access: Access, split_axis: int | None, start: Size) -> StridedAccess:
@@ -120,14 +128,8 @@ def _strided(access: Access, split_axis: int | None, start: Size) -> StridedAcce
     return StridedAccess(access.port, strides, tuple(offset for offset in offsets if offset.factor))
 
 
-def _merged(
-    loops: list[Loop],
-    body: tuple[Instruction, ...],
-    live: tuple[int, ...],
-    loads: dict[int, StridedAccess],
-    stores: list[StridedStore],
-) -> CollapsedNest:
-    accesses = [*loads.values(), *(store.access for store in stores)]
+def _merged(accesses: list[StridedAccess], loops: list[Loop]) -> tuple[list[StridedAccess], list[Loop]]:
+    """``accesses`` and ``loops``, without loops of size 1, and with adjacent loops merged."""
     kept: list[tuple[Loop, list[Size]]] = []  # loops, each with the strides of all accesses
     only = _only_reduced(loops)
     for index, inner in enumerate(loops):
@@ -147,17 +149,11 @@ def _merged(
         replace(access, strides=tuple(strides[index] for _, strides in kept))
         for index, access in enumerate(accesses)
     ]
-    moved = dict(zip(loads, merged[: len(loads)], strict=True))
-    written = tuple(
-        StridedStore(access, store.instruction)
-        for access, store in zip(merged[len(loads) :], stores, strict=True)
-    )
-    final = tuple(loop for loop, _ in kept)
-    return CollapsedNest(final, body, live, moved, written, _axes(final, body, moved))
+    return merged, [loop for loop, _ in kept]
 
 
 def with_periods(nest: CollapsedNest) -> CollapsedNest:
-    """Merge a short last loop with the loops before it, although some operands depend on the last one only.
+    """Merge a short last loop with the loops before it even if some operands depend on the last one only.
 
     ``pixels[y, x, 3] * scale[3]`` becomes one loop with the index of ``scale`` modulo 3.
     """
@@ -177,12 +173,8 @@ def with_periods(nest: CollapsedNest) -> CollapsedNest:
         whole = [access for access in joined if access is not None]
         loads = dict(zip(loads, whole, strict=False))
         written = whole[len(loads) :]
-    stores = tuple(
-        StridedStore(access, store.instruction) for access, store in zip(written, nest.stores, strict=True)
-    )
-    return replace(
-        nest, loops=tuple(loops), loads=loads, stores=stores, axes=_axes(tuple(loops), nest.body, loads)
-    )
+    stores, axes = _stores(written, nest.stores), _axes(loops, nest.body, loads)
+    return replace(nest, loops=tuple(loops), loads=loads, stores=stores, axes=axes)
 
 
 def _joined(access: StridedAccess, inner: Size, period: int) -> StridedAccess | None:
@@ -205,7 +197,7 @@ def moved_last(nest: CollapsedNest, first: int) -> CollapsedNest:
         return replace(access, strides=tuple(access.strides[loop] for loop in order))
 
     loads = {index: moved(access) for index, access in nest.loads.items()}
-    stores = tuple(StridedStore(moved(store.access), store.instruction) for store in nest.stores)
+    stores = _stores([moved(store.access) for store in nest.stores], nest.stores)
     return replace(nest, loops=loops, loads=loads, stores=stores, axes=_axes(loops, nest.body, loads))
 
 
@@ -216,7 +208,7 @@ def _only_reduced(loops: list[Loop]) -> int | None:
 
 
 def _axes(
-    loops: tuple[Loop, ...], body: tuple[Instruction, ...], loads: dict[int, StridedAccess]
+    loops: Sequence[Loop], body: tuple[Instruction, ...], loads: dict[int, StridedAccess]
 ) -> tuple[frozenset[int], ...]:
     reduced = frozenset(index for index, loop in enumerate(loops) if loop.reduced)
     found: list[frozenset[int]] = []

@@ -68,11 +68,8 @@ class _SegmentRun:
         self.kernel, self.segment, self.inputs, self.outputs = kernel, segment, inputs, outputs
         self.symbols, self.float = symbols, np.float64 if wide else np.float32
         self.ranges = []
-        for index, axis in enumerate(kernel.axes):
-            start, stop = 0, number(axis.size, symbols)
-            if index == kernel.split_axis:
-                start = number(segment.start, symbols)
-                stop = stop if segment.stop is None else number(segment.stop, symbols)
+        for index, bounds in enumerate(kernel.bounds(segment)):
+            start, stop = (number(size, symbols) for size in bounds)
             shape = [1] * len(kernel.axes)
             shape[index] = -1
             self.ranges.append(np.arange(start, stop, dtype=np.int64).reshape(shape))
@@ -150,6 +147,5 @@ class _SegmentRun:
             return np.asarray(total.astype(dtype))
         is_float = value.dtype.kind == "f"
         low, high = (-np.inf, np.inf) if is_float else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        if op == "max":
-            return np.asarray(np.max(value, axis=axes, keepdims=True, initial=low).astype(dtype))
-        return np.asarray(np.min(value, axis=axes, keepdims=True, initial=high).astype(dtype))
+        extremum, initial = (np.max, low) if op == "max" else (np.min, high)
+        return np.asarray(extremum(value, axis=axes, keepdims=True, initial=initial).astype(dtype))

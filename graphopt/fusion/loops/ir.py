@@ -23,10 +23,12 @@ For ``y = softmax(x)`` over the rows of an N × C matrix, with N and C known whe
 from __future__ import annotations
 
 import math
+import operator
 import struct
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
+from functools import reduce
 
 
 class CantFuse(Exception):
@@ -97,6 +99,11 @@ class Size:
 
 
 ZERO, ONE = Size(0), Size(1)
+
+
+def product(sizes: Iterable[Size]) -> Size:
+    """The product of ``sizes``."""
+    return reduce(operator.mul, sizes, ONE)
 
 
 @dataclass(frozen=True)
@@ -220,12 +227,20 @@ class Kernel:
     axes: tuple[Axis, ...]
     segments: tuple[Segment, ...]
     split_axis: int | None = None
-    in_place: tuple[tuple[int, int], ...] = field(default=())
+    in_place: tuple[tuple[int, int], ...] = ()
 
     @property
     def reduced(self) -> tuple[int, ...]:
         """Indices of the reduced axes."""
         return tuple(index for index, axis in enumerate(self.axes) if axis.reduced)
+
+    def bounds(self, segment: Segment) -> list[tuple[Size, Size]]:
+        """The range of each loop in ``segment``."""
+        found = [(ZERO, axis.size) for axis in self.axes]
+        if self.split_axis is not None:
+            size = self.axes[self.split_axis].size
+            found[self.split_axis] = (segment.start, size if segment.stop is None else segment.stop)
+        return found
 
 
 def live_instructions(body: Sequence[Instruction], results: Iterable[int]) -> list[int]:

@@ -23,8 +23,8 @@ def _lines(kernel: Kernel) -> Iterator[str]:
         yield f"  for i{index} < {_size(axis.size)}{' (reduced)' if axis.reduced else ''}"
     for segment in kernel.segments:
         if kernel.split_axis is not None:
-            stop = kernel.axes[kernel.split_axis].size if segment.stop is None else segment.stop
-            yield f"  where {_size(segment.start)} <= i{kernel.split_axis} < {_size(stop)}"
+            start, stop = kernel.bounds(segment)[kernel.split_axis]
+            yield f"  where {_size(start)} <= i{kernel.split_axis} < {_size(stop)}"
         for index, step in enumerate(segment.body):
             yield f"    %{index}: {step.element.name.lower()} = {_instruction(step)}"
         for store in segment.stores:

@@ -31,7 +31,6 @@ class NumpyBackend:
     features: Features = field(
         default_factory=lambda: Features(elements=frozenset({Element.F32}), segments=False)
     )
-    unit: int = 100
 
     def schedule(self, kernel: Kernel) -> Sequence[CollapsedNest]:
         return [collapse(kernel, segment) for segment in kernel.segments]
@@ -41,22 +40,21 @@ class NumpyBackend:
 
     def build(
         self,
-        sources: Sequence[str],
-        count: int,
+        kernels: Sequence[Kernel],
         store: Store,
         *,
         compiler: str | None = None,
         progress: ProgressCallback | None = None,
     ) -> Path:
+        source = self.render(kernels)
+
         def write(folder: Path) -> None:
-            (folder / "kernels.py").write_text("\n".join(sources))
+            (folder / "kernels.py").write_text(source)
 
-        return store.folder("numpy", key_of(*sources), write) / "kernels.py"
+        return store.folder("numpy", key_of(source), write) / "kernels.py"
 
-    def find(
-        self, sources: Sequence[str], count: int, store: Store, *, compiler: str | None = None
-    ) -> Path | None:
-        return self.build(sources, count, store)
+    def find(self, kernels: Sequence[Kernel], store: Store, *, compiler: str | None = None) -> Path | None:
+        return self.build(kernels, store)
 
     def describe_compiler(self, compiler: str | None = None) -> str:
         return f"numpy {np.__version__}"

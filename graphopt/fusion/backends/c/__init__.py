@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from graphopt.util.store import Store
 
 
+#: Number of kernels per source file. They share the vector math; several files keep all cores busy.
+_KERNELS_PER_FILE = 8
+
+
 @dataclass(frozen=True)
 class CBackend:
     """Kernels in C; see :class:`graphopt.fusion.backend.Backend`."""
@@ -22,7 +26,6 @@ class CBackend:
     name: str = "C"
     device: str = "cpu"
     features: Features = field(default_factory=Features)
-    unit: int = 8  # kernels of a unit share the vector math; several units keep all cores busy
 
     def schedule(self, kernel: Kernel) -> Sequence[Schedule]:
         """The schedule of each segment."""
@@ -38,25 +41,26 @@ class CBackend:
 
     def build(
         self,
-        sources: Sequence[str],
-        count: int,
+        kernels: Sequence[Kernel],
         store: Store,
         *,
         compiler: str | None = None,
         progress: ProgressCallback | None = None,
     ) -> Path:
-        """The library of ``sources``, from ``store`` or compiled."""
+        """The library of ``kernels``, from ``store`` or compiled."""
         from graphopt.fusion.backends.c.build_library import build
 
-        return build(sources, count, store, compiler=compiler, progress=progress)
+        return build(self._sources(kernels), len(kernels), store, compiler=compiler, progress=progress)
 
-    def find(
-        self, sources: Sequence[str], count: int, store: Store, *, compiler: str | None = None
-    ) -> Path | None:
-        """The library of ``sources`` if it is in ``store``."""
+    def find(self, kernels: Sequence[Kernel], store: Store, *, compiler: str | None = None) -> Path | None:
+        """The library of ``kernels`` if it is in ``store``."""
         from graphopt.fusion.backends.c.build_library import find
 
-        return find(sources, count, store, compiler=compiler)
+        return find(self._sources(kernels), len(kernels), store, compiler=compiler)
+
+    def _sources(self, kernels: Sequence[Kernel]) -> list[str]:
+        starts = range(0, len(kernels), _KERNELS_PER_FILE)
+        return [self.render(kernels[start : start + _KERNELS_PER_FILE]) for start in starts]
 
     def describe_compiler(self, compiler: str | None = None) -> str:
         """Kind and version of the C compiler."""

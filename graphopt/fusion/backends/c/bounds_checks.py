@@ -7,11 +7,11 @@ input. Accesses that are provably in bounds for all sizes have no check.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graphopt.fusion.backends.c.size_variables import SizeVariables
-from graphopt.fusion.loops.ir import ONE, ZERO, Access, Kernel, Port, Segment, Size, live_instructions
+from graphopt.fusion.loops.ir import ZERO, Access, Kernel, Port, Segment, Size, live_instructions, product
 
 
 @dataclass(frozen=True)
@@ -44,12 +44,10 @@ def _segment_check(kernel: Kernel, segment: Segment, sizes: SizeVariables) -> It
     """Check that a segment is within its axis."""
     if kernel.split_axis is None:
         return
-    size = kernel.axes[kernel.split_axis].size
-    start, stop, end = segment.start, segment.stop or size, size
+    (start, stop), end = kernel.bounds(segment)[kernel.split_axis], kernel.axes[kernel.split_axis].size
     if start == ZERO and stop == end:
         return
-    numbers = [start.constant, stop.constant, end.constant]
-    known = [number for number in numbers if number is not None]
+    known = [size.constant for size in (start, stop, end) if size.constant is not None]
     if len(known) == 3 and 0 <= known[0] <= known[1] <= known[2]:
         return
     first, last, whole = map(sizes.c, (start, stop, end))
@@ -61,7 +59,7 @@ def _access_check(
     kernel: Kernel, segment: Segment, access: Access, port: Port, message: str, sizes: SizeVariables
 ) -> Iterator[str]:
     ranges = _ranges(kernel, segment, access)
-    offset, elements = access.offset, _product(port.dims)
+    offset, elements = access.offset, product(port.dims)
     if _inside(ranges, offset, elements):
         return
     rows = [
@@ -79,15 +77,9 @@ def _fail(message: str) -> Iterator[str]:
 
 
 def _ranges(kernel: Kernel, segment: Segment, access: Access) -> list[_Range]:
-    """The loops around an access. Without reduced loops if it is invariant in them: they may be empty."""
-    found = []
-    for index, (axis, stride) in enumerate(zip(kernel.axes, access.strides, strict=True)):
-        start, stop = ZERO, axis.size
-        if index == kernel.split_axis:
-            start, stop = segment.start, axis.size if segment.stop is None else segment.stop
-        if stride.factor or not axis.reduced:
-            found.append(_Range(stride, start, stop))
-    return found
+    """The loops around an access, without reduced loops in which it is invariant: they may be empty."""
+    loops = zip(kernel.axes, access.strides, kernel.bounds(segment), strict=True)
+    return [_Range(stride, *bounds) for axis, stride, bounds in loops if stride.factor or not axis.reduced]
 
 
 def _inside(ranges: list[_Range], offset: Size, elements: Size) -> bool:
@@ -136,10 +128,3 @@ def _at_least(a: Size, b: Size, positive: frozenset[int]) -> bool:
     left.subtract(b.symbols)
     more = all(count >= 0 and (not count or symbol in positive) for symbol, count in left.items())
     return more and a.factor >= b.factor
-
-
-def _product(dims: Iterable[Size]) -> Size:
-    found = ONE
-    for dim in dims:
-        found = found * dim
-    return found

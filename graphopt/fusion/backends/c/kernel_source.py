@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from graphopt.fusion.backends.c.bounds_checks import checks
-from graphopt.fusion.backends.c.schedule import TILE, Schedule, schedule
+from graphopt.fusion.backends.c.schedule import TILE, schedule
 from graphopt.fusion.backends.c.segment_printer import SegmentPrinter
 from graphopt.fusion.backends.c.size_variables import SizeVariables, product
 from graphopt.fusion.loops.ir import Kernel, Size
@@ -53,11 +53,12 @@ def _run(kernel: Kernel, printers: list[SegmentPrinter], sizes: SizeVariables) -
         yield f"    const int64_t s{index} = in{symbol.input}[{symbol.axis}];"
         yield f"    (void)s{index};"
     for index, size in enumerate(sizes.all):
-        yield from _size(index, size)
+        yield f"    const int64_t n{index} = run.n[{index}] = {product(size)};"
+        yield f"    (void)n{index};"
     for index, port in enumerate(kernel.inputs):
         for axis, dim in enumerate(port.dims):
             if not _is_symbol(kernel, index, axis, dim):
-                yield from _check(kernel, index, axis, sizes.c(dim))
+                yield from _size_check(kernel, index, axis, sizes.c(dim))
     yield from checks(kernel, sizes)
     for index, port in enumerate(kernel.outputs):
         yield from _output(kernel, index, [sizes.c(dim) for dim in port.dims])
@@ -68,8 +69,8 @@ def _run(kernel: Kernel, printers: list[SegmentPrinter], sizes: SizeVariables) -
         yield from _together(kernel, printers)
         yield "        return 0;"
         yield "    }"
-    for number, printer in enumerate(printers):
-        yield from _segment(kernel, printer, number)
+    for printer in printers:
+        yield from _segment(kernel, printer)
     yield "    return 0;"
     yield "}"
 
@@ -88,7 +89,7 @@ def _together(kernel: Kernel, printers: list[SegmentPrinter]) -> Iterator[str]:
         if printer.schedule.blocks:
             extent = printer.extent(printer.schedule.vector)
             yield f"        run.width[{number}] = {extent} ? {extent} : 1;"
-        weights.append(_weight(printer.schedule, printer))
+        weights.append(_weight(printer))
     yield f"        const int64_t weight = {' + '.join(weights)};"
     yield "        const int64_t step = go_step(shared, weight);"
     for number in range(len(printers)):
@@ -96,36 +97,25 @@ def _together(kernel: Kernel, printers: list[SegmentPrinter]) -> Iterator[str]:
         yield f"        run.step[{number}] = step;"
     yield f"        go_parallel(call, {kernel.name}_all, &run, (size_t)((shared + step - 1) / step));"
     if any(printer.schedule.stage_plan.spilled for printer in printers):
-        yield from _memory(kernel, "        ")
+        yield from _memory_check(kernel)
 
 
-def _memory(kernel: Kernel, indent: str) -> Iterator[str]:
-    yield f"{indent}if (run.failed) {{"
-    yield f'{indent}    go_fail(call, "{kernel.name} is out of memory");'
-    yield f"{indent}    return 1;"
-    yield f"{indent}}}"
+def _memory_check(kernel: Kernel) -> Iterator[str]:
+    yield "        if (run.failed) {"
+    yield f'            go_fail(call, "{kernel.name} is out of memory");'
+    yield "            return 1;"
+    yield "        }"
 
 
-def _size(index: int, size: Size) -> Iterator[str]:
-    yield f"    const int64_t n{index} = run.n[{index}] = {product(size)};"
-    yield f"    (void)n{index};"
-
-
-def _check(kernel: Kernel, index: int, axis: int, expected: str) -> Iterator[str]:
+def _size_check(kernel: Kernel, index: int, axis: int, expected: str) -> Iterator[str]:
     yield f"    if (in{index}[{axis}] != {expected}) {{"
-    yield from _fail(
-        kernel,
-        f'"input {index} of {{}} is %lld long on axis {axis}, %lld expected"',
-        f"(long long)in{index}[{axis}], (long long){expected}",
-    )
-    yield "    }"
-
-
-def _fail(kernel: Kernel, words: str, values: str) -> Iterator[str]:
+    words = f'"input {index} of {kernel.name} is %lld long on axis {axis}, %lld expected"'
+    values = f"(long long)in{index}[{axis}], (long long){expected}"
     yield "        char message[256];"
-    yield f"        snprintf(message, sizeof message, {words.format(kernel.name)}, {values});"
+    yield f"        snprintf(message, sizeof message, {words}, {values});"
     yield "        go_fail(call, message);"
     yield "        return 1;"
+    yield "    }"
 
 
 def _is_symbol(kernel: Kernel, index: int, axis: int, dim: Size) -> bool:
@@ -151,21 +141,22 @@ def _output(kernel: Kernel, index: int, dims: list[str]) -> Iterator[str]:
     yield f"    run.far[{index}] = {''.join(apart)}go_far(run.out[{index}], {len(dims)}, {shape}, {width});"
 
 
-def _segment(kernel: Kernel, printer: SegmentPrinter, number: int) -> Iterator[str]:
-    plan = printer.schedule
+def _segment(kernel: Kernel, printer: SegmentPrinter) -> Iterator[str]:
+    number = printer.number
     yield "    {"
-    yield from _items(plan, printer, number)
-    yield f"        const int64_t step = go_step(run.items[{number}], {_weight(plan, printer)});"
+    yield from _items(printer)
+    yield f"        const int64_t step = go_step(run.items[{number}], {_weight(printer)});"
     yield f"        run.step[{number}] = step;"
     yield f"        const int64_t chunks = (run.items[{number}] + step - 1) / step;"
     yield f"        if (chunks > 0) go_parallel(call, {kernel.name}_{number}, &run, (size_t)chunks);"
-    if plan.stage_plan.spilled:
-        yield from _memory(kernel, "        ")
+    if printer.schedule.stage_plan.spilled:
+        yield from _memory_check(kernel)
     yield "    }"
 
 
-def _items(plan: Schedule, printer: SegmentPrinter, number: int) -> Iterator[str]:
+def _items(printer: SegmentPrinter) -> Iterator[str]:
     """The number of work items, and the width of blocks of the vector loop."""
+    plan, number = printer.schedule, printer.number
     parts = [printer.extent(loop) for loop in plan.outer]
     if plan.blocks:
         step = f"{plan.unroll} * {printer.lanes}"
@@ -180,8 +171,9 @@ def _items(plan: Schedule, printer: SegmentPrinter, number: int) -> Iterator[str
     yield f"        run.items[{number}] = {' * '.join(parts) or '1'};"
 
 
-def _weight(plan: Schedule, printer: SegmentPrinter) -> str:
+def _weight(printer: SegmentPrinter) -> str:
     """The cost of a work item, in bytes of memory traffic."""
+    plan = printer.schedule
     parts = [str(plan.weight)]
     parts += [printer.extent(loop) for loop in plan.inner if loop != plan.vector]
     parts.append(f"run.width[{printer.number}]" if plan.blocks else printer.extent(plan.vector))

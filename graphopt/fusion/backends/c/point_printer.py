@@ -66,9 +66,9 @@ class PointPrinter:
         for unit in range(units):
             inside = part if unit + 1 == units else None
             for index in step.reloads:
-                like = self._like(index)
+                like = self._variable(index)
                 load = f"load_{like.vector}{self.end}({self._spill_address(index, unit)})"
-                self._define(index, unit, Value(load, like.element, like.width))
+                self._define(index, unit, replace(like, code=load))
             for index in step.body:
                 if self.schedule.vector in self.nest.axes[index]:
                     self._instruction(index, unit, inside)
@@ -114,11 +114,6 @@ class PointPrinter:
     def _value(self, index: int, unit: int) -> Value:
         return self.values[index, unit] if (index, unit) in self.values else self.values[index, -1]
 
-    def _like(self, index: int) -> Value:
-        """The type of a spilled value."""
-        element = self.nest.body[index].element
-        return Value("", element, self._spill_width(index))
-
     def _load(self, index: int, unit: int, part: str | None) -> Value:
         number = self.load_numbers[index]
         place = self.accesses[number][0]
@@ -150,7 +145,7 @@ class PointPrinter:
         value = self._value(store.instruction, unit)
         memory = self.kernel.outputs[store.access.port].element
         name = memory.name.lower() + self.end
-        code = self.write.mask(value, 1) if value.element is Element.BOOL else value.code
+        code = self._code(value, 1)
         pointer = self.pointers[self.store_numbers[index]]
         stride = store.access.strides[self.schedule.vector]
         rest = f", {part}" if part else ""
@@ -174,12 +169,17 @@ class PointPrinter:
             return
         value = self._value(store.instruction, 0)
         name = self.kernel.outputs[store.access.port].element.name.lower() + self.end
-        code = self.write.mask(value, 1) if value.element is Element.BOOL else value.code
-        self._line(f"store_part_{name}({self.pointers[self.store_numbers[index]]}, {code}, 1);")
+        pointer = self.pointers[self.store_numbers[index]]
+        self._line(f"store_part_{name}({pointer}, {self._code(value, 1)}, 1);")
 
-    def _spill_width(self, index: int) -> int:
+    def _variable(self, index: int, code: str = "") -> Value:
+        """A variable for the result of an instruction: an accumulator, or a value in a buffer."""
         element = self.nest.body[index].element
-        return self.write.lanes.width if element is Element.BOOL else element.bytes
+        return Value(code, element, self.write.lanes.width if element is Element.BOOL else element.bytes)
+
+    def _code(self, value: Value, width: int) -> str:
+        """The expression ``value``; if it is a mask, with elements of ``width`` bytes."""
+        return self.write.mask(value, width) if value.element is Element.BOOL else value.code
 
     def _spill_address(self, index: int, unit: int) -> str:
         """The position of the current vector in a buffer."""
@@ -194,11 +194,11 @@ class PointPrinter:
             inner = f"(({self.extent(plan.vector)} + {self.lanes} - 1) / {self.lanes} * {self.lanes})"
             position = f"{position} * {inner} + " if position else ""
             position += f"x + {unit} * {self.lanes}"
-        return f"kept{self.buffers[index]} + ({position}) * {self._spill_width(index)}"
+        return f"kept{self.buffers[index]} + ({position}) * {self._variable(index).width}"
 
     def _spill(self, index: int, unit: int) -> None:
-        value, like = self.values[index, unit], self._like(index)
-        code = self.write.mask(value, like.width) if value.element is Element.BOOL else value.code
+        like = self._variable(index)
+        code = self._code(self.values[index, unit], like.width)
         self._line(f"store_{like.vector}{self.end}({self._spill_address(index, unit)}, {code});")
 
     # Reductions
@@ -206,25 +206,19 @@ class PointPrinter:
     def _kind(self, index: int) -> str:
         return self.nest.body[index].op.removeprefix("reduce_")
 
-    def _sum(self, index: int, name: str) -> Value:
-        """The type of an accumulator."""
-        element = self.nest.body[index].element
-        return Value(name, element, self._spill_width(index))
-
     def _accumulate(self, index: int, names: list[str], unit: int, part: str | None) -> None:
         arg = self._value(self.nest.body[index].args[0], unit)
         if unit >= len(names):
             return
-        total = self._sum(index, names[unit])
-        code = self.write.mask(arg, total.width) if arg.element is Element.BOOL else arg.code
-        arg = Value(code, total.element, total.width)
+        total = self._variable(index, names[unit])
+        arg = replace(total, code=self._code(arg, total.width))
         if part and not self.schedule.columns:
             nothing = self.write.identity(self._kind(index), total)
             arg = self.write.pick(self.write.first(total.width, part), arg, nothing)
         self._line(f"{names[unit]} = {self.write.combine(self._kind(index), total, arg).code};")
 
     def _finish(self, index: int, names: list[str]) -> None:
-        totals = [self._sum(index, name) for name in names]
+        totals = [self._variable(index, name) for name in names]
         if self.schedule.columns:
             same = self.schedule.vector not in self.nest.axes[index]
             for unit, total in enumerate(totals):
@@ -238,8 +232,8 @@ class PointPrinter:
     # Text
 
     @contextmanager
-    def _block(self, header: str) -> Iterator[None]:
-        self._line(f"{header} {{")
+    def _block(self, header: str = "") -> Iterator[None]:
+        self._line(f"{header} {{" if header else "{")
         self.depth += 1
         yield
         self.depth -= 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 from graphopt.fusion.backends.c.point_printer import C_TYPES, PointPrinter, scaled
 from graphopt.fusion.backends.c.schedule import TILE
@@ -81,14 +81,12 @@ class SegmentPrinter(PointPrinter):
         with self._block("for (; item < end; item++)"):
             self._start_item()
             if plan.columns:
-                with self._vectors(
-                    "block * width", "(block + 1) * width < extent ? (block + 1) * width : extent"
-                ):
-                    pass
+                self._vectors("block * width", "(block + 1) * width < extent ? (block + 1) * width : extent")
             else:
                 self._stages(1, None)
             self._next_item()
-        self._free()
+        if plan.stage_plan.spilled:
+            self._line("free(own);")
         return self.lines
 
     def _start_item(self) -> None:
@@ -121,18 +119,12 @@ class SegmentPrinter(PointPrinter):
         counters = [(f"i{loop}", self.extent(loop)) for loop in self.schedule.outer]
         if self.schedule.blocks:
             counters.insert(0 if self.schedule.tiled else len(counters), ("block", "blocks"))
-        depth = 0
-        for place, (counter, extent) in enumerate(reversed(counters)):
-            if place + 1 == len(counters):
-                self._line(f"++{counter};")
-            else:
-                self._line(f"if (++{counter} == {extent}) {{")
-                self.depth += 1
-                depth += 1
+        with ExitStack() as stack:
+            for counter, extent in reversed(counters[1:]):
+                stack.enter_context(self._block(f"if (++{counter} == {extent})"))
                 self._line(f"{counter} = 0;")
-        for _ in range(depth):
-            self.depth -= 1
-            self._line("}")
+            for counter, _ in counters[:1]:
+                self._line(f"++{counter};")
 
     # Buffers
 
@@ -147,38 +139,34 @@ class SegmentPrinter(PointPrinter):
         else:
             parts.append(f"(({self.extent(plan.vector)} + {self.lanes} - 1) / {self.lanes} * {self.lanes})")
         self._line(f"const int64_t row = {' * '.join(parts)};")
-        bytes_ = sum(self._spill_width(index) for index in spilled)
+        widths = [self._variable(index).width for index in spilled]
         # sizes come from the model: the product must not overflow
         few = f"{' * '.join(f'(double){part}' for part in parts)} < 0x1p48"
-        self._line(f"char *const own = {few} ? malloc((size_t)row * {bytes_} + {64 * len(spilled)}) : NULL;")
+        self._line(
+            f"char *const own = {few} ? malloc((size_t)row * {sum(widths)} + {64 * len(spilled)}) : NULL;"
+        )
         with self._block("if (!own)"):
             self._line("__atomic_store_n(&run->failed, 1, __ATOMIC_RELAXED);")
             self._line("return;")
         at = "(char *)(((uintptr_t)own + 63) / 64 * 64)"
-        for index in spilled:
+        for index, width in zip(spilled, widths, strict=True):
             self._line(f"char *const kept{self.buffers[index]} = {at};")
-            width = self._spill_width(index)
             at = f"kept{self.buffers[index]} + (row * {width} + 63) / 64 * 64"
-
-    def _free(self) -> None:
-        if self.schedule.stage_plan.spilled:
-            self._line("free(own);")
 
     # Stages
 
     def _stages(self, units: int, part: str | None) -> None:
         """All stages; by columns, for ``units`` vectors at ``x``, the last with ``part`` lanes."""
         stage_plan = self.schedule.stage_plan
-        for number, step in enumerate(stage_plan.stages):
+        for step in stage_plan.stages:
             self._compute(step.before, units, part)
-            last = number + 1 == len(stage_plan.stages)
             if step.body or step.reductions or step.stores:
-                self._stage(step, units, part, last and not stage_plan.after and not stage_plan.stores)
+                self._stage(step, units, part)
         self._compute(stage_plan.after, units, part)
         for index in stage_plan.stores:
             self._store_once(index, units, part)
 
-    def _stage(self, step: Stage, units: int, part: str | None, last: bool) -> None:
+    def _stage(self, step: Stage, units: int, part: str | None) -> None:
         plan = self.schedule
         wide = units if plan.columns else plan.unroll
         sums: dict[int, list[str]] = {}
@@ -186,9 +174,7 @@ class SegmentPrinter(PointPrinter):
             arg = self.nest.body[index].args[0]
             copies = wide if not plan.columns or plan.vector in self.nest.axes[arg] else 1
             sums[index] = [f"sum{index}_{unit}" for unit in range(copies)]
-            nothing = self.write.identity(self._kind(index), self._sum(index, ""))
-            for name in sums[index]:
-                self._line(f"{nothing.vector}{self.end} {name} = {nothing.code};")
+            self._accumulators(index, sums[index])
         outer = [loop for loop in plan.inner if loop != plan.vector]
         blocks = self._start_blocks(sums, outer)
         before = dict(self.pointers), dict(self.values)
@@ -200,30 +186,21 @@ class SegmentPrinter(PointPrinter):
                     with self._block(f"if ({counter} % {BLOCK} == {BLOCK - 1} || {counter} + 1 == {extent})"):
                         self._end_blocks(sums, blocks)
             else:
-                with_blocks = plan.blocks
-                start = "block * width" if with_blocks else "0"
-                stop = (
-                    "extent - block * width < width ? extent : (block + 1) * width" if with_blocks else None
-                )
-                self._vector_loop(step, sums, blocks, start, stop)
+                self._vector_loop(step, sums, blocks)
         self.pointers, self.values = before
         for index in step.reductions:
             self._finish(index, sums[index])
 
-    def _vector_loop(
-        self,
-        step: Stage,
-        sums: dict[int, list[str]],
-        blocks: dict[int, list[str]],
-        start: str,
-        stop: str | None,
-    ) -> None:
+    def _vector_loop(self, step: Stage, sums: dict[int, list[str]], blocks: dict[int, list[str]]) -> None:
         plan = self.schedule
+        start, stop = "0", self.extent(plan.vector)
+        if plan.blocks:
+            start, stop = "block * width", "extent - block * width < width ? extent : (block + 1) * width"
         if self.period:
             self._line(f"int64_t turn = ({start}) % ({self.period});")
         step_width = f"{plan.unroll} * {self.lanes}" if plan.unroll > 1 else self.lanes
         self._line(f"int64_t x = {start};")
-        self._line(f"const int64_t stop = {stop or self.extent(plan.vector)};")
+        self._line(f"const int64_t stop = {stop};")
         with self._block(f"for (; x + {step_width} <= stop; x += {step_width})"):
             self._point(step, sums | blocks, plan.unroll, None)
             if blocks:
@@ -251,16 +228,20 @@ class SegmentPrinter(PointPrinter):
             if long and self._kind(index) == "sum" and self.nest.body[index].element is Element.F32
         }
         for index, names in blocks.items():
-            nothing = self.write.identity("sum", self._sum(index, ""))
-            for name in names:
-                self._line(f"{nothing.vector}{self.end} {name} = {nothing.code};")
+            self._accumulators(index, names)
         return blocks
+
+    def _accumulators(self, index: int, names: list[str]) -> None:
+        """Declare the accumulators ``names`` of a reduction."""
+        nothing = self.write.identity(self._kind(index), self._variable(index))
+        for name in names:
+            self._line(f"{nothing.vector}{self.end} {name} = {nothing.code};")
 
     def _end_blocks(self, sums: dict[int, list[str]], blocks: dict[int, list[str]]) -> None:
         for index, names in blocks.items():
-            nothing = self.write.identity("sum", self._sum(index, ""))
+            nothing = self.write.identity("sum", self._variable(index))
             for total, name in zip(sums[index], names, strict=True):
-                both = self.write.combine("sum", self._sum(index, total), self._sum(index, name))
+                both = self.write.combine("sum", self._variable(index, total), self._variable(index, name))
                 self._line(f"{total} = {both.code};")
                 self._line(f"{name} = {nothing.code};")
 
@@ -268,28 +249,19 @@ class SegmentPrinter(PointPrinter):
     def _loops(self, step: Stage, loops: list[int]) -> Iterator[None]:
         """The inner loops except for the vector loop, with the instructions of each."""
         plan = self.schedule
-        done: set[int] = set()
-        opened = 0
-        for loop in loops:
-            self._line(f"for (int64_t j{loop} = 0; j{loop} < {self.extent(loop)}; j{loop}++) {{")
-            self.depth += 1
-            opened += 1
-            self._advance(step, loop)
-            done.add(loop)
-            later = set(loops) - done
-            for index in step.body:
-                axes = self.nest.axes[index]
-                if plan.vector not in axes and not axes & later and loop in axes:
-                    self._instruction(index, -1, None)
-        # a block scopes the variables of the vector loop
-        if not loops and not plan.columns:
-            self._line("{")
-            self.depth += 1
-            opened += 1
-        yield
-        for _ in range(opened):
-            self.depth -= 1
-            self._line("}")
+        with ExitStack() as stack:
+            for number, loop in enumerate(loops):
+                header = f"for (int64_t j{loop} = 0; j{loop} < {self.extent(loop)}; j{loop}++)"
+                stack.enter_context(self._block(header))
+                self._advance(step, loop)
+                later = set(loops[number + 1 :])
+                for index in step.body:
+                    axes = self.nest.axes[index]
+                    if plan.vector not in axes and not axes & later and loop in axes:
+                        self._instruction(index, -1, None)
+            if not loops and not plan.columns:  # a block scopes the variables of the vector loop
+                stack.enter_context(self._block())
+            yield
 
     def _advance(self, step: Stage, loop: int) -> None:
         """Pointers inside of ``loop``."""
@@ -308,8 +280,7 @@ class SegmentPrinter(PointPrinter):
 
     # Columns
 
-    @contextmanager
-    def _vectors(self, start: str, stop: str) -> Iterator[None]:
+    def _vectors(self, start: str, stop: str) -> None:
         """By columns: the vector loop, with the stages inside."""
         plan = self.schedule
         wide = f"{plan.unroll} * {self.lanes}" if plan.unroll > 1 else self.lanes
@@ -325,7 +296,6 @@ class SegmentPrinter(PointPrinter):
                 values = dict(self.values)
                 self._stages(units, part)
                 self.values = values
-        yield
 
 
 def _is_used(declaration: str, text: str) -> bool:

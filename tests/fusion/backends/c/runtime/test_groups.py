@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from graphopt import ir
+from graphopt.fusion.backends.c import BACKEND
 from graphopt.fusion.backends.c.build_library import Plan, levels
 from graphopt.fusion.backends.c.compiler import find_compiler
 from graphopt.fusion.backends.c.source_file import source
 from graphopt.fusion.groups import kernels_of
-from graphopt.fusion.kernel_library import build_library
 from graphopt.util.store import Store
 from graphopt.verification.verifier import verify
 from tests.fusion.backends.c.runtime import samples
@@ -28,7 +28,7 @@ def made(tmp_path_factory):
     original, model = fused()
     kernels = kernels_of(model)
     assert len(kernels) >= 3
-    return original, model, str(build_library(kernels, Store(tmp_path_factory.mktemp("store"))))
+    return original, model, str(BACKEND.build(kernels, Store(tmp_path_factory.mktemp("store"))))
 
 
 def _close(found, expected):

@@ -10,8 +10,8 @@ import onnxruntime
 import pytest
 
 from graphopt import ir
+from graphopt.fusion.backends.c import BACKEND
 from graphopt.fusion.groups import kernels_of
-from graphopt.fusion.kernel_library import build_library
 from graphopt.ort import session
 from graphopt.ort.session_options import SessionChoice
 from graphopt.util.store import Store
@@ -96,5 +96,5 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[ir.Model, 
     models = {name: grouped(_text(name)) for name in READ}
     kernels = {kernel.name: kernel for model in models.values() for kernel in kernels_of(model)}
     assert all(kernel.in_place for kernel in kernels.values())
-    library = str(build_library(list(kernels.values()), Store(tmp_path_factory.mktemp("store"))))
+    library = str(BACKEND.build(list(kernels.values()), Store(tmp_path_factory.mktemp("store"))))
     return {name: (model, library) for name, model in models.items()}

@@ -10,8 +10,8 @@ import onnxruntime as ort
 import pytest
 
 from graphopt import ir
+from graphopt.fusion.backends.c import BACKEND
 from graphopt.fusion.groups import kernels_of
-from graphopt.fusion.kernel_library import build_library
 from graphopt.util.store import Store
 from tests.fusion.backends.c.runtime import samples
 from tests.support import run_pipeline
@@ -43,7 +43,7 @@ def test_means_of_equal_numbers_are_accurate(cases, tmp_path):
     kernels = [kernel for model in models for kernel in kernels_of(model)]
     assert len(kernels) == len(cases)
     options = ort.SessionOptions()
-    options.register_custom_ops_library(str(build_library(kernels, Store(tmp_path))))
+    options.register_custom_ops_library(str(BACKEND.build(kernels, Store(tmp_path))))
     wanted = 1 / (1 + np.exp(-np.tanh(np.float64(np.float32(0.1)))))
     for model, (shape, _) in zip(models, cases, strict=True):
         session = ort.InferenceSession(ir.to_proto(model).SerializeToString(), options)
