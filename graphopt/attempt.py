@@ -147,7 +147,7 @@ class Attempt:
         if not self.verifier.given:
             raise RuntimeFailure(
                 f"not verified: {self.verifier.refusal}",
-                hint="--input and --input-shape give inputs; without --require-verified it is written",
+                hint="specify --input and --input-shape; without --require-verified the result is written",
             )
         raise RuntimeFailure(
             f"with the inputs given, {self.verifier.refusal}",

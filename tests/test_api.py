@@ -17,13 +17,11 @@ from graphopt.attempt import is_heavy
 from graphopt.errors import UsageError, VerificationFailed
 from graphopt.inputs.feeds import InputOptions
 from graphopt.numerics import Numerics
-from graphopt.options import OPTIONS
 from graphopt.ort import devices
 from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipelines import registry
 from graphopt.transforms.scalar.dce import DeadCodeElimination
-from graphopt.util.option_table import with_keywords
 from tests.cli.broken_passes import ReluToSigmoid, RenameInput
 from tests.support import ops, parse
 
@@ -330,7 +328,3 @@ def test_hints_name_keywords_in_tracebacks(small: Path) -> None:
     assert caught.value.__notes__ == [
         "hint: graphopt bisect names the rewrite at fault; skip leaves out its rule"
     ]
-    assert (
-        with_keywords("--dim B=1, --no-verify, --set seed=1", OPTIONS)
-        == "dims B=1, verify=False, --set seed=1"
-    )

@@ -66,14 +66,57 @@ def type_text(group: type, name: str) -> str:
     return text
 
 
+#: Flags without an option in a table, and the same in Python.
+_IN_PYTHON = {
+    "--allow-command": "allow_command=True",
+    "--allow-external": "allow_external",
+    "--check": "kind",
+    "--emit bundle": "bundle=True",
+    "--fuser": "fuser",
+    "--input": "inputs",
+    "--input-shape": "inputs",
+    "--passes": "pipeline",
+    "--pipeline": "pipeline",
+    "--tune": "tune",
+    "--wrt": "wrt",
+}
+#: A whole command, which stays; ``--set KEY=VALUE``; shapes and files of inputs; ``-O3``; any other flag.
+_FLAG = re.compile(
+    r"graphopt [a-z]+(?: [A-Z][\w.]*| --?[\w-]+(?: [\w.]+)?)+"
+    r"|--set (?P<key>[a-z-]+)=(?P<value>\w+)"
+    r"|--input(?P<shape>-shape)? (?P<input>[A-Z]+[:.]\S*\w)"
+    r"|(?P<both>--input(?:-shape)?(?:, | and )--input(?:-shape)?)(?! [A-Z])"
+    r"|-O(?P<level>[0-3])\b"
+    r"|--emit bundle|--[a-z][a-z-]*[a-z]"
+)
+
+
 def with_keywords(text: str, options: Mapping[str, Opt]) -> str:
-    """``text`` with the flags of ``options`` spelled as keywords: ``--no-verify`` is ``verify=False``."""
-    keywords = {}
+    """``text`` with flags of the command line spelled as Python: ``--no-verify`` is ``verify=False``.
+
+    Args:
+        text: a hint.
+        options: the options whose flags are known, by keyword.
+    """
+    keywords = dict(_IN_PYTHON)
     for name, opt in options.items():
         on, _, off = opt.flag.partition("/")
         keywords[on] = f"{name}=True" if isinstance(opt.default, bool) else name
         keywords[off] = f"{name}=False"
-    return re.sub(r"--[a-z][a-z-]*[a-z]", lambda flag: keywords.get(flag[0], flag[0]), text)
+
+    def spelled(flag: re.Match[str]) -> str:
+        if key := flag["key"]:
+            is_literal = flag["value"].isupper() or flag["value"].isdecimal()
+            value = flag["value"] if is_literal else repr(flag["value"])
+            return f"config.patch({key.replace('-', '_')}={value})"
+        if flag["input"]:
+            argument = "" if flag["shape"] else "files="
+            return f"inputs=InputOptions.parse({argument}['{flag['input']}'])"
+        if flag["both"]:
+            return "inputs"
+        return f"pipeline='O{flag['level']}'" if flag["level"] else keywords.get(flag[0], flag[0])
+
+    return _FLAG.sub(spelled, text)
 
 
 def picked(kind: Callable[..., T], options: Mapping[str, Any], /, **more: Any) -> T:

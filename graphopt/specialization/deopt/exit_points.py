@@ -115,7 +115,7 @@ class ExitPoints:
         if number >= len(self.points):
             count = len(self.points)
             hint = (
-                f"they are 0 to {count - 1}; --list shows them"
+                f"they are 0 to {count - 1}; graphopt bailout MODEL --list shows them"
                 if count
                 else "give the name of a value instead"
             )
@@ -130,9 +130,7 @@ class ExitPoints:
         named = [value for value in values if value.name == name]
         if not named:
             names = [value.name or "" for value in values if ir.constant_of(value) is None]
-            raise unknown(
-                "value", name, names, "--list shows the exit points; any other value can be named, too"
-            )
+            raise unknown("value", name, names, "graphopt bailout MODEL --list shows the exit points")
         found = exit_points_after(self.model, named)
         if not found or ir.constant_of(found[0].value) is not None:
             raise UsageError(f"can't exit behind {name!r}: it is a constant")

@@ -80,5 +80,5 @@ def _form(point: ExitPoint, holder: ir.Node, graph: ir.Graph, cx: Context) -> Lo
 def _refused(point: ExitPoint, reason: str) -> UnsupportedModel:
     return UnsupportedModel(
         f"can't exit behind {point.value.name!r}: {reason}",
-        hint="--list shows all exit points",
+        hint="graphopt bailout MODEL --list shows all exit points",
     )
