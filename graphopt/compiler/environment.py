@@ -95,6 +95,11 @@ class Environment:
         """The store for results that are reused by later runs."""
         return Store(self.settings.cache_dir)
 
+    def entered(self, stage: str) -> None:
+        """Report a stage to the instruments."""
+        for instrument in self.options["instruments"]:
+            instrument.entered(stage)
+
     @property
     def numerics(self) -> Numerics:
         """The class of permitted rewrites."""

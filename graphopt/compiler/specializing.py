@@ -90,10 +90,11 @@ def specialize(
         VerificationFailed: as for :func:`optimize`.
     """
     from graphopt.profile import check_profile
-    from graphopt.specialization.build import build
+    from graphopt.specialization.build import build, requested_variants
     from graphopt.specialization.guaranteed_sizes import ranges_of, restrict
+    from graphopt.specialization.measured_gain import MeasuredGain
     from graphopt.specialization.profitability import BUNDLE, ONE_MODEL
-    from graphopt.specialization.specialize_inputs import static_inputs
+    from graphopt.specialization.specialize_inputs import profiled_inputs, static_inputs
     from graphopt.specialization.versioned_model import Checks, checked_model
 
     env = env.having(options)
@@ -106,12 +107,25 @@ def specialize(
     of_variants = env.without("inputs", "dims", "dim_ranges")
     own, strict = tuple(env.options["pre_passes"]), env.options["strict"]
 
+    policy, tune, seconds = BUNDLE if bundle else ONE_MODEL, env.options["tune"], 0.0
+    profiled = partial(profiled_inputs, profile=how.profile, inputs=given)
+    if tune is not None:  # all models are tuned, and each variant is timed against the general model
+        seconds = tune.budget / (1 + 2 * len(requested_variants(restricted.model, how, policy)))
+        policy = replace(
+            policy,
+            gain=MeasuredGain(
+                profiled, env.device, env.toolchain.libraries, seconds, not bundle, tune.threads, env.entered
+            ),
+        )
+
     def optimized(candidate: ir.Model, first: tuple[str, ...], guard: Guard | None) -> Result:
         if guard is None:
-            return optimize(env, model, inputs=given)
-        fixed = static_inputs(guard, given)
+            share = None if tune is None else tune.share(seconds, tune.shapes or how.profile.shapes[:1])
+            return optimize(env.having({"tune": share}), model, inputs=given)
+        fixed, typical = static_inputs(guard, given), profiled(guard)
+        shapes = () if typical is None else (typical.shapes,)
         return optimize(
-            of_variants,
+            of_variants.having({"tune": None if tune is None else tune.share(seconds, shapes)}),
             candidate,
             pre_passes=(*first, *own),
             inputs=fixed,
@@ -119,7 +133,7 @@ def specialize(
             dim_ranges=ranges_of(candidate, restricted.ranges),
         )
 
-    found = build(restricted.model, how, optimized, BUNDLE if bundle else ONE_MODEL, strict=strict)
+    found = build(restricted.model, how, optimized, policy, strict=strict)
     report = found.report.having(remarks=restricted.remarks)
     if bundle:
         return replace(found, original=fingerprint, report=report.having(libraries=()))

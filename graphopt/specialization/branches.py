@@ -43,6 +43,8 @@ class VariantRecord:
         runs: the number of profiled runs that it serves.
         nodes: its number of nodes.
         file: its file in a bundle; ``None`` for a branch of a model.
+        session_options: the session options recommended for it in a bundle, unparsed; by default those of the
+            general model.
     """
 
     name: str
@@ -50,15 +52,17 @@ class VariantRecord:
     runs: int
     nodes: int
     file: str | None = None
+    session_options: str | None = None
 
-    def in_file(self, file: str) -> VariantRecord:
-        """This record with a file name."""
-        return replace(self, file=file)
+    def in_file(self, file: str, session_options: str | None) -> VariantRecord:
+        """This record with a file and its recommended session options."""
+        return replace(self, file=file, session_options=session_options)
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
         found = {"name": self.name, "runs": self.runs, "nodes": self.nodes, "guard": self.guard.to_dict()}
-        return found if self.file is None else {**found, "file": self.file}
+        optional = {"file": self.file, "session_options": self.session_options}
+        return found | {name: text for name, text in optional.items() if text is not None}
 
     @classmethod
     def from_dict(cls, data: Any) -> VariantRecord:
@@ -72,7 +76,9 @@ class VariantRecord:
         file, runs, nodes = data.get("file"), data.get("runs", 0), data.get("nodes", 0)
         if not (file is None or isinstance(file, str)) or type(runs) is not int or type(nodes) is not int:
             raise InvalidModel(f"unsupported record format for variant {data['name']!r}")
-        return cls(data["name"], Guard.from_dict(data.get("guard")), runs, nodes, file)
+        options = data.get("session_options")
+        text = options if isinstance(options, str) else None
+        return cls(data["name"], Guard.from_dict(data.get("guard")), runs, nodes, file, text)
 
 
 def record_variants(model: ir.Model, variants: list[VariantRecord]) -> None:

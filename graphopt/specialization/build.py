@@ -11,7 +11,15 @@ from graphopt.errors import GraphoptError
 from graphopt.instrument.report import Report
 from graphopt.instrument.report.specializations import VariantReport
 from graphopt.ir.signature import Signature
-from graphopt.profile import FusionStrategy, Guard, Profile, branch_inputs, check_profile, variants_of
+from graphopt.profile import (
+    FusionStrategy,
+    Guard,
+    Profile,
+    Variant,
+    branch_inputs,
+    check_profile,
+    variants_of,
+)
 from graphopt.specialization.branches import Branch, VariantRecord, read_variants
 from graphopt.specialization.profitability import Policy
 from graphopt.specialization.shared_initializers import share_initializers
@@ -65,6 +73,19 @@ class Specialized:
     model: ir.Model | None = field(default=None, repr=False)
 
 
+def requested_variants(original: ir.Model, how: Specialization, policy: Policy) -> list[Variant]:
+    """The variants of ``original`` for its profile."""
+    inputs = Signature.of(original).inputs
+    return variants_of(
+        how.profile,
+        how.strategy,
+        most=how.most,
+        limits=policy.limits,
+        optional=[port.name for port in inputs if port.role == "overridable" and policy.sees_absence],
+        pinned=branch_inputs(original),
+    )
+
+
 def build(
     original: ir.Model,
     how: Specialization,
@@ -83,21 +104,11 @@ def build(
         UsageError: the profile is of another model, or contradicts its declared inputs.
     """
     check_profile(how.profile, original)
-    signature = Signature.of(original)
     general, report = optimize(original, (), None)
-    optional = [port.name for port in signature.inputs if port.role == "overridable" and policy.sees_absence]
-    variants = variants_of(
-        how.profile,
-        how.strategy,
-        most=how.most,
-        limits=policy.limits,
-        optional=optional,
-        pinned=branch_inputs(original),
-    )
     branches, plan, reports = [], [], list[VariantReport]()
     made = Counter(record.name.partition("-")[0] for record in read_variants(original))
     before, kernels = ir.count_all_nodes(general), dict.fromkeys(report.kernels)
-    for variant in variants:
+    for variant in requested_variants(original, how, policy):
         kind, _, number = variant.name.partition("-")  # a specialized model may be specialized again
         variant = replace(variant, name=f"{kind}-{made[kind] + int(number)}")
         try:
@@ -107,13 +118,13 @@ def build(
                 raise
             reports.append(VariantReport(variant, 0, before, str(failure)))
             continue
-        reason = policy.drop_reason(general, model, variant)
-        if reason is None:
+        gain = policy.assess(general, model, variant)
+        if gain.shortfall is None:
             kernels |= dict.fromkeys(variant_report.kernels)
         nodes = ir.count_all_nodes(model)
         dropped = tuple(map(str, variant_report.dropped))
-        reports.append(VariantReport(variant, nodes, before, reason, dropped))
-        if reason is None:
+        reports.append(VariantReport(variant, nodes, before, gain.shortfall, dropped, gain.ratio))
+        if gain.shortfall is None:
             pins = frozenset(variant.guard.inputs) if how.pins else frozenset()
             branches.append(Branch(variant.name, variant.guard, model, pins))
             plan.append(VariantRecord(variant.name, variant.guard, variant.runs, nodes))

@@ -80,8 +80,21 @@ def unprofitable(general: ir.Model, variant: ir.Model, guard: Guard) -> str | No
     return f"about {after} instead of {before} executed nodes do not pay for a guard"
 
 
-#: The reason for dropping a variant, given the general model and its model; ``None`` to keep it.
-DropReason = Callable[[ir.Model, ir.Model, Variant], str | None]
+@dataclass(frozen=True)
+class Gain:
+    """The gain of a variant over the general model.
+
+    Attributes:
+        shortfall: why it is too small for a guard; ``None`` if it is not.
+        ratio: its measured time over that of the general model; ``None`` if it was not measured.
+    """
+
+    shortfall: str | None = None
+    ratio: float | None = None
+
+
+#: The gain of a variant, given the general model and its model.
+AssessGain = Callable[[ir.Model, ir.Model, Variant], Gain]
 
 
 @dataclass(frozen=True)
@@ -89,32 +102,46 @@ class Policy:
     """The policy by which variants are built and kept.
 
     Attributes:
-        drop_reason: returns the reason to drop a variant after its build.
+        needless: returns why a variant is of no use at all, or ``None``.
+        gain: the gain of a variant that is of use.
         limits: maximum number of variants by kind; unlimited for other kinds.
         sees_absence: whether guards can detect that an optional input is not fed.
     """
 
-    drop_reason: DropReason
+    needless: Callable[[ir.Model, ir.Model, Variant], str | None]
+    gain: AssessGain = lambda general, model, variant: Gain()
     limits: Mapping[SpecializationKind, int] = field(default_factory=dict)
     sees_absence: bool = False
 
+    def assess(self, general: ir.Model, model: ir.Model, variant: Variant) -> Gain:
+        """The gain of ``variant``, whose optimized model is ``model``."""
+        reason = self.needless(general, model, variant)
+        return self.gain(general, model, variant) if reason is None else Gain(reason)
 
-def _unprofitable_branch(general: ir.Model, model: ir.Model, variant: Variant) -> str | None:
-    """The reason why a variant in one model saves less than its guard costs."""
+
+def _guard_always_holds(general: ir.Model, model: ir.Model, variant: Variant) -> str | None:
     inputs = {value.name or "": value for value in general.graph.inputs}
-    if not GuardNodes(ir.Editor(general), general.graph, inputs).needs_check(variant.guard):
-        return "its guard holds for all inputs"
-    return unprofitable(general, model, variant.guard)
+    if GuardNodes(ir.Editor(general), general.graph, inputs).needs_check(variant.guard):
+        return None
+    return "its guard holds for all inputs"
+
+
+def _estimated_gain(general: ir.Model, model: ir.Model, variant: Variant) -> Gain:
+    return Gain(unprofitable(general, model, variant.guard))
 
 
 def _equal_to_general(general: ir.Model, model: ir.Model, variant: Variant) -> str | None:
-    """The reason why a bundle does not need a variant. An equal graph is kept only for its static sizes."""
+    """An equal graph is kept only for its static sizes."""
     if variant.kind is SpecializationKind.STATIC or ir.fingerprint(model) != ir.fingerprint(general):
         return None
     return "it equals the general model"
 
 
 #: For branches of one model: each branch has its own weights in memory, and each guard executes nodes.
-ONE_MODEL = Policy(_unprofitable_branch, limits={SpecializationKind.STATIC: 2, SpecializationKind.DYNAMIC: 1})
+ONE_MODEL = Policy(
+    _guard_always_holds,
+    _estimated_gain,
+    limits={SpecializationKind.STATIC: 2, SpecializationKind.DYNAMIC: 1},
+)
 #: For bundles: guards run on the host at negligible cost, so slightly smaller variants are kept, too.
 BUNDLE = Policy(_equal_to_general, sees_absence=True)

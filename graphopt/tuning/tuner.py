@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -58,6 +58,12 @@ class Tune:
     threads: int | None = None
     shapes: tuple[dict[str, Shape], ...] = ()
     fresh: bool = False
+
+    def share(self, seconds: float, shapes: Iterable[Mapping[str, Shape]] = ()) -> Tune:
+        """This tuning for one of several models: its part of the budget, and other shapes if given."""
+        return replace(
+            self, budget=max(seconds, _LEAST_BUDGET), shapes=tuple(map(dict, shapes)) or self.shapes
+        )
 
     def __post_init__(self) -> None:
         if self.budget < _LEAST_BUDGET:

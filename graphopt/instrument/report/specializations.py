@@ -22,6 +22,7 @@ class VariantReport:
         general: the number of nodes of the general model.
         left_out: the reason for its absence from the result; ``None`` if it is part of it.
         dropped: harmful rewrites that were left out of it.
+        ratio: its measured time over that of the general model; ``None`` without ``tune``.
     """
 
     variant: Variant
@@ -29,6 +30,7 @@ class VariantReport:
     general: int
     left_out: str | None = None
     dropped: tuple[str, ...] = ()
+    ratio: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
@@ -39,6 +41,7 @@ class VariantReport:
             "nodes": self.nodes,
             "left_out": self.left_out,
             "dropped": list(self.dropped),
+            **({} if self.ratio is None else {"ratio": self.ratio}),
         }
 
 
@@ -48,7 +51,8 @@ def variant_lines(variants: Sequence[VariantReport], runs: int) -> Iterator[str]
         serves = f"{report.variant.runs} of {counted(runs, 'run')}"
         if report.left_out is None:
             nodes = f"{report.nodes:,} nodes instead of {report.general:,}"
-            yield f"variant   {report.variant.name}: {nodes}, for {serves}"
+            speed = "" if report.ratio is None else f", {report.ratio:.2f} × its time"
+            yield f"variant   {report.variant.name}: {nodes}{speed}, for {serves}"
             yield f"          where {report.variant.guard}"
         else:
             yield f"variant   {report.variant.name}, for {serves}, left out: {report.left_out}"

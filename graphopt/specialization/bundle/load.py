@@ -219,7 +219,7 @@ class Bundle:
 
     def _choice(self, name: str) -> SessionChoice:
         """The recommended session options, and the native kernels of the variant."""
-        text = self.plan.session_options if self._use_session_options else None
+        text = self.plan.session_options_of(name) if self._use_session_options else None
         choice = recommended_by(text, self.device)
         remarks = [] if choice.remark is None else [choice.remark]
         if name in self.plan.native:

@@ -54,7 +54,7 @@ class BundlePlan:
         general: the file of the general model.
         weights: the file of shared weights; ``None`` if no weight is large.
         sums: checksums by file name; in bundles of format version 1, of the weights at most.
-        session_options: the session options that the model's metadata recommends, unparsed.
+        session_options: the session options recommended for the general model, unparsed.
         versions: the versions of graphopt and onnxruntime that wrote the bundle.
         native: the variants, or ``general``, whose models have native groups.
     """
@@ -85,6 +85,11 @@ class BundlePlan:
     def models(self) -> dict[str, str]:
         """The files of the models by name of the variant, the general model last."""
         return {variant.name: variant.file or "" for variant in self.variants} | {GENERAL_NAME: self.general}
+
+    def session_options_of(self, name: str) -> str | None:
+        """The session options recommended for a variant; by default those for the general model."""
+        own = {variant.name: variant.session_options for variant in self.variants}
+        return own.get(name) or self.session_options
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""

@@ -26,6 +26,9 @@ from graphopt.specialization.bundle.plan import (
 from graphopt.util.arguments import checked
 from graphopt.util.store import file_digest
 
+#: Session options of a variant for which none are recommended, although some are for the general model.
+_DEFAULTS = "{}"
+
 
 @checked
 def save_bundle(found: Specialized, folder: str | os.PathLike[str]) -> list[Path]:
@@ -89,9 +92,11 @@ def _check_replaceable(folder: Path) -> None:
 def _plan(found: Specialized, files: Sequence[Path]) -> BundlePlan:
     """The plan of a bundle with ``files``."""
     sums = {file.name: FileSum(file_digest(file), file.stat().st_size) for file in files}
+    options = {branch.name: branch.model.metadata_props.get(SESSION_OPTIONS) for branch in found.branches}
+    of_general = found.general.metadata_props.get(SESSION_OPTIONS)
     variants = tuple(
-        planned.in_file(f"{branch.name}.onnx")
-        for branch, planned in zip(found.branches, found.plan, strict=True)
+        record.in_file(f"{record.name}.onnx", options[record.name] or (_DEFAULTS if of_general else None))
+        for record in found.plan
     )
     models = {branch.name: branch.model for branch in found.branches} | {GENERAL_NAME: found.general}
     found_versions = (("graphopt", version_of("graphopt")), ("onnxruntime", Target().version))
@@ -102,7 +107,7 @@ def _plan(found: Specialized, files: Sequence[Path]) -> BundlePlan:
         ir.count_nodes(found.general.graph),
         weights=WEIGHTS if WEIGHTS in sums else None,
         sums=sums,
-        session_options=found.general.metadata_props.get(SESSION_OPTIONS),
+        session_options=of_general,
         versions={name: text for name, text in found_versions if text},
         native=tuple(name for name, model in models.items() if has_groups(model)),
     )
