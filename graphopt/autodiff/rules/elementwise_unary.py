@@ -7,13 +7,14 @@ are clamped, so that second derivatives stay finite.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import numpy as np
 
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import Cotangents, gradient, non_differentiable
+from graphopt.autodiff.registry import Cotangents, Gradient, gradient, non_differentiable
 
 constant_pieces = non_differentiable(
     "Ceil", "Floor", "Round", "Sign", "Hardmax", reason="it is piecewise constant"
@@ -22,131 +23,66 @@ constant_pieces = non_differentiable(
 bits = non_differentiable("BitCast", reason="it reinterprets bits")
 
 
-@gradient("Identity")
-def identity(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
-    """dy."""
-    return dy
+def _formula(
+    op_type: str, formula: str, dx: Callable[[GraphBuilder, ir.Value, ir.Value, ir.Value], ir.Value]
+) -> Gradient:
+    """The rule of an operator without attributes: ``dx`` of a builder, x, y and dy writes ``formula``."""
+
+    def rule(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
+        return dx(op, node.x, node.y, dy)
+
+    rule.__doc__ = formula
+    return gradient(op_type)(rule)
+
+
+identity = _formula("Identity", "dy.", lambda op, x, y, dy: dy)
+neg = _formula("Neg", "-dy.", lambda op, x, y, dy: op.Neg(dy))
+abs_ = _formula("Abs", "sign(x) dy.", lambda op, x, y, dy: op.Mul(dy, op.Sign(x)))
+reciprocal = _formula("Reciprocal", "-y² dy.", lambda op, x, y, dy: op.Neg(op.Mul(dy, op.Mul(y, y))))
+exp = _formula("Exp", "y dy.", lambda op, x, y, dy: op.Mul(dy, y))
+log = _formula("Log", "dy / x.", lambda op, x, y, dy: op.Div(dy, x))
+sqrt = _formula("Sqrt", "dy / 2y.", lambda op, x, y, dy: op.Div(op.Mul(dy, 0.5), y))
+sin = _formula("Sin", "cos(x) dy.", lambda op, x, y, dy: op.Mul(dy, op.Cos(x)))
+cos = _formula("Cos", "-sin(x) dy.", lambda op, x, y, dy: op.Neg(op.Mul(dy, op.Sin(x))))
+tan = _formula("Tan", "(1 + y²) dy.", lambda op, x, y, dy: op.Mul(dy, op.Add(op.Mul(y, y), 1.0)))
+asin = _formula("Asin", "dy / √(1 - x²).", lambda op, x, y, dy: op.Div(dy, op.Sqrt(_one_minus_square(op, x))))
+acos = _formula(
+    "Acos", "-dy / √(1 - x²).", lambda op, x, y, dy: op.Neg(op.Div(dy, op.Sqrt(_one_minus_square(op, x))))
+)
+atan = _formula("Atan", "dy / (1 + x²).", lambda op, x, y, dy: op.Div(dy, op.Add(op.Mul(x, x), 1.0)))
+sinh = _formula(
+    "Sinh",
+    "(eˣ + e⁻ˣ)/2 dy: onnxruntime implements Cosh only in float32.",
+    lambda op, x, y, dy: op.Mul(dy, op.Mul(op.Add(op.Exp(x), op.Exp(op.Neg(x))), 0.5)),
+)
+cosh = _formula(
+    "Cosh",
+    "(eˣ - e⁻ˣ)/2 dy: onnxruntime implements Sinh only in float32.",
+    lambda op, x, y, dy: op.Mul(dy, op.Mul(op.Sub(op.Exp(x), op.Exp(op.Neg(x))), 0.5)),
+)
+tanh = _formula("Tanh", "(1 - y²) dy.", lambda op, x, y, dy: op.Mul(dy, _one_minus_square(op, y)))
+asinh = _formula(
+    "Asinh", "dy / √(x² + 1).", lambda op, x, y, dy: op.Div(dy, op.Sqrt(op.Add(op.Mul(x, x), 1.0)))
+)
+acosh = _formula(
+    "Acosh", "dy / √(x² - 1).", lambda op, x, y, dy: op.Div(dy, op.Sqrt(op.Sub(op.Mul(x, x), 1.0)))
+)
+atanh = _formula("Atanh", "dy / (1 - x²).", lambda op, x, y, dy: op.Div(dy, _one_minus_square(op, x)))
+# the constant is last, so that it folds with that of x = u / √2 in GELUs
+erf = _formula(
+    "Erf",
+    "2/√π exp(-x²) dy.",
+    lambda op, x, y, dy: op.Mul(op.Mul(dy, op.Exp(op.Neg(op.Mul(x, x)))), 2 / math.sqrt(math.pi)),
+)
+sigmoid = _formula("Sigmoid", "y (1 - y) dy.", lambda op, x, y, dy: op.Mul(dy, op.Mul(y, op.Sub(1.0, y))))
+softplus = _formula("Softplus", "sigmoid(x) dy.", lambda op, x, y, dy: op.Mul(dy, op.Sigmoid(x)))
+relu = _formula("Relu", "dy where y > 0.", lambda op, x, y, dy: op.only_where(op.Greater(y, 0.0), dy))
 
 
 @gradient("Cast", "CastLike")
 def cast(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy in the type of x."""
     return op.cast_like(dy, node.x)
-
-
-@gradient("Neg")
-def neg(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
-    """-dy."""
-    return op.Neg(dy)
-
-
-@gradient("Abs")
-def abs_(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
-    """sign(x) dy."""
-    return op.Mul(dy, op.Sign(node.x))
-
-
-@gradient("Reciprocal")
-def reciprocal(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
-    """-y² dy."""
-    return op.Neg(op.Mul(dy, op.Mul(node.y, node.y)))
-
-
-@gradient("Exp")
-def exp(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
-    """y dy."""
-    return op.Mul(dy, node.y)
-
-
-@gradient("Log")
-def log(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
-    """dy / x."""
-    return op.Div(dy, node.x)
-
-
-@gradient("Sqrt")
-def sqrt(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
-    """dy / 2y."""
-    return op.Div(op.Mul(dy, 0.5), node.y)
-
-
-@gradient("Sin")
-def sin(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
-    """cos(x) dy."""
-    return op.Mul(dy, op.Cos(node.x))
-
-
-@gradient("Cos")
-def cos(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
-    """-sin(x) dy."""
-    return op.Neg(op.Mul(dy, op.Sin(node.x)))
-
-
-@gradient("Tan")
-def tan(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
-    """(1 + y²) dy."""
-    return op.Mul(dy, op.Add(op.Mul(node.y, node.y), 1.0))
-
-
-@gradient("Asin")
-def asin(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
-    """dy / √(1 - x²)."""
-    return op.Div(dy, op.Sqrt(_one_minus_square(op, node.x)))
-
-
-@gradient("Acos")
-def acos(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
-    """-dy / √(1 - x²)."""
-    return op.Neg(op.Div(dy, op.Sqrt(_one_minus_square(op, node.x))))
-
-
-@gradient("Atan")
-def atan(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
-    """dy / (1 + x²)."""
-    return op.Div(dy, op.Add(op.Mul(node.x, node.x), 1.0))
-
-
-@gradient("Sinh")
-def sinh(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
-    """(eˣ + e⁻ˣ)/2 dy: onnxruntime implements Cosh only in float32."""
-    return op.Mul(dy, op.Mul(op.Add(op.Exp(node.x), op.Exp(op.Neg(node.x))), 0.5))
-
-
-@gradient("Cosh")
-def cosh(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
-    """(eˣ - e⁻ˣ)/2 dy: onnxruntime implements Sinh only in float32."""
-    return op.Mul(dy, op.Mul(op.Sub(op.Exp(node.x), op.Exp(op.Neg(node.x))), 0.5))
-
-
-@gradient("Tanh")
-def tanh(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
-    """(1 - y²) dy."""
-    return op.Mul(dy, _one_minus_square(op, node.y))
-
-
-@gradient("Asinh")
-def asinh(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
-    """dy / √(x² + 1)."""
-    return op.Div(dy, op.Sqrt(op.Add(op.Mul(node.x, node.x), 1.0)))
-
-
-@gradient("Acosh")
-def acosh(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
-    """dy / √(x² - 1)."""
-    return op.Div(dy, op.Sqrt(op.Sub(op.Mul(node.x, node.x), 1.0)))
-
-
-@gradient("Atanh")
-def atanh(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
-    """dy / (1 - x²)."""
-    return op.Div(dy, _one_minus_square(op, node.x))
-
-
-@gradient("Erf")
-def erf(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
-    """2/√π exp(-x²) dy."""
-    # the constant is last, so that it folds with that of x = u / √2 in GELUs
-    return op.Mul(op.Mul(dy, op.Exp(op.Neg(op.Mul(node.x, node.x)))), 2 / math.sqrt(math.pi))
 
 
 @gradient("Gelu")
@@ -164,12 +100,6 @@ def gelu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     cdf = op.Mul(op.Add(op.Erf(op.Mul(x, math.sqrt(0.5))), 1.0), 0.5)
     density = op.Mul(op.Exp(op.Mul(op.Mul(x, x), -0.5)), 1 / math.sqrt(2 * math.pi))
     return op.Mul(dy, op.Add(cdf, op.Mul(x, density)))
-
-
-@gradient("Sigmoid")
-def sigmoid(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
-    """y (1 - y) dy."""
-    return op.Mul(dy, op.Mul(node.y, op.Sub(1.0, node.y)))
 
 
 @gradient("HardSigmoid")
@@ -205,23 +135,11 @@ def mish(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     return op.Mul(dy, op.Add(t, curved))
 
 
-@gradient("Softplus")
-def softplus(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
-    """sigmoid(x) dy."""
-    return op.Mul(dy, op.Sigmoid(node.x))
-
-
 @gradient("Softsign")
 def softsign(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy / (1 + |x|)²."""
     base = op.Add(op.Abs(node.x), 1.0)
     return op.Div(dy, op.Mul(base, base))
-
-
-@gradient("Relu")
-def relu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
-    """dy where y > 0."""
-    return op.only_where(op.Greater(node.y, 0.0), dy)
 
 
 @gradient("ThresholdedRelu")
