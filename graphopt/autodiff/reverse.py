@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import wraps
 
 from graphopt import ir
 from graphopt.autodiff import registry
@@ -23,6 +24,7 @@ from graphopt.autodiff.registry import (
     NonDifferentiable,
     StoppedGradient,
     UnknownType,
+    gradient,
 )
 from graphopt.context import Context
 from graphopt.opset import convert
@@ -243,8 +245,7 @@ def vjp_of_decomposition(
 
     Args:
         cotangents: the cotangents of the outputs of ``node``.
-        decompose: writes operators that read the node's inputs, and returns equivalents of its outputs,
-            ``None`` for outputs that it does not compute.
+        decompose: writes operators that read the node's inputs, and returns equivalents of its outputs.
     """
     mark = op.mark()
     returned = decompose()
@@ -255,6 +256,23 @@ def vjp_of_decomposition(
         if result is not None and op.has_made(result) and output.name and result not in found.values():
             op.cx.edit.replace(result, output)
     return found
+
+
+#: Writes simpler operators in place of a node; returns equivalents of its outputs, ``None`` for missing ones.
+Decomposition = Callable[[GraphBuilder, PrimalNode], ir.Value | Sequence[ir.Value | None]]
+
+
+def decomposition(*ops: str) -> Callable[[Decomposition], Gradient]:
+    """Declare a function that decomposes ``ops``; their gradient is that of the decomposition."""
+
+    def declare(decompose: Decomposition) -> Gradient:
+        @wraps(decompose)
+        def rule(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> Cotangents:
+            return vjp_of_decomposition(op, node, cotangents, lambda: decompose(op, node))
+
+        return gradient(*ops)(rule)
+
+    return declare
 
 
 def vjp_to_inputs(

@@ -9,23 +9,17 @@ import numpy as np
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder, Size
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import Cotangents, gradient
-from graphopt.autodiff.reverse import vjp_of_decomposition
+from graphopt.autodiff.reverse import decomposition
 
 
-@gradient("DeformConv")
-def deform_conv(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
-    """By decomposition into GridSample and MatMul."""
-    op.require_opset(20)  # before, GridSample takes two spatial axes, in float32
-    return vjp_of_decomposition(op, node, [dy], lambda: _plain(op, node))
-
-
-def _plain(op: GraphBuilder, node: PrimalNode) -> ir.Value:
-    """The operator in terms of GridSample and MatMul (ONNX Operators, DeformConv).
+@decomposition("DeformConv")
+def deform_conv(op: GraphBuilder, node: PrimalNode) -> ir.Value:
+    """By decomposition into GridSample and MatMul.
 
     Kernel elements form one axis: the samples are [batch * offset groups, channels of an offset group, kernel
     elements, points of y].
     """
+    op.require_opset(20)  # an older GridSample supports only two spatial axes, in float32
     x, w, offset, bias, mask = node.x, node.input(1), node.input(2), node.optional(3), node.optional(4)
     rank, group, offset_group = node.rank(x) - 2, node.attribute("group"), node.attribute("offset_group")
     kernel = node.attribute("kernel_shape") or ir.all_ints((node.shape(w) or (None,) * 3)[2:])

@@ -8,7 +8,7 @@ from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import Cotangents, gradient
-from graphopt.autodiff.reverse import vjp_of_decomposition
+from graphopt.autodiff.reverse import decomposition, vjp_of_decomposition
 
 #: The activations of FusedConv and FusedGemm, with their attributes.
 _ACTIVATIONS: dict[str, tuple[str, ...]] = {
@@ -24,16 +24,16 @@ _ACTIVATIONS: dict[str, tuple[str, ...]] = {
 }
 
 
-@gradient("com.microsoft::Gelu", "com.microsoft::BiasGelu")
-def gelu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
+@decomposition("com.microsoft::Gelu", "com.microsoft::BiasGelu")
+def gelu(op: GraphBuilder, node: PrimalNode) -> ir.Value:
     """By decomposition: Gelu(x + b)."""
-    return vjp_of_decomposition(op, node, [dy], lambda: op.Gelu(_plus_bias(op, node)))
+    return op.Gelu(_plus_bias(op, node))
 
 
-@gradient("com.microsoft::FastGelu")
-def fast_gelu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
+@decomposition("com.microsoft::FastGelu")
+def fast_gelu(op: GraphBuilder, node: PrimalNode) -> ir.Value:
     """By decomposition: Gelu(x + b) with the tanh approximation."""
-    return vjp_of_decomposition(op, node, [dy], lambda: op.Gelu(_plus_bias(op, node), approximate="tanh"))
+    return op.Gelu(_plus_bias(op, node), approximate="tanh")
 
 
 def _plus_bias(op: GraphBuilder, node: PrimalNode) -> ir.Value:
@@ -41,11 +41,10 @@ def _plus_bias(op: GraphBuilder, node: PrimalNode) -> ir.Value:
     return node.x if bias is None else op.Add(node.x, bias)
 
 
-@gradient("com.microsoft::QuickGelu")
-def quick_gelu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
+@decomposition("com.microsoft::QuickGelu")
+def quick_gelu(op: GraphBuilder, node: PrimalNode) -> ir.Value:
     """By decomposition: Swish(x)."""
-    alpha = float(node.attribute("alpha", 1.702))
-    return vjp_of_decomposition(op, node, [dy], lambda: op.Swish(node.x, alpha=alpha))
+    return op.Swish(node.x, alpha=float(node.attribute("alpha", 1.702)))
 
 
 @gradient("com.microsoft::FusedConv")
@@ -66,17 +65,13 @@ def fused_conv(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     return vjp_of_decomposition(op, node, [dy], decompose)
 
 
-@gradient("com.microsoft::FusedGemm")
-def fused_gemm(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
+@decomposition("com.microsoft::FusedGemm")
+def fused_gemm(op: GraphBuilder, node: PrimalNode) -> ir.Value:
     """By decomposition: activation(Gemm(A, B, C))."""
     activation = node.attribute("activation", "")
     numbers = [node.attribute(f"activation_{name}") for name in _ACTIVATIONS.get(activation, ())]
-
-    def decompose() -> ir.Value:
-        y = op.node("Gemm", node.inputs, _without_activation(node))
-        return _activated(op, node, y, activation, numbers)
-
-    return vjp_of_decomposition(op, node, [dy], decompose)
+    y = op.node("Gemm", node.inputs, _without_activation(node))
+    return _activated(op, node, y, activation, numbers)
 
 
 def _without_activation(node: PrimalNode) -> dict[str, ir.Attr]:

@@ -5,20 +5,15 @@ from __future__ import annotations
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import Cotangents, gradient
-from graphopt.autodiff.reverse import vjp_of_decomposition
+from graphopt.autodiff.reverse import decomposition
 
 
-@gradient("com.microsoft::FusedMatMul", "com.microsoft::TransposeMatMul")
-def fused_matmul(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
+@decomposition("com.microsoft::FusedMatMul", "com.microsoft::TransposeMatMul")
+def fused_matmul(op: GraphBuilder, node: PrimalNode) -> ir.Value:
     """By decomposition: alpha MatMul(Aᵀ, Bᵀ), with the transposes of the attributes."""
-
-    def decompose() -> ir.Value:
-        y = op.MatMul(_side(op, node, 0, "A"), _side(op, node, 1, "B"))
-        alpha = float(node.attribute("alpha", 1.0))
-        return y if alpha == 1 else op.Mul(y, alpha)
-
-    return vjp_of_decomposition(op, node, [dy], decompose)
+    y = op.MatMul(_side(op, node, 0, "A"), _side(op, node, 1, "B"))
+    alpha = float(node.attribute("alpha", 1.0))
+    return y if alpha == 1 else op.Mul(y, alpha)
 
 
 def _side(op: GraphBuilder, node: PrimalNode, index: int, side: str) -> ir.Value:

@@ -9,12 +9,11 @@ import numpy as np
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import Cotangents, gradient
-from graphopt.autodiff.reverse import vjp_of_decomposition
+from graphopt.autodiff.reverse import decomposition
 
 
-@gradient("com.microsoft::MatMulNBits")
-def matmul_n_bits(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
+@decomposition("com.microsoft::MatMulNBits")
+def matmul_n_bits(op: GraphBuilder, node: PrimalNode) -> ir.Value:
     """By decomposition: MatMul with the dequantized weights."""
     bits, block = int(node.attribute("bits", 4)), int(node.attribute("block_size"))
     rows, columns = int(node.attribute("N")), int(node.attribute("K"))
@@ -23,19 +22,15 @@ def matmul_n_bits(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangent
     if node.attribute("weight_prepacked", 0):
         raise node.refusal("its weights are prepacked for a device")
     blocks = -(-columns // block)
-
-    def decompose() -> ir.Value:
-        scales = op.Reshape(node.input(2), [rows, blocks, 1])
-        whole = op.Reshape(_unpacked(op, node.input(1), bits, scales), [rows, blocks, block])
-        packed = node.optional(3)
-        zeros = _zeros(op, packed and op.Reshape(packed, [rows, -1]), bits, blocks, scales)
-        weights = op.Reshape(op.Mul(op.Sub(whole, zeros), scales), [rows, blocks * block])
-        if blocks * block > columns:
-            weights = op.Slice(weights, [0], [columns], [1])
-        y = op.MatMul(node.x, op.Transpose(weights, perm=[1, 0]))
-        return y if node.optional(5) is None else op.Add(y, node.input(5))
-
-    return vjp_of_decomposition(op, node, [dy], decompose)
+    scales = op.Reshape(node.input(2), [rows, blocks, 1])
+    whole = op.Reshape(_unpacked(op, node.input(1), bits, scales), [rows, blocks, block])
+    packed = node.optional(3)
+    zeros = _zeros(op, packed and op.Reshape(packed, [rows, -1]), bits, blocks, scales)
+    weights = op.Reshape(op.Mul(op.Sub(whole, zeros), scales), [rows, blocks * block])
+    if blocks * block > columns:
+        weights = op.Slice(weights, [0], [columns], [1])
+    y = op.MatMul(node.x, op.Transpose(weights, perm=[1, 0]))
+    return y if node.optional(5) is None else op.Add(y, node.input(5))
 
 
 def _zeros(op: GraphBuilder, packed: ir.Value | None, bits: int, blocks: int, like: ir.Value) -> Any:
@@ -58,8 +53,8 @@ def _unpacked(op: GraphBuilder, packed: ir.Value, bits: int, like: ir.Value) -> 
     return op.Mod(parts, float(1 << bits), fmod=1)
 
 
-@gradient("com.microsoft::GatherBlockQuantized")
-def gather_block_quantized(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
+@decomposition("com.microsoft::GatherBlockQuantized")
+def gather_block_quantized(op: GraphBuilder, node: PrimalNode) -> ir.Value:
     """By decomposition: Gather of the dequantized rows."""
     bits, block = int(node.attribute("bits", 4)), int(node.attribute("block_size", 128))
     data, scales = node.x, node.input(2)
@@ -68,41 +63,28 @@ def gather_block_quantized(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> 
         raise node.refusal("its data is not uint8, of rank 2 and with a known number of blocks")
     if node.attribute("gather_axis", 0) != 0 or node.attribute("quantize_axis", 1) not in (1, -1):
         raise node.refusal("it does not gather rows quantized along axis 1")
-
-    def decompose() -> ir.Value:
-        places = op.Reshape(node.input(1), [-1])
-        scale = op.Unsqueeze(op.Gather(scales, places, axis=0), [2])
-        rows = op.Gather(data, places, axis=0)
-        whole = op.Reshape(_unpacked(op, rows, bits, scale), [-1, blocks, block])
-        packed = node.optional(3)
-        zeros = _zeros(op, packed and op.Gather(packed, places, axis=0), bits, blocks, scale)
-        return op.reshape(op.Mul(op.Sub(whole, zeros), scale), op.shape_of(node.y))
-
-    return vjp_of_decomposition(op, node, [dy], decompose)
+    indices = op.Reshape(node.input(1), [-1])
+    scale = op.Unsqueeze(op.Gather(scales, indices, axis=0), [2])
+    rows = op.Gather(data, indices, axis=0)
+    whole = op.Reshape(_unpacked(op, rows, bits, scale), [-1, blocks, block])
+    packed = node.optional(3)
+    zeros = _zeros(op, packed and op.Gather(packed, indices, axis=0), bits, blocks, scale)
+    return op.reshape(op.Mul(op.Sub(whole, zeros), scale), op.shape_of(node.y))
 
 
-@gradient("com.microsoft::MatMulIntegerToFloat")
-def matmul_integer_to_float(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
+@decomposition("com.microsoft::MatMulIntegerToFloat")
+def matmul_integer_to_float(op: GraphBuilder, node: PrimalNode) -> ir.Value:
     """By decomposition: scales times MatMulInteger, plus the bias; integers have no gradient."""
-    inputs = [node.optional(index) for index in range(7)]
-    a, b, scale, other, zero, other_zero, bias = inputs
-
-    def decompose() -> ir.Value:
-        return _scaled(op, [a, b, zero, other_zero], op.Mul(scale, other), bias)
-
-    return vjp_of_decomposition(op, node, [dy], decompose)
+    a, b, scale, other, zero, other_zero, bias = (node.optional(index) for index in range(7))
+    return _scaled(op, [a, b, zero, other_zero], op.Mul(scale, other), bias)
 
 
-@gradient("com.microsoft::DynamicQuantizeMatMul")
-def dynamic_quantize_matmul(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
+@decomposition("com.microsoft::DynamicQuantizeMatMul")
+def dynamic_quantize_matmul(op: GraphBuilder, node: PrimalNode) -> ir.Value:
     """By decomposition: scales, one of them of x, times MatMulInteger, plus the bias."""
     b, other, other_zero, bias = (node.optional(index) for index in range(1, 5))
-
-    def decompose() -> ir.Value:
-        a, scale, zero = op.DynamicQuantizeLinear(node.x, outputs=3)
-        return _scaled(op, [a, b, zero, other_zero], op.Mul(scale, other), bias)
-
-    return vjp_of_decomposition(op, node, [dy], decompose)
+    a, scale, zero = op.DynamicQuantizeLinear(node.x, outputs=3)
+    return _scaled(op, [a, b, zero, other_zero], op.Mul(scale, other), bias)
 
 
 def _scaled(op: GraphBuilder, inputs: Any, scale: ir.Value, bias: ir.Value | None) -> ir.Value:

@@ -19,7 +19,7 @@ shapes = non_differentiable("Shape", "Size", reason="it depends only on shapes",
 fills = non_differentiable("ConstantOfShape", "EyeLike", reason="it depends only on shapes", quiet=True)
 
 
-@gradient("Reshape", "Flatten")
+@gradient("Reshape", "Flatten", "com.microsoft::ExpandDims")
 def reshape(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy reshaped to the shape of x."""
     return op.reshape_like(dy, node.x)

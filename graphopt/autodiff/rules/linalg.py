@@ -1,4 +1,4 @@
-"""Determinants."""
+"""Determinants, inverses and distances."""
 
 from __future__ import annotations
 
@@ -35,3 +35,26 @@ def det(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     minors = op.Det(op.Transpose(both, perm=[*lead, rank - 2, rank, rank - 1, rank + 1]))
     scalars = op.Unsqueeze(dy, [rank - 2, rank - 1])
     return op.Mul(op.Mul(minors, signs), scalars)
+
+
+@gradient("com.microsoft::Inverse")
+def inverse(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
+    """-yᵀ dy yᵀ."""
+    rank = node.rank(node.y)
+    transposed = op.Transpose(node.y, perm=[*range(rank - 2), rank - 1, rank - 2])
+    return op.Neg(op.MatMul(transposed, op.MatMul(dy, transposed)))
+
+
+@gradient("com.microsoft::CDist")
+def distances(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
+    """2 Σ (a - b) dy; 2 Σ (b - a) dy; for the Euclidean metric, dy / 2y in place of dy."""
+    metric = node.attribute("metric", "sqeuclidean")
+    if metric not in ("sqeuclidean", "euclidean"):
+        raise node.refusal(f"its metric is {metric}")
+    a, b = node.x, node.input(1)
+    if metric == "euclidean":
+        dy = op.only_where(op.Greater(node.y, 0.0), op.Div(op.Mul(dy, 0.5), node.y))
+    twice = op.Mul(dy, 2.0)
+    to_a = op.Sub(op.Mul(a, op.ReduceSum(twice, [1], keepdims=1)), op.MatMul(twice, b))
+    to_b = op.Mul(b, op.Transpose(op.ReduceSum(twice, [0], keepdims=1), perm=[1, 0]))
+    return to_a, op.Sub(to_b, op.Gemm(twice, a, transA=1))

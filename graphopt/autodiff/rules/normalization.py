@@ -10,8 +10,10 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
+from graphopt.autodiff.lib.attention import counted
 from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import Cotangents, gradient
+from graphopt.autodiff.reverse import decomposition
 
 _Maybe = ir.Value | None
 
@@ -203,6 +205,20 @@ def _to(op: GraphBuilder, node: PrimalNode, dx: ir.Value, index: int) -> _Maybe:
     """The gradient of an optional summand, which broadcasts to the first."""
     summand = node.optional(index)
     return None if summand is None else op.reduce_to(dx, summand, node.x)
+
+
+@decomposition("com.microsoft::EmbedLayerNormalization")
+def embed_layer_normalization(op: GraphBuilder, node: PrimalNode) -> list[_Maybe]:
+    """By decomposition: LayerNormalization of the sum of the embeddings."""
+    op.require_opset(17)
+    ids, segments, words, positions, kinds, scale, bias = (node.optional(index) for index in range(7))
+    at = node.optional(8)
+    at = op.Unsqueeze(counted(op, op.dim(node.x, 1)), [0]) if at is None else at
+    total = op.Add(op.Gather(words, ids, axis=0), op.Gather(positions, at, axis=0))
+    if segments is not None and kinds is not None:
+        total = op.Add(total, op.Gather(kinds, segments, axis=0))
+    epsilon = float(node.attribute("epsilon", 1e-12))
+    return [op.LayerNormalization(total, scale, bias, axis=-1, epsilon=epsilon), None, total]
 
 
 # By instance and by group ---------------------------------------------------------------------

@@ -6,7 +6,7 @@ from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder, Size
 from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import Cotangents, gradient, non_differentiable
-from graphopt.autodiff.reverse import vjp_of_decomposition
+from graphopt.autodiff.reverse import decomposition
 
 rounding = non_differentiable("QuantizeLinear", "com.microsoft::QuantizeLinear", reason="it rounds")
 whole = non_differentiable(
@@ -52,18 +52,11 @@ def _by_blocks(op: GraphBuilder, terms: ir.Value, count: Size, block: int, axis:
     return op.ReduceSum(op.reshape(terms, split), [axis + 1], keepdims=0)
 
 
-@gradient("DynamicQuantizeLinear")
-def dynamic_quantize(
-    op: GraphBuilder, node: PrimalNode, dy: None, dscale: ir.Value, dzero: None = None
-) -> Cotangents:
+@decomposition("DynamicQuantizeLinear")
+def dynamic_quantize(op: GraphBuilder, node: PrimalNode) -> list[ir.Value | None]:
     """By decomposition of the scale: (max(x, 0) - min(x, 0)) / 255."""
-    x = node.x
     if node.is_useful(node.y):
         op.warn_incomplete(node, "it rounds; only the gradient through its scale flows")
-
-    def scale() -> list[ir.Value | None]:
-        high = op.Max(op.ReduceMax(x, keepdims=0), 0.0)
-        low = op.Min(op.ReduceMin(x, keepdims=0), 0.0)
-        return [None, op.Div(op.Sub(high, low), 255.0)]
-
-    return vjp_of_decomposition(op, node, [dy, dscale], scale)
+    high = op.Max(op.ReduceMax(node.x, keepdims=0), 0.0)
+    low = op.Min(op.ReduceMin(node.x, keepdims=0), 0.0)
+    return [None, op.Div(op.Sub(high, low), 255.0)]

@@ -15,14 +15,13 @@ from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.lib.scatter import number_range
 from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import Cotangents, gradient
-from graphopt.autodiff.reverse import vjp_of_decomposition
+from graphopt.autodiff.reverse import decomposition, vjp_of_decomposition
 
 
-@gradient("RoiAlign")
-def roi_align(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
+@decomposition("RoiAlign")
+def roi_align(op: GraphBuilder, node: PrimalNode) -> ir.Value:
     """By decomposition into products with bilinear weights, or a Gather of the maximal samples."""
-    average = node.attribute("mode", "avg") == "avg"
-    return vjp_of_decomposition(op, node, [dy], lambda: (_averages if average else _maxima)(op, node))
+    return _averages(op, node) if node.attribute("mode", "avg") == "avg" else _maxima(op, node)
 
 
 @gradient("MaxRoiPool")
