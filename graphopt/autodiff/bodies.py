@@ -48,10 +48,7 @@ class BodyGradient:
 
     def differentiate(self, cotangents: Iterable[tuple[ir.Value, ir.Value]], wrt: Iterable[ir.Value]) -> None:
         """Find the gradients of ``wrt``, given cotangents of outputs; an output may occur several times."""
-        sums: dict[ir.Value, ir.Value] = {}
-        for value, dy in cotangents:
-            sums[value] = self.op.sum_gradients(sums[value], dy) if value in sums else dy
-        found = backward(self.op, self.body, sums, wrt)
+        found = backward(self.op, self.body, self.op.sum_by_value(cotangents), wrt)
         self.gradients = found.gradients
         self._outer.stopped += found.stopped
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -133,6 +133,13 @@ class GraphBuilder(NodeBuilder):
             )
         return self.Add(a, b)
 
+    def sum_by_value(self, pairs: Iterable[tuple[ir.Value, ir.Value]]) -> dict[ir.Value, ir.Value]:
+        """The sum of the gradients of each value, from pairs of a value and a gradient."""
+        sums: dict[ir.Value, ir.Value] = {}
+        for value, gradient in pairs:
+            sums[value] = self.sum_gradients(sums[value], gradient) if value in sums else gradient
+        return sums
+
     def identity_matrix(self, size: Size, like: ir.Value) -> ir.Value:
         """The identity matrix [size, size], in the element type of ``like``."""
         if isinstance(size, int):
@@ -148,3 +155,7 @@ class GraphBuilder(NodeBuilder):
     def cast_like(self, x: ir.Value, like: ir.Value) -> ir.Value:
         """``x`` in the element type of ``like``."""
         return self.cast(x, self.dtype(like))
+
+    def size_as(self, size: Size, like: ir.Value) -> ir.Value:
+        """``size`` in the element type of ``like``."""
+        return self.number(float(size), like) if isinstance(size, int) else self.cast_like(size, like)

@@ -59,10 +59,11 @@ class IterationGradient:
         self.captured = [value for value in captured if value in inner.gradients]
         self.sums = [self._sum(value) for value in self.captured]
         self.slices = {k: inner.gradients[x] for k, x in scanned.items() if x in inner.gradients}
-        self.picked: dict[ir.Value, ir.Value] = {}
-        for value, found in self.picks.items():
-            for dx in (inner.gradients[slice_] for slice_ in found if slice_ in inner.gradients):
-                self.picked[value] = inner.op.Add(self.picked[value], dx) if value in self.picked else dx
+        self.picked = inner.op.sum_by_value(
+            (value, inner.gradients[slice_])
+            for slice_, value in self.origins.items()
+            if slice_ in inner.gradients
+        )
 
     def _picks(self) -> dict[ir.Value, list[ir.Value]]:
         """The captured tensors that a Loop reads only by Gather at the iteration number, with the slices."""
@@ -176,8 +177,7 @@ class IterationGradient:
         """The gradients by value, given the outputs of the backward node; repeated values are summed."""
         starts = [self.form.starts[k] for k in self.states]
         scanned = [self.node.inputs[self.form.carried + k] for k in self.slices]
-        sums: dict[ir.Value, ir.Value] = {}
-        for value, dx in zip([*starts, *self.captured, *self.picked, *scanned], outputs, strict=True):
-            if value is not None and self.node.needs_grad_of(value):
-                sums[value] = self.op.sum_gradients(sums[value], dx) if value in sums else dx
-        return sums
+        pairs = zip([*starts, *self.captured, *self.picked, *scanned], outputs, strict=True)
+        return self.op.sum_by_value(
+            (value, dx) for value, dx in pairs if value is not None and self.node.needs_grad_of(value)
+        )

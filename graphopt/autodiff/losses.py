@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.context import Context
 from graphopt.errors import UnsupportedModel, UsageError, unknown
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -34,12 +37,6 @@ class Loss:
     def __post_init__(self) -> None:
         if self.function not in _LOSSES:
             raise unknown("loss function", self.function, _LOSSES)
-
-    @classmethod
-    def is_meant(cls, text: str, model: ir.Model) -> bool:
-        """Whether ``text`` describes a loss function, rather than naming a value of ``model``."""
-        own = [*model.graph.inputs, *(output for node in model.graph for output in node.outputs)]
-        return text.partition(":")[0] in _LOSSES and ":" in text and all(value.name != text for value in own)
 
     @classmethod
     def parse(cls, text: str) -> Loss:
@@ -89,6 +86,14 @@ class Loss:
         prediction = values[self.prediction]
         target = values.get(self.target)
         return _LOSSES[self.function](op, self, prediction, target)
+
+
+def parsed(loss: T, model: ir.Model) -> T | Loss:
+    """``loss``; text that describes a loss function, and names no value of ``model``, is parsed."""
+    if not isinstance(loss, str) or ":" not in loss or loss.partition(":")[0] not in _LOSSES:
+        return loss
+    own = [*model.graph.inputs, *(output for node in model.graph for output in node.outputs)]
+    return loss if any(value.name == loss for value in own) else Loss.parse(loss)
 
 
 def _mse(op: GraphBuilder, loss: Loss, a: ir.Value, b: ir.Value | None) -> ir.Value:
@@ -150,14 +155,18 @@ def declared_dims(cx: Context, value: ir.Value) -> list[int | str | None] | None
     shape = cx.shape(value)
     if shape is None:
         return None
-    own = {
-        str(dim.value)
-        for item in cx.model.graph.inputs
-        if item.shape is not None
-        for dim in item.shape
-        if isinstance(dim, ir.SymbolicDim) and dim.value is not None
-    }
+    own = dynamic_dims(cx.model)
     return [dim if isinstance(dim, int) else str(dim) if str(dim) in own else None for dim in shape]
+
+
+def dynamic_dims(model: ir.Model) -> dict[str, None]:
+    """The names of the dynamic dims of inputs."""
+    return dict.fromkeys(
+        str(dim.value)
+        for value in model.graph.inputs
+        for dim in value.shape or ()
+        if isinstance(dim, ir.SymbolicDim) and dim.value is not None
+    )
 
 
 _LOSSES: dict[str, Callable[[GraphBuilder, Loss, ir.Value, ir.Value | None], ir.Value]] = {

@@ -289,6 +289,17 @@ class NodeBuilder:
         first = parts[0]
         return first if len(parts) == 1 and isinstance(first, ir.Value) else self.Concat(*parts, axis=0)
 
+    def scalar(self, size: Size) -> ir.Value:
+        """``size`` as an int64 scalar."""
+        return self.constant(np.int64(size)) if isinstance(size, int) else self.Squeeze(size, [0])
+
+    def arange(self, size: Size) -> ir.Value:
+        """0, 1, … below ``size``, int64."""
+        if isinstance(size, int):
+            return self.constant(np.arange(size))
+        zero, one = self.constant(np.int64(0)), self.constant(np.int64(1))
+        return self.Range(zero, self.scalar(size), one)
+
     def product(self, *sizes: Size) -> Size:
         """The product of sizes."""
         product: Size = math.prod(size for size in sizes if isinstance(size, int))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Mapping
 from typing import Any
 
 import numpy as np
@@ -109,6 +109,16 @@ class PrimalNode:
             return tuple(found.value) if isinstance(found.value, list) else found.value
         standard = traits.default_attribute(self.raw.domain, self.raw.op_type, self.version, name)
         return default if standard is None else standard
+
+    def number(self, name: str, default: float = 0.0) -> float:
+        """A floating-point attribute, rounded to float32 as in the primal graph."""
+        return float(np.float32(self.attribute(name, default)))
+
+    def refuse_inputs(self, reasons: Mapping[int, str]) -> None:
+        """Raise NoGradient if one of these inputs is present."""
+        for index, reason in reasons.items():
+            if self.optional(index) is not None:
+                raise self.refusal(reason)
 
     def constant(self, index: int) -> np.ndarray | None:
         """The contents of a constant input; ``None`` if it is not constant, or omitted."""

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from graphopt import ir
 from graphopt.analysis.cost import cost_of
 from graphopt.analysis.symbolic import TYPICAL, Dim, evaluate, symbols
+from graphopt.autodiff.losses import dynamic_dims
 from graphopt.autodiff.running_statistics import is_training
 from graphopt.context import Context
 from graphopt.errors import unknown
@@ -62,13 +63,7 @@ class Estimates:
         self._cx = cx
         self._dims = dict(dims)
         self.assumed: dict[str, int] = {}
-        known = dict.fromkeys(
-            str(dim.value)
-            for value in cx.model.graph.inputs
-            if value.shape is not None
-            for dim in value.shape
-            if isinstance(dim, ir.SymbolicDim) and dim.value is not None
-        )
+        known = dynamic_dims(cx.model)
         for name in dims:
             if name not in known:
                 raise unknown("dynamic dim", name, known)

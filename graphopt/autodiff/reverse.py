@@ -283,10 +283,7 @@ def vjp_to_inputs(
     Args:
         cotangents: values of those nodes, or inputs of ``node``, with their cotangents; ``None`` for zero.
     """
-    summed: dict[ir.Value, ir.Value] = {}
-    for value, dy in cotangents:
-        if dy is not None:
-            summed[value] = op.sum_gradients(summed[value], dy) if value in summed else dy
+    summed = op.sum_by_value((value, dy) for value, dy in cotangents if dy is not None)
     wrt = [x for x in (*node.inputs, *node.captured) if x is not None and node.needs_grad_of(x)]
     return vjp_since(op, mark, summed, wrt)
 

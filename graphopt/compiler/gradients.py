@@ -54,12 +54,10 @@ def differentiate(
         UnsupportedModel: the model can't be converted to an opset that gradients support.
     """
     from graphopt.autodiff.joint import differentiate
-    from graphopt.autodiff.losses import Loss
+    from graphopt.autodiff.losses import parsed
 
     found = env.load(model)
-    if isinstance(loss, str) and Loss.is_meant(loss, found):
-        loss = Loss.parse(loss)
-    return differentiate(found, loss, wrt, outputs=outputs, optimize=optimize)
+    return differentiate(found, parsed(loss, found), wrt, outputs=outputs, optimize=optimize)
 
 
 @checked
@@ -95,15 +93,13 @@ def split(
         UsageError: the budget is not between 0 and 1, or a dim is unknown; or as for :func:`grad`.
         NoGradient, UnsupportedModel: as for :func:`grad`.
     """
-    from graphopt.autodiff.losses import Loss
+    from graphopt.autodiff.losses import parsed
     from graphopt.autodiff.split import split as split_model
 
     found = env.load(model)
-    if isinstance(loss, str) and Loss.is_meant(loss, found):
-        loss = Loss.parse(loss)
     return split_model(
         found,
-        loss,
+        parsed(loss, found),
         wrt,
         outputs=outputs,
         memory_budget=memory_budget,

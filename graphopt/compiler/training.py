@@ -58,16 +58,14 @@ def train_step(
         NoGradient: a gradient depends on an operator without one.
         UnsupportedModel: the model can't be converted to an opset that gradients support.
     """
-    from graphopt.autodiff.losses import Loss
+    from graphopt.autodiff.losses import parsed
     from graphopt.training.optimizers import make
     from graphopt.training.step import write_step
 
     found = env.load(model)
-    if isinstance(loss, str) and Loss.is_meant(loss, found):
-        loss = Loss.parse(loss)
     return write_step(
         found,
-        loss,
+        parsed(loss, found),
         make(optimizer, **settings) if isinstance(optimizer, str) else optimizer,
         wrt,
         learning_rate=learning_rate,

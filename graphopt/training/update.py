@@ -70,43 +70,27 @@ class Update:
         state: Mapping[str, ir.Value],
     ) -> dict[str, ir.Value]:
         """Write the nodes; returns the next values of parameters and state by name."""
+
+        def updated(op: GraphBuilder, gradients: Mapping[str, ir.Value]) -> dict[str, ir.Value]:
+            op.prefix, new, step = self.optimizer.name, {}, None
+            if self.counter is not None:
+                step = new[self.counter] = op.Add(state[self.counter], 1)
+            shared = self.optimizer.shared(op, rate, step)
+            if self.clip_norm is not None:
+                gradients = clipped(op, gradients, self.clip_norm)
+            for name, parameter in parameters.items():
+                op.prefix = f"{self.optimizer.name}.{name}"
+                names = [self.slot(slot, name) for slot in self.optimizer.slots]
+                decay = self.optimizer.weight_decay if self.decays(name) else 0.0
+                slots = [state[slot] for slot in names]
+                at = ParameterStep(parameter, gradients[name], slots, decay)
+                found = self.optimizer.update(op, shared, at)
+                new |= dict(zip([name, *names], found, strict=True))
+            return new
+
         if self.accumulate == 1:
-            return self._updated(op, rate, parameters, gradients, state)
-        return self._accumulated(op, rate, parameters, gradients, state)
-
-    def _updated(
-        self,
-        op: GraphBuilder,
-        rate: ir.Value,
-        parameters: Mapping[str, ir.Value],
-        gradients: Mapping[str, ir.Value],
-        state: Mapping[str, ir.Value],
-    ) -> dict[str, ir.Value]:
-        op.prefix, new, step = self.optimizer.name, {}, None
-        if self.counter is not None:
-            step = new[self.counter] = op.Add(state[self.counter], 1)
-        shared = self.optimizer.shared(op, rate, step)
-        if self.clip_norm is not None:
-            gradients = clipped(op, gradients, self.clip_norm)
-        for name, parameter in parameters.items():
-            op.prefix = f"{self.optimizer.name}.{name}"
-            names = [self.slot(slot, name) for slot in self.optimizer.slots]
-            decay = self.optimizer.weight_decay if self.decays(name) else 0.0
-            slots = [state[slot] for slot in names]
-            at = ParameterStep(parameter, gradients[name], slots, decay)
-            found = self.optimizer.update(op, shared, at)
-            new |= dict(zip([name, *names], found, strict=True))
-        return new
-
-    def _accumulated(
-        self,
-        op: GraphBuilder,
-        rate: ir.Value,
-        parameters: Mapping[str, ir.Value],
-        gradients: Mapping[str, ir.Value],
-        state: Mapping[str, ir.Value],
-    ) -> dict[str, ir.Value]:
-        """An If: a step without an update only adds to the sums, in one pass over memory, not twelve."""
+            return updated(op, gradients)
+        # an If: a step without an update only adds to the sums, in one pass over memory, not twelve
         op.prefix = "accumulate"
         count = op.Add(state[self.count], 1)
         full = op.Equal(count, self.accumulate)
@@ -119,7 +103,7 @@ class Update:
                 for name, total in sums.items()
             }
             zeros = {self.sum_of(name): inner.zeros_like(total) for name, total in sums.items()}
-            return {**self._updated(inner, rate, parameters, mean, state), **zeros}
+            return {**updated(inner, mean), **zeros}
 
         def add(inner: GraphBuilder) -> dict[str, ir.Value]:
             added = {self.sum_of(name): inner.Add(total, gradients[name]) for name, total in sums.items()}

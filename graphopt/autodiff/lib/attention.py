@@ -159,16 +159,7 @@ def causal_bias(op: GraphBuilder, like: ir.Value, queries: Size, keys: Size, off
     dtype = op.dtype(like)
     low = np.array([lowest(dtype)]).astype(dtype.numpy())
     filled = op.ConstantOfShape(op.shape(queries, keys), value=low)
-    place = op.constant(np.int64(after)) if isinstance(after, int) else op.Squeeze(after, [0])
-    return op.Trilu(filled, place, upper=1)
-
-
-def counted(op: GraphBuilder, size: Size) -> ir.Value:
-    """0, 1, … below ``size``, int64."""
-    if isinstance(size, int):
-        return op.constant(np.arange(size))
-    zero, one = op.constant(np.int64(0)), op.constant(np.int64(1))
-    return op.Range(zero, op.Squeeze(size, [0]), one)
+    return op.Trilu(filled, op.scalar(after), upper=1)
 
 
 def _greatest(op: GraphBuilder, x: ir.Value) -> ir.Value:

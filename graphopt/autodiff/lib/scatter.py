@@ -143,7 +143,7 @@ def one_hot(op: GraphBuilder, indices: ir.Value, count: Size, like: ir.Value, *,
 
 def number_range(op: GraphBuilder, count: Size) -> ir.Value:
     """0, 1, … below ``count``, int64."""
-    end = op.constant(np.int64(count)) if isinstance(count, int) else op.Squeeze(count, [0])
+    end = op.scalar(count)
     return op.Range(op.constant(np.int64(0)), end, op.constant(np.int64(1)))
 
 

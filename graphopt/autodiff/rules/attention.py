@@ -9,7 +9,6 @@ from graphopt.autodiff.builder import GraphBuilder, Size
 from graphopt.autodiff.lib.attention import (
     Attention,
     causal_bias,
-    counted,
     hidden_where_not,
     lowest,
     split_heads,
@@ -86,10 +85,10 @@ def _found(
         bias.append(hidden_where_not(op, mask, q) if op.dtype(mask) == ir.DataType.BOOL else mask)
     if counts is not None:  # the number of valid keys in each batch
         counts = op.Reshape(counts, [-1, 1, 1, 1])
-        places = counted(op, keys)
+        places = op.arange(keys)
         bias.append(hidden_where_not(op, op.Less(places, counts), q))
         if causal:
-            last = op.Add(op.Unsqueeze(counted(op, queries), [1]), op.Sub(counts, op.shape(queries)))
+            last = op.Add(op.Unsqueeze(op.arange(queries), [1]), op.Sub(counts, op.shape(queries)))
             bias.append(hidden_where_not(op, op.LessOrEqual(places, last), q))
     elif causal:
         bias.append(causal_bias(op, q, queries, keys, past))

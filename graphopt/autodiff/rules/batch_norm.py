@@ -41,7 +41,7 @@ class _Batch:
         self.rank = node.rank(node.x)
         self.dtype = wide(op, node.x)
         self.x, self.scale, _, self.mean, self.variance = (self.wide(node.input(i)) for i in range(5))
-        self.epsilon = float(np.float32(node.attribute("epsilon", 1e-5)))
+        self.epsilon = node.number("epsilon", 1e-5)
         #: All axes except the channel axis; there is one channel if x has a single axis.
         self.reduced = [axis for axis in range(self.rank) if axis != 1]
 
@@ -84,7 +84,7 @@ def _in_training(
     op, node = batch.op, batch.node
     for index in (1, 2):  # onnxruntime requires all outputs
         node.output(index)
-    momentum = float(np.float32(node.attribute("momentum", 0.9)))
+    momentum = node.number("momentum", 0.9)
     deviation, inverse = deviations(op, batch.x, batch.reduced, batch.epsilon)
     dx = dscale = dbias = dmean = dvariance = None
     if dy is not None:

@@ -81,7 +81,7 @@ def loop(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> Co
     back, running = _scalar(op, "back", ir.DataType.INT64), _scalar(op, "running", ir.DataType.BOOL)
     ran = [output for output in form.gathered if output.name]
     trips = op.dim(ran[0] if ran else iteration.gather(number), 0)
-    count = op.constant(np.array(trips)) if isinstance(trips, int) else op.Squeeze(trips, [0])
+    count = op.scalar(trips)
     last = op.Sub(count, 1)
     initial = iteration.initial()
     carried = iteration.carried()

@@ -9,8 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-import numpy as np
-
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
 from graphopt.autodiff.primal import PrimalNode
@@ -106,7 +104,7 @@ def gelu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
 def hard_sigmoid(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """alpha dy where 0 < y < 1."""
     inside = op.And(op.Greater(node.y, 0.0), op.Less(node.y, 1.0))
-    return op.only_where(inside, op.Mul(dy, _number(node, "alpha")))
+    return op.only_where(inside, op.Mul(dy, node.number("alpha")))
 
 
 @gradient("HardSwish")
@@ -120,7 +118,7 @@ def hard_swish(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
 @gradient("Swish")
 def swish(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """(s + alpha y (1 - s)) dy with s = sigmoid(alpha x)."""
-    alpha = _number(node, "alpha")
+    alpha = node.number("alpha")
     s = op.Sigmoid(node.x if alpha == 1 else op.Mul(node.x, alpha))
     rest = op.Mul(node.y, op.Sub(1.0, s))
     return op.Mul(dy, op.Add(s, rest if alpha == 1 else op.Mul(rest, alpha)))
@@ -145,28 +143,28 @@ def softsign(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
 @gradient("ThresholdedRelu")
 def thresholded_relu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy where x > alpha."""
-    alpha = _number(node, "alpha")
+    alpha = node.number("alpha")
     return op.only_where(op.Greater(node.y, 0.0) if alpha >= 0 else op.Greater(node.x, alpha), dy)
 
 
 @gradient("LeakyRelu")
 def leaky_relu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """alpha dy for x < 0, otherwise dy."""
-    alpha = _number(node, "alpha")
+    alpha = node.number("alpha")
     return op.Where(op.Less(_signed(node, alpha), 0.0), op.Mul(dy, alpha), dy)
 
 
 @gradient("Elu")
 def elu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """(y + alpha) dy for x < 0, otherwise dy."""
-    alpha = _number(node, "alpha")
+    alpha = node.number("alpha")
     return op.Where(op.Less(_signed(node, alpha), 0.0), op.Mul(dy, op.Add(node.y, alpha)), dy)
 
 
 @gradient("Selu")
 def selu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """(y + gamma alpha) dy for x < 0, otherwise gamma dy."""
-    alpha, gamma = _number(node, "alpha"), _number(node, "gamma")
+    alpha, gamma = node.number("alpha"), node.number("gamma")
     slope = op.Where(op.Less(node.x, 0.0), op.Add(node.y, gamma * alpha), op.number(gamma, node.x))
     return op.Mul(dy, slope)
 
@@ -174,14 +172,14 @@ def selu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
 @gradient("Celu")
 def celu(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """exp(x / alpha) dy = (y / alpha + 1) dy for x < 0, otherwise dy."""
-    slope = op.Add(op.Mul(node.y, 1 / _number(node, "alpha")), 1.0)
+    slope = op.Add(op.Mul(node.y, 1 / node.number("alpha")), 1.0)
     return op.Where(op.Less(node.x, 0.0), op.Mul(dy, slope), dy)
 
 
 @gradient("Shrink")
 def shrink(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy where |x| > lambd."""
-    return op.only_where(op.Greater(op.Abs(node.x), _number(node, "lambd")), dy)
+    return op.only_where(op.Greater(op.Abs(node.x), node.number("lambd")), dy)
 
 
 @gradient("Clip")
@@ -235,11 +233,6 @@ def dropout(op: GraphBuilder, node: PrimalNode, dy: ir.Value, dmask: ir.Value | 
 
 def _one_minus_square(op: GraphBuilder, value: ir.Value) -> ir.Value:
     return op.Sub(1.0, op.Mul(value, value))
-
-
-def _number(node: PrimalNode, name: str) -> float:
-    """An attribute, rounded to float32 as in the primal graph."""
-    return float(np.float32(node.attribute(name, 0.0)))
 
 
 def _signed(node: PrimalNode, alpha: float) -> ir.Value:

@@ -7,7 +7,6 @@ from graphopt.autodiff.builder import GraphBuilder, Size
 from graphopt.autodiff.lib.attention import (
     Attention,
     causal_bias,
-    counted,
     split_heads,
     usual_scale,
 )
@@ -30,7 +29,7 @@ def multi_head_attention(
     """By Attention on operands split into heads, after adding the bias of the projections."""
     if dscores is not None:
         raise node.refusal("a gradient of its scores is needed")
-    _refuse_inputs(node, {8: "its key/value cache is a buffer", 9: "its cache is shared by beams"})
+    node.refuse_inputs({8: "its key/value cache is a buffer", 9: "its cache is shared by beams"})
     mark, heads = op.mark(), int(node.attribute("num_heads"))
     q, k, v = node.x, node.input(1), node.input(2)
     if node.rank(q) != 3 or node.rank(k) == 5:
@@ -65,7 +64,7 @@ def attention_of_projections(
     op: GraphBuilder, node: PrimalNode, dy: ir.Value | None, dpresent: ir.Value | None = None
 ) -> Cotangents:
     """By decomposition: Attention of the projections x W + b."""
-    _refuse_inputs(node, {6: "its key/value cache is a buffer"})
+    node.refuse_inputs({6: "its key/value cache is a buffer"})
     if node.attribute("do_rotary", 0):
         raise node.refusal("it applies a rotary embedding")
     mark, heads = op.mark(), int(node.attribute("num_heads"))
@@ -143,7 +142,7 @@ def _key_mask(op: GraphBuilder, node: PrimalNode, index: int, k: ir.Value) -> ir
         return op.Where(op.Greater(op.Unsqueeze(mask, [1, 2] if rank == 2 else [1]), 0), zero, low)
     if rank != 1:
         raise node.refusal(f"its mask has {rank} axes")
-    places = op.cast_like(counted(op, op.dim(k, 2)), mask)
+    places = op.cast_like(op.arange(op.dim(k, 2)), mask)
     shape, batch = node.shape(mask), (node.shape(node.x) or (None,))[0]
     if (
         node.op_type == "Attention"
@@ -166,9 +165,3 @@ def _key_mask(op: GraphBuilder, node: PrimalNode, index: int, k: ir.Value) -> ir
 def _by_batch(op: GraphBuilder, x: ir.Value) -> ir.Value:
     """[B] as [B, 1, 1, 1]."""
     return op.Reshape(x, [-1, 1, 1, 1])
-
-
-def _refuse_inputs(node: PrimalNode, reasons: dict[int, str]) -> None:
-    for index, reason in reasons.items():
-        if node.optional(index) is not None:
-            raise node.refusal(reason)

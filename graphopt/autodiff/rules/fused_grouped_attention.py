@@ -12,7 +12,6 @@ from graphopt.autodiff.builder import GraphBuilder, Size
 from graphopt.autodiff.lib.attention import (
     Attention,
     causal_bias,
-    counted,
     hidden_where_not,
     split_heads,
     usual_scale,
@@ -41,9 +40,7 @@ def group_query_attention(
     dscores: ir.Value | None = None,
 ) -> Cotangents:
     """By Attention with shared key/value heads, after the rotary embedding."""
-    for index, reason in _UNSUPPORTED.items():
-        if node.optional(index) is not None:
-            raise node.refusal(reason)
+    node.refuse_inputs(_UNSUPPORTED)
     if dscores is not None:
         raise node.refusal("a gradient of its scores is needed")
     if node.attribute("sliding_window_cache", 0):
@@ -100,7 +97,7 @@ class _Places:
     @classmethod
     def of(cls, op: GraphBuilder, node: PrimalNode, q: ir.Value) -> _Places:
         size = op.dim(q, 2)
-        count = counted(op, size)
+        count = op.arange(size)
         rows = op.Unsqueeze(count, [1])
         last = op.Reshape(op.Cast(node.input(_ENDS), to=ir.DataType.INT64), [-1, 1, 1, 1])
         if node.optional(_PAST_K) is None:
@@ -110,7 +107,7 @@ class _Places:
         before = [1 - size] if isinstance(size, int) else op.Sub([1], size)
         first = op.Max(op.Add(last, before), 0)
         past = op.dim(node.input(_PAST_K), 2)
-        old = counted(op, past)
+        old = op.arange(past)
         kept = op.Where(op.Less(old, first), old, op.constant(np.int64(np.iinfo(np.int32).max)))
         return cls(
             op.Add(rows, first), op.Concat(kept, op.Add(count, first), axis=3), last, first, past, False
@@ -119,7 +116,7 @@ class _Places:
     def in_order(self, op: GraphBuilder, x: ir.Value, like: ir.Value) -> ir.Value:
         """Keys or values [B, M, P + S, D] ordered by position, as the operator returns them."""
         assert self.first is not None
-        at = op.Unsqueeze(counted(op, op.dim(like, 2)), [1])
+        at = op.Unsqueeze(op.arange(op.dim(like, 2)), [1])
         new = op.Add(op.Sub(at, self.first), [self.past] if isinstance(self.past, int) else self.past)
         newest = op.Sub(op.shape(op.dim(x, 2)), 1)
         index = op.Min(op.Where(op.Less(at, self.first), at, new), newest)

@@ -17,8 +17,7 @@ def matmul_n_bits(op: GraphBuilder, node: PrimalNode) -> ir.Value:
     """By decomposition: MatMul with the dequantized weights."""
     bits, block = int(node.attribute("bits", 4)), int(node.attribute("block_size"))
     rows, columns = int(node.attribute("N")), int(node.attribute("K"))
-    if node.optional(4) is not None:
-        raise node.refusal("its weights are reordered in groups")
+    node.refuse_inputs({4: "its weights are reordered in groups"})
     if node.attribute("weight_prepacked", 0):
         raise node.refusal("its weights are prepacked for a device")
     blocks = -(-columns // block)

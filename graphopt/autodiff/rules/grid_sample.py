@@ -113,7 +113,7 @@ def _by_grid(
 def _along(op: GraphBuilder, node: PrimalNode, number: ir.Value, size: Size, shape: list[int]) -> _Along:
     """The taps along an axis of ``size`` for coordinates ``number``; they vary along the -1 in ``shape``."""
     align = bool(node.attribute("align_corners", 0))
-    length = _real(op, size, number)
+    length = op.size_as(size, number)
     if align:
         factor = op.Mul(op.Sub(length, 1.0), 0.5)
         position = op.Mul(op.Add(number, 1.0), factor)
@@ -182,8 +182,3 @@ def _facing(axis: int, count: int) -> list[int]:
 def _integer(op: GraphBuilder, size: Size) -> ir.Value:
     """``size`` as an int64 scalar or vector of one element."""
     return op.constant(np.int64(size)) if isinstance(size, int) else size
-
-
-def _real(op: GraphBuilder, size: Size, like: ir.Value) -> ir.Value:
-    """``size`` in the element type of ``like``."""
-    return op.number(float(size), like) if isinstance(size, int) else op.cast_like(size, like)

@@ -10,7 +10,6 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
-from graphopt.autodiff.lib.attention import counted
 from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import Cotangents, gradient
 from graphopt.autodiff.reverse import decomposition
@@ -46,7 +45,7 @@ class _Norm:
         self.centered = centered
         self.dtype = wide(op, x)
         self.x = op.cast(x, self.dtype)
-        little = float(np.float32(node.attribute("epsilon", epsilon)))
+        little = node.number("epsilon", epsilon)
         if given is not None:
             mean, inverse = given
             deviation = self.x if mean is None else op.Sub(self.x, self.wide(mean))
@@ -213,7 +212,7 @@ def embed_layer_normalization(op: GraphBuilder, node: PrimalNode) -> list[_Maybe
     op.require_opset(17)
     ids, segments, words, positions, kinds, scale, bias = (node.optional(index) for index in range(7))
     at = node.optional(8)
-    at = op.Unsqueeze(counted(op, op.dim(node.x, 1)), [0]) if at is None else at
+    at = op.Unsqueeze(op.arange(op.dim(node.x, 1)), [0]) if at is None else at
     total = op.Add(op.Gather(words, ids, axis=0), op.Gather(positions, at, axis=0))
     if segments is not None and kinds is not None:
         total = op.Add(total, op.Gather(kinds, segments, axis=0))

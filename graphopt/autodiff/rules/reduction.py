@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from graphopt import ir
@@ -13,9 +14,13 @@ whole_numbers = non_differentiable("ArgMax", "ArgMin", reason="its results are i
 
 
 class _Reduction:
-    """The reduced axes of a node, and conversions between the shapes of y and x."""
+    """The reduced axes of a node, and conversions between the shapes of y and x.
 
-    def __init__(self, op: GraphBuilder, node: PrimalNode) -> None:
+    Args:
+        may_idle: whether runtimes agree on the result without axes.
+    """
+
+    def __init__(self, op: GraphBuilder, node: PrimalNode, *, may_idle: bool = True) -> None:
         self.op = op
         self.node = node
         axes: Sequence[int] | ir.Value | None = node.attribute("axes")
@@ -27,6 +32,8 @@ class _Reduction:
         self.keepdims = bool(node.attribute("keepdims", 1))
         idles = bool(node.attribute("noop_with_empty_axes", 0))
         self.idle = idles and empty
+        if self.idle and not may_idle:
+            raise node.refusal("runtimes disagree on its result without axes")
         self.axes = None if empty else axes
         sums = node.op_type == "ReduceSum" and self.keepdims  # the same gradient either way
         if idles and isinstance(axes, ir.Value) and not sums:
@@ -56,19 +63,11 @@ class _Reduction:
         shape = node.cx.static_shape(node.x)
         if shape is not None and not isinstance(self.axes, ir.Value):
             axes = range(len(shape)) if self.axes is None else [axis % len(shape) for axis in self.axes]
-            count = 1
-            for axis in axes:
-                count *= shape[axis]
-            return op.number(float(count), like)
+            return op.number(float(math.prod(shape[axis] for axis in axes)), like)
         if self.axes is None:
             return op.cast_like(op.Size(node.x), like)
         results = op.Max(op.Size(node.y), 1)
         return op.cast_like(op.Div(op.Size(node.x), results), like)
-
-
-def _idle_only_if_linear(node: PrimalNode, reduction: _Reduction) -> None:
-    if reduction.idle:
-        raise node.refusal("runtimes disagree on its result without axes")
 
 
 @gradient("ReduceSum")
@@ -125,16 +124,14 @@ def _product(op: GraphBuilder, node: PrimalNode, reduction: _Reduction, x: ir.Va
 @gradient("ReduceL1")
 def reduce_l1(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """sign(x) dy."""
-    reduction = _Reduction(op, node)
-    _idle_only_if_linear(node, reduction)
+    reduction = _Reduction(op, node, may_idle=False)
     return op.Mul(op.Sign(node.x), reduction.kept(dy))
 
 
 @gradient("ReduceL2")
 def reduce_l2(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """x dy / y; 0 where y = 0."""
-    reduction = _Reduction(op, node)
-    _idle_only_if_linear(node, reduction)
+    reduction = _Reduction(op, node, may_idle=False)
     y = op.Where(op.Equal(node.y, 0.0), op.number(1.0, node.y), node.y)
     return op.Mul(node.x, reduction.kept(op.Div(dy, y)))
 
@@ -142,24 +139,21 @@ def reduce_l2(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
 @gradient("ReduceSumSquare")
 def reduce_sum_square(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """2x dy."""
-    reduction = _Reduction(op, node)
-    _idle_only_if_linear(node, reduction)
+    reduction = _Reduction(op, node, may_idle=False)
     return op.Mul(node.x, reduction.kept(op.Mul(dy, 2.0)))
 
 
 @gradient("ReduceLogSum")
 def reduce_log_sum(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy / exp(y) broadcast to the shape of x."""
-    reduction = _Reduction(op, node)
-    _idle_only_if_linear(node, reduction)
+    reduction = _Reduction(op, node, may_idle=False)
     return reduction.whole(op.Div(dy, op.Exp(node.y)))
 
 
 @gradient("ReduceLogSumExp")
 def reduce_log_sum_exp(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """exp(x - y) dy."""
-    reduction = _Reduction(op, node)
-    _idle_only_if_linear(node, reduction)
+    reduction = _Reduction(op, node, may_idle=False)
     return op.Mul(op.Exp(op.Sub(node.x, reduction.kept(node.y))), reduction.kept(dy))
 
 

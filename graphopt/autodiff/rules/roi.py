@@ -100,7 +100,7 @@ def _samples(op: GraphBuilder, node: PrimalNode, axis: int) -> _Samples:
         count = op.Max(count, 1.0)
     starts = op.Add(first, op.Mul(size, op.Unsqueeze(_numbers(op, rois, bins), [1])))
     at = op.Add(starts, op.Div(op.Mul(op.Add(numbers, 0.5), size), count))
-    end = _size(op, node, axis, rois)
+    end = op.size_as(op.dim(node.x, axis), rois)
     reach = op.And(op.GreaterOrEqual(at, -1.0), op.LessOrEqual(at, end))
     if exist is not None:
         reach = op.And(reach, exist)
@@ -143,7 +143,7 @@ def _corners(op: GraphBuilder, node: PrimalNode, axis: int) -> _Reads:
     samples = _samples(op, node, axis)
     at = samples.at
     before = op.Floor(at)
-    after = op.Min(op.Add(before, 1.0), op.Sub(_size(op, node, axis, at), 1.0))
+    after = op.Min(op.Add(before, 1.0), op.Sub(op.size_as(op.dim(node.x, axis), at), 1.0))
     part = op.Sub(at, before)
     weights = op.Concat(op.Sub(op.number(1.0, at), part), part, axis=2)
     reach = op.Concat(samples.reach, samples.reach, axis=2)
@@ -161,7 +161,7 @@ def _cells(op: GraphBuilder, node: PrimalNode, axis: int) -> _Reads:
     columns = op.Split(rounded, [1, 1, 1, 1, 1], axis=1, outputs=5)  # image, x, y, x, y
     first, last = (op.Unsqueeze(column, [2]) for column in columns[4 - axis :: 2])
     size = op.Div(op.Max(op.Add(op.Sub(last, first), 1.0), 1.0), float(bins))
-    number, end = op.Unsqueeze(_numbers(op, rois, bins), [1]), _size(op, node, axis, rois)
+    number, end = op.Unsqueeze(_numbers(op, rois, bins), [1]), op.size_as(op.dim(node.x, axis), rois)
     start = op.Min(op.Max(op.Add(op.Floor(op.Mul(number, size)), first), 0.0), end)
     stop = op.Min(op.Max(op.Add(op.Ceil(op.Mul(op.Add(number, 1.0), size)), first), 0.0), end)
     places = op.Add(start, _below(op, op.Sub(stop, start)))
@@ -217,9 +217,3 @@ def _below(op: GraphBuilder, counts: ir.Value) -> ir.Value:
     whole = op.cast(op.Reshape(counts, [-1]), ir.DataType.INT64)  # onnxruntime has no float16 Range
     most = op.ReduceMax(op.Concat(whole, [1], axis=0), keepdims=1)  # there may be no regions
     return op.cast_like(number_range(op, most), counts)
-
-
-def _size(op: GraphBuilder, node: PrimalNode, axis: int, like: ir.Value) -> ir.Value:
-    """The size of x along ``axis``, in the element type of ``like``."""
-    size = op.dim(node.x, axis)
-    return op.number(float(size), like) if isinstance(size, int) else op.cast_like(size, like)

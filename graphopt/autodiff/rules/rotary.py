@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphopt import ir
 from graphopt.autodiff.builder import GraphBuilder
-from graphopt.autodiff.lib.attention import counted, merged_heads, split_heads
+from graphopt.autodiff.lib.attention import merged_heads, split_heads
 from graphopt.autodiff.primal import PrimalNode
 from graphopt.autodiff.registry import Cotangents, gradient
 from graphopt.autodiff.reverse import vjp_of_decomposition, vjp_of_standard_function
@@ -42,7 +42,7 @@ def _decomposed(op: GraphBuilder, node: PrimalNode) -> ir.Value:
             raise node.refusal("the number of heads is unknown")
         x = split_heads(op, x, heads)
     if node.rank(places) == 1:
-        places = op.Unsqueeze(op.Add(counted(op, op.dim(x, 2)), places), [0])
+        places = op.Unsqueeze(op.Add(op.arange(op.dim(x, 2)), places), [0])
     c, s = (op.Unsqueeze(op.Gather(table, places), [1]) for table in (cos, sin))
     size = op.dim(x, 3)
     if not isinstance(size, int) or not isinstance(half, int):

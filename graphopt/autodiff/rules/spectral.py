@@ -33,14 +33,14 @@ def dft(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
         bins = points
     if inverse and onesided:
         spectrum = _transform(op, dy, axis, onesided=1)
-        count = _real(op, points, dy)
+        count = op.size_as(points, dy)
         bins = points // 2 + 1 if isinstance(points, int) else op.Add(op.Div(points, [2]), [1])
         dx = op.Mul(spectrum, op.Div(_shares(op, node, points, bins, axis), count))
     elif inverse:
-        dx = op.Div(_transform(op, dy, axis), _real(op, points, dy))
+        dx = op.Div(_transform(op, dy, axis), op.size_as(points, dy))
     else:
         length = points if onesided else None
-        dx = op.Mul(_transform(op, dy, axis, length, inverse=1), _real(op, points, dy))
+        dx = op.Mul(_transform(op, dy, axis, length, inverse=1), op.size_as(points, dy))
     if node.optional(1) is not None or (inverse and onesided):
         dx = _fitted(op, node, dx, axis, bins)
     return _parts(op, dx, x)
@@ -60,11 +60,11 @@ def stft(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
         given = node.optional(3)
         points = length if given is None else _known(node, given, op)
     pieces = _parts(op, _transform(op, dy, 2, points, inverse=1), signal)
-    pieces = op.Mul(pieces, _real(op, points, dy))  # (batch, frames, points, 1 or 2)
+    pieces = op.Mul(pieces, op.size_as(points, dy))  # (batch, frames, points, 1 or 2)
     zero, one = op.constant(np.int64(0)), op.constant(np.int64(1))
     step = op.Squeeze(op.Cast(node.input(1), to=ir.DataType.INT64))
-    starts = op.Mul(op.Range(zero, _scalar(op, frames), one), step)
-    places = op.Add(op.Unsqueeze(starts, [1]), op.Range(zero, _scalar(op, points), one))
+    starts = op.Mul(op.Range(zero, op.scalar(frames), one), step)
+    places = op.Add(op.Unsqueeze(starts, [1]), op.Range(zero, op.scalar(points), one))
     dsignal = dwindow = None
     shaped = None if window is None else op.Unsqueeze(window, [1])
     if node.needs_grad(0):
@@ -100,23 +100,13 @@ def _known(node: PrimalNode, length: ir.Value, op: GraphBuilder) -> Size:
     return op.Cast(op.Reshape(length, [1]), to=ir.DataType.INT64) if ints is None else ints[0]
 
 
-def _scalar(op: GraphBuilder, size: Size) -> ir.Value:
-    return op.constant(np.int64(size)) if isinstance(size, int) else op.Squeeze(size, [0])
-
-
-def _real(op: GraphBuilder, size: Size, like: ir.Value) -> ir.Value:
-    """``size`` in the element type of ``like``."""
-    return op.number(float(size), like) if isinstance(size, int) else op.cast_like(size, like)
-
-
 def _transform(
     op: GraphBuilder, x: ir.Value, axis: Axis, length: Size | None = None, **attributes: int
 ) -> ir.Value:
     """A DFT of x along an axis, padded with zeros to ``length``."""
-    points = None if length is None else _scalar(op, length)
+    points = None if length is None else op.scalar(length)
     if op.version >= 20:
-        place = op.constant(np.int64(axis)) if isinstance(axis, int) else op.Squeeze(axis, [0])
-        return op.node("DFT", [x, points, place], attributes)
+        return op.node("DFT", [x, points, op.scalar(axis)], attributes)
     return op.node("DFT", [x, points], {"axis": axis, **attributes})
 
 
@@ -129,7 +119,7 @@ def _shares(op: GraphBuilder, node: PrimalNode, points: Size, bins: Size, axis: 
         shares = op.constant((2 - (place == 0) - (2 * place == points)).astype(type_))
     else:
         zero, one = op.constant(np.int64(0)), op.constant(np.int64(1))
-        index = op.Range(zero, _scalar(op, bins), one)
+        index = op.Range(zero, op.scalar(bins), one)
         ends = op.Or(op.Equal(index, zero), op.Equal(op.Mul(index, [2]), points))
         shares = op.Sub(2.0, op.cast_like(ends, x))
     rank = node.rank(x)

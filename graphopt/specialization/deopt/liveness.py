@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphopt import ir
+from graphopt.context import Context
+from graphopt.errors import UnsupportedModel
 from graphopt.specialization.deopt.exit_points import ExitPoint
 from graphopt.specialization.deopt.levels import Level
 
@@ -59,3 +61,15 @@ def is_fixed(value: ir.Value) -> bool:
 def is_given(value: ir.Value, main: ir.Graph) -> bool:
     """Whether ``value`` is an input of the model, whose graph is ``main``."""
     return value.graph is main and value.is_graph_input()
+
+
+def type_of(value: ir.Value, cx: Context) -> ir.TypeProtocol:
+    """The type of a live value.
+
+    Raises:
+        UnsupportedModel: it is unknown.
+    """
+    type_ = cx.facts.type(value) or value.type
+    if type_ is None:
+        raise UnsupportedModel(f"can't exit there: the type of {value.name!r} is unknown")
+    return type_

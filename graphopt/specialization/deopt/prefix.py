@@ -15,9 +15,8 @@ from typing import Protocol
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.control_flow.loops import LoopForm
-from graphopt.errors import UnsupportedModel
 from graphopt.specialization.deopt.levels import Level
-from graphopt.specialization.deopt.liveness import Live
+from graphopt.specialization.deopt.liveness import Live, type_of
 from graphopt.specialization.deopt.writer import Writer
 
 _BOOL = ir.TensorType(ir.DataType.BOOL)
@@ -129,10 +128,7 @@ class PrefixWriter:
         return self.continues or self._in_loop(depth)
 
     def _type(self, value: ir.Value) -> ir.TypeProtocol:
-        type_ = self.cx.facts.type(value) or value.type
-        if type_ is None:
-            raise UnsupportedModel(f"can't exit there: the type of {value.name!r} is unknown")
-        return type_
+        return type_of(value, self.cx)
 
     def _dummy(self, writer: Writer, value: ir.Value) -> ir.Value:
         """A placeholder of the type of ``value``."""

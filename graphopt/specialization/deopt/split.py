@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 
 from graphopt import ir
 from graphopt.context import Context, context_for
-from graphopt.errors import UnsupportedModel
 from graphopt.specialization.deopt.continuation import write_continuation
 from graphopt.specialization.deopt.exit_points import ExitPoint
 from graphopt.specialization.deopt.levels import Level, levels_of
-from graphopt.specialization.deopt.liveness import Live, is_given, live_at
+from graphopt.specialization.deopt.liveness import Live, is_given, live_at, type_of
 from graphopt.specialization.deopt.prefix import PrefixWriter
 from graphopt.specialization.deopt.transfer import Transfer, scalar
 from graphopt.specialization.deopt.writer import Writer
@@ -91,18 +90,11 @@ def _transfers(
         sizes = (
             None if shape is None else [dim if certain and isinstance(dim, int) else None for dim in shape]
         )
-        found[value] = Transfer.of(name, _type(value, cx), sizes, cx.edit)
+        found[value] = Transfer.of(name, type_of(value, cx), sizes, cx.edit)
     for output, _ in live.rows:  # placeholders of rows may have any sizes
         name = cx.edit.fresh_name(f"{output.name}_so_far")
-        found[output] = Transfer.of(name, _type(output, cx), _open(output, cx), cx.edit)
+        found[output] = Transfer.of(name, type_of(output, cx), _open(output, cx), cx.edit)
     return found
-
-
-def _type(value: ir.Value, cx: Context) -> ir.TypeProtocol:
-    type_ = cx.facts.type(value) or value.type
-    if type_ is None:
-        raise UnsupportedModel(f"can't exit there: the type of {value.name!r} is unknown")
-    return type_
 
 
 def _open(value: ir.Value, cx: Context) -> list[None] | None:
