@@ -84,25 +84,25 @@ class Context:
 
     # Facts, in short forms for passes and rules ---------------------------------------------
 
-    def shape(self, value: ir.Value) -> tuple[Dim, ...] | None:
+    def shape(self, value: ir.Value | None) -> tuple[Dim, ...] | None:
         """The dims of ``value``: ints, or expressions over symbols; ``None`` if the rank is unknown."""
-        return self.facts.shape(value)
+        return None if value is None else self.facts.shape(value)
 
     def static_shape(self, value: ir.Value) -> tuple[int, ...] | None:
         """The dims of ``value`` if all of them are known ints."""
         return ir.all_ints(self.facts.shape(value))
 
-    def rank(self, value: ir.Value) -> int | None:
+    def rank(self, value: ir.Value | None) -> int | None:
         """The number of dims of ``value``."""
-        return self.facts.rank(value)
+        return None if value is None else self.facts.rank(value)
 
-    def dtype(self, value: ir.Value) -> ir.DataType | None:
+    def dtype(self, value: ir.Value | None) -> ir.DataType | None:
         """The element type of ``value``; ``None`` if unknown, or not a tensor."""
-        return self.facts.dtype(value)
+        return None if value is None else self.facts.dtype(value)
 
-    def known_ints(self, value: ir.Value) -> tuple[Dim, ...] | None:
+    def known_ints(self, value: ir.Value | None) -> tuple[Dim, ...] | None:
         """The contents of a small integer tensor of rank 0 or 1, possibly symbolic."""
-        return self.facts.known_ints(value)
+        return None if value is None else self.facts.known_ints(value)
 
     def static_ints(self, value: ir.Value | None) -> tuple[int, ...] | None:
         """The contents of a small integer tensor if all of them are known ints."""

@@ -1,13 +1,13 @@
 """The rewrite engine: rules as pairs of pattern and function, applied by a worklist indexed by operator.
 
-A file of rules imports its names from here: ``rule``, ``Builder``, ``Match``, ``Outcome`` and the classes of
-numerics.
+A file of rules imports its names from here: ``rule``, ``fusion``, ``Builder``, ``Match``, ``Outcome`` and the
+classes of numerics.
 """
 
 from graphopt.numerics import Numerics
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.matcher import Match
-from graphopt.rewrite.rule import Outcome, Rule, rule
+from graphopt.rewrite.rule import Outcome, Rule, fusion, rule
 from graphopt.rewrite.worklist import apply_rules
 
 Exact = Numerics.EXACT
@@ -23,5 +23,6 @@ __all__ = [
     "Reassociates",
     "Rule",
     "apply_rules",
+    "fusion",
     "rule",
 ]

@@ -8,7 +8,7 @@ from graphopt import ir
 from graphopt.analysis.shape_inference.node import UnknownAttribute
 from graphopt.context import Refusal
 from graphopt.rewrite.builder import Builder, UnrepresentableNumber
-from graphopt.rewrite.matcher import Bindings, Match
+from graphopt.rewrite.matcher import Bindings, Match, Refused
 from graphopt.rewrite.rule import Outcome, Rule
 from graphopt.util.tables import counted
 
@@ -24,8 +24,10 @@ def try_rule(rule: Rule, match: Match, bindings: Bindings, builder: Builder) -> 
         return match.no("a value inside is a graph output, or has other readers", value, shared=True)
     try:
         outcome: Outcome = rule.replace(
-            builder, match, **{name: bindings.get(name) for name in rule.variables}
+            builder, match, **{name: bindings.get(name) for name in rule.arguments}
         )
+    except Refused as error:
+        return error.refusal
     except UnrepresentableNumber as error:
         return match.no(str(error), hint=error.hint)
     except OverflowError:

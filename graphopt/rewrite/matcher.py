@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -14,6 +14,18 @@ from graphopt.analysis.shape_inference.node import UnknownAttribute
 from graphopt.context import Context, Dim, Refusal
 from graphopt.ops import traits
 from graphopt.rewrite.pattern import Literal, Operand, OpPattern, Var
+
+
+class Refused(Exception):
+    """The rewrite is refused by a function that the rule calls.
+
+    Attributes:
+        refusal: the refusal that the rule returns then.
+    """
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.reason)
+        self.refusal = refusal
 
 
 class Match:
@@ -63,15 +75,25 @@ class Match:
         name = value.name if value is not None else None
         return Refusal(self.rule, ir.label(self.root), reason, name, hint, shared)
 
-    def shape(self, value: ir.Value) -> tuple[Dim, ...] | None:
+    def refuse(
+        self, reason: str, value: ir.Value | None = None, *, hint: str | None = None, shared: bool = False
+    ) -> NoReturn:
+        """Refuse the rewrite like :meth:`no`, from a function that the rule calls.
+
+        Raises:
+            Refused: always; the refusal becomes the result of the rule.
+        """
+        raise Refused(self.no(reason, value, hint=hint, shared=shared))
+
+    def shape(self, value: ir.Value | None) -> tuple[Dim, ...] | None:
         """The dims of ``value``, perhaps symbolic."""
         return self.cx.shape(value)
 
-    def rank(self, value: ir.Value) -> int | None:
+    def rank(self, value: ir.Value | None) -> int | None:
         """The rank of ``value``."""
         return self.cx.rank(value)
 
-    def dtype(self, value: ir.Value) -> ir.DataType | None:
+    def dtype(self, value: ir.Value | None) -> ir.DataType | None:
         """The element type of ``value``."""
         return self.cx.dtype(value)
 
@@ -267,8 +289,8 @@ def _produced_by(
 ) -> bool:
     inputs = node.inputs
     for index, op_types in needs:
-        place = 1 - index if swapped else index
-        value = inputs[place] if place < len(inputs) else None
+        position = 1 - index if swapped else index
+        value = inputs[position] if position < len(inputs) else None
         if value is None:
             return False
         producer = value.producer()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from types import CodeType
 from typing import Any, Literal, TypeAlias
 
 from graphopt import ir
@@ -32,7 +34,7 @@ class Rule:
     Attributes:
         name: unique; used by dumps, ``--skip`` and bisect.
         patterns: alternatives; the root is the last node of the pattern.
-        replace: ``replace(op, m, **variables)`` returns the value that replaces the root's output, a tuple
+        replace: ``replace(op, m, **arguments)`` returns the value that replaces the root's output, a tuple
             of values, or ``m.no(reason)``. The rule is refused if an output without a value, or with
             ``None``, has readers.
         numerics: the effect of the rewrite on numerical results.
@@ -71,9 +73,14 @@ class Rule:
         return self.kind == "fusion"
 
     @cached_property
-    def variables(self) -> tuple[str, ...]:
-        """The variables of all patterns, in order of appearance."""
-        return tuple(dict.fromkeys(name for _, names in self.patterns for name in names))
+    def arguments(self) -> tuple[str, ...]:
+        """The variables of all patterns that are parameters of ``replace``, in order of appearance."""
+        names = dict.fromkeys(name for _, names in self.patterns for name in names)
+        code: CodeType = self.replace.__code__
+        if code.co_flags & inspect.CO_VARKEYWORDS:
+            return tuple(names)
+        parameters = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+        return tuple(name for name in names if name in parameters)
 
     @property
     def summary(self) -> str:
@@ -117,7 +124,8 @@ def rule(
 
     Args:
         patterns: see :mod:`graphopt.rewrite.pattern`; several if the rewrite has several forms.
-            Variables that a form lacks are passed as ``None``.
+            The function has a parameter for each variable that it uses; variables that the matched form
+            lacks are ``None``.
         pass_: by default ``fuse-builtin`` for fusions, else ``peephole``.
         anchors: by default, for fusions, the operators of the patterns that are not common.
         pattern: by default the family, for fusions.
@@ -153,6 +161,16 @@ def rule(
         )
 
     return make
+
+
+def fusion(
+    *patterns: Callable[..., Any],
+    numerics: Numerics = Numerics.REASSOCIATES,
+    exclusive: bool = True,
+    **options: Any,
+) -> Callable[[Callable[..., Any]], Rule]:
+    """Make a rule of kind "fusion" of the decorated function; ``options`` as for :func:`rule`."""
+    return rule(*patterns, numerics=numerics, exclusive=exclusive, kind="fusion", **options)
 
 
 def _renamed(old: str, value: Any, new: str, given: Any, *, default: Any) -> Any:

@@ -25,12 +25,9 @@ def _twice(op_type: str) -> Callable[..., Any]:
 @rule(
     *map(_twice, sorted(traits.IDEMPOTENT)),
     numerics=Exact,
-    tags=(
-        "onnxoptimizer:eliminate_consecutive_idempotent_ops",
-        "onnxscript:successive-relu",
-    ),
+    tags=("onnxoptimizer:eliminate_consecutive_idempotent_ops", "onnxscript:successive-relu"),
 )
-def drop_repeated(op: Builder, m: Match, x: ir.Value) -> Outcome:
+def drop_repeated(op: Builder, m: Match) -> Outcome:
     """f(f(x)) → f(x), for Abs, Ceil, Floor, Relu, Round and Sign."""
     return m.node("inner").outputs[0]
 

@@ -83,10 +83,7 @@ def drop_positive_zero(op: Builder, m: Match, x: ir.Value) -> Outcome:
     return m.no(fusions.NORMALIZATION, x) if fusions.is_scaled_norm(x) else _neutral(m, x)
 
 
-@rule(
-    lambda op, x: op.one_of("Max", "Min", "And", "Or", "BitwiseAnd", "BitwiseOr")(x, x),
-    numerics=Exact,
-)
+@rule(lambda op, x: op.one_of("Max", "Min", "And", "Or", "BitwiseAnd", "BitwiseOr")(x, x), numerics=Exact)
 def drop_equal_operands(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Max(x, x), Min(x, x), And(x, x), Or(x, x) → x."""
     return x

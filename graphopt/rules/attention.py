@@ -9,7 +9,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.analysis import symbolic
 from graphopt.context import Refusal
-from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
+from graphopt.rewrite import Builder, Match, Outcome, fusion
 from graphopt.rules.support.attention.bias import bias_of
 from graphopt.rules.support.attention.heads import split_rows
 from graphopt.rules.support.attention.nan_guard import guard_nan, has_float_inputs
@@ -38,19 +38,14 @@ def _guarded(op: Any, s: Any, v: Any, zero: Any) -> Any:
     return op.MatMul(op.Where(op.IsNaN(weights), zero, weights, tag="guard"), v)
 
 
-@rule(
+@fusion(
     lambda op, s, v: op.MatMul(op.Softmax(s, tag="softmax"), v),
     _guarded,
     lambda op, s, v, upcast: op.MatMul(op.Cast(op.Softmax(op.Cast(s, tag="upcast"), tag="softmax")), v),
-    numerics=Reassociates,
-    exclusive=True,
-    kind="fusion",
     anchors=("Softmax",),
     tags=("onnxscript:mha", "onnxscript:sdpa", "onnxscript:gqa", "onnxruntime:AttentionFusion"),
 )
-def multi_head_attention(
-    op: Builder, m: Match, s: ir.Value, v: ir.Value, zero: ir.Value | None, upcast: object
-) -> Outcome:
+def multi_head_attention(op: Builder, m: Match, s: ir.Value, v: ir.Value, zero: ir.Value | None) -> Outcome:
     """Softmax(scale * q @ k.T + mask) @ v → MultiHeadAttention, GroupQueryAttention or Attention.
 
     The operator predicted to be the fastest for the sizes is chosen.
@@ -60,14 +55,8 @@ def multi_head_attention(
     return _fused(op, m, s, v, guarded=zero is not None)
 
 
-@rule(
-    lambda op, s, v, shape: op.Reshape(op.MatMul(op.Softmax(s, tag="softmax"), v), shape),
-    numerics=Reassociates,
-    exclusive=True,
-    kind="fusion",
-    anchors=(),
-)
-def merged_multi_head_attention(op: Builder, m: Match, s: ir.Value, v: ir.Value, shape: object) -> Outcome:
+@fusion(lambda op, s, v, shape: op.Reshape(op.MatMul(op.Softmax(s, tag="softmax"), v), shape), anchors=())
+def merged_multi_head_attention(op: Builder, m: Match, s: ir.Value, v: ir.Value) -> Outcome:
     """Reshape(Softmax([B * N, S, T]) @ v) → attention by heads [B, N, S, T]."""
     return _fused(op, m, s, v, guarded=False)
 
@@ -79,8 +68,6 @@ def _fused(op: Builder, m: Match, s: ir.Value, v: ir.Value, *, guarded: bool) ->
     if m.dtype(s) != given or (within != given and not upcast):
         return m.no("scores, values and softmax differ in type, beyond a softmax computed in float", s)
     found = attention_of(m, s, v, guarded=guarded, upcast=upcast)
-    if isinstance(found, Refusal):
-        return found
     if found.guarded and found.masks and has_float_inputs(m):
         return m.no("masked scores may be NaN, which an added mask does not hide", found.q.tensor)
     possible = _possible(m, found)
@@ -132,15 +119,10 @@ def _unfit_for_standard(m: Match, found: Attention) -> Refusal | None:
         hint = " ".join(f"--dim-range {name}=1:" for name in names) if all(names) else None
         named = ", ".join(map(str, empty))
         return m.no(f"an attention dim may be 0: {named}", found.q.tensor, hint=hint)
-    if found.masks or not all(m.constant(bias) is not None for bias in found.biases):
+    biases = [m.constant(bias) for bias in found.biases]
+    if found.masks or any(bias is None or float(np.min(bias)) < -1e30 for bias in biases):
         return m.no(
-            "a mask may hide all keys of a query, for which onnxruntime's Attention returns 0",
-            found.q.tensor,
-        )
-    if any(float(np.min(array)) < -1e30 for bias in found.biases if (array := m.constant(bias)) is not None):
-        return m.no(
-            "a mask may hide all keys of a query, for which onnxruntime's Attention returns 0",
-            found.q.tensor,
+            "a mask may hide all keys of a query, for which onnxruntime's Attention returns 0", found.q.tensor
         )
     return None
 
@@ -164,8 +146,6 @@ def _multi_head(op: Builder, m: Match, found: Attention) -> Outcome:
     """com.microsoft.MultiHeadAttention; queries are rows, keys and values both rows or both by heads."""
     rows = found.q.as_rows(op, m)
     bias = bias_of(op, m, found)
-    if isinstance(bias, Refusal):
-        return bias
     if found.k.has_rows and found.v.has_rows and (found.k.shared or found.v.shared) is None:
         inputs = [rows, found.k.as_rows(op, m), found.v.as_rows(op, m)]
     elif not m.cx.facts.dim_equal(found.k.shape[3], found.v.shape[3]):
@@ -184,8 +164,6 @@ def _multi_head(op: Builder, m: Match, found: Attention) -> Outcome:
 def _standard(op: Builder, m: Match, found: Attention) -> Outcome:
     """The standard Attention: on rows if all three operands have rows, otherwise by heads."""
     bias = bias_of(op, m, found)
-    if isinstance(bias, Refusal):
-        return bias
     q, k, v = found.q, found.k.shared or found.k, found.v.shared or found.v
     if k.shape[1] != v.shape[1]:
         k, v = found.k, found.v

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from graphopt import ir
-from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
+from graphopt.rewrite import Builder, Exact, Match, Outcome, fusion
 from graphopt.rules.support.axes import axis_of
 from graphopt.rules.support.constants import times_number
 from graphopt.rules.support.operands import WIDENED, producer_of, same_shape
@@ -16,19 +16,14 @@ from graphopt.rules.support.operands import WIDENED, producer_of, same_shape
 Values = Sequence[ir.Value | None]
 
 
-@rule(
+@fusion(
     lambda op, a, b, k, more: op.domain(ir.MICROSOFT).MultiHeadAttention(
         op.one_of("Mul", "Div")(a, b, tag="scaled"), k, more.rest()
     ),
-    numerics=Reassociates,
-    exclusive=True,
-    kind="fusion",
     anchors=(),
     tags=("onnxscript:mha-scale",),
 )
-def scale_into_attention(
-    op: Builder, m: Match, a: ir.Value, b: ir.Value, k: ir.Value, more: Values
-) -> Outcome:
+def scale_into_attention(op: Builder, m: Match, k: ir.Value, more: Values) -> Outcome:
     """MultiHeadAttention(c * q, k, v, scale=s) → MultiHeadAttention(q, k, v, scale=c * s)."""
     factor = times_number(m.node("scaled"))
     if factor is None:
@@ -46,10 +41,10 @@ def scale_into_attention(
     return op.fused(op.like(m.root, [query, k, *more], scale=scale * number))
 
 
-@rule(
+@fusion(
     lambda op, q, k, v, more: op.domain(ir.MICROSOFT).MultiHeadAttention(q, k, v, more.rest()),
     numerics=Exact,
-    kind="fusion",
+    exclusive=False,
     anchors=(),
     tags=("onnxscript:mha-bias",),
 )
@@ -101,17 +96,15 @@ def _biased(m: Match, value: ir.Value, width: int) -> tuple[ir.Value, ir.Value] 
     return None
 
 
-@rule(
+@fusion(
     lambda op, x, sizes, more: op.domain(ir.MICROSOFT).GroupQueryAttention(
         *op.Split(x, sizes.rest(), outputs=3, tag="parts"), more.rest()
     ),
     numerics=Exact,
-    exclusive=True,
-    kind="fusion",
     anchors=(),
     tags=("onnxscript:packed-qkv",),
 )
-def packed_projections(op: Builder, m: Match, x: ir.Value, sizes: object, more: Values) -> Outcome:
+def packed_projections(op: Builder, m: Match, x: ir.Value, more: Values) -> Outcome:
     """GroupQueryAttention(*Split(qkv)) → GroupQueryAttention(qkv)."""
     parts = m.node("parts")
     rank = m.rank(x)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from graphopt import ir
-from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
+from graphopt.rewrite import Builder, Match, Outcome, fusion
 from graphopt.rules.support.attention.heads import Heads, heads_of, split_rows
 from graphopt.rules.support.axes import axis_of
 
@@ -25,10 +25,9 @@ def _attributes(m: Match, **changed: Any) -> dict[str, Any]:
     return {**m.root.attributes, **changed}
 
 
-@rule(
+@fusion(
     lambda op, q, k, v, more: op.Attention(q, k, v, more.rest()),
-    numerics=Reassociates,
-    kind="fusion",
+    exclusive=False,
     anchors=(),
     tags=("onnxscript:gqa",),
 )
@@ -50,12 +49,7 @@ def attention_of_shared_keys(
     return op.fused(op.node("Attention", inputs, _attributes(m), outputs=1))
 
 
-@rule(
-    lambda op, q, k, v, more: op.Attention(q, k, v, more.rest()),
-    numerics=Reassociates,
-    kind="fusion",
-    anchors=(),
-)
+@fusion(lambda op, q, k, v, more: op.Attention(q, k, v, more.rest()), exclusive=False, anchors=())
 def attention_of_rows(
     op: Builder, m: Match, q: ir.Value, k: ir.Value, v: ir.Value, more: tuple[ir.Value | None, ...]
 ) -> Outcome:
@@ -74,13 +68,10 @@ def attention_of_rows(
     return split_rows(op, m, result, (*found[0].shape[:3], found[2].shape[3]))
 
 
-@rule(
+@fusion(
     lambda op, q, pk, k, pv, v, more: op.Attention(
         q, op.Concat(pk, k, tag="keys"), op.Concat(pv, v, tag="values"), more.rest()
     ),
-    numerics=Reassociates,
-    exclusive=True,
-    kind="fusion",
     anchors=(),
 )
 def past_into_attention(

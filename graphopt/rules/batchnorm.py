@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -64,7 +63,7 @@ _UNKNOWN = "it is in training mode, or its parameters are not constants with fin
         "onnxscript:fuse-batchnorm-into-conv-transpose",
     ),
 )
-def batchnorm_into_layer(op: Builder, m: Match, x: Any, p: Any) -> Outcome:
+def batchnorm_into_layer(op: Builder, m: Match) -> Outcome:
     """BatchNormalization(layer(x, w, b)) → layer(x, w', b'), for Conv, ConvTranspose and Gemm."""
     layer, norm = m.node("layer"), _normalization(m, m.root)
     if norm is None:
@@ -80,7 +79,7 @@ def batchnorm_into_layer(op: Builder, m: Match, x: Any, p: Any) -> Outcome:
     exclusive=True,
     tags=("onnxruntime:MatmulBNFusion",),
 )
-def batchnorm_into_matmul(op: Builder, m: Match, x: ir.Value, w: ir.Value, p: Any) -> Outcome:
+def batchnorm_into_matmul(op: Builder, m: Match, x: ir.Value, w: ir.Value) -> Outcome:
     """BatchNormalization(x @ w) → Gemm(x, w', b'), for matrices."""
     norm, weight = _normalization(m, m.root), m.constant(w)
     if norm is None or weight is None:
@@ -103,7 +102,7 @@ def batchnorm_into_matmul(op: Builder, m: Match, x: ir.Value, w: ir.Value, p: An
     numerics=Reassociates,
     exclusive=True,
 )
-def affine_into_batchnorm(op: Builder, m: Match, x: ir.Value, p: Any, c: ir.Value) -> Outcome:
+def affine_into_batchnorm(op: Builder, m: Match, x: ir.Value, c: ir.Value) -> Outcome:
     """c * BatchNormalization(x) + d → BatchNormalization(x) with another scale and bias."""
     if not aligns_right(m):
         return m.no(OLD_BROADCASTING)
@@ -135,7 +134,7 @@ def affine_into_batchnorm(op: Builder, m: Match, x: ir.Value, p: Any, c: ir.Valu
     numerics=Reassociates,
     exclusive=True,
 )
-def join_batchnorms(op: Builder, m: Match, x: ir.Value, p: Any, q: Any) -> Outcome:
+def join_batchnorms(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """BatchNormalization(BatchNormalization(x)) → BatchNormalization(x)."""
     node = m.node("first")
     first, second = _normalization(m, node), _normalization(m, m.root)

@@ -142,7 +142,7 @@ _CLIPPED = frozenset(
         "onnxscript:successive-clip-relu",
     ),
 )
-def join_clips(op: Builder, m: Match, a: Any, b: Any) -> Outcome:
+def join_clips(op: Builder, m: Match) -> Outcome:
     """Clip(Clip(x, a, b), c, d) → Clip(x, max(a, c), min(b, d)); Relu is a Clip from 0."""
     return _joined(op, m)
 
@@ -155,14 +155,9 @@ _BOUNDS = ("Relu", "Clip", "Min", "Max")
     lambda op, a, b: op.one_of("Relu", "Clip")(op.one_of("Min", "Max")(a.rest(), tag="inner"), b.rest()),
     numerics=Reassociates,
     exclusive=True,
-    tags=(
-        "onnxscript:min-max",
-        "onnxscript:min-min",
-        "onnxscript:max-max",
-        "onnxscript:max-min",
-    ),
+    tags=("onnxscript:min-max", "onnxscript:min-min", "onnxscript:max-max", "onnxscript:max-min"),
 )
-def join_bounds(op: Builder, m: Match, a: Any, b: Any) -> Outcome:
+def join_bounds(op: Builder, m: Match) -> Outcome:
     """Min(Max(x, a), b) → Clip(x, a, b); Min, Max, Clip and Relu by numbers merge (zeros may change sign)."""
     return _joined(op, m)
 

@@ -7,7 +7,6 @@ from collections.abc import Collection
 import numpy as np
 
 from graphopt import ir
-from graphopt.context import Refusal
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.support.constants import (
     FLOATS,
@@ -34,14 +33,14 @@ def _offset(node: ir.Node, constant: ir.Value, number: np.ndarray) -> tuple[int,
 
 def _numbers(
     m: Match, x: ir.Value, a: ir.Value, b: ir.Value, dtypes: Collection[ir.DataType], otherwise: str
-) -> tuple[np.ndarray, np.ndarray] | Refusal:
-    """The constants ``a`` and ``b``, if they align and the type of ``x`` is one of ``dtypes``."""
+) -> tuple[np.ndarray, np.ndarray]:
+    """The constants ``a`` and ``b``; refuses if they do not align, or the type of ``x`` is no ``dtypes``."""
     if not aligns_right(m):
-        return m.no(OLD_BROADCASTING)
+        m.refuse(OLD_BROADCASTING)
     first, second = m.constant(a), m.constant(b)
     known = m.dtype(x) in dtypes and m.dtype(a) == m.dtype(b) == m.dtype(x)
     if not known or first is None or second is None:
-        return m.no(otherwise, x)
+        m.refuse(otherwise, x)
     return first, second
 
 
@@ -62,10 +61,7 @@ def _joined_offset(op: Builder, sign: int, x: ir.Value, c: np.ndarray) -> Outcom
 @rule(*_OFFSETS, numerics=Exact, exclusive=True)
 def join_integer_offsets(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Value) -> Outcome:
     """(x + a) + b → x + (a + b), also for Sub; integers wrap around in any order."""
-    numbers = _numbers(m, x, a, b, INTEGERS, "not integers")
-    if isinstance(numbers, Refusal):
-        return numbers
-    first, second = numbers
+    first, second = _numbers(m, x, a, b, INTEGERS, "not integers")
     with np.errstate(over="ignore"):
         s1, c1 = _offset(m.node("inner"), a, first)
         s2, c2 = _offset(m.root, b, second)
@@ -82,10 +78,7 @@ _LOST = 0.01
 @rule(*_OFFSETS, numerics=Reassociates, exclusive=True)
 def join_offsets(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Value) -> Outcome:
     """(x + a) + b → x + (a + b), also for Sub, unless a and b cancel."""
-    numbers = _numbers(m, x, a, b, FLOATS, "not floats")
-    if isinstance(numbers, Refusal):
-        return numbers
-    first, second = numbers
+    first, second = _numbers(m, x, a, b, FLOATS, "not floats")
     s1, c1 = _offset(m.node("inner"), a, exact(first))
     s2, c2 = _offset(m.root, b, exact(second))
     total = np.asarray(s2 * c1 + c2)
@@ -123,10 +116,7 @@ _SCALES = (
 )
 def join_integer_scales(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Value) -> Outcome:
     """(x * a) * b → x * (a * b); x / a / b → x / (a * b) for positive a and b."""
-    numbers = _numbers(m, x, a, b, INTEGERS, "not integers")
-    if isinstance(numbers, Refusal):
-        return numbers
-    first, second = numbers
+    first, second = _numbers(m, x, a, b, INTEGERS, "not integers")
     with np.errstate(over="ignore"):
         c = np.asarray(first * second)
     if m.root.op_type == "Div":
@@ -141,10 +131,7 @@ def join_integer_scales(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.V
 @rule(*_SCALES, numerics=Reassociates, exclusive=True)
 def join_scales(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Value) -> Outcome:
     """(x * a) * b → x * (a * b), also for Div, if no intermediate value can overflow."""
-    numbers = _numbers(m, x, a, b, FLOATS, "not floats")
-    if isinstance(numbers, Refusal):
-        return numbers
-    first, second = numbers
+    first, second = _numbers(m, x, a, b, FLOATS, "not floats")
     if not first.size or not second.size:
         return m.no("a constant is empty", x)
     if not (np.all(np.isfinite(first) & (first != 0)) and np.all(np.isfinite(second) & (second != 0))):

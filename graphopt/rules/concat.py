@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from graphopt import ir
-from graphopt.analysis import symbolic
 from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
 from graphopt.rules.support.axes import axis_of
 from graphopt.rules.support.operands import producer_of
 from graphopt.rules.support.slice_pad import INT32_MAX, Range, slice_, slice_ranges
 
 
-@rule(
-    lambda op, xs: op.Concat(xs.rest()),
-    numerics=Exact,
-    tags=("onnxoptimizer:fuse_consecutive_concats",),
-)
+@rule(lambda op, xs: op.Concat(xs.rest()), numerics=Exact, tags=("onnxoptimizer:fuse_consecutive_concats",))
 def flatten_concats(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """Concat(Concat(x, y), z) → Concat(x, y, z), along one axis.
 
@@ -60,10 +54,7 @@ def _is_part(m: Match, part: ir.Value, whole: ir.Node, axis: int) -> bool:
     )
 
 
-@rule(
-    lambda op, xs: op.Concat(xs.rest()),
-    numerics=Exact,
-)
+@rule(lambda op, xs: op.Concat(xs.rest()), numerics=Exact)
 def concat_of_split(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """Concat(*Split(x)) → x, with all parts in order and the same axis."""
     split = producer_of(xs[0], "Split", graph=m.graph)
@@ -80,10 +71,7 @@ def concat_of_split(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     return op.like(m.root, [whole, *rest]) if rest else whole
 
 
-@rule(
-    lambda op, xs: op.Concat(xs.rest()),
-    numerics=Exact,
-)
+@rule(lambda op, xs: op.Concat(xs.rest()), numerics=Exact)
 def join_slices(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """Concat(x[a:b], x[b:c]) → x[a:c], or x if the range is the whole axis."""
     axis = axis_of(m, m.root, m.rank(m.root.outputs[0]))
@@ -131,9 +119,7 @@ class _Piece:
         end, size = self.taken.end, shape[self.taken.axis]
         if self.taken.start == 0 and (end >= INT32_MAX or size == end):
             return self.data
-        result = slice_(op, m, self.data, [self.taken])
-        assert result is not None  # only steps other than 1 can fail
-        return result
+        return slice_(op, m, self.data, [self.taken])
 
 
 def _slice_along(m: Match, x: ir.Value, axis: int) -> tuple[ir.Value, Range] | None:
@@ -142,7 +128,7 @@ def _slice_along(m: Match, x: ir.Value, axis: int) -> tuple[ir.Value, Range] | N
     if node is None or not m.only_use(x):
         return None
     data, ranges = node.inputs[0], slice_ranges(m, node)
-    shape = None if data is None else m.shape(data)
+    shape = m.shape(data)
     if data is None or ranges is None or shape is None or len(ranges) != 1:
         return None
     taken = ranges[0]
@@ -155,11 +141,8 @@ def _slice_along(m: Match, x: ir.Value, axis: int) -> tuple[ir.Value, Range] | N
     return data, taken
 
 
-@rule(
-    lambda op, xs, rest: op.Split(op.Concat(xs.rest(), tag="concat"), rest.rest()),
-    numerics=Exact,
-)
-def split_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...], rest: object) -> Outcome:
+@rule(lambda op, xs, rest: op.Split(op.Concat(xs.rest(), tag="concat"), rest.rest()), numerics=Exact)
+def split_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """Split(Concat(*xs)) → xs, if both have the same axis and sizes."""
     concat = m.node("concat").outputs[0]
     axis, rank = axis_of(m, m.root, m.rank(concat)), m.rank(concat)
@@ -175,6 +158,5 @@ def split_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...], rest: objec
 
 
 def _same_size(m: Match, x: ir.Value, part: ir.Value, axis: int) -> bool:
-    shapes: Sequence[tuple[symbolic.Dim, ...] | None] = m.shape(x), m.shape(part)
-    a, b = shapes
+    a, b = m.shape(x), m.shape(part)
     return a is not None and b is not None and m.cx.facts.dim_equal(a[axis], b[axis])

@@ -9,7 +9,14 @@ import numpy as np
 from graphopt import ir
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.support import ort_fusions as fusions
-from graphopt.rules.support.affine_layers import LAYERS, by_channel, channels_of, folded_name, with_affine
+from graphopt.rules.support.affine_layers import (
+    LAYERS,
+    by_channel,
+    channels_of,
+    folded_name,
+    folded_weight,
+    with_affine,
+)
 from graphopt.rules.support.axes import axes_of
 from graphopt.rules.support.constants import (
     OLD_BROADCASTING,
@@ -36,7 +43,7 @@ _CONVS = ("Conv", "ConvTranspose")
         "onnxslim:convtranspose-add",
     ),
 )
-def add_into_conv(op: Builder, m: Match, x: Any, c: ir.Value) -> Outcome:
+def add_into_conv(op: Builder, m: Match, c: ir.Value) -> Outcome:
     """Conv(x, w, b) + c → Conv(x, w, b + c), for one number per channel."""
     added = m.constant(c)
     shift = by_channel(m, m.node("conv"), None if added is None else exact(added))
@@ -57,7 +64,7 @@ def add_into_conv(op: Builder, m: Match, x: Any, c: ir.Value) -> Outcome:
         "onnxslim:convtranspose-mul",
     ),
 )
-def mul_into_conv(op: Builder, m: Match, x: Any, c: ir.Value | None) -> Outcome:
+def mul_into_conv(op: Builder, m: Match, c: ir.Value | None) -> Outcome:
     """Conv(x, w, b) * c → Conv(x, w * c, b * c), for one number per channel."""
     scale = by_channel(m, m.node("conv"), factor_of(m, m.root, c))
     if scale is None:
@@ -72,7 +79,7 @@ def mul_into_conv(op: Builder, m: Match, x: Any, c: ir.Value | None) -> Outcome:
     numerics=Reassociates,
     exclusive=True,
 )
-def affine_after_squeeze_into_conv(op: Builder, m: Match, x: Any, a: Any, c: ir.Value) -> Outcome:
+def affine_after_squeeze_into_conv(op: Builder, m: Match, a: Any, c: ir.Value) -> Outcome:
     """c * Squeeze(Conv(x, w, b)) + d → Squeeze(Conv(x, w', b')), for one number per channel."""
     if not aligns_right(m):
         return m.no(OLD_BROADCASTING)
@@ -92,7 +99,7 @@ def affine_after_squeeze_into_conv(op: Builder, m: Match, x: Any, a: Any, c: ir.
         if factor is None:
             return m.no("the constant is divided, or is 0", c)
         result = with_affine(op, m, conv, np.broadcast_to(factor.reshape(-1), channels), None)
-    return op.like(squeeze, [result, *a]) if isinstance(result, ir.Value) else result
+    return op.like(squeeze, [result, *a])
 
 
 @rule(
@@ -117,11 +124,8 @@ def scale_before_conv(op: Builder, m: Match, x: ir.Value, c: ir.Value, w: ir.Val
     grouped = exact(weight).reshape(group, -1, *weight.shape[1:])
     product = grouped * scale.reshape(group, 1, weight.shape[1], *(1,) * (weight.ndim - 2))
     folded = rounded(product, weight.dtype, tuple(range(2, product.ndim)))
-    if folded is None:
-        return m.no("the scaled weight loses digits", w)
-    if not affordable(m, folded.nbytes, w):
-        return m.no("the weight has other readers, and a copy is large", w, shared=True)
-    return op.like(m.root, [x, op.constant(folded.reshape(weight.shape), folded_name(w)), *rest])
+    new_weight = folded_weight(op, m, w, None if folded is None else folded.reshape(weight.shape))
+    return op.like(m.root, [x, new_weight, *rest])
 
 
 #: Largest constant before a Conv. A larger one could nearly cancel x; the rewrite would then lose digits.
@@ -189,6 +193,6 @@ def drop_zero_bias(op: Builder, m: Match, x: ir.Value, w: ir.Value) -> Outcome:
     numerics=Exact,
     tags=("onnxscript:remove-optional-bias-from-qlinear-conv",),
 )
-def drop_zero_bias_of_qlinear_conv(op: Builder, m: Match, **_: ir.Value) -> Outcome:
+def drop_zero_bias_of_qlinear_conv(op: Builder, m: Match) -> Outcome:
     """QLinearConv(…, 0) → QLinearConv(…): a bias of zeros."""
     return op.like(m.root, m.root.inputs[:8])

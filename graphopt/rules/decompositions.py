@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -19,40 +20,36 @@ _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16)
 def decompose_softsign(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Softsign(x) → x / (1 + |x|)."""
     one = _number(op, m, x, 1)
-    return m.no("the dtype is unknown", x) if one is None else op.Div(x, op.Add(op.Abs(x), one))
+    return op.Div(x, op.Add(op.Abs(x), one))
 
 
 @rule(lambda op, x: op.ThresholdedRelu(x), numerics=Exact, pass_="decompose")
 def decompose_thresholded_relu(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """ThresholdedRelu(x) → Where(x > alpha, x, 0)."""
     alpha, zero = _number(op, m, x, m.attribute(m.root, "alpha")), _number(op, m, x, 0)
-    if alpha is None or zero is None:
-        return m.no("the dtype or alpha is unknown", x)
     return op.Where(op.Greater(x, alpha), x, zero)
 
 
 @rule(lambda op, x: op.Celu(x), numerics=Reassociates, pass_="decompose")
 def decompose_celu(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Celu(x) → alpha * Elu(x / alpha), for alpha > 0."""
-    told = m.attribute(m.root, "alpha")
-    alpha = _number(op, m, x, told)
-    if alpha is None or told <= 0:
-        return m.no("the dtype is unknown, or alpha is not known to be positive", x)
-    return op.Elu(x) if told == 1 else op.Mul(op.Elu(op.Div(x, alpha)), alpha)
+    alpha = m.attribute(m.root, "alpha")
+    factor = _number(op, m, x, alpha)
+    if alpha <= 0:
+        return m.no("alpha is not positive", x)
+    return op.Elu(x) if alpha == 1 else op.Mul(op.Elu(op.Div(x, factor)), factor)
 
 
 @rule(lambda op, x: op.HardSigmoid(x), numerics=Reassociates, pass_="decompose")
 def decompose_hard_sigmoid(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """HardSigmoid(x) → Max(Min(alpha * x + beta, 1), 0)."""
-    ramp = _ramp(op, m, x, m.attribute(m.root, "alpha"), m.attribute(m.root, "beta"))
-    return m.no("the dtype, alpha or beta is unknown", x) if ramp is None else ramp
+    return _ramp(op, m, x, m.attribute(m.root, "alpha"), m.attribute(m.root, "beta"))
 
 
 @rule(lambda op, x: op.HardSwish(x), numerics=Reassociates, pass_="decompose")
 def decompose_hard_swish(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """HardSwish(x) → x * Max(Min(x / 6 + 1/2, 1), 0)."""
-    ramp = _ramp(op, m, x, 1 / 6, 0.5)
-    return m.no("the dtype is unknown", x) if ramp is None else op.Mul(x, ramp)
+    return op.Mul(x, _ramp(op, m, x, 1 / 6, 0.5))
 
 
 @rule(
@@ -68,8 +65,6 @@ def decompose_layer_normalization(
     if axis is None:
         return m.no("the rank is unknown", x)
     normal = _normalized(op, m, x, range(axis, m.rank(x) or 0))
-    if normal is None:
-        return m.no("the numbers are not of type float, or an attribute is unknown", x)
     scaled = op.Mul(normal, scale)
     return (scaled if bias is None else op.Add(scaled, bias),)
 
@@ -90,37 +85,30 @@ def decompose_group_normalization(
         return m.no("the scale is one for each group, or the shape of a sample is unknown", x)
     grouped = reshape(op, m, x, (0, groups, math.prod(inner) // groups))
     normal = _normalized(op, m, grouped, (2,))
-    if normal is None:
-        return m.no("the numbers are not of type float, or an attribute is unknown", x)
     axes = range(1, len(inner))
     scale, bias = (unsqueeze(op, m, value, axes) for value in (scale, bias))
     return op.Add(op.Mul(reshape(op, m, normal, (0, *inner)), scale), bias)
 
 
-def _number(op: Builder, m: Match, x: ir.Value, number: object) -> ir.Value | None:
-    """``number`` in the dtype of ``x``; ``None`` if either is unknown."""
+def _number(op: Builder, m: Match, x: ir.Value, number: object) -> ir.Value:
+    """``number`` in the dtype of ``x``."""
     dtype = m.dtype(x)
     if dtype not in _FLOATS or not isinstance(number, int | float):
-        return None
+        m.refuse("the dtype or an attribute is unknown", x)
     return op.constant(np.array(number, dtype.numpy()))
 
 
-def _ramp(op: Builder, m: Match, x: ir.Value, alpha: object, beta: object) -> ir.Value | None:
+def _ramp(op: Builder, m: Match, x: ir.Value, alpha: object, beta: object) -> ir.Value:
     """max(0, min(1, alpha · x + beta))."""
-    told = [_number(op, m, x, number) for number in (alpha, beta, 1, 0)]
-    if None in told:
-        return None
-    slope, offset, one, zero = told
-    result = op.Max(op.Min(op.Add(op.Mul(x, slope), offset), one), zero)
-    return result if isinstance(result, ir.Value) else None
+    slope, offset, one, zero = (_number(op, m, x, number) for number in (alpha, beta, 1, 0))
+    return op.Max(op.Min(op.Add(op.Mul(x, slope), offset), one), zero)
 
 
-def _normalized(op: Builder, m: Match, x: ir.Value, axes: range | tuple[int, ...]) -> ir.Value | None:
-    """``(x - mean) / deviation``; ``None`` if the operator would compute in another type."""
+def _normalized(op: Builder, m: Match, x: ir.Value, axes: Sequence[int]) -> ir.Value:
+    """``(x - mean) / deviation``; refuses unless the operator would compute in float."""
     epsilon = m.attribute(m.root, "epsilon")
-    if m.dtype(m.root.inputs[0]) is not ir.DataType.FLOAT or not isinstance(epsilon, float):  # type: ignore[arg-type]
-        return None
+    if m.dtype(m.root.inputs[0]) is not ir.DataType.FLOAT or not isinstance(epsilon, float):
+        m.refuse("the numbers are not of type float, or an attribute is unknown", m.root.inputs[0])
     centred = op.Sub(x, reduce(op, m, "ReduceMean", x, axes, keepdims=True))
     variance = reduce(op, m, "ReduceMean", op.Mul(centred, centred), axes, keepdims=True)
-    result = op.Div(centred, op.Sqrt(op.Add(variance, np.array(epsilon, np.float32))))
-    return result if isinstance(result, ir.Value) else None
+    return op.Div(centred, op.Sqrt(op.Add(variance, np.array(epsilon, np.float32))))

@@ -72,10 +72,7 @@ def _reach(m: Match, operands: Sequence[ir.Value], result: Sequence[Dim]) -> boo
     )
 
 
-@rule(
-    lambda op, x, shape: op.Expand(x, shape),
-    numerics=Exact,
-)
+@rule(lambda op, x, shape: op.Expand(x, shape), numerics=Exact)
 def materialize_expand_shape(op: Builder, m: Match, x: ir.Value, shape: ir.Value) -> Outcome:
     """Expand(x, computed shape) → Expand(x, constant), if each dim is a number or a dim of x."""
     if ir.constant_of(shape) is not None:
@@ -93,19 +90,16 @@ def materialize_expand_shape(op: Builder, m: Match, x: ir.Value, shape: ir.Value
     return op.Expand(x, np.array(target, np.int64))
 
 
-@rule(
-    lambda op, x, a, b: op.Expand(op.Expand(x, a), b),
-    numerics=Exact,
-)
+@rule(lambda op, x, a, b: op.Expand(op.Expand(x, a), b), numerics=Exact)
 def collapse_expands(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Value) -> Outcome:
     """Expand(Expand(x, a), b) → Expand(x, b), if x or b determines every dim."""
-    source, told, result = m.shape(x), m.cx.known_ints(b), m.shape(m.root.outputs[0])
-    if source is None or told is None or result is None:
+    source, target, result = m.shape(x), m.cx.known_ints(b), m.shape(m.root.outputs[0])
+    if source is None or target is None or result is None:
         return m.no("shapes unknown", x)
-    if len(result) > max(len(source), len(told)):
+    if len(result) > max(len(source), len(target)):
         return m.no("only the first shape determines the rank", a)
     for place, dim in zip(range(len(result), 0, -1), result, strict=True):
-        own = (shape[-place] for shape in (source, told) if place <= len(shape))
+        own = (shape[-place] for shape in (source, target) if place <= len(shape))
         if dim != 1 and not any(m.cx.facts.dim_equal(dim, other) for other in own):
             return m.no(f"only the first shape determines dim {len(result) - place}", a)
     return op.Expand(x, b)

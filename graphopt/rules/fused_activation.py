@@ -9,10 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from graphopt import ir
-from graphopt.context import Refusal
-from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
+from graphopt.rewrite import Builder, Exact, Match, Outcome, fusion
 from graphopt.rules.support import quantized
-from graphopt.rules.support.operands import operand, same_shape, unavailable
+from graphopt.rules.support.operands import operand, require_kernel, same_shape
 
 #: Activations of FusedConv and FusedGemm, each with its attributes in order.
 _OF_CONV = {"Relu": (), "Sigmoid": (), "Tanh": (), "LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}
@@ -21,24 +20,20 @@ _OF_GEMM = _OF_CONV | {"Elu": ("alpha",), "Softplus": (), "Softsign": (), "Thres
 _OF_CONV_BY_PROVIDER = {"CUDAExecutionProvider": ("Relu",)}
 
 
-def _quantized(m: Match, node: ir.Node) -> Refusal | None:
-    """The reason why the node must not be fused: onnxruntime may run it on integers."""
+def _require_floats(m: Match, node: ir.Node) -> None:
+    """Refuse if onnxruntime may run ``node`` on integers."""
     operands = [quantized.dequantized(m, value) for value in node.inputs]
     ends = [user for user in ir.readers(m.root.outputs[0]) if quantized.is_quantizer(user, "QuantizeLinear")]
     if any(operands) or ends:
-        return m.no("onnxruntime runs this form on integers", node.inputs[0])
-    return None
+        m.refuse("onnxruntime runs this form on integers", node.inputs[0])
 
 
 # Bias -----------------------------------------------------------------------------------------
 
 
-@rule(
+@fusion(
     lambda op, x, b: op.Gelu(op.Add(x, b)),
     lambda op, x, b: op.domain(ir.MICROSOFT).one_of("Gelu", "FastGelu")(op.Add(x, b)),
-    numerics=Reassociates,
-    exclusive=True,
-    kind="fusion",
     phase=2,
     pattern="bias + GELU",
     anchors=(),
@@ -50,9 +45,7 @@ def bias_into_gelu(op: Builder, m: Match, x: ir.Value, b: ir.Value) -> Outcome:
         m.root.domain == "" and m.attribute(m.root, "approximate") == "tanh"
     )
     name = "FastGelu" if by_tanh else "BiasGelu"
-    refusal = unavailable(m, name, x)
-    if refusal is not None:
-        return refusal
+    require_kernel(m, name, x)
     for data, bias in ((x, b), (b, x)):
         shape, wanted = m.shape(bias), m.shape(data)
         if shape is None or wanted is None or len(shape) != 1:
@@ -65,36 +58,28 @@ def bias_into_gelu(op: Builder, m: Match, x: ir.Value, b: ir.Value) -> Outcome:
 # Convolutions and products --------------------------------------------------------------------
 
 
-def _parameters(m: Match, names: tuple[str, ...]) -> dict[str, float]:
-    """The attributes ``names`` of the root."""
-    return {name: m.attribute(m.root, name) for name in names}
-
-
 def _bound(m: Match, index: int, name: str) -> float | int | bool | None:
     """A bound of the Clip at the root, an attribute before opset 11."""
     if m.version >= 11:
         return ir.scalar_of(operand(m.root, index))
-    told = m.attribute(m.root, name)
-    return None if told is None else float(told)
+    bound = m.attribute(m.root, name)
+    return None if bound is None else float(bound)
 
 
-@rule(
+@fusion(
     lambda op, x, w: op.one_of(*_OF_CONV)(op.Conv(x, w.rest(), tag="conv")),
     lambda op, x, w, r: op.Clip(op.Conv(x, w.rest(), tag="conv"), r.rest()),
     numerics=Exact,
-    exclusive=True,
-    kind="fusion",
     phase=2,
     pattern="Conv + activation",
     anchors=(),
     tags=("onnxruntime:ConvActivationFusion",),
 )
-def activation_into_conv(op: Builder, m: Match, x: ir.Value, w: Any, r: Any) -> Outcome:
+def activation_into_conv(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """f(Conv(x, w, b)) → FusedConv(x, w, b, activation=f)."""
     conv, activation = m.node("conv"), m.root.op_type
-    refusal = unavailable(m, "FusedConv", x) or _quantized(m, conv)
-    if refusal is not None:
-        return refusal
+    require_kernel(m, "FusedConv", x)
+    _require_floats(m, conv)
     if activation not in _OF_CONV_BY_PROVIDER.get(m.cx.target.provider, (activation,)):
         return m.no(f"FusedConv does not support {activation} on {m.cx.target.device}", m.root.inputs[0])
     if activation == "Clip":
@@ -103,32 +88,28 @@ def activation_into_conv(op: Builder, m: Match, x: ir.Value, w: Any, r: Any) -> 
         if len(parameters) < 2:
             return m.no("the bounds are not two known numbers", m.root.inputs[0])
     else:
-        parameters = list(_parameters(m, _OF_CONV[activation]).values())
+        parameters = [m.attribute(m.root, name) for name in _OF_CONV[activation]]
     attributes: dict[str, Any] = {**conv.attributes, "activation": activation}
     if parameters:
         attributes["activation_params"] = parameters
     return op.fused(op.node("FusedConv", conv.inputs, attributes, domain=ir.MICROSOFT))
 
 
-@rule(
+@fusion(
     lambda op, a, b: op.one_of(*_OF_GEMM)(op.Gemm(a, b.rest(), tag="gemm")),
     numerics=Exact,
-    exclusive=True,
-    kind="fusion",
     phase=2,
     pattern="Gemm + activation",
     anchors=(),
     tags=("onnxruntime:GemmActivationFusion",),
 )
-def activation_into_gemm(op: Builder, m: Match, a: ir.Value, b: Any) -> Outcome:
+def activation_into_gemm(op: Builder, m: Match, a: ir.Value) -> Outcome:
     """f(Gemm(a, b, c)) → FusedGemm(a, b, c, activation=f)."""
     gemm, activation = m.node("gemm"), m.root.op_type
     if not m.cx.target.device.capabilities.all_operators:
         return m.no(f"only the CPU has a kernel for it, not {m.cx.target.device}", a)
-    refusal = unavailable(m, "FusedGemm", a) or _quantized(m, gemm)
-    if refusal is not None:
-        return refusal
-    told = _parameters(m, _OF_GEMM[activation])
-    parameters = {f"activation_{name}": value for name, value in told.items()}
+    require_kernel(m, "FusedGemm", a)
+    _require_floats(m, gemm)
+    parameters = {f"activation_{name}": m.attribute(m.root, name) for name in _OF_GEMM[activation]}
     attributes: dict[str, Any] = {**gemm.attributes, "activation": activation, **parameters}
     return op.fused(op.node("FusedGemm", gemm.inputs, attributes, domain=ir.MICROSOFT))

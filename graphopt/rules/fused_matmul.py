@@ -12,15 +12,16 @@ from typing import Any
 
 from graphopt import ir
 from graphopt.analysis import symbolic
-from graphopt.context import Dim, Refusal
-from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
+from graphopt.context import Dim
+from graphopt.rewrite import Builder, Match, Outcome, fusion
 from graphopt.rules.support import ort_fusions as fusions
 from graphopt.rules.support import quantized
 from graphopt.rules.support.axes import perm_of
 from graphopt.rules.support.constants import times_number
-from graphopt.rules.support.operands import int_of, same_shape, unavailable
+from graphopt.rules.support.operands import int_of, require_kernel, same_shape
 
 _NAME = "FusedMatMul"
+_SIZE_HINT = "give the size: --dim, --dim-range"
 
 
 @dataclass(frozen=True)
@@ -64,43 +65,38 @@ class Product:
     alpha: float = 1.0
 
 
-def _read(m: Match, node: ir.Node) -> Product | Refusal:
+def _read(m: Match, node: ir.Node) -> Product:
     """The MatMul or FusedMatMul ``node``, if the result may be a FusedMatMul."""
     a, b = node.inputs
     assert a is not None and b is not None
-    if (refusal := unavailable(m, _NAME, a)) is not None:
-        return refusal
+    require_kernel(m, _NAME, a)
     if any(quantized.dequantized(m, side) is not None for side in (a, b)):
-        return m.no("onnxruntime multiplies dequantized operands as integers", a)
+        m.refuse("onnxruntime multiplies dequantized operands as integers", a)
     if node.op_type == "MatMul" and fusions.is_in_attention(node):
-        return m.no(fusions.ATTENTION, node.outputs[0])
+        m.refuse(fusions.ATTENTION, node.outputs[0])
     if any((m.rank(side) or 0) < 2 for side in (a, b)):
-        return m.no("an operand has fewer than two axes, or an unknown rank", a)
+        m.refuse("an operand has fewer than two axes, or an unknown rank", a)
     flags = {
         name: bool(int_of(m, node, name, 0)) for name in ("transBatchA", "transA", "transBatchB", "transB")
     }
     alpha = 1.0 if node.op_type == "MatMul" else float(m.attribute(node, "alpha"))
     return Product(
-        Side(a, flags["transBatchA"], flags["transA"]),
-        Side(b, flags["transBatchB"], flags["transB"]),
-        alpha,
+        Side(a, flags["transBatchA"], flags["transA"]), Side(b, flags["transBatchB"], flags["transB"]), alpha
     )
 
 
-def _write(op: Builder, m: Match, found: Product) -> ir.Value | Refusal:
+def _write(op: Builder, m: Match, found: Product) -> ir.Value:
     """The FusedMatMul. If it transposes, its sums must not be empty: the kernel leaves these undefined."""
     transposes = any(side.swapped for side in (found.a, found.b))
     shape = m.shape(found.a.value)
     if transposes and (shape is None or not symbolic.known_nonzero(shape[found.a.perm(len(shape))[-1]])):
-        hint = "give the size: --dim, --dim-range"
-        return m.no(
-            "the axis of the sum may be empty, which the kernel does not support", found.a.value, hint=hint
-        )
+        reason = "the axis of the sum may be empty, which the kernel does not support"
+        m.refuse(reason, found.a.value, hint=_SIZE_HINT)
     if any(side.rows_first for side in (found.a, found.b)) and m.rank(found.a.value) != m.rank(found.b.value):
-        return m.no("the kernel permutes batch axes only for operands of equal rank", found.a.value)
+        m.refuse("the kernel permutes batch axes only for operands of equal rank", found.a.value)
     if (found.a.swapped or found.a.rows_first) and (value := _empty_batch(m, found)) is not None:
-        hint = "give the size: --dim, --dim-range"
-        return m.no("a batch axis that is broadcast may be empty, which the kernel refuses", value, hint=hint)
+        reason = "a batch axis that is broadcast may be empty, which the kernel refuses"
+        m.refuse(reason, value, hint=_SIZE_HINT)
     attributes: dict[str, Any] = {}
     if found.alpha != 1:
         attributes["alpha"] = found.alpha
@@ -109,9 +105,7 @@ def _write(op: Builder, m: Match, found: Product) -> ir.Value | Refusal:
             attributes[f"trans{name}"] = 1
         if side.rows_first:
             attributes[f"transBatch{name}"] = 1
-    result = op.fused(op.node(_NAME, [found.a.value, found.b.value], attributes, domain=ir.MICROSOFT))
-    assert isinstance(result, ir.Value)
-    return result
+    return op.fused(op.node(_NAME, [found.a.value, found.b.value], attributes, domain=ir.MICROSOFT))
 
 
 def _empty_batch(m: Match, found: Product) -> ir.Value | None:
@@ -152,11 +146,8 @@ def _of_transposed(op: Any, x: Any, y: Any) -> Iterator[Any]:
     yield from _products(op, x, op.Cast(op.Transpose(y, tag="move")))
 
 
-@rule(
+@fusion(
     _of_transposed,
-    numerics=Reassociates,
-    exclusive=True,
-    kind="fusion",
     phase=2,
     pattern="FusedMatMul",
     anchors=(),
@@ -165,8 +156,6 @@ def _of_transposed(op: Any, x: Any, y: Any) -> Iterator[Any]:
 def transpose_into_fused_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
     """Transpose(a) @ b → FusedMatMul(a, b, transA=1); likewise for b."""
     found, move = _read(m, m.root), m.node("move")
-    if isinstance(found, Refusal):
-        return found
     perm, source = perm_of(m, move), move.inputs[0]
     assert source is not None
     cast = next((node for node in m.nodes if node.op_type == "Cast"), None)
@@ -184,21 +173,16 @@ def transpose_into_fused_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value)
     return _write(op, m, replace(found, a=side) if is_a else replace(found, b=side))
 
 
-@rule(
+@fusion(
     lambda op, x, y: (op.Transpose(one) for one in _products(op, x, y)),
-    numerics=Reassociates,
-    exclusive=True,
-    kind="fusion",
     phase=2,
     pattern="FusedMatMul",
     anchors=(),
     tags=("onnxscript:fused-matmul",),
 )
-def transpose_of_fused_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
+def transpose_of_fused_matmul(op: Builder, m: Match) -> Outcome:
     """Transpose(a @ b) → FusedMatMul(b, a, transA=1, transB=1), in each batch."""
     found, perm = _read(m, m.node("product")), perm_of(m, m.root)
-    if isinstance(found, Refusal):
-        return found
     if perm is None or perm != (*range(len(perm) - 2), len(perm) - 1, len(perm) - 2):
         return m.no("it does not swap the last two axes", m.root.inputs[0])
     a, b = (replace(side, swapped=not side.swapped) for side in (found.b, found.a))
@@ -214,23 +198,18 @@ def _scaled(op: Any, x: Any, y: Any, c: Any) -> Iterator[Any]:
         yield from _products(op, x, getattr(op, scale)(y, c.constant(), tag="scale"))
 
 
-@rule(
+@fusion(
     _scaled,
-    numerics=Reassociates,
-    exclusive=True,
-    kind="fusion",
     phase=2,
     pattern="FusedMatMul",
     anchors=(),
     tags=("onnxscript:fused-matmul", "onnxruntime:MatMulScaleFusion"),
 )
-def scale_into_fused_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value, c: ir.Value) -> Outcome:
+def scale_into_fused_matmul(op: Builder, m: Match, c: ir.Value) -> Outcome:
     """c * (a @ b), (c * a) @ b → FusedMatMul(a, b, alpha=c)."""
     at_root = m.root.op_type in ("Mul", "Div")
     node, scale = (m.node("product"), m.root) if at_root else (m.root, m.node("scale"))
     found, scaled = _read(m, node), times_number(scale)
-    if isinstance(found, Refusal):
-        return found
     if scaled is None:
         return m.no("it is not scaled by one number", c)
     source, factor = scaled

@@ -9,10 +9,7 @@ from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
 from graphopt.rules.support.axes import axes_of, axis_of, squeeze, unsqueeze
 
 
-@rule(
-    lambda op, x, i, j: op.Gather(op.Gather(x, i.constant(), tag="inner"), j.constant()),
-    numerics=Exact,
-)
+@rule(lambda op, x, i, j: op.Gather(op.Gather(x, i.constant(), tag="inner"), j.constant()), numerics=Exact)
 def collapse_gathers(op: Builder, m: Match, x: ir.Value, i: ir.Value, j: ir.Value) -> Outcome:
     """Gather(Gather(x, i), j) → Gather(x, i[j]), for constant indices along one axis."""
     inner, rank = m.node("inner"), m.rank(x)
@@ -59,9 +56,7 @@ def _pick(op: Builder, m: Match, x: ir.Value, axis: int, size: int, place: int, 
     """Element ``place`` along ``axis``. A 1-D index (``ndim`` 1) keeps the axis, a scalar removes it."""
     if size == 1:
         return x if ndim else squeeze(op, m, x, [axis])
-    result = op.like(m.root, [x, np.full((1,) * ndim, place, np.int64)])
-    assert isinstance(result, ir.Value)
-    return result
+    return op.like(m.root, [x, np.full((1,) * ndim, place, np.int64)])
 
 
 @rule(
@@ -69,7 +64,7 @@ def _pick(op: Builder, m: Match, x: ir.Value, axis: int, size: int, place: int, 
     numerics=Exact,
     exclusive=True,
 )
-def gather_keeping_axis(op: Builder, m: Match, x: ir.Value, i: ir.Value, a: object) -> Outcome:
+def gather_keeping_axis(op: Builder, m: Match, x: ir.Value, i: ir.Value) -> Outcome:
     """Unsqueeze(Gather(x, i)) → Gather(x, [i]), for one index."""
     return _regathered(op, m, x, i, rank=0)
 
@@ -79,7 +74,7 @@ def gather_keeping_axis(op: Builder, m: Match, x: ir.Value, i: ir.Value, a: obje
     numerics=Exact,
     exclusive=True,
 )
-def gather_dropping_axis(op: Builder, m: Match, x: ir.Value, i: ir.Value, a: object) -> Outcome:
+def gather_dropping_axis(op: Builder, m: Match, x: ir.Value, i: ir.Value) -> Outcome:
     """Squeeze(Gather(x, [i])) → Gather(x, i), for one index."""
     return _regathered(op, m, x, i, rank=1)
 
@@ -93,11 +88,8 @@ def _regathered(op: Builder, m: Match, x: ir.Value, i: ir.Value, rank: int) -> O
     return op.like(m.node("gather"), [x, index.reshape((1,) * (1 - rank))])
 
 
-@rule(
-    lambda op, x, rest: op.Split(x, rest.rest()),
-    numerics=Exact,
-)
-def gather_instead_of_split(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
+@rule(lambda op, x, rest: op.Split(x, rest.rest()), numerics=Exact)
+def gather_instead_of_split(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Squeeze(Split(x)[i]) → Gather(x, i), if every part has size 1 and is squeezed.
 
     Each Gather is followed by an Unsqueeze, which ``collapse-views`` removes.

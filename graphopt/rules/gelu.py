@@ -10,10 +10,10 @@ import math
 from dataclasses import dataclass
 
 from graphopt import ir
-from graphopt.context import Refusal
-from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
+from graphopt.rewrite import Builder, Match, Outcome, fusion
+from graphopt.rewrite.matcher import Refused
 from graphopt.rules.support import polynomials
-from graphopt.rules.support.operands import WIDENED, keeps_shape_of, producer_of, unavailable
+from graphopt.rules.support.operands import producer_of, require_kernel, require_shape_of, unavailable
 
 #: Largest relative error of constants, which exporters round.
 _CLOSE, _CLOSE_IN_HALVES = 1e-5, 2e-3
@@ -44,37 +44,32 @@ class Form:
 _ERF = Form("Erf", {(1,): math.sqrt(0.5)}, "Gelu", None)
 #: The argument is sqrt(2 / pi) (x + 0.044715 x^3) (Hendrycks and Gimpel, 2016).
 _TANH = Form(
-    "Tanh",
-    {(1,): math.sqrt(2 / math.pi), (3,): 0.044715 * math.sqrt(2 / math.pi)},
-    "FastGelu",
-    "tanh",
+    "Tanh", {(1,): math.sqrt(2 / math.pi), (3,): 0.044715 * math.sqrt(2 / math.pi)}, "FastGelu", "tanh"
 )
 #: Since (1 + tanh(p)) / 2 = sigmoid(2 p).
 _SIGMOID = {powers: 2 * factor for powers, factor in _TANH.argument.items()}
 
 
-@rule(
+@fusion(
     lambda op, a, b: op.one_of("Mul", "Add")(a, b),
-    numerics=Reassociates,
-    kind="fusion",
     pattern="GELU by erf",
+    exclusive=False,
     anchors=("Erf",),
     tags=("onnxscript:erf-gelu", "onnxruntime:GeluFusion"),
 )
-def gelu(op: Builder, m: Match, a: ir.Value, b: ir.Value) -> Outcome:
+def gelu(op: Builder, m: Match) -> Outcome:
     """x / 2 * (1 + Erf(x / sqrt(2))) → Gelu(x), in any order of products and sums."""
     return _gelu(op, m, _ERF)
 
 
-@rule(
+@fusion(
     lambda op, a, b: op.one_of("Mul", "Add")(a, b),
-    numerics=Reassociates,
-    kind="fusion",
     pattern="GELU by tanh",
+    exclusive=False,
     anchors=("Tanh",),
     tags=("onnxscript:gelu", "onnxruntime:FastGeluFusion"),
 )
-def tanh_gelu(op: Builder, m: Match, a: ir.Value, b: ir.Value) -> Outcome:
+def tanh_gelu(op: Builder, m: Match) -> Outcome:
     """x / 2 * (1 + Tanh(sqrt(2 / pi) * (x + 0.044715 * x^3))) → FastGelu(x), in any order."""
     return _gelu(op, m, _TANH)
 
@@ -96,7 +91,7 @@ def _gelu(op: Builder, m: Match, form: Form) -> Outcome:
         found, halved = polynomials.polynomial_of(argument, x), math.isclose(factor, 0.5, rel_tol=error)
         if polynomials.is_close(found, form.argument, error):
             if halved:
-                return _alone(op, m, x, form)
+                return _written(op, m, x, form)
             if any(reader.op_type == "QuantizeLinear" for reader in ir.readers(result)):
                 return m.no("the product is rounded by QuantizeLinear before it is halved", function)
             reason = f"the product is scaled by {factor:g}, in a GELU by 0.5"
@@ -106,14 +101,6 @@ def _gelu(op: Builder, m: Match, form: Form) -> Outcome:
             reason = f"the argument of {form.function} is {is_not}, in a GELU it is {should}"
             refusal = m.no(reason, argument, hint=_MEND)
     return refusal
-
-
-def _alone(op: Builder, m: Match, x: ir.Value, form: Form) -> ir.Value | Refusal:
-    """The fused operator, if the values between ``x`` and the root have no other readers."""
-    outside = _read_outside(m, x)
-    if outside is not None:
-        return m.no("a value inside is a graph output, or has other readers", outside, shared=True)
-    return _written(op, m, x, form)
 
 
 def _read_outside(m: Match, x: ir.Value) -> ir.Value | None:
@@ -134,27 +121,26 @@ def _read_outside(m: Match, x: ir.Value) -> ir.Value | None:
     return None
 
 
-def _written(op: Builder, m: Match, x: ir.Value, form: Form) -> ir.Value | Refusal:
-    """The fused operator: the standard's from opset 20 on, otherwise onnxruntime's own."""
-    if not keeps_shape_of(m, x):
-        return m.no(WIDENED, x)
+def _written(op: Builder, m: Match, x: ir.Value, form: Form) -> ir.Value:
+    """The fused operator: the standard's from opset 20 on, otherwise onnxruntime's own.
+
+    The values between ``x`` and the root must have no other readers.
+    """
+    if (outside := _read_outside(m, x)) is not None:
+        m.refuse("a value inside is a graph output, or has other readers", outside, shared=True)
+    require_shape_of(m, x)
     if m.rank(x) == 0:
-        return m.no("the kernel does not support scalars", x)
-    if (standard := unavailable(m, "Gelu", x, domain="", since=_SINCE)) is None:
-        result = op.fused(op.Gelu(x, approximate=form.approximate))
-    elif unavailable(m, form.vendor, x) is None:
-        result = op.fused(op.node(form.vendor, [x], domain=ir.MICROSOFT))
-    else:
-        return standard
-    assert isinstance(result, ir.Value)
-    return result
+        m.refuse("the kernel does not support scalars", x)
+    standard = unavailable(m, "Gelu", x, domain="", since=_SINCE)
+    if standard is None:
+        return op.fused(op.Gelu(x, approximate=form.approximate))
+    if unavailable(m, form.vendor, x) is not None:
+        raise Refused(standard)
+    return op.fused(op.node(form.vendor, [x], domain=ir.MICROSOFT))
 
 
-@rule(
+@fusion(
     lambda op, x, y: op.Mul(x, op.Sigmoid(y)),
-    numerics=Reassociates,
-    exclusive=True,
-    kind="fusion",
     anchors=("Sigmoid",),
     pattern="quick GELU, SiLU",
     tags=("onnxruntime:QuickGeluFusion",),
@@ -164,23 +150,15 @@ def quick_gelu(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
     factor = polynomials.polynomial_of(y, x)
     if factor is None or list(factor) != [(1,)]:
         return m.no("the argument of the sigmoid is not a multiple of the other factor", x)
-    if (refusal := unavailable(m, "QuickGelu", x)) is not None:
-        return refusal
-    if not keeps_shape_of(m, x):
-        return m.no(WIDENED, x)
+    require_kernel(m, "QuickGelu", x)
+    require_shape_of(m, x)
     return op.fused(op.node("QuickGelu", [x], {"alpha": factor[(1,)]}, domain=ir.MICROSOFT))
 
 
-@rule(
-    lambda op, x, y: op.Mul(x, op.Sigmoid(y)),
-    numerics=Reassociates,
-    kind="fusion",
-    anchors=(),
-    pattern="GELU by tanh",
-)
+@fusion(lambda op, x, y: op.Mul(x, op.Sigmoid(y)), exclusive=False, anchors=(), pattern="GELU by tanh")
 def sigmoid_gelu(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
     """x * Sigmoid(2 * p(x)) → FastGelu(x), where x / 2 * (1 + Tanh(p(x))) is a GELU."""
     error = _CLOSE if m.dtype(x) in (ir.DataType.FLOAT, ir.DataType.DOUBLE) else _CLOSE_IN_HALVES
     if not polynomials.is_close(polynomials.polynomial_of(y, x), _SIGMOID, error):
         return m.no(f"the argument of the sigmoid is not {polynomials.written_out(_SIGMOID)}", y)
-    return _alone(op, m, x, _TANH)
+    return _written(op, m, x, _TANH)

@@ -51,7 +51,7 @@ def matmul_add_to_gemm(op: Builder, m: Match, a: ir.Value, b: ir.Value, c: ir.Va
     exclusive=True,
     tags=("onnxslim:gemm-add", "onnxruntime:GemmSumFusion"),
 )
-def add_into_gemm(op: Builder, m: Match, x: Any, c: ir.Value) -> Outcome:
+def add_into_gemm(op: Builder, m: Match, c: ir.Value) -> Outcome:
     """Gemm(a, b, d) + c → Gemm(a, b, d + c), for constants c and d, or without d."""
     gemm = m.node("gemm")
     result, old = gemm.outputs[0], operand(gemm, 2)
@@ -81,7 +81,7 @@ def add_into_gemm(op: Builder, m: Match, x: Any, c: ir.Value) -> Outcome:
     exclusive=True,
     tags=("onnxslim:gemm-mul",),
 )
-def mul_into_gemm(op: Builder, m: Match, x: Any, c: ir.Value | None) -> Outcome:
+def mul_into_gemm(op: Builder, m: Match, c: ir.Value | None) -> Outcome:
     """Gemm(a, b, d) * c → Gemm with alpha and beta times c, or weight and bias times c."""
     gemm, factor = m.node("gemm"), factor_of(m, m.root, c)
     if factor is None:

@@ -39,7 +39,7 @@ def drop_identity(op: Builder, m: Match, x: ir.Value) -> Outcome:
         "onnxscript:fold-dropout",
     ),
 )
-def drop_dropout(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
+def drop_dropout(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Dropout(x) → x, in inference mode or with ratio 0."""
     ratio = m.constant(m.root.inputs[1]) if len(m.root.inputs) > 1 else None
     if traits.is_random(m.root) and (ratio is None or ratio.any()):
@@ -68,7 +68,7 @@ def drop_dropout(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
         "onnxscript:fold-squeeze",
     ),
 )
-def drop_view_of_same_shape(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
+def drop_view_of_same_shape(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Reshape(x), Expand(x), Tile(x) and other views → x, if the shape is the same."""
     if not m.cx.facts.shape_equal(x, m.root.outputs[0]):
         return m.no("the shapes are not provably the same", x)
@@ -78,13 +78,9 @@ def drop_view_of_same_shape(op: Builder, m: Match, x: ir.Value, rest: object) ->
 @rule(
     lambda op, x, p: op.Transpose(x, perm=p),
     numerics=Exact,
-    tags=(
-        "onnxslim:transpose-noop",
-        "onnxoptimizer:eliminate_nop_transpose",
-        "onnxscript:no-op-transpose",
-    ),
+    tags=("onnxslim:transpose-noop", "onnxoptimizer:eliminate_nop_transpose", "onnxscript:no-op-transpose"),
 )
-def drop_transpose(op: Builder, m: Match, x: ir.Value, p: object) -> Outcome:
+def drop_transpose(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Transpose(x, perm=[0, 1, …]) → x."""
     perm = perm_of(m, m.root)
     if perm is None:
@@ -95,13 +91,9 @@ def drop_transpose(op: Builder, m: Match, x: ir.Value, p: object) -> Outcome:
 @rule(
     lambda op, x, rest: op.Slice(x, rest.rest()),
     numerics=Exact,
-    tags=(
-        "onnxslim:slice-noop",
-        "onnxscript:collapse-slice",
-        "onnxruntime:EliminateSlice",
-    ),
+    tags=("onnxslim:slice-noop", "onnxscript:collapse-slice", "onnxruntime:EliminateSlice"),
 )
-def drop_full_slice(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
+def drop_full_slice(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Slice(x) → x, if it runs forward and the shape is the same."""
     steps = ints_of(m, m.root, 4, "steps", ())
     if steps is None or any(step < 0 for step in steps):
@@ -116,7 +108,7 @@ def drop_full_slice(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome
     numerics=Exact,
     tags=("onnxslim:pad-noop", "onnxoptimizer:eliminate_nop_pad"),
 )
-def drop_empty_pad(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
+def drop_empty_pad(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Pad(x, 0) → x."""
     pads = ints_of(m, m.root, 1, "pads")
     if pads is None:
@@ -148,7 +140,7 @@ def _is_empty(m: Match, x: ir.Value, axis: int | None) -> bool:
     numerics=Exact,
     tags=("onnxslim:split-noop", "onnxoptimizer:eliminate_nop_split"),
 )
-def drop_split_into_one(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
+def drop_split_into_one(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Split(x), with one output → x."""
     return x
 
@@ -163,11 +155,8 @@ def drop_variadic_of_one(op: Builder, m: Match, x: ir.Value) -> Outcome:
     return x
 
 
-@rule(
-    lambda op, x, rest: op.one_of("ReduceMax", "ReduceMin")(x, rest.rest(), keepdims=1),
-    numerics=Exact,
-)
-def drop_extremum_over_size_one(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
+@rule(lambda op, x, rest: op.one_of("ReduceMax", "ReduceMin")(x, rest.rest(), keepdims=1), numerics=Exact)
+def drop_extremum_over_size_one(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """ReduceMax(x), ReduceMin(x) → x, over axes of size 1."""
     return _unless_it_reduces(m, x)
 
@@ -176,7 +165,7 @@ def drop_extremum_over_size_one(op: Builder, m: Match, x: ir.Value, rest: object
     lambda op, x, rest: op.one_of("ReduceSum", "ReduceMean", "ReduceProd")(x, rest.rest(), keepdims=1),
     numerics=Reassociates,
 )
-def drop_reduction_over_size_one(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
+def drop_reduction_over_size_one(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """ReduceSum(x), ReduceMean(x), ReduceProd(x) → x, over axes of size 1 (a sum may turn -0.0 into 0.0)."""
     return _unless_it_reduces(m, x)
 
@@ -193,7 +182,7 @@ def _unless_it_reduces(m: Match, x: ir.Value) -> Outcome:
     numerics=Exact,
     tags=("onnxslim:resize-noop",),
 )
-def drop_resize(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
+def drop_resize(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Resize(x) → x, if the size is the same: onnxruntime only copies it."""
     if m.attribute(m.root, "coordinate_transformation_mode") == "tf_crop_and_resize":
         return m.no("it crops")
@@ -231,14 +220,14 @@ def drop_overwritten_scatter_target(
     if m.attribute(m.root, "reduction") not in (None, "none"):
         return m.no("it accumulates into the data")
     rows = m.shape(data)
-    if not rows or not _tells_all_rows(m, indices, rows[0]):
+    if not rows or not _are_all_rows(m, indices, rows[0]):
         return m.no("it is not known to write each row once, in order", indices)
     if not m.cx.facts.shape_equal(data, updates):
         return m.no("the updates don't have the shape of the data", updates)
     return updates
 
 
-def _tells_all_rows(m: Match, indices: ir.Value, rows: Dim) -> bool:
+def _are_all_rows(m: Match, indices: ir.Value, rows: Dim) -> bool:
     """Whether ``indices`` are 0, 1, …, rows - 1, one per row: a constant, or an Unsqueeze of a Range."""
     array = m.constant(indices)
     if array is not None:
@@ -249,5 +238,5 @@ def _tells_all_rows(m: Match, indices: ir.Value, rows: Dim) -> bool:
     counted = producer_of(view.inputs[0], "Range")
     if counted is None:
         return False
-    start, limit, step = (None if value is None else m.cx.known_ints(value) for value in counted.inputs)
+    start, limit, step = (m.cx.known_ints(value) for value in counted.inputs)
     return start == (0,) and step == (1,) and limit is not None and m.cx.facts.dim_equal(limit[0], rows)

@@ -6,60 +6,37 @@ GroupNormalization on the CPU, and its decomposition is slower.
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from graphopt import ir
-from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
+from graphopt.rewrite import Builder, Match, Outcome, fusion
 from graphopt.rules.support import norms
 from graphopt.rules.support.constants import exact, keeps_shape, rounded
-from graphopt.rules.support.operands import WIDENED, keeps_shape_of, unavailable
+from graphopt.rules.support.operands import require_kernel
 
 _NAME = "InstanceNormalization"
 
 
-@rule(
-    norms.layer_norms,
-    numerics=Reassociates,
-    exclusive=True,
-    kind="fusion",
-    pattern="InstanceNorm",
-    anchors=(),
-)
+@fusion(norms.layer_norms, pattern="InstanceNorm", anchors=())
 def instance_norm(
-    op: Builder,
-    m: Match,
-    x: ir.Value,
-    a: object,
-    b: object,
-    eps: ir.Value | None,
-    scale: ir.Value | None,
+    op: Builder, m: Match, x: ir.Value, eps: ir.Value | None, scale: ir.Value | None
 ) -> Outcome:
     """(x - mean) / Sqrt(variance + eps) → InstanceNormalization(x), per channel, of scale 1."""
-    shape, dtype, little = m.shape(x), m.dtype(x), 0.0 if eps is None else ir.scalar_of(eps)
-    if shape is None or dtype is None or little is None or not 0 <= little < math.inf:
-        return m.no("the rank, the type or epsilon is unknown", x)
-    if not keeps_shape_of(m, x):
-        return m.no(WIDENED, x)
+    shape, dtype, epsilon = norms.facts_of(m, x, eps)
     if norms.first_axis(m, len(shape)) != 2 or not norms.is_spatial(m, x, 2, scale):
         return m.no("it does not reduce exactly the axes after the channel", x)
-    if (refusal := unavailable(m, _NAME, x, domain="")) is not None:
-        return refusal
+    require_kernel(m, _NAME, x, domain="")
     channels = shape[1]
     assert isinstance(channels, int)  # is_spatial checked it
     ones, zeros = np.ones(channels, dtype.numpy()), np.zeros(channels, dtype.numpy())
-    result = op.fused(op.node(_NAME, [x, ones, zeros], {"epsilon": float(little)}))
+    result = op.fused(op.node(_NAME, [x, ones, zeros], {"epsilon": epsilon}))
     return result if scale is None else op.Mul(result, scale)
 
 
-@rule(
+@fusion(
     lambda op, x, s, b, c: op.one_of("Mul", "Add")(
         op.InstanceNormalization(x, s.constant(), b.constant(), tag="norm"), c.constant()
     ),
-    numerics=Reassociates,
-    exclusive=True,
-    kind="fusion",
     pattern="InstanceNorm",
     anchors=(),
 )

@@ -10,66 +10,30 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from graphopt import ir
-from graphopt.context import Dim, Refusal
-from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
+from graphopt.context import Dim
+from graphopt.rewrite import Builder, Match, Outcome, fusion
 from graphopt.rules.support import norms
 from graphopt.rules.support.axes import axes_of
 from graphopt.rules.support.operands import other_operand, same_shape
 from graphopt.rules.support.reshape import reshape, reshape_target
 
 
-@rule(
-    norms.layer_norms_by_batch_norm,
-    numerics=Reassociates,
-    exclusive=True,
-    kind="fusion",
-    pattern="LayerNorm by BatchNormalization",
-    anchors=("ReduceSumSquare",),
+@fusion(
+    norms.layer_norms_by_batch_norm, pattern="LayerNorm by BatchNormalization", anchors=("ReduceSumSquare",)
 )
-def layer_norm_by_batch_norm(
-    op: Builder,
-    m: Match,
-    x: ir.Value,
-    before: ir.Value,
-    after: ir.Value,
-    a: object,
-    b: object,
-    c: object,
-    n: ir.Value,
-) -> Outcome:
+def layer_norm_by_batch_norm(op: Builder, m: Match, x: ir.Value, n: ir.Value) -> Outcome:
     """BatchNormalization(rows as channels, by their own moments) → LayerNormalization(x) of scale 1."""
     found = _rows_of(m, x, n)
-    if isinstance(found, Refusal):
-        return found
     data = _in_shape(op, m, x, found)
     return norms.write_unscaled(op, m, norms.LAYER, data, found.dims, found.first, found.dtype, found.epsilon)
 
 
-@rule(
-    norms.layer_norms_by_batch_norm,
-    numerics=Reassociates,
-    exclusive=True,
-    kind="fusion",
-    pattern="LayerNorm for onnxruntime to fuse",
-    anchors=(),
-)
-def layer_norm_spelling_by_batch_norm(
-    op: Builder,
-    m: Match,
-    x: ir.Value,
-    before: ir.Value,
-    after: ir.Value,
-    a: object,
-    b: object,
-    c: object,
-    n: ir.Value,
-) -> Outcome:
+@fusion(norms.layer_norms_by_batch_norm, pattern="LayerNorm for onnxruntime to fuse", anchors=())
+def layer_norm_spelling_by_batch_norm(op: Builder, m: Match, x: ir.Value, n: ir.Value) -> Outcome:
     """Keras' LayerNorm before opset 17 → (x - mean) / Sqrt(variance + eps), which onnxruntime fuses."""
     if m.version >= norms.LAYER.since or m.cx.options.portable:
         return m.no("the opset has an operator for it, or --portable is set", x)
     found = _rows_of(m, x, n)
-    if isinstance(found, Refusal):
-        return found
     if found.dtype != ir.DataType.FLOAT or not _is_scaled_and_shifted(m, found.dims[found.first :]):
         return m.no(
             "not of type float, or not followed by the constant scale and bias that onnxruntime requires", x
@@ -97,21 +61,21 @@ class _Rows(NamedTuple):
     epsilon: float
 
 
-def _rows_of(m: Match, x: ir.Value, n: ir.Value) -> _Rows | Refusal:
-    """The rows of ``x``, or a refusal; ``n`` is the divisor of the sum of squares."""
+def _rows_of(m: Match, x: ir.Value, n: ir.Value) -> _Rows:
+    """The rows of ``x``; ``n`` is the divisor of the sum of squares."""
     norm, dtype = m.node("norm"), m.dtype(x)
     rows, dims = m.shape(m.node("rows").outputs[0]), m.shape(m.root.outputs[0])
     if rows is None or dims is None or dtype is None or len(rows) != 4 or rows[0] != 1 or rows[3] != 1:
-        return m.no("its channels are not known to be rows of the input", x)
+        m.refuse("its channels are not known to be rows of the input", x)
     if any(axes_of(m, m.node(tag)) != (0, 2, 3) for tag in ("mean", "squares")):
-        return m.no("mean and variance are not taken over all axes except the channel", x)
+        m.refuse("mean and variance are not taken over all axes except the channel", x)
     if not isinstance(rows[2], int) or ir.scalar_of(n) != rows[2]:
-        return m.no("the sum of squares is not divided by the number of elements", n)
+        m.refuse("the sum of squares is not divided by the number of elements", n)
     if m.attribute(norm, "training_mode"):
-        return m.no("it is in training mode", x)
+        m.refuse("it is in training mode", x)
     first, target = _axis_of_size(dims, rows[2]), reshape_target(m, m.shape(x), dims)
     if first is None or target is None:
-        return m.no("its rows are not the last axes of the result, or the shape of the result is unknown", x)
+        m.refuse("its rows are not the last axes of the result, or the shape of the result is unknown", x)
     return _Rows(dtype, dims, target, first, float(m.attribute(norm, "epsilon")))
 
 

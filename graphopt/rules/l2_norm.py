@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from graphopt import ir
-from graphopt.rewrite import Approximates, Builder, Match, Outcome, rule
+from graphopt.rewrite import Approximates, Builder, Match, Outcome, fusion
 from graphopt.rules.support.axes import axes_of
-from graphopt.rules.support.operands import WIDENED, keeps_shape_of, unavailable
+from graphopt.rules.support.operands import require_kernel, require_shape_of
 
 #: Largest lower bound of a length; vectors shorter than the bound are divided by it, not by their length.
 _NOTHING = 1e-6
@@ -43,28 +43,16 @@ def _unit_vectors_by_square(op: Any, x: Any, a: Any, low: Any, r: Any) -> Iterat
             yield op.Div(x, op.Sqrt(bounded))
 
 
-@rule(
-    _unit_vectors,
-    numerics=Approximates,
-    exclusive=True,
-    kind="fusion",
-    pattern="L2 normalization",
-    anchors=("ReduceL2",),
-)
-def unit_vector(op: Builder, m: Match, x: ir.Value, a: object, low: ir.Value, r: Any) -> Outcome:
+@fusion(_unit_vectors, numerics=Approximates, pattern="L2 normalization", anchors=("ReduceL2",))
+def unit_vector(op: Builder, m: Match, x: ir.Value, low: ir.Value, r: Any) -> Outcome:
     """x / Max(ReduceL2(x), tiny) → LpNormalization(x)."""
     return _normalized(op, m, x, low, r, _NOTHING)
 
 
-@rule(
-    _unit_vectors_by_square,
-    numerics=Approximates,
-    exclusive=True,
-    kind="fusion",
-    pattern="L2 normalization",
-    anchors=("ReduceSumSquare",),
+@fusion(
+    _unit_vectors_by_square, numerics=Approximates, pattern="L2 normalization", anchors=("ReduceSumSquare",)
 )
-def unit_vector_by_square(op: Builder, m: Match, x: ir.Value, a: object, low: ir.Value, r: Any) -> Outcome:
+def unit_vector_by_square(op: Builder, m: Match, x: ir.Value, low: ir.Value, r: Any) -> Outcome:
     """x / Sqrt(Max(ReduceSumSquare(x), tiny)) → LpNormalization(x)."""
     return _normalized(op, m, x, low, r, _NOTHING**2)
 
@@ -76,8 +64,6 @@ def _normalized(op: Builder, m: Match, x: ir.Value, low: ir.Value, rest: Any, no
         return m.no("the norm is not taken along one axis with keepdims", x)
     if bound is None or not 0 < bound <= nothing or any(value is not None for value in rest or ()):
         return m.no("the lower bound of the norm is not negligible", low)
-    if not keeps_shape_of(m, x):
-        return m.no(WIDENED, x)
-    if (refusal := unavailable(m, "LpNormalization", x, domain="")) is not None:
-        return refusal
+    require_shape_of(m, x)
+    require_kernel(m, "LpNormalization", x, domain="")
     return op.fused(op.LpNormalization(x, axis=axes[0], p=2))

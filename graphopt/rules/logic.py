@@ -20,11 +20,7 @@ def where_not(op: Builder, m: Match, c: ir.Value, a: ir.Value, b: ir.Value) -> O
     return op.Where(c, b, a)
 
 
-@rule(
-    lambda op, c, a: op.Where(c, a, a),
-    lambda op, c, a, b: op.Where(c, a, b),
-    numerics=Reassociates,
-)
+@rule(lambda op, c, a: op.Where(c, a, a), lambda op, c, a, b: op.Where(c, a, b), numerics=Reassociates)
 def where_constant(op: Builder, m: Match, c: ir.Value, a: ir.Value, b: ir.Value | None) -> Outcome:
     """Where(True, a, b), Where(c, a, a) → a; Where(False, a, b) → b.
 
@@ -65,11 +61,7 @@ _OPPOSITE = {
 }
 
 
-@rule(
-    lambda op, x, y: op.Not(op.one_of(*_OPPOSITE)(x, y, tag="comparison")),
-    numerics=Exact,
-    exclusive=True,
-)
+@rule(lambda op, x, y: op.Not(op.one_of(*_OPPOSITE)(x, y, tag="comparison")), numerics=Exact, exclusive=True)
 def negate_comparison(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
     """Not(x < y) → x >= y, and so on, for integers: floats may be NaN."""
     if m.dtype(x) not in (ir.DataType.INT32, ir.DataType.INT64):

@@ -8,7 +8,7 @@ from graphopt import ir
 from graphopt.context import Dim
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.support import ort_fusions as fusions
-from graphopt.rules.support.affine_layers import folded_name
+from graphopt.rules.support.affine_layers import folded_name, folded_weight
 from graphopt.rules.support.axes import reduce
 from graphopt.rules.support.constants import FLOATS, affordable, exact, factor_of, keeps_shape, rounded
 
@@ -39,11 +39,7 @@ def scale_into_matmul(op: Builder, m: Match, x: ir.Value, w: ir.Value, c: ir.Val
     if factor.size != 1 and not (by_column and factor.shape[-1] == factor.size):
         return m.no("not one number, nor one for each column", c)
     scaled = rounded(exact(weight) * factor.reshape(-1), weight.dtype, (weight.ndim - 2,))
-    if scaled is None:
-        return m.no("the scaled weight loses digits", w)
-    if not affordable(m, scaled.nbytes, w):
-        return m.no("the weight has other readers, and a copy is large", w, shared=True)
-    folded = op.constant(scaled, folded_name(w))
+    folded = folded_weight(op, m, w, scaled)
     return op.MatMul(x, folded) if product.inputs[1] is w else op.MatMul(folded, x)
 
 
@@ -81,10 +77,7 @@ def _labels(equation: str | bytes) -> tuple[str, str | None, str] | None:
     return match[1], match[2], match[3]
 
 
-@rule(
-    lambda op, x, e: op.Einsum(x, equation=e),
-    numerics=Exact,
-)
+@rule(lambda op, x, e: op.Einsum(x, equation=e), numerics=Exact)
 def einsum_to_transpose(op: Builder, m: Match, x: ir.Value, e: str) -> Outcome:
     """Einsum(x, "ij->ji") → Transpose(x)."""
     labels = _labels(e)
@@ -93,10 +86,7 @@ def einsum_to_transpose(op: Builder, m: Match, x: ir.Value, e: str) -> Outcome:
     return op.Transpose(x, perm=[labels[0].index(label) for label in labels[2]])
 
 
-@rule(
-    lambda op, x, e: op.Einsum(x, equation=e),
-    numerics=Reassociates,
-)
+@rule(lambda op, x, e: op.Einsum(x, equation=e), numerics=Reassociates)
 def einsum_to_reduce_sum(op: Builder, m: Match, x: ir.Value, e: str) -> Outcome:
     """Einsum(x, "ij->i") → ReduceSum(x)."""
     labels = _labels(e)

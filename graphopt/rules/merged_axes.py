@@ -17,16 +17,14 @@ from graphopt.rules.support.reshape import reshape, reshape_target
     numerics=Exact,
     exclusive=True,
 )
-def transpose_between_reshapes(
-    op: Builder, m: Match, x: ir.Value, s: ir.Value, p: Sequence[int], t: ir.Value
-) -> Outcome:
+def transpose_between_reshapes(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Reshape(Transpose(Reshape(x))) → Reshape(Transpose(x)), Transpose(Reshape(x)) or Transpose(x).
 
     One of the Reshapes must merge or split axes that the Transpose moves as a whole.
     """
     perm = perm_of(m, m.node("T"))
     source, result = m.shape(x), m.shape(m.root.outputs[0])
-    middle = _told(m, m.node("first"), source)
+    middle = _target_dims(m, m.node("first"), source)
     if perm is None or source is None or result is None or middle is None or len(perm) != len(middle):
         return m.no("the rank or a shape is unknown", x)
     if (groups := _groups(m, middle, source)) is not None:
@@ -47,9 +45,9 @@ def transpose_between_reshapes(
     return m.no("it moves parts of merged axes", x)
 
 
-def _told(m: Match, node: ir.Node, source: Sequence[Dim] | None) -> list[Dim | None] | None:
+def _target_dims(m: Match, node: ir.Node, source: Sequence[Dim] | None) -> list[Dim | None] | None:
     """The dims in the target shape of a Reshape; ``None`` for the inferred one."""
-    numbers = None if node.inputs[1] is None else m.cx.known_ints(node.inputs[1])
+    numbers = m.cx.known_ints(node.inputs[1])
     if numbers is None or source is None:
         return None
     copies = not m.attribute(node, "allowzero")

@@ -5,71 +5,44 @@ First the core becomes a normalization with scale 1; then a scale, a bias and ca
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import numpy as np
 
 from graphopt import ir
-from graphopt.context import Dim, Refusal
-from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
+from graphopt.context import Dim
+from graphopt.rewrite import Builder, Match, Outcome, fusion
 from graphopt.rules.support import norms
 from graphopt.rules.support.axes import reduce
-from graphopt.rules.support.operands import WIDENED, keeps_shape_of, producer_of, same_shape, unavailable
+from graphopt.rules.support.operands import keeps_shape_of, producer_of, require_kernel, same_shape
 
 # Cores ----------------------------------------------------------------------------------------
 
 
-@rule(
-    norms.layer_norms,
-    numerics=Reassociates,
-    exclusive=True,
-    kind="fusion",
-    pattern="LayerNorm",
-    anchors=("Sqrt",),
-    tags=("onnxruntime:LayerNormFusion",),
-)
-def layer_norm(
-    op: Builder,
-    m: Match,
-    x: ir.Value,
-    a: object,
-    b: object,
-    eps: ir.Value | None,
-    scale: ir.Value | None,
-) -> Outcome:
+@fusion(norms.layer_norms, pattern="LayerNorm", anchors=("Sqrt",), tags=("onnxruntime:LayerNormFusion",))
+def layer_norm(op: Builder, m: Match, x: ir.Value, eps: ir.Value | None, scale: ir.Value | None) -> Outcome:
     """(x - mean) / Sqrt(variance + eps) → LayerNormalization(x) of scale 1."""
     return _core(op, m, norms.LAYER, x, eps, scale)
 
 
-@rule(
+@fusion(
     norms.rms_norms,
-    numerics=Reassociates,
-    exclusive=True,
-    kind="fusion",
     pattern="RMSNorm",
     anchors=("Sqrt",),
     tags=("onnxscript:rms-normalization", "onnxruntime:SimplifiedLayerNormFusion"),
 )
-def rms_norm(
-    op: Builder, m: Match, x: ir.Value, b: object, eps: ir.Value | None, scale: ir.Value | None
-) -> Outcome:
+def rms_norm(op: Builder, m: Match, x: ir.Value, eps: ir.Value | None, scale: ir.Value | None) -> Outcome:
     """x / Sqrt(mean(x^2) + eps) → RMSNormalization(x) of scale 1."""
     return _core(op, m, norms.RMS, x, eps, scale)
 
 
-@rule(
+@fusion(
     norms.scaled_rms_norms,
-    numerics=Reassociates,
-    exclusive=True,
-    kind="fusion",
     pattern="RMSNorm for onnxruntime to fuse",
     anchors=(),
     tags=("onnxruntime:SimplifiedLayerNormFusion",),
 )
-def rms_norm_spelling(
-    op: Builder, m: Match, x: ir.Value, b: object, eps: ir.Value, scale: ir.Value
-) -> Outcome:
+def rms_norm_spelling(op: Builder, m: Match, x: ir.Value, eps: ir.Value, scale: ir.Value) -> Outcome:
     """RMSNorm before opset 23, in other forms → x / Sqrt(mean(x^2) + eps) * scale.
 
     onnxruntime fuses this form. Opset 23 introduced RMSNormalization.
@@ -90,47 +63,33 @@ def _core(
     op: Builder, m: Match, kind: norms.Kind, x: ir.Value, eps: ir.Value | None, scale: ir.Value | None
 ) -> Outcome:
     """A normalization of scale 1, times ``scale`` if there is one."""
-    shape, dtype, little = m.shape(x), m.dtype(x), 0.0 if eps is None else ir.scalar_of(eps)
-    if shape is None or dtype is None or little is None or not 0 <= little < math.inf:
-        return m.no("the rank, the type or epsilon is unknown", x)
-    if not keeps_shape_of(m, x):
-        return m.no(WIDENED, x)
+    shape, dtype, epsilon = norms.facts_of(m, x, eps)
     first = norms.first_axis(m, len(shape))
     if first is None:
         return m.no("it is not taken over the last axes", x)
     if kind is norms.LAYER and norms.is_spatial(m, x, first, scale):
         return m.no("it normalizes each channel: InstanceNormalization applies", x)
-    result = norms.write_unscaled(op, m, kind, x, shape, first, dtype, float(little))
-    return result if scale is None or isinstance(result, Refusal) else op.Mul(result, scale)
+    result = norms.write_unscaled(op, m, kind, x, shape, first, dtype, epsilon)
+    return result if scale is None else op.Mul(result, scale)
 
 
-@rule(
+@fusion(
     norms.layer_norms_with_bias,
-    numerics=Reassociates,
-    exclusive=True,
-    kind="fusion",
     pattern="LayerNorm for onnxruntime to fuse",
     anchors=(),
     tags=("onnxruntime:LayerNormFusion",),
 )
 def layer_norm_spelling(
-    op: Builder,
-    m: Match,
-    x: ir.Value,
-    a: object,
-    b: object,
-    eps: ir.Value,
-    scale: ir.Value,
-    bias: ir.Value,
+    op: Builder, m: Match, x: ir.Value, eps: ir.Value, scale: ir.Value, bias: ir.Value
 ) -> Outcome:
     """LayerNorm before opset 17, in other forms → (x - mean) / Sqrt(variance + eps) * scale + bias.
 
     onnxruntime fuses this form. Opset 17 introduced LayerNormalization.
     """
-    shape, little = m.shape(x), ir.scalar_of(eps)
+    shape, epsilon = m.shape(x), ir.scalar_of(eps)
     if m.version >= norms.LAYER.since or m.cx.options.portable:
         return m.no("the opset has an operator for it, or --portable is set", x)
-    if m.dtype(x) != ir.DataType.FLOAT or shape is None or little is None:
+    if m.dtype(x) != ir.DataType.FLOAT or shape is None or epsilon is None:
         return m.no("not of type float, or the rank or epsilon is unknown", x)
     first = norms.first_axis(m, len(shape))
     if first is None or not keeps_shape_of(m, x):
@@ -141,17 +100,14 @@ def layer_norm_spelling(
         return m.no("the scale or bias is not one number per element", x)
     if parameters == [scale, bias] and norms.is_canonical(m):
         return m.no("onnxruntime already fuses this form", x)
-    return op.Add(op.Mul(norms.canonical_form(op, m, x, first, len(shape), float(little)), factor), summand)
+    return op.Add(op.Mul(norms.canonical_form(op, m, x, first, len(shape), float(epsilon)), factor), summand)
 
 
 # Scale, bias and casts ------------------------------------------------------------------------
 
 
-@rule(
+@fusion(
     lambda op, x, one, g: op.Mul(op.one_of(*norms.OPERATORS)(x, one.constant(), tag="norm"), g),
-    numerics=Reassociates,
-    exclusive=True,
-    kind="fusion",
     pattern="norm with scale and bias",
     anchors=(),
 )
@@ -166,11 +122,8 @@ def scale_into_norm(op: Builder, m: Match, x: ir.Value, one: ir.Value, g: ir.Val
     return op.fused(op.like(norm, [x, factor]))
 
 
-@rule(
+@fusion(
     lambda op, x, g, b: op.Add(op.LayerNormalization(x, g, tag="norm"), b),
-    numerics=Reassociates,
-    exclusive=True,
-    kind="fusion",
     pattern="norm with scale and bias",
     anchors=(),
 )
@@ -206,13 +159,10 @@ def _for_each(
     return source if source is not None and same_shape(m, m.shape(source), wanted) else None
 
 
-@rule(
+@fusion(
     lambda op, x, s, t: op.Cast(
         op.one_of(*norms.OPERATORS)(op.Cast(x, to=int(ir.DataType.FLOAT)), s.rest(), tag="norm"), to=t
     ),
-    numerics=Reassociates,
-    exclusive=True,
-    kind="fusion",
     pattern="norm between casts",
     anchors=(),
     tags=("onnxscript:rms-normalization",),
@@ -222,8 +172,7 @@ def casts_into_norm(op: Builder, m: Match, x: ir.Value, s: tuple[ir.Value, ...],
     norm, dtype = m.node("norm"), m.dtype(x)
     if dtype not in (ir.DataType.FLOAT16, ir.DataType.BFLOAT16) or int(dtype) != t:
         return m.no("the types before and after differ", x)
-    if (refusal := unavailable(m, norm.op_type, x, domain="")) is not None:
-        return refusal
+    require_kernel(m, norm.op_type, x, domain="")
     parameters = [_narrowed(op, m, value, dtype) for value in s]
     if None in parameters:
         return m.no("the scale or bias has more digits than the type", s[parameters.index(None)])

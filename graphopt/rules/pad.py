@@ -14,11 +14,8 @@ from graphopt.rules.support import quantized
 from graphopt.rules.support.slice_pad import Padding, pad, pad_number, padding_of
 
 
-@rule(
-    lambda op, x, a, b: op.Pad(op.Pad(x, a.rest(), tag="inner"), b.rest()),
-    numerics=Exact,
-)
-def collapse_pads(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> Outcome:
+@rule(lambda op, x, a, b: op.Pad(op.Pad(x, a.rest(), tag="inner"), b.rest()), numerics=Exact)
+def collapse_pads(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Pad(Pad(x, a), b) → Pad(x, a + b), by one constant."""
     inner, outer = padding_of(m, m.node("inner")), padding_of(m, m.root)
     if inner is None or outer is None:
@@ -43,9 +40,7 @@ def collapse_pads(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> O
         "onnxscript:normalize-pad-format-conv",
     ),
 )
-def pad_into_conv(
-    op: Builder, m: Match, x: ir.Value, a: object, w: ir.Value, rest: tuple[ir.Value, ...]
-) -> Outcome:
+def pad_into_conv(op: Builder, m: Match, x: ir.Value, w: ir.Value, rest: tuple[ir.Value, ...]) -> Outcome:
     """Conv(Pad(x, a), w) → Conv(x, w, pads=a), for zeros on spatial axes."""
     padding = padding_of(m, m.node("pad"))
     if padding is None or pad_number(padding) != 0:
@@ -56,13 +51,10 @@ def pad_into_conv(
 @rule(
     lambda op, x, a, w, z, rest: op.ConvInteger(op.Pad(x, a.rest(), tag="pad"), w, z.optional(), rest.rest()),
     numerics=Exact,
-    tags=(
-        "onnxscript:fuse-pad-into-conv-integer",
-        "onnxscript:normalize-pad-format-conv-integer",
-    ),
+    tags=("onnxscript:fuse-pad-into-conv-integer", "onnxscript:normalize-pad-format-conv-integer"),
 )
 def pad_into_conv_integer(
-    op: Builder, m: Match, x: ir.Value, a: object, w: ir.Value, z: ir.Value | None, rest: tuple[ir.Value, ...]
+    op: Builder, m: Match, x: ir.Value, w: ir.Value, z: ir.Value | None, rest: tuple[ir.Value, ...]
 ) -> Outcome:
     """ConvInteger(Pad(x, a), w) → ConvInteger(x, w, pads=a), for the zero point on spatial axes."""
     padding = padding_of(m, m.node("pad"))
@@ -81,7 +73,7 @@ def pad_into_conv_integer(
     exclusive=True,
 )
 def pad_into_dequantized_conv(
-    op: Builder, m: Match, x: ir.Value, a: object, q: Any, w: ir.Value, rest: tuple[ir.Value, ...]
+    op: Builder, m: Match, x: ir.Value, q: Any, w: ir.Value, rest: tuple[ir.Value, ...]
 ) -> Outcome:
     """Conv(DequantizeLinear(Pad(x, a)), w) → Conv(DequantizeLinear(x), w, pads=a).
 
@@ -110,7 +102,7 @@ def pad_into_dequantized_conv(
     exclusive=True,
 )
 def pad_into_quantized_conv(
-    op: Builder, m: Match, x: ir.Value, a: object, b: Any, q: Any, w: ir.Value, rest: tuple[ir.Value, ...]
+    op: Builder, m: Match, x: ir.Value, b: Any, q: Any, w: ir.Value, rest: tuple[ir.Value, ...]
 ) -> Outcome:
     """Conv(DequantizeLinear(QuantizeLinear(Pad(x, a))), w) → the same without Pad, with pads=a.
 
@@ -136,7 +128,7 @@ def pad_into_quantized_conv(
     numerics=Reassociates,
     tags=("onnxoptimizer:fuse_pad_into_pool",),
 )
-def pad_into_average_pool(op: Builder, m: Match, x: ir.Value, a: object) -> Outcome:
+def pad_into_average_pool(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """AveragePool(Pad(x, a)) → AveragePool(x, pads=a, count_include_pad=1), for zeros."""
     padding = padding_of(m, m.node("pad"))
     if padding is None or pad_number(padding) != 0:
@@ -152,7 +144,7 @@ def pad_into_average_pool(op: Builder, m: Match, x: ir.Value, a: object) -> Outc
     numerics=Reassociates,
     tags=("onnxoptimizer:fuse_pad_into_pool",),
 )
-def pad_into_max_pool(op: Builder, m: Match, x: ir.Value, a: object) -> Outcome:
+def pad_into_max_pool(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """MaxPool(Pad(x, a)) → MaxPool(x, pads=a), for minus infinity (zeros may change sign)."""
     padding = padding_of(m, m.node("pad"))
     if padding is None or pad_number(padding) != -np.inf:
@@ -165,7 +157,7 @@ def _into_pool(
 ) -> Outcome:
     if m.attribute(m.root, "ceil_mode") or any(step != 1 for step in m.attribute(m.root, "dilations") or ()):
         return m.no("it has ceil_mode or dilations")
-    shape = None if inputs[0] is None else m.shape(inputs[0])
+    shape = m.shape(inputs[0])
     if shape is None or not all(map(symbolic.known_nonzero, shape[2:])):
         return m.no("a spatial dim may be 0, which pools reject before padding", inputs[0])
     return _into_spatial_pads(op, m, padding, inputs, window=m.attribute(m.root, "kernel_shape"), **changed)
@@ -212,7 +204,7 @@ def _own_pads(m: Match, rank: int) -> Sequence[int] | None:
 
 def _same_pads(m: Match, rank: int) -> list[int] | None:
     """The padding of each spatial axis of a convolution with ``auto_pad`` (ONNX, Conv)."""
-    x, w = (m.shape(value) if value is not None else None for value in m.root.inputs[:2])
+    x, w = (m.shape(value) for value in m.root.inputs[:2])
     window = m.attribute(m.root, "kernel_shape") or (w and w[2:])
     strides = m.attribute(m.root, "strides") or (1,) * rank
     dilations = m.attribute(m.root, "dilations") or (1,) * rank

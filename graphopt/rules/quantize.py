@@ -6,8 +6,6 @@ operators that compute are not changed.
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from graphopt import ir
@@ -25,7 +23,7 @@ from graphopt.rules.support.quantized import BYTES, WORDS
     numerics=Exact,
     tags=("onnxruntime:DoubleQDQPairsRemover",),
 )
-def drop_round_trip(op: Builder, m: Match, x: ir.Value, a: Any, b: Any) -> Outcome:
+def drop_round_trip(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """QuantizeLinear(DequantizeLinear(x)) → x, with the same scale and zero point."""
     fault = quantized.inversion_obstacle(m, m.node("dequantize"), m.root)
     return x if fault is None else m.no(fault, x)
@@ -62,7 +60,7 @@ def drop_relu_before_quantizing(
     exclusive=True,
     tags=("onnxruntime:ClipQuantFusion",),
 )
-def drop_clip_before_quantizing(op: Builder, m: Match, x: ir.Value, bounds: Any, q: Any) -> Outcome:
+def drop_clip_before_quantizing(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """QuantizeLinear(Clip(x, a, b)) → QuantizeLinear(x), if it saturates within a and b."""
     parameters, dtype = quantized.parameters(m, m.root), m.dtype(m.root.outputs[0])
     if parameters is None or dtype not in (*BYTES, *WORDS) or m.dtype(x) != ir.DataType.FLOAT:

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from graphopt import ir
-from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
-from graphopt.rules.support.operands import has_one_element, operand, producer_of, same_shape, unavailable
+from graphopt.rewrite import Builder, Match, Outcome, fusion
+from graphopt.rules.support.operands import has_one_element, operand, producer_of, require_kernel, same_shape
 
 _TO_FLOAT, _DYNAMIC = "MatMulIntegerToFloat", "DynamicQuantizeMatMul"
 _FLOAT = int(ir.DataType.FLOAT)
@@ -23,11 +23,8 @@ def _products(op: Any, a: Any, b: Any, points: Any, s: Any, t: Any) -> Iterator[
     yield op.Mul(op.Mul(product, s), t)
 
 
-@rule(
+@fusion(
     _products,
-    numerics=Reassociates,
-    exclusive=True,
-    kind="fusion",
     phase=2,
     pattern="dequantize + MatMul",
     anchors=("MatMulInteger",),
@@ -39,8 +36,7 @@ def matmul_integer_to_float(
     """Cast(MatMulInteger(a, b)) * (s * t) → MatMulIntegerToFloat(a, b, s, t)."""
     if not m.cx.target.device.capabilities.all_operators:
         return m.no(f"only the CPU has a kernel for it, not {m.cx.target.device}", a)
-    if (refusal := unavailable(m, _TO_FLOAT, a)) is not None:
-        return refusal
+    require_kernel(m, _TO_FLOAT, a)
     if m.dtype(a) == ir.DataType.INT8 and m.dtype(b) != ir.DataType.INT8:
         return m.no("the kernel supports int8 only with int8", b)
     if (m.rank(a) or 0) < 2 or m.rank(b) != 2:
@@ -63,18 +59,15 @@ def matmul_integer_to_float(
     return op.fused(op.node(_TO_FLOAT, [a, b, first, second, *points], domain=ir.MICROSOFT))
 
 
-@rule(
+@fusion(
     lambda op, x, r, c: op.Add(
         op.domain(ir.MICROSOFT).one_of(_TO_FLOAT, _DYNAMIC)(x, r.rest(), tag="product"), c
     ),
-    numerics=Reassociates,
-    exclusive=True,
-    kind="fusion",
     phase=2,
     pattern="dequantize + MatMul",
     anchors=(),
 )
-def bias_into_quantized_matmul(op: Builder, m: Match, x: ir.Value, r: Any, c: ir.Value) -> Outcome:
+def bias_into_quantized_matmul(op: Builder, m: Match, c: ir.Value) -> Outcome:
     """MatMulIntegerToFloat(…) + c → MatMulIntegerToFloat(…, c); likewise DynamicQuantizeMatMul."""
     product = m.node("product")
     place = 6 if product.op_type == _TO_FLOAT else 4
@@ -99,11 +92,8 @@ def _quantized_here(op: Any, x: Any, b: Any, s: Any, r: Any) -> Any:
     return op.domain(ir.MICROSOFT).MatMulIntegerToFloat(data, b, scale, s, point, r.rest())
 
 
-@rule(
+@fusion(
     _quantized_here,
-    numerics=Reassociates,
-    exclusive=True,
-    kind="fusion",
     phase=2,
     pattern="dequantize + MatMul",
     anchors=(),
@@ -113,6 +103,5 @@ def dynamic_quantize_matmul(
     op: Builder, m: Match, x: ir.Value, b: ir.Value, s: ir.Value, r: tuple[ir.Value | None, ...]
 ) -> Outcome:
     """MatMulIntegerToFloat(DynamicQuantizeLinear(x), b) → DynamicQuantizeMatMul(x, b)."""
-    if (refusal := unavailable(m, _DYNAMIC, x)) is not None:
-        return refusal
+    require_kernel(m, _DYNAMIC, x)
     return op.fused(op.node(_DYNAMIC, [x, b, s, *r], domain=ir.MICROSOFT))

@@ -33,7 +33,7 @@ _BYTES_SINCE = {"DepthToSpace": 11, "Pad": 11, **dict.fromkeys(_PICKS, 12)}
 _BYTES_ONLY = frozenset({"DepthToSpace", "SpaceToDepth", "Resize", "Pad", *_PICKS})
 
 
-def _takes_integers(m: Match, node: ir.Node, dtype: ir.DataType | None) -> bool:
+def _supports_integers(m: Match, node: ir.Node, dtype: ir.DataType | None) -> bool:
     """Whether ``node`` commutes with quantization, and runtimes have kernels of it for integers."""
     if node.domain or node.op_type not in _BETWEEN or node.graph is not m.graph:
         return False
@@ -53,11 +53,11 @@ def _takes_integers(m: Match, node: ir.Node, dtype: ir.DataType | None) -> bool:
     numerics=Exact,
     tags=("onnxruntime:DropQDQ",),
 )
-def move_quantized(op: Builder, m: Match, x: Any, b: Any) -> Outcome:
+def move_quantized(op: Builder, m: Match) -> Outcome:
     """QuantizeLinear(move(DequantizeLinear(x))) → move(x), for operators that move or select elements."""
     moves: list[ir.Node] = []
     value, dtype = m.root.inputs[0], m.dtype(m.root.outputs[0])
-    while value is not None and (node := value.producer()) is not None and _takes_integers(m, node, dtype):
+    while value is not None and (node := value.producer()) is not None and _supports_integers(m, node, dtype):
         if not m.only_use(value):
             return m.no("the moved value has other readers", value, shared=True)
         moves.append(node)
@@ -119,7 +119,7 @@ def move_before_dequantize(op: Builder, m: Match, x: ir.Value, d: Any, r: Any) -
     dequantize = m.node("dequantize")
     if not qdq_propagation.fails_to_load(m.cx, m.root):
         return m.no("onnxruntime loads it", x)
-    if not _takes_integers(m, m.root, m.dtype(x)):
+    if not _supports_integers(m, m.root, m.dtype(x)):
         return m.no("runtimes may not support it for these integers", x)
     if m.root.op_type == "MaxPool" and quantized.parameters(m, dequantize) is None:
         return m.no("the scale is not one positive number, so the largest integer may differ", x)
@@ -134,7 +134,7 @@ def move_before_dequantize(op: Builder, m: Match, x: ir.Value, d: Any, r: Any) -
     numerics=Exact,
     workaround=True,
 )
-def quantize_before_moves(op: Builder, m: Match, x: Any, b: Any) -> Outcome:
+def quantize_before_moves(op: Builder, m: Match, b: Any) -> Outcome:
     """QuantizeLinear(move(x)) → move(QuantizeLinear(x)).
 
     Only if onnxruntime would quantize the moved value for all its readers.
@@ -145,7 +145,7 @@ def quantize_before_moves(op: Builder, m: Match, x: Any, b: Any) -> Outcome:
         move = producer_of(value, *qdq_propagation.MOVERS, graph=m.graph)
         if move is None:
             return m.no("onnxruntime quantizes it for no other reader", value)
-        if not _takes_integers(m, move, dtype):
+        if not _supports_integers(m, move, dtype):
             return m.no("runtimes may not support it for these integers", value)
         moves.append(move)
         value = move.inputs[0]
@@ -163,7 +163,7 @@ def quantize_before_moves(op: Builder, m: Match, x: Any, b: Any) -> Outcome:
     numerics=Exact,
     tags=("onnxruntime:DropSplitQDQ",),
 )
-def split_quantized(op: Builder, m: Match, part: ir.Value, b: Any) -> Outcome:
+def split_quantized(op: Builder, m: Match, part: ir.Value) -> Outcome:
     """QuantizeLinear(Split(DequantizeLinear(x))[i]) → Split(x)[i], if all parts are quantized again."""
     split = producer_of(part, "Split", graph=m.graph)
     if split is None:
@@ -243,7 +243,7 @@ def dequantize_later(op: Builder, m: Match, x: ir.Value, a: Any, b: Any) -> Outc
     numerics=Exact,
     exclusive=True,
 )
-def quantize_later(op: Builder, m: Match, x: ir.Value, a: Any, q: Any, b: Any) -> Outcome:
+def quantize_later(op: Builder, m: Match, q: Any, b: Any) -> Outcome:
     """Reshape(QuantizeLinear(Reshape(x))) → QuantizeLinear(Reshape(Reshape(x)))."""
     quantize = m.node("quantize")
     if not quantized.is_per_tensor(m, quantize):
@@ -251,17 +251,14 @@ def quantize_later(op: Builder, m: Match, x: ir.Value, a: Any, q: Any, b: Any) -
     return op.like(quantize, [op.like(m.root, [m.node("inner").outputs[0], *b]), *q])
 
 
-@rule(
-    lambda op, xs: op.Concat(xs.rest()),
-    numerics=Exact,
-)
+@rule(lambda op, xs: op.Concat(xs.rest()), numerics=Exact)
 def concat_then_dequantize(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """Concat(DequantizeLinear(x), DequantizeLinear(y)) → DequantizeLinear(Concat(x, y))."""
     nodes = [quantized.dequantized(m, x) for x in xs]
     first = nodes[0]
     if first is None or len(xs) < 2 or not quantized.is_per_tensor(m, first):
         return m.no("its operands are not dequantized, or with one scale per channel", xs[0])
-    dtype = m.dtype(first.inputs[0]) if first.inputs[0] is not None else None
+    dtype = m.dtype(first.inputs[0])
     if dtype not in (*BYTES, *WORDS):
         return m.no("not 8 or 16 bits", xs[0])
     data: list[ir.Value] = []
@@ -290,7 +287,7 @@ def concat_then_dequantize(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> O
     lambda op, x, rest: op.one_of("Shape", "Size")(op.domain(ir.MICROSOFT).DequantizeLinear(x, rest.rest())),
     numerics=Exact,
 )
-def shape_of_dequantized(op: Builder, m: Match, x: ir.Value, rest: Any) -> Outcome:
+def shape_of_dequantized(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Shape(DequantizeLinear(x)) → Shape(x); likewise Size."""
     dtype = m.dtype(x)
     if dtype not in (*BYTES, *WORDS, ir.DataType.INT32):
@@ -306,7 +303,7 @@ def shape_of_dequantized(op: Builder, m: Match, x: ir.Value, rest: Any) -> Outco
     exclusive=True,
     tags=("onnxruntime:DropDQ",),
 )
-def arg_of_quantized(op: Builder, m: Match, x: ir.Value, a: Any) -> Outcome:
+def arg_of_quantized(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """ArgMax(DequantizeLinear(x)) → ArgMax(x); likewise ArgMin."""
     dequantize = m.node("dequantize")
     if m.dtype(x) not in BYTES:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from graphopt import ir
 from graphopt.analysis.shape_inference.fills import is_number
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
@@ -17,22 +15,22 @@ _BIAS, _LENGTHS, _INITIAL_H, _INITIAL_C, _PEEPHOLES = 3, 4, 5, 6, 7
     lambda op, rest: op.domain("com.microsoft").DynamicQuantizeLSTM(rest.rest()),
     numerics=Exact,
 )
-def drop_initial_zeros(op: Builder, m: Match, rest: Any) -> Outcome:
+def drop_initial_zeros(op: Builder, m: Match) -> Outcome:
     """LSTM(x, …, initial_h=0) → LSTM(x, …); likewise initial_c, GRU and RNN."""
     return _without(op, m, [i for i in (_INITIAL_H, _INITIAL_C) if is_number(m.fill(_input(m, i)), 0.0)])
 
 
 @rule(lambda op, rest: op.one_of(*_LAYERS)(rest.rest()), numerics=Exact)
-def drop_full_lengths(op: Builder, m: Match, rest: Any) -> Outcome:
+def drop_full_lengths(op: Builder, m: Match) -> Outcome:
     """LSTM(x, …, sequence_lens=all steps) → LSTM(x, …); likewise GRU and RNN."""
     x = m.root.inputs[0]
-    shape, layout = None if x is None else m.shape(x), m.attribute(m.root, "layout")
+    shape, layout = m.shape(x), m.attribute(m.root, "layout")
     length, steps = m.fill(_input(m, _LENGTHS)), None if not shape else shape[1 if layout else 0]
     return _without(op, m, [_LENGTHS] if isinstance(steps, int) and length == steps else [])
 
 
 @rule(lambda op, rest: op.one_of(*_LAYERS)(rest.rest()), numerics=Reassociates)
-def drop_recurrent_zeros(op: Builder, m: Match, rest: Any) -> Outcome:
+def drop_recurrent_zeros(op: Builder, m: Match) -> Outcome:
     """LSTM(x, …, B=0, P=0) → LSTM(x, …); likewise GRU and RNN (zeros may change sign)."""
     return _without(op, m, [i for i in (_BIAS, _PEEPHOLES) if m.fill(_input(m, i)) == 0])
 

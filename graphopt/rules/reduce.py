@@ -15,11 +15,8 @@ _KINDS = (*REDUCTIONS, "ArgMax", "ArgMin")
 _NORMALIZE = ("Sub", "Add")
 
 
-@rule(
-    lambda op, x, a: op.one_of(*REDUCTIONS)(x, a.rest()),
-    numerics=Exact,
-)
-def count_axes_from_front(op: Builder, m: Match, x: ir.Value, a: tuple[ir.Value, ...]) -> Outcome:
+@rule(lambda op, x, a: op.one_of(*REDUCTIONS)(x, a.rest()), numerics=Exact)
+def count_axes_from_front(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """ReduceSum(x, axes=[-1]) → ReduceSum(x, axes=[rank - 1]), if x may be empty.
 
     onnxruntime does not reduce the shape of an empty tensor over negative axes.
@@ -40,7 +37,7 @@ def count_axes_from_front(op: Builder, m: Match, x: ir.Value, a: tuple[ir.Value,
     numerics=Exact,
     tags=("onnxslim:reduce-unsqueeze", "onnxoptimizer:fuse_consecutive_reduce_unsqueeze"),
 )
-def reduce_keeping_dims(op: Builder, m: Match, x: ir.Value, a: tuple[ir.Value, ...], b: object) -> Outcome:
+def reduce_keeping_dims(op: Builder, m: Match, x: ir.Value, a: tuple[ir.Value, ...]) -> Outcome:
     """Unsqueeze(ReduceSum(x, keepdims=0)) → ReduceSum(x, keepdims=1), for the same axes."""
     return _with_keepdims(op, m, x, a, 1)
 
@@ -49,7 +46,7 @@ def reduce_keeping_dims(op: Builder, m: Match, x: ir.Value, a: tuple[ir.Value, .
     lambda op, x, a, b: op.Squeeze(op.one_of(*_KINDS)(x, a.rest(), keepdims=1, tag="reduce"), b.rest()),
     numerics=Exact,
 )
-def reduce_dropping_dims(op: Builder, m: Match, x: ir.Value, a: tuple[ir.Value, ...], b: object) -> Outcome:
+def reduce_dropping_dims(op: Builder, m: Match, x: ir.Value, a: tuple[ir.Value, ...]) -> Outcome:
     """Squeeze(ReduceSum(x, keepdims=1)) → ReduceSum(x, keepdims=0), for the same axes."""
     return _with_keepdims(op, m, x, a, 0)
 
@@ -100,7 +97,7 @@ def _merged(op: Builder, m: Match, x: ir.Value) -> Outcome:
     ),
     numerics=Reassociates,
 )
-def collapse_extrema(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> Outcome:
+def collapse_extrema(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """ReduceMax(ReduceMax(x, a), b) → ReduceMax(x, a + b); likewise ReduceMin (zeros may change sign)."""
     return _merged(op, m, x)
 
@@ -111,7 +108,7 @@ def collapse_extrema(op: Builder, m: Match, x: ir.Value, a: object, b: object) -
     ),
     numerics=Reassociates,
 )
-def collapse_reductions(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> Outcome:
+def collapse_reductions(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """ReduceSum(ReduceSum(x, a), b) → ReduceSum(x, a + b); likewise ReduceProd, ReduceMean and ReduceL1."""
     dtype = m.dtype(x)
     if m.root.op_type == "ReduceMean" and (dtype is None or not dtype.is_floating_point()):
@@ -128,7 +125,7 @@ def collapse_reductions(op: Builder, m: Match, x: ir.Value, a: object, b: object
     ),
     numerics=Reassociates,
 )
-def reduce_of_squeeze(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> Outcome:
+def reduce_of_squeeze(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """ReduceSum(Squeeze(x)) → ReduceSum(x), if keepdims can produce the shape."""
     gone, axes, source = axes_of(m, m.node("squeeze")), axes_of(m, m.root), m.shape(x)
     if gone is None or not axes or source is None:

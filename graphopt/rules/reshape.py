@@ -10,7 +10,6 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.analysis import symbolic
-from graphopt.context import Refusal
 from graphopt.ops import traits
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.support import ort_fusions as fusions
@@ -78,9 +77,7 @@ def _flatten_axis(
         "onnxoptimizer:fuse_consecutive_unsqueezes",
     ),
 )
-def collapse_views(
-    op: Builder, m: Match, x: ir.Value, a: tuple[ir.Value, ...], b: tuple[ir.Value, ...]
-) -> Outcome:
+def collapse_views(op: Builder, m: Match, x: ir.Value, b: tuple[ir.Value, ...]) -> Outcome:
     """view(view(x)) → view(x), for Reshape, Flatten, Squeeze and Unsqueeze."""
     inner, outer = m.node("inner"), m.root
     source, result = m.shape(x), m.shape(outer.outputs[0])
@@ -128,14 +125,14 @@ def _copies_nothing(m: Match, x: ir.Value, y: ir.Value, node: ir.Node) -> bool:
     """Whether a Reshape of y has the same result on x: a 0 in its target copies no dim, or an equal one."""
     if m.attribute(node, "allowzero"):
         return True
-    told = m.cx.known_ints(node.inputs[1]) if node.inputs[1] is not None else None
+    target = m.cx.known_ints(node.inputs[1])
     source, middle = m.shape(x), m.shape(y)
-    if told is None or source is None or middle is None:
+    if target is None or source is None or middle is None:
         return False
     shared = min(len(source), len(middle))
     return all(
         symbolic.known_nonzero(dim) or (axis < shared and m.cx.facts.dim_equal(source[axis], middle[axis]))
-        for axis, dim in enumerate(told)
+        for axis, dim in enumerate(target)
     )
 
 
@@ -145,7 +142,7 @@ def _copies_nothing(m: Match, x: ir.Value, y: ir.Value, node: ir.Node) -> bool:
     exclusive=True,
     tags=("onnxscript:one-reshape-matmul-reshape", "onnxscript:two-reshapes-matmul-reshape"),
 )
-def matmul_without_reshapes(op: Builder, m: Match, a: ir.Value, b: ir.Value, s: object) -> Outcome:
+def matmul_without_reshapes(op: Builder, m: Match, a: ir.Value, b: ir.Value) -> Outcome:
     """Reshape(Reshape(a) @ Reshape(b)) → a @ b."""
     x, y = _viewed(m, a), _viewed(m, b)
     if x is a and y is b:
@@ -201,9 +198,7 @@ def _same_product(m: Match, left: tuple[ir.Value, ir.Value], right: tuple[ir.Val
     ),
     numerics=Reassociates,
 )
-def gemm_without_reshapes(
-    op: Builder, m: Match, x: ir.Value, a: object, w: ir.Value, c: ir.Value | None, b: object
-) -> Outcome:
+def gemm_without_reshapes(op: Builder, m: Match, x: ir.Value, w: ir.Value, c: ir.Value | None) -> Outcome:
     """Reshape(Gemm(Reshape(x), w, c)) → x @ w + c."""
     gemm = m.node("gemm")
     if not m.only_use(gemm.outputs[0]):
@@ -211,9 +206,7 @@ def gemm_without_reshapes(
     if _transposed_and_maybe_empty(m, x):
         return m.no(_EMPTY_BATCHES, x)
     transposed = bool(m.attribute(gemm, "transB"))
-    fault = _changes_rows(m, x, gemm.inputs[0], w, (1, 0) if transposed else (0, 1))
-    if fault is not None:
-        return fault
+    _require_rows(m, x, gemm.inputs[0], w, (1, 0) if transposed else (0, 1))
     if c is not None and (m.attribute(gemm, "beta") != 1.0 or not _is_row(m, c)):
         return m.no("the bias is scaled, or differs by row", c)
     weight: ir.Value | np.ndarray = w
@@ -226,22 +219,19 @@ def gemm_without_reshapes(
     return result if c is None else op.Add(result, c)
 
 
-def _changes_rows(
-    m: Match, x: ir.Value, rows: ir.Value | None, w: ir.Value, axes: tuple[int, int]
-) -> Refusal | None:
-    """The refusal if x @ w does not have the root's shape, or ``x`` and ``rows`` have different rows."""
+def _require_rows(m: Match, x: ir.Value, rows: ir.Value | None, w: ir.Value, axes: tuple[int, int]) -> None:
+    """Refuse if x @ w does not have the root's shape, or ``x`` and ``rows`` have different rows."""
     source, weight, result = m.shape(x), m.shape(w), m.shape(m.root.outputs[0])
-    flat = None if rows is None else m.shape(rows)
+    flat = m.shape(rows)
     if not source or weight is None or not flat or result is None:
-        return m.no("a shape is unknown", x)
+        m.refuse("a shape is unknown", x)
     if len(weight) != 2 or len(source) < 2:
-        return m.no("the weight is not a matrix, or x has fewer than two axes", w)
+        m.refuse("the weight is not a matrix, or x has fewer than two axes", w)
     inner, outer = weight[axes[0]], weight[axes[1]]
     if not (m.cx.facts.dim_equal(source[-1], inner) and m.cx.facts.dim_equal(flat[-1], inner)):
-        return m.no("the rows of x are split differently", x)
+        m.refuse("the rows of x are split differently", x)
     if not same_shape(m, (*source[:-1], outer), result):
-        return m.no("the result does not have the leading axes of x", m.root.outputs[0])
-    return None
+        m.refuse("the result does not have the leading axes of x", m.root.outputs[0])
 
 
 def _is_row(m: Match, c: ir.Value) -> bool:
@@ -260,9 +250,7 @@ def _is_row(m: Match, c: ir.Value) -> bool:
     exclusive=True,
     tags=("onnxslim:transpose-view-transpose",),
 )
-def elementwise_between_views(
-    op: Builder, m: Match, x: ir.Value, a: object, c: tuple[ir.Value | None, ...], b: object
-) -> Outcome:
+def elementwise_between_views(op: Builder, m: Match, x: ir.Value, c: tuple[ir.Value | None, ...]) -> Outcome:
     """view(f(view(x))) → view(f(x)), for elementwise f."""
     source, result = m.shape(x), m.shape(m.root.outputs[0])
     if source is None or any(other is not None and not _adds_no_axis(m, other, len(source)) for other in c):

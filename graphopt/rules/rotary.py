@@ -13,8 +13,9 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.analysis import symbolic
-from graphopt.context import Dim, Refusal
-from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
+from graphopt.context import Dim
+from graphopt.rewrite import Builder, Match, Outcome, fusion
+from graphopt.rewrite.matcher import Refused
 from graphopt.rules.support.attention.heads import Heads, heads_of, split_rows
 from graphopt.rules.support.axes import axis_of
 from graphopt.rules.support.operands import WIDENED, producer_of, same_shape, unavailable
@@ -64,39 +65,24 @@ class Part:
     taken: range
 
 
-@rule(
+@fusion(
     _turned,
     _turned_pairs,
     _by_halves,
     _by_pairs,
-    numerics=Reassociates,
-    exclusive=True,
-    kind="fusion",
     anchors=("Neg", "Cos"),
     tags=("onnxscript:rotary-embedding", "onnxscript:cos-sin-cache"),
 )
 def rotary_embedding(
-    op: Builder,
-    m: Match,
-    a: ir.Value,
-    b: ir.Value,
-    c: ir.Value,
-    s: ir.Value,
-    x: ir.Value | None,
-    axes: object,
-    more: object,
-    shape: object,
+    op: Builder, m: Match, a: ir.Value, b: ir.Value, c: ir.Value, s: ir.Value, x: ir.Value | None
 ) -> Outcome:
     """x * cos + rotate_half(x) * sin → RotaryEmbedding(x, cos, sin), for halves or pairs."""
     paired = any(node.op_type == "Unsqueeze" for node in m.nodes)
     whole = _whole(m, a, b, x, pairs=paired)
-    if isinstance(whole, Refusal):
-        return whole
     joined = m.node("paired" if paired else "joined")
     rank = m.rank(joined.outputs[0])
-    if rank is None or axis_of(m, joined, rank) != rank - 1:
-        return m.no("it rotates another axis", joined.outputs[0])
-    if paired and not _pairs_up(m, joined, whole):
+    is_last = rank is not None and axis_of(m, joined, rank) == rank - 1
+    if not is_last or (paired and not _pairs_up(m, joined, whole)):
         return m.no("it rotates another axis", joined.outputs[0])
     doubled = None if x is None else "pairs" if paired else "halves"
     if not same_shape(m, m.shape(m.root.outputs[0]), _shape(m, whole)):
@@ -107,23 +93,19 @@ def rotary_embedding(
     return _embedded(op, m, whole, c, s, doubled=doubled, pairs=paired)
 
 
-def _whole(m: Match, a: ir.Value, b: ir.Value, x: ir.Value | None, *, pairs: bool) -> Part | Refusal:
+def _whole(m: Match, a: ir.Value, b: ir.Value, x: ir.Value | None, *, pairs: bool) -> Part:
     """The rotated tensor; ``a`` and ``b`` are the first and second elements of its pairs."""
     first, second = _part(m, a), _part(m, b)
-    if first is None or second is None or first.source is not second.source:
-        return m.no("its parts are not halves", b)
-    size = len(first.taken)
-    if size == 0 or len(second.taken) != size:
-        return m.no("its parts are not halves", b)
-    start = first.taken[0]
+    if first is None or second is None or first.source is not second.source or not first.taken:
+        m.refuse("its parts are not halves", b)
+    start, size = first.taken[0], len(first.taken)
     step, apart = (2, 1) if pairs else (1, size)
-    if first.taken != range(start, start + step * size, step) or second.taken[0] - start != apart:
-        return m.no("its parts are not halves", b)
-    if first.taken.step != second.taken.step:
-        return m.no("its parts are not halves", b)
+    expected = [range(at, at + step * size, step) for at in (start, start + apart)]
+    if [first.taken, second.taken] != expected or first.taken.step != second.taken.step:
+        m.refuse("its parts are not halves", b)
     whole = Part(first.source, range(start, start + 2 * size))
     if x is not None and not _is(m, x, whole):
-        return m.no("its parts belong to another tensor", x)
+        m.refuse("its parts belong to another tensor", x)
     return whole
 
 
@@ -175,17 +157,15 @@ def _embedded(
     shape = _shape(m, whole)
     if len(shape) != 4:
         return m.no("it is not [batch, heads, length, an even size]", whole.source)
-    told, same = m.shape(c), m.shape(s)
-    if told is None or not same_shape(m, told, same):
+    table = m.shape(c)
+    if table is None or not same_shape(m, table, m.shape(s)):
         return m.no("the shapes of cos and sin differ, or are unknown", c)
-    full = (1,) * (4 - len(told)) + told
+    full = (1,) * (4 - len(table)) + table
     width = len(whole.taken) // (1 if doubled else 2)
     axis = next((axis for axis in (2, 1) if _fits(m, full, shape, axis, width)), None)
     if axis is None:
         return m.no("cos and sin do not have one row per position, shared by all heads", c)
     domain = _domain(m, whole, c, full, shape)
-    if isinstance(domain, Refusal):
-        return domain
     shared, standard = full[0] == 1, domain == ""
     tables: list[Any] = tables_of(op, m, (c, s), doubled=doubled, positions=axis if standard else None)
     data, heads = _data(op, m, whole, shape, axis)
@@ -204,26 +184,25 @@ def _embedded(
     return turned if axis == 2 else reshape(op, m, turned, [0, 0, *_static(shape[2:])])
 
 
-def _domain(
-    m: Match, whole: Part, c: ir.Value, table: tuple[Dim, ...], shape: tuple[Dim, ...]
-) -> str | Refusal:
+def _domain(m: Match, whole: Part, c: ir.Value, table: tuple[Dim, ...], shape: tuple[Dim, ...]) -> str:
     """The domain of the operator that accepts such tables."""
     shared = table[0] == 1
-    lacks = unavailable(m, _ROTARY, whole.source)
-    own = lacks is None
+    lack = unavailable(m, _ROTARY, whole.source)
     standard = unavailable(m, _ROTARY, whole.source, domain="", since=_STANDARD_SINCE) is None
     alike = m.cx.facts.dim_equal(table[0], shape[0])
-    if own and (shared or (not standard and symbolic.known_nonzero(shape[0]) and m.version >= _ALLOWS_ZERO)):
+    if lack is None and (
+        shared or (not standard and symbolic.known_nonzero(shape[0]) and m.version >= _ALLOWS_ZERO)
+    ):
         return ir.MICROSOFT
     if standard and alike:
         return ""
-    if lacks is None:
-        batch = symbolic.declared_name(shape[0])
-        hint = "use the same positions for the whole batch; --dim fixes a batch size of 1"
-        if batch is not None:
-            hint += f", --dim-range {batch}=1: declares it nonempty"
-        return m.no("the angles differ within the batch", c, hint=hint)
-    return lacks
+    if lack is not None:
+        raise Refused(lack)
+    batch = symbolic.declared_name(shape[0])
+    hint = "use the same positions for the whole batch; --dim fixes a batch size of 1"
+    if batch is not None:
+        hint += f", --dim-range {batch}=1: declares it nonempty"
+    m.refuse("the angles differ within the batch", c, hint=hint)
 
 
 def _fits(m: Match, table: tuple[Dim, ...], shape: tuple[Dim, ...], axis: int, width: int) -> bool:
@@ -241,9 +220,7 @@ def _places(op: Builder, m: Match, rows: Any, data: ir.Value, axes: tuple[int, i
         return op.constant(np.arange(wanted[0] * wanted[1]).reshape(wanted))
     count = op.Gather(op.Shape(rows), np.array(0))
     counted = op.Range(np.array(0), count, np.array(1))
-    result = op.Reshape(counted, op.Gather(op.Shape(data), np.array(axes)), allowzero=1)
-    assert isinstance(result, ir.Value)
-    return result
+    return op.Reshape(counted, op.Gather(op.Shape(data), np.array(axes)), allowzero=1)
 
 
 def _static(dims: tuple[Dim, ...]) -> tuple[int, ...]:
@@ -259,9 +236,8 @@ def _data(
     """The rotated tensor, as rows [B, S, N * D] if they exist, and the heads if the result must be split."""
     (size,) = _static((m.shape(whole.source) or ())[-1:])
     if len(whole.taken) < size:
-        part = slice_(op, m, whole.source, [Range(3, whole.taken[0], whole.taken[-1] + 1)])
-        assert part is not None
-        source, heads = part, None
+        source = slice_(op, m, whole.source, [Range(3, whole.taken[0], whole.taken[-1] + 1)])
+        heads = None
     else:
         source = whole.source
         heads = heads_of(m, source) if axis == 2 else None
@@ -272,14 +248,11 @@ def _data(
     return source, None
 
 
-@rule(
+@fusion(
     lambda op, x, rest, at, c, s: op.Concat(
         op.domain(ir.MICROSOFT).RotaryEmbedding(x, at, c, s, tag="rotary"), rest
     ),
     lambda op, x, rest, c, s: op.Concat(op.RotaryEmbedding(x, c, s, tag="rotary"), rest),
-    numerics=Reassociates,
-    exclusive=True,
-    kind="fusion",
     anchors=(),
     tags=("onnxscript:partial-rotary-embedding",),
 )
@@ -295,10 +268,7 @@ def partial_rotary_embedding(
     if shape is None or len(shape) != 4 or not isinstance(shape[1], int) or not isinstance(shape[3], int):
         return m.no("it is not [batch, heads, length, size]", turned.source)
     size = len(turned.taken)
-    if axis_of(m, m.root, 4) != 3 or (turned.taken, other.taken) != (
-        range(size),
-        range(size, shape[3]),
-    ):
+    if axis_of(m, m.root, 4) != 3 or (turned.taken, other.taken) != (range(size), range(size, shape[3])):
         return m.no("it is not concatenated with the remaining elements", rest)
     if any(node.attributes.get(name) is not None for name in _ELSEWHERE):
         return m.no("it is already partial, or scales", x)
@@ -309,11 +279,10 @@ def partial_rotary_embedding(
     return op.fused(op.node(_ROTARY, inputs, attributes, domain=node.domain))
 
 
-@rule(
+@fusion(
     lambda op, x, at, c, s: op.domain(ir.MICROSOFT).RotaryEmbedding(x, at, c, s),
     lambda op, x, c, s, more: op.RotaryEmbedding(x, c, s, more.rest()),
-    numerics=Reassociates,
-    kind="fusion",
+    exclusive=False,
     anchors=(),
 )
 def rotary_embedding_of_rows(

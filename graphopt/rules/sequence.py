@@ -80,8 +80,7 @@ def element_of_split_sequence(op: Builder, m: Match, x: ir.Value, s: ir.Value | 
     start, end = list(pairwise(accumulate(sizes, initial=0)))[int(index)]
     if s is None and m.attribute(split, "keepdims") == 0:
         return op.Gather(x, np.array(start, np.int64), axis=axis)
-    part = slice_(op, m, x, [Range(axis, start, end)])
-    return m.no("no such Slice", x) if part is None else part
+    return slice_(op, m, x, [Range(axis, start, end)])
 
 
 @rule(
@@ -111,11 +110,8 @@ def element_of_computed_split(op: Builder, m: Match, x: ir.Value, s: ir.Value, i
     return parts[int(index)] if count > 1 else parts
 
 
-@rule(
-    lambda op, x, s: op.SequenceLength(op.SplitToSequence(x, s.optional(), tag="split")),
-    numerics=Exact,
-)
-def length_of_split_sequence(op: Builder, m: Match, x: ir.Value, s: ir.Value | None) -> Outcome:
+@rule(lambda op, x, s: op.SequenceLength(op.SplitToSequence(x, s.optional(), tag="split")), numerics=Exact)
+def length_of_split_sequence(op: Builder, m: Match, s: ir.Value | None) -> Outcome:
     """SequenceLength(SplitToSequence(x)) → the number of parts."""
     _, sizes = split_of(m, m.node("split"))
     return m.no("the parts are unknown", s) if sizes is None else op.constant(np.array(len(sizes), np.int64))
@@ -124,7 +120,7 @@ def length_of_split_sequence(op: Builder, m: Match, x: ir.Value, s: ir.Value | N
 def split_of(m: Match, split: ir.Node) -> tuple[int, tuple[int, ...]] | tuple[None, None]:
     """The axis of a SplitToSequence and the sizes of its parts, if they are known to fit."""
     data = split.inputs[0]
-    shape = None if data is None else m.shape(data)
+    shape = m.shape(data)
     axis = None if shape is None else axis_of(m, split, len(shape))
     size = None if shape is None or axis is None else shape[axis]
     if axis is None or not isinstance(size, int):
@@ -135,12 +131,13 @@ def split_of(m: Match, split: ir.Node) -> tuple[int, tuple[int, ...]] | tuple[No
 
 def _sizes(m: Match, split: ir.Value | None, total: int) -> tuple[int, ...] | None:
     """The sizes of the parts: listed, or one size for all but the last part, or 1 each."""
-    told = (1,) if split is None else m.ints(split)
-    if not told:
+    sizes = (1,) if split is None else m.ints(split)
+    if not sizes:
         return None
     if split is not None and m.rank(split) == 1:
-        return told
-    if told[0] < 1:
+        return sizes
+    size = sizes[0]
+    if size < 1:
         return None
-    rest = total % told[0]
-    return (told[0],) * (total // told[0]) + ((rest,) if rest else ())
+    rest = total % size
+    return (size,) * (total // size) + ((rest,) if rest else ())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from graphopt import ir
-from graphopt.context import Refusal
 from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
 
 _MUTATIONS = ("SequenceInsert", "SequenceErase")
@@ -14,7 +13,7 @@ _MUTATIONS = ("SequenceInsert", "SequenceErase")
     numerics=Exact,
     tags=("onnxscript:fold-sequence-construct",),
 )
-def construct_mutated_sequence(op: Builder, m: Match, s: ir.Value, rest: object) -> Outcome:
+def construct_mutated_sequence(op: Builder, m: Match, s: ir.Value) -> Outcome:
     """SequenceInsert([x], y) → [x, y]; SequenceErase([x, y], 0) → [y]; chains of both."""
     if _step_after(m) is not None:
         return m.no("the next mutation includes this one", m.root.outputs[0])
@@ -23,9 +22,7 @@ def construct_mutated_sequence(op: Builder, m: Match, s: ir.Value, rest: object)
         return m.no("the sequence is not constructed here, or has other readers", s)
     elements: list[ir.Value | None] = [] if start.op_type == "SequenceEmpty" else list(start.inputs)
     for step in reversed(steps):
-        fault = _take(m, step, elements)
-        if fault is not None:
-            return fault
+        _apply(m, step, elements)
     return op.SequenceConstruct(*elements) if elements else m.no("the sequence becomes empty")
 
 
@@ -59,16 +56,15 @@ def _is_plain(m: Match, node: ir.Node, op_types: tuple[str, ...]) -> bool:
     return node.op_type in op_types and not node.domain and node.graph is m.graph
 
 
-def _take(m: Match, step: ir.Node, elements: list[ir.Value | None]) -> Refusal | None:
+def _apply(m: Match, step: ir.Node, elements: list[ir.Value | None]) -> None:
     """Apply ``step`` to ``elements``. Positions may be negative, as in Python; the default is the end."""
     inserts = step.op_type == "SequenceInsert"
     place = step.inputs[1 + inserts] if len(step.inputs) > 1 + inserts else None
     size = len(elements)
     index = (size if inserts else -1) if place is None else ir.scalar_of(place)
     if index is None or not -size <= index < size + inserts:
-        return m.no("the position is unknown or out of range", place)
+        m.refuse("the position is unknown or out of range", place)
     if inserts:
         elements.insert(int(index), step.inputs[1])
     else:
         del elements[int(index)]
-    return None

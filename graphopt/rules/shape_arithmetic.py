@@ -59,7 +59,7 @@ def dims_of(m: Match, value: ir.Value) -> DimsOf | None:
 def _shape(m: Match, node: ir.Node, source: ir.Value) -> DimsOf | None:
     rank = m.rank(source)
     start, end = int_of(m, node, "start", 0), int_of(m, node, "end", INT64_MAX)
-    if rank is None or start is None or end is None:
+    if rank is None:
         return None
     return DimsOf(source, tuple(range(rank))[start:end])
 
@@ -69,13 +69,8 @@ def write_dims(op: Builder, m: Match, wanted: DimsOf) -> ir.Value | None:
     axes, rank = wanted.axes, m.rank(wanted.source)
     contiguous = axes == tuple(range(axes[0], axes[0] + len(axes))) if axes else False
     if contiguous and len(axes) == rank:
-        result = op.Shape(wanted.source)
-    elif contiguous and m.version >= 15:
-        result = op.Shape(wanted.source, **_bounds(axes, rank))
-    else:
-        return None
-    assert isinstance(result, ir.Value)
-    return result
+        return op.Shape(wanted.source)
+    return op.Shape(wanted.source, **_bounds(axes, rank)) if contiguous and m.version >= 15 else None
 
 
 def _bounds(axes: Sequence[int], rank: int | None) -> dict[str, int]:
@@ -88,7 +83,7 @@ def _bounds(axes: Sequence[int], rank: int | None) -> dict[str, int]:
     numerics=Exact,
     tags=("onnxoptimizer:eliminate_shape_gather", "onnxoptimizer:eliminate_slice_after_shape"),
 )
-def part_of_shape(op: Builder, m: Match, x: ir.Value, a: object) -> Outcome:
+def part_of_shape(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Gather(Shape(x), [a, a + 1]) → Shape(x, start=a, end=a + 2); likewise Slice (opset 15)."""
     wanted = dims_of(m, m.root.outputs[0])
     if wanted is None:
@@ -99,11 +94,7 @@ def part_of_shape(op: Builder, m: Match, x: ir.Value, a: object) -> Outcome:
     return m.no("the dims are not adjacent, or the opset is below 15", x) if written is None else written
 
 
-@rule(
-    lambda op, xs: op.Concat(xs.rest()),
-    numerics=Exact,
-    tags=("onnxslim:concat-shape",),
-)
+@rule(lambda op, xs: op.Concat(xs.rest()), numerics=Exact, tags=("onnxslim:concat-shape",))
 def join_dims(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """Concat(Shape(x)[a:b], Shape(x)[b:c]) → Shape(x)[a:c]."""
     pieces = [dims_of(m, x) for x in xs]
@@ -136,9 +127,7 @@ def _write(op: Builder, m: Match, wanted: DimsOf, first: ir.Value) -> ir.Value |
     whole = None if shape is None else dims_of(m, shape)
     if whole is None or not set(wanted.axes) <= set(whole.axes):
         return None
-    result = op.Gather(shape, np.array([whole.axes.index(axis) for axis in wanted.axes], np.int64))
-    assert isinstance(result, ir.Value)
-    return result
+    return op.Gather(shape, np.array([whole.axes.index(axis) for axis in wanted.axes], np.int64))
 
 
 _ARITHMETIC = ("Add", "Div", "Mul", "Sub")
@@ -151,7 +140,7 @@ _MAX_DEPTH = 4
     numerics=Exact,
     exclusive=True,
 )
-def vector_arithmetic(op: Builder, m: Match, a: ir.Value, b: ir.Value, rest: object) -> Outcome:
+def vector_arithmetic(op: Builder, m: Match, a: ir.Value, b: ir.Value) -> Outcome:
     """Unsqueeze(Shape(x)[0] * c) → Shape(x)[0:1] * [c]: arithmetic on vectors in place of scalars."""
     vector, number = m.root.outputs[0], m.root.inputs[0]
     assert number is not None
@@ -187,11 +176,8 @@ def _as_vector(op: Builder, m: Match, number: ir.Value) -> ir.Value:
     if node.op_type == "Gather":
         index = m.constant(node.inputs[1])
         assert index is not None
-        result = op.Gather(node.inputs[0], index.reshape(1))
-    else:
-        result = op.like(node, [_as_vector(op, m, value) for value in node.inputs if value is not None])
-    assert isinstance(result, ir.Value)
-    return result
+        return op.Gather(node.inputs[0], index.reshape(1))
+    return op.like(node, [_as_vector(op, m, value) for value in node.inputs if value is not None])
 
 
 _REARRANGES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Gather")
@@ -199,11 +185,8 @@ _REARRANGES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice
 _MAX_LENGTH, _MAX_STEPS = 64, 8
 
 
-@rule(
-    lambda op, x, rest: op.one_of(*_REARRANGES)(x, rest.rest()),
-    numerics=Exact,
-)
-def rearranged_concat(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
+@rule(lambda op, x, rest: op.one_of(*_REARRANGES)(x, rest.rest()), numerics=Exact)
+def rearranged_concat(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Slice(Concat(a, b, c)) → Concat(b, c), for operators that select and reorder small integer vectors.
 
     Exporters reverse the pads of ``pad`` this way.

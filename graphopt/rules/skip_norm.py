@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphopt import ir
-from graphopt.context import Dim, Refusal
-from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
+from graphopt.context import Dim
+from graphopt.rewrite import Builder, Match, Outcome, fusion
 from graphopt.rules.support import norms
 from graphopt.rules.support.axes import axis_of
-from graphopt.rules.support.operands import operand, producer_of, same_shape, unavailable
+from graphopt.rules.support.operands import operand, producer_of, require_kernel, same_shape
 
 _LAYER, _RMS = "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"
 #: Outputs of both operators: the result, two statistics that no kernel returns, and the sum.
@@ -37,26 +37,25 @@ class Skip:
         )
 
 
-def _skip(m: Match, norm: ir.Node, sum_of: ir.Node) -> Skip | Refusal:
+def _skip(m: Match, norm: ir.Node, sum_of: ir.Node) -> Skip:
     """The replacement of ``norm`` and its operand, the result of the Add ``sum_of``."""
     layer = norm.op_type == norms.LAYER.name
     name = _LAYER if layer else _RMS
     sum_, scale = norm.inputs[:2]
     assert sum_ is not None and scale is not None
-    if (refusal := unavailable(m, name, sum_)) is not None:
-        return refusal
+    require_kernel(m, name, sum_)
     shape, dtype, epsilon = m.shape(sum_), m.dtype(sum_), m.attribute(norm, "epsilon")
     rows = math.prod(shape[:-1]) if shape else None
     decision = m.cx.weigh(name, by=norms.SKIP_RULE, at=[sum_], dtype=dtype, rows=rows)
     if not decision:
-        return m.no(decision.reason, sum_, hint="--device cuda, if the model runs there")
+        m.refuse(decision.reason, sum_, hint="--device cuda, if the model runs there")
     if shape is None or len(shape) != 3:
-        return m.no("the sum is not known to have three axes", sum_)
+        m.refuse("the sum is not known to have three axes", sum_)
     if axis_of(m, norm, 3, -1) != 2 or not same_shape(m, m.shape(scale), shape[2:]):
-        return m.no("it is not normalized over the last axis alone", scale)
+        m.refuse("it is not normalized over the last axis alone", scale)
     summands = _summands(m, sum_of, shape)
     if summands is None:
-        return m.no("the summands are not two tensors of one shape and at most one bias", sum_)
+        m.refuse("the summands are not two tensors of one shape and at most one bias", sum_)
     whole, rest = summands
     parameters = list(norm.inputs[1:])
     if layer and len(parameters) == 1 and rest:
@@ -73,9 +72,9 @@ def _summands(
         node = producer_of(value, "Add", graph=m.graph)
         if node is None or not m.only_use(value):
             continue
-        told = _parted(m, [*node.inputs, *summands[:index], *summands[index + 1 :]], shape)
-        if told is not None:
-            return told
+        found = _parted(m, [*node.inputs, *summands[:index], *summands[index + 1 :]], shape)
+        if found is not None:
+            return found
     return _parted(m, summands, shape)
 
 
@@ -88,11 +87,8 @@ def _parted(
     return (whole, rest) if len(whole) == 2 and len(whole) + len(rest) == len(given) else None
 
 
-@rule(
+@fusion(
     lambda op, x, y, p: op.one_of(*norms.OPERATORS)(op.one_of("Add", "Sum")(x, y, tag="sum"), p.rest()),
-    numerics=Reassociates,
-    exclusive=True,
-    kind="fusion",
     phase=2,
     pattern="skip + norm",
     anchors=norms.OPERATORS,
@@ -102,24 +98,16 @@ def _parted(
         "onnxruntime:SkipLayerNormFusion",
     ),
 )
-def skip_norm(op: Builder, m: Match, x: ir.Value, y: ir.Value, p: object) -> Outcome:
+def skip_norm(op: Builder, m: Match) -> Outcome:
     """norm(x + y) → SkipLayerNormalization(x, y), also with a bias in the sum."""
-    found = _skip(m, m.root, m.node("sum"))
-    return found if isinstance(found, Refusal) else found.written(op)
+    return _skip(m, m.root, m.node("sum")).written(op)
 
 
 # Sums that others read ------------------------------------------------------------------------
 
 
-@rule(
-    lambda op, x, y: op.Add(x, y),
-    numerics=Reassociates,
-    kind="fusion",
-    phase=2,
-    pattern="skip + norm",
-    anchors=(),
-)
-def sum_of_skip_norm(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
+@fusion(lambda op, x, y: op.Add(x, y), phase=2, pattern="skip + norm", exclusive=False, anchors=())
+def sum_of_skip_norm(op: Builder, m: Match) -> Outcome:
     """x + y → SkipLayerNormalization(x, y)[3], if one normalization and other nodes read the sum.
 
     The normalization stays until ``norm-of-skip-norm`` replaces it.
@@ -130,8 +118,7 @@ def sum_of_skip_norm(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome
         return m.no("the sum is not read by one normalization and other nodes", sum_)
     if any(ir.constant_of(value) is None for value in found[0].inputs[1:] if value is not None):
         return m.no("the scale or bias is not constant", sum_)
-    skip = _skip(m, found[0], m.root)
-    return skip if isinstance(skip, Refusal) else skip.written(op, _OUTPUTS)[_SUM]
+    return _skip(m, found[0], m.root).written(op, _OUTPUTS)[_SUM]
 
 
 def _normalizes(m: Match, node: ir.Node, value: ir.Value) -> bool:
@@ -146,17 +133,8 @@ def _normalized_skips(op: Any, x: Any, p: Any, g: Any, b: Any) -> Iterator[Any]:
         yield op.one_of(*norms.OPERATORS)(skip[_SUM], g, b.optional())
 
 
-@rule(
-    _normalized_skips,
-    numerics=Reassociates,
-    kind="fusion",
-    phase=2,
-    pattern="skip + norm",
-    anchors=(),
-)
-def norm_of_skip_norm(
-    op: Builder, m: Match, x: ir.Value, p: tuple[ir.Value | None, ...], g: ir.Value, b: ir.Value | None
-) -> Outcome:
+@fusion(_normalized_skips, phase=2, pattern="skip + norm", exclusive=False, anchors=())
+def norm_of_skip_norm(op: Builder, m: Match, g: ir.Value, b: ir.Value | None) -> Outcome:
     """norm(SkipLayerNormalization(x, y)[3]) → SkipLayerNormalization(x, y)[0]."""
     skip, norm, place = m.node("skip"), m.root, 2
     layer = norm.op_type == norms.LAYER.name

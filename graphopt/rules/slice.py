@@ -14,7 +14,7 @@ from graphopt.rules.support.slice_pad import INT64_MAX, Range, range_from, slice
     numerics=Exact,
     tags=("onnxslim:slice-chain", "onnxoptimizer:fuse_consecutive_slices", "onnxscript:collapse-slice"),
 )
-def collapse_slices(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> Outcome:
+def collapse_slices(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Slice(Slice(x)) → Slice(x)."""
     inner, outer = slice_ranges(m, m.node("inner")), slice_ranges(m, m.root)
     if inner is None or outer is None:
@@ -28,8 +28,7 @@ def collapse_slices(op: Builder, m: Match, x: ir.Value, a: object, b: object) ->
         if both is None:
             return m.no(f"the ranges along axis {taken.axis} do not combine into one", x)
         ranges[taken.axis] = both
-    result = slice_(op, m, x, [ranges[axis] for axis in sorted(ranges)])
-    return m.no("steps need opset 10") if result is None else result
+    return slice_(op, m, x, [ranges[axis] for axis in sorted(ranges)])
 
 
 def _compose(first: Range, second: Range, size: symbolic.Dim) -> Range | None:
@@ -48,11 +47,8 @@ def _compose(first: Range, second: Range, size: symbolic.Dim) -> Range | None:
     return Range(first.axis, min(first.start + second.start, INT64_MAX), end, second.step)
 
 
-@rule(
-    lambda op, xs, rest: op.Slice(op.Concat(xs.rest()), rest.rest()),
-    numerics=Exact,
-)
-def slice_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...], rest: object) -> Outcome:
+@rule(lambda op, xs, rest: op.Slice(op.Concat(xs.rest()), rest.rest()), numerics=Exact)
+def slice_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """Slice(Concat(*xs)) → xs[k], if it selects exactly one operand."""
     concat = m.root.inputs[0]
     assert concat is not None

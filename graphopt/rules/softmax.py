@@ -6,21 +6,18 @@ from collections.abc import Iterator
 from typing import Any
 
 from graphopt import ir
-from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
+from graphopt.rewrite import Builder, Match, Outcome, fusion
 from graphopt.rules.support.axes import axes_of
-from graphopt.rules.support.operands import unavailable
+from graphopt.rules.support.operands import require_kernel
 
 _FLOAT, _HALF = ir.DataType.FLOAT, ir.DataType.FLOAT16
 _SINCE = 13
 
 
-@rule(
+@fusion(
     lambda op, x: op.Cast(
         op.one_of("Softmax", "LogSoftmax")(op.Cast(x, to=int(_FLOAT)), tag="softmax"), to=int(_HALF)
     ),
-    numerics=Reassociates,
-    exclusive=True,
-    kind="fusion",
     phase=2,
     pattern="Softmax between casts",
     anchors=(),
@@ -52,8 +49,7 @@ def _differences(op: Any, x: Any, a: Any, b: Any) -> Iterator[Any]:
 
 
 def _written(op: Builder, m: Match, x: ir.Value, op_type: str) -> Outcome:
-    if (refusal := unavailable(m, op_type, x, domain="", since=_SINCE)) is not None:
-        return refusal
+    require_kernel(m, op_type, x, domain="", since=_SINCE)
     axes = {
         axes_of(m, node) if m.attribute(node, "keepdims") == 1 else None
         for node in m.nodes
@@ -65,28 +61,14 @@ def _written(op: Builder, m: Match, x: ir.Value, op_type: str) -> Outcome:
     return op.fused(op.node(op_type, [x], {"axis": found[0]}))
 
 
-@rule(
-    _quotients,
-    numerics=Reassociates,
-    exclusive=True,
-    kind="fusion",
-    pattern="Softmax",
-    anchors=("ReduceMax",),
-)
-def softmax(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> Outcome:
+@fusion(_quotients, pattern="Softmax", anchors=("ReduceMax",))
+def softmax(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Exp(x - max) / ReduceSum(Exp(x - max)) → Softmax(x)."""
     return _written(op, m, x, "Softmax")
 
 
-@rule(
-    _differences,
-    numerics=Reassociates,
-    exclusive=True,
-    kind="fusion",
-    pattern="LogSoftmax",
-    anchors=("ReduceMax", "ReduceLogSumExp"),
-)
-def log_softmax(op: Builder, m: Match, x: ir.Value, a: object, b: object) -> Outcome:
+@fusion(_differences, pattern="LogSoftmax", anchors=("ReduceMax", "ReduceLogSumExp"))
+def log_softmax(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """(x - max) - Log(ReduceSum(Exp(x - max))) → LogSoftmax(x)."""
     if m.dtype(x) in (None, ir.DataType.DOUBLE):
         return m.no("onnxruntime's LogSoftmax of doubles drops a NaN", x)

@@ -9,46 +9,32 @@ from __future__ import annotations
 import math
 
 from graphopt import ir
-from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
-from graphopt.rules.support.operands import WIDENED, keeps_shape_of, too_old
+from graphopt.rewrite import Builder, Match, Outcome, fusion
+from graphopt.rules.support.operands import require_opset, require_shape_of
 
 _HARD_SWISH_SINCE, _MISH_SINCE = 14, 18
 
 
-@rule(
+@fusion(
     lambda op, x, a, b: op.Mul(x, op.HardSigmoid(x, alpha=a, beta=b)),
-    numerics=Reassociates,
-    exclusive=True,
-    kind="fusion",
     phase=2,
     pattern="HardSwish",
     tags=("onnxscript:fuse-hardswish",),
 )
 def hard_sigmoid_to_hard_swish(op: Builder, m: Match, x: ir.Value, a: float, b: float) -> Outcome:
     """x * HardSigmoid(x, alpha=1/6, beta=1/2) → HardSwish(x)."""
-    if (refusal := too_old(m, "HardSwish", x, _HARD_SWISH_SINCE)) is not None:
-        return refusal
+    require_opset(m, "HardSwish", x, _HARD_SWISH_SINCE)
     if not math.isclose(a, 1 / 6, rel_tol=1e-6) or b != 0.5:
         return m.no(f"its argument is {a:g} x + {b:g}, in a HardSwish it is x / 6 + 1 / 2", x)
     return op.fused(op.HardSwish(x))
 
 
-@rule(
-    lambda op, x: op.Mul(x, op.Tanh(op.Softplus(x))),
-    numerics=Reassociates,
-    exclusive=True,
-    kind="fusion",
-    phase=2,
-    pattern="Mish",
-    anchors=("Softplus",),
-)
+@fusion(lambda op, x: op.Mul(x, op.Tanh(op.Softplus(x))), phase=2, pattern="Mish", anchors=("Softplus",))
 def mish(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """x * Tanh(Softplus(x)) → Mish(x).
 
     Not for a decomposed Softplus: onnxruntime computes Exp and Log faster than the Softplus of a Mish.
     """
-    if (refusal := too_old(m, "Mish", x, _MISH_SINCE)) is not None:
-        return refusal
-    if not keeps_shape_of(m, x):
-        return m.no(WIDENED, x)
+    require_opset(m, "Mish", x, _MISH_SINCE)
+    require_shape_of(m, x)
     return op.fused(op.Mish(x))

@@ -27,7 +27,7 @@ _JOINS = (*sorted(traits.BINARY_ELEMENTWISE), "Where", "Min", "Max", "Sum", "Mea
         "onnxoptimizer:fuse_consecutive_transposes",
     ),
 )
-def compose_transposes(op: Builder, m: Match, x: ir.Value, p: object, q: object) -> Outcome:
+def compose_transposes(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Transpose(Transpose(x, p), q) → Transpose(x, p[q])."""
     inner, outer = perm_of(m, m.node("inner")), perm_of(m, m.root)
     if inner is None or outer is None:
@@ -41,17 +41,15 @@ def compose_transposes(op: Builder, m: Match, x: ir.Value, p: object, q: object)
     numerics=Exact,
     tags=("onnxslim:transpose-view-transpose", "onnxruntime:TransposeOptimizer"),
 )
-def hoist_transpose(op: Builder, m: Match, y: ir.Value, q: object) -> Outcome:
+def hoist_transpose(op: Builder, m: Match, y: ir.Value) -> Outcome:
     """Transpose(f(x)) → f(Transpose(x)), for elementwise f, Concat, Pad and Slice, if that saves some."""
     return _hoisted(op, m, y, reduces=False)
 
 
 @rule(
-    lambda op, y, q: op.Transpose(y, perm=q),
-    numerics=Reassociates,
-    tags=("onnxruntime:TransposeOptimizer",),
+    lambda op, y, q: op.Transpose(y, perm=q), numerics=Reassociates, tags=("onnxruntime:TransposeOptimizer",)
 )
-def hoist_transpose_through_reductions(op: Builder, m: Match, y: ir.Value, q: object) -> Outcome:
+def hoist_transpose_through_reductions(op: Builder, m: Match, y: ir.Value) -> Outcome:
     """Transpose(f(x)) → f(Transpose(x)), for reductions and Softmax too, if that saves some."""
     return _hoisted(op, m, y, reduces=True)
 
@@ -82,11 +80,7 @@ def _moves_norm(m: Match, node: ir.Node, perm: Perm) -> bool:
     )
 
 
-@rule(
-    lambda op, xs: op.one_of(*_JOINS)(xs.rest()),
-    numerics=Exact,
-    tags=("onnxruntime:TransposeOptimizer",),
-)
+@rule(lambda op, xs: op.one_of(*_JOINS)(xs.rest()), numerics=Exact, tags=("onnxruntime:TransposeOptimizer",))
 def join_transposes(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """f(Transpose(x, p), Transpose(y, p)) → Transpose(f(x, y), p), for elementwise f and Concat."""
     sources = [_transposed(m, x) for x in xs]
@@ -118,9 +112,7 @@ def _transposed(m: Match, x: ir.Value) -> tuple[ir.Value, Perm] | None:
     numerics=Exact,
     tags=("onnxruntime:TransposeOptimizer",),
 )
-def split_before_transpose(
-    op: Builder, m: Match, x: ir.Value, p: object, rest: tuple[ir.Value, ...]
-) -> Outcome:
+def split_before_transpose(op: Builder, m: Match, x: ir.Value, rest: tuple[ir.Value, ...]) -> Outcome:
     """Transpose(Split(Transpose(x))[i]) → Split(x)[i], if every part is transposed back."""
     perm = perm_of(m, m.node("T"))
     axis = None if perm is None else axis_of(m, m.root, len(perm))
@@ -146,9 +138,7 @@ def split_before_transpose(
     numerics=Reassociates,
     tags=("onnxoptimizer:fuse_transpose_into_gemm", "onnxruntime:GemmTransposeFusion"),
 )
-def transpose_into_gemm(
-    op: Builder, m: Match, a: ir.Value, b: ir.Value, c: ir.Value | None, p: object
-) -> Outcome:
+def transpose_into_gemm(op: Builder, m: Match, a: ir.Value, b: ir.Value, c: ir.Value | None) -> Outcome:
     """Gemm(Transpose(a), b) → Gemm(a, b, transA=1); likewise for b."""
     perm = perm_of(m, m.node("T"))
     if perm != (1, 0):
@@ -163,7 +153,7 @@ def transpose_into_gemm(
     numerics=Reassociates,
     tags=("onnxscript:transpose-matmul-add-to-gemm",),
 )
-def transpose_and_matmul_to_gemm(op: Builder, m: Match, a: ir.Value, b: ir.Value, p: object) -> Outcome:
+def transpose_and_matmul_to_gemm(op: Builder, m: Match, a: ir.Value, b: ir.Value) -> Outcome:
     """Transpose(a) @ b → Gemm(a, b, transA=1), for matrices; likewise for b."""
     transposed = m.node("T").outputs[0]
     if m.version < 11:
@@ -184,7 +174,7 @@ def transpose_and_matmul_to_gemm(op: Builder, m: Match, a: ir.Value, b: ir.Value
     lambda op, x, p, a: op.one_of(*REDUCTIONS)(op.Transpose(x, perm=p, tag="T"), a.rest(), keepdims=0),
     numerics=Reassociates,
 )
-def reduce_of_transpose(op: Builder, m: Match, x: ir.Value, p: object, a: object) -> Outcome:
+def reduce_of_transpose(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """ReduceSum(Transpose(x)) → ReduceSum(x), if the remaining axes keep their order."""
     perm, axes = perm_of(m, m.node("T")), axes_of(m, m.root)
     if perm is None or not axes:
@@ -194,11 +184,8 @@ def reduce_of_transpose(op: Builder, m: Match, x: ir.Value, p: object, a: object
     return reduce(op, m, m.root.op_type, x, sorted(perm[axis] for axis in axes), keepdims=False)
 
 
-@rule(
-    lambda op, x, p, a: op.Squeeze(op.Transpose(x, perm=p, tag="T"), a.rest()),
-    numerics=Exact,
-)
-def squeeze_of_transpose(op: Builder, m: Match, x: ir.Value, p: object, a: object) -> Outcome:
+@rule(lambda op, x, p, a: op.Squeeze(op.Transpose(x, perm=p, tag="T"), a.rest()), numerics=Exact)
+def squeeze_of_transpose(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Squeeze(Transpose(x)) → Squeeze(x), if the remaining axes keep their order."""
     perm, axes = perm_of(m, m.node("T")), axes_of(m, m.root)
     if perm is None or axes is None:
@@ -208,11 +195,8 @@ def squeeze_of_transpose(op: Builder, m: Match, x: ir.Value, p: object, a: objec
     return squeeze(op, m, x, sorted(perm[axis] for axis in axes))
 
 
-@rule(
-    lambda op, x, a, q: op.Transpose(op.Unsqueeze(x, a.rest(), tag="view"), perm=q),
-    numerics=Exact,
-)
-def transpose_of_unsqueeze(op: Builder, m: Match, x: ir.Value, a: object, q: object) -> Outcome:
+@rule(lambda op, x, a, q: op.Transpose(op.Unsqueeze(x, a.rest(), tag="view"), perm=q), numerics=Exact)
+def transpose_of_unsqueeze(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Transpose(Unsqueeze(x)) → Unsqueeze(x), if only new axes move."""
     perm, axes = perm_of(m, m.root), axes_of(m, m.node("view"))
     if perm is None or axes is None:
@@ -228,10 +212,10 @@ def transpose_of_unsqueeze(op: Builder, m: Match, x: ir.Value, a: object, q: obj
     numerics=Exact,
     tags=("onnxslim:transpose-as-reshape",),
 )
-def transpose_as_reshape(op: Builder, m: Match, x: ir.Value, p: object, a: object) -> Outcome:
+def transpose_as_reshape(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Transpose(x) → Reshape(x), if only axes of size 1 move; merged with the view beside it."""
     node = m.node("T")
-    perm, before = perm_of(m, node), None if node.inputs[0] is None else m.shape(node.inputs[0])
+    perm, before = perm_of(m, node), m.shape(node.inputs[0])
     if perm is None or before is None:
         return m.no("rank unknown", x)
     if not _in_order([axis for axis in perm if before[axis] != 1]):
@@ -251,11 +235,11 @@ def transpose_as_reshape(op: Builder, m: Match, x: ir.Value, p: object, a: objec
     lambda op, x, p, s: op.Transpose(op.Reshape(x, s), perm=p, tag="T"),
     numerics=Exact,
 )
-def reshape_as_transpose(op: Builder, m: Match, x: ir.Value, p: object, s: ir.Value) -> Outcome:
+def reshape_as_transpose(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Reshape(Transpose(x)) → Transpose(x), if the Reshape only moves axes of size 1."""
     node, source, result = m.node("T"), m.shape(x), m.shape(m.root.outputs[0])
     perm = perm_of(m, node)
-    middle = m.shape(node.outputs[0] if node is not m.root else m.root.inputs[0])  # type: ignore[arg-type]
+    middle = m.shape(node.outputs[0] if node is not m.root else m.root.inputs[0])
     if perm is None or source is None or middle is None or result is None:
         return m.no("rank unknown", x)
     first = list(perm) if node is not m.root else _moved_ones(m, source, middle)
@@ -282,9 +266,7 @@ def _moved_ones(m: Match, source: tuple[Dim, ...], result: tuple[Dim, ...]) -> l
     exclusive=True,
     tags=("onnxruntime:GemmTransposeFusion",),
 )
-def transpose_of_gemm(
-    op: Builder, m: Match, a: ir.Value, b: ir.Value, c: ir.Value | None, p: object
-) -> Outcome:
+def transpose_of_gemm(op: Builder, m: Match, a: ir.Value, b: ir.Value, c: ir.Value | None) -> Outcome:
     """Transpose(Gemm(a, b)) → Gemm(b, a, transA=1, transB=1)."""
     gemm = m.node("gemm")
     if perm_of(m, m.root) != (1, 0):

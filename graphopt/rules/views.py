@@ -15,7 +15,7 @@ _SHAPE_INPUT = 5
 @rule(
     lambda op, x, rest: op.one_of(*traits.RESHAPES)(x, rest.rest()), numerics=Exact, pass_="views-to-reshape"
 )
-def views_to_reshape(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcome:
+def views_to_reshape(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """view(view(x)), view(x) → Reshape(x, constant), if all dims but one are known."""
     if m.version < _SHAPE_INPUT:
         return m.no("Reshape has no shape input at this opset")
@@ -31,7 +31,7 @@ def views_to_reshape(op: Builder, m: Match, x: ir.Value, rest: object) -> Outcom
     target = reshape_target(m, source, result, known)
     if target is None:
         return m.no("two dims or more are unknown", m.root.outputs[0])
-    if base is x and _says(m.root, target):
+    if base is x and _is_reshape_to(m.root, target):
         return m.no("it is already in this form")
     return reshape(op, m, base, target)
 
@@ -40,10 +40,10 @@ def _is_view(node: ir.Node) -> bool:
     return node.op_type in traits.RESHAPES and not node.domain and not node.overload
 
 
-def _says(node: ir.Node, target: tuple[int, ...]) -> bool:
+def _is_reshape_to(node: ir.Node, target: tuple[int, ...]) -> bool:
     """Whether ``node`` is the Reshape to the constant ``target``."""
-    told = None if node.op_type != "Reshape" else ir.constant_of(operand(node, 1))
-    if told is None or node.attributes or tuple(told.numpy().tolist()) != target:
+    constant = None if node.op_type != "Reshape" else ir.constant_of(operand(node, 1))
+    if constant is None or node.attributes or tuple(constant.numpy().tolist()) != target:
         return False
     ir.read(operand(node, 1))
     return True

@@ -22,19 +22,16 @@ LAYERS = ("Conv", "ConvTranspose", "Gemm")
 
 def channels_of(m: Match, layer: ir.Node) -> int | None:
     """The number of channels of the layer's result."""
-    weight = layer.inputs[1]
-    shape = None if weight is None else m.shape(weight)
+    shape = m.shape(layer.inputs[1])
     if not shape:
         return None
     match layer.op_type:
         case "Conv":
             count: Any = shape[0]
         case "ConvTranspose":
-            group = int_of(m, layer, "group", 1)
-            count = None if group is None else shape[1] * group
+            count = shape[1] * int_of(m, layer, "group", 1)
         case _:
-            transposed = int_of(m, layer, "transB", 0)
-            count = None if transposed is None else shape[0 if transposed else 1]
+            count = shape[0 if int_of(m, layer, "transB", 0) else 1]
     return count if isinstance(count, int) else None
 
 
@@ -43,11 +40,8 @@ def by_channel(m: Match, layer: ir.Node, numbers: np.ndarray | None) -> np.ndarr
 
     ``None`` if they differ within a channel or widen the result.
     """
-    channels, weight = channels_of(m, layer), layer.inputs[1]
-    if not aligns_right(m):
-        return None
-    rank = None if weight is None else m.rank(weight)
-    if numbers is None or channels is None or rank is None:
+    channels, rank = channels_of(m, layer), m.rank(layer.inputs[1])
+    if not aligns_right(m) or numbers is None or channels is None or rank is None:
         return None
     return along_axis(numbers, 1, rank, channels)
 
@@ -59,8 +53,8 @@ def with_affine(
     scale: np.ndarray | None,
     shift: np.ndarray | None,
     replaced: tuple[ir.Value, ...] = (),
-) -> Any:
-    """The layer with ``scale`` and ``shift`` of its result folded in, or a refusal.
+) -> ir.Value:
+    """The layer with ``scale`` and ``shift`` of its result folded in.
 
     Args:
         scale, shift: float64, one number per channel; ``None`` for 1 and 0.
@@ -70,31 +64,35 @@ def with_affine(
     assert x is not None and weight is not None
     dtype = m.dtype(layer.outputs[0])
     if dtype is None:
-        return m.no("type unknown", layer.outputs[0])
-    number = dtype.numpy()
-    new_weight: Any = weight
+        m.refuse("type unknown", layer.outputs[0])
     if scale is not None:
-        folded = _scaled_weight(m, layer, scale)
-        if folded is None:
-            return m.no("the weight is not constant, or the scaled one loses digits", weight)
-        if not affordable(m, folded.nbytes, weight):
-            return m.no("the weight has other readers, and a copy is large", weight, shared=True)
-        new_weight = op.constant(folded, folded_name(weight))
+        weight = folded_weight(op, m, weight, _scaled_weight(m, layer, scale))
     changed: dict[str, Any] = {}
-    new_bias: Any = bias
     if bias is not None or shift is not None:
         total = _new_bias(m, layer, bias, scale, shift)
         if total is None:
-            return m.no("the bias is not constant", bias)
-        folded = rounded(total, number, tuple(range(total.ndim)))
+            m.refuse("the bias is not constant", bias)
+        folded = rounded(total, dtype.numpy(), tuple(range(total.ndim)))
         if folded is None:
-            return m.no("the bias becomes too large", bias)
+            m.refuse("the bias becomes too large", bias)
         if not affordable(m, folded.nbytes, bias, *replaced):
-            return m.no("the new bias is larger than what it replaces", bias)
-        new_bias = op.constant(folded, folded_name(bias or layer.outputs[0]))
+            m.refuse("the new bias is larger than the constants that it replaces", bias)
+        bias = op.constant(folded, folded_name(bias or layer.outputs[0]))
         if layer.op_type == "Gemm":
             changed["beta"] = None
-    return op.like(layer, [x, new_weight] if new_bias is None else [x, new_weight, new_bias], **changed)
+    return op.like(layer, [x, weight] if bias is None else [x, weight, bias], **changed)
+
+
+def folded_weight(op: Builder, m: Match, weight: ir.Value, folded: np.ndarray | None) -> ir.Value:
+    """The constant ``folded`` in place of ``weight``.
+
+    Refuses if it is ``None``: the weight is not constant, or its change loses digits.
+    """
+    if folded is None:
+        m.refuse("the weight is not constant, or the scaled one loses digits", weight)
+    if not affordable(m, folded.nbytes, weight):
+        m.refuse("the weight has other readers, and a copy is large", weight, shared=True)
+    return op.constant(folded, folded_name(weight))
 
 
 def folded_name(value: ir.Value) -> str:

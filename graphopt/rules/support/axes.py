@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -37,7 +36,7 @@ def all_normalized(axes: Iterable[int], rank: int) -> tuple[int, ...] | None:
 def axis_of(m: Match, node: ir.Node, rank: int | None, default: int = 0) -> int | None:
     """Attribute ``axis`` counted from the front."""
     axis = int_of(m, node, "axis", default)
-    return None if axis is None or rank is None else normalized(axis, rank)
+    return None if rank is None else normalized(axis, rank)
 
 
 def perm_of(m: Match, node: ir.Node) -> tuple[int, ...] | None:
@@ -47,7 +46,7 @@ def perm_of(m: Match, node: ir.Node) -> tuple[int, ...] | None:
         if perm.is_ref() or sorted(perm.value) != list(range(len(perm.value))):
             return None
         return tuple(perm.value)
-    rank = None if node.inputs[0] is None else m.rank(node.inputs[0])
+    rank = m.rank(node.inputs[0])
     return None if rank is None else tuple(reversed(range(rank)))
 
 
@@ -56,25 +55,23 @@ def axes_of(m: Match, node: ir.Node) -> tuple[int, ...] | None:
 
     Axes of Unsqueeze refer to its output, other axes to the input.
     """
-    data = node.inputs[0]
-    rank = None if data is None else m.rank(data)
-    axes = ints_of(m, node, 1, "axes", ())
-    if axes is None or rank is None or data is None:
+    rank, axes = m.rank(node.inputs[0]), ints_of(m, node, 1, "axes", ())
+    if axes is None or rank is None:
         return None
     if node.op_type == "Unsqueeze":
         rank += len(axes)
     elif not axes and node.op_type == "Squeeze":
-        return _size_one_axes(m, data) if operand(node, 1) is None and "axes" not in node.attributes else None
+        return _size_one_axes(m, node) if operand(node, 1) is None and "axes" not in node.attributes else None
     elif not axes:
-        if int_of(m, node, "noop_with_empty_axes", 0) != 0:
-            return None if int_of(m, node, "noop_with_empty_axes", 0) is None else ()
+        if int_of(m, node, "noop_with_empty_axes", 0):
+            return ()
         axes = range(rank)
     found = all_normalized(axes, rank)
     return None if found is None else tuple(sorted(found))
 
 
-def _size_one_axes(m: Match, data: ir.Value) -> tuple[int, ...] | None:
-    shape = m.shape(data)
+def _size_one_axes(m: Match, squeeze: ir.Node) -> tuple[int, ...] | None:
+    shape = m.shape(squeeze.inputs[0])
     if shape is None or any(dim != 1 and _may_be_one(dim) for dim in shape):
         return None
     return tuple(axis for axis, dim in enumerate(shape) if dim == 1)
@@ -87,12 +84,12 @@ def _may_be_one(dim: Dim) -> bool:
 
 def squeeze(op: Builder, m: Match, x: ir.Value, axes: Sequence[int]) -> ir.Value:
     """Squeeze ``axes``; ``x`` itself if there are none."""
-    return _with_axes(op, m, "Squeeze", x, axes, {}) if axes else x
+    return _with_axes(op, m, "Squeeze", x, axes) if axes else x
 
 
 def unsqueeze(op: Builder, m: Match, x: ir.Value, axes: Sequence[int]) -> ir.Value:
     """Unsqueeze ``axes`` of the result; ``x`` itself if there are none."""
-    return _with_axes(op, m, "Unsqueeze", x, axes, {}) if axes else x
+    return _with_axes(op, m, "Unsqueeze", x, axes) if axes else x
 
 
 def reduce(op: Builder, m: Match, kind: str, x: ir.Value, axes: Sequence[int], keepdims: bool) -> ir.Value:
@@ -101,16 +98,12 @@ def reduce(op: Builder, m: Match, kind: str, x: ir.Value, axes: Sequence[int], k
     onnxruntime does not reduce the shape of an empty tensor over negative axes.
     """
     assert axes and min(axes) >= 0
-    return _with_axes(op, m, kind, x, axes, {"keepdims": int(keepdims)})
+    return _with_axes(op, m, kind, x, axes, keepdims=int(keepdims))
 
 
 def _with_axes(
-    op: Builder, m: Match, kind: str, x: ir.Value, axes: Sequence[int], attributes: dict[str, Any]
+    op: Builder, m: Match, kind: str, x: ir.Value, axes: Sequence[int], **attributes: int
 ) -> ir.Value:
-    as_input = m.version >= _AXES_INPUT.get(kind, _REDUCE_AXES_INPUT)
-    if as_input:
-        result = op.node(kind, (x, np.array(axes, np.int64)), attributes)
-    else:
-        result = op.node(kind, (x,), {"axes": list(axes), **attributes})
-    assert isinstance(result, ir.Value)
-    return result
+    if m.version >= _AXES_INPUT.get(kind, _REDUCE_AXES_INPUT):
+        return op.node(kind, (x, np.array(axes, np.int64)), attributes)
+    return op.node(kind, (x,), {"axes": list(axes), **attributes})

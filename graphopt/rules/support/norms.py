@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.context import Dim, Refusal
-from graphopt.rewrite import Match
-from graphopt.rewrite.builder import Builder, Operand
+from graphopt.context import Dim
+from graphopt.rewrite import Builder, Match
 from graphopt.rules.support.axes import axes_of, reduce
-from graphopt.rules.support.operands import unavailable
+from graphopt.rules.support.operands import require_kernel, require_shape_of
 
 
 @dataclass(frozen=True)
@@ -36,28 +35,6 @@ OPERATORS = (LAYER.name, RMS.name, "SimplifiedLayerNormalization")
 SKIP_RULE = "skip-norm"
 
 
-def write(
-    op: Builder,
-    m: Match,
-    kind: Kind,
-    operands: Sequence[Operand],
-    dtype: ir.DataType,
-    axis: int,
-    epsilon: float,
-) -> ir.Value | Refusal:
-    """Build a normalization of operands of ``dtype`` that computes in float or double."""
-    x = operands[0]
-    assert isinstance(x, ir.Value)
-    if (refusal := unavailable(m, kind.name, x, domain="", since=kind.since)) is not None:
-        return refusal
-    attributes = {"axis": axis, "epsilon": epsilon}
-    if dtype == ir.DataType.DOUBLE:
-        attributes["stash_type"] = int(dtype)
-    result = op.fused(op.node(kind.name, operands, attributes))
-    assert isinstance(result, ir.Value)
-    return result
-
-
 def write_unscaled(
     op: Builder,
     m: Match,
@@ -67,15 +44,27 @@ def write_unscaled(
     first: int,
     dtype: ir.DataType,
     epsilon: float,
-) -> ir.Value | Refusal:
+) -> ir.Value:
     """Build a normalization of ``x``, of shape ``dims``, with scale 1 over the axes from ``first`` on."""
     size = ir.all_ints(dims[first:])
     if size is None:
-        return m.no(
+        m.refuse(
             "the size of the last axes is unknown", x, hint="fix it with --dim, if it is that of an input"
         )
-    ones = np.ones(size, dtype.numpy())
-    return write(op, m, kind, [x, ones], dtype, first - len(dims), epsilon)
+    require_kernel(m, kind.name, x, domain="", since=kind.since)
+    attributes = {"axis": first - len(dims), "epsilon": epsilon}
+    if dtype == ir.DataType.DOUBLE:
+        attributes["stash_type"] = int(dtype)
+    return op.fused(op.node(kind.name, [x, np.ones(size, dtype.numpy())], attributes))
+
+
+def facts_of(m: Match, x: ir.Value, eps: ir.Value | None) -> tuple[Sequence[Dim], ir.DataType, float]:
+    """The shape and type of ``x`` and the number ``eps``, 0 without any, of a normalization of ``x``."""
+    shape, dtype, epsilon = m.shape(x), m.dtype(x), 0.0 if eps is None else ir.scalar_of(eps)
+    if shape is None or dtype is None or epsilon is None or not 0 <= epsilon < math.inf:
+        m.refuse("the rank, the type or epsilon is unknown", x)
+    require_shape_of(m, x)
+    return shape, dtype, float(epsilon)
 
 
 #: Operators that compute a mean; exporters from TensorFlow use the pooling for axes 2 and up.
@@ -106,9 +95,7 @@ def canonical_form(op: Builder, m: Match, x: ir.Value, first: int, rank: int, ep
     deviation = op.Sub(x, reduce(op, m, "ReduceMean", x, axes, keepdims=True))
     square = op.Pow(deviation, np.array(2, numbers))
     variance = reduce(op, m, "ReduceMean", square, axes, keepdims=True)
-    result = op.Div(deviation, op.Sqrt(op.Add(variance, np.array(epsilon, numbers))))
-    assert isinstance(result, ir.Value)
-    return result
+    return op.Div(deviation, op.Sqrt(op.Add(variance, np.array(epsilon, numbers))))
 
 
 def is_canonical(m: Match) -> bool:

@@ -60,7 +60,7 @@ def never_denormal(m: Match, value: ir.Value) -> bool:
     if node.op_type in _ROOTS:
         return True
     if node.op_type == "Cast":
-        dtype = None if node.inputs[0] is None else m.dtype(node.inputs[0])
+        dtype = m.dtype(node.inputs[0])
         return dtype is not None and (dtype.is_integer() or dtype == ir.DataType.BOOL)
     operands = [operand for operand in node.inputs if operand is not None]
     if node.op_type == "Max":

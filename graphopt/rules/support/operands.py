@@ -9,6 +9,7 @@ from graphopt import ir
 from graphopt.analysis.symbolic import Dim
 from graphopt.context import Refusal
 from graphopt.rewrite import Match
+from graphopt.rewrite.matcher import Refused
 
 
 def operand(node: ir.Node, index: int) -> ir.Value | None:
@@ -33,30 +34,41 @@ def producer_of(
     return node
 
 
-def too_old(m: Match, op_type: str, x: ir.Value, since: int) -> Refusal | None:
-    """The refusal if the model's opset precedes ``since``, which introduced ``op_type``."""
-    if m.version >= since:
-        return None
-    hint = f"raise it: --target-opset {since}; --tune tries whether it pays"
-    return m.no(f"there is no {op_type} before opset {since}", x, hint=hint)
+def require_opset(m: Match, op_type: str, x: ir.Value, since: int) -> None:
+    """Refuse if the model's opset precedes ``since``, which introduced ``op_type``."""
+    if m.version < since:
+        hint = f"raise it: --target-opset {since}; --tune tries whether it pays"
+        m.refuse(f"there is no {op_type} before opset {since}", x, hint=hint)
 
 
-def unavailable(
+def require_kernel(
     m: Match, op_type: str, x: ir.Value, *, domain: str = ir.MICROSOFT, since: int = 1
-) -> Refusal | None:
-    """The refusal if the target has no kernel of ``op_type`` for the type of ``x``.
+) -> None:
+    """Refuse if the target has no kernel of ``op_type`` for the type of ``x``.
 
     Args:
         domain: the domain of the operator.
         since: the opset version that introduced a standard operator.
     """
     if domain and m.cx.options.portable:
-        return m.no(f"{op_type} is not an operator of the ONNX standard", x, hint="leave out --portable")
+        m.refuse(f"{op_type} is not an operator of the ONNX standard", x, hint="leave out --portable")
     dtype, version = m.dtype(x), 1 if domain else max(m.version, since)
     if not m.cx.target.has_kernel(op_type, domain, version, dtype):
-        told = "unknown type" if dtype is None else dtype.name.lower()
-        return m.no(f"the target has no kernel for {op_type} of {told}", x)
-    return None if domain else too_old(m, op_type, x, since)
+        type_name = "unknown type" if dtype is None else dtype.name.lower()
+        m.refuse(f"the target has no kernel for {op_type} of {type_name}", x)
+    if not domain:
+        require_opset(m, op_type, x, since)
+
+
+def unavailable(
+    m: Match, op_type: str, x: ir.Value, *, domain: str = ir.MICROSOFT, since: int = 1
+) -> Refusal | None:
+    """The refusal of :func:`require_kernel`; ``None`` if the target has a kernel."""
+    try:
+        require_kernel(m, op_type, x, domain=domain, since=since)
+    except Refused as error:
+        return error.refusal
+    return None
 
 
 def other_operand(node: ir.Node, x: ir.Value) -> ir.Value:
@@ -96,7 +108,13 @@ def keeps_shape_of(m: Match, x: ir.Value) -> bool:
     return same_shape(m, m.shape(m.root.outputs[0]), m.shape(x))
 
 
+def require_shape_of(m: Match, x: ir.Value) -> None:
+    """Refuse unless the root provably has the shape of ``x``."""
+    if not keeps_shape_of(m, x):
+        m.refuse(WIDENED, x)
+
+
 def has_one_element(m: Match, value: ir.Value | None) -> bool:
     """Whether ``value`` provably has one element."""
-    shape = None if value is None else m.shape(value)
+    shape = m.shape(value)
     return shape is not None and all(dim == 1 for dim in shape)

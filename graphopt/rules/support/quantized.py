@@ -63,9 +63,7 @@ def transposed_constant(op: Builder, m: Match, node: ir.Node, perm: Sequence[int
         changed = {"axis": perm.index(axis + len(perm) - (m.rank(data) or 0))}
         if m.attribute(node, "block_size"):
             rest = [None if value is None else transposed(value) for value in rest]
-    result = op.like(node, [transposed(data), *rest], **changed)
-    assert isinstance(result, ir.Value)
-    return result
+    return op.like(node, [transposed(data), *rest], **changed)
 
 
 def stays_paired(m: Match, integers: ir.Value, *results: ir.Value) -> bool:
@@ -114,7 +112,7 @@ def zero_point(m: Match, node: ir.Node) -> np.ndarray | None:
     if value is not None:
         return m.constant(value)
     data = node.inputs[0] if node.op_type == "DequantizeLinear" else node.outputs[0]
-    dtype = None if data is None else m.dtype(data)
+    dtype = m.dtype(data)
     return None if dtype is None else np.zeros((), dtype.numpy())
 
 

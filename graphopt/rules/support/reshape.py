@@ -14,9 +14,7 @@ from graphopt.rewrite import Builder, Match
 
 def reshape(op: Builder, m: Match, x: ir.Value, target: Sequence[int]) -> ir.Value:
     """Reshape to ``target``, in which 0 copies a dim of ``x`` and -1 is inferred."""
-    result = op.Reshape(x, np.array(target, np.int64))
-    assert isinstance(result, ir.Value)
-    return result
+    return op.Reshape(x, np.array(target, np.int64))
 
 
 def reshape_target(

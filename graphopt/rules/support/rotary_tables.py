@@ -63,7 +63,7 @@ def _is_doubling(m: Match, node: ir.Node, *, pairs: bool) -> bool:
 
 def _joins_pairs(m: Match, view: ir.Node) -> bool:
     """Whether the Reshape ``view`` flattens an axis of pairs of equal numbers."""
-    before = None if view.inputs[0] is None else m.shape(view.inputs[0])
+    before = m.shape(view.inputs[0])
     if not before or before[-1] != 2:
         return False
     joined = producer_of(view.inputs[0], "Concat")
@@ -78,7 +78,7 @@ def _joins_pairs(m: Match, view: ir.Node) -> bool:
 def _same_last_axis(m: Match, node: ir.Node) -> ir.Value | None:
     """The operand whose last axis ``node`` keeps, up to elementwise operations."""
     source = node.inputs[0] if node.inputs else None
-    before, after = None if source is None else m.shape(source), m.shape(node.outputs[0])
+    before, after = m.shape(source), m.shape(node.outputs[0])
     if node.op_type in _KEEPS:
         others = [x for x in node.inputs if ir.scalar_of(x) is None]
         return others[0] if len(others) == 1 else None
@@ -97,12 +97,7 @@ def _same_last_axis(m: Match, node: ir.Node) -> ir.Value | None:
 
 
 def tables_of(
-    op: Builder,
-    m: Match,
-    tables: tuple[ir.Value, ir.Value],
-    *,
-    doubled: str | None,
-    positions: int | None,
+    op: Builder, m: Match, tables: tuple[ir.Value, ir.Value], *, doubled: str | None, positions: int | None
 ) -> list[ir.Value]:
     """Cosines and sines without repetition: [rows, half], or [batches, positions, half].
 
@@ -123,14 +118,13 @@ def tables_of(
         if positions is None or same_shape(m, m.shape(found), (full[0], full[positions], half)):
             return [op.node(function, [found]) for function in functions]
     last = len(shape) - 1
-    taken = Range(last, 0, half) if doubled == "halves" else Range(last, 0, INT64_MAX, 2)
-    parts = [table if doubled is None else slice_(op, m, table, [taken]) for table in tables]
+    once = Range(last, 0, half) if doubled == "halves" else Range(last, 0, INT64_MAX, 2)
+    parts = [table if doubled is None else slice_(op, m, table, [once]) for table in tables]
     return [
         reshape(op, m, part, [-1, half])
         if positions is None
         else _without(op, m, part, len(shape), 3 - positions)
         for part in parts
-        if part is not None
     ]
 
 

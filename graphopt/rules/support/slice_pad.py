@@ -39,8 +39,7 @@ class Range:
 
 def slice_ranges(m: Match, node: ir.Node) -> tuple[Range, ...] | None:
     """The ranges of a Slice with known bounds, with axes counted from the front."""
-    data = node.inputs[0]
-    rank = None if data is None else m.rank(data)
+    rank = m.rank(node.inputs[0])
     starts, ends = ints_of(m, node, 1, "starts"), ints_of(m, node, 2, "ends")
     if rank is None or not starts or not ends or len(starts) != len(ends):
         return None
@@ -52,12 +51,14 @@ def slice_ranges(m: Match, node: ir.Node) -> tuple[Range, ...] | None:
     return None if found is None else tuple(map(Range, found, starts, ends, steps))
 
 
-def slice_(op: Builder, m: Match, x: ir.Value, ranges: Sequence[Range]) -> ir.Value | None:
-    """Build a Slice of ``x``; ``None`` if the opset does not support its steps."""
+def slice_(op: Builder, m: Match, x: ir.Value, ranges: Sequence[Range]) -> ir.Value:
+    """Build a Slice of ``x``; refuse if the opset does not support its steps."""
     axes, starts, ends, steps = zip(*((r.axis, r.start, r.end, r.step) for r in ranges), strict=True)
     stepped = any(step != 1 for step in steps)
     if m.version < 10:
-        return None if stepped else op.Slice(x, starts=list(starts), ends=list(ends), axes=list(axes))
+        if stepped:
+            m.refuse("steps need opset 10")
+        return op.Slice(x, starts=list(starts), ends=list(ends), axes=list(axes))
     return op.Slice(
         x, *(np.array(numbers, np.int64) for numbers in (starts, ends, axes, steps)[: 3 + stepped])
     )
@@ -86,10 +87,7 @@ class Padding:
 
 def padding_of(m: Match, node: ir.Node) -> Padding | None:
     """The amounts of a Pad, if they are known."""
-    data = node.inputs[0]
-    rank = None if data is None else m.rank(data)
-    pads = ints_of(m, node, 1, "pads")
-    mode = m.attribute(node, "mode")
+    rank, pads, mode = m.rank(node.inputs[0]), ints_of(m, node, 1, "pads"), m.attribute(node, "mode")
     if rank is None or pads is None:
         return None
     axes = tuple(range(rank))
@@ -113,12 +111,9 @@ def padding_of(m: Match, node: ir.Node) -> Padding | None:
 def pad(op: Builder, m: Match, node: ir.Node, x: ir.Value | None, amounts: Sequence[int]) -> ir.Value:
     """Build the Pad ``node`` on ``x`` with other amounts before and after each axis."""
     if m.version < 11:
-        result = op.like(node, [x], pads=list(amounts))
-    else:
-        value = operand(node, 2)
-        result = op.like(node, [x, np.array(amounts, np.int64), *([] if value is None else [value])])
-    assert isinstance(result, ir.Value)
-    return result
+        return op.like(node, [x], pads=list(amounts))
+    value = operand(node, 2)
+    return op.like(node, [x, np.array(amounts, np.int64), *([] if value is None else [value])])
 
 
 def pad_number(padding: Padding) -> float | int | bool | None:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from graphopt import ir
-from graphopt.context import Dim, Refusal
+from graphopt.context import Dim
 from graphopt.rewrite import Builder, Match
 from graphopt.rules.support.attention.pattern import Attention, spans
 from graphopt.rules.support.attention.scores import Mask, Term, tensor_of
 from graphopt.rules.support.axes import unsqueeze
 
 
-def bias_of(op: Builder, m: Match, found: Attention) -> ir.Value | Refusal | None:
+def bias_of(op: Builder, m: Match, found: Attention) -> ir.Value | None:
     """All biases and masks as one bias [B or 1, N or 1, S, T]; ``None`` without any."""
     if not found.terms:
         return None
@@ -26,7 +24,7 @@ def bias_of(op: Builder, m: Match, found: Attention) -> ir.Value | Refusal | Non
     first_term = tensor_of(found.terms[0])
     queries, keys = found.score_shape[2:]
     if not spans(m, lengths[1], keys):
-        return m.no("the mask is broadcast over keys", first_term, hint=f"expand its last axis to {keys}")
+        m.refuse("the mask is broadcast over keys", first_term, hint=f"expand its last axis to {keys}")
     rank = max(m.rank(tensor_of(term)) or 0 for term in found.terms)
     missing = [1] if found.merged and rank == 3 else list(range(4 - rank))
     whole = unsqueeze(op, m, total, missing)
@@ -47,31 +45,22 @@ def _broadcast(a: tuple[Dim, Dim], b: tuple[Dim, Dim]) -> tuple[Dim, Dim]:
 def _add_term(op: Builder, m: Match, total: ir.Value | None, term: Term) -> ir.Value:
     """The bias ``total`` followed by ``term``."""
     if not isinstance(term, Mask):
-        return term if total is None else _checked(op.Add(total, term))
+        return term if total is None else op.Add(total, term)
     dtype = m.dtype(term.kept)
     assert dtype is not None
     low = np.array(term.low, dtype.numpy())
     rest = np.array(0, dtype.numpy()) if total is None else total
-    return _checked(op.Where(term.condition, *((rest, low) if term.keeps else (low, rest))))
-
-
-def _checked(made: Any) -> ir.Value:
-    assert isinstance(made, ir.Value)
-    return made
+    return op.Where(term.condition, *((rest, low) if term.keeps else (low, rest)))
 
 
 def _for_each_query(op: Builder, m: Match, bias: ir.Value, found: Attention) -> ir.Value:
     """Expand a bias [B or 1, N or 1, 1, T] to [B or 1, N or 1, S, T]."""
     queries = found.score_shape[2]
     if isinstance(queries, int):
-        result = op.Expand(bias, np.array([1, 1, queries, 1]))
-    else:
-        source, axis = _queries(found)
-        one = np.array([1])
-        length = op.Gather(op.Shape(source), np.array([axis]))
-        result = op.Expand(bias, op.Concat(np.array([1, 1]), length, one, axis=0))
-    assert isinstance(result, ir.Value)
-    return result
+        return op.Expand(bias, np.array([1, 1, queries, 1]))
+    source, axis = _queries(found)
+    length = op.Gather(op.Shape(source), np.array([axis]))
+    return op.Expand(bias, op.Concat(np.array([1, 1]), length, np.array([1]), axis=0))
 
 
 def _queries(found: Attention) -> tuple[ir.Value, int]:

@@ -158,7 +158,7 @@ class Reader:
 
     def _number(self, value: ir.Value | None) -> Dim | None:
         """The single integer in ``value``, perhaps symbolic."""
-        numbers = None if value is None else self._m.cx.known_ints(value)
+        numbers = self._m.cx.known_ints(value)
         return numbers[0] if numbers is not None and len(numbers) == 1 else None
 
     def _shifted(self, node: ir.Node, found: list[Known | None]) -> Known | None:
@@ -177,7 +177,7 @@ class Reader:
         return None
 
     def _view(self, node: ir.Node, known: Known) -> Known | None:
-        before, after = self._m.shape(node.inputs[0]), self._m.shape(node.outputs[0])  # type: ignore[arg-type]
+        before, after = self._m.shape(node.inputs[0]), self._m.shape(node.outputs[0])
         if isinstance(known, Step) and known.offset is None:
             return known
         if before is None or after is None:
@@ -197,7 +197,7 @@ class Reader:
         """Whether ``node`` does not broadcast the axes along which ``known`` varies."""
         m, result = self._m, self._m.shape(node.outputs[0])
         for value, one in zip(_data_inputs(node), known, strict=True):
-            shape = None if value is None else m.shape(value)
+            shape = m.shape(value)
             axes = (one.axis,) if isinstance(one, Positions) else () if one.offset is None else (-1, -2)
             if axes and (shape is None or result is None):
                 return False
@@ -211,9 +211,8 @@ class Reader:
         m = self._m
         if isinstance(known, Step) and known.offset is None:
             return known
-        data, starts = node.inputs[0], node.inputs[1] if len(node.inputs) > 2 else None
-        rank = None if data is None else m.rank(data)
-        firsts = None if starts is None else m.cx.known_ints(starts)
+        rank = m.rank(node.inputs[0])
+        firsts = m.cx.known_ints(node.inputs[1] if len(node.inputs) > 2 else None)
         axes = ints_of(m, node, 3, "axes", tuple(range(len(firsts or ()))))
         steps = ints_of(m, node, 4, "steps", (1,) * len(firsts or ()))
         if not firsts or rank is None or axes is None or steps is None or any(step != 1 for step in steps):
@@ -232,7 +231,7 @@ class Reader:
     def _triangle(self, node: ir.Node, known: Known) -> Known | None:
         upper = int_of(self._m, node, "upper", 1)
         shift = self._number(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] is not None else 0
-        if not isinstance(known, Step) or known.offset is not None or upper is None or shift is None:
+        if not isinstance(known, Step) or known.offset is not None or shift is None:
             return None
         zero = type(known.near)(0)
         return Step(zero, known.near, shift - 1) if upper else Step(known.near, zero, shift)
@@ -303,8 +302,8 @@ def _rounded_step(near: Number, far: Number, offset: Dim | None, dtype: ir.DataT
         return Step(bool(near), bool(far), offset)
     if dtype.is_floating_point():
         with np.errstate(over="ignore"):
-            held = np.array([near, far], np.float64).astype(dtype.numpy()).tolist()
-        return Step(float(held[0]), float(held[1]), offset)
+            near, far = np.array([near, far], np.float64).astype(dtype.numpy()).tolist()
+        return Step(float(near), float(far), offset)
     if not dtype.is_integer() or not all(np.isfinite([near, far])):
         return None
     limits = np.iinfo(dtype.numpy())

@@ -38,11 +38,7 @@ class Rows:
         rows = self.source
         if self.time_first or self.transposed_rows:
             rows = op.Transpose(rows, perm=[1, 0, 2] if self.time_first else [0, 2, 1])
-        if self.columns is None:
-            return rows
-        part = slice_(op, m, rows, [Range(2, *self.columns)])
-        assert part is not None
-        return part
+        return rows if self.columns is None else slice_(op, m, rows, [Range(2, *self.columns)])
 
 
 @dataclass(frozen=True)
@@ -103,23 +99,18 @@ class Heads:
         if self.split is not None:
             return self.split
         if self.transposed is not None:
-            result = op.Transpose(self.transposed, perm=[0, 1, 3, 2])
-        elif self.flat is not None:
-            result = op.Transpose(self.flat, perm=[0, 2, 1, 3])
-        else:
-            assert self.rows is not None
-            result = split_rows(op, m, self.rows.built(op, m), self.shape)
-        assert isinstance(result, ir.Value)
-        return result
+            return op.Transpose(self.transposed, perm=[0, 1, 3, 2])
+        if self.flat is not None:
+            return op.Transpose(self.flat, perm=[0, 2, 1, 3])
+        assert self.rows is not None
+        return split_rows(op, m, self.rows.built(op, m), self.shape)
 
 
 def split_rows(op: Builder, m: Match, rows: ir.Value, shape: tuple[Dim, ...]) -> ir.Value:
     """[B, S, N * D] as [B, N, S, D], which cancels with a later merge of the heads."""
     _, heads, _, size = shape
     assert isinstance(heads, int) and isinstance(size, int)
-    result = op.Transpose(reshape(op, m, rows, [0, 0, heads, size]), perm=[0, 2, 1, 3])
-    assert isinstance(result, ir.Value)
-    return result
+    return op.Transpose(reshape(op, m, rows, [0, 0, heads, size]), perm=[0, 2, 1, 3])
 
 
 def heads_of(m: Match, value: ir.Value, *, transposed: bool = False) -> Heads | None:

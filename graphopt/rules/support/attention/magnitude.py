@@ -45,7 +45,7 @@ def max_magnitude(m: Match, value: ir.Value | None, depth: int = _MAX_DEPTH) -> 
     node = producer_of(value)
     if node is None or depth == 0:
         return math.inf
-    before = [None if x is None else m.dtype(x) for x in node.inputs]
+    before = [m.dtype(x) for x in node.inputs]
     if node.op_type == "Cast" and before[0] == ir.DataType.BOOL:
         return 1.0
     if node.op_type in _SELECTIONS or node.op_type == "Cast":

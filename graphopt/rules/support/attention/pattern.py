@@ -13,7 +13,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.analysis import symbolic
 from graphopt.analysis.symbolic import Minimum
-from graphopt.context import Dim, Refusal
+from graphopt.context import Dim
 from graphopt.rewrite import Match
 from graphopt.rules.support.attention.causal import step_of
 from graphopt.rules.support.attention.heads import Heads, heads_of, same_dim, unmerged
@@ -81,52 +81,45 @@ class Attention:
         return (*self.q.shape[:3], self.v.shape[3])
 
 
-def attention_of(m: Match, s: ir.Value, v: ir.Value, *, guarded: bool, upcast: bool) -> Attention | Refusal:
-    """The attention with scores ``s`` and values ``v``, or a refusal."""
+def attention_of(m: Match, s: ir.Value, v: ir.Value, *, guarded: bool, upcast: bool) -> Attention:
+    """The attention with scores ``s`` and values ``v``."""
     parts = m.root.op_type == "Reshape"
     scores = scores_of(m, s, parts=parts)
-    if isinstance(scores, Refusal):
-        return scores
     if parts:
         whole = unmerged(m, v)
         if whole is None:
-            return m.no("values are not merged batches and heads", v)
+            m.refuse("values are not merged batches and heads", v)
         v = whole
     q = heads_of(m, scores.q)
     k = heads_of(m, scores.k, transposed=scores.k_transposed)
     values = heads_of(m, v)
     (q, of_q), (k, of_k) = _unscaled_heads(m, q), _unscaled_heads(m, k)
-    if q is None or k is None or values is None:
-        return m.no("queries, keys or values are not [batch, heads, length, size]", v)
     rank = m.rank(scores.q)
-    if rank is None or rank != m.rank(scores.k) or rank != m.rank(v):
-        return m.no("queries, keys or values are not [batch, heads, length, size]", v)
+    if q is None or k is None or values is None or rank is None or not rank == m.rank(scores.k) == m.rank(v):
+        m.refuse("queries, keys or values are not [batch, heads, length, size]", v)
     softmax = m.node("softmax")
     last = m.rank(softmax.outputs[0])
     if last is None or axis_of(m, softmax, last, -1) != last - 1:
-        return m.no("the softmax is not taken over keys", s)
+        m.refuse("the softmax is not taken over keys", s)
     (batch, heads, _, size), (_, _, keys, value_size) = q.shape, values.shape
     if not isinstance(heads, int) or not isinstance(size, int) or not isinstance(value_size, int):
-        return m.no("the number of heads or their size is unknown", v)
+        m.refuse("the number of heads or their size is unknown", v)
     if not same_shape(m, k.shape, (batch, heads, keys, size)) or not same_shape(
         m, values.shape[:2], (batch, heads)
     ):
-        return m.no("keys and values differ from queries in batch, heads or length", v)
+        m.refuse("keys and values differ from queries in batch, heads or length", v)
     found = Attention(
         q, k, values, scores.scale * of_q * of_k, guarded=guarded, upcast=upcast, merged=rank == 3
     )
     for term in scores.terms:
-        if (
-            refusal := _shape_mismatch(m, tensor_of(term), without_heads(found, found.score_shape))
-        ) is not None:
-            return refusal
+        _require_broadcast(m, tensor_of(term), without_heads(found, found.score_shape))
     given, wanted = m.shape(m.root.outputs[0]), without_heads(found, found.shape)
     if (
         given is None
         or len(given) != len(wanted)
         or not all(same_dim(m, *pair) for pair in zip(given, wanted, strict=True))
     ):
-        return m.no(WIDENED, s)
+        m.refuse(WIDENED, s)
     return _with_terms(m, found, scores)
 
 
@@ -135,11 +128,11 @@ def without_heads(found: Attention, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
     return (shape[0], *shape[2:]) if found.merged else shape
 
 
-def _shape_mismatch(m: Match, mask: ir.Value, wanted: tuple[Dim, ...]) -> Refusal | None:
-    """The refusal if ``mask`` does not broadcast to scores of shape ``wanted``."""
+def _require_broadcast(m: Match, mask: ir.Value, wanted: tuple[Dim, ...]) -> None:
+    """Refuse unless ``mask`` broadcasts to scores of shape ``wanted``."""
     shape = m.shape(mask)
     if shape is None or len(shape) > len(wanted):
-        return m.no("the mask has more axes than the scores", mask)
+        m.refuse("the mask has more axes than the scores", mask)
     for dim, size in zip(shape[::-1], wanted[::-1], strict=False):
         if dim != 1 and not spans(m, dim, size):
             named = symbolic.declared_name(dim) and symbolic.declared_name(size)
@@ -148,8 +141,7 @@ def _shape_mismatch(m: Match, mask: ir.Value, wanted: tuple[Dim, ...]) -> Refusa
                 if named
                 else None
             )
-            return m.no("the mask does not broadcast to batches, heads, queries and keys", mask, hint=hint)
-    return None
+            m.refuse("the mask does not broadcast to batches, heads, queries and keys", mask, hint=hint)
 
 
 def _with_terms(m: Match, found: Attention, scores: Scores) -> Attention:

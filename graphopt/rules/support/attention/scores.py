@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from graphopt import ir
-from graphopt.context import Refusal
 from graphopt.numerics import Numerics
 from graphopt.rewrite import Match
 from graphopt.rules.support.attention.heads import unmerged, unmerged_keys
@@ -69,7 +68,7 @@ def tensor_of(term: Term) -> ir.Value:
     return term.condition if isinstance(term, Mask) else term
 
 
-def scores_of(m: Match, value: ir.Value, *, parts: bool = False) -> Scores | Refusal:
+def scores_of(m: Match, value: ir.Value, *, parts: bool) -> Scores:
     """Analyze ``value`` as attention scores; the refusal names the operator that does not fit.
 
     Args:
@@ -86,10 +85,8 @@ def scores_of(m: Match, value: ir.Value, *, parts: bool = False) -> Scores | Ref
             or node.graph is not m.root.graph
             or not m.only_use(value)
         ):
-            return m.no(
-                "the scores are not a product of queries and keys, or have other readers",
-                value,
-                shared=True,
+            m.refuse(
+                "the scores are not a product of queries and keys, or have other readers", value, shared=True
             )
         if node.op_type in ("MatMul", "FusedMatMul"):
             q, k = node.inputs
@@ -100,30 +97,30 @@ def scores_of(m: Match, value: ir.Value, *, parts: bool = False) -> Scores | Ref
             if parts:
                 queries, keys = unmerged(m, q), unmerged_keys(m, k)
                 if queries is None or keys is None:
-                    return m.no("queries or keys are not merged batches and heads", q)
+                    m.refuse("queries or keys are not merged batches and heads", q)
                 q, (k, transposed) = queries, keys if transposed else (keys[0], not keys[1])
             return Scores(q, k, transposed, scale * alpha * of_q * of_k, tuple(terms))
         if node.op_type in ("Mul", "Div") and (factor := times_number(node)) is not None:
             scale, value = scale * factor[1], factor[0]
         elif node.op_type in ("Add", "Where") and scale != 1.0:
-            return m.no("the bias or mask is scaled with the scores", value)
+            m.refuse("the bias or mask is scaled with the scores", value)
         elif node.op_type == "Add":
             sides = [side for side in node.inputs if side is not None]
             inner = next((side for side in sides if _is_product(m, side)), None)
             if inner is None:
-                return m.no("neither summand is a product of queries and keys", value)
+                m.refuse("neither summand is a product of queries and keys", value)
             terms.append(sides[1] if inner is sides[0] else sides[0])
             value = inner
         elif node.op_type == "Where":
             mask = _mask_of(m, node)
             if mask is None:
-                return m.no("masked scores do not vanish", value, hint=_mask_hint(m, node))
+                m.refuse("masked scores do not vanish", value, hint=_mask_hint(node))
             terms.append(mask)
             value = mask.kept
         elif parts and (source := unmerged(m, value)) is not None:
             value = source
         else:
-            return m.no(f"{node.op_type} is not part of attention", value)
+            m.refuse(f"{node.op_type} is not part of attention", value)
 
 
 def _is_fused_product(m: Match, node: ir.Node) -> bool:
@@ -148,7 +145,7 @@ def _mask_candidates(node: ir.Node) -> Iterator[Mask]:
             yield Mask(condition, kept, float(low), keeps)
 
 
-def _mask_hint(m: Match, node: ir.Node) -> str:
+def _mask_hint(node: ir.Node) -> str:
     near = any(MINUS_INFINITY < mask.low <= _VANISHING for mask in _mask_candidates(node))
     return "mask with -inf or a number near it" + (", or use --fast-math" if near else "")
 
