@@ -32,7 +32,7 @@ from graphopt.specialization.versioned_model import build_versioned_model
 #: Numbers of inputs that a guard checks.
 COUNTS = (1, 3, 10)
 #: The sizes that a guard checks of each input, with a label.
-KINDS: dict[str, tuple[int | str, ...]] = {"all sizes": (2, 2), "that all are equal": ("s", "s")}
+KINDS: dict[str, tuple[int | str, ...]] = {"all sizes": (2, 2), "equality of all sizes": ("s", "s")}
 
 
 def guard_of(count: int, kind: str) -> Guard:
@@ -110,7 +110,7 @@ def measure(rounds: int, times: int = 1000) -> list[dict[str, Any]]:
 
 def table(found: list[dict[str, Any]]) -> str:
     """The figures as Markdown."""
-    header = ["inputs", "asked", "host (µs)", "host, fourth guard (µs)", "in a model, with its If (µs)"]
+    header = ["inputs", "checks", "host (µs)", "host, fourth guard (µs)", "in a model, with its If (µs)"]
     rows = [
         [row["inputs"], row["kind"], *(f"{row[key]:.1f}" for key in ("host", "fourth", "model"))]
         for row in found

@@ -85,7 +85,16 @@ def measure(training: Training, processes: int, rounds: int, threads: int) -> di
 
 def table(found: dict[str, dict[str, Any]]) -> str:
     """One row per model."""
-    header = ("model", "saved by everything", "saved", "ratio", "done twice", "step, ms", "time", "twin")
+    header = (
+        "model",
+        "saved without recomputation",
+        "saved",
+        "ratio",
+        "recomputed",
+        "step, ms",
+        "time",
+        "twin",
+    )
     rows = [
         (
             row["about"],
