@@ -240,7 +240,16 @@ def cli_page() -> str:
         f"| `{key}` | {_cell(about)} | `{config.shown(default)}` |"
         for key, default, about in config.describe()
     ]
-    return _marked("cli.md", {"settings": lines})
+    return _marked("cli.md", {"settings": lines, "exclusions": _exclusions()})
+
+
+def _exclusions() -> list[str]:
+    """The table of options of ``graphopt optimize`` that exclude each other."""
+    from graphopt.cli.commands.optimize import command
+    from graphopt.cli.options.shared_options import exclusions
+
+    rows = [f"| `{one}` | `{other}` | {why} |" for (one, other), why in exclusions(command).items()]
+    return ["| option | excludes | remark |", "|---|---|---|", *rows]
 
 
 def python_page() -> str:

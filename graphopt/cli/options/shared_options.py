@@ -82,6 +82,20 @@ class TableOption(relations.Option):
     """An option of :data:`graphopt.options.OPTIONS`."""
 
 
+def exclusions(command: click.Command) -> dict[tuple[str, str], str]:
+    """The pairs of options of ``command`` that exclude each other, sorted, with the reasons."""
+    found: dict[tuple[str, str], str] = {}
+    for param in command.params:
+        names = list(param.excludes) if isinstance(param, relations.Option) else []
+        opt = OPTIONS.get(param.name or "") if isinstance(param, TableOption) else None
+        names += [f"--{name}" for name in (opt.excludes if opt is not None else ())]
+        for name in names:
+            one, other = sorted((param.opts[0], relations.named(command, name).opts[0]))
+            hint = param.hint if isinstance(param, relations.Option) else None
+            found[one, other] = hint or (opt.hint if opt is not None else None) or ""
+    return dict(sorted(found.items()))
+
+
 def option(name: str, **changes: Any) -> Decorator:
     """The option ``name`` of the table; ``changes`` are arguments of ``click.option``."""
     opt = OPTIONS[name]
