@@ -78,9 +78,9 @@ class Context:
     def close(self) -> None:
         """End resources that the services have started, such as processes that evaluate constants."""
         self.evaluator.close()
-        contents = ir.contents_of(self.model)
-        if contents is not None:
-            contents.release()
+        record = ir.read_record_of(self.model)
+        if record is not None:
+            record.release()
 
     # Facts, in short forms for passes and rules ---------------------------------------------
 
@@ -255,19 +255,19 @@ class Context:
         Args:
             epoch: the editor's epoch before; without a change since then, the reads are discarded.
         """
-        contents = ir.contents_of(self.model)
-        if contents is None:
+        record = ir.read_record_of(self.model)
+        if record is None:
             return
         if epoch == self.edit.epoch:
-            contents.begin()
+            record.begin()
         else:
-            contents.commit()
+            record.commit()
 
     def forget_reads(self) -> None:
         """Discard the record of constants that were read, because no change depends on them."""
-        contents = ir.contents_of(self.model)
-        if contents is not None:
-            contents.begin()
+        record = ir.read_record_of(self.model)
+        if record is not None:
+            record.begin()
 
     def refuse(self, refusal: Refusal) -> None:
         """Report the reason why a site was not rewritten to the observers."""

@@ -27,7 +27,8 @@ from graphopt.analysis.symbolic import (
     within,
 )
 from graphopt.inputs.binding import Binding, Dimensions, expression
-from graphopt.inputs.size_constraints import SizeConstraint, least, size_constraints
+from graphopt.inputs.size_constraint import SizeConstraint, least
+from graphopt.inputs.size_constraints import size_constraints
 from graphopt.inputs.solver import LARGEST, Range, solve
 from graphopt.inputs.value_bounds import ValueBounds
 from graphopt.util.budget import Budget

@@ -14,7 +14,7 @@ from itertools import combinations, pairwise
 from graphopt.analysis.symbolic import Dim, evaluate
 from graphopt.inputs.binding import Binding
 from graphopt.inputs.constraint_system import ConstraintSystem
-from graphopt.inputs.size_constraints import SizeConstraint, equal, least
+from graphopt.inputs.size_constraint import SizeConstraint, equal, least
 
 _NODE = re.compile(r"\b\w+ '([^']+)': ")
 _SHAPE = re.compile(r"\{(-?\d+(?:, ?-?\d+)*)\}")

@@ -7,10 +7,9 @@ refuses to run a node whose constraints are violated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
-from typing import Any, Literal, TypeAlias
+from typing import TypeAlias
 
 from graphopt import ir
 from graphopt.analysis.shape_inference.facts import ShapeTuple
@@ -18,48 +17,10 @@ from graphopt.analysis.shape_inference.rules import shape_rules
 from graphopt.analysis.shape_inference.rules.broadcast import elementwise, where
 from graphopt.analysis.shape_inference.shape_facts import ShapeFacts
 from graphopt.analysis.symbolic import Dim, floordiv, product
+from graphopt.inputs.size_constraint import Site, SizeConstraint, SizeConstraints, broadcast, equal, least
 from graphopt.inputs.value_bounds import ValueBounds
 
-Kind: TypeAlias = Literal["equal", "broadcast", "least"]
-
-
-@dataclass(frozen=True)
-class SizeConstraint:
-    """A constraint on two sizes.
-
-    Attributes:
-        kind: ``equal``; ``broadcast``: equal or one of them 1; ``least``: ``left`` is at least ``right``.
-        left, right: sizes, as expressions over the symbols of the model's inputs.
-    """
-
-    kind: Kind
-    left: Dim
-    right: Dim
-
-    def holds(self, left: int, right: int) -> bool:
-        """Whether two numbers satisfy the constraint."""
-        if self.kind == "least":
-            return left >= right
-        return left == right or (self.kind == "broadcast" and 1 in (left, right))
-
-
-SizeConstraints: TypeAlias = Iterable[SizeConstraint]
-_Rule: TypeAlias = "Callable[[Site], SizeConstraints]"
-
-
-def equal(left: Dim, right: Dim) -> SizeConstraint:
-    """``left`` equals ``right``."""
-    return SizeConstraint("equal", left, right)
-
-
-def broadcast(left: Dim, right: Dim) -> SizeConstraint:
-    """``left`` and ``right`` are equal, or one of them is 1."""
-    return SizeConstraint("broadcast", left, right)
-
-
-def least(left: Dim, right: Dim) -> SizeConstraint:
-    """``left`` is at least ``right``."""
-    return SizeConstraint("least", left, right)
+_Rule: TypeAlias = Callable[[Site], SizeConstraints]
 
 
 def size_constraints(node: ir.Node, facts: ShapeFacts, bounds: ValueBounds) -> list[SizeConstraint]:
@@ -76,49 +37,6 @@ def size_constraints(node: ir.Node, facts: ShapeFacts, bounds: ValueBounds) -> l
         return [*rule(site)]
     except (IndexError, KeyError, TypeError, ValueError, ArithmeticError):
         return []
-
-
-class Site:
-    """A node, and the facts about its inputs."""
-
-    def __init__(self, node: ir.Node, facts: ShapeFacts, bounds: ValueBounds) -> None:
-        self.node, self.facts, self.bounds = node, facts, bounds
-
-    def has(self, index: int) -> bool:
-        return index < len(self.node.inputs) and self.node.inputs[index] is not None
-
-    def value(self, index: int) -> ir.Value:
-        """Raises IndexError if there is none."""
-        value = self.node.inputs[index]
-        if value is None:
-            raise IndexError(index)
-        return value
-
-    def shape(self, index: int) -> ShapeTuple:
-        """Raises IndexError if there is no such input, or its rank is unknown."""
-        shape = self.facts.shape(self.value(index))
-        if shape is None:
-            raise IndexError(index)
-        return shape
-
-    def shapes(self) -> list[ShapeTuple]:
-        """The shapes of the inputs of known rank."""
-        known = [self.facts.shape(value) for value in self.node.inputs if value is not None]
-        return [shape for shape in known if shape is not None]
-
-    def ints(self, index: int) -> Sequence[Dim] | None:
-        return self.facts.known_ints(self.value(index)) if self.has(index) else None
-
-    def attribute(self, name: str, default: Any = None) -> Any:
-        attribute = self.node.attributes.get(name)
-        return default if attribute is None else attribute.value
-
-    def result(self, index: int = 0) -> ShapeTuple:
-        """The shape of an output. Raises IndexError if its rank is unknown."""
-        shape = self.facts.shape(self.node.outputs[index])
-        if shape is None:
-            raise IndexError(index)
-        return shape
 
 
 # Broadcasting ---------------------------------------------------------------------------------
@@ -181,14 +99,14 @@ def _conv(x: int, w: int, bias: int) -> _Rule:
         yield equal(shape[1], weights[1] * site.attribute("group", 1))
         if site.has(bias):
             yield equal(site.shape(bias)[0], weights[0])
-        yield from (least(dim, 1) for dim in site.result()[2:])
+        yield from _windows_fit(site)
 
     return rule
 
 
 def _conv_transpose(site: Site) -> Iterator[SizeConstraint]:
     yield equal(site.shape(0)[1], site.shape(1)[0])
-    yield from (least(dim, 1) for dim in site.result()[2:])
+    yield from _windows_fit(site)
 
 
 def _windows_fit(site: Site) -> SizeConstraints:
@@ -421,63 +339,45 @@ def _features(site: Site) -> Iterator[SizeConstraint]:
             yield least(shape[-1], 1 + max(site.attribute("nodes_featureids")))
 
 
+#: Rules by operator.
 _RULES: dict[str, _Rule] = {
-    "Expand": _expand,
-    "MatMul": _matmul(0, 1),
-    "MatMulInteger": _matmul(0, 1),
-    "MatMulIntegerToFloat": _matmul(0, 1),
-    "DynamicQuantizeMatMul": _matmul(0, 1),
-    "QLinearMatMul": _matmul(0, 3),
-    "FusedMatMul": _fused_matmul,
-    "MatMulNBits": _packed_matmul,
-    "Gemm": _gemm,
-    "FusedGemm": _gemm,
-    "Conv": _conv(0, 1, 2),
-    "FusedConv": _conv(0, 1, 2),
-    "ConvInteger": _conv(0, 1, 4),
-    "QLinearConv": _conv(0, 3, 8),
-    "ConvTranspose": _conv_transpose,
-    "MaxPool": _windows_fit,
-    "AveragePool": _windows_fit,
-    "LpPool": _windows_fit,
-    "Einsum": _einsum,
-    "LSTM": _recurrence,
-    "GRU": _recurrence,
-    "RNN": _recurrence,
-    "Attention": _either_attention,
-    "MultiHeadAttention": _multi_head_attention,
-    "GroupQueryAttention": _multi_head_attention,
-    "BatchNormalization": _channels(1, 2, 3, 4),
-    "InstanceNormalization": _channels(1, 2),
-    "LayerNormalization": _scaled(1, 2),
-    "SimplifiedLayerNormalization": _scaled(1),
-    "RMSNormalization": _scaled(1),
-    "SkipLayerNormalization": _scaled(1, 2, 3, 4),
-    "SkipSimplifiedLayerNormalization": _scaled(1, 2, 3),
-    "BiasGelu": _scaled(1),
-    "FastGelu": _scaled(1),
-    "PRelu": _scaled(1),
-    "QuantizeLinear": _quantized,
-    "DequantizeLinear": _quantized,
-    "Concat": _concat,
-    "Reshape": _reshape,
-    "Split": _split,
-    "Squeeze": _squeeze,
-    "DepthToSpace": _blocks,
-    "SpaceToDepth": _blocks,
-    "Det": _square,
-    "Inverse": _square,
-    "ReverseSequence": _reverse_sequence,
-    "Scan": _scan,
-    "Gather": _gather,
-    "GatherElements": _elements,
-    "ScatterElements": _elements,
-    "GatherND": _tuples,
-    "ScatterND": _tuples,
-    "TopK": _top_k,
-    "Scaler": _features,
-    "LinearRegressor": _features,
-    "LinearClassifier": _features,
-    "TreeEnsembleClassifier": _features,
-    "TreeEnsembleRegressor": _features,
+    operator: rule
+    for operators, rule in {
+        "Expand": _expand,
+        "MatMul MatMulInteger MatMulIntegerToFloat DynamicQuantizeMatMul": _matmul(0, 1),
+        "QLinearMatMul": _matmul(0, 3),
+        "FusedMatMul": _fused_matmul,
+        "MatMulNBits": _packed_matmul,
+        "Gemm FusedGemm": _gemm,
+        "Conv FusedConv": _conv(0, 1, 2),
+        "ConvInteger": _conv(0, 1, 4),
+        "QLinearConv": _conv(0, 3, 8),
+        "ConvTranspose": _conv_transpose,
+        "MaxPool AveragePool LpPool": _windows_fit,
+        "Einsum": _einsum,
+        "LSTM GRU RNN": _recurrence,
+        "Attention": _either_attention,
+        "MultiHeadAttention GroupQueryAttention": _multi_head_attention,
+        "BatchNormalization": _channels(1, 2, 3, 4),
+        "InstanceNormalization": _channels(1, 2),
+        "LayerNormalization": _scaled(1, 2),
+        "SimplifiedLayerNormalization RMSNormalization BiasGelu FastGelu PRelu": _scaled(1),
+        "SkipLayerNormalization": _scaled(1, 2, 3, 4),
+        "SkipSimplifiedLayerNormalization": _scaled(1, 2, 3),
+        "QuantizeLinear DequantizeLinear": _quantized,
+        "Concat": _concat,
+        "Reshape": _reshape,
+        "Split": _split,
+        "Squeeze": _squeeze,
+        "DepthToSpace SpaceToDepth": _blocks,
+        "Det Inverse": _square,
+        "ReverseSequence": _reverse_sequence,
+        "Scan": _scan,
+        "Gather": _gather,
+        "GatherElements ScatterElements": _elements,
+        "GatherND ScatterND": _tuples,
+        "TopK": _top_k,
+        "Scaler LinearRegressor LinearClassifier TreeEnsembleClassifier TreeEnsembleRegressor": _features,
+    }.items()
+    for operator in operators.split()
 }

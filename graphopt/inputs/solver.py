@@ -7,7 +7,7 @@ from itertools import permutations
 
 from graphopt.analysis.symbolic import number, symbols
 from graphopt.inputs.binding import Binding
-from graphopt.inputs.size_constraints import SizeConstraint
+from graphopt.inputs.size_constraint import SizeConstraint
 
 #: Largest size in the search.
 LARGEST = 1 << 12

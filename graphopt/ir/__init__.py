@@ -18,16 +18,6 @@ from graphopt.ir.constants import (
     read_for_facts,
     scalar_of,
 )
-from graphopt.ir.contents import (
-    FoldRecord,
-    build_in,
-    constants_in,
-    contents_of,
-    digest_of,
-    fold_record,
-    keep_record,
-    track,
-)
 from graphopt.ir.dims import (
     ANONYMOUS_DIMS,
     all_ints,
@@ -39,6 +29,7 @@ from graphopt.ir.dims import (
 from graphopt.ir.editor.constants import ConstantRefused
 from graphopt.ir.editor.editor import Editor
 from graphopt.ir.fingerprint import attribute_key, fingerprint, function_fingerprints
+from graphopt.ir.fold_record import FoldRecord, build_in, fold_record, keep_record
 from graphopt.ir.io.codecs import codec_of, suffixes
 from graphopt.ir.io.interop import ModelLike, as_model, serialized
 from graphopt.ir.io.load import data_files, load, metadata_of
@@ -64,6 +55,7 @@ from graphopt.ir.provenance import (
     noted_scopes,
     origins,
 )
+from graphopt.ir.read_record import constants_in, digest_of, read_record_of, track
 from graphopt.ir.region.clone import (
     Cloner,
     captured,

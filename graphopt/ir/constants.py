@@ -26,7 +26,7 @@ DATA_FILES = "graphopt.data_files"
 #: Key in ``graph.meta``: names of the initializers that training info updates.
 UPDATED_OUTSIDE = "graphopt.updated_outside"
 #: Key in ``graph.meta`` of the main graph and its bodies: the record of constants that rewrites depend on.
-CONTENTS = "graphopt.contents"
+READ_RECORD = "graphopt.contents"
 
 
 def is_overridable(value: onnx_ir.Value) -> bool:
@@ -115,17 +115,17 @@ def read(*values: onnx_ir.Value | None) -> None:
     """Record that the contents of constants are read; without effect unless an edit follows."""
     for value in values:
         if value is not None and value.graph is not None:
-            contents = value.graph.meta.data.get(CONTENTS)
-            if contents is not None:
-                contents.note_read(value)
+            record = value.graph.meta.data.get(READ_RECORD)
+            if record is not None:
+                record.note_read(value)
 
 
 def read_for_facts(value: onnx_ir.Value) -> None:
     """Record that facts depend on the contents of a constant; any later edit may rely on these facts."""
     if value.graph is not None:
-        contents = value.graph.meta.data.get(CONTENTS)
-        if contents is not None:
-            contents.note_read_for_facts(value)
+        record = value.graph.meta.data.get(READ_RECORD)
+        if record is not None:
+            record.note_read_for_facts(value)
 
 
 def fill_of_tensor(tensor: onnx_ir.TensorProtocol) -> np.generic | None:

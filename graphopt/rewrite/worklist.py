@@ -71,7 +71,7 @@ class _Run:
         self._queue: deque[ir.Node] = deque()
         self._queued: set[ir.Node] = set()
         self._quantized = qdq_propagation.has_quantizers(model)
-        self._reads = ir.contents_of(cx.model)
+        self._reads = ir.read_record_of(cx.model)
         for graph in ir.graphs_of(model):
             for node in graph:
                 self._push(node)

@@ -9,7 +9,7 @@ from graphopt.inputs.constraint_system import ConstraintSystem
 from graphopt.inputs.error_messages import constraints_from_error
 from graphopt.inputs.feeds import InputOptions, Inputs
 from graphopt.inputs.search import BindingSearch, find_valid_bindings
-from graphopt.inputs.size_constraints import SizeConstraint, equal, least
+from graphopt.inputs.size_constraint import SizeConstraint, equal, least
 from graphopt.inputs.solver import solve
 from graphopt.ort import session
 from tests.ort.build import data, parse

@@ -8,8 +8,8 @@ import numpy as np
 
 from graphopt.ir import name_references
 from graphopt.ir._onnx_ir import onnx_ir
-from graphopt.ir.contents import contents_of
 from graphopt.ir.editor.values import ValueEdits
+from graphopt.ir.read_record import read_record_of
 from graphopt.ir.schemas import operator_schema
 from graphopt.ir.scopes import normal_imports
 
@@ -49,9 +49,9 @@ class ConstantEdits(ValueEdits):
     def _note_constant(
         self, value: onnx_ir.Value, tensor: onnx_ir.TensorProtocol, graph: onnx_ir.Graph
     ) -> None:
-        contents = contents_of(self.model)
-        if contents is not None:
-            contents.note_constant(value, tensor, graph)
+        record = read_record_of(self.model)
+        if record is not None:
+            record.note_constant(value, tensor, graph)
 
     def constant_node(
         self, graph: onnx_ir.Graph, data: np.ndarray | np.generic | onnx_ir.TensorProtocol, name: str

@@ -18,7 +18,7 @@ import onnx
 
 from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.constants import NAMESPACE, UPDATED_OUTSIDE
-from graphopt.ir.contents import FOLDED, load_record, written_record
+from graphopt.ir.fold_record import FOLDED, load_record, written_record
 from graphopt.ir.io import roundtrip
 from graphopt.ir.name_references import note_names, tidy
 from graphopt.ir.opaque import PACKED, TRAINING_INFO, TYPE

@@ -54,8 +54,8 @@ class ConstantPooling(Pass):
             else:
                 cx.edit.remove_initializer(value)
             cx.end_rewrite(action, reader, [])
-        if gone and (contents := ir.contents_of(cx.model)) is not None:
-            contents.merge(kept, gone)
+        if gone and (record := ir.read_record_of(cx.model)) is not None:
+            record.merge(kept, gone)
 
 
 def _grouped(values: list[ir.Value], key: Callable[[ir.TensorProtocol], Hashable]) -> list[list[ir.Value]]:

@@ -257,9 +257,9 @@ class ConstantPropagation(Pass):
         action = cx.begin_rewrite(self.name, node)
         if action is None:
             return
-        contents = ir.contents_of(cx.model)
-        if contents is not None:
-            contents.begin_computing(sources)
+        record = ir.read_record_of(cx.model)
+        if record is not None:
+            record.begin_computing(sources)
         for old, tensor in values.items():
             if (same := _copied(node, old)) is not None:
                 cx.edit.replace(old, same)
