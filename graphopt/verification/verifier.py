@@ -62,13 +62,11 @@ from graphopt.errors import ResourceLimit, RuntimeFailure, UnsupportedModel
 from graphopt.inputs.feeds import Feeds, InputOptions, Inputs
 from graphopt.ir.signature import Change, Signature, diff
 from graphopt.numerics import Numerics
-from graphopt.ort.crash_risks import may_crash, may_diverge
 from graphopt.ort.devices import CPU, Device
 from graphopt.ort.loadable_model import Artifact
-from graphopt.ort.model_runs import RemoteRuns, Runner, Runs
+from graphopt.ort.model_runs import Runner, Runs
 from graphopt.ort.session import Optimizations, Source
 from graphopt.ort.session_options import SessionChoice
-from graphopt.process.child import Child
 from graphopt.process.resource_usage import ResourceMeter
 from graphopt.verification.cases import (
     QUICK,
@@ -82,19 +80,13 @@ from graphopt.verification.cases import (
 from graphopt.verification.empty_tensors import EmptyTensors, Unreliable
 from graphopt.verification.inner_rounding import with_inner_rounding
 from graphopt.verification.judge import Judge, absolute_rounding
-from graphopt.verification.memory_plan import MemoryPlan
 from graphopt.verification.numeric_traits import draws_random, has_empty_tensors, numeric_traits_of
 from graphopt.verification.onnx_reference import Reference
+from graphopt.verification.runners import DIVERGENT_QUICK, Runners
 from graphopt.verification.verdict import Row, Skipped, Verdict, without_inputs
 
-#: CPU time limit of one run, in seconds.
-_PATIENCE = 20.0
-#: Bytes of weights per additional second of a run, and nodes per additional second of session creation.
-_BYTES_PER_SECOND, _NODES_PER_SECOND = 100_000_000, 1000
 #: Largest weights of a model, in bytes, for which instrumented copies of the model are loaded.
 _INSTRUMENTED_BYTES = 1 << 29
-#: Seconds of CPU time for one run of a model that may diverge: at first, and if no run ends in that time.
-_DIVERGENT_QUICK, _DIVERGENT_PATIENCE = 1.0, 5.0
 
 
 def verify(
@@ -152,12 +144,9 @@ class Verifier:
         signature: Signature | None = None,
     ) -> None:
         self.given = options is not None and options.given
-        self._device, self._threads, self._seconds = device, threads, seconds
+        self._device, self._seconds = device, seconds
         self._cpu_level = cpu_level
         self._allow_external = allow_external
-        self._remote: list[RemoteRuns] = []
-        self._candidates: list[RemoteRuns] = []
-        self._peak = 0
         self._artifact = Artifact(original, allow_external)
         model = self._artifact.model()
         self._signature = Signature.of(model)
@@ -170,12 +159,8 @@ class Verifier:
         self._random, self._draws = draws_random(model)
         self._empties = has_empty_tensors(model)
         self._small = ir.initializer_bytes(model) < _INSTRUMENTED_BYTES
-        divergent = self._divergent = may_diverge(model) is not None
-        work = ir.initializer_bytes(model) / _BYTES_PER_SECOND
-        self._patience = _DIVERGENT_PATIENCE if divergent else _PATIENCE + work
-        self._loading = self._patience + len(model.graph) / _NODES_PER_SECOND
-        self._isolated = device.capabilities.forkable or isolate or divergent or may_crash(model) is not None
-        self._memory_plan = MemoryPlan.of(model, memory) if device.capabilities.is_host else MemoryPlan()
+        self._runners = Runners(model, device, threads=threads, memory=memory, isolate=isolate)
+        self._memory_refusal = self._runners.memory_plan.refusal
         self._unfeedable: str | None = None
         self._inputs: Inputs | None = None
         try:
@@ -184,12 +169,12 @@ class Verifier:
             self._unfeedable = str(error)
         self._empty = empty and self._inputs is not None and self._inputs.dynamic
         # without enough memory nothing runs, so no weights are written
-        source = b"" if self._memory_plan.refusal is not None else self._artifact.source
-        self._original: Runner = self._runner(source, isolated=self._isolated)
+        source = b"" if self._memory_refusal is not None else self._artifact.source
+        self._original = self._runners.runner(source)
         self._perturbed: Runner | None = None
         self._reference = Reference(self._artifact.model)
         self._empty_tensors = EmptyTensors(
-            self._artifact.model, lambda source: self._runner(source, isolated=True)
+            self._artifact.model, lambda source: self._runners.runner(source, isolated=True)
         )
         self._cases: Cases | None = None
         self._empty_cases: Cases | None = None
@@ -202,7 +187,7 @@ class Verifier:
 
     def close(self) -> None:
         """End child processes and remove temporary files."""
-        self._stop([*self._remote, *self._candidates])
+        self._runners.close()
         self._artifact.close()
 
     def verify(
@@ -237,8 +222,7 @@ class Verifier:
                     artifact, numerics, signature, bits, like, tuple(libraries)
                 )
             finally:
-                self._stop(self._candidates)
-                self._candidates.clear()
+                self._runners.close_candidates()
                 self._perturbed = None
                 artifact.close()
         return Verdict(
@@ -248,15 +232,15 @@ class Verifier:
             unverifiable,
             str(self._device),
             meter.seconds,
-            meter.peak_bytes + self._peak,
+            meter.peak_bytes + self._runners.peak_bytes,
         )
 
     @property
     def refusal(self) -> str | None:
         """Reason why nothing can be compared: no run of the original succeeds. Runs it on first access."""
         refusal = self._gathered().refusal
-        if refusal is None or self._memory_plan.refusal is not None:
-            return self._memory_plan.refusal
+        if refusal is None or self._memory_refusal is not None:
+            return self._memory_refusal
         model = self._artifact.model()
         suspect = ir.find_unknown(model) or ir.find_misuse(model)
         return without_inputs(refusal, given=self.given) + (f"; {suspect}" if suspect else "")
@@ -275,57 +259,12 @@ class Verifier:
         found = [case for cases in known if cases is not None for case in _like(cases.found, row)]
         return found[0].feeds if found else None
 
-    # Processes ----------------------------------------------------------------------------------
-
-    def _start(self) -> Child:
-        if self._memory_plan.single:  # no memory for the sessions of two models
-            self._stop([*self._remote, *self._candidates])
-        fresh = not self._device.capabilities.forkable
-        return Child(memory=self._memory_plan.limit, preload=("graphopt.ort.model_runs",), fresh=fresh)
-
-    def _stop(self, running: Sequence[RemoteRuns]) -> None:
-        """End processes; they restart on demand."""
-        for runs in running:
-            self._peak = max(self._peak, runs.peak_bytes)
-            runs.rest()
-
-    def _candidate(
-        self, source: Source, model: ir.Model, choice: SessionChoice | None, *, empty: bool = False
-    ) -> Runner:
-        isolated = self._isolated or empty or may_crash(model) is not None
-        return self._runner(source, isolated=isolated, choice=choice, among=self._candidates)
-
-    def _runner(
-        self,
-        source: Source,
-        *,
-        isolated: bool,
-        choice: SessionChoice | None = None,
-        among: list[RemoteRuns] | None = None,
-    ) -> Runner:
-        if not isolated:
-            return Runs(source, self._device, self._threads, self._patience, choice)
-        runs = RemoteRuns(
-            self._start,
-            source,
-            self._device,
-            self._threads,
-            self._patience,
-            choice,
-            single=self._memory_plan.single,
-            loading=self._loading,
-        )
-        (self._remote if among is None else among).append(runs)
-        return runs
-
     def _perturb(self) -> Runner | None:
         """The original with differently rounded intermediate results in each run; ``None`` if it is large."""
         if self._perturbed is None and self._small:
             source = with_inner_rounding(ir.to_bytes(self._artifact.model()))
-            self._perturbed = self._runner(source, isolated=self._isolated, among=self._candidates)
+            self._perturbed = self._runners.runner(source, is_candidate=True)
         return self._perturbed
-
-    # Comparison -------------------------------------------------------------------------------
 
     def _judge(
         self,
@@ -348,7 +287,7 @@ class Verifier:
             return [], changes, cases.skipped, None
         kernels = SessionChoice(libraries=libraries, cpu_level=self._cpu_level)
         forms = [None, kernels] if libraries else [None]
-        if self._memory_plan.refusal is not None:
+        if self._memory_refusal is not None:
             return [], changes, cases.skipped, self.refusal
         if cases.slow:
             return [], changes, cases.skipped, self.refusal
@@ -356,14 +295,14 @@ class Verifier:
             rows = [
                 replace(row, libraries=form is not None)
                 for form in forms
-                for row in self._loads(self._candidate(artifact.source, model, form))
+                for row in self._loads(self._runners.candidate(artifact.source, model, form))
             ]
             return rows, changes, cases.skipped, self.refusal
         outputs = [port.name for port in self._signature.outputs]
         references = (self._reference, Reference(artifact.model))
         rows, skipped = [], [*cases.skipped]
         for form in forms:
-            runs = self._candidate(artifact.source, model, form)
+            runs = self._runners.candidate(artifact.source, model, form)
             judge = Judge(
                 outputs,
                 runs,
@@ -383,7 +322,7 @@ class Verifier:
                 empty = self._gathered_empty(cases)
                 skipped += empty.skipped if form is None else []
                 if isinstance(runs, Runs):
-                    runs = self._candidate(artifact.source, model, form, empty=True)
+                    runs = self._runners.candidate(artifact.source, model, form, empty=True)
                 judge = replace(judge, candidate=runs, original=None)
                 found += judge.rows(_like(empty.found, like))
             rows += found if form is None else [replace(row, libraries=True) for row in found]
@@ -391,7 +330,7 @@ class Verifier:
 
     def _gathered(self) -> Cases:
         if self._cases is None:
-            refusal = self._memory_plan.refusal or self._unfeedable
+            refusal = self._memory_refusal or self._unfeedable
             if self._inputs is None or refusal is not None:
                 self._cases = Cases(refusal=refusal)
             else:
@@ -400,7 +339,7 @@ class Verifier:
                     self._original,
                     random=self._random,
                     seconds=self._seconds / 2,
-                    quick=_DIVERGENT_QUICK if self._divergent else QUICK,
+                    quick=DIVERGENT_QUICK if self._runners.is_divergent else QUICK,
                 )
                 spread = share_random_outputs if self._draws else share_unreproducible_outputs
                 spread(self._cases.found)
@@ -417,8 +356,8 @@ class Verifier:
         if self._empty_cases is None:
             assert self._inputs is not None
             original = self._original
-            if not self._isolated:
-                original = self._runner(self._artifact.source, isolated=True)
+            if not self._runners.isolated:
+                original = self._runners.runner(self._artifact.source, isolated=True)
             self._empty_cases = empty_cases(self._inputs, original, cases.valid, random=self._random)
         return self._empty_cases
 
