@@ -17,7 +17,7 @@ from graphopt.errors import ResourceLimit, UnsupportedModel, UsageError, unknown
 from graphopt.inputs.binding import RANKS, Binding, Dimensions, Shape
 from graphopt.inputs.constraint_system import ConstraintSystem
 from graphopt.inputs.error_messages import constraints_from_error
-from graphopt.inputs.sampling import Distribution, sample
+from graphopt.inputs.sampling import BOUNDARY_DISTRIBUTIONS, Distribution, Sampler
 from graphopt.inputs.value_constraint_inference import value_ranges
 from graphopt.inputs.value_constraints import ValueRange
 from graphopt.ir.signature import Port, Signature
@@ -270,12 +270,15 @@ class Inputs:
         total = 4 * self.elements(binding)
         if total > self._limit:
             raise ResourceLimit(f"the inputs would take {total / 2**20:.0f} MiB")
+        if distribution in BOUNDARY_DISTRIBUTIONS:
+            restriction = 0
         feeds = dict(self._given)
         for port in self._generated():
             generator = np.random.default_rng([self.options.seed, zlib.crc32(port.name.encode())])
             value_range = self._value_range(port, binding)
             shape = self._shape(port, binding)
-            feeds[port.name] = sample(port.type, shape, value_range, distribution, restriction, generator)
+            sampler = Sampler(shape, value_range, distribution, restriction, generator)
+            feeds[port.name] = sampler.sample(port.type)
         if distribution == "overridden":
             feeds |= self._overrides(feeds)
         return feeds

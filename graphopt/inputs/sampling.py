@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +17,8 @@ from graphopt.util.element_types import LOW_TYPES
 #: overrides initializers, too; ``tiny`` mixes denormal numbers into normal ones, and ``huge`` numbers next to
 #: the largest of their type.
 Distribution = Literal["normal", "zero", "negative", "large", "special", "overridden", "tiny", "huge"]
+#: Distributions that test boundary values.
+BOUNDARY_DISTRIBUTIONS = ("zero", "negative", "large")
 Array = np.ndarray[Any, Any]
 
 _FLOATS = {"float": np.float32, "double": np.float64, "float16": np.float16}
@@ -33,131 +36,191 @@ _HUGE = {"float16": 6e4, "float": 3e38, "double": 1.7e308, "bfloat16": 3e38}
 _LARGE = {"float16": 50.0, "float": 1e3, "double": 1e3, "bfloat16": 1e3}
 
 
-def sample(
-    type_: str,
-    shape: Shape,
-    value_range: ValueRange,
-    distribution: Distribution,
-    restriction: int,
-    generator: np.random.Generator,
-) -> Any:
-    """A value of onnxruntime type ``type_``, such as ``tensor(float)`` or ``seq(tensor(int64))``.
+@dataclass(frozen=True)
+class Sampler:
+    """Generates the values of one input.
 
-    Sequences have two elements and maps two entries; ``restriction`` as for :meth:`Inputs.feeds`.
-
-    Raises:
-        UnsupportedModel: values of this type can't be generated.
+    Attributes:
+        shape: the shape of its tensors.
+        value_range: the range of their elements.
+        distribution: the distribution of the elements.
+        restriction: as for :meth:`Inputs.feeds`.
+        generator: the source of random numbers.
     """
-    if distribution in ("zero", "negative", "large"):
-        restriction = 0  # these distributions test boundary values
-    kind, _, inner = type_.partition("(")
-    inner = inner[:-1]
-    match kind:
-        case "tensor":
-            return np.asarray(_tensor(inner, shape, value_range, distribution, restriction, generator))
-        case "seq":
-            return [sample(inner, shape, value_range, distribution, restriction, generator) for _ in range(2)]
-        case "optional":
-            return sample(inner, shape, value_range, distribution, restriction, generator)
-        case "map":
-            key, _, value = inner.partition(",")
-            keys: list[Any] = list(value_range.choices) or (["a", "b"] if key == "string" else [0, 1])
-            values = sample(value, (len(keys),), ValueRange(), distribution, restriction, generator)
-            return dict(zip(keys, values.tolist(), strict=True))
-    raise UnsupportedModel(f"values of type {type_} can't be generated")
 
+    shape: Shape
+    value_range: ValueRange
+    distribution: Distribution
+    restriction: int
+    generator: np.random.Generator
 
-def _tensor(
-    element: str,
-    shape: Shape,
-    value_range: ValueRange,
-    distribution: Distribution,
-    restriction: int,
-    generator: np.random.Generator,
-) -> Array:
-    if element == "string":
-        words = np.array(value_range.choices if value_range.only_choices else _WORDS, dtype=object)
-        return np.asarray(words[generator.integers(0, len(words), shape)], dtype=object).reshape(shape)
-    if element == "bool":
-        return _bools(shape, distribution, restriction, generator)
-    if element.startswith("complex"):
-        part = "float" if element == "complex64" else "double"
-        parts = [_floats(part, shape, distribution, generator) for _ in range(2)]
-        made = np.empty(shape, np.complex128)
-        made.real, made.imag = parts
-        return made.astype(element)
-    if "float" in element or element == "double":
-        if value_range.known or value_range.only_choices:
-            numbers = _bounded(shape, value_range, distribution, restriction, generator)
-        else:
-            numbers = _floats(element, shape, distribution, generator, value_range.choices)
-        return numbers.astype(
-            _FLOATS[element] if element in _FLOATS else LOW_TYPES[f"tensor({element})"].dtype
+    def sample(self, type_: str) -> Any:
+        """A value of onnxruntime type ``type_``, such as ``tensor(float)`` or ``seq(tensor(int64))``.
+
+        Sequences have two elements and maps two entries.
+
+        Raises:
+            UnsupportedModel: values of this type can't be generated.
+        """
+        kind, _, inner = type_.partition("(")
+        inner = inner[:-1]
+        match kind:
+            case "tensor":
+                return np.asarray(self._tensor(inner))
+            case "seq":
+                return [self.sample(inner) for _ in range(2)]
+            case "optional":
+                return self.sample(inner)
+            case "map":
+                key, _, value = inner.partition(",")
+                keys = list(self.value_range.choices) or (["a", "b"] if key == "string" else [0, 1])
+                values = replace(self, shape=(len(keys),), value_range=ValueRange()).sample(value)
+                return dict(zip(keys, values.tolist(), strict=True))
+        raise UnsupportedModel(f"values of type {type_} can't be generated")
+
+    def _choice(self, options: Array) -> Array:
+        return np.asarray(options[self.generator.integers(0, len(options), self.shape)], options.dtype)
+
+    def _tensor(self, element: str) -> Array:
+        values = self.value_range
+        if element == "string":
+            words = values.choices if values.only_choices else _WORDS
+            return self._choice(np.array(words, dtype=object)).reshape(self.shape)
+        if element == "bool":
+            return self._bools()
+        if element.startswith("complex"):
+            part = "float" if element == "complex64" else "double"
+            parts = [self._floats(part) for _ in range(2)]
+            made = np.empty(self.shape, np.complex128)
+            made.real, made.imag = parts
+            return made.astype(element)
+        if "float" in element or element == "double":
+            is_bounded = values.known or values.only_choices
+            numbers = self._bounded() if is_bounded else self._floats(element, values.choices)
+            dtype = _FLOATS[element] if element in _FLOATS else LOW_TYPES[f"tensor({element})"].dtype
+            return numbers.astype(dtype)
+        return self._integers(element)
+
+    def _bools(self) -> Array:
+        if self.restriction >= 2 or self.distribution in ("zero", "large"):
+            return np.full(self.shape, self.distribution == "large" or self.restriction == 2)
+        return np.asarray(self.generator.integers(0, 2, self.shape) > 0)
+
+    def _floats(self, element: str, choices: Sequence[float] = ()) -> Array:
+        """Floats without known range, which the graph compares with ``choices``."""
+        if self.distribution == "zero":
+            return np.zeros(self.shape)
+        most = _MOST.get(element, 100.0)
+        discriminating = [choice for choice in choices if abs(choice) < most]
+        numbers: Array = np.asarray(
+            self.generator.standard_normal(self.shape, np.float64 if element == "double" else np.float32)
         )
-    return _integers(element, shape, value_range, distribution, restriction, generator)
+        match self.distribution:
+            case "negative":
+                return _below(-np.abs(numbers), min(discriminating, default=0.0))
+            case "large":
+                flat = (numbers * _LARGE.get(element, 8.0)).reshape(-1)
+                if flat.sum() < 0:  # the negative distribution covers negative sums
+                    flat = -flat
+                self._mix_in(flat, _TIES, 0.1, slice(2, 3))
+                if discriminating:
+                    self._mix_in(flat, discriminating, 0.3, slice(1))
+                return flat.reshape(self.shape)
+            case "tiny" | "huge":
+                flat = np.asarray(numbers, np.float64).reshape(-1)
+                number = (_TINY if self.distribution == "tiny" else _HUGE).get(element)
+                if number is not None:
+                    self._mix_in(flat, [number, -number], 0.3, slice(-1, None))
+                return flat.reshape(self.shape)
+            case "special":
+                flat = numbers.reshape(-1)
+                count = _SPECIALS.get(flat.size, 4)
+                specials = np.roll([np.nan, np.inf, -np.inf, -0.0], 1 - flat.size)[:count]
+                places = self.generator.permutation(flat.size)
+                row = self.shape[-1] if self.shape and flat.size else 1
+                inner = np.flatnonzero(places % row)
+                for nan in np.flatnonzero(np.isnan(specials)):
+                    if inner.size and places[nan] % row == 0:  # kernels that drop NaN keep a leading one
+                        places[[nan, inner[0]]] = places[[inner[0], nan]]
+                flat[places[:count]] = specials[: flat.size]
+                return flat.reshape(self.shape)
+        return numbers
 
+    def _mix_in(self, flat: Array, options: Sequence[float] | Array, share: float, always: slice) -> None:
+        """Replace a ``share`` of the elements of ``flat``, and the elements at ``always``, by ``options``."""
+        chosen = self.generator.random(flat.size) < share
+        chosen[always] = True
+        places = np.flatnonzero(chosen)
+        flat[places] = self.generator.choice(options, places.size)
 
-def _bools(
-    shape: Shape, distribution: Distribution, restriction: int, generator: np.random.Generator
-) -> Array:
-    if restriction >= 2 or distribution in ("zero", "large"):
-        return np.full(shape, distribution == "large" or restriction == 2)
-    return np.asarray(generator.integers(0, 2, shape) > 0)
+    def _integers(self, element: str) -> Array:
+        low_type = LOW_TYPES.get(f"tensor({element})")
+        bits = low_type.bits if low_type else 8 * np.dtype(element).itemsize
+        signed = not element.startswith("u")
+        least, most = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
+        if self.value_range.low is None and self.value_range.high is None and not self.value_range.choices:
+            numbers = self._free_integers(bits, least)
+        else:
+            numbers = self._bounded()
+        numbers = np.clip(np.asarray(numbers), least, min(most, 2**53))
+        if low_type is None:
+            return numbers.astype(element)
+        return numbers.astype(np.int8 if signed else np.uint8).astype(low_type.dtype)
 
+    def _free_integers(self, bits: int, least: int) -> Array:
+        """Integers without known range: types of few bits are probably quantized data, other types counts."""
+        if self.restriction:
+            return self._restricted()
+        if bits <= 16:
+            low, high = least, least + 2**bits
+        else:
+            low, high = 0, 10
+        match self.distribution:
+            case "zero":
+                return np.zeros(self.shape, np.int64)
+            case "negative":
+                low, high = (max(-9, least), 0) if least else (0, 3)
+            case "large":
+                numbers = self.generator.integers(0, min(10**6, 2 ** (bits - 1)), self.shape)
+                return numbers if bits <= 16 else _with_extremes(numbers, least, self.generator)
+        return self.generator.integers(low, high, self.shape)
 
-def _floats(
-    element: str,
-    shape: Shape,
-    distribution: Distribution,
-    generator: np.random.Generator,
-    choices: Sequence[float] = (),
-) -> Array:
-    """Floats without known range, which the graph compares with ``choices``."""
-    if distribution == "zero":
-        return np.zeros(shape)
-    most = _MOST.get(element, 100.0)
-    telling = [choice for choice in choices if abs(choice) < most]
-    numbers: Array = np.asarray(
-        generator.standard_normal(shape, np.float64 if element == "double" else np.float32)
-    )
-    match distribution:
-        case "negative":
-            return _below(-np.abs(numbers), min(telling, default=0.0))
-        case "large":
-            flat = (numbers * _LARGE.get(element, 8.0)).reshape(-1)
-            if flat.sum() < 0:  # the negative distribution covers negative sums
-                flat = -flat
-            chosen = generator.random(flat.size) < 0.1
-            chosen[2:3] = True  # of three, one
-            places = np.flatnonzero(chosen)
-            flat[places] = generator.choice(_TIES, places.size)
-            if telling:
-                chosen = generator.random(flat.size) < 0.3
-                chosen[:1] = True
-                places = np.flatnonzero(chosen)
-                flat[places] = generator.choice(telling, places.size)
-            return flat.reshape(shape)
-        case "tiny" | "huge":
-            flat = np.asarray(numbers, np.float64).reshape(-1)
-            number = (_TINY if distribution == "tiny" else _HUGE).get(element)
-            if number is not None:
-                chosen = generator.random(flat.size) < 0.3
-                chosen[-1:] = True
-                places = np.flatnonzero(chosen)
-                flat[places] = generator.choice([number, -number], places.size)
-            return flat.reshape(shape)
-        case "special":
-            flat = numbers.reshape(-1)
-            count = _SPECIALS.get(flat.size, 4)
-            specials = np.roll([np.nan, np.inf, -np.inf, -0.0], 1 - flat.size)[:count]
-            places = generator.permutation(flat.size)
-            inner = np.flatnonzero(places % shape[-1]) if shape and flat.size else np.array([], int)
-            for nan in np.flatnonzero(np.isnan(specials)):
-                if inner.size and places[nan] % shape[-1] == 0:  # kernels that drop NaN keep a leading one
-                    places[[nan, inner[0]]] = places[[inner[0], nan]]
-            flat[places[:count]] = specials[: flat.size]
-            return flat.reshape(shape)
-    return numbers
+    def _restricted(self) -> Array:
+        if self.restriction == 1:
+            return self.generator.integers(0, 2, self.shape)
+        return np.full(self.shape, int(self.restriction == 2))
+
+    def _bounded(self) -> Array:
+        """Numbers within the range: all low, all high, counted from the end, or spread over the range."""
+        values = self.value_range
+        if values.pattern == "axes":
+            return np.arange(int(np.prod(self.shape))).reshape(self.shape)
+        if values.pattern == "reshape":
+            numbers = np.ones(self.shape, np.int64)
+            numbers.reshape(-1)[:1] = -1
+            return numbers
+        if values.only_choices:
+            return self._choice(np.array(values.choices))
+        low = values.low if values.low is not None else min(0, values.high or 0)
+        high = values.high if values.high is not None else max(low, 0) + 9
+        high = max(low, high)
+        if self.restriction:
+            return np.clip(self._restricted(), low, high)
+        match self.distribution:
+            case "zero":
+                return np.full(self.shape, min(max(low, 0), high))
+            case "large":
+                return np.full(self.shape, high)
+            case "negative":
+                if values.from_end and low == 0:
+                    return self.generator.integers(-int(high) - 1, 0, self.shape)
+                return np.full(self.shape, low)
+        if not float(low).is_integer() or not float(high).is_integer():
+            return np.asarray(self.generator.uniform(low, high, self.shape))
+        least, most = np.iinfo(np.int64).min, np.iinfo(np.int64).max
+        first, last = (min(max(int(bound), least), most) for bound in (low, high))
+        numbers = self.generator.integers(first, last, self.shape, endpoint=True)
+        return _with_choices(np.asarray(numbers), values, self.generator)
 
 
 def _below(numbers: Array, bound: float) -> Array:
@@ -166,54 +229,6 @@ def _below(numbers: Array, bound: float) -> Array:
         rows = numbers.reshape(-1, numbers.shape[-1])
         rows[: (len(rows) + 1) // 2] += 2 * bound
     return np.asarray(numbers)
-
-
-def _integers(
-    element: str,
-    shape: Shape,
-    value_range: ValueRange,
-    distribution: Distribution,
-    restriction: int,
-    generator: np.random.Generator,
-) -> Array:
-    low_type = LOW_TYPES.get(f"tensor({element})")
-    bits = low_type.bits if low_type else 8 * np.dtype(element).itemsize
-    signed = not element.startswith("u")
-    least, most = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2**bits - 1)
-    if value_range.low is None and value_range.high is None and not value_range.choices:
-        numbers = _free_integers(shape, bits, least, distribution, restriction, generator)
-    else:
-        numbers = _bounded(shape, value_range, distribution, restriction, generator)
-    numbers = np.clip(np.asarray(numbers), least, min(most, 2**53))
-    if low_type is None:
-        return numbers.astype(element)
-    return numbers.astype(np.int8 if signed else np.uint8).astype(low_type.dtype)
-
-
-def _free_integers(
-    shape: Shape,
-    bits: int,
-    least: int,
-    distribution: Distribution,
-    restriction: int,
-    generator: np.random.Generator,
-) -> Array:
-    """Integers without known range: types of few bits are probably quantized data, other types counts."""
-    if restriction:
-        return _restricted(shape, restriction, generator)
-    if bits <= 16:
-        low, high = least, least + 2**bits
-    else:
-        low, high = 0, 10
-    match distribution:
-        case "zero":
-            return np.zeros(shape, np.int64)
-        case "negative":
-            return generator.integers(max(-9, least), 0, shape) if least else generator.integers(0, 3, shape)
-        case "large":
-            numbers = generator.integers(0, min(10**6, 2 ** (bits - 1)), shape)
-            return numbers if bits <= 16 else _with_extremes(numbers, least, generator)
-    return generator.integers(low, high, shape)
 
 
 def _with_extremes(numbers: Array, least: int, generator: np.random.Generator) -> Array:
@@ -227,53 +242,6 @@ def _with_extremes(numbers: Array, least: int, generator: np.random.Generator) -
     extremes = [-(2**24) - 1, least + 7] if least else [2**24 + 1, 2**32 - 9]
     flat[places] = generator.choice(extremes, places.size)
     return flat.reshape(numbers.shape)
-
-
-def _restricted(shape: Shape, restriction: int, generator: np.random.Generator) -> Array:
-    if restriction == 1:
-        return generator.integers(0, 2, shape)
-    return np.full(shape, int(restriction == 2))
-
-
-def _bounded(
-    shape: Shape,
-    value_range: ValueRange,
-    distribution: Distribution,
-    restriction: int,
-    generator: np.random.Generator,
-) -> Array:
-    """Numbers within the range: all low, all high, counted from the end, or spread over the range."""
-    if value_range.pattern:
-        numbers = (
-            np.arange(int(np.prod(shape))) if value_range.pattern == "axes" else np.ones(shape, np.int64)
-        )
-        if value_range.pattern == "reshape" and numbers.size:
-            numbers[(0,) * numbers.ndim] = -1
-        return numbers.reshape(shape)
-    if value_range.only_choices:
-        return np.asarray(
-            np.array(value_range.choices)[generator.integers(0, len(value_range.choices), shape)]
-        )
-    low = value_range.low if value_range.low is not None else min(0, value_range.high or 0)
-    high = value_range.high if value_range.high is not None else max(low, 0) + 9
-    high = max(low, high)
-    if restriction:
-        return np.clip(_restricted(shape, restriction, generator), low, high)
-    match distribution:
-        case "zero":
-            return np.full(shape, min(max(low, 0), high))
-        case "large":
-            return np.full(shape, high)
-        case "negative":
-            if value_range.from_end and low == 0:
-                return generator.integers(-int(high) - 1, 0, shape)
-            return np.full(shape, low)
-    if not float(low).is_integer() or not float(high).is_integer():
-        return np.asarray(generator.uniform(low, high, shape))
-    least, most = np.iinfo(np.int64).min, np.iinfo(np.int64).max
-    first, last = (min(max(int(bound), least), most) for bound in (low, high))
-    numbers = generator.integers(first, last, shape, endpoint=True)
-    return _with_choices(np.asarray(numbers), value_range, generator)
 
 
 def _with_choices(numbers: Array, value_range: ValueRange, generator: np.random.Generator) -> Array:

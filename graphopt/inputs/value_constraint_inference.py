@@ -82,42 +82,21 @@ def _uses(start: ir.Value, model: ir.Model) -> Iterator[tuple[_Path, ir.Node, in
 
 #: Operators whose output 0 contains unchanged elements of these inputs.
 _PASSES_ON = {
-    name: {0}
-    for name in [
-        "Identity",
-        "Reshape",
-        "Squeeze",
-        "Unsqueeze",
-        "Flatten",
-        "Transpose",
-        "Expand",
-        "Tile",
-        "Slice",
-        "Gather",
-        "GatherElements",
-        "GatherND",
-        "Split",
-        "Dropout",
-        "Pad",
-        "DepthToSpace",
-        "SpaceToDepth",
-        "Compress",
-        "ReduceMax",
-        "ReduceMin",
-        "Abs",
-        "Relu",
-        "SequenceAt",
-        "SequenceInsert",
-        "ConcatFromSequence",
-        "Optional",
-        "OptionalGetElement",
-        "Floor",
-        "Ceil",
-        "Round",
-        "Sort",
-    ]
+    **dict.fromkeys(
+        (
+            *("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Expand", "Tile"),
+            *("Slice", "Gather", "GatherElements", "GatherND", "Split", "Dropout", "Pad"),
+            *("DepthToSpace", "SpaceToDepth", "Compress", "ReduceMax", "ReduceMin", "Abs", "Relu"),
+            *("SequenceAt", "SequenceInsert", "ConcatFromSequence", "Optional", "OptionalGetElement"),
+            *("Floor", "Ceil", "Round", "Sort"),
+        ),
+        (0,),
+    ),
+    "Where": (1, 2),
+    "CastLike": (0,),
+    "ScatterElements": (0, 2),
+    "ScatterND": (0, 2),
 }
-_PASSES_ON |= {"Where": {1, 2}, "CastLike": {0}, "ScatterElements": {0, 2}, "ScatterND": {0, 2}}
 _ANY_INPUT = {"Concat", "Max", "Min", "SequenceConstruct"}
 
 
@@ -150,11 +129,7 @@ def _steps(path: _Path, node: ir.Node, index: int, model: ir.Model) -> Iterator[
             yield replace(path, value=output)
 
 
-_INTEGERS = frozenset(
-    int(dtype)
-    for dtype in ir.DataType
-    if dtype.name.startswith(("INT", "UINT")) and dtype.name != "UNDEFINED"
-)
+_INTEGERS = frozenset(int(dtype) for dtype in ir.DataType if dtype.is_integer())
 
 
 def _moved(path: _Path, op: str, index: int, other: float) -> _Path | None:

@@ -41,7 +41,6 @@ from graphopt.ir.literals import constant_text, declared_type, type_text
 from graphopt.ir.opaque import has_training_info, opaque_attribute, opaque_type
 from graphopt.ir.printer import (
     Names,
-    print_graph,
     print_model,
     print_node,
 )
@@ -62,7 +61,6 @@ from graphopt.ir.region.clone import (
     captures,
     clone,
     clone_function,
-    clone_graph,
     model_of,
     reads,
 )

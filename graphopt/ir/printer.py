@@ -21,7 +21,7 @@ from typing import NamedTuple
 from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.constants import constant_of, is_overridable
 from graphopt.ir.literals import attribute_text, constant_text, declared_type, inline_text, quoted
-from graphopt.ir.scopes import graphs_of, with_bodies
+from graphopt.ir.scopes import graphs_of
 
 #: Text of a value's type, such as ``f32[B, 4]``; ``None`` if it is unknown.
 Types = Callable[[onnx_ir.Value], str | None]
@@ -218,15 +218,6 @@ class _Form(NamedTuple):
     names: Names
     types: Types
     full: bool
-
-
-def print_graph(
-    graph: onnx_ir.Graph, *, names: Names | None = None, types: Types | None = None, full: bool = False
-) -> str:
-    """``graph`` with its bodies; arguments as for :func:`print_model`."""
-    if names is None:
-        names = Names(name for nested in with_bodies(graph) for name in _value_names(nested))
-    return _joined(_graph_lines(graph_head(graph), graph, _Form(names, types or declared_type, full)))
 
 
 def _joined(lines: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from graphopt.errors import ResourceLimit, RuntimeFailure, UnsupportedModel, UsageError
 from graphopt.inputs.binding import Dimensions, describe
 from graphopt.inputs.feeds import InputOptions, Inputs, parse_file, parse_shape
-from graphopt.inputs.sampling import sample
+from graphopt.inputs.sampling import Sampler
 from graphopt.inputs.search import find_valid_bindings
 from graphopt.inputs.value_constraint_inference import value_ranges
 from graphopt.inputs.value_constraints import ValueRange
@@ -267,7 +267,9 @@ INTEGERS = ["int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uin
 @pytest.mark.parametrize("distribution", DISTRIBUTIONS)
 @pytest.mark.parametrize("shape", [(), (0,), (3, 2)])
 def test_every_type_can_be_generated(element, distribution, shape):
-    made = sample(f"tensor({element})", shape, ValueRange(), distribution, 0, np.random.default_rng(0))
+    made = Sampler(shape, ValueRange(), distribution, 0, np.random.default_rng(0)).sample(
+        f"tensor({element})"
+    )
     assert isinstance(made, np.ndarray)
     assert made.shape == shape
     known = {"float": "float32", "double": "float64", "string": "object"}
@@ -276,7 +278,7 @@ def test_every_type_can_be_generated(element, distribution, shape):
 
 def test_distributions_match_their_names():
     def made(distribution, type_="tensor(float)", shape=(50,)):
-        return sample(type_, shape, ValueRange(), distribution, 0, np.random.default_rng(0))
+        return Sampler(shape, ValueRange(), distribution, 0, np.random.default_rng(0)).sample(type_)
 
     assert not made("zero").any()
     assert (made("negative") <= 0).all()
@@ -308,33 +310,40 @@ def test_distributions_match_their_names():
 @pytest.mark.parametrize("restriction", range(4))
 def test_value_ranges_are_respected(distribution, restriction):
     value_range = ValueRange(2, 5, known=True)
-    made = sample("tensor(int64)", (40,), value_range, distribution, restriction, np.random.default_rng(0))
+    made = Sampler((40,), value_range, distribution, restriction, np.random.default_rng(0)).sample(
+        "tensor(int64)"
+    )
     assert made.min() >= 2 and made.max() <= 5
 
 
 def test_bounds_beyond_64_bits_are_clamped():
     value_range = ValueRange(low=2**62, high=2.0**64, known=True)
-    made = sample("tensor(int64)", (5,), value_range, "normal", 0, np.random.default_rng(0))
+    made = Sampler((5,), value_range, "normal", 0, np.random.default_rng(0)).sample("tensor(int64)")
     assert made.dtype == np.int64 and (made > 0).all()
 
 
 def test_negative_indices_count_from_the_end():
     value_range = ValueRange(0, 3, from_end=True, known=True)
-    made = sample("tensor(int64)", (40,), value_range, "negative", 0, np.random.default_rng(0))
+    made = Sampler((40,), value_range, "negative", 0, np.random.default_rng(0)).sample("tensor(int64)")
     assert set(made.tolist()) == {-4, -3, -2, -1}
 
 
 def test_sequences_optionals_and_maps():
     generator = np.random.default_rng(0)
-    assert [a.shape for a in sample("seq(tensor(float))", (2,), ValueRange(), "normal", 0, generator)] == [
+    assert [
+        a.shape for a in Sampler((2,), ValueRange(), "normal", 0, generator).sample("seq(tensor(float))")
+    ] == [
         (2,),
         (2,),
     ]
-    assert sample("optional(tensor(float))", (2,), ValueRange(), "normal", 0, generator).shape == (2,)
-    assert set(sample("map(string,tensor(float))", (), ValueRange(), "normal", 0, generator)) == {"a", "b"}
-    assert set(sample("map(int64,tensor(float))", (), ValueRange(), "normal", 0, generator)) == {0, 1}
+    assert Sampler((2,), ValueRange(), "normal", 0, generator).sample("optional(tensor(float))").shape == (2,)
+    assert set(Sampler((), ValueRange(), "normal", 0, generator).sample("map(string,tensor(float))")) == {
+        "a",
+        "b",
+    }
+    assert set(Sampler((), ValueRange(), "normal", 0, generator).sample("map(int64,tensor(float))")) == {0, 1}
     with pytest.raises(UnsupportedModel):
-        sample("sparse_tensor(float)", (2,), ValueRange(), "normal", 0, generator)
+        Sampler((2,), ValueRange(), "normal", 0, generator).sample("sparse_tensor(float)")
 
 
 def test_overridden_initializers_have_other_values():

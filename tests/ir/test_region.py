@@ -445,7 +445,7 @@ def test_cloned_body_reads_outer_values_or_replacements() -> None:
     then = next(graph for graph in ir.graphs_of(item) if graph.name == "t")
     assert [value.name for value in ir.captures(then)] == ["c", "a", "b"]
     a, b = (node.outputs[0] for node in list(item.graph)[:2])
-    copy = ir.clone_graph(then, {a: b})
+    copy = ir.Cloner({a: b}).graph(then)
     assert [value.name for value in ir.captures(copy)] == ["c", "b"]
     assert len(a.uses()) == 2  # those of the original
 

@@ -15,6 +15,7 @@ from graphopt.numerics import Numerics
 from graphopt.ort.crash_risks import may_crash
 from graphopt.process.child import ProcessCrashed
 from graphopt.verification.cases import Case, share_random_outputs, share_unreproducible_outputs
+from graphopt.verification.runners import Runners
 from graphopt.verification.verdict import ORIGINAL_FAILS, Row, Skipped, Verdict
 from graphopt.verification.verifier import Verifier, verify
 from tests.ort.build import data, parse, parse_proto
@@ -195,8 +196,8 @@ def test_an_original_that_divides_integers_runs_in_a_child():
 
 def test_each_model_has_one_process(monkeypatch):
     started = []
-    start = Verifier._start
-    monkeypatch.setattr(Verifier, "_start", lambda verifier: started.append(start(verifier)) or started[-1])
+    start = Runners._start
+    monkeypatch.setattr(Runners, "_start", lambda runners: started.append(start(runners)) or started[-1])
     right, wrong = both("{ z = Add(x, y) }", "{ z = Sub(x, y) }")
     with Verifier(parse(right)) as verifier:
         assert verifier.verify(parse(right)).ok

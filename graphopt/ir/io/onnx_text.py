@@ -92,11 +92,6 @@ def _essence(proto: onnx.ModelProto) -> onnx.ModelProto:
     return copy
 
 
-def messages_of(message: Any) -> Iterator[Any]:
-    """``message`` and all messages in it."""
-    return (inner for inner, _ in _messages(message, 0))
-
-
 def _messages(message: Any, depth: int) -> Iterator[tuple[Any, int]]:
     """Every message in ``message``, outer ones first, with the number of enclosing bodies."""
     pending: list[tuple[Any, int]] = [(message, depth)]

@@ -199,18 +199,6 @@ def _present(value: onnx_ir.Value | None) -> onnx_ir.Value:
     return value
 
 
-def clone_graph(
-    graph: onnx_ir.Graph, values: Mapping[onnx_ir.Value, onnx_ir.Value] | None = None
-) -> onnx_ir.Graph:
-    """A clone of ``graph`` that shares its tensors and outer values.
-
-    Args:
-        graph: the graph.
-        values: replacements of outer values.
-    """
-    return Cloner(dict(values or {})).graph(graph)
-
-
 def clone(model: onnx_ir.Model) -> onnx_ir.Model:
     """A clone of ``model`` that shares only its tensors."""
     return model_of(Cloner().graph(model.graph), model)

@@ -16,6 +16,7 @@ from graphopt.analysis.shape_inference.facts import (
     tracks_contents,
 )
 from graphopt.analysis.shape_inference.node import NodeFacts, shape_rule
+from graphopt.analysis.shape_inference.rules.layout import as_array
 from graphopt.analysis.symbolic import Dim, at_least, bounds, dim_max, dim_min, equal, floordiv, known_nonzero
 
 _NUMPY_STYLE_SINCE = {"Sum": 8, "Max": 8, "Min": 8, "Mean": 8}  # all others: 7
@@ -77,12 +78,9 @@ def stretch(fact: Fact, shape: ShapeTuple) -> Contents:
     count = element_count(shape) or 0
     if len(contents) == 1:
         return contents * count
-    array = np.empty(len(contents), dtype=object)
-    array[:] = contents
-    static = ir.all_ints(fact.shape)
-    target = ir.all_ints(shape)
-    assert static is not None and target is not None
-    return tuple(np.broadcast_to(array.reshape(static), target).reshape(-1).tolist())
+    assert fact.shape is not None
+    target = ir.all_ints(shape) or ()
+    return tuple(np.broadcast_to(as_array(contents, fact.shape), target).reshape(-1).tolist())
 
 
 def _div(a: Dim, b: Dim) -> Dim | None:
@@ -119,18 +117,6 @@ def _known(holds: Callable[[Dim], bool], fails: Callable[[Dim], bool]) -> Callab
     return compare
 
 
-def _and(a: Dim, b: Dim) -> Dim | None:
-    return a * b
-
-
-def _or(a: Dim, b: Dim) -> Dim | None:
-    return a + b - a * b
-
-
-def _xor(a: Dim, b: Dim) -> Dim | None:
-    return a + b - 2 * a * b
-
-
 _FUNCTIONS: dict[str, Callable[[Dim, Dim], Dim | None]] = {
     "Add": lambda a, b: a + b,
     "Sum": lambda a, b: a + b,
@@ -146,9 +132,9 @@ _FUNCTIONS: dict[str, Callable[[Dim, Dim], Dim | None]] = {
     "GreaterOrEqual": _known(lambda d: at_least(d, 0), lambda d: bounds(d)[1] < 0),
     "Less": _known(lambda d: bounds(d)[1] < 0, lambda d: at_least(d, 0)),
     "LessOrEqual": _known(lambda d: bounds(d)[1] <= 0, lambda d: at_least(d, 1)),
-    "And": _and,
-    "Or": _or,
-    "Xor": _xor,
+    "And": lambda a, b: a * b,
+    "Or": lambda a, b: a + b - a * b,
+    "Xor": lambda a, b: a + b - 2 * a * b,
 }
 
 
