@@ -81,7 +81,7 @@ def split(
     [PosixPath('forward.onnx')]
 
     Args:
-        model, wrt, outputs: as for :func:`grad`.
+        model, wrt, outputs: as for :func:`differentiate`.
         loss: the same; or a list of outputs, whose cotangents the backward model accepts as the inputs
             ``cotangent.<name>``. The cotangent of a loss is 1 by default.
         memory_budget: the permitted part of the bytes for saving all residuals, from 0 to 1: 1 minimizes
@@ -90,8 +90,8 @@ def split(
         dims: sizes of dynamic dims for estimates, by default 16. Both models remain dynamic.
 
     Raises:
-        UsageError: the budget is not between 0 and 1, or a dim is unknown; or as for :func:`grad`.
-        NoGradient, UnsupportedModel: as for :func:`grad`.
+        UsageError: the budget is not between 0 and 1, or a dim is unknown; or as for :func:`differentiate`.
+        NoGradient, UnsupportedModel: as for :func:`differentiate`.
     """
     from graphopt.autodiff.losses import parsed
     from graphopt.autodiff.split import split as split_model
@@ -153,13 +153,13 @@ def value_and_grad(
     them.
 
     Args:
-        model, loss, wrt: as for :func:`grad`.
+        model, loss, wrt: as for :func:`differentiate`.
         outputs: names of outputs of the model, such as logits, that each call stores in ``f.outputs``.
         threads: threads inside one operator; by default one per core.
         options: as for :func:`graphopt.optimize`.
 
     Raises:
-        UsageError, NoGradient, UnsupportedModel: as for :func:`grad`.
+        UsageError, NoGradient, UnsupportedModel: as for :func:`differentiate`.
         RuntimeFailure: onnxruntime can't load the joint graph, or the device can't be used.
     """
     from graphopt.autodiff.value_and_grad import ValueAndGrad

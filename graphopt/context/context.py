@@ -127,7 +127,7 @@ class Context:
         return number
 
     def is_tied(self, value: ir.Value) -> bool:
-        """Whether ``value`` is constant, and shares its bytes with another constant of the original model.
+        """Whether ``value`` is constant, and shared its bytes with another constant when the pass started.
 
         Replacing such a constant does not free the bytes, and another tensor in its place would separate the
         two.
@@ -140,7 +140,7 @@ class Context:
         return bool(self._tied) and ir.storage_of(tensor) in self._tied
 
     def renew_ties(self) -> None:
-        """Discard the records of constants that no longer share their bytes."""
+        """Forget constants that no longer share their bytes; called before each pass."""
         if self._tied:
             self._tied = ir.tied_storages(self.model)
 

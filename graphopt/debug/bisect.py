@@ -26,6 +26,7 @@ from graphopt.debug.delta_debugging import minimize
 from graphopt.debug.trial_run import RewriteStep, RunTrial, TrialResult, find_node
 from graphopt.errors import VerificationFailed
 from graphopt.rewrite.filter import RewriteLimit, RewriteSite
+from graphopt.util.tables import counted
 
 #: Number of runs for searching a minimal set.
 _MINIMIZING = 100
@@ -165,7 +166,7 @@ class Bisection:
             reason = self._check(outcome.model)
         self._known[limits] = reason
         allowed = limits.first if limits.first is not None else len(outcome.steps)
-        self._say(f"run {self.runs}: {allowed} rewrites: {reason or 'good'}")
+        self._say(f"run {self.runs}: {counted(allowed, 'rewrite')}: {reason or 'good'}")
         return outcome, reason
 
     def _endless(

@@ -25,6 +25,7 @@ from graphopt.models import copy
 from graphopt.process.child import Child
 from graphopt.rewrite.filter import RewriteLimit
 from graphopt.transforms.scalar.check_aliasing import CheckAliasing
+from graphopt.util.tables import counted
 
 #: Sizes to which a dim is reduced, the smallest first.
 _SIZES = (1, 2, 3, 4)
@@ -98,7 +99,7 @@ class _Reducer:
         if not self._fails(candidate):
             return False
         self._model = candidate
-        self._say(f"try {self._tries}: {len(candidate.graph)} nodes ({what})")
+        self._say(f"try {self._tries}: {counted(len(candidate.graph), 'node')} ({what})")
         return True
 
     def _circle(self, label: str) -> None:

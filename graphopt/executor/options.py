@@ -31,7 +31,7 @@ class ExecutorOptions:
             release, in seconds.
         most_plans: the maximum number of optimized plans; the least recently used one is evicted, without
             giving back its specialization. Its inputs then count as new.
-        depth: the number of specializations; by default that of the strategy.
+        depth: the maximum number of specializations, failed ones included; by default that of the strategy.
         requires_grad: inputs and initializers for which :meth:`Executor.vjp` returns gradients.
     """
 

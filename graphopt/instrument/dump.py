@@ -20,6 +20,7 @@ from graphopt.modeldiff.print_changes import Printed, full, heading, print_chang
 from graphopt.modeldiff.snapshot import Ident, Line, Snapshot
 from graphopt.passes.base import Pass
 from graphopt.passes.instrumentation import PassInstrumentation, PassRecord
+from graphopt.util.tables import counted
 
 Format = Literal["text", "onnx", "dot"]
 
@@ -99,7 +100,7 @@ class Dump(PassInstrumentation):
             self._listens = True
             self._nodes = ir.count_nodes(model.graph)
             if not self.options.changed:
-                self._put("000-input", heading("input", f"{self._nodes:,} nodes"), model, cx)
+                self._put("000-input", heading("input", counted(self._nodes, "node")), model, cx)
         self._before = self._snapshot(model, cx) if self._compares else None
         self._replaced.clear()
         self._rewritten.clear()

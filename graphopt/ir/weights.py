@@ -17,6 +17,7 @@ import onnx
 
 from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.scopes import graphs_of
+from graphopt.util.tables import counted
 
 _HASH = "graphopt.hash"
 _TAG = "graphopt.tag"
@@ -275,9 +276,8 @@ def _size_fault(tensor: onnx_ir.TensorProtocol) -> str | None:
     if proto.HasField("raw_data"):
         if _raw_fits(proto, tensor.nbytes):
             return None
-        return (
-            f"has {len(proto.raw_data)} bytes, but its shape {list(shape)} and type require {tensor.nbytes}"
-        )
+        data = counted(len(proto.raw_data), "byte")
+        return f"has {data}, but its shape {list(shape)} and type require {tensor.nbytes}"
     field, numbers = _FIELDS.get(tensor.dtype.name, ("int32_data", 1))
     per_number = 8 // tensor.dtype.bitwidth if tensor.dtype.bitwidth in (2, 4) else 1
     found, wanted = len(getattr(proto, field)), -(-size * numbers // per_number)

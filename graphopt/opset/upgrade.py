@@ -1,4 +1,7 @@
-"""Steps to a newer opset version that onnx's version converter lacks or converts incorrectly; all steps."""
+"""Steps to a newer opset version that onnx's version converter lacks or converts incorrectly.
+
+:data:`ADAPTERS` has these, and the steps to older versions.
+"""
 
 from __future__ import annotations
 

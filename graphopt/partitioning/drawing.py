@@ -11,6 +11,7 @@ from graphopt import ir
 from graphopt.instrument.graphviz import quoted
 from graphopt.partitioning.partitioned import Group, Partitioned
 from graphopt.partitioning.propose import edges, is_constant
+from graphopt.util.tables import counted
 
 _COLOURS = ("#a5d8ff", "#b2f2bb", "#ffec99", "#ffc9c9", "#d0bfff", "#99e9f2", "#fcc2d7", "#d8f5a2")
 _PLAIN = "#f1f3f5"
@@ -127,7 +128,7 @@ def _boxes(found: Partitioned) -> tuple[list[_Box], list[tuple[_Box, _Box]]]:
 def _draw(box: _Box, x: int, y: int, colour: str) -> list[str]:
     ops = [f"{op} × {count}" if count > 1 else op for op, count in box.ops.most_common()]
     text = ", ".join(ops[:_NAMED]) + (" …" if len(ops) > _NAMED else "")
-    title = "" if box.group is None else f"{box.group.name}: {sum(box.ops.values())} nodes"
+    title = "" if box.group is None else f"{box.group.name}: {counted(sum(box.ops.values()), 'node')}"
     middle = x + _WIDTH // 2
     parts = [
         f'<rect x="{x}" y="{y}" width="{_WIDTH}" height="{_HEIGHT}" rx="4" fill="{colour}" stroke="#495057">'

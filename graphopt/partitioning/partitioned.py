@@ -13,6 +13,7 @@ from graphopt.models import copy
 from graphopt.partitioning.group_kind import Grouping, GroupKind
 from graphopt.partitioning.propose import Partition
 from graphopt.passes.pipelines import make_pipeline
+from graphopt.util.tables import counted
 
 _BETWEEN = "it lies between members of the group"
 
@@ -114,7 +115,8 @@ class Partitioned:
 
     def __repr__(self) -> str:
         inside = sum(sum(group.ops.values()) for group in self.groups)
-        return f"Partitioned({self.kind.name}: {len(self.groups)} groups with {inside} nodes)"
+        groups, nodes = counted(len(self.groups), "group"), counted(inside, "node")
+        return f"Partitioned({self.kind.name}: {groups} with {nodes})"
 
     @property
     def policy(self) -> str:

@@ -13,6 +13,7 @@ from graphopt import ir
 from graphopt.errors import InvalidModel
 from graphopt.profile.value_profile import Dim, ValueProfile, has_type, is_symbol
 from graphopt.util.element_types import numpy_type
+from graphopt.util.tables import counted
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ class Guard:
         if seen.shape is None:
             return
         if len(shape) != len(seen.shape):
-            yield f"{name!r} has {len(shape)} dims, not {len(seen.shape)}"
+            yield f"{name!r} has {counted(len(shape), 'dim')}, not {len(seen.shape)}"
             return
         for axis, (size, dim) in enumerate(zip(shape, seen.shape, strict=True)):
             if isinstance(dim, int):

@@ -47,7 +47,8 @@ def _check_types(values: tuple[object, ...], match: Match) -> None:
     """Check that a rule's function returns values, at most one for each output of the root."""
     wrong = [one for one in values if not isinstance(one, ir.Value | None)]
     if wrong or values == (None,) or len(values) > len(match.root.outputs):
-        found = type(wrong[0]).__name__ if wrong else "None" if values == (None,) else f"{len(values)} values"
+        several = "None" if values == (None,) else counted(len(values), "value")
+        found = type(wrong[0]).__name__ if wrong else several
         raise TypeError(
             f"rule {match.rule} returned {found}: return a value for"
             f" {counted(len(match.root.outputs), 'output')}, several in a tuple, or m.no(reason)"

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from graphopt import ir
 from graphopt.rewrite.matcher import Bindings, Matcher, _Operand
 from graphopt.rewrite.pattern import Literal, Operand, OpPattern, Var
+from graphopt.util.tables import counted
 
 #: Most readers of a value that are visited.
 _READERS = 32
@@ -107,7 +108,9 @@ class PartialMatcher(Matcher):
                 return partial
             return partial.lacks(Mismatch(("expected ", known, ", found ", node), None, node))
         if pattern.outputs is not None and pattern.outputs != len(node.outputs):
-            partial = partial.lacks(Mismatch((node, f" has {len(node.outputs)} outputs"), None, node))
+            partial = partial.lacks(
+                Mismatch((node, f" has {counted(len(node.outputs), 'output')}"), None, node)
+            )
         elif (bound := self._attributes(pattern, node, partial.bindings)) is None:
             wanted = ", ".join(
                 f"{name} = {value}"

@@ -77,7 +77,8 @@ def unprofitable(general: ir.Model, variant: ir.Model, guard: Guard) -> str | No
     before, after = executed_nodes(general, guard), executed_nodes(variant, guard)
     if before - after > _GUARD:
         return None
-    return f"about {after} instead of {before} executed nodes do not pay for a guard"
+    saved = "no executed node" if after >= before else f"about {before - after} of {before} executed nodes"
+    return f"it saves {saved}, and a guard costs {_GUARD}"
 
 
 @dataclass(frozen=True)

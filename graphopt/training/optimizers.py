@@ -35,7 +35,7 @@ class ParameterStep:
     decay: float
 
     def decayed(self, op: GraphBuilder) -> ir.Value:
-        """The gradient plus the gradient of the weight decay."""
+        """The gradient plus the gradient of the weight decay: two passes over memory, if there is a decay."""
         return op.Add(self.gradient, op.Mul(self.value, self.decay)) if self.decay else self.gradient
 
 
@@ -176,7 +176,7 @@ class AdamW(Adam):
     weight_decay: float = 0.01
 
     def update(self, op: GraphBuilder, shared: Sequence[ir.Value], at: ParameterStep) -> tuple[ir.Value, ...]:
-        """Write the update: thirteen passes over memory."""
+        """Write the update: twelve passes over memory, thirteen with decay."""
         if at.decay:
             kept = op.Sub(np.float32(1), op.Mul(shared[2], np.float32(at.decay)))
             at = replace(at, value=op.Mul(at.value, op.cast_like(kept, at.value)))

@@ -17,6 +17,7 @@ from graphopt.ops import traits
 from graphopt.ort.model_runs import Runner
 from graphopt.ort.session import Optimizations
 from graphopt.process.child import ProcessCrashed
+from graphopt.util.tables import counted
 from graphopt.verification.cases import Case
 from graphopt.verification.compare import (
     Coarsest,
@@ -114,7 +115,7 @@ class Judge:
         except (RuntimeFailure, ResourceLimit) as failure:
             return row(None, "", False, str(failure)), failure
         if len(actual) != len(expected):
-            return row(None, "", False, f"{len(expected)} outputs became {len(actual)}"), None
+            return row(None, "", False, f"{counted(len(expected), 'output')} became {len(actual)}"), None
         worst, remark = (0.0, ""), None
         for place, (a, b) in enumerate(zip(expected, actual, strict=True)):
             outcome, excuse = self._compare(case, level, place, a, b, excuses=place not in failed)

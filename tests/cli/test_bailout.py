@@ -82,7 +82,10 @@ def test_all_bailouts_in_one_model(invoke: Invoke, model: Path, tmp_path: Path) 
         (("--all", "-o", "out.onnx"), "--all needs --profile"),
         (("--list", "-o", "out.onnx"), "--list writes nothing"),
         (("--at", "99", "-o", "out.onnx"), "no exit point 99"),
-        (("--at", "att", "-o", "out.onnx"), "no value is called 'att'"),
+        (
+            ("--at", "att", "-o", "out.onnx"),
+            "no value is called 'att'; nearest: at  (graphopt bailout MODEL --list shows the exit points)",
+        ),
         (("--at", "half", "-o", "out.onnx"), "is a constant"),
         (("--at", "1", "--most", "2", "-o", "out.onnx"), "--most goes with --all"),
         (("--at", "1", "-o", "nowhere/out.onnx"), "there is no folder"),

@@ -18,6 +18,7 @@ from graphopt.inputs.feeds import InputOptions
 from graphopt.specialization.build import Specialization
 from graphopt.specialization.bundle.plan import checksum
 from graphopt.specialization.bundle.save import save_bundle
+from graphopt.util.tables import human_bytes
 
 from .conftest import Invoke
 
@@ -83,6 +84,12 @@ def test_only_another_bundle_replaces_a_bundle(invoke: Invoke, model: Path) -> N
     assert done.status == 2 and "notes.txt is not part of the bundle" in done.err
     done = invoke(*optimize, "p.json")
     assert done.status == 2 and "p.json is a file, not a folder" in done.err
+    done = invoke("optimize", model, "-o", "m.bundle")
+    assert done.status == 2 and done.err == (
+        "graphopt: m.bundle is a bundle\nhint: --profile FILE.json --emit bundle replaces it\n"
+    )
+    done = invoke("optimize", model, "-o", "new.bundle", "--profile", "p.json")
+    assert done.status == 2 and "--profile FILE.json --emit bundle writes a bundle\n" in done.err
 
 
 def test_run_reports_the_variant(invoke: Invoke, bundle: str) -> None:
@@ -107,6 +114,10 @@ def test_inspect_shows_variants_guards_and_weights(invoke: Invoke, bundle: str) 
     assert done.status == 0, done.err
     lines = _lines(done.out)
     assert "weights 2.05 kB in weights.bin" in lines and "checksums right" in lines
+    total = sum(path.stat().st_size for path in Path(bundle).iterdir())
+    assert f"bundle {human_bytes(total)} in 5 files" in lines
+    assert f"made with graphopt {graphopt.__version__}, " in done.out.replace("made with  ", "made with ")
+    assert invoke("inspect", bundle, "-v").err == ""
     assert any(line.startswith("static-2 2 1 2.05 kB ") and "x: f32[4, 16]" in line for line in lines)
     assert any(line.startswith("general ") and line.endswith("for all other inputs") for line in lines)
     told = json.loads(invoke("inspect", bundle, "--json", "-v").out)

@@ -67,6 +67,9 @@ def test_options_that_hints_name_exist() -> None:
         (["-O3", "a.onnx"], "hint: options follow the command: graphopt optimize -O3 a.onnx"),
         (["-q", "dump", "a.onnx"], "hint: options follow the command: graphopt dump -q a.onnx"),
         (["doctor", "--gpu"], "hint: graphopt doctor --help"),  # has no --device
+        (["explain", "-O2"], "hint: -O is an option of graphopt optimize; graphopt explain --help lists"),
+        (["optimize", "--bundle"], "hint: --emit bundle, with --profile FILE.json"),
+        (["optimize", "--exat"], "hint: nearest: --exact  (graphopt optimize --help)"),
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else None,
 )

@@ -103,6 +103,10 @@ def test_methods_compute_the_same_as_functions(model: Path) -> None:
     assert str(compiler.explain(model)) == str(graphopt.explain(model))
 
 
+def test_groups_are_counted_in_the_plural_of_their_number(model: Path) -> None:
+    assert repr(Compiler().partition(model, minimum=1)) == "Partitioned(autodiff: 1 group with 2 nodes)"
+
+
 def test_models_are_accepted_in_any_form_and_not_changed(model: Path) -> None:
     compiler = Compiler()
     proto = onnx.load(model)

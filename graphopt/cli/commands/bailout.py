@@ -30,7 +30,7 @@ graphopt bailout model.onnx --profile profile.json --list
 graphopt bailout model.onnx --profile profile.json --all -o model.bailouts.onnx
 """
 
-_MODES = "--list shows the places, --at cuts at one, --all takes them all"
+_MODES = "--list shows the exit points, --at cuts at one, --all handles all of them"
 
 #: The options that --help describes.
 _EVERYDAY = ["--list", "--at", "--all", "-o", "--prefix", "--profile", "--input", "--input-shape"]
@@ -39,15 +39,15 @@ _EVERYDAY = ["--list", "--at", "--all", "-o", "--prefix", "--profile", "--input"
 @command_decorator.command("bailout", example=EXAMPLE, section=Section.EXPERT, everyday=_EVERYDAY)
 @click.argument("source", type=reads_model, metavar="MODEL")
 @shared_options.group(
-    "Places",
-    click.option("--list", "listing", is_flag=True, help="List the places, and write nothing."),
+    "Exit points",
+    click.option("--list", "listing", is_flag=True, help="List the exit points, and write nothing."),
     relations.option(
         "--at",
         metavar="N|NAME",
         excludes=("--list",),
         hint=_MODES,
-        help="Cut at the place of this number, or after this value. If a value is called 3, '#3' is the"
-        " place.",
+        help="Cut at the exit point of this number, or after this value. If a value is called 3, '#3' is the"
+        " exit point.",
     ),
     relations.option(
         "--all",
@@ -55,15 +55,15 @@ _EVERYDAY = ["--list", "--at", "--all", "-o", "--prefix", "--profile", "--input"
         is_flag=True,
         excludes=("--list", "--at"),
         hint=_MODES,
-        help="Handle all places in one model, which relies on the profile.",
+        help="Handle all exit points in one model, which relies on the profile.",
     ),
     relations.option(
         "--most",
         type=Count(1),
         metavar="N",
         goes_with="--all",
-        hint="--at N cuts at one place",
-        help="With --all: only the first N places.  [default: 8]",
+        hint="--at N cuts at one exit point",
+        help="With --all: only the first N exit points.  [default: 8]",
     ),
     click.option(
         "--profile",
@@ -81,8 +81,8 @@ _EVERYDAY = ["--list", "--at", "--all", "-o", "--prefix", "--profile", "--input"
         type=writes,
         metavar="PREFIX",
         goes_with="--at",
-        hint="--at N says where to cut",
-        help="With --at: also write the model that runs up to the place.",
+        hint="--at N selects the exit point",
+        help="With --at: also write the model that runs up to the exit point.",
     ),
 )
 @shared_options.output_options
@@ -103,10 +103,11 @@ def command(
 ) -> None:
     """Cut a model in two, also within a Loop or an If.
 
-    The prefix runs up to a place, and the rest from there. The rest (-o) takes the value at the place, then
-    all other values computed before and read after it, and returns the outputs of the model. The prefix
-    returns these values, and whether the place was reached; in a loop, the input `occurrence` selects the
-    iteration in which it is left. Both together are compared with the model before anything is written.
+    The prefix runs up to an exit point, and the rest from there. The inputs of the rest (-o) are the value at
+    the exit point, then all other values computed before and read after it; its outputs are those of the
+    model. The prefix returns these values, and whether the exit point was reached; in a loop, the input
+    `occurrence` selects the iteration of the exit. Both together are compared with the model before anything
+    is written.
 
     With --all, one model relies on the values that the profile recorded within the model; where a run
     differs, it continues without these assumptions (docs/bailouts.md).
@@ -135,7 +136,7 @@ def _check(listing: bool, at: str | None, every: bool, profile: Path | None, out
     if not (listing or every or at is not None):
         raise UsageError("nothing is asked for", hint=_MODES)
     if listing and output is not None:
-        raise UsageError("--list writes nothing", hint="--at N says where to cut")
+        raise UsageError("--list writes nothing", hint="--at N selects the exit point")
     if not listing and output is None:
         raise UsageError(f"{'--all' if every else '--at'} needs -o", hint="-o OUT.onnx")
     if every and profile is None:
@@ -147,15 +148,15 @@ def _list(run: Run, model: ir.Model, profile: Profile | None) -> None:
 
     found = told(model, profile)
     run.console.json({"places": found})
-    table = Table(["place", "value", "where", "what"], "><<<")
+    table = Table(["exit point", "value", "where", "what"], "><<<")
     for place in found:
         what = place["refused"] or place["seen"] or place["type"]
         table.add(place["number"], place["value"], place["where"], what)
     if found:
         run.console.table(table)
     else:
-        why = "no shape depends on data" if profile is None else "the profile calls for no guard"
-        run.console.print(f"  there are no places: {why}")
+        why = "no shape depends on data" if profile is None else "the profile requires no guard"
+        run.console.print(f"  there are no exit points: {why}")
         run.console.note("  --at takes the name of any value, too")
 
 
@@ -194,10 +195,10 @@ def _cut(
     if run.console.quiet:
         return
     number = "" if found.point.number is None else f"{found.point.number}, "
-    show(f"  place     {number}behind {found.point.value.name}")
+    show(f"  exit      {number}behind {found.point.value.name}")
     show(f"  takes     {', '.join(takes)}")
     if found.occurrence is not None:
-        show(f"  leaves    where the place is reached for the time that {found.occurrence!r} says, from 0")
+        show(f"  loops     the input {found.occurrence!r} selects the iteration of the exit, from 0")
     _print_outcome(run, verdict, sizes)
 
 
@@ -229,8 +230,8 @@ def _insert(
     for place in left:
         show(f"  left out  {place['value']}: {place['why']}")
     if not places and not left:
-        show("  the profile calls for no guard: --list tells of places without one")
-    show(f"  nodes     {after:,}, with the rest behind {counted(len(places), 'place')}")
+        show("  the profile requires no guard: --list without --profile shows the exit points")
+    show(f"  nodes     {after:,}, with the rest behind {counted(len(places), 'exit point')}")
     _print_outcome(run, verdict, sizes)
 
 

@@ -89,5 +89,5 @@ def command(run: Run, model: Path, output: Path | None, chosen: failing_check.Ch
     replay = f"graphopt replay {folder}{' --allow-command' if check.is_command else ''}"
     remark = replay if replays else "which did not show the fault again when tried"
     run.console.print(f"  wrote      {folder}: {remark}")
-    run.console.note(f"  {bisection.runs} runs of the pipeline")
+    run.console.note(f"  {counted(bisection.runs, 'run')} of the pipeline")
     return ExitStatus.VERIFICATION_FAILED

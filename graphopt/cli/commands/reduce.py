@@ -86,4 +86,4 @@ def command(run: Run, model: Path, output: Path, chosen: failing_check.CheckValu
     run.console.print(f"  wrote      {output}: {counted(after, 'node')} of {before:,}")
     if inputs is not None:
         run.console.print(f"             {inputs}: inputs that show the fault")
-    run.console.note(f"  {result.tries} models tried")
+    run.console.note(f"  {counted(result.tries, 'model')} tried")

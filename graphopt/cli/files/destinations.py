@@ -168,9 +168,13 @@ def _is_named_as_result(path: Path) -> bool:
 
 
 def _is_folder_of_models(path: Path) -> bool:
+    return path.is_dir() and not _is_bundle(path)
+
+
+def _is_bundle(path: Path) -> bool:
     from graphopt import api
 
-    return path.is_dir() and not api.is_bundle(path)
+    return path.is_dir() and api.is_bundle(path)
 
 
 def _models_in(folder: Path) -> list[Path]:
@@ -231,6 +235,8 @@ def _named(sources: Sequence[Path], output: str, *, to_folder: bool) -> list[Pat
     from graphopt import ir
 
     path = Path(output)
+    if _is_bundle(path):
+        raise UsageError(f"{path} is a bundle", hint="--profile FILE.json --emit bundle replaces it")
     is_folder = path.is_dir() or output.endswith("/") or (to_folder and path.suffix not in ir.suffixes())
     if len(sources) == 1 and not is_folder:
         check_model_file(path, *(source for source in sources if source.suffix))

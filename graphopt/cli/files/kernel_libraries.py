@@ -15,7 +15,11 @@ def library_of(model: Path) -> Path:
 def remove_stale(library: Path) -> bool:
     """Remove the kernel library ``library`` of a model that was replaced by a model without kernels.
 
-    Files of other programs are kept, and so is a library that another model of the same name may use.
+    Files of other programs are kept, and so is a library that a model of the same name in another format may
+    use.
+
+    Returns:
+        Whether the library was removed.
     """
     if not library.is_file():
         return False

@@ -58,7 +58,10 @@ def check_file(path: Path | None, suffixes: Sequence[str] = ()) -> None:
     special = path.exists() and not path.is_file()
     if suffixes and not special and path.suffix not in suffixes:
         known = " or ".join(dict.fromkeys(suffix for suffix in suffixes if suffix))
-        raise UsageError(f"{path} should end in {known}", hint="suffixes tell what is written")
+        hint = "the suffix determines the format"
+        if path.suffix == ".bundle":
+            hint = "graphopt optimize MODEL -o FOLDER --profile FILE.json --emit bundle writes a bundle"
+        raise UsageError(f"{path} should end in {known}", hint=hint)
     _check_access(path if special else path.parent, path)
     if publish.is_protected(path):
         raise UsageError(

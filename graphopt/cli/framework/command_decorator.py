@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from graphopt.cli.invocation import Invocation, Run
 from graphopt.cli.options import completion, relations
 from graphopt.cli.options.parameter_types import writes
 from graphopt.cli.output.console import Console
-from graphopt.errors import UsageError
+from graphopt.errors import UsageError, nearest_names
 from graphopt.options import OPTIONS
 
 Function = Callable[..., Any]
@@ -37,10 +37,30 @@ class Command(HelpedCommand):
             return super().parse_args(context, args)
         except click.NoSuchOption as error:
             known = [name for item in self.params for name in (*item.opts, *item.secondary_opts)]
-            hint = other_tools.for_option(error.option_name, known)
-            if hint is None:
-                raise
+            option = error.option_name
+            hint = (
+                other_tools.for_option(option, known)
+                or _of_optimize(context, option)
+                or _nearest(context, option, known)
+            )
             raise UsageError(f"no such option {error.option_name!r}", hint=hint) from error
+
+
+def _of_optimize(context: click.Context, option: str) -> str | None:
+    """The hint for an option that only ``optimize`` has; ``None`` for others."""
+    group = context.parent.command if context.parent is not None else None
+    optimize = group.get_command(context, "optimize") if isinstance(group, click.Group) else None
+    if optimize is None or not any(option in item.opts for item in optimize.params):
+        return None
+    return f"{option} is an option of graphopt optimize; {context.command_path} --help lists the options here"
+
+
+def _nearest(context: click.Context, option: str, known: Iterable[str]) -> str:
+    """The hint for an option that no command has: the nearest options of this command."""
+    names = {name.lstrip("-"): name for name in known}
+    nearest = [names[name] for name in nearest_names(option.lstrip("-"), names)[:3]]
+    usage = f"{context.command_path} --help"
+    return f"nearest: {', '.join(nearest)}  ({usage})" if nearest else usage
 
 
 def command(

@@ -189,6 +189,7 @@ OPTIONS: dict[str, str] = {
     "--rtol": "tolerances follow from the rewrites: --exact, or --fast-math, chooses a class",
     "--tolerance": "tolerances follow from the rewrites: --exact, or --fast-math, chooses a class",
     # what is written
+    "--bundle": "--emit bundle, with --profile FILE.json and -o FOLDER",
     "--opset": "--target-opset N",
     "--opset-version": "--target-opset N",
     "--output-file": "-o OUT.onnx",

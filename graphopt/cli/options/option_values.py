@@ -95,13 +95,14 @@ def _warn_of_idle_portable(run: Run, context: click.Context, found: Mapping[str,
         say(text, "caution", stream=sys.stderr, color=context.obj.color)
 
 
-def chosen_device(run: Run) -> Device:
+def chosen_device(run: Run, *, explains_auto: bool = True) -> Device:
     """The device that the options choose; prints the reason if the named device can't be used.
 
-    For ``auto``, the reason is printed only with ``-v``.
+    Args:
+        explains_auto: with ``-v``, print the reason for ``auto``, too.
     """
     device, remark = run.compiler.device, run.compiler.device_remark
-    if remark and (run.verbose or run.settings.device != "auto"):
+    if remark and (run.settings.device != "auto" or (run.verbose and explains_auto)):
         run.console.note(f"  {remark}")
     return device
 

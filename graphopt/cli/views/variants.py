@@ -38,11 +38,12 @@ def print_choice(console: Console, bundle: Bundle, feeds: Mapping[str, Any], *, 
 
 def show(run: Run, bundle: Bundle) -> None:
     """Print the contents of ``bundle``."""
+    from graphopt.specialization.bundle.plan import PLAN
     from graphopt.specialization.inventory import measured, of_bundle
 
     items = of_bundle(bundle)
     if run.verbose:
-        device = option_values.chosen_device(run)
+        device = option_values.chosen_device(run, explains_auto=False)
         with run.console.progress("measuring sessions"):
             items = measured(items, bundle, device)
     plan, sizes, checked = bundle.plan, bundle.sizes, bundle.check()
@@ -62,7 +63,8 @@ def show(run: Run, bundle: Bundle) -> None:
         return
     run.console.print(f"{bundle.folder}", bold=True)
     facts = Table(["", ""], "<<")
-    facts.add("bundle", f"{human_bytes(sum(sizes.values()))} in {counted(len(sizes), 'file')}")
+    all_bytes = sum(sizes.values()) + (bundle.folder / PLAN).stat().st_size
+    facts.add("bundle", f"{human_bytes(all_bytes)} in {counted(len(sizes) + 1, 'file')}")
     if plan.weights is not None:
         facts.add("weights", f"{human_bytes(sizes[plan.weights])} in {plan.weights}")
     facts.add(
@@ -93,7 +95,7 @@ def branches(run: Run, path: Path, model: ir.Model) -> tuple[list[Item], int | N
     items = of_model(model, plan)
     if not items or not run.verbose:
         return items, None
-    device = option_values.chosen_device(run)
+    device = option_values.chosen_device(run, explains_auto=False)
     try:
         with run.console.progress("measuring a session"):
             return items, session_bytes(model, path, device)

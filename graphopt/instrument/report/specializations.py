@@ -50,7 +50,7 @@ def variant_lines(variants: Sequence[VariantReport], runs: int) -> Iterator[str]
     for report in variants:
         serves = f"{report.variant.runs} of {counted(runs, 'run')}"
         if report.left_out is None:
-            nodes = f"{report.nodes:,} nodes instead of {report.general:,}"
+            nodes = f"{counted(report.nodes, 'node')} instead of {report.general:,}"
             speed = "" if report.ratio is None else f", {report.ratio:.2f} × its time"
             yield f"variant   {report.variant.name}: {nodes}{speed}, for {serves}"
             yield f"          where {report.variant.guard}"

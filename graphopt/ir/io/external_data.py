@@ -14,6 +14,7 @@ from graphopt.errors import InvalidModel
 from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.constants import DATA_FILES
 from graphopt.ir.weights import MappedFile, MappedTensor, Slot, slots, storage_of
+from graphopt.util.tables import counted
 
 #: Alignment of tensors in a data file, in bytes, for memory mapping.
 _ALIGNMENT = 64
@@ -116,7 +117,8 @@ def _mapped(tensor: onnx_ir.ExternalTensor, folders: Folders) -> MappedTensor:
         raise InvalidModel(f"the external tensor {name!r} has a negative dim or offset")
     if tensor.length is not None and tensor.length != nbytes:
         raise InvalidModel(
-            f"the external data of {name!r} has {tensor.length} bytes; its shape and type require {nbytes}"
+            f"the external data of {name!r} has {counted(tensor.length, 'byte')};"
+            f" its shape and type require {nbytes}"
         )
     if offset + nbytes > file.size:
         raise InvalidModel(

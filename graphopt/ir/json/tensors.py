@@ -23,6 +23,7 @@ from graphopt.errors import InvalidModel
 from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.json.faults import Fault, expect, expect_int, shown
 from graphopt.ir.json.types import ELEMENTS, element_name
+from graphopt.util.tables import counted
 
 _STRING = onnx.TensorProto.STRING
 _NAN_BITS = re.compile(r"nan:0x([0-9a-f]{1,16})")
@@ -190,7 +191,7 @@ def _read_base64(tensor: onnx.TensorProto, text: str) -> None:
     if tensor.data_type in ELEMENTS:
         wanted = nbytes(tensor.data_type, tensor.dims)
         if len(data) != wanted:
-            raise Fault(f"has {len(data)} bytes; the type asks for {wanted}")
+            raise Fault(f"has {counted(len(data), 'byte')}; the type requires {wanted}")
     tensor.raw_data = data
 
 
@@ -204,7 +205,7 @@ def _flat(data: Any, dims: Sequence[int]) -> list[Any]:
     for depth, dim in enumerate(dims):
         for index, item in enumerate(items):
             if type(item) is not list or len(item) != dim:
-                found = f"{len(item)} entries" if type(item) is list else shown(item)
+                found = counted(len(item), "entry", "entries") if type(item) is list else shown(item)
                 raise Fault(f"expects a list of {dim}, found {found}").under(*_place(index, dims[:depth]))
         items = [element for item in items for element in item]
     return items
