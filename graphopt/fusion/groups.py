@@ -174,19 +174,11 @@ def lower_nodes(
     copied = []
     for number, (value, tensor) in enumerate(zip(inputs, signature.inputs, strict=True)):
         kind = ir.TensorType(ir.DataType(tensor.element.value))
-        copy = ir.Value(name=value.name or f"input_{number}", type=kind)
-        copier.values[value] = copy
-        copied.append(copy)
-    constants = list(_constants(nodes, copier))
-    copies = [*constants, *copier.nodes(nodes)]
-    results = [copier.value(value) for value in outputs]
-    graph = ir.Graph(
-        copied,
-        [result for result in results if result is not None],
-        nodes=copies,
-        opset_imports=dict(imports),
-        name=name,
-    )
+        copied.append(ir.Value(name=value.name or f"input_{number}", type=kind))
+        copier.values[value] = copied[-1]
+    copies = [*_constants(nodes, copier), *copier.nodes(nodes)]
+    results = [result for value in outputs if (result := copier.value(value)) is not None]
+    graph = ir.Graph(copied, results, nodes=copies, opset_imports=dict(imports), name=name)
     with context_for(ir.Model(graph, ir_version=10)) as cx:
         for value, tensor in zip(copied, signature.inputs, strict=True):
             cx.facts.set(value, tensor.fact)

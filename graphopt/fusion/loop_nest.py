@@ -247,11 +247,11 @@ class LoopNest:
                 reduced = list(self.delinearize(reduced))
             self.outer = [loop for loop in self.outer if loop in inside]
             self.reduction_loops = reduced
-        if any(loop not in inside for loop in self.outer) or any(
-            loop in inside for loop in self.reduction_loops
+        if (
+            any(loop not in inside for loop in self.outer)
+            or any(loop in inside for loop in self.reduction_loops)
+            or (not self.reduction_loops and product(dims) != 1)
         ):
-            raise CantFuse("it reduces over other axes than its neighbours")
-        if len(self.reduction_loops) == 0 and product(dims) != 1:
             raise CantFuse("it reduces over other axes than its neighbours")
         return self.group_loops(self.reduction_loops, dims)
 

@@ -46,10 +46,9 @@ def lower(graph: ir.Graph, cx: Context, name: str) -> Kernel:
         CantFuse: the nodes are not one loop nest, or memory accesses of the nest are too scattered.
     """
     nodes = [node for node in graph if ir.constant_of(node.outputs[0]) is None]
-    for node in nodes:  # the graph may be hand-written
-        reason = unfit(node, cx)
-        if reason is not None:
-            raise CantFuse(reason)
+    reason = next(filter(None, (unfit(node, cx) for node in nodes)), None)
+    if reason is not None:  # the graph may be hand-written
+        raise CantFuse(reason)
     clusters = find_clusters(nodes, cx)
     if len(clusters) != 1 or clusters[0].nest is None:
         raise CantFuse(
@@ -248,14 +247,10 @@ def _in_place(kernel: Kernel) -> Kernel:
         for index, port in enumerate(kernel.inputs):
             output = kernel.outputs[number]
             own = [access for access in loads if access.port == index]
-            same = [
-                access
-                for access in own
-                if access.strides == store.access.strides and access.offset == store.access.offset
-            ]
+            same = all(access == replace(store.access, port=index) for access in own)
             fits = port.dims == output.dims and port.element.bytes == output.element.bytes
             taken = any(index == pair[0] for pair in pairs)
-            if own and same == own and fits and not taken:
+            if own and same and fits and not taken:
                 pairs.append((index, number))
                 break
     return replace(kernel, in_place=tuple(pairs))

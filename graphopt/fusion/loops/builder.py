@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 
 from graphopt.fusion.loops.instructions import OPS
 from graphopt.fusion.loops.ir import Access, CantFuse, Element, Instruction, Size, live_instructions, single
@@ -166,12 +167,9 @@ class IRBuilder:
         """min(max(term, low), high)."""
         return self.op("min", self.op("max", term, low), high)
 
-    def total(self, op: str, terms: Sequence[Expr]) -> Expr:
-        """A left fold of ``terms`` by a binary instruction."""
-        found = terms[0]
-        for term in terms[1:]:
-            found = self.op(op, found, term)
-        return found
+    def fold(self, op: str, terms: Sequence[Expr]) -> Expr:
+        """The binary instruction ``op`` applied to all ``terms`` from left to right."""
+        return reduce(lambda found, term: self.op(op, found, term), terms)
 
 
 def live(steps: Sequence[Instruction], results: Sequence[int]) -> tuple[list[Instruction], dict[int, int]]:

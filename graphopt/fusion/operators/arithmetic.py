@@ -6,7 +6,15 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.fusion.loops.builder import Expr, IRBuilder
 from graphopt.fusion.loops.ir import Element
-from graphopt.fusion.operator_table import FLOATS, INTEGERS, NUMBERS, EmitContext, operator, primitive
+from graphopt.fusion.operator_table import (
+    FLOATS,
+    INTEGERS,
+    NUMBERS,
+    EmitContext,
+    Operator,
+    operator,
+    primitive,
+)
 
 _UNSIGNED = frozenset({"UINT8"})
 _LARGEST = {Element.F32: 3.4028234663852886e38, Element.F16: 65504.0, Element.BF16: 3.3895313892515355e38}
@@ -33,9 +41,9 @@ def _unsupported_modulo(node: ir.Node, cx: Context) -> str | None:
 
 def _unsupported_power(node: ir.Node, cx: Context) -> str | None:
     exponent = cx.dtype(node.inputs[1]) if node.inputs[1] is not None else None
-    return (
-        None if exponent is not None and exponent.name in NUMBERS else "the type of its exponent is unknown"
-    )
+    if exponent is None or exponent.name not in NUMBERS:
+        return "the type of its exponent is unknown"
+    return None
 
 
 sub = primitive("sub", "Sub", types=NUMBERS)
@@ -49,12 +57,17 @@ erf = primitive("erf", "Erf")
 floor = primitive("floor", "Floor")
 ceil = primitive("ceil", "Ceil")
 round_even = primitive("round_even", "Round")
+neg = primitive("neg", "Neg", types=NUMBERS - _UNSIGNED)
 
 
-@operator("Add", "Sum", types=NUMBERS)
-def add(b: IRBuilder, ctx: EmitContext, *operands: Expr) -> Expr:
-    """x + y, and further operands."""
-    return b.total("add", operands)
+def _fold(name: str, *ops: str) -> Operator:
+    """Define ``ops`` as the instruction ``name`` applied to all operands from left to right."""
+    return operator(*ops, types=NUMBERS)(lambda b, ctx, *operands: b.fold(name, operands))
+
+
+add = _fold("add", "Add", "Sum")
+maximum = _fold("max", "Max")
+minimum = _fold("min", "Min")
 
 
 @operator("Div", types=NUMBERS, refuses=_may_trap)
@@ -78,25 +91,7 @@ def mod(b: IRBuilder, ctx: EmitContext, x: Expr, y: Expr) -> Expr:
 @operator("Mean", types=FLOATS)
 def mean(b: IRBuilder, ctx: EmitContext, *operands: Expr) -> Expr:
     """(x + y + …) / n."""
-    return b.total("add", operands) / float(len(operands))
-
-
-@operator("Max", types=NUMBERS)
-def maximum(b: IRBuilder, ctx: EmitContext, *operands: Expr) -> Expr:
-    """max(x, y, …)."""
-    return b.total("max", operands)
-
-
-@operator("Min", types=NUMBERS)
-def minimum(b: IRBuilder, ctx: EmitContext, *operands: Expr) -> Expr:
-    """min(x, y, …)."""
-    return b.total("min", operands)
-
-
-@operator("Neg", types=NUMBERS - _UNSIGNED)
-def neg(b: IRBuilder, ctx: EmitContext, x: Expr) -> Expr:
-    """−x."""
-    return -x
+    return b.fold("add", operands) / float(len(operands))
 
 
 @operator("Abs", types=NUMBERS)

@@ -55,10 +55,9 @@ def _linearized(ctx: EmitContext, indices: AffineMap, sizes: Sequence[Dim]) -> I
     for index, size in zip(indices[::-1], sizes[::-1], strict=True):
         if index.step != 1 or not isinstance(radix, int):
             raise CantFuse("a slice is reshaped")
-        if ctx.nest.facts.dim_equal(product(ctx.nest.sizes[loop] for loop in index.loops), size):
-            loops = (*index.loops, *loops)
-        else:
+        if not ctx.nest.facts.dim_equal(product(ctx.nest.sizes[loop] for loop in index.loops), size):
             raise CantFuse("a slice is reshaped")
+        loops = (*index.loops, *loops)
         offset += index.offset * radix
         radix = radix * size
     return Index(loops, offset)
@@ -89,13 +88,12 @@ def _start(ctx: EmitContext, axis: int, start: int, step: int) -> int:
 
 
 def _slice(ctx: EmitContext) -> Operands:
-    starts, steps = ctx.ints(1, "starts"), ctx.ints(4, "steps")
-    axes = ctx.ints(3, "axes") or range(len(starts or ()))
+    starts, steps = ctx.ints(1, "starts") or (), ctx.ints(4, "steps")
+    axes = ctx.ints(3, "axes") or range(len(starts))
     found = list(ctx.indices)
     for position, axis in enumerate(axes):
         axis = ctx.axis(axis, len(found))
         step = 1 if steps is None else steps[position]
-        assert starts is not None
         start = _start(ctx, axis, starts[position], step)
         if found[axis].loops or start:
             found[axis] = found[axis].sliced(start, step)
@@ -126,12 +124,11 @@ def _gather(ctx: EmitContext) -> Operands:
     dims = ctx.nest.dims(value)
     axis = ctx.axis(ctx.attribute("axis", 0), len(dims))
     position, size = picked[0], dims[axis]
-    if isinstance(size, int):
-        position += size if position < 0 else 0
-        if not 0 <= position < size:
-            raise CantFuse("its index is out of range")
-    else:
+    if not isinstance(size, int):
         raise CantFuse("it gathers from an axis of dynamic size")
+    position += size if position < 0 else 0
+    if not 0 <= position < size:
+        raise CantFuse("its index is out of range")
     return _only(ctx, value, (*ctx.indices[:axis], Index((), position), *ctx.indices[axis + rank :]))
 
 

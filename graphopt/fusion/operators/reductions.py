@@ -13,6 +13,7 @@ from graphopt.fusion.operator_table import (
     EmitContext,
     IndexingMaps,
     Operands,
+    Operator,
     broadcast_index,
     operator,
 )
@@ -109,52 +110,20 @@ def _like_channels(ctx: EmitContext, number: int, rank: int) -> Sequence[int]:
     return [1]
 
 
-@operator("ReduceSum", indexing_maps=_reduce, types=_WIDE, data=1, reduces=True)
-def reduce_sum(b: IRBuilder, ctx: EmitContext, x: Expr, axes: Expr | None = None) -> Expr:
-    """Σ x."""
-    return b.reduce("sum", x)
+def _reduction(op: str, types: frozenset[str], compute: Callable[[IRBuilder, Expr], Expr]) -> Operator:
+    """A reduction; its axes are an attribute or an input."""
+    declare = operator(op, indexing_maps=_reduce, types=types, data=1, reduces=True)
+    return declare(lambda b, ctx, x, axes=None: compute(b, x))
 
 
-@operator("ReduceMean", indexing_maps=_reduce, types=FLOATS, data=1, reduces=True)
-def reduce_mean(b: IRBuilder, ctx: EmitContext, x: Expr, axes: Expr | None = None) -> Expr:
-    """Σ x / n."""
-    return b.mean(x)
-
-
-@operator("ReduceMax", indexing_maps=_reduce, types=NUMBERS, data=1, reduces=True)
-def reduce_max(b: IRBuilder, ctx: EmitContext, x: Expr, axes: Expr | None = None) -> Expr:
-    """max x."""
-    return b.reduce("max", x)
-
-
-@operator("ReduceMin", indexing_maps=_reduce, types=NUMBERS, data=1, reduces=True)
-def reduce_min(b: IRBuilder, ctx: EmitContext, x: Expr, axes: Expr | None = None) -> Expr:
-    """min x."""
-    return b.reduce("min", x)
-
-
-@operator("ReduceProd", indexing_maps=_reduce, types=_WIDE, data=1, reduces=True)
-def reduce_prod(b: IRBuilder, ctx: EmitContext, x: Expr, axes: Expr | None = None) -> Expr:
-    """∏ x."""
-    return b.reduce("prod", x)
-
-
-@operator("ReduceSumSquare", indexing_maps=_reduce, types=_WIDE, data=1, reduces=True)
-def reduce_sum_square(b: IRBuilder, ctx: EmitContext, x: Expr, axes: Expr | None = None) -> Expr:
-    """Σ x²."""
-    return b.reduce("sum", x * x)
-
-
-@operator("ReduceL1", indexing_maps=_reduce, types=_WIDE, data=1, reduces=True)
-def reduce_l1(b: IRBuilder, ctx: EmitContext, x: Expr, axes: Expr | None = None) -> Expr:
-    """Σ |x|."""
-    return b.reduce("sum", b.op("abs", x))
-
-
-@operator("ReduceL2", indexing_maps=_reduce, types=FLOATS, data=1, reduces=True)
-def reduce_l2(b: IRBuilder, ctx: EmitContext, x: Expr, axes: Expr | None = None) -> Expr:
-    """√(Σ x²)."""
-    return b.op("sqrt", b.reduce("sum", x * x))
+reduce_sum = _reduction("ReduceSum", _WIDE, lambda b, x: b.reduce("sum", x))
+reduce_mean = _reduction("ReduceMean", FLOATS, lambda b, x: b.mean(x))
+reduce_max = _reduction("ReduceMax", NUMBERS, lambda b, x: b.reduce("max", x))
+reduce_min = _reduction("ReduceMin", NUMBERS, lambda b, x: b.reduce("min", x))
+reduce_prod = _reduction("ReduceProd", _WIDE, lambda b, x: b.reduce("prod", x))
+reduce_sum_square = _reduction("ReduceSumSquare", _WIDE, lambda b, x: b.reduce("sum", x * x))
+reduce_l1 = _reduction("ReduceL1", _WIDE, lambda b, x: b.reduce("sum", b.op("abs", x)))
+reduce_l2 = _reduction("ReduceL2", FLOATS, lambda b, x: b.op("sqrt", b.reduce("sum", x * x)))
 
 
 @operator("Softmax", indexing_maps=_along(_softmax_axes, _like_trailing), reduces=True)
