@@ -87,25 +87,23 @@ class HarnessStopwatch:
         )
         models = {**contest.models, TWIN: contest.models[UNFUSED]}
         try:
-            return _ratios(child, models, setup, _LIMITS, index)
+            return _ratios(child, models, setup, index)
         except GraphoptError:  # an operator does not run on this machine
-            once = RaceLimits(rounds=1, processes=1, warmup=0)
-            fit = [name for name in models if _runs(child, models[name], setup, once)]
+            fit = [name for name in models if _runs(child, models[name], setup)]
             if UNFUSED not in fit:
                 return {}
-            return _ratios(child, {name: models[name] for name in fit}, setup, _LIMITS, index)
+            return _ratios(child, {name: models[name] for name in fit}, setup, index)
 
 
-def _ratios(
-    child: Child, models: dict[str, bytes], setup: Setup, limits: RaceLimits, index: int
-) -> dict[str, float]:
-    times = child.call(race, models, setup, limits, index, timeout=_PATIENCE)
+def _ratios(child: Child, models: dict[str, bytes], setup: Setup, index: int) -> dict[str, float]:
+    times = child.call(race, models, setup, _LIMITS, index, timeout=_PATIENCE)
     return {name: ratios.median(round_ratios(times, name, UNFUSED)) for name in models if name != UNFUSED}
 
 
-def _runs(child: Child, model: bytes, setup: Setup, limits: RaceLimits) -> bool:
+def _runs(child: Child, model: bytes, setup: Setup) -> bool:
+    once = RaceLimits(rounds=1, processes=1, warmup=0)
     try:
-        child.call(race, {UNFUSED: model}, setup, limits, 0, timeout=_PATIENCE)
+        child.call(race, {UNFUSED: model}, setup, once, 0, timeout=_PATIENCE)
     except GraphoptError:
         return False
     return True
@@ -116,7 +114,7 @@ def calibrate(
     *,
     budget: float | None = None,
     threads: int = 1,
-    say: Progress = lambda text, spent: None,
+    progress: Progress = lambda text, spent: None,
     subjects: Sequence[Subject] = SUBJECTS,
     stopwatch: Stopwatch | None = None,
     clock: Callable[[], float] = time.monotonic,
@@ -130,7 +128,7 @@ def calibrate(
         budget: seconds; a pass starts only if it is expected to end in time, except for the first pass. By
             default, :data:`ENOUGH_PASSES` passes run.
         threads: threads inside one operator.
-        say: receives the progress.
+        progress: receives the progress.
         subjects: the measured subjects.
         stopwatch: performs the measurements.
         clock: current time in seconds.
@@ -147,7 +145,7 @@ def calibrate(
         for number, measured in enumerate(stopwatch(places, passes)):
             for name, ratio in measured.items():
                 found[number].setdefault(name, []).append(ratio)
-            say(*_progress(places, passes, number, clock() - begin, budget))
+            progress(*_progress(places, passes, number, clock() - begin, budget))
         passes += 1
     grids = tuple(_grids(places, found))
     if not grids:

@@ -30,7 +30,7 @@ LEAST_GAIN = 0.98
 ENOUGH_PASSES = 5
 #: Operators with figures that no rule uses, each with the actual behaviour; most operators compute less than
 #: the replaced nodes.
-UNASKED = {
+UNUSED_FIGURES = {
     "LayerNormalization": "used anyway",
     "RMSNormalization": "used anyway",
     "SimplifiedLayerNormalization": "used anyway",
@@ -139,8 +139,7 @@ class Grid:
 
     def points(self) -> Iterator[tuple[dict[str, int], Estimate]]:
         """All combinations of sizes with their estimates."""
-        figures = map(Estimate, self.ratios, self.bands)
-        yield from zip(choices(self.axes), figures, strict=True)
+        return zip(choices(self.axes), map(Estimate, self.ratios, self.bands), strict=True)
 
 
 @dataclass(frozen=True)
@@ -219,7 +218,7 @@ class Costs:
         self._admit(ops, case, sizes)
         known = [(grid.at(sizes), grid) for grid in grids]
         if not known:
-            return Decision(ops[0], None, f"no figures for {' or '.join(ops)} on {_called(self.device)}")
+            return Decision(ops[0], None, f"no figures for {' or '.join(ops)} on {self.device.upper()}")
         paying = [item for item in known if item[0].pays]
         best, grid = min(paying or known, key=lambda item: item[0].ratio)
         share = f"{best.ratio:.2f}× the time of the nodes that it replaces"
@@ -336,9 +335,4 @@ def read(path: Path) -> Costs:
 def shipped(device: str) -> Costs:
     """The figures shipped with graphopt for a kind of device; an empty table if there are none."""
     path = Path(__file__).with_name(f"{device}.json")
-    return read(path) if path.is_file() else Costs(f"no figures for {_called(device)}", device)
-
-
-def _called(kind: str) -> str:
-    """The usual name of a kind of device."""
-    return kind.upper()
+    return read(path) if path.is_file() else Costs(f"no figures for {device.upper()}", device)

@@ -16,6 +16,7 @@ from graphopt.inputs.feeds import InputOptions
 from graphopt.numerics import Numerics
 from graphopt.ort.devices import Device
 from graphopt.ort.session_options import SessionChoice, recommended
+from graphopt.ort.target import Target
 from graphopt.timing.compare_speed import Speed, Timing, compare_speed
 from graphopt.timing.footprint import Footprint, footprint
 from graphopt.timing.stopwatch import RaceLimits, Setup, output_shapes
@@ -143,19 +144,16 @@ class Bench:
     @property
     def choices(self) -> dict[str, SessionChoice]:
         """The session options by model name: required options, and recommended ones if enabled."""
-        found = {}
+        found = {one.name: one.choice for one in self.contestants}
         for one in self.contestants:
-            heeded = self.heeds_choices and one.model is not None
-            choice = recommended(one.model, self.device) if heeded and one.model else SessionChoice()
-            found[one.name] = choice | one.choice
+            if self.heeds_choices and one.model is not None:
+                found[one.name] = recommended(one.model, self.device) | one.choice
         return {name: choice for name, choice in found.items() if not choice.plain}
 
     @property
     def version(self) -> str:
         """onnxruntime's version."""
-        import onnxruntime
-
-        return str(onnxruntime.__version__)
+        return Target(self.device).version
 
     def facts(self) -> dict[str, Any]:
         """The settings common to all tables, for JSON."""

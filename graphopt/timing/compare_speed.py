@@ -118,7 +118,8 @@ def compare_speed(
     for index in range(limits.processes):
         if advance is not None:
             advance(index / limits.processes)
-        times = _run(field, setup, limits, index)
+        with Child(preload=["onnxruntime", "graphopt.timing.stopwatch"], fresh=True) as child:
+            times = child.call(race, field, setup, limits, index, timeout=limits.seconds + _PATIENCE)
         rounds += len(times[first])
         for name, series in found.items():
             series.append(ratios.median(round_ratios(times, name, first)))
@@ -130,13 +131,6 @@ def compare_speed(
     band = ratios.band_of(found[_TWIN])
     speeds = {name: _speed(runs[name], found.get(name), band) for name in sources}
     return Timing(speeds, tuple(found[_TWIN]), band, rounds, time.perf_counter() - begin)
-
-
-def _run(
-    field: Mapping[str, Source], setup: Setup, limits: RaceLimits, index: int
-) -> dict[str, list[list[float]]]:
-    with Child(preload=["onnxruntime", "graphopt.timing.stopwatch"], fresh=True) as child:
-        return child.call(race, dict(field), setup, limits, index, timeout=limits.seconds + _PATIENCE)
 
 
 def _speed(runs: list[float], found: list[float] | None, band: Band) -> Speed:

@@ -102,13 +102,13 @@ def footprint(
         with Child(preload=["onnxruntime", "graphopt.timing.footprint"], fresh=True) as child:
             took, peak = child.call(measure, source, setup, name, timeout=_PATIENCE)
             if number == 0:
-                placement, outputs = child.call(look, source, setup, checked, name, timeout=_PATIENCE)
+                placement, outputs = child.call(profile, source, setup, checked, name, timeout=_PATIENCE)
         seconds.append(took)
         peaks.append(peak)
     return Footprint(ratios.median(seconds), int(ratios.median(peaks)), placement, outputs)
 
 
-def measure(source: Source, setup: Setup, name: str = "") -> tuple[float, int]:
+def measure(source: Source, setup: Setup, name: str) -> tuple[float, int]:
     """Seconds of session creation, and bytes of the session and three runs."""
     with ResourceMeter() as meter:
         begin = time.perf_counter()
@@ -120,7 +120,7 @@ def measure(source: Source, setup: Setup, name: str = "") -> tuple[float, int]:
     return seconds, meter.peak_bytes
 
 
-def look(source: Source, setup: Setup, checked: Setup, name: str = "") -> tuple[Placement, list[Any]]:
+def profile(source: Source, setup: Setup, checked: Setup, name: str) -> tuple[Placement, list[Any]]:
     """The placement of the nodes of a model, and its outputs."""
     made = checked.session(source, name)
     outputs = session.run(made, known_feeds(made, checked.feeds))

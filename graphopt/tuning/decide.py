@@ -28,7 +28,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from graphopt.ort.session_options import SessionChoice
-from graphopt.tuning.measurements import LATE, Finding, Measurement, Measurer
+from graphopt.tuning.measurements import Finding, Measurement, Measurer, conclusion
 from graphopt.tuning.screening import screen
 from graphopt.tuning.search_space import Group, Variant
 from graphopt.tuning.session_choices import try_choices
@@ -90,26 +90,26 @@ def _groups(groups: Sequence[Group], measurer: Measurer) -> TuningDecision:
     without = [everything.without(group.owners) for group in groups]
     careful = frozenset(variant for variant, group in zip(without, groups, strict=True) if group.speed)
     measurements = screen(everything, without, measurer, _SHARE, careful)
-    off: dict[str, tuple[str, ...]] = {}
-    for group, measurement in zip(groups, measurements, strict=True):
-        if measurement is not None and measurement.faster:
-            off[group.name] = _guilty(group, measurer)
-    neutral = [
-        group
-        for group, measurement in zip(groups, measurements, strict=True)
-        if group.name not in off and not (measurement is not None and measurement.slower)
-    ]
-    measured = {
-        group.name for group, measurement in zip(groups, measurements, strict=True) if measurement is not None
+    measured = list(zip(groups, measurements, strict=True))
+    off = {
+        group.name: _guilty(group, measurer)
+        for group, measurement in measured
+        if measurement is not None and measurement.faster
     }
-    idle = _idle([group for group in neutral if not group.speed and group.name in measured], off, measurer)
+    neutral = {
+        group: measurement
+        for group, measurement in measured
+        if group.name not in off and not (measurement is not None and measurement.slower)
+    }
+    tried = [group for group, measurement in neutral.items() if measurement is not None and not group.speed]
+    idle = _idle(tried, off, measurer)
     pool = [group for group in neutral if group.speed or group in idle]
     together = _together(pool, off, measurer)
-    if together is None or not together.slower or together.faster:
+    if together is None or not together.inverse().pays:
         off |= {group.name: group.owners for group in pool}
     findings = [
         _finding(group, measurement, off.get(group.name, ()), together if group in pool else None)
-        for group, measurement in zip(groups, measurements, strict=True)
+        for group, measurement in measured
     ]
     return TuningDecision(_variant(off), findings)
 
@@ -177,11 +177,10 @@ def _settle(found: TuningDecision, groups: Sequence[Group], measurer: Measurer) 
     found.groups = [finding for finding in found.groups if finding not in gone]
     trusted = all(finding.kept for finding in gone)
     for group, measurement in zip(fresh, measurements, strict=True):
-        kept = trusted if measurement is None else measurement.slower and not measurement.faster
+        kept = trusted if measurement is None else measurement.inverse().pays
         if not kept:
             variant = variant.without(group.owners)
-        finding = _finding(group, measurement, () if kept else group.owners, None)
-        found.groups.append(finding)
+        found.groups.append(_finding(group, measurement, () if kept else group.owners, None))
     found.variant = variant
     return [*rules, *now]
 
@@ -190,16 +189,8 @@ def _raise_opset(found: TuningDecision, opset: int, measurer: Measurer) -> None:
     """Convert the model to ``opset`` first, if it is faster then."""
     raised = replace(found.variant, opset=opset)
     measurement = screen(found.variant, [raised], measurer, _SHARE, frozenset({raised}))[0]
-    kept = measurement is not None and measurement.faster and not measurement.slower
-    if measurement is None:
-        reason = LATE
-    elif measurement.failure:
-        reason = measurement.failure
-    elif measurement.same:
-        reason = "onnxruntime runs the same with and without"
-    else:
-        reason = "slower" if measurement.slower else "faster" if measurement.faster else "no difference"
-    found.choices.append(Finding(f"opset {opset}", None, measurement, kept, reason))
+    kept = measurement is not None and measurement.pays
+    found.choices.append(Finding(f"opset {opset}", None, measurement, kept, conclusion(measurement)))
     if kept:
         found.variant = raised
 
@@ -209,16 +200,11 @@ def _finding(
 ) -> Finding:
     measurement = None if without is None else without.inverse()
     kept = not set(group.owners) <= set(off)
-    if without is None:
-        reason = LATE
-    elif without.failure:
+    reason = conclusion(measurement)
+    if without is not None and without.failure:
         reason = f"the model does not run without: {without.failure}"
-    elif without.same:
-        reason = "onnxruntime runs the same with and without"
-    elif without.faster and kept:
+    elif without is not None and without.faster and kept:
         reason = f"faster without {', '.join(off)}"
-    else:
-        reason = "slower" if without.faster else "faster" if without.slower else "no difference"
     if not kept and not group.speed and without is not None and not without.faster:
         reason += ", and nothing smaller"
     if together is not None and kept:

@@ -37,21 +37,26 @@ class HarnessMeasurer:
         setups: settings of the sessions for each set of shapes.
         seconds: seconds of one run of the original.
         budget: seconds for all measurements.
-        say: receives the progress.
+        progress: receives the progress.
 
     Attributes:
         measured: number of measured variants.
     """
 
     def __init__(
-        self, builder: VariantBuilder, setups: Sequence[Setup], seconds: float, budget: float, say: Progress
+        self,
+        builder: VariantBuilder,
+        setups: Sequence[Setup],
+        seconds: float,
+        budget: float,
+        progress: Progress,
     ) -> None:
-        self._workshop = builder
+        self._builder = builder
         self._setups = list(setups)
         size = builder.size(Variant(original=True))[1]
         self._together = next((most for slow, large, most in _SLOW if seconds > slow or size > large), _MANY)
         self._budget = max(budget, 1e-3)  # the least budget still measures the result
-        self._say = say
+        self._report = progress
         self._begin = time.monotonic()
         self.measured = 0
 
@@ -72,23 +77,23 @@ class HarnessMeasurer:
 
     def known(self, reference: Variant, other: Variant) -> Measurement | None:
         """A result without timing: both are the same, or ``other`` can't be built."""
-        self._say("making variants", self.spent())
+        self._report("making variants", self.spent())
         try:
-            return Measurement(same=True) if self._workshop.same(reference, other) else None
+            return Measurement(same=True) if self._builder.same(reference, other) else None
         except GraphoptError as error:
             return Measurement.failed(error.message)
 
     def size(self, variant: Variant) -> Size:
         """Nodes, bytes of weights, and constants of a variant."""
         try:
-            return self._workshop.size(variant)
+            return self._builder.size(variant)
         except GraphoptError:
             return (0, 0, 0)
 
     def single(self, variant: Variant) -> list[Group] | None:
         """The native groups of a variant; ``None`` if it can't be built."""
         try:
-            return self._workshop.kernels(variant)
+            return self._builder.kernels(variant)
         except GraphoptError:
             return None
 
@@ -98,18 +103,16 @@ class HarnessMeasurer:
         seconds = max(left / 2, _LEAST_SECONDS) if thorough else self._budget / 4
         limits = RaceLimits(rounds, processes, warmup, seconds / len(self._setups))
         variants = {_REFERENCE: reference, **{str(number): other for number, other in enumerate(others)}}
-        sources = {name: self._workshop.path(variant) for name, variant in variants.items()}
-        needed = {name: self._workshop.choice(variant) for name, variant in variants.items()}
-        choices = {name: choice for name, choice in needed.items() if not choice.plain}
+        sources = {name: self._builder.path(variant) for name, variant in variants.items()}
+        choices = {name: self._builder.choice(variant) for name, variant in variants.items()}
         text = f"timing {len(others)} × {'thoroughly' if thorough else 'briefly'}"
-        self._say(text, self.spent())
+        self._report(text, self.spent())
         found: list[list[tuple[Comparison, Band]]] = [[] for _ in others]
         try:
             for setup in self._setups:
-                for series, told in zip(
-                    found, self._race(sources, replace(setup, choices=choices), limits, text), strict=True
-                ):
-                    series.append(told)
+                compared = self._compare(sources, replace(setup, choices=choices), limits, text)
+                for series, comparison in zip(found, compared, strict=True):
+                    series.append(comparison)
         except GraphoptError as error:
             if len(others) == 1:
                 return [Measurement.failed(error.message)]
@@ -117,11 +120,11 @@ class HarnessMeasurer:
         self.measured += len(others)
         return [Measurement.of(series) for series in found]
 
-    def _race(
+    def _compare(
         self, sources: dict[str, Path], setup: Setup, limits: RaceLimits, text: str
     ) -> list[tuple[Comparison, Band]]:
         timing = compare_speed(
-            sources, setup, limits, lambda done: self._say(text, self.spent()), enough=decided
+            sources, setup, limits, lambda done: self._report(text, self.spent()), enough=decided
         )
         comparisons = [timing.speeds[name].comparison for name in sources if name != _REFERENCE]
-        return [(told, timing.band) for told in comparisons if told is not None]
+        return [(comparison, timing.band) for comparison in comparisons if comparison is not None]

@@ -28,7 +28,7 @@ class Measurement:
         faster, slower: whether it is claimed for some shape; both may be true.
         unsure: there were too few processes for the claim that the ratio suggests.
         same: both are the same graph to onnxruntime; nothing was measured.
-        failure: the error if it does not run.
+        failure: the error of a variant that does not run.
     """
 
     ratio: float = 1.0
@@ -40,9 +40,9 @@ class Measurement:
     failure: str | None = None
 
     @classmethod
-    def failed(cls, why: str) -> Measurement:
+    def failed(cls, error: str) -> Measurement:
         """The measurement of a variant that does not run, which counts as slower."""
-        return cls(math.inf, slower=True, failure=why)
+        return cls(math.inf, slower=True, failure=error)
 
     @classmethod
     def of(cls, found: Sequence[tuple[Comparison, Band]]) -> Measurement:
@@ -56,6 +56,11 @@ class Measurement:
     def claims(self) -> bool:
         """Whether it claims or suggests a difference."""
         return self.faster or self.slower or self.unsure
+
+    @property
+    def pays(self) -> bool:
+        """Whether the variant is faster for some shape, and slower for none."""
+        return self.faster and not self.slower
 
     @property
     def rough(self) -> bool:
@@ -84,6 +89,17 @@ class Measurement:
         """Parse the result of :meth:`to_dict`."""
         ratio = math.inf if data["ratio"] is None else data["ratio"]
         return cls(**{**data, "ratio": ratio, "band": Band(*data["band"])})
+
+
+def conclusion(measurement: Measurement | None) -> str:
+    """The conclusion from a measurement, as text."""
+    if measurement is None:
+        return LATE
+    if measurement.failure:
+        return measurement.failure
+    if measurement.same:
+        return "onnxruntime runs the same with and without"
+    return "slower" if measurement.slower else "faster" if measurement.faster else "no difference"
 
 
 class Measurer(Protocol):

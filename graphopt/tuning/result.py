@@ -77,8 +77,7 @@ class Tuning:
 
     def blocks(self) -> Iterator[Block]:
         """The result as indented lines and a table, for a report."""
-        for block in self._blocks():
-            yield f"  {block}" if isinstance(block, str) else block
+        return (f"  {block}" if isinstance(block, str) else block for block in self._blocks())
 
     def _blocks(self) -> Iterator[Block]:
         yield f"tuned for {self.where}"
@@ -99,10 +98,9 @@ class Tuning:
         """The findings about each group and each choice of session options."""
         table = Table(["group", "rewrites", "ratio", "band", "", ""], "<>>><<")
         for finding in self._rows():
-            measurement = finding.measurement
-            timed = measurement is not None and not measurement.same and measurement.failure is None
-            ratio = f"{measurement.ratio:.2f}" if timed and measurement is not None else "–"
-            band = _range(measurement) if timed and measurement is not None else ""
+            measurement, ratio, band = finding.measurement, "–", ""
+            if measurement is not None and not measurement.same and measurement.failure is None:
+                ratio, band = f"{measurement.ratio:.2f}", _range(measurement)
             count = "" if finding.rewrites is None else f"{finding.rewrites:,}"
             verdict = "kept" if finding.kept else "not used" if finding.rewrites is None else "reverted"
             table.add(finding.name, count, ratio, band, verdict, finding.reason)
@@ -124,14 +122,10 @@ class Tuning:
 
     def _busy(self) -> Iterator[str]:
         """A line if measurements were too rough."""
-        measurements = [
-            finding.measurement for finding in self.decision.groups if finding.measurement is not None
-        ]
-        widest = max(
-            (measurement.band.high for measurement in measurements if measurement.rough), default=None
-        )
-        if widest is not None:
-            yield f"the machine is busy: differences up to {widest - 1:.0%} could not be told from noise"
+        measurements = (finding.measurement for finding in self.decision.groups)
+        widths = [each.band.high for each in measurements if each is not None and each.rough]
+        if widths:
+            yield f"the machine is busy: differences up to {max(widths) - 1:.0%} could not be told from noise"
 
     def _unmeasured(self) -> Iterator[str]:
         """A line with a sufficient budget, if no group or not all kernels were measured."""
@@ -150,7 +144,7 @@ class Tuning:
             return "result: the original's own graph"
         if final.same:
             return "result: to onnxruntime the same as the original"
-        claim = "faster" if final.faster and not final.slower else "no difference"
+        claim = "faster" if final.pays else "no difference"
         return f"result: {final.ratio:.2f} of the original's time (band {_range(final)}): {claim}"
 
     def to_dict(self) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from graphopt.ort.session_options import SessionChoice
-from graphopt.tuning.measurements import LATE, Finding, Measurer
+from graphopt.tuning.measurements import Finding, Measurer, conclusion
 from graphopt.tuning.screening import screen
 from graphopt.tuning.search_space import Variant
 
@@ -20,24 +20,19 @@ def try_choices(
     winners = [
         (measurement.ratio, choice)
         for measurement, choice in zip(measurements, choices, strict=True)
-        if measurement is not None and measurement.faster and not measurement.slower
+        if measurement is not None and measurement.pays
     ]
-    findings = []
     kept = _combined(reference, sorted(winners, key=lambda item: item[0]), measurer)
-    for measurement, choice in zip(measurements, choices, strict=True):
-        stays = not kept.plain and kept | choice == kept
-        if measurement is None:
-            reason = LATE
-        elif measurement.failure:
-            reason = measurement.failure
-        elif measurement.same:
-            reason = "onnxruntime runs the same with and without"
-        elif measurement.slower or measurement.faster:
-            reason = "slower" if measurement.slower else "faster"
-        else:
-            reason = "no difference"
-        findings.append(Finding(str(choice), None, measurement, stays, reason))
-    return kept, findings
+    return kept, [
+        Finding(
+            str(choice),
+            None,
+            measurement,
+            not kept.plain and kept | choice == kept,
+            conclusion(measurement),
+        )
+        for measurement, choice in zip(measurements, choices, strict=True)
+    ]
 
 
 def _combined(
@@ -55,4 +50,4 @@ def _combined(
         return best
     first, second = (replace(reference, choice=choice) for choice in (best, everything))
     (measurement,) = screen(first, [second], measurer, 1.0)
-    return everything if measurement is not None and measurement.faster and not measurement.slower else best
+    return everything if measurement is not None and measurement.pays else best

@@ -103,7 +103,7 @@ class Tuner:
         Raises:
             RuntimeFailure: the original does not run on the given inputs.
         """
-        self._say(attempt, "looking for inputs", None)
+        self._report(attempt, "looking for inputs", None)
         try:
             setups, shapes, seconds = self._setups(original)
         except (RuntimeFailure, ResourceLimit) as failure:
@@ -127,7 +127,7 @@ class Tuner:
             remark = memory.keep(tuning)
         variant = tuning.decision.variant
         if first is None or variant != Variant(choice=variant.choice):
-            self._say(attempt, "building the result", None)
+            self._report(attempt, "building the result", None)
             model, report = produce(attempt_for(attempt, variant, dropped), copy(original))
             repaired = {"repair": repair + report.seconds.get("repair", 0.0)} if repair else {}
             report = report.having(dropped=[*dropped, *report.dropped], seconds=repaired)
@@ -146,7 +146,7 @@ class Tuner:
         """A newer opset to try, if the model computes the same in it."""
         opset = newer_opset(original, attempt.pipeline, Target(self.device).opset_ceiling)
         if opset is not None:
-            self._say(attempt, f"trying opset {opset}", None)
+            self._report(attempt, f"trying opset {opset}", None)
             try:
                 quiet = replace(attempt, instruments=())
                 produce(attempt_for(quiet, Variant(opset=opset), dropped), copy(original))
@@ -156,16 +156,16 @@ class Tuner:
 
     def _setups(self, original: ir.Model) -> tuple[list[Setup], list[str], float]:
         """Session settings for each set of shapes, the shapes as text, and the seconds of the longest run."""
-        setups, told, longest = [], [], 0.0
+        setups, measured, longest = [], [], 0.0
         for shapes in self.tune.shapes or (self.inputs.shapes,):
             inputs = replace(self.inputs, shapes=shapes)
             trial = run_once.try_out(original, inputs, device=self.device, typical=True)
             buffers = output_shapes(list(trial.outputs.values()))
             options = cuda_options(self.device)
             setups.append(Setup(trial.feeds, buffers, self.device, self.tune.threads, options))
-            told.append(format_shapes(trial.feeds))
+            measured.append(format_shapes(trial.feeds))
             longest = max(longest, trial.seconds)
-        return setups, told, longest
+        return setups, measured, longest
 
     def _measure(
         self,
@@ -193,17 +193,15 @@ class Tuner:
                 setups,
                 seconds,
                 self.tune.budget,
-                lambda text, spent: self._say(attempt, text, min(spent, 1.0)),
+                lambda text, spent: self._report(attempt, text, min(spent, 1.0)),
             )
             found = search(groups, choices, measurer, opset)
             took = time.perf_counter() - begin
             return Tuning(found, self._where(), shapes, took, measurer.measured)
 
     def _where(self) -> str:
-        import onnxruntime
-
         threads = "default threads" if self.tune.threads is None else counted(self.tune.threads, "thread")
-        return f"{self.device}, onnxruntime {onnxruntime.__version__}, {processor()}, {threads}"
+        return f"{self.device}, onnxruntime {Target(self.device).version}, {processor()}, {threads}"
 
     def _circumstances(self, original: ir.Model, attempt: Attempt, shapes: Sequence[str]) -> list[str]:
         """Everything that the result depends on, for its key in the store."""
@@ -214,7 +212,7 @@ class Tuner:
             where.append(self.toolchain.compiler)
         return [fingerprint, str(attempt.pipeline), options, *where, _code(), *shapes]
 
-    def _say(self, attempt: Attempt, text: str, spent: float | None) -> None:
+    def _report(self, attempt: Attempt, text: str, spent: float | None) -> None:
         attempt.entered(f"tuning: {text}", spent)
 
 

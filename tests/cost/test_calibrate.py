@@ -63,7 +63,7 @@ def test_default_number_of_passes_suffices_to_measure_noise() -> None:
         subjects=[NORM],
         stopwatch=readings,
         clock=readings.clock,
-        say=lambda text, done: told.append((text, done)),
+        progress=lambda text, done: told.append((text, done)),
     )
     assert costs.passes == LEAST_PROCESSES and not costs.rough
     assert told[0] == ("pass 1 of 5, about 90.0 s left: norm, rows 1", 0.1)

@@ -15,7 +15,7 @@ from graphopt import config, ir
 from graphopt.context import Options
 from graphopt.cost import Costs, Decision, shipped
 from graphopt.cost.calibration_models import SUBJECTS, UNFUSED, Subject
-from graphopt.cost.table import UNASKED, choices
+from graphopt.cost.table import UNUSED_FIGURES, choices
 from graphopt.errors import UsageError
 from tests.support import ATTENTION_STEPS, ops, parse, run_pipeline
 
@@ -104,7 +104,7 @@ def test_operators_marked_as_used_anyway_are_used_and_others_consult_the_table(s
     _, cx = run_pipeline(model, "fixpoint(peephole),fuse-builtin,batch-mm", Options(costs=costs))
     fused = [name for name in contest.models if name != UNFUSED and name not in was]
     made = [name for name in fused if name in ops(model)]
-    if all(UNASKED.get(name) == "used anyway" for name in fused):
+    if all(UNUSED_FIGURES.get(name) == "used anyway" for name in fused):
         assert made and not cx.decisions
     else:
         assert not made

@@ -93,7 +93,7 @@ def command(
             run.console.note(f"  {ENOUGH_PASSES} passes through all places, of about a minute each")
         with run.console.progress("calibrating") as advance:
             costs = calibrate(
-                device, budget=budget, threads=threads, say=lambda text, spent: advance(spent, text)
+                device, budget=budget, threads=threads, progress=lambda text, spent: advance(spent, text)
             )
         store = not costs.rough if store is None else store
         if store:
@@ -138,9 +138,9 @@ def _overview(costs: Costs) -> Table:
 
 def _unasked(grid: Grid) -> str:
     """The decision that is independent of the figures."""
-    from graphopt.cost.table import UNASKED
+    from graphopt.cost.table import UNUSED_FIGURES
 
-    return UNASKED.get(grid.op, "")
+    return UNUSED_FIGURES.get(grid.op, "")
 
 
 def _where_it_pays(grid: Grid) -> str:
