@@ -57,7 +57,6 @@ class HarnessStopwatch:
     """Measures by the timing harness.
 
     Attributes:
-        device: the device.
         threads: threads inside one operator.
     """
 
@@ -68,7 +67,6 @@ class HarnessStopwatch:
         """The ratios of all operators that run at each of ``places``; none if the replaced nodes do not run.
 
         Args:
-            places: the places.
             index: number of the pass, which determines the order of turns.
         """
         with Child(preload=["onnxruntime", "graphopt.timing.stopwatch"], fresh=True) as child:
@@ -124,14 +122,9 @@ def calibrate(
     >>> calibrate(Device("cpu"), budget=30).weigh("Attention", length=128)     # doctest: +SKIP
 
     Args:
-        device: the device.
         budget: seconds; a pass starts only if it is expected to end in time, except for the first pass. By
             default, :data:`ENOUGH_PASSES` passes run.
         threads: threads inside one operator.
-        progress: receives the progress.
-        subjects: the measured subjects.
-        stopwatch: performs the measurements.
-        clock: current time in seconds.
 
     Raises:
         RuntimeFailure: nothing could be measured.

@@ -24,8 +24,6 @@ def costs_for(setting: str, device: Device, cache: Path) -> Costs:
     Args:
         setting: ``auto`` for the table measured on this machine with this runtime, or else the shipped one;
             ``shipped``; or a file written by ``graphopt calibrate``.
-        device: the device.
-        cache: the folder of the store.
 
     Raises:
         UsageError: the table does not exist; the file can't be read, or has no table for this kind of device.

@@ -47,7 +47,6 @@ class Axis:
 
     Attributes:
         name: name of the kind, such as ``length``.
-        sizes: sizes in ascending order.
         default: size assumed for an unknown one.
     """
 
@@ -103,7 +102,6 @@ class Grid:
         op: the operator, or the pass that creates it.
         case: further distinction, such as ``causal``; the empty case applies to cases without figures.
         dtype: element type in onnxruntime's notation.
-        axes: the relevant sizes.
         ratios: one for each combination of sizes, the last axis varying fastest.
         bands: the lower end of the band of the replaced nodes against themselves, for each combination.
     """
@@ -149,8 +147,6 @@ class Decision:
     Attributes:
         op: the operator; ``None`` to keep the nodes.
         ratio: its time over theirs, or the best ratio if none pays; ``None`` without figures.
-        reason: the reason as text.
-        hint: a hint for the user, if any.
     """
 
     op: str | None
@@ -170,7 +166,6 @@ class Costs:
         name: name in reports.
         device: ``cpu`` or ``cuda``.
         where: circumstances of the measurement: processor, runtime, threads.
-        grids: the figures.
         passes: number of calibration passes; ``None`` for the shipped table.
     """
 
@@ -251,7 +246,6 @@ class Costs:
         return None
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
         return {
             "format": FORMAT,
             "name": self.name,

@@ -80,9 +80,6 @@ class Bisection:
     """Searches for the rewrite that makes a check fail.
 
     Args:
-        trial: runs the pipeline.
-        check: checks the results.
-        say: receives the progress.
         most: number of runs of the pipeline after which the interval is not narrowed further.
 
     Attributes:

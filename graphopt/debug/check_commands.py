@@ -41,9 +41,6 @@ def check_ran(words: Sequence[str], folder: Path, status: int, output: str) -> N
 
     Args:
         words: the command, without the model.
-        folder: the folder in which it ran.
-        status: its exit status.
-        output: its output.
 
     Raises:
         CommandNotRun: it, or a file that it names, was not found, or could not be executed.

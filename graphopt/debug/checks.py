@@ -70,8 +70,6 @@ class CheckOptions:
     Attributes:
         kind: one of :data:`KINDS`, or a command.
         numerics: numerics class, which sets the tolerance.
-        inputs: options for inputs.
-        device: the device that runs the models.
         growth: factor by which a result may be larger than the original.
         seconds: limit on the seconds of one comparison, or of a command.
         memory: limit on the bytes of memory of risky runs; ``None`` for no limit.
@@ -138,8 +136,6 @@ def make_check(options: CheckOptions, original: ir.Model, *, empty: bool = True)
     """The check of results of ``original``.
 
     Args:
-        options: options of the check.
-        original: the original model.
         empty: let ``numerics`` try dims of size 0, too.
 
     Raises:
@@ -179,7 +175,6 @@ class NumericsCheck:
     """The verifier's verdict; after a comparison failed, on its inputs only.
 
     Args:
-        verifier: compares with the original.
         numerics: numerics class, which sets the tolerance.
         crashes_only: a model that runs is good, whatever it computes.
         libraries: returns the operator libraries of a model, which is compared with and without them.
@@ -201,7 +196,6 @@ class NumericsCheck:
         self._scope = ""
 
     def __call__(self, model: ir.Model) -> str | None:
-        """Compare ``model`` with the original."""
         signature = not self._crashes_only
         try:
             verdict = self._verifier.verify(
@@ -243,11 +237,9 @@ class NumericsCheck:
 
 class _WithoutFeeds:
     def feeds(self) -> Feeds | None:
-        """No inputs are needed."""
         return None
 
     def scope(self) -> str:
-        """Nothing is compared."""
         return ""
 
 
@@ -258,7 +250,6 @@ class ValidCheck(_WithoutFeeds):
         self._signature, self._device = Signature.of(original), device
 
     def __call__(self, model: ir.Model) -> str | None:
-        """Check ``model``."""
         from graphopt.ort.session import create
 
         fault = ir.find_fault(model)
@@ -284,7 +275,6 @@ class GrowthCheck(_WithoutFeeds):
         self._growth, self._count, self._before = growth, count, count(original)
 
     def __call__(self, model: ir.Model) -> str | None:
-        """Count the quantities of ``model``."""
         after = self._count(model)
         for what, old in self._before.items():
             new = after[what]
@@ -327,7 +317,6 @@ class CommandCheck(_WithoutFeeds):
         self._folder = Path.cwd() if folder is None else folder.absolute()
 
     def __call__(self, model: ir.Model) -> str | None:
-        """Run it on ``model``."""
         try:
             with written(model) as path:
                 words = [word.replace("{model}", str(path)) for word in self._words]

@@ -35,7 +35,6 @@ class Culprit:
         masked_by: a later rewrite after which the check passes again.
         feeds: inputs that show the fault.
         owners: the rules and passes that are still suspect, if the search ended early.
-        runs: number of runs of the pipeline.
     """
 
     place: RewriteSite | None

@@ -29,8 +29,6 @@ def explain_fusions(
     """Run ``-O3`` over ``model``, in place, up to the fusion of operators, and explain the fusions.
 
     Args:
-        model: the model.
-        options: options of the rewrites.
         patterns: only rules with these names or families.
         node: only the node of this name, or the nodes in this scope; if no pattern matches partially there,
             the best partial match is explained.

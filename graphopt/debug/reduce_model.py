@@ -38,7 +38,6 @@ class Reduction:
     """The result of a reduction.
 
     Attributes:
-        model: the small model.
         nodes: number of nodes of the main graph before and after.
         tries: number of models tried.
     """
@@ -58,10 +57,8 @@ def reduce(
     """Reduce ``model`` while ``fails`` is true for it.
 
     Args:
-        model: the model.
         fails: whether a model still shows the fault.
         around: label of a node near the fault, if known.
-        say: receives the progress.
 
     Raises:
         VerificationFailed: ``fails`` is false for ``model``.

@@ -51,9 +51,6 @@ def repair(
     result must be structurally valid, with an unchanged interface.
 
     Args:
-        attempt: the failed attempt.
-        original: the model before.
-        failure: its failure.
         found: called with each culprit and its number from 1.
         most_drops: number of dropped rewrites after which all optional passes are dropped.
         most_runs: limit on the runs of the pipeline for all searches; a count, so that results do not

@@ -55,9 +55,6 @@ class Case:
         what: the rewrite or pass at fault, as text.
         reason: the failure of the check.
         pipeline: the passes, as texts of :func:`graphopt.debug.trial_run.steps_text`.
-        options: options of the rewrites.
-        limits: the allowed rewrites.
-        check: the check of the result.
         lines: the nodes around the rewrite at fault.
         command: the command line that found the fault.
         versions: versions of Python and of the relevant packages.

@@ -48,9 +48,7 @@ class TrialResult:
 
     Attributes:
         model: the result; an intermediate state if the pipeline failed; ``None`` if the process died.
-        steps: the rewrites, in order.
         passes: the passes begun, in order, as text.
-        error: the error if the pipeline failed.
         blamed: the rule and the node that failed, if known.
         endless: rewriting was stopped because it did not terminate.
     """
@@ -71,7 +69,6 @@ class _Trace(PassInstrumentation):
     """Applies ``limits`` to each rewrite, and records rewrites and passes.
 
     Args:
-        limits: the rewrites that are allowed.
         journal: a file that gets a line for each event, in case the process dies.
     """
 
@@ -99,12 +96,10 @@ class _Trace(PassInstrumentation):
         return True
 
     def rewrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
-        """Record the added nodes."""
         step = self.steps[action.index - 1]
         self.steps[action.index - 1] = replace(step, made=tuple(map(ir.label, made)))
 
     def close(self) -> None:
-        """Close the journal."""
         if self._journal is not None:
             self._journal.close()
 
@@ -120,8 +115,6 @@ class Trial:
 
     Attributes:
         model: the model; not modified.
-        pipeline: the passes.
-        options: options of the rewrites.
     """
 
     model: ir.Model
@@ -142,7 +135,6 @@ class IsolatedTrial(Trial):
     """A trial in a child process, which may crash or diverge.
 
     Attributes:
-        child: the process.
         seconds: limit on the wall-clock seconds of a run.
     """
 

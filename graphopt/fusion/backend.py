@@ -40,8 +40,6 @@ class Features:
     """Kernels that a back end supports.
 
     Attributes:
-        elements: element types in memory.
-        reductions: reductions.
         segments: kernels with several segments, which concatenations need.
     """
 
@@ -67,7 +65,6 @@ class Backend(Protocol):
     Attributes:
         name: the language of its sources.
         device: the kind of device (:attr:`graphopt.ort.devices.Device.kind`).
-        features: the kernels that it supports.
     """
 
     @property
@@ -105,7 +102,6 @@ class Backend(Protocol):
             kernels: at least one.
             store: keeps libraries; a damaged one is rebuilt.
             compiler: the command of a compiler; by default one is searched.
-            progress: receives the progress.
 
         Raises:
             NoCompiler: there is no compiler.

@@ -32,11 +32,9 @@ class Group:
     """A function that is a group.
 
     Attributes:
-        function: the function.
         signature: its types; ``None`` if the model has none for it.
         kernel: its kernel; ``None`` if it has none.
         reason: why it has no kernel.
-        calls: number of calls.
     """
 
     function: ir.Function

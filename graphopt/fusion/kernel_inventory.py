@@ -30,7 +30,6 @@ class Inventory:
     Attributes:
         groups: the groups, in the order of their names.
         proposed: the model has no groups; ``groups`` are the ones that the pipeline ``native`` would create.
-        settings: location of the store, and compiler.
     """
 
     groups: tuple[Group, ...]

@@ -70,7 +70,6 @@ def libraries_for(
 
     Args:
         settings: location of the store, compiler, and CPU level.
-        progress: receives the progress.
     """
     backend = backend_for(device)
     if backend is None or not any(key[0] == dialects.NATIVE_DOMAIN for key in model.functions):
@@ -102,7 +101,6 @@ class Toolchain:
 
     Attributes:
         settings: the compiler, the CPU level and the folder of the store.
-        device: where models run.
         watchers: observers of its progress.
     """
 

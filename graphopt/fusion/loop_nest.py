@@ -58,7 +58,6 @@ class LoopNest:
     """A loop nest under construction.
 
     Attributes:
-        facts: shape facts.
         sizes: size of each loop, by loop number.
         factors: loops that were factorized, each with the outer and inner loop that replace it.
         outer: loops outside of reductions, outermost first.
@@ -80,7 +79,6 @@ class LoopNest:
     stores: dict[ir.Value, AffineMap] = field(default_factory=dict)
 
     def copy(self) -> Self:
-        """An independent copy."""
         return type(self)(
             self.facts,
             list(self.sizes),

@@ -40,7 +40,6 @@ def lower(graph: ir.Graph, cx: Context, name: str) -> Kernel:
     Args:
         graph: its inputs have known types and ranks.
         cx: shape facts about its values.
-        name: the name of the kernel.
 
     Raises:
         CantFuse: the nodes are not one loop nest, or memory accesses of the nest are too scattered.

@@ -48,9 +48,6 @@ class EmitContext:
     """A node for which operand indices or code are emitted.
 
     Attributes:
-        node: the node.
-        cx: facts about the model.
-        nest: the loop nest.
         output: number of the output that is read.
         indices: the index at which it is read.
     """

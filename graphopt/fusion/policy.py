@@ -43,7 +43,6 @@ class FusionPolicy:
     """Groups of nodes that a loop nest computes, and onnxruntime would compute in several passes over memory.
 
     Attributes:
-        cx: facts about the model.
         minimum: minimum size of a group; equal computations count once, free moves do not count.
         shapes: shapes of values in groups.
         kind: the kind of groups, for messages.

@@ -26,7 +26,6 @@ class Tensor:
     """The type of an input or output.
 
     Attributes:
-        element: the element type.
         dims: numbers, names, or products of them such as ``4*d0``.
         ints: the contents of a small integer tensor, if they are static.
     """
@@ -102,7 +101,6 @@ class Signature:
         )
 
     def to_dict(self) -> dict[str, list[str]]:
-        """For JSON."""
         return {"inputs": list(map(str, self.inputs)), "outputs": list(map(str, self.outputs))}
 
     @classmethod

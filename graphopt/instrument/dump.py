@@ -63,7 +63,6 @@ class Dump(PassInstrumentation):
     """Dumps after each pass.
 
     Args:
-        options: content and format.
         show: receives each line, unless a folder is given.
         folder: destination of one file per pass, ``NNN-after-PASS.*``, created on demand; ``.onnx`` files can
             be loaded again. ``000-input.*`` is the model before the first pass.

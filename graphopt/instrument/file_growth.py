@@ -31,7 +31,6 @@ class NewConstant:
     by: str
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
         return asdict(self)
 
 

@@ -38,7 +38,6 @@ def parse_log(spec: str, names: Iterable[str]) -> dict[str, Level]:
 
     Args:
         spec: such as ``dce:>peephole:>>transpose``.
-        names: the known names.
 
     Raises:
         UsageError: a name is unknown (the message suggests the nearest), or there is no name.
@@ -66,9 +65,6 @@ class Log(PassInstrumentation):
 
     Args:
         spec: described in the docstring of this module.
-        stream: the output.
-        passes: names of passes.
-        rules: the rewrite rules.
     """
 
     def __init__(self, spec: str, stream: TextIO, passes: Iterable[str], rules: Iterable[Rule]) -> None:
@@ -101,7 +97,6 @@ class Log(PassInstrumentation):
             self._print(Level.DUMP, _place(type(pass_).run.__code__), f"after {record.index} {pass_}:", text)
 
     def rewrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
-        """Log the rewrite."""
         if self._level(action.owner) >= Level.UPDATE:
             new = "".join(f"\n  {ir.print_node(node)}" for node in made) or " nothing new"
             text = f"{action.index} {action.owner}: {root.op_type} {action.node} →{new}"
@@ -115,7 +110,6 @@ class Log(PassInstrumentation):
             self._print(Level.DEBUG, self._place_of(refusal.rule), text)
 
     def said(self, owner: str, message: Callable[[], str]) -> None:
-        """Log a remark."""
         if self._level(owner) >= Level.DEBUG:
             self._print(Level.DEBUG, self._place_of(owner), f"{owner}: {message()}")
 

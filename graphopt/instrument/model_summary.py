@@ -19,7 +19,6 @@ class Summary:
         nodes: number of nodes of the graph and its bodies, without Constant.
         ops: number of nodes by operator (``domain::Op`` outside ai.onnx), most frequent first.
         constants: number of Constant nodes.
-        functions: number of local functions.
         function_nodes: number of nodes in local functions.
         parameters: number of elements of all weights (initializers and Constant nodes), tied weights counted
             once.
@@ -52,7 +51,6 @@ class Summary:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures for JSON."""
         return asdict(self)
 
 
@@ -86,7 +84,6 @@ class Interface:
         return [port for port in self.signature.inputs if port.role == role]
 
     def to_dict(self) -> dict[str, Any]:
-        """The interface for JSON."""
         return {
             "inputs": [asdict(port) for port in self.signature.inputs],
             "outputs": [asdict(port) for port in self.signature.outputs],

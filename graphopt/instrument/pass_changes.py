@@ -23,9 +23,7 @@ class Stage:
     """One run of one pass.
 
     Attributes:
-        record: the record of the pipeline.
         nodes: number of nodes before the pass; :attr:`record` has the number after it.
-        changes: changed lines.
         pooled: number of small constants replaced by equal ones, and number of those equal ones.
         unread: number of small constants removed because they had no uses.
     """

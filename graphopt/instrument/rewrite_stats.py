@@ -43,7 +43,6 @@ class RefusalCount:
         return re.search(_TELLING, self.reason) is not None
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
         return asdict(self)
 
 
@@ -85,7 +84,6 @@ class Stats(PassInstrumentation):
         self._refusals.setdefault((refusal.rule, refusal.reason), {})[refusal.node] = None
 
     def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:
-        """Record the current pass."""
         self.running = f"{index} ({pass_})"
         if not self.makers:
             self.makers = {value.name or "": "" for value in constants_of(model)}

@@ -15,7 +15,6 @@ def attribute(
     """Record the rule or pass of each change, and group removals of unread nodes under their cause.
 
     Args:
-        before: the model before.
         rewritten: the rule or pass that rewrote a node.
         default: the pass, for changes without a rule.
 

@@ -164,7 +164,6 @@ class _Matcher:
         self._fresh: list[ir.Node] = []
 
     def run(self) -> None:
-        """Match everything."""
         pending = list(self.graphs.items())
         while pending:
             ours, theirs = pending.pop()

@@ -28,7 +28,6 @@ class ModelDiff:
         operators: the number of nodes of each model, by operator.
         equal: nodes that both models have.
         renamed: equal nodes whose values have other names.
-        nodes: nodes of each model.
     """
 
     interface: tuple[Change, ...]

@@ -36,7 +36,6 @@ class Printed(NamedTuple):
 
     Attributes:
         mark: ``+``, ``-``, ``~`` or a space; ``@`` for a scope, ``─`` for a heading.
-        text: the line itself.
         note: the rule or pass that made the change.
     """
 

@@ -30,7 +30,6 @@ class Line:
 
     Attributes:
         key: identifies it within its model.
-        kind: the kind of the line.
         results: the printed values that it defines, each with its type.
         idents: the names of the same values.
         operator: the operator of a node; for other kinds, the line after the results.
@@ -38,7 +37,6 @@ class Line:
         attributes: the attributes of a node, without its bodies.
         names: whole names of the values, and of the node, for the full form.
         comment: the name of the node, if its values do not imply it.
-        node: the node itself.
         scope: the modules that contain the node, outermost first.
     """
 
@@ -56,7 +54,6 @@ class Line:
 
     @property
     def path(self) -> Path:
-        """The path of the line."""
         return self.key[0]
 
     @property

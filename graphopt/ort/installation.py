@@ -60,7 +60,6 @@ class Problem:
 
     Attributes:
         what: description in one sentence.
-        advice: the remedy.
         broken: graphopt does not work because of it.
     """
 
@@ -75,11 +74,9 @@ class Health:
 
     Attributes:
         versions: versions of graphopt, Python, onnx, onnx-ir and numpy by name; empty if unknown.
-        runtime: onnxruntime.
         cuda: whether CUDA can be used, and the reason if not.
         opset, ir_version: the newest versions that the installed onnx supports.
         compilers: C compilers by command.
-        store: the store.
         settings: files and environment variables with settings.
         fault: reason why settings could not be read, so that the defaults are in force.
     """
@@ -95,7 +92,6 @@ class Health:
     fault: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
         return asdict(self)
 
     def problems(self) -> list[Problem]:
@@ -129,7 +125,6 @@ def examine(
     """Collect the state of the installation; nothing is printed or changed.
 
     Args:
-        settings: the settings in force.
         environ: environment variables; the process's own by default.
         fault: the error if the settings could not be read.
     """

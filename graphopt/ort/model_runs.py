@@ -49,11 +49,8 @@ class Runs:
     """The sessions of one model, created on demand and kept.
 
     Args:
-        source: the model.
-        device: the device that runs it.
         threads: threads inside one operator; by default onnxruntime's choice.
         seconds: limit on the CPU seconds of one run.
-        choice: further session options.
         single: keep one session at a time, for models whose sessions do not fit into memory together.
     """
 
@@ -136,7 +133,6 @@ class RemoteRuns:
     otherwise its process is killed.
 
     Args:
-        start: starts a process on demand.
         source, device, threads, seconds, choice, single: as for :class:`Runs`.
         loading: limit on the CPU seconds of creating a session.
     """

@@ -110,9 +110,6 @@ def run(
     for strings; sequences are lists, maps are dicts, an absent optional is ``None``.
 
     Args:
-        session: the session.
-        feeds: inputs by name.
-        outputs: names of outputs.
         seconds: limit on the CPU seconds of this process; the run is stopped between two operators.
 
     Raises:

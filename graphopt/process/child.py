@@ -141,7 +141,6 @@ class Child:
         return self._request(("ask", method, args), timeout, cpu, doing)
 
     def close(self) -> None:
-        """End the process."""
         process, self._process = self._process, None
         if process is None:
             return

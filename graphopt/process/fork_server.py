@@ -57,7 +57,6 @@ class Forked:
     """A worker, with the part of the interface of :class:`subprocess.Popen` that a child process needs.
 
     Attributes:
-        pid: process number.
         returncode: exit status, negative for a signal; ``None`` until the worker is known to have ended.
         stdin, stdout: this process's ends of the pipes.
     """
@@ -99,7 +98,6 @@ class Server:
     """This process's end of the server.
 
     Args:
-        channel: connected to the server.
         join: waits for the end of the server.
     """
 
@@ -165,12 +163,7 @@ class Server:
 
 
 def start(task: Task, errors: IO[bytes]) -> Forked | None:
-    """Start a worker that runs ``task``; ``None`` on systems without fork servers.
-
-    Args:
-        task: the function and its arguments.
-        errors: stderr of the worker.
-    """
+    """Start a worker that runs ``task``; ``None`` on systems without fork servers."""
     if not sys.platform.startswith("linux"):
         return None
     for _ in range(2):

@@ -24,7 +24,6 @@ def command(module: str, function: str, arguments: Sequence[Any]) -> list[str]:
     Nothing is imported from the working directory, unless this process imports from there, too.
 
     Args:
-        module, function: the function.
         arguments: its arguments, which must be JSON.
 
     Raises:

@@ -24,8 +24,6 @@ def staged(target: Path, content: Content, *, executable: bool = False) -> Itera
     If a block raises, its ``target`` is unchanged. A device or a pipe is written directly.
 
     Args:
-        target: the file.
-        content: its contents.
         executable: make it executable for everyone with read permission.
 
     Raises:

@@ -42,9 +42,6 @@ class ScratchFolder:
         parent: the folder in which it is created; by default that of the system (``TMPDIR``).
         name: the beginning of its name.
 
-    Attributes:
-        path: the folder.
-
     Raises:
         UsageError: it can't be created.
         ResourceLimit: the disk is full.
@@ -65,7 +62,6 @@ class ScratchFolder:
             raise unwritable(parent, error) from error
 
     def close(self) -> None:
-        """Remove the folder."""
         self._remove()
 
     def __enter__(self) -> Path:

@@ -35,7 +35,6 @@ class Contestant:
 
     Attributes:
         name: name in reports.
-        path: its file.
         model: the loaded model, for its signature; ``None`` if only onnxruntime can read it.
         nodes: number of nodes of its graph and bodies, without Constant.
         failure: reason if there is no model.
@@ -74,7 +73,6 @@ class Row:
     failure: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures for JSON."""
         found: dict[str, Any] = {"name": self.name, "nodes": self.nodes}
         if self.failure is not None or self.speed is None or self.footprint is None:
             return {**found, "error": self.failure}
@@ -99,8 +97,6 @@ class Result:
 
     Attributes:
         shapes: the inputs' shapes, as text.
-        rows: one row per model.
-        timing: the measured times.
         exact_products: outputs were compared with TF32 off, although it was on for the times.
     """
 
@@ -110,7 +106,6 @@ class Result:
     exact_products: bool
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures for JSON."""
         timing = self.timing
         return {
             "inputs": self.shapes,
@@ -128,9 +123,7 @@ class Bench:
     """Measures models; the first one is the original.
 
     Args:
-        contestants: the models.
         device, threads, provider_options: settings of the sessions.
-        limits: extent of the measurement.
         heeds_choices: use the session options that a model recommends.
     """
 

@@ -46,7 +46,6 @@ class Speed:
 
     Attributes:
         p50, p90, p99: percentiles of all runs, in milliseconds.
-        runs: number of runs.
         ratios: time relative to the original, one per process.
         comparison: conclusion from the ratios; ``None`` for the original.
     """
@@ -66,9 +65,7 @@ class Timing:
     Attributes:
         speeds: speeds by name, the original first.
         twin: ratios of the original to itself, one per process.
-        band: the band of these ratios.
         rounds: number of rounds in all processes.
-        seconds: duration of the measurement.
     """
 
     speeds: dict[str, Speed]
@@ -79,7 +76,6 @@ class Timing:
 
     @property
     def processes(self) -> int:
-        """Number of processes."""
         return len(self.twin)
 
 
@@ -98,9 +94,7 @@ def compare_speed(
 
     Args:
         sources: the models by name; the first is the original.
-        setup: settings of the sessions.
         limits: extent of the measurement; by default 40 rounds in each of 7 processes.
-        advance: receives the progress.
         enough: called after each process; stops the measurement if true.
 
     Raises:

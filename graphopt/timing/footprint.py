@@ -70,8 +70,6 @@ class Footprint:
     Attributes:
         session_seconds: seconds from the file to a usable session, median over processes.
         peak_bytes: growth of the process by the session and first runs, median over processes.
-        placement: placement of the nodes.
-        outputs: the outputs of the model for the inputs.
     """
 
     session_seconds: float
@@ -86,10 +84,7 @@ def footprint(
     """Measure one model in fresh processes.
 
     Args:
-        source: the model.
-        setup: settings of the session.
         checked: settings of the session that computes the outputs, if they differ.
-        processes: number of processes.
         name: name of the model in ``setup``.
 
     Raises:

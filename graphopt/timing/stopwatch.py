@@ -41,10 +41,8 @@ class Setup:
     """Settings of the sessions that are timed.
 
     Attributes:
-        feeds: inputs by name.
         shapes: shape and dtype of each output of the original, if all are plain tensors; on CUDA, buffers for
             them are kept on the device.
-        device: the device.
         threads: threads inside one operator; by default onnxruntime's choice.
         provider_options: options of the CUDA provider.
         optimizations: level of onnxruntime's own optimizations.
@@ -70,7 +68,6 @@ class Setup:
         """A session of the model ``name`` as users create it.
 
         Args:
-            source: the model.
             name: its name in ``choices``.
             profile: prefix of the path of its profile.
             optimized: path for the graph after onnxruntime's optimizations.
@@ -124,8 +121,6 @@ def race(
 
     Args:
         sources: the models; all ratios are relative to the first.
-        setup: settings of the sessions.
-        limits: extent of the measurement.
         index: number of the process, which determines the order of sessions and turns.
 
     Raises:

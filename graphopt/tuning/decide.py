@@ -46,7 +46,6 @@ class TuningDecision:
     """The result of the search.
 
     Attributes:
-        variant: the best variant.
         groups, choices: findings about groups, and about session options and a newer opset.
         final: the result against the original, with onnxruntime's default session options.
         fallback: explanation if rewrites were reverted because the result was slower than the original.
@@ -66,8 +65,6 @@ def search(
 
     Args:
         groups: the groups of rewrites, in the order of measurement.
-        choices: session options to try.
-        measurer: measures variants.
         opset: a newer opset to try, if any.
     """
     found = _groups(groups, measurer)

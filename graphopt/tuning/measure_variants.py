@@ -33,11 +33,9 @@ class HarnessMeasurer:
     """Builds and measures variants; see :class:`graphopt.tuning.measurements.Measurer`.
 
     Args:
-        builder: builds the variants.
         setups: settings of the sessions for each set of shapes.
         seconds: seconds of one run of the original.
         budget: seconds for all measurements.
-        progress: receives the progress.
 
     Attributes:
         measured: number of measured variants.
@@ -61,7 +59,6 @@ class HarnessMeasurer:
         self.measured = 0
 
     def spent(self) -> float:
-        """The spent share of the budget."""
         return (time.monotonic() - self._begin) / self._budget
 
     def __call__(self, reference: Variant, others: list[Variant], *, thorough: bool) -> list[Measurement]:

@@ -79,7 +79,6 @@ class Measurement:
         return Measurement(ratio, band, self.slower, self.faster, self.unsure, self.same, self.failure)
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON, which has no infinity."""
         found = asdict(self)
         found["band"] = [self.band.low, self.band.high]
         return found | {"ratio": self.ratio if math.isfinite(self.ratio) else None}
@@ -130,7 +129,6 @@ class Finding:
         rewrites: number of rewrites; ``None`` for session options.
         measurement: the model with it against the model without it; ``None`` without time for it.
         kept: it is part of the result.
-        reason: the reason for keeping or reverting it.
         reverted: the rules and passes that are disabled because of it.
     """
 
@@ -142,7 +140,6 @@ class Finding:
     reverted: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
         measurement = None if self.measurement is None else self.measurement.to_dict()
         return {
             "name": self.name,

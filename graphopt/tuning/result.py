@@ -33,9 +33,7 @@ class Tuning:
         decision: the best variant, and findings about each group.
         where: device, runtime, processor, threads.
         shapes: the measured shapes, as text.
-        seconds: duration of all measurements.
         measured: number of timed variants.
-        stored: the result was read from the store.
     """
 
     decision: TuningDecision
@@ -148,7 +146,6 @@ class Tuning:
         return f"result: {final.ratio:.2f} of the original's time (band {_range(final)}): {claim}"
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
         decision = self.decision
         return {
             "where": self.where,
@@ -185,7 +182,6 @@ class StoredTuning:
     """The entry of the store for one model under fixed circumstances.
 
     Attributes:
-        store: the store.
         parts: everything that determines the result.
     """
 

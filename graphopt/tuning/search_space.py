@@ -32,7 +32,6 @@ class Group:
         name: the family of rules, or the pass.
         owners: the rules (or the pass) that made them, most rewrites first; or single rewrites, as text of
             :class:`graphopt.rewrite.filter.RewriteSite`.
-        rewrites: number of rewrites.
         speed: their only purpose is speed: they stay only if the model is faster with them.
         whole: its owners are not tried one by one.
     """
@@ -50,8 +49,6 @@ class Variant:
 
     Attributes:
         off: disabled rules and passes, and single rewrites.
-        original: the original model without rewrites.
-        choice: the session options.
         opset: the opset to which the model is converted first; ``None`` for its own.
     """
 
@@ -83,7 +80,6 @@ class KernelRecorder(PassInstrumentation):
             self.places = {}
 
     def rewrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
-        """Record the calls."""
         for node in made:
             if node.domain == dialects.NATIVE_DOMAIN:
                 self.places.setdefault(node.op_type, {})[RewriteSite(action.owner, action.node)] = None
@@ -105,7 +101,6 @@ def rewrite_groups(
 
     Args:
         records: the effect of each run of a pass.
-        passes: the passes of the pipeline.
         kernels: groups of single rewrites, whose passes are no groups.
     """
     single = {RewriteSite.parse(owner).owner for group in kernels for owner in group.owners}
@@ -152,8 +147,6 @@ def choices_for(model: ir.Model, device: Device, threads: int | None) -> Iterato
     """Session options to try.
 
     Args:
-        model: the optimized model.
-        device: the device that runs it.
         threads: the user's number of threads; if given, no other number is tried.
     """
     if threads is None and device.capabilities.is_host:

@@ -76,15 +76,7 @@ class Tune:
 
 @dataclass(frozen=True)
 class Tuner:
-    """Tunes one model.
-
-    Attributes:
-        tune: the options.
-        inputs: options for the inputs.
-        device: the device that runs the model.
-        store: keeps results.
-        toolchain: builds kernels.
-    """
+    """Tunes one model."""
 
     tune: Tune
     inputs: InputOptions
@@ -97,8 +89,6 @@ class Tuner:
 
         Args:
             original: the model before; not modified.
-            attempt: the optimization.
-            produce: runs an attempt.
 
         Raises:
             RuntimeFailure: the original does not run on the given inputs.

@@ -70,11 +70,7 @@ class VariantBuilder:
 
     Args:
         original: the model; not modified.
-        attempt: the optimization.
         dropped: rewrites that no variant may have.
-        folder: folder for the files of variants.
-        setup: settings of the sessions.
-        libraries: builds the kernels of a model.
     """
 
     def __init__(

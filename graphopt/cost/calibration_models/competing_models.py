@@ -25,7 +25,6 @@ class Contest:
 
     Attributes:
         models: serialized models by operator; the first is :data:`UNFUSED`.
-        feeds: their inputs.
         choices: session options of some models.
     """
 
@@ -41,7 +40,6 @@ class Subject:
     Attributes:
         name: name in reports.
         case: the case of its grids.
-        axes: the relevant sizes.
         make: builds the models for given sizes.
     """
 

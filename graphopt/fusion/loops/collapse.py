@@ -70,7 +70,6 @@ class CollapsedNest:
         body: the instructions; ``loads`` replaces their accesses.
         live: indices of the instructions on which the stores depend.
         loads: the accesses of live loads, by index of the instruction.
-        stores: the results.
         axes: for each instruction, the loops on which it depends.
     """
 

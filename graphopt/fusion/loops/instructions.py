@@ -27,7 +27,6 @@ class Op:
     """An instruction.
 
     Attributes:
-        name: its name.
         arity: number of operands.
         numpy: its value, from arrays; ``None`` for instructions with further operands, and reductions.
         c: C expression of floats, as a format string: ``{0}``, ``{1}`` … are the operands, ``{end}`` is the

@@ -33,7 +33,6 @@ def run(kernel: Kernel, inputs: Sequence[np.ndarray], wide: bool = False) -> lis
 
     Args:
         inputs: of the types and shapes of the input ports.
-        wide: compute in double precision.
     """
     symbols = [inputs[symbol.input].shape[symbol.axis] for symbol in kernel.symbols]
     outputs = [

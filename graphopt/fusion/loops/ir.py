@@ -194,8 +194,6 @@ class Segment:
     """The computation for a part of the iteration space; the segments of a kernel cover all of it.
 
     Attributes:
-        body: the instructions.
-        stores: the results.
         start, stop: range along :attr:`Kernel.split_axis`; a ``stop`` of ``None`` is the end of the axis.
     """
 
@@ -211,7 +209,6 @@ class Kernel:
 
     Attributes:
         name: name of the function that it implements; an identifier of C.
-        inputs, outputs: the ports.
         symbols: sizes known when the kernel runs.
         axes: the loops, outermost first. Reduced axes are adjacent, at the end or followed by one last axis.
         segments: one, or several along ``split_axis``, which is not reduced.

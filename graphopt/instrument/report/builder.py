@@ -52,9 +52,6 @@ class ReportBuilder(Stats):
 
         Args:
             model: the model after the run.
-            cx: the services of the run.
-            history: the passes that ran.
-            fused: the fused operators that were written.
             missed: partial matches of the patterns of fused operators.
             verdict: the comparison with the original, if it was made.
             stopped: the number of rewrites was limited.

@@ -17,7 +17,6 @@ class VariantReport:
     """The outcome of a specialization.
 
     Attributes:
-        variant: the requested variant.
         nodes: its number of nodes; 0 if it failed.
         general: the number of nodes of the general model.
         left_out: the reason for its absence from the result; ``None`` if it is part of it.
@@ -33,7 +32,6 @@ class VariantReport:
     ratio: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON."""
         return {
             "name": self.variant.name,
             "guard": self.variant.guard.to_dict(),

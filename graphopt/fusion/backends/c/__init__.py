@@ -28,13 +28,11 @@ class CBackend:
     features: Features = field(default_factory=Features)
 
     def schedule(self, kernel: Kernel) -> Sequence[Schedule]:
-        """The schedule of each segment."""
         from graphopt.fusion.backends.c.schedule import schedule
 
         return [schedule(kernel, segment) for segment in kernel.segments]
 
     def render(self, kernels: Sequence[Kernel]) -> str:
-        """One C file with ``kernels``."""
         from graphopt.fusion.backends.c.source_file import source
 
         return source(kernels)
@@ -47,13 +45,11 @@ class CBackend:
         compiler: str | None = None,
         progress: ProgressCallback | None = None,
     ) -> Path:
-        """The library of ``kernels``, from ``store`` or compiled."""
         from graphopt.fusion.backends.c.build_library import build
 
         return build(self._sources(kernels), len(kernels), store, compiler=compiler, progress=progress)
 
     def find(self, kernels: Sequence[Kernel], store: Store, *, compiler: str | None = None) -> Path | None:
-        """The library of ``kernels`` if it is in ``store``."""
         from graphopt.fusion.backends.c.build_library import find
 
         return find(self._sources(kernels), len(kernels), store, compiler=compiler)
@@ -63,7 +59,6 @@ class CBackend:
         return [self.render(kernels[start : start + _KERNELS_PER_FILE]) for start in starts]
 
     def describe_compiler(self, compiler: str | None = None) -> str:
-        """Kind and version of the C compiler."""
         from graphopt.fusion.backends.c.compiler import find_compiler
 
         found = find_compiler(compiler)

@@ -60,10 +60,6 @@ class Plan:
     """The files and compiler calls of a library.
 
     Args:
-        sources: the source files.
-        count: number of kernels in them.
-        compiler: the compiler.
-        levels: CPU levels.
         more: further arguments for compiling and linking.
     """
 

@@ -26,7 +26,6 @@ class Value:
 
     Attributes:
         code: a C expression without side effects.
-        element: its type.
         width: size of an element in bytes; for a bool, of the mask.
         number: the value of a constant other than NaN.
     """

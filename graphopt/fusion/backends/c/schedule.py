@@ -25,12 +25,10 @@ class Schedule:
     loop unless that is reduced. For each item, each stage runs the ``inner`` loops.
 
     Attributes:
-        nest: the loops.
         outer: loops over work items.
         inner: loops of a stage, outermost first.
         vector: the vectorized loop: the last of ``inner``, or the loop around them if it follows the
             reduced axes.
-        stage_plan: the stages.
         unroll: number of vectors per iteration.
         tiled: blocks are short, and iterated outside of the ``outer`` loops, so that adjacent elements of
             different rows are accessed shortly after each other.
