@@ -138,9 +138,7 @@ def load(
     Raises:
         UsageError: a key is unknown (the message suggests the nearest), or a value does not fit its key.
     """
-    if isinstance(environ, str | os.PathLike):
-        raise TypeError(f"the first argument of load() is environ, a mapping: write folder={str(environ)!r}")
-    environ = os.environ if environ is None else environ
+    environ = _variables(environ)
     values = _conventions(environ)
     values |= {name: value for name, (_, value) in origins(environ, folder, assignments, file=file).items()}
     values |= {key: value for key, value in (overrides or {}).items() if value is not None}
@@ -159,7 +157,7 @@ def origins(
 
     The source is text for messages: ``exact in /home/me/graphopt.toml``, ``GRAPHOPT_EXACT``, ``--set exact``.
     """
-    environ = os.environ if environ is None else environ
+    environ = _variables(environ)
     path, table = _file_in_force(Path.cwd() if folder is None else Path(folder)) if file else (None, {})
     found = {}
     for key, item in table.items():
@@ -194,7 +192,13 @@ def current() -> Settings:
 
 @contextlib.contextmanager
 def using(settings: Settings) -> Iterator[Settings]:
-    """Use ``settings`` as the current settings during the ``with`` block, in this thread or task."""
+    """Use ``settings`` as the current settings during the ``with`` block, in this thread or task.
+
+    Raises:
+        TypeError: ``settings`` are not those of :func:`load`.
+    """
+    if not isinstance(settings, _Settings):
+        raise TypeError(f"settings must be Settings, as load() returns them, not {type(settings).__name__}")
     token = _patched.set(settings)
     try:
         yield settings
@@ -210,17 +214,18 @@ def patch(**changes: Any) -> contextlib.AbstractContextManager[Settings]:
     (0, 0)
 
     Raises:
-        UsageError: a key is unknown.
+        UsageError: a key is unknown, or a value does not fit its key.
     """
-    for key in changes:
-        _check_key(key, "config.patch")
-    return using(replace(current(), **changes))
+    values = dict(_typed(key, value, "config.patch") for key, value in changes.items())
+    return using(replace(current(), **values))
 
 
-def sources(environ: Mapping[str, str] | None = None, folder: Path | None = None) -> tuple[str, ...]:
+def sources(
+    environ: Mapping[str, str] | None = None, folder: str | os.PathLike[str] | None = None
+) -> tuple[str, ...]:
     """The settings file and the environment variables in force; arguments as for :func:`load`."""
-    environ = os.environ if environ is None else environ
-    file, _ = _file_in_force(Path.cwd() if folder is None else folder)
+    environ = _variables(environ)
+    file, _ = _file_in_force(Path.cwd() if folder is None else Path(folder))
     variables = sorted(name for name in environ if name.startswith(_PREFIX))
     return (*([] if file is None else [str(file)]), *variables)
 
@@ -284,6 +289,19 @@ def shown(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def _variables(environ: Mapping[str, str] | None) -> Mapping[str, str]:
+    """``environ``, or the environment variables of the process.
+
+    Raises:
+        TypeError: it is a path.
+    """
+    if isinstance(environ, str | os.PathLike):
+        raise TypeError(
+            f"environ, the first argument, is a mapping: for a path, write folder={str(environ)!r}"
+        )
+    return os.environ if environ is None else environ
+
+
 def _conventions(environ: Mapping[str, str]) -> dict[str, Any]:
     """Defaults from environment variables of general use."""
     values: dict[str, Any] = {"cache_dir": Path(environ.get("XDG_CACHE_HOME") or "~/.cache") / "graphopt"}
@@ -325,20 +343,26 @@ def _from_toml(key: str, item: Any, file: Path) -> tuple[str, Any]:
             f"{file}: {key!r} is a table, which no setting is",
             hint=f"write settings {above}, such as exact = true",
         )
-    name = _check_key(key, str(file))
+    name, value = _typed(key, item, str(file))
+    return name, _relative_to(file.parent, value)
+
+
+def _typed(key: str, item: Any, where: str) -> tuple[str, Any]:
+    """Check the key and the value of a setting from the source ``where``; text is parsed."""
+    name = _check_key(key, where)
     kind = _kinds()[name]
+    kinds = (int, float) if kind is Seconds else typing.get_args(kind) or (kind,)
     if isinstance(item, str):
-        _, value = _from_text(name, item, str(file))
-    elif isinstance(item, list) and typing.get_origin(kind) is tuple:
-        inner = typing.get_args(kind)[0]
-        value = tuple(from_text(str(part), inner) for part in item)
-    elif type(item) in ((int, float) if kind is Seconds else typing.get_args(kind) or (kind,)):
+        return _from_text(name, item, where)
+    if isinstance(item, list | tuple) and typing.get_origin(kind) is tuple:
+        value: Any = tuple(from_text(str(part), kinds[0]) for part in item)
+    elif type(item) in kinds or (isinstance(item, Path) and kind is Path):
         value = item
     else:
         written = json.dumps(item, ensure_ascii=False, default=str)
-        raise UsageError(f"{file}: {written} is not a value for {key!r}; {_form(kind)}")
-    _check_range(name, value, str(file))
-    return name, _relative_to(file.parent, value)
+        raise UsageError(f"{where}: {written} is not a value for {key!r}; {_form(kind)}")
+    _check_range(name, value, where)
+    return name, value
 
 
 def _form(kind: Any) -> str:

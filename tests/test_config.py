@@ -91,11 +91,20 @@ def test_mistakes_are_reported(
 
 def test_a_path_is_not_an_environment(tmp_path: Path) -> None:
     (tmp_path / "graphopt.toml").write_text("seed = 5")
-    with pytest.raises(
-        TypeError, match=r"the first argument of load\(\) is environ, a mapping: write folder="
-    ):
-        config.load(str(tmp_path))  # type: ignore[arg-type]
+    for function in (config.load, config.sources):
+        with pytest.raises(TypeError, match=f"is a mapping: for a path, write folder='{tmp_path}'"):
+            function(str(tmp_path))  # type: ignore[arg-type]
     assert config.load(folder=str(tmp_path)).seed == 5
+    assert str(tmp_path / "graphopt.toml") in config.sources(folder=str(tmp_path))
+
+
+def test_changes_of_settings_are_typed() -> None:
+    with config.patch(fold_limit="1KiB", skip=["cse"], cache_dir="x", cpu_level=None) as settings:
+        assert (settings.fold_limit, settings.skip, settings.cache_dir) == (1024, ("cse",), Path("x"))
+    with pytest.raises(UsageError, match=r"config\.patch: 1 is not a value for 'exact'; write true or false"):
+        config.patch(exact=1)
+    with pytest.raises(TypeError, match="settings must be Settings"), config.using({"seed": 1}):  # type: ignore[arg-type]
+        pass
 
 
 def test_other_environment_variables(tmp_path: Path) -> None:
