@@ -10,8 +10,8 @@ import numpy as np
 import onnx
 
 from graphopt import ir
-from graphopt.autodiff.joint import differentiate
-from graphopt.autodiff.registry import NoGradient
+from graphopt.autodiff.joint_graph import differentiate
+from graphopt.autodiff.rule_registry import NoGradient
 from graphopt.errors import GraphoptError
 
 

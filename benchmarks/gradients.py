@@ -32,7 +32,7 @@ from benchmarks.adjoints import Adjoint, Differentiator, Refused, Unloadable, by
 from benchmarks.common import arguments, markdown_table, publish
 from benchmarks.split_step import difference
 from graphopt import ir
-from graphopt.autodiff.split import split
+from graphopt.autodiff.split_joint import split
 from graphopt.errors import GraphoptError, RuntimeFailure
 from graphopt.ops import traits
 from graphopt.ort import session

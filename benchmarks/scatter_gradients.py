@@ -19,7 +19,7 @@ import onnx.parser
 
 from benchmarks.common import arguments, machine, markdown_table, publish
 from graphopt import ir
-from graphopt.autodiff.joint import COTANGENT, differentiate
+from graphopt.autodiff.joint_graph import COTANGENT, differentiate
 from graphopt.ort import session
 from graphopt.timing.stopwatch import RaceLimits, Setup, race
 

@@ -21,7 +21,7 @@ from benchmarks.inputs import Feeds, make_feeds
 from benchmarks.latency import distance
 from graphopt.api import specialize
 from graphopt.ort.model_runs import Runs
-from graphopt.specialization.build import Specialization, Specialized
+from graphopt.specialization.build_variants import Specialization, Specialized
 from graphopt.timing.compare_speed import Timing, compare_speed
 from graphopt.timing.stopwatch import RaceLimits, Setup
 

@@ -22,7 +22,7 @@ from benchmarks.split_models import Training, trainings
 from benchmarks.split_step import Step, race
 from graphopt import ir
 from graphopt.autodiff.losses import Loss
-from graphopt.autodiff.split import Split, split
+from graphopt.autodiff.split_joint import Split, split
 from graphopt.ort import session
 from graphopt.process.child import Child
 from graphopt.util.tables import counted, human_bytes

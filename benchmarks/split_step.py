@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.split import Split
+from graphopt.autodiff.split_joint import Split
 from graphopt.errors import RuntimeFailure
 from graphopt.ort import session
 

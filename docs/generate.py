@@ -394,7 +394,7 @@ def gaps() -> list[str]:
 
 def gradients_page() -> str:
     """The page on gradients, with the table of operators."""
-    from graphopt.autodiff.registry import Gradient, all_gradients
+    from graphopt.autodiff.rule_registry import Gradient, all_gradients
 
     text, _, _ = (DOCS / "gradients.md").read_text(encoding="utf-8").partition("## Operators")
     lines = [

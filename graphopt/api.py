@@ -35,7 +35,7 @@ from graphopt.util.arguments import checked
 from graphopt.util.tables import counted
 
 if TYPE_CHECKING:
-    from graphopt.specialization.bundle.load import Bundle
+    from graphopt.specialization.bundle.loaded_bundle import Bundle
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -98,7 +98,7 @@ def load(source: ModelLike, *, allow_external: Sequence[PathLike] | None = None)
         InvalidModel: the file is neither a model nor a bundle, or it is damaged.
     """
     if isinstance(source, (str, os.PathLike)) and is_bundle(source):
-        from graphopt.specialization.bundle.load import Bundle
+        from graphopt.specialization.bundle.loaded_bundle import Bundle
 
         return Bundle(source)
     return load_model(source, allow_external=allow_external)

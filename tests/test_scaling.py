@@ -14,9 +14,9 @@ from onnx import TensorProto, helper
 from benchmarks.scaling import BUILDERS
 from graphopt import ir
 from graphopt.api import optimize
-from graphopt.autodiff.joint import differentiate
+from graphopt.autodiff.joint_graph import differentiate
 from graphopt.training.optimizers import AdamW
-from graphopt.training.step import write_step
+from graphopt.training.training_step import write_step
 from tests.ort.build import parse_proto
 
 

@@ -11,7 +11,7 @@ from graphopt.debug import reproducer
 from graphopt.ir import json as json_ir
 from graphopt.profile import profile
 from graphopt.specialization.bundle import plan as bundle_plan
-from graphopt.training import plan
+from graphopt.training import step_plan
 
 PAGE = (Path(__file__).parent.parent / "docs" / "stability.md").read_text(encoding="utf-8")
 
@@ -23,7 +23,7 @@ PAGE = (Path(__file__).parent.parent / "docs" / "stability.md").read_text(encodi
         ("profiles", f"`graphopt_profile`: {profile._VERSION} "),
         ("bundles", f"`{bundle_plan._MARK}`: {bundle_plan._VERSION} "),
         ("bundles", f"read version {bundle_plan._OLDER} and {bundle_plan._VERSION};"),
-        ("checkpoints", f"`version`: {plan._VERSION} "),
+        ("checkpoints", f"`version`: {step_plan._VERSION} "),
         ("reproducers", f"`format`: {reproducer._FORMAT} "),
     ],
 )

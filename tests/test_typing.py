@@ -16,7 +16,7 @@ import pytest
 import graphopt
 from graphopt import api
 from graphopt.instrument.html_report import html_of
-from graphopt.specialization.build import Specialization
+from graphopt.specialization.build_variants import Specialization
 from graphopt.util.tables import Table
 from tests.support import parse
 

@@ -11,8 +11,8 @@ import onnx.parser
 
 from benchmarks.split_step import difference
 from graphopt import ir
-from graphopt.autodiff.joint import differentiate
-from graphopt.autodiff.split import split
+from graphopt.autodiff.joint_graph import differentiate
+from graphopt.autodiff.split_joint import split
 from graphopt.errors import GraphoptError, RuntimeFailure
 from graphopt.ort import session
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from graphopt import ir
-from graphopt.autodiff.builder import GraphBuilder
+from graphopt.autodiff.graph_builder import GraphBuilder
 from graphopt.context import Context
 from graphopt.errors import UnsupportedModel, UsageError, unknown
 

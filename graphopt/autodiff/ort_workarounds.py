@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.nodes import NodeBuilder, Operand, Size
+from graphopt.autodiff.node_builder import NodeBuilder, Operand, Size
 from graphopt.context import Dim
 
 

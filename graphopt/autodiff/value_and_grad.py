@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.joint import Joint
+from graphopt.autodiff.joint_graph import Joint
 from graphopt.errors import UsageError, unknown
 from graphopt.inputs.run_once import check_dtypes, check_feeds
 from graphopt.ir.signature import Signature

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from graphopt import ir
-from graphopt.autodiff.reverse import is_real
+from graphopt.autodiff.reverse_mode import is_real
 from graphopt.context import Context
 from graphopt.errors import UsageError, unknown
 from graphopt.models import copy

@@ -52,7 +52,7 @@ def bailout(
     """
     from graphopt.specialization.deopt import bailout_at
     from graphopt.specialization.deopt.exit_points import exit_points_of
-    from graphopt.specialization.deopt.split import reassemble
+    from graphopt.specialization.deopt.split_model import reassemble
 
     env = env.having(options)
     original = env.load(model)

@@ -11,9 +11,9 @@ from graphopt.options import DeviceOptions, RunOptions
 from graphopt.util.arguments import checked
 
 if TYPE_CHECKING:
-    from graphopt.autodiff.joint import Joint
+    from graphopt.autodiff.joint_graph import Joint
     from graphopt.autodiff.losses import Loss
-    from graphopt.autodiff.split import Split
+    from graphopt.autodiff.split_joint import Split
     from graphopt.autodiff.value_and_grad import ValueAndGrad
     from graphopt.verification.verdict import Verdict
 
@@ -53,7 +53,7 @@ def differentiate(
         NoGradient: a requested gradient depends on an operator without one.
         UnsupportedModel: the model can't be converted to an opset that gradients support.
     """
-    from graphopt.autodiff.joint import differentiate
+    from graphopt.autodiff.joint_graph import differentiate
     from graphopt.autodiff.losses import parsed
 
     found = env.load(model)
@@ -94,7 +94,7 @@ def split(
         NoGradient, UnsupportedModel: as for :func:`differentiate`.
     """
     from graphopt.autodiff.losses import parsed
-    from graphopt.autodiff.split import split as split_model
+    from graphopt.autodiff.split_joint import split as split_model
 
     found = env.load(model)
     return split_model(
@@ -119,7 +119,7 @@ def verify_split(env: Environment, found: Split, **options: Unpack[RunOptions]) 
     Raises:
         VerificationFailed: the results differ.
     """
-    from graphopt.autodiff.rejoin import rejoin
+    from graphopt.autodiff.join_split import rejoin
     from graphopt.ort import preflight
     from graphopt.ort.loadable_model import Artifact
 

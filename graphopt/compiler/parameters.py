@@ -54,8 +54,8 @@ def unlift_parameters(
         UsageError: a tensor does not fit, no tensor has the name of an input or initializer, or ``model`` was
             optimized and has constants that were folded from a changed parameter.
     """
-    from graphopt.parameters.files import read
     from graphopt.parameters.lifting import Parameters, as_parameters, unlift
+    from graphopt.parameters.parameter_files import read
 
     if isinstance(parameters, Mapping):
         parameters = as_parameters(parameters)

@@ -13,7 +13,7 @@ from graphopt.options import CheckOptions
 from graphopt.util.arguments import checked
 
 if TYPE_CHECKING:
-    from graphopt.partitioning.partitioned import Partitioned
+    from graphopt.partitioning.group_report import Partitioned
     from graphopt.profile import Profile
     from graphopt.verification.verdict import Verdict
 
@@ -57,7 +57,7 @@ def partition(
     Raises:
         UsageError: there is no such policy or value, or the profile is of another model.
     """
-    from graphopt.partitioning.partitioned import partitioned
+    from graphopt.partitioning.group_report import partitioned
 
     if policy == "autodiff":
         from graphopt.transforms.autodiff.group_kind import AutodiffGroups

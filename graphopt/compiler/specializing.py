@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from graphopt.executor.pytree import Nested
     from graphopt.inputs.feeds import InputOptions
     from graphopt.profile import Guard, Profile
-    from graphopt.specialization.build import Specialization, Specialized
+    from graphopt.specialization.build_variants import Specialization, Specialized
 
 
 @checked
@@ -51,7 +51,7 @@ def record_profile(
         UsageError: inputs do not fit the model, or ``requires_grad`` names no input.
         RuntimeFailure: onnxruntime can't load or run the model, or the device can't be used.
     """
-    from graphopt.specialization.record import Recorder
+    from graphopt.specialization.profile_recorder import Recorder
 
     env = env.having(options)
     with Recorder(env.load(model), device=env.device, requires_grad=requires_grad) as recorder:
@@ -90,7 +90,7 @@ def specialize(
         VerificationFailed: as for :func:`optimize`.
     """
     from graphopt.profile import check_profile
-    from graphopt.specialization.build import build, requested_variants
+    from graphopt.specialization.build_variants import build, requested_variants
     from graphopt.specialization.guaranteed_sizes import ranges_of, restrict
     from graphopt.specialization.measured_gain import MeasuredGain
     from graphopt.specialization.profitability import BUNDLE, ONE_MODEL

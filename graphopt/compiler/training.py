@@ -12,7 +12,7 @@ from graphopt.util.arguments import checked
 if TYPE_CHECKING:
     from graphopt.autodiff.losses import Loss
     from graphopt.training.optimizers import Optimizer
-    from graphopt.training.step import TrainingStep
+    from graphopt.training.training_step import TrainingStep
 
 
 @checked
@@ -60,7 +60,7 @@ def train_step(
     """
     from graphopt.autodiff.losses import parsed
     from graphopt.training.optimizers import make
-    from graphopt.training.step import write_step
+    from graphopt.training.training_step import write_step
 
     found = env.load(model)
     return write_step(

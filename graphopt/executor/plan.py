@@ -16,9 +16,9 @@ from graphopt.ort.devices import Device
 from graphopt.ort.loadable_model import Artifact
 from graphopt.ort.session import Optimizations
 from graphopt.profile import Guard, SpecializationKind
-from graphopt.specialization.build import FIRST
-from graphopt.specialization.session import VariantSession
+from graphopt.specialization.build_variants import FIRST
 from graphopt.specialization.specialize_inputs import specialize_inputs
+from graphopt.specialization.variant_session import VariantSession
 
 #: ``fallback``: the original model, used while optimizing is off; ``general``: for all inputs;
 #: ``optimized``: for inputs that satisfy a guard.

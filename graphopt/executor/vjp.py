@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.split import split
+from graphopt.autodiff.split_joint import split
 from graphopt.autodiff.zero_cotangents import specialize_zero_cotangents
 from graphopt.errors import UsageError, unknown
 from graphopt.ir.signature import Signature

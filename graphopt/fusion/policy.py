@@ -15,9 +15,9 @@ from graphopt.fusion.loops.ir import Kernel
 from graphopt.fusion.operator_table import find, qualified_name, unfit
 from graphopt.fusion.ort_overlap import adjacent_convolution, is_builtin, is_widened, overlap
 from graphopt.fusion.signature import Signature
-from graphopt.partitioning.duplicates import executed
-from graphopt.partitioning.policy import Decision, Role
-from graphopt.partitioning.propose import Partition
+from graphopt.partitioning.node_roles import Decision, Role
+from graphopt.partitioning.propose_groups import Partition
+from graphopt.partitioning.redundant_nodes import executed
 
 #: Moves that onnxruntime executes without copying elements.
 _FREE = frozenset({"Reshape", "Flatten", "Unsqueeze", "Squeeze", "Identity"})

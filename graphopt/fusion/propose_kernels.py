@@ -12,7 +12,7 @@ from graphopt.fusion.loops.ir import CantFuse, Kernel
 from graphopt.fusion.operator_table import find
 from graphopt.fusion.policy import FREE_REASON, FusionPolicy, is_free
 from graphopt.fusion.signature import Signature
-from graphopt.partitioning.propose import Partition, Proposal, propose_all
+from graphopt.partitioning.propose_groups import Partition, Proposal, propose_all
 
 #: Maximum number of times that the last nodes of an unsupported group are removed.
 _PEELS = 6

@@ -11,7 +11,7 @@ from typing import Any
 
 from graphopt import ir
 from graphopt.errors import UsageError
-from graphopt.parameters.check_folded import check_folded
+from graphopt.parameters.check_folded_constants import check_folded
 from graphopt.parameters.constant_nodes import expose
 from graphopt.parameters.selection import PARAMS, chosen
 from graphopt.util.coerce import split_names

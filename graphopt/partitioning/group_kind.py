@@ -8,7 +8,7 @@ from typing import Protocol
 from graphopt import ir
 from graphopt.analysis.symbolic import Dim
 from graphopt.context import Context
-from graphopt.partitioning.propose import Partition, Proposal
+from graphopt.partitioning.propose_groups import Partition, Proposal
 from graphopt.passes.base import Pass
 
 

@@ -7,9 +7,9 @@ from collections.abc import Container, Iterable, Sequence
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.partitioning.duplicates import duplicates
-from graphopt.partitioning.policy import Policy
-from graphopt.partitioning.propose import Partition, edges
+from graphopt.partitioning.node_roles import Policy
+from graphopt.partitioning.propose_groups import Partition, edges
+from graphopt.partitioning.redundant_nodes import duplicates
 
 #: Constants of at most this many bytes are copied into functions; larger ones become inputs.
 COPIED_BYTES = 1024

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 
 from graphopt import ir
-from graphopt.autodiff import registry
-from graphopt.autodiff.registry import NonDifferentiable
-from graphopt.autodiff.reverse import is_real
+from graphopt.autodiff import rule_registry
+from graphopt.autodiff.reverse_mode import is_real
+from graphopt.autodiff.rule_registry import NonDifferentiable
 from graphopt.autodiff.wrt import wrt_names, wrt_values
 from graphopt.context import Context
 from graphopt.ops import dialects
@@ -71,7 +71,7 @@ def _spread(
 def _reached(node: ir.Node, index: int, cx: Context) -> Iterator[ir.Value]:
     """The direct dependents of input ``index`` of ``node``: its outputs, or inputs of its bodies."""
     if not ir.bodies(node):
-        if not isinstance(registry.find(node.domain, node.op_type, cx.version(node)), NonDifferentiable):
+        if not isinstance(rule_registry.find(node.domain, node.op_type, cx.version(node)), NonDifferentiable):
             yield from node.outputs
         return
     for body in ir.bodies(node):

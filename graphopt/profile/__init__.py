@@ -3,10 +3,10 @@
 This package neither runs nor changes models; :mod:`graphopt.specialization` does.
 """
 
-from graphopt.profile.assumptions import Guard
 from graphopt.profile.branch_inputs import branch_inputs
+from graphopt.profile.fusion_strategy import FusionStrategy, SpecializationKind
+from graphopt.profile.guard import Guard
 from graphopt.profile.profile import Pattern, Profile, check_profile
-from graphopt.profile.strategy import FusionStrategy, SpecializationKind
 from graphopt.profile.value_profile import ValueProfile, contents_of, merged, observe, unfit
 from graphopt.profile.variants import Variant, guard_for_all, variants_of
 

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from graphopt import ir
-from graphopt.profile.assumptions import Guard
+from graphopt.profile.fusion_strategy import FusionStrategy, SpecializationKind
+from graphopt.profile.guard import Guard
 from graphopt.profile.profile import Pattern, Profile
-from graphopt.profile.strategy import FusionStrategy, SpecializationKind
 from graphopt.profile.value_profile import ANY, Dim, ValueProfile
 
 

@@ -13,8 +13,8 @@ from graphopt.inputs.run_once import try_out
 from graphopt.ort.devices import Device
 from graphopt.ort.session_options import SessionChoice, recommended
 from graphopt.profile import Guard, Variant
-from graphopt.specialization.branches import Branch
 from graphopt.specialization.profitability import Gain
+from graphopt.specialization.variant_records import Branch
 from graphopt.specialization.versioned_model import build_versioned_model
 from graphopt.timing.bench import cuda_options
 from graphopt.timing.compare_speed import compare_speed

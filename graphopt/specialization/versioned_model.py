@@ -16,12 +16,12 @@ from graphopt.inputs.feeds import InputOptions
 from graphopt.numerics import Numerics
 from graphopt.ops import dialects
 from graphopt.profile import Profile
-from graphopt.specialization.branches import Branch, read_variants, record_variants
-from graphopt.specialization.build import Specialization, Specialized
+from graphopt.specialization.build_variants import Specialization, Specialized
 from graphopt.specialization.empty_like import empty_like
 from graphopt.specialization.guard_nodes import GuardNodes
 from graphopt.specialization.shared_initializers import lift_shared_initializers
 from graphopt.specialization.specialize_inputs import profiled_inputs
+from graphopt.specialization.variant_records import Branch, read_variants, record_variants
 from graphopt.transforms.scalar.check_aliasing import CheckAliasing
 from graphopt.verification.verdict import Verdict
 from graphopt.verification.verifier import Verifier

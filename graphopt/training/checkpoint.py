@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 from graphopt.errors import UsageError
-from graphopt.parameters import files
+from graphopt.parameters import parameter_files
 from graphopt.parameters.lifting import as_parameters
-from graphopt.training.plan import Plan
+from graphopt.training.step_plan import Plan
 
 _KEY = "graphopt.training"
 
@@ -45,7 +45,7 @@ def write(path: Path, tensors: Mapping[str, np.ndarray], steps: int, plan: Plan)
         raise UsageError(f"{path} is not a file name for a checkpoint", hint="name it *.safetensors")
     held = as_parameters(tensors)
     held.metadata[_KEY] = json.dumps({"steps": steps, "plan": plan.to_dict()})
-    files.write(path, held)
+    parameter_files.write(path, held)
 
 
 def read(path: Path) -> Checkpoint:
@@ -54,7 +54,7 @@ def read(path: Path) -> Checkpoint:
     Raises:
         UsageError: the file does not exist, or is damaged.
     """
-    found = files.read(path)
+    found = parameter_files.read(path)
     tensors = {name: tensor.numpy() for name, tensor in found.tensors.items()}
     text = found.metadata.get(_KEY)
     if text is None:

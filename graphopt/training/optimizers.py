@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import GraphBuilder
+from graphopt.autodiff.graph_builder import GraphBuilder
 from graphopt.errors import UsageError, unknown
 
 

@@ -20,8 +20,8 @@ from graphopt.ort.loadable_model import Artifact
 from graphopt.ort.session import explain
 from graphopt.parameters.lifting import as_parameters, unlift
 from graphopt.training import checkpoint
-from graphopt.training.plan import KEY, RATE, Plan
-from graphopt.training.step import TrainingStep, state_file
+from graphopt.training.step_plan import KEY, RATE, Plan
+from graphopt.training.training_step import TrainingStep, state_file
 from graphopt.util.element_types import LOW_TYPES, from_ort_value, native_feeds, numpy_type, to_ort_value
 
 if TYPE_CHECKING:

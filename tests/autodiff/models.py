@@ -10,7 +10,7 @@ import onnx
 
 from benchmarks.gradients import count_lossy
 from graphopt import ir
-from graphopt.autodiff.joint import Joint, differentiate
+from graphopt.autodiff.joint_graph import Joint, differentiate
 from graphopt.ort import session
 from tests.support import parse
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.joint import COTANGENT, Joint, differentiate
+from graphopt.autodiff.joint_graph import COTANGENT, Joint, differentiate
 from graphopt.ort import session
 from tests.autodiff.models import STENCIL, run
 from tests.support import parse

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from onnx import defs
 
-from graphopt.autodiff.registry import Gradient, find
+from graphopt.autodiff.rule_registry import Gradient, find
 
 #: The newest opset that onnxruntime reads.
 OPSET = 26

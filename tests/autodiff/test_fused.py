@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from graphopt import ir
-from graphopt.autodiff.joint import differentiate
-from graphopt.autodiff.registry import IncompleteGradient, NoGradient
+from graphopt.autodiff.joint_graph import differentiate
+from graphopt.autodiff.rule_registry import IncompleteGradient, NoGradient
 from tests.autodiff.models import check
 from tests.support import ops, parse
 

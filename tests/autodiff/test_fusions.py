@@ -13,7 +13,7 @@ import pytest
 
 from benchmarks.inputs import make_feeds
 from graphopt import ir
-from graphopt.autodiff.joint import COTANGENT, differentiate
+from graphopt.autodiff.joint_graph import COTANGENT, differentiate
 from graphopt.ort import session
 from tests.rules import harness
 from zoo import SAMPLES

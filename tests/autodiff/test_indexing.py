@@ -10,8 +10,8 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from graphopt import ir
-from graphopt.autodiff.joint import differentiate
-from graphopt.autodiff.registry import NoGradient
+from graphopt.autodiff.joint_graph import differentiate
+from graphopt.autodiff.rule_registry import NoGradient
 from graphopt.ort import session
 from tests.autodiff.models import check, run
 from tests.support import ops, parse

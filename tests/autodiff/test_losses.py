@@ -7,7 +7,7 @@ import pytest
 
 import graphopt
 from graphopt import ir
-from graphopt.autodiff.joint import differentiate
+from graphopt.autodiff.joint_graph import differentiate
 from graphopt.autodiff.losses import Loss
 from graphopt.errors import UsageError
 from tests.autodiff.models import check, run

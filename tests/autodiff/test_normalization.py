@@ -11,8 +11,8 @@ from onnx import helper
 
 import graphopt
 from graphopt import ir
-from graphopt.autodiff.joint import differentiate
-from graphopt.autodiff.registry import NoGradient
+from graphopt.autodiff.joint_graph import differentiate
+from graphopt.autodiff.rule_registry import NoGradient
 from tests.autodiff.models import check, run
 from tests.support import ops, parse
 

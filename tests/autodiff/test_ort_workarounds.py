@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graphopt import ir
-from graphopt.autodiff.joint import differentiate
+from graphopt.autodiff.joint_graph import differentiate
 from tests.autodiff.models import run
 from tests.support import parse
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphopt.autodiff.joint import COTANGENT, differentiate
-from graphopt.autodiff.registry import NoGradient
+from graphopt.autodiff.joint_graph import COTANGENT, differentiate
+from graphopt.autodiff.rule_registry import NoGradient
 from tests.autodiff.models import check, run
 from tests.support import parse
 

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from graphopt import ir
-from graphopt.autodiff.joint import COTANGENT, differentiate
-from graphopt.autodiff.registry import NoGradient
+from graphopt.autodiff.joint_graph import COTANGENT, differentiate
+from graphopt.autodiff.rule_registry import NoGradient
 from tests.autodiff.models import run
 from tests.autodiff.recurrent_models import BATCH, GATES, INPUTS, STEPS, H, check, feeds
 from tests.support import ops, parse

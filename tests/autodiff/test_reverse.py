@@ -8,10 +8,10 @@ import pytest
 
 import graphopt
 from graphopt import ir
-from graphopt.autodiff.builder import GraphBuilder
-from graphopt.autodiff.joint import differentiate
-from graphopt.autodiff.registry import NoGradient
-from graphopt.autodiff.reverse import backward
+from graphopt.autodiff.graph_builder import GraphBuilder
+from graphopt.autodiff.joint_graph import differentiate
+from graphopt.autodiff.reverse_mode import backward
+from graphopt.autodiff.rule_registry import NoGradient
 from graphopt.context import context_for
 from graphopt.errors import UsageError
 from tests.autodiff.models import check, run

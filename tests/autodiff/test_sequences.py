@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graphopt import ir
-from graphopt.autodiff.joint import COTANGENT, differentiate
+from graphopt.autodiff.joint_graph import COTANGENT, differentiate
 from graphopt.errors import UsageError
 from tests.autodiff.models import check, run
 from tests.support import ops, parse

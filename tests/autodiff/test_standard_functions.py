@@ -7,11 +7,11 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
-from graphopt.autodiff.builder import GraphBuilder
-from graphopt.autodiff.joint import differentiate
-from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import NoGradient
-from graphopt.autodiff.reverse import vjp_of_standard_function
+from graphopt.autodiff.graph_builder import GraphBuilder
+from graphopt.autodiff.joint_graph import differentiate
+from graphopt.autodiff.primal_node import PrimalNode
+from graphopt.autodiff.reverse_mode import vjp_of_standard_function
+from graphopt.autodiff.rule_registry import NoGradient
 from graphopt.context import context_for
 from tests.autodiff.models import check, run
 from tests.support import ops, parse

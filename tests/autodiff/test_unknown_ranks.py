@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphopt.autodiff.joint import differentiate
+from graphopt.autodiff.joint_graph import differentiate
 from graphopt.autodiff.losses import Loss
-from graphopt.autodiff.registry import NoGradient
+from graphopt.autodiff.rule_registry import NoGradient
 from tests.autodiff.models import check, run
 from tests.support import parse
 

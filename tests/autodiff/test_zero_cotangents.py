@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from graphopt.autodiff.joint import differentiate
+from graphopt.autodiff.joint_graph import differentiate
 from graphopt.autodiff.zero_cotangents import specialize_zero_cotangents
 from tests.autodiff.models import run
 from tests.support import ops, parse

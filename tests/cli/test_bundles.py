@@ -15,7 +15,7 @@ import pytest
 import graphopt
 from graphopt import api
 from graphopt.inputs.feeds import InputOptions
-from graphopt.specialization.build import Specialization
+from graphopt.specialization.build_variants import Specialization
 from graphopt.specialization.bundle.plan import checksum
 from graphopt.specialization.bundle.save import save_bundle
 from graphopt.util.tables import human_bytes

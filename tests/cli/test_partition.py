@@ -11,7 +11,7 @@ import pytest
 import graphopt
 from graphopt import ir
 from graphopt.errors import UsageError
-from graphopt.partitioning.drawing import to_dot, to_svg
+from graphopt.partitioning.draw_groups import to_dot, to_svg
 from graphopt.profile import Profile
 from tests.cli.conftest import Invoke
 from tests.support import ops, parse

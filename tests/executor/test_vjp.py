@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import graphopt
-from graphopt.autodiff.joint import differentiate
+from graphopt.autodiff.joint_graph import differentiate
 from graphopt.errors import UsageError
 from graphopt.executor.executor import Executor
 from tests.autodiff.models import run

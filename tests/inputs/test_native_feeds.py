@@ -14,7 +14,7 @@ import graphopt
 from graphopt import api, ir
 from graphopt.errors import UsageError
 from graphopt.inputs.feeds import InputOptions
-from graphopt.specialization.build import Specialization
+from graphopt.specialization.build_variants import Specialization
 from graphopt.specialization.bundle.save import save_bundle
 from graphopt.util.element_types import native, native_feeds
 from tests.support import parse

@@ -15,7 +15,7 @@ import pytest
 import graphopt
 from graphopt import api, ir
 from graphopt.errors import InvalidModel, UsageError
-from graphopt.specialization.build import Specialization
+from graphopt.specialization.build_variants import Specialization
 from graphopt.specialization.versioned_model import versioned_model
 from tests.support import parse
 

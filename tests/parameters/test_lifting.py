@@ -13,7 +13,7 @@ import pytest
 import graphopt
 from graphopt import ir
 from graphopt.errors import UsageError
-from graphopt.parameters import files
+from graphopt.parameters import parameter_files
 from graphopt.parameters.lifting import Parameters, as_parameters
 from tests.support import parse
 
@@ -24,7 +24,7 @@ X = np.array([[1, 0, -1], [2, 1, 0]], np.float32)
 
 
 @pytest.mark.parametrize("ir_version", [3, 8])
-@pytest.mark.parametrize("suffix", files.SUFFIXES)
+@pytest.mark.parametrize("suffix", parameter_files.SUFFIXES)
 def test_lift_and_unlift_round_trip(tmp_path: Path, suffix: str, ir_version: int) -> None:
     model = parse(TEXT, ir_version=ir_version)
     if ir_version < 4:
@@ -36,7 +36,7 @@ def test_lift_and_unlift_round_trip(tmp_path: Path, suffix: str, ir_version: int
     expected = graphopt.run(model, {"x": X})["y"]
     assert np.array_equal(graphopt.run(lifted, {"x": X, **arrays})["y"], expected)
     path = tmp_path / f"weights{suffix}"
-    files.write(path, parameters)
+    parameter_files.write(path, parameters)
     whole, told = graphopt.unlift_parameters(lifted, path)
     assert (told.placed, told.unused, told.open) == (["w", "b"], [], ["x"])
     assert np.array_equal(graphopt.run(whole, {"x": X})["y"], expected)
@@ -75,21 +75,21 @@ def test_tied_tensors_are_written_once(tmp_path: Path) -> None:
     model.graph.initializers["b"].const_value = tensor
     _, parameters = graphopt.lift_parameters(model)
     assert parameters.tied == {"b": "a"}
-    files.write(tmp_path / "w.safetensors", parameters)
+    parameter_files.write(tmp_path / "w.safetensors", parameters)
     from safetensors import safe_open
 
     with safe_open(tmp_path / "w.safetensors", framework="numpy") as file:
         assert list(file.keys()) == ["a"] and file.metadata()["b"] == "a"
-    again = files.read(tmp_path / "w.safetensors")
+    again = parameter_files.read(tmp_path / "w.safetensors")
     assert list(again.tensors) == ["a", "b"] and again.tied == {"b": "a"}
 
 
 def test_element_types_without_numpy_equivalent(tmp_path: Path) -> None:
     parameters = as_parameters({"w": np.ones(2, ml_dtypes.bfloat16)})
-    files.write(tmp_path / "w.safetensors", parameters)
-    assert files.read(tmp_path / "w.safetensors").tensors["w"].dtype == ir.DataType.BFLOAT16
+    parameter_files.write(tmp_path / "w.safetensors", parameters)
+    assert parameter_files.read(tmp_path / "w.safetensors").tensors["w"].dtype == ir.DataType.BFLOAT16
     with pytest.raises(UsageError, match="bfloat16"):
-        files.write(tmp_path / "w.npz", parameters)
+        parameter_files.write(tmp_path / "w.npz", parameters)
     assert not (tmp_path / "w.npz").exists()
 
 
@@ -97,12 +97,12 @@ def test_element_types_without_numpy_equivalent(tmp_path: Path) -> None:
 def test_invalid_files_are_refused(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     with pytest.raises(UsageError):
-        files.read(path)
+        parameter_files.read(path)
     path.write_bytes(b"no such thing")
     with pytest.raises(UsageError, match=name):
-        files.read(path)
+        parameter_files.read(path)
     with pytest.raises(UsageError):
-        files.write(tmp_path / "gone" / "w.safetensors", Parameters())
+        parameter_files.write(tmp_path / "gone" / "w.safetensors", Parameters())
 
 
 def test_parameters_of_a_joint_graph_have_gradients(tmp_path: Path) -> None:
@@ -116,12 +116,12 @@ def test_parameters_of_a_joint_graph_have_gradients(tmp_path: Path) -> None:
     assert list(graphopt.differentiate(both.model, "loss").gradients) == ["w", "c"]
 
 
-@pytest.mark.parametrize("suffix", files.SUFFIXES)
+@pytest.mark.parametrize("suffix", parameter_files.SUFFIXES)
 def test_scalars_and_byte_order(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"w{suffix}"
     model = parse("m (float[N] x) => (float[N] y) <float s = {2}> { y = Mul(x, s) }")
     lifted, parameters = graphopt.lift_parameters(model, "s")
-    files.write(path, parameters)
+    parameter_files.write(path, parameters)
     whole, _ = graphopt.unlift_parameters(lifted, path)
     assert whole.graph.initializers["s"].const_value.shape.numpy() == ()
     whole, _ = graphopt.unlift_parameters(lifted, {"s": np.array(3, ">f4")})
@@ -133,19 +133,19 @@ def test_scalars_and_byte_order(tmp_path: Path, suffix: str) -> None:
 def test_reserved_names_of_safetensors(tmp_path: Path) -> None:
     path, one = tmp_path / "w.safetensors", np.ones(1, np.float32)
     with pytest.raises(UsageError, match="__metadata__"):
-        files.write(path, as_parameters({"__metadata__": one}))
+        parameter_files.write(path, as_parameters({"__metadata__": one}))
     tied = as_parameters({"pt": one, "format": one})
     tied.tied["format"] = "pt"
-    files.write(path, tied)
-    assert sorted(files.read(path).tensors) == ["format", "pt"]
+    parameter_files.write(path, tied)
+    assert sorted(parameter_files.read(path).tensors) == ["format", "pt"]
     tied = as_parameters({"a": one, "b": one})
     tied.tied["b"], tied.metadata["b"] = "a", "a"  # which would read as a tie
-    files.write(path, tied)
-    assert sorted(files.read(path).tensors) == ["a", "b"]
+    parameter_files.write(path, tied)
+    assert sorted(parameter_files.read(path).tensors) == ["a", "b"]
     from safetensors.numpy import save_file
 
     save_file({"pt": one}, path, metadata={"format": "pt"})
-    assert list(files.read(path).tensors) == ["pt"]
+    assert list(parameter_files.read(path).tensors) == ["pt"]
 
 
 def test_metadata(tmp_path: Path) -> None:
@@ -153,11 +153,11 @@ def test_metadata(tmp_path: Path) -> None:
     parameters.tied["c"] = "a"
     parameters.tensors["c"] = parameters.tensors["a"]
     parameters.metadata["steps"] = "12"
-    files.write(tmp_path / "w.safetensors", parameters)
-    found = files.read(tmp_path / "w.safetensors")
+    parameter_files.write(tmp_path / "w.safetensors", parameters)
+    found = parameter_files.read(tmp_path / "w.safetensors")
     assert found.metadata == {"steps": "12"} and found.tied == {"c": "a"}
     with pytest.raises(UsageError, match="metadata"):
-        files.write(tmp_path / "w.npz", parameters)
+        parameter_files.write(tmp_path / "w.npz", parameters)
     assert not (tmp_path / "w.npz").exists()
 
 
@@ -204,7 +204,7 @@ def test_training_of_weights_in_constant_nodes() -> None:
     assert not np.array_equal(trainer.parameters()["w"], np.arange(1, 9, dtype=np.float32).reshape(4, 2))
 
 
-@pytest.mark.parametrize("suffix", files.SUFFIXES)
+@pytest.mark.parametrize("suffix", parameter_files.SUFFIXES)
 def test_concurrent_writers_of_a_file(tmp_path: Path, suffix: str) -> None:
     path, failures = tmp_path / f"checkpoint{suffix}", []
 
@@ -212,7 +212,7 @@ def test_concurrent_writers_of_a_file(tmp_path: Path, suffix: str) -> None:
         arrays = {f"w{k}": np.full((64, 64), number, np.float32) for k in range(8)}
         try:
             for _ in range(20):
-                files.write(path, as_parameters(arrays))
+                parameter_files.write(path, as_parameters(arrays))
         except BaseException as error:
             failures.append(error)
 
@@ -222,7 +222,9 @@ def test_concurrent_writers_of_a_file(tmp_path: Path, suffix: str) -> None:
     seen = set()
     while any(thread.is_alive() for thread in threads):
         if path.exists():
-            seen.add(len({float(tensor.numpy()[0, 0]) for tensor in files.read(path).tensors.values()}))
+            seen.add(
+                len({float(tensor.numpy()[0, 0]) for tensor in parameter_files.read(path).tensors.values()})
+            )
     for thread in threads:
         thread.join()
     assert path.stat().st_mode & 0o777 == 0o666 & ~_umask()

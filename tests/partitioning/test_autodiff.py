@@ -11,7 +11,7 @@ from graphopt.context import context_for
 from graphopt.errors import UsageError
 from graphopt.ops import dialects
 from graphopt.partitioning import propose, propose_all
-from graphopt.partitioning.autodiff import AutodiffPolicy
+from graphopt.partitioning.autodiff_policy import AutodiffPolicy
 from tests.support import parse
 
 

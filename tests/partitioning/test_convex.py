@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphopt.ir.topological_order import cycle_of
-from graphopt.partitioning.convex import convex_groups, trimmed
+from graphopt.partitioning.convex_groups import convex_groups, trimmed
 
 Feeds = list[list[int]]
 

@@ -22,8 +22,8 @@ import graphopt
 from graphopt import api, config, ir
 from graphopt.errors import InvalidModel, ResourceLimit, RuntimeFailure, UsageError
 from graphopt.profile import FusionStrategy, Guard, ValueProfile
-from graphopt.specialization.build import Specialization, Specialized
-from graphopt.specialization.bundle.load import Bundle
+from graphopt.specialization.build_variants import Specialization, Specialized
+from graphopt.specialization.bundle.loaded_bundle import Bundle
 from graphopt.specialization.bundle.plan import BundlePlan, checksum
 from graphopt.specialization.bundle.save import save_bundle
 from graphopt.util.store import Store
@@ -309,7 +309,7 @@ def test_failing_prepacking_falls_back_to_the_plain_model(
     assert remark.startswith("static-2: can't write to the store")
     damaged = _prepacked(folder, tmp_path / "other")
     monkeypatch.setattr(
-        "graphopt.specialization.bundle.prepacked._write",
+        "graphopt.specialization.bundle.prepacked_weights._write",
         lambda model, place, choice: (place / "model.onnx").touch(),
     )
     _same(damaged, _feeds(4), _model())

@@ -14,7 +14,7 @@ from graphopt import ir
 from graphopt.errors import RuntimeFailure, UsageError
 from graphopt.inputs.feeds import InputOptions
 from graphopt.profile import Profile, ValueProfile
-from graphopt.specialization.record import Recorder
+from graphopt.specialization.profile_recorder import Recorder
 
 from ..support import parse
 

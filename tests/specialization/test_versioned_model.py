@@ -13,9 +13,9 @@ from graphopt import api, ir
 from graphopt.errors import UnsupportedModel, UsageError, VerificationFailed
 from graphopt.inputs.feeds import InputOptions
 from graphopt.profile import FusionStrategy, Guard, Profile, ValueProfile
-from graphopt.specialization.branches import Branch, read_variants
-from graphopt.specialization.build import Specialization, Specialized
+from graphopt.specialization.build_variants import Specialization, Specialized
 from graphopt.specialization.specialize_inputs import profiled_inputs, specialize_inputs
+from graphopt.specialization.variant_records import Branch, read_variants
 from graphopt.specialization.versioned_model import build_versioned_model
 from tests.specialization.models import feeds_of, positions, profile_of
 from tests.support import parse

@@ -9,7 +9,7 @@ import numpy as np
 
 import graphopt
 from graphopt import ir
-from graphopt.training.step import TrainingStep
+from graphopt.training.training_step import TrainingStep
 from tests.support import parse
 
 Batch = dict[str, np.ndarray]

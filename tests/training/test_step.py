@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 import graphopt
 from graphopt import ir
 from graphopt.errors import UsageError
-from graphopt.training.plan import KEY, Plan
+from graphopt.training.step_plan import KEY, Plan
 from tests.support import ops, parse
 from tests.training.models import LINEAR, LOSS, batches, gradient, linear, step, trainer
 

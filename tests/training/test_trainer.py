@@ -10,7 +10,7 @@ import pytest
 import graphopt
 from graphopt.errors import RuntimeFailure, UsageError
 from graphopt.training import checkpoint
-from graphopt.training.progress import ProgressBar
+from graphopt.training.progress_bar import ProgressBar
 from tests.support import parse
 from tests.training.models import LINEAR, batches, linear, step, trainer
 
@@ -58,8 +58,8 @@ def test_checkpoints_with_other_settings_are_refused(tmp_path: Path) -> None:
     assert not (tmp_path / "odd.safetensors").exists()
     with pytest.raises(UsageError, match="no such file"):
         trainer("sgd").load(tmp_path / "missing.safetensors")
-    from graphopt.parameters.files import write
     from graphopt.parameters.lifting import as_parameters
+    from graphopt.parameters.parameter_files import write
 
     write(path, as_parameters({"w": LINEAR["w"]}))
     with pytest.raises(UsageError, match="the carried tensor 'b' is missing"):

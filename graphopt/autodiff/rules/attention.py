@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import GraphBuilder, Size
-from graphopt.autodiff.lib.attention import (
+from graphopt.autodiff.building_blocks.attention import (
     Attention,
     causal_bias,
     hidden_where_not,
@@ -14,9 +13,10 @@ from graphopt.autodiff.lib.attention import (
     split_heads,
     usual_scale,
 )
-from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import Cotangents, gradient
-from graphopt.autodiff.reverse import vjp_of_standard_function, vjp_to_inputs
+from graphopt.autodiff.graph_builder import GraphBuilder, Size
+from graphopt.autodiff.primal_node import PrimalNode
+from graphopt.autodiff.reverse_mode import vjp_of_standard_function, vjp_to_inputs
+from graphopt.autodiff.rule_registry import Cotangents, gradient
 
 _MASK, _PAST_K, _PAST_V, _COUNTS = 3, 4, 5, 6
 

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.bodies import BodyGradient, as_output, declare, sizes_outside
-from graphopt.autodiff.builder import GraphBuilder, Size
-from graphopt.autodiff.loops import IterationGradient
-from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import Cotangents, gradient
+from graphopt.autodiff.body_gradient import BodyGradient, as_output, declare, sizes_outside
+from graphopt.autodiff.graph_builder import GraphBuilder, Size
+from graphopt.autodiff.iteration_gradient import IterationGradient
+from graphopt.autodiff.primal_node import PrimalNode
+from graphopt.autodiff.rule_registry import Cotangents, gradient
 from graphopt.control_flow.if_branches import branches_of
 from graphopt.control_flow.loops import entries_of
 

@@ -7,10 +7,10 @@ import math
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import GraphBuilder
-from graphopt.autodiff.lib.convolution import Moves, rank_of
-from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import Cotangents, gradient
+from graphopt.autodiff.building_blocks.convolution import Moves, rank_of
+from graphopt.autodiff.graph_builder import GraphBuilder
+from graphopt.autodiff.primal_node import PrimalNode
+from graphopt.autodiff.rule_registry import Cotangents, gradient
 
 
 @gradient("Conv")

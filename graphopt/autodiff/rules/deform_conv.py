@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import GraphBuilder, Size
-from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.reverse import decomposition
+from graphopt.autodiff.graph_builder import GraphBuilder, Size
+from graphopt.autodiff.primal_node import PrimalNode
+from graphopt.autodiff.reverse_mode import decomposition
 
 
 @decomposition("DeformConv")

@@ -10,9 +10,9 @@ import math
 from collections.abc import Callable
 
 from graphopt import ir
-from graphopt.autodiff.builder import GraphBuilder
-from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import Cotangents, Gradient, gradient, non_differentiable
+from graphopt.autodiff.graph_builder import GraphBuilder
+from graphopt.autodiff.primal_node import PrimalNode
+from graphopt.autodiff.rule_registry import Cotangents, Gradient, gradient, non_differentiable
 
 constant_pieces = non_differentiable(
     "Ceil", "Floor", "Round", "Sign", "Hardmax", reason="it is piecewise constant"

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from graphopt import ir
-from graphopt.autodiff.builder import GraphBuilder
-from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import Cotangents, gradient
-from graphopt.autodiff.reverse import decomposition, vjp_of_decomposition
+from graphopt.autodiff.graph_builder import GraphBuilder
+from graphopt.autodiff.primal_node import PrimalNode
+from graphopt.autodiff.reverse_mode import decomposition, vjp_of_decomposition
+from graphopt.autodiff.rule_registry import Cotangents, gradient
 
 #: The activations of FusedConv and FusedGemm, with their attributes.
 _ACTIVATIONS: dict[str, tuple[str, ...]] = {

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from graphopt import ir
-from graphopt.autodiff.builder import GraphBuilder, Size
-from graphopt.autodiff.lib.attention import (
+from graphopt.autodiff.building_blocks.attention import (
     Attention,
     causal_bias,
     split_heads,
     usual_scale,
 )
-from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import Cotangents, gradient
-from graphopt.autodiff.reverse import vjp_to_inputs
+from graphopt.autodiff.graph_builder import GraphBuilder, Size
+from graphopt.autodiff.primal_node import PrimalNode
+from graphopt.autodiff.reverse_mode import vjp_to_inputs
+from graphopt.autodiff.rule_registry import Cotangents, gradient
 
 Given = list[tuple[ir.Value, ir.Value | None]]
 

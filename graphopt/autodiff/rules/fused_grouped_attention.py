@@ -8,17 +8,17 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import GraphBuilder, Size
-from graphopt.autodiff.lib.attention import (
+from graphopt.autodiff.building_blocks.attention import (
     Attention,
     causal_bias,
     hidden_where_not,
     split_heads,
     usual_scale,
 )
-from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import Cotangents, gradient
-from graphopt.autodiff.reverse import vjp_to_inputs
+from graphopt.autodiff.graph_builder import GraphBuilder, Size
+from graphopt.autodiff.primal_node import PrimalNode
+from graphopt.autodiff.reverse_mode import vjp_to_inputs
+from graphopt.autodiff.rule_registry import Cotangents, gradient
 
 _PAST_K, _PAST_V, _ENDS, _COS, _SIN, _PLACES, _BIAS, _SINKS = 3, 4, 5, 7, 8, 9, 10, 11
 #: Inputs that the CPU kernel does not support, or that imply quantized keys and values.

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from graphopt import ir
-from graphopt.autodiff.builder import GraphBuilder
-from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.reverse import decomposition
+from graphopt.autodiff.graph_builder import GraphBuilder
+from graphopt.autodiff.primal_node import PrimalNode
+from graphopt.autodiff.reverse_mode import decomposition
 
 
 @decomposition("com.microsoft::FusedMatMul", "com.microsoft::TransposeMatMul")

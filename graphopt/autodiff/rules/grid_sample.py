@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import GraphBuilder, Size
-from graphopt.autodiff.lib.scatter import scatter_elements
-from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import Cotangents, gradient
+from graphopt.autodiff.building_blocks.scatter import scatter_elements
+from graphopt.autodiff.graph_builder import GraphBuilder, Size
+from graphopt.autodiff.primal_node import PrimalNode
+from graphopt.autodiff.rule_registry import Cotangents, gradient
 
 #: The taps of a point for each mode: offsets, in elements, from the last element before the point, and
 #: weights, polynomials in the distance from that element. Row k has the coefficients of the k-th power. Cubic

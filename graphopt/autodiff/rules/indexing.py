@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from graphopt import ir
-from graphopt.autodiff.builder import GraphBuilder, Size
-from graphopt.autodiff.lib.scatter import (
+from graphopt.autodiff.building_blocks.scatter import (
     numbered,
     scatter_along,
     scatter_elements,
@@ -12,8 +11,9 @@ from graphopt.autodiff.lib.scatter import (
     scatter_places,
     scatter_rows,
 )
-from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import Cotangents, gradient, non_differentiable
+from graphopt.autodiff.graph_builder import GraphBuilder, Size
+from graphopt.autodiff.primal_node import PrimalNode
+from graphopt.autodiff.rule_registry import Cotangents, gradient, non_differentiable
 
 indices = non_differentiable("NonZero", "NonMaxSuppression", reason="its results are indices")
 

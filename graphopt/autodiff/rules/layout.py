@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import GraphBuilder
-from graphopt.autodiff.lib.scatter import scatter_moved
-from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import Cotangents, gradient, non_differentiable
+from graphopt.autodiff.building_blocks.scatter import scatter_moved
+from graphopt.autodiff.graph_builder import GraphBuilder
+from graphopt.autodiff.primal_node import PrimalNode
+from graphopt.autodiff.rule_registry import Cotangents, gradient, non_differentiable
 
 #: The end of a Slice with negative steps that includes index 0 of any axis.
 _FIRST = -np.iinfo(np.int32).max

@@ -9,10 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import GraphBuilder
-from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import Cotangents, gradient
-from graphopt.autodiff.reverse import decomposition
+from graphopt.autodiff.graph_builder import GraphBuilder
+from graphopt.autodiff.primal_node import PrimalNode
+from graphopt.autodiff.reverse_mode import decomposition
+from graphopt.autodiff.rule_registry import Cotangents, gradient
 
 _Maybe = ir.Value | None
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import GraphBuilder
-from graphopt.autodiff.lib.scatter import numbered, scatter_places, scatter_rows
-from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import Cotangents, gradient
+from graphopt.autodiff.building_blocks.scatter import numbered, scatter_places, scatter_rows
+from graphopt.autodiff.graph_builder import GraphBuilder
+from graphopt.autodiff.primal_node import PrimalNode
+from graphopt.autodiff.rule_registry import Cotangents, gradient
 
 
 class _Windows:

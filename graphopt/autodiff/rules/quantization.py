@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from graphopt import ir
-from graphopt.autodiff.builder import GraphBuilder, Size
-from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import Cotangents, gradient, non_differentiable
-from graphopt.autodiff.reverse import decomposition
+from graphopt.autodiff.graph_builder import GraphBuilder, Size
+from graphopt.autodiff.primal_node import PrimalNode
+from graphopt.autodiff.reverse_mode import decomposition
+from graphopt.autodiff.rule_registry import Cotangents, gradient, non_differentiable
 
 rounding = non_differentiable("QuantizeLinear", "com.microsoft::QuantizeLinear", reason="it rounds")
 whole = non_differentiable(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphopt.autodiff.registry import non_differentiable
+from graphopt.autodiff.rule_registry import non_differentiable
 
 likes = non_differentiable(
     "RandomNormalLike", "RandomUniformLike", reason="it depends only on shapes", quiet=True

@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from graphopt import ir
-from graphopt.autodiff.builder import GraphBuilder
-from graphopt.autodiff.lib.recurrence import Direction, by_direction
-from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import Cotangents, gradient
+from graphopt.autodiff.building_blocks.recurrence import Direction, by_direction
+from graphopt.autodiff.graph_builder import GraphBuilder
+from graphopt.autodiff.primal_node import PrimalNode
+from graphopt.autodiff.rule_registry import Cotangents, gradient
 
 
 @gradient("RNN")

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 
 from graphopt import ir
-from graphopt.autodiff.builder import GraphBuilder
-from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import Cotangents, gradient, non_differentiable
+from graphopt.autodiff.graph_builder import GraphBuilder
+from graphopt.autodiff.primal_node import PrimalNode
+from graphopt.autodiff.rule_registry import Cotangents, gradient, non_differentiable
 
 whole_numbers = non_differentiable("ArgMax", "ArgMin", reason="its results are indices")
 

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import GraphBuilder, Size
-from graphopt.autodiff.lib.crop import cropped
-from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import Cotangents, gradient
-from graphopt.autodiff.reverse import vjp_of_decomposition
+from graphopt.autodiff.building_blocks.crop_and_resize import cropped
+from graphopt.autodiff.graph_builder import GraphBuilder, Size
+from graphopt.autodiff.primal_node import PrimalNode
+from graphopt.autodiff.reverse_mode import vjp_of_decomposition
+from graphopt.autodiff.rule_registry import Cotangents, gradient
 
 #: Attributes that apply to each axis separately.
 _METHOD = (

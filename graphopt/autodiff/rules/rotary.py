@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from graphopt import ir
-from graphopt.autodiff.builder import GraphBuilder
-from graphopt.autodiff.lib.attention import merged_heads, split_heads
-from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import Cotangents, gradient
-from graphopt.autodiff.reverse import vjp_of_decomposition, vjp_of_standard_function
+from graphopt.autodiff.building_blocks.attention import merged_heads, split_heads
+from graphopt.autodiff.graph_builder import GraphBuilder
+from graphopt.autodiff.primal_node import PrimalNode
+from graphopt.autodiff.reverse_mode import vjp_of_decomposition, vjp_of_standard_function
+from graphopt.autodiff.rule_registry import Cotangents, gradient
 
 
 @gradient("RotaryEmbedding")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.builder import GraphBuilder, Size
-from graphopt.autodiff.lib.scatter import number_range, numbered
-from graphopt.autodiff.primal import PrimalNode
-from graphopt.autodiff.registry import Cotangents, gradient
+from graphopt.autodiff.building_blocks.scatter import number_range, numbered
+from graphopt.autodiff.graph_builder import GraphBuilder, Size
+from graphopt.autodiff.primal_node import PrimalNode
+from graphopt.autodiff.rule_registry import Cotangents, gradient
 
 
 class _Places:

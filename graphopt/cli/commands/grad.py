@@ -17,7 +17,7 @@ from graphopt.cli.options.parameter_types import reads_model, writes
 from graphopt.util.coerce import parse_sizes
 
 if TYPE_CHECKING:
-    from graphopt.autodiff.joint import Joint
+    from graphopt.autodiff.joint_graph import Joint
 
 EXAMPLE = """
 graphopt grad model.onnx --loss loss -o joint.onnx

@@ -47,7 +47,7 @@ def command(run: Run, model: Path) -> None:
     from graphopt.cli.views import variants as views
     from graphopt.instrument.model_summary import Interface, Summary, external_bytes
     from graphopt.profile import Profile
-    from graphopt.specialization.bundle.load import Bundle
+    from graphopt.specialization.bundle.loaded_bundle import Bundle
 
     if Profile.is_at(model):
         _show_profile(run, Profile.read(model))

@@ -55,16 +55,16 @@ def command(run: Run, model: Path, output: Path, parameters: Path | None, which:
     """
     from graphopt import api, ir
     from graphopt.cli.files.output_paths import check_file, check_model_file, check_told
-    from graphopt.parameters import files
+    from graphopt.parameters import parameter_files
     from graphopt.util.tables import counted, human_bytes
 
     check_model_file(output)
-    check_file(parameters, files.SUFFIXES)
+    check_file(parameters, parameter_files.SUFFIXES)
     check_told(model, output)
     lifted, found = api.lift_parameters(model, which)
     with ir.saving(lifted, output, external_data=run.settings.external_data) as written:
         if parameters is not None:
-            files.write(parameters, found)
+            parameter_files.write(parameters, found)
     sizes = run.invocation.wrote([*([] if parameters is None else [parameters]), *written])
     run.console.json(
         {

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from graphopt.api import Report, Result
     from graphopt.compiler import Compiler
     from graphopt.inputs.binding import Shape
-    from graphopt.specialization.build import Specialization, Specialized
+    from graphopt.specialization.build_variants import Specialization, Specialized
     from graphopt.tuning.tuner import Tune
 
 EXAMPLE = """

@@ -17,7 +17,7 @@ from graphopt.util.tables import Table, counted, human_bytes
 
 if TYPE_CHECKING:
     from graphopt.analysis.symbolic import Dim
-    from graphopt.partitioning.partitioned import Group, Partitioned, Port
+    from graphopt.partitioning.group_report import Group, Partitioned, Port
 
 EXAMPLE = """
 graphopt partition model.onnx --policy autodiff
@@ -235,7 +235,7 @@ def _size(size: Dim | None) -> str:
 
 
 def _draw(found: Partitioned, path: Path) -> None:
-    from graphopt.partitioning.drawing import to_dot, to_svg
+    from graphopt.partitioning.draw_groups import to_dot, to_svg
 
     text = to_svg(found) if path.suffix == ".svg" else to_dot(found)
     publish.write(path, text)

@@ -21,7 +21,7 @@ from graphopt.util.tables import counted
 if TYPE_CHECKING:
     from graphopt.inputs.feeds import InputOptions
     from graphopt.profile import Profile
-    from graphopt.specialization.record import Recorder
+    from graphopt.specialization.profile_recorder import Recorder
 
 EXAMPLE = """
 graphopt profile model.onnx --inputs requests/ -o profile.json
@@ -87,7 +87,7 @@ def command(
     from graphopt.cli.views.profiles import print_profile
     from graphopt.ir.signature import Signature
     from graphopt.profile import Profile
-    from graphopt.specialization.record import Recorder
+    from graphopt.specialization.profile_recorder import Recorder
 
     check_file(output, [".json"])
     wanted = list(_wanted(run, recorded, input_shapes, input_files, runs, merges=bool(others)))

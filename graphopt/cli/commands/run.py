@@ -81,7 +81,7 @@ def command(
     from graphopt.cli.files.output_paths import check_file
     from graphopt.cli.views.variants import print_choice, told_choice
     from graphopt.ort.session_options import recommended
-    from graphopt.specialization.bundle.load import Bundle
+    from graphopt.specialization.bundle.loaded_bundle import Bundle
     from graphopt.specialization.bundle.plan import GENERAL_NAME
     from graphopt.specialization.bundle.run_once import run_bundle_once
     from graphopt.util import npz

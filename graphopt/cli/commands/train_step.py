@@ -142,7 +142,7 @@ def command(
     """
     from graphopt import api, ir
     from graphopt.cli.files.output_paths import check_file, check_model_file, check_told
-    from graphopt.training.step import plan_file, state_file
+    from graphopt.training.training_step import plan_file, state_file
     from graphopt.util.tables import counted, human_bytes
 
     asked = chosen_loss(loss, loss_fn)

@@ -10,7 +10,7 @@ from graphopt.cli.invocation import Run
 
 if TYPE_CHECKING:
     from graphopt.autodiff.losses import Loss
-    from graphopt.autodiff.split import Split
+    from graphopt.autodiff.split_joint import Split
     from graphopt.verification.verdict import Verdict
 
 
@@ -29,7 +29,7 @@ def write_split(
 ) -> None:
     """Split the joint graph, and write both halves and the plan to the folder ``output``."""
     from graphopt import api
-    from graphopt.autodiff.split_io import plan_of, save_split
+    from graphopt.autodiff.split_files import plan_of, save_split
     from graphopt.cli.files.output_paths import check_new
     from graphopt.instrument.report import verdict_dict
 

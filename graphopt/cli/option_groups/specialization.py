@@ -17,7 +17,7 @@ from graphopt.errors import UsageError
 
 if TYPE_CHECKING:
     from graphopt.api import Result
-    from graphopt.specialization.build import Specialization, Specialized
+    from graphopt.specialization.build_variants import Specialization, Specialized
 
 _with_profile = partial(relations.option, goes_with="--profile", hint="graphopt profile makes one")
 
@@ -51,7 +51,7 @@ class SpecializeValues:
             option = "--single-file" if self.single_file else "--pin-shapes"
             raise UsageError(f"{option} is about one model, and a bundle is a folder of several")
         from graphopt.profile import FusionStrategy, Profile
-        from graphopt.specialization.build import Specialization
+        from graphopt.specialization.build_variants import Specialization
 
         strategy = self.fusion_strategy
         return Specialization(
@@ -123,7 +123,7 @@ def write(made: Result | Specialized, target: Path, how: Specialization | None) 
     if how is None:
         assert made.model is not None
         return api.save(made.model, target)
-    from graphopt.specialization.build import Specialized
+    from graphopt.specialization.build_variants import Specialized
     from graphopt.specialization.bundle.save import save_bundle
 
     assert isinstance(made, Specialized)

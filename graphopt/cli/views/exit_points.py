@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 def told(model: ir.Model, profile: Profile | None) -> list[dict[str, Any]]:
     """The exit points of ``model``, or the guards that ``profile`` requires, with their descriptions."""
+    from graphopt.specialization.deopt.enclosing_graphs import levels_of
     from graphopt.specialization.deopt.exit_points import exit_points_of
-    from graphopt.specialization.deopt.levels import levels_of
 
     found = exit_points_of(model, profile)
     with context_for(found.model) as cx:

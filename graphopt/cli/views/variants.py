@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from graphopt import ir
     from graphopt.cli.invocation import Run
     from graphopt.profile import Guard
-    from graphopt.specialization.bundle.load import Bundle
-    from graphopt.specialization.inventory import Item
+    from graphopt.specialization.bundle.loaded_bundle import Bundle
+    from graphopt.specialization.variant_sizes import Item
 
 #: Number of inputs whose assumptions are listed without -v.
 _LISTED = 6
@@ -39,7 +39,7 @@ def print_choice(console: Console, bundle: Bundle, feeds: Mapping[str, Any], *, 
 def show(run: Run, bundle: Bundle) -> None:
     """Print the contents of ``bundle``."""
     from graphopt.specialization.bundle.plan import PLAN
-    from graphopt.specialization.inventory import measured, of_bundle
+    from graphopt.specialization.variant_sizes import measured, of_bundle
 
     items = of_bundle(bundle)
     if run.verbose:
@@ -85,12 +85,12 @@ def show(run: Run, bundle: Bundle) -> None:
 
 def branches(run: Run, path: Path, model: ir.Model) -> tuple[list[Item], int | None]:
     """The variants among the branches of ``model``, and with -v the bytes of its session, if any."""
-    from graphopt.specialization.branches import read_variants
+    from graphopt.specialization.variant_records import read_variants
 
     plan = read_variants(model)
     if not plan:
         return [], None
-    from graphopt.specialization.inventory import of_model, session_bytes
+    from graphopt.specialization.variant_sizes import of_model, session_bytes
 
     items = of_model(model, plan)
     if not items or not run.verbose:
@@ -132,7 +132,7 @@ def verify(run: Run, original: Path, candidate: Path, *, signature: bool) -> int
     """Compare each variant with the original where its guard holds, and the general model everywhere."""
     from graphopt import api
     from graphopt.instrument.report import verdict_dict, verdict_lines
-    from graphopt.specialization.bundle.load import Bundle
+    from graphopt.specialization.bundle.loaded_bundle import Bundle
     from graphopt.specialization.bundle.plan import GENERAL_NAME
     from graphopt.specialization.specialize_inputs import specialize_inputs
 

@@ -12,7 +12,7 @@ from typing import Any
 from graphopt.errors import InvalidModel, UsageError
 from graphopt.ir.json.layout import render
 from graphopt.ir.signature import Port, Signature
-from graphopt.specialization.branches import VariantRecord
+from graphopt.specialization.variant_records import VariantRecord
 
 #: File name of the plan.
 PLAN = "plan.json"

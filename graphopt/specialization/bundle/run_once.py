@@ -13,7 +13,7 @@ from graphopt.ort.crash_risks import may_crash
 from graphopt.ort.model_runs import Runner
 from graphopt.ort.session import Optimizations
 from graphopt.process.child import Child
-from graphopt.specialization.bundle.load import Bundle
+from graphopt.specialization.bundle.loaded_bundle import Bundle
 from graphopt.specialization.bundle.plan import GENERAL_NAME
 
 

@@ -13,7 +13,7 @@ from graphopt.ir.signature import Signature
 from graphopt.ort.installation import version_of
 from graphopt.ort.session_options import KEY as SESSION_OPTIONS
 from graphopt.ort.target import Target
-from graphopt.specialization.build import Specialized
+from graphopt.specialization.build_variants import Specialized
 from graphopt.specialization.bundle.plan import (
     GENERAL,
     GENERAL_NAME,

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 from graphopt import ir
 from graphopt.control_flow.loops import LoopForm
-from graphopt.specialization.deopt.levels import Level
-from graphopt.specialization.deopt.writer import Writer
+from graphopt.specialization.deopt.enclosing_graphs import Level
+from graphopt.specialization.deopt.graph_writer import Writer
 
 
 def write_continuation(

@@ -12,7 +12,7 @@ from graphopt.models import copy
 from graphopt.ops import dialects
 from graphopt.profile import Profile, ValueProfile, check_profile
 from graphopt.profile.annotations import annotate, assertion_of
-from graphopt.specialization.data_dependent import data_dependent_values
+from graphopt.specialization.data_dependent_values import data_dependent_values
 from graphopt.transforms.profile.insert_guards import InsertGuards
 from graphopt.transforms.profile.remove_profile_nodes import RemoveProfileNodes
 from graphopt.util.coerce import parse_natural

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.errors import UnsupportedModel
+from graphopt.specialization.deopt.enclosing_graphs import Level
 from graphopt.specialization.deopt.exit_points import ExitPoint
-from graphopt.specialization.deopt.levels import Level
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ from graphopt import ir
 from graphopt.autodiff.wrt import ALL
 from graphopt.context import Context, Refusal
 from graphopt.ops import dialects
-from graphopt.partitioning.autodiff import AutodiffPolicy
+from graphopt.partitioning.autodiff_policy import AutodiffPolicy
 from graphopt.partitioning.outlining import FUNCTIONS_SINCE, outline_groups
-from graphopt.partitioning.propose import Partition, propose_all
+from graphopt.partitioning.propose_groups import Partition, propose_all
 from graphopt.passes.base import Pass
 from graphopt.transforms.scalar.cse import CommonSubexpressionElimination
 

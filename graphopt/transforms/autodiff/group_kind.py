@@ -12,9 +12,9 @@ from graphopt.autodiff.wrt import ALL
 from graphopt.context import Context
 from graphopt.errors import unknown
 from graphopt.ops import dialects
-from graphopt.partitioning.autodiff import AutodiffPolicy
+from graphopt.partitioning.autodiff_policy import AutodiffPolicy
 from graphopt.partitioning.outlining import FUNCTIONS_SINCE
-from graphopt.partitioning.propose import Partition, Proposal, propose_all
+from graphopt.partitioning.propose_groups import Partition, Proposal, propose_all
 from graphopt.profile import Profile
 from graphopt.profile.profile import check_profile
 from graphopt.transforms.autodiff.create_autodiff_subgraphs import CreateAutodiffSubgraphs

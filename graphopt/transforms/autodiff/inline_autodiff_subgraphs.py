@@ -8,7 +8,7 @@ from typing import ClassVar
 from graphopt import ir
 from graphopt.context import Context, Refusal
 from graphopt.ops import dialects
-from graphopt.partitioning.duplicates import executed
+from graphopt.partitioning.redundant_nodes import executed
 from graphopt.passes.base import Pass
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from graphopt import ir
-from graphopt.autodiff.reverse import is_real
+from graphopt.autodiff.reverse_mode import is_real
 from graphopt.context import Context
 from graphopt.ops import dialects
 from graphopt.passes.base import Pass

@@ -15,7 +15,7 @@ from graphopt.fusion.propose_kernels import is_inside, propose_kernels
 from graphopt.fusion.signature import Signature
 from graphopt.ops import dialects
 from graphopt.partitioning.outlining import FUNCTIONS_SINCE, outline_groups
-from graphopt.partitioning.propose import Partition
+from graphopt.partitioning.propose_groups import Partition
 from graphopt.passes.base import NATIVE_GROUPS, Pass
 from graphopt.transforms.fusion.dissolve_groups import dissolve, unsupported
 

@@ -12,7 +12,7 @@ from graphopt.context import Context
 from graphopt.fusion.policy import FusionPolicy, Shapes
 from graphopt.fusion.propose_kernels import kernel_inputs, propose_kernels
 from graphopt.ops import dialects
-from graphopt.partitioning.propose import Partition, Proposal
+from graphopt.partitioning.propose_groups import Partition, Proposal
 from graphopt.transforms.fusion.dissolve_groups import dissolve
 from graphopt.transforms.fusion.fuse_groups import FuseGroups
 

@@ -1,0 +1,192 @@
+"""A report of the groups of a model: their contents, and reasons for ungrouped nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+from graphopt import ir
+from graphopt.analysis.symbolic import Dim
+from graphopt.context import Context, context_for
+from graphopt.models import copy
+from graphopt.partitioning.group_kind import Grouping, GroupKind
+from graphopt.partitioning.propose_groups import Partition
+from graphopt.passes.pipelines import make_pipeline
+from graphopt.util.tables import counted
+
+_BETWEEN = "it lies between members of the group"
+
+
+@dataclass(frozen=True)
+class Port:
+    """An input or output of a group.
+
+    Attributes:
+        name: the name of the value.
+        type: its type, such as ``f32[N, 4]``; empty if unknown.
+        bytes: its size, possibly symbolic; ``None`` if unknown.
+        requires_grad: whether it requires a gradient; ``None`` for kinds without gradients.
+    """
+
+    name: str
+    type: str
+    bytes: Dim | None
+    requires_grad: bool | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        found: dict[str, Any] = {"name": self.name, "type": self.type, "bytes": _plain(self.bytes)}
+        return found if self.requires_grad is None else {**found, "requires_grad": self.requires_grad}
+
+
+@dataclass(frozen=True)
+class Group:
+    """A group of nodes.
+
+    Attributes:
+        name: its name in the report, and the name of its function.
+        where: its graph: ``main``, or the node with the body.
+        ops: the number of nodes by operator.
+        inputs, outputs: its inputs, without constants that no other node reads, and its outputs.
+        partition: the nodes themselves.
+        saved: the bytes of memory traffic that the group saves; ``None`` if it is not estimated.
+    """
+
+    name: str
+    where: str
+    ops: dict[str, int]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+    partition: Partition
+    saved: Dim | None = None
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Names of the nodes."""
+        return tuple(map(ir.label, self.partition.nodes))
+
+    def to_dict(self) -> dict[str, Any]:
+        """For JSON."""
+        found = {
+            "name": self.name,
+            "where": self.where,
+            "nodes": list(self.nodes),
+            "ops": self.ops,
+            "inputs": [port.to_dict() for port in self.inputs],
+            "outputs": [port.to_dict() for port in self.outputs],
+        }
+        return found if self.saved is None else {**found, "saved": _plain(self.saved)}
+
+
+@dataclass(frozen=True)
+class Reason:
+    """The reason why a node is in a group or in none.
+
+    Attributes:
+        node, op: the name of the node, and its operator.
+        where: its graph, as for :class:`Group`.
+        group: the name of the group, or ``None``.
+        reason: the reason.
+    """
+
+    node: str
+    op: str
+    where: str
+    group: str | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Partitioned:
+    """The groups of a model.
+
+    Attributes:
+        model: an unmodified copy of the model.
+        kind: the kind of groups.
+        groups: the groups of the main graph, then the groups of bodies.
+        reasons: a reason for each node, except for constants and nodes in bodies of grouped nodes.
+    """
+
+    model: ir.Model
+    kind: GroupKind
+    groups: tuple[Group, ...]
+    reasons: tuple[Reason, ...]
+
+    def __repr__(self) -> str:
+        inside = sum(sum(group.ops.values()) for group in self.groups)
+        groups, nodes = counted(len(self.groups), "group"), counted(inside, "node")
+        return f"Partitioned({self.kind.name}: {groups} with {nodes})"
+
+    @property
+    def policy(self) -> str:
+        """The name of the kind of groups."""
+        return self.kind.name
+
+    def outlined(self) -> ir.Model:
+        """An equivalent model of at least IR version 8, with a function for each group."""
+        model = copy(self.model)
+        with context_for(model) as cx:
+            self.kind.raise_version(model, cx)
+            make_pipeline([self.kind.outlining_pass]).run(model, cx)
+        return model
+
+
+def partitioned(model: ir.Model, kind: GroupKind) -> Partitioned:
+    """The groups of ``model``, which is not modified.
+
+    Raises:
+        UsageError: ``kind`` names an unknown value or scope.
+    """
+    model = copy(model)
+    with context_for(model) as cx:
+        groups, reasons = _described(kind.find(model, cx), kind.domain, model, cx)
+    return Partitioned(model, kind, tuple(groups), tuple(reasons))
+
+
+def _described(
+    found: Grouping, domain: str, model: ir.Model, cx: Context
+) -> tuple[list[Group], list[Reason]]:
+    groups: list[Group] = []
+    reasons: list[Reason] = []
+    first = sum(key[0] == domain for key in model.functions)
+    for proposal in found.proposals:
+        holder = cx.edit.scopes.holder(proposal.graph)
+        where = "main" if holder is None else ir.label(holder)
+        group_of: dict[ir.Node, str] = {}
+        for partition in proposal.groups:
+            name = f"group_{first + len(groups)}"
+            group_of.update(dict.fromkeys(partition.nodes, name))
+            groups.append(_group(partition, name, where, found, cx))
+        for node in proposal.graph:
+            if node in group_of:
+                passthrough = proposal.passthrough.get(node)
+                why = found.default_reason if passthrough is None else f"{_BETWEEN}; {passthrough}"
+                reasons.append(Reason(ir.label(node), node.op_type, where, group_of[node], why))
+            elif node in proposal.ungrouped:
+                reasons.append(Reason(ir.label(node), node.op_type, where, None, proposal.ungrouped[node]))
+    return groups, reasons
+
+
+def _group(partition: Partition, name: str, where: str, found: Grouping, cx: Context) -> Group:
+    def port(value: ir.Value) -> Port:
+        dtype, shape = cx.dtype(value), cx.shape(value)
+        known = dtype is not None and shape is not None
+        kind = ir.type_text(dtype, shape) if known else ir.declared_type(value) or ""
+        return Port(value.name or "", kind, cx.facts.nbytes(value), found.requires_grad(value))
+
+    ops = Counter(node.op_type for node in partition.nodes)
+    return Group(
+        name,
+        where,
+        dict(ops.most_common()),
+        tuple(map(port, found.inputs(partition))),
+        tuple(map(port, partition.outputs)),
+        partition,
+        found.saved(partition),
+    )
+
+
+def _plain(size: Dim | None) -> int | str | None:
+    """Bytes for JSON."""
+    return size if size is None or isinstance(size, int) else str(size)

@@ -1,0 +1,133 @@
+"""Build a general model and its specialized variants, each optimized separately."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+from graphopt import ir
+from graphopt.errors import GraphoptError
+from graphopt.instrument.report import Report
+from graphopt.instrument.report.specializations import VariantReport
+from graphopt.ir.signature import Signature
+from graphopt.profile import (
+    FusionStrategy,
+    Guard,
+    Profile,
+    Variant,
+    branch_inputs,
+    check_profile,
+    variants_of,
+)
+from graphopt.specialization.profitability import Policy
+from graphopt.specialization.shared_initializers import share_initializers
+from graphopt.specialization.specialize_inputs import specialize_inputs
+from graphopt.specialization.variant_records import Branch, VariantRecord, read_variants
+
+#: Passes that a variant runs first, because its inputs may determine trip counts and branches.
+FIRST = ("inline-functions", "unroll-loops")
+
+#: Optimizes a model, running the named passes first. The guard has the assumptions of the model; ``None`` for
+#: the general model.
+Optimize = Callable[[ir.Model, tuple[str, ...], Guard | None], tuple[ir.Model, Report]]
+
+
+@dataclass(frozen=True)
+class Specialization:
+    """How to specialize a model.
+
+    Attributes:
+        profile: a profile of the model.
+        strategy: the number and kinds of variants.
+        most: the maximum number of variants.
+        single_file: for one model: keep all weights in the file itself; branches capture shared weights.
+        pins: for one model: declare the input sizes of a branch to onnxruntime by a Reshape of each input.
+    """
+
+    profile: Profile
+    strategy: FusionStrategy = field(default_factory=FusionStrategy)
+    most: int | None = None
+    single_file: bool = False
+    pins: bool = False
+
+
+@dataclass(frozen=True)
+class Specialized:
+    """A model and its variants.
+
+    Attributes:
+        general: the model for all inputs.
+        branches: the variants, in the order in which their guards are checked.
+        plan: a record of each branch.
+        report: of ``general`` and all variants.
+        original: fingerprint of the original model.
+        model: the versioned model; ``None`` for a bundle.
+    """
+
+    general: ir.Model = field(repr=False)
+    branches: list[Branch] = field(repr=False)
+    plan: list[VariantRecord]
+    report: Report
+    original: str
+    model: ir.Model | None = field(default=None, repr=False)
+
+
+def requested_variants(original: ir.Model, how: Specialization, policy: Policy) -> list[Variant]:
+    """The variants of ``original`` for its profile."""
+    inputs = Signature.of(original).inputs
+    return variants_of(
+        how.profile,
+        how.strategy,
+        most=how.most,
+        limits=policy.limits,
+        optional=[port.name for port in inputs if port.role == "overridable" and policy.sees_absence],
+        pinned=branch_inputs(original),
+    )
+
+
+def build(
+    original: ir.Model,
+    how: Specialization,
+    optimize: Optimize,
+    policy: Policy,
+    *,
+    strict: bool = False,
+) -> Specialized:
+    """Optimize ``original``, and each variant that its profile requests.
+
+    Args:
+        policy: which variants are kept.
+        strict: fail if a variant fails; by default, it is dropped.
+
+    Raises:
+        UsageError: the profile is of another model, or contradicts its declared inputs.
+    """
+    check_profile(how.profile, original)
+    general, report = optimize(original, (), None)
+    branches, plan, reports = [], [], list[VariantReport]()
+    made = Counter(record.name.partition("-")[0] for record in read_variants(original))
+    before, kernels = ir.count_all_nodes(general), dict.fromkeys(report.kernels)
+    for variant in requested_variants(original, how, policy):
+        kind, _, number = variant.name.partition("-")  # a specialized model may be specialized again
+        variant = replace(variant, name=f"{kind}-{made[kind] + int(number)}")
+        try:
+            model, variant_report = optimize(specialize_inputs(original, variant.guard), FIRST, variant.guard)
+        except GraphoptError as failure:
+            if strict:
+                raise
+            reports.append(VariantReport(variant, 0, before, str(failure)))
+            continue
+        gain = policy.assess(general, model, variant)
+        if gain.shortfall is None:
+            kernels |= dict.fromkeys(variant_report.kernels)
+        nodes = ir.count_all_nodes(model)
+        dropped = tuple(map(str, variant_report.dropped))
+        reports.append(VariantReport(variant, nodes, before, gain.shortfall, dropped, gain.ratio))
+        if gain.shortfall is None:
+            pins = frozenset(variant.guard.inputs) if how.pins else frozenset()
+            branches.append(Branch(variant.name, variant.guard, model, pins))
+            plan.append(VariantRecord(variant.name, variant.guard, variant.runs, nodes))
+    report = report.having(variants=reports, profiled_runs=how.profile.runs, kernels=tuple(kernels))
+    share_initializers([general, *(branch.model for branch in branches)])
+    return Specialized(general, branches, plan, report, how.profile.model)

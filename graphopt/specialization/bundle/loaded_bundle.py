@@ -1,0 +1,256 @@
+"""A loaded bundle, which selects a variant for given inputs and runs it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from functools import cached_property, partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from graphopt import config, ir
+from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError, unknown
+from graphopt.fusion.kernel_library import Toolchain
+from graphopt.ir.signature import Signature
+from graphopt.ort import preflight
+from graphopt.ort.devices import Device, choose_device
+from graphopt.ort.session import Optimizations
+from graphopt.ort.session_options import SessionChoice, recommended_by
+from graphopt.specialization.bundle.files import BundleFiles
+from graphopt.specialization.bundle.plan import PLAN, folder_of
+from graphopt.specialization.bundle.prepacked_weights import prepacked
+from graphopt.specialization.compiled_guards import compile_guards
+from graphopt.specialization.variant_session import VariantSession, check_signature
+from graphopt.util.element_types import native_feeds
+from graphopt.util.store import Store
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
+
+class Bundle:
+    """A model and its variants in a folder; each run uses the first variant whose guard holds.
+
+    A session is created when its variant first runs. Thread-safe.
+
+    >>> bundle = graphopt.load("model.bundle")                              # doctest: +SKIP
+    >>> bundle.run({"ids": np.zeros((1, 128), np.int64)})                   # doctest: +SKIP
+    >>> bundle.choose({"ids": np.zeros((3, 7), np.int64)})                  # doctest: +SKIP
+    'general'
+
+    Args:
+        path: the folder, or the plan in it.
+        device: ``auto``, ``cpu``, ``cuda`` or ``cuda:N``; by default that of the settings.
+        threads: threads within an operator; by default onnxruntime's choice.
+        optimizations: onnxruntime's optimization level, ``default`` or ``off``.
+        session_options: apply the session options that the model's metadata recommends for the device.
+        prepack: cache the weights that onnxruntime packs for this machine in the store, and map them from
+            there.
+        check: compare the size and the SHA-256 of each file with the plan before its first use, at about 1 to
+            2 GB per second. Otherwise damage is not detected.
+
+    The files are kept open: a loaded bundle is not affected if the folder is replaced or removed.
+
+    Attributes:
+        folder: its folder.
+        plan: its contents.
+        remarks: why variants run without cached weights or without native kernels.
+
+    Raises:
+        UsageError: the bundle does not exist.
+        InvalidModel: the plan is damaged, or a file is missing.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        device: str | Device | None = None,
+        threads: int | None = None,
+        optimizations: Optimizations = "default",
+        session_options: bool = True,
+        prepack: bool = False,
+        check: bool = True,
+    ) -> None:
+        found = folder_of(Path(path))
+        if found is None:
+            raise UsageError(f"{path} is not a bundle: it has no {PLAN}")
+        self.folder = found
+        self._files = BundleFiles(found, check=check)
+        self.plan = self._files.plan
+        self._settings = config.current()  # of this thread; another one may create sessions
+        self._device = device
+        self._threads = threads
+        self._optimizations: Optimizations = optimizations
+        self._use_session_options = session_options
+        self._prepacks, self._checks = prepack, check
+        self.remarks: list[str] = []
+        self._names = list(self.plan.models)
+        self._dispatch = compile_guards([variant.guard for variant in self.plan.variants])
+        self._ready: list[VariantSession | None] = [None] * len(self._names)
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled without its sessions, which are created on demand."""
+        arguments: dict[str, Any] = {
+            "device": self._device,
+            "threads": self._threads,
+            "optimizations": self._optimizations,
+            "session_options": self._use_session_options,
+            "prepack": self._prepacks,
+            "check": self._checks,
+        }
+        return partial(Bundle, **arguments), (self.folder.absolute(),)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the variants in the order in which their guards are checked, ``general`` last."""
+        return list(self._names)
+
+    @property
+    def signature(self) -> Signature:
+        """The inputs and outputs."""
+        return self.plan.signature
+
+    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Run the variant that :meth:`choose` selects; returns the outputs by name, in the model's order.
+
+        Args:
+            feeds: as for :func:`graphopt.run`.
+
+        Raises:
+            UsageError: an input is missing or unknown, or contains neither numbers nor strings.
+            InvalidModel: the file of the variant is damaged.
+            RuntimeFailure: onnxruntime can't load or run the variant, or the device can't be used.
+        """
+        feeds = native_feeds(feeds)
+        number = self._dispatch(feeds)
+        ready = self._ready[number] or self._session(number)
+        return dict(zip(ready.outputs, ready.run(feeds), strict=True))
+
+    def choose(self, feeds: Mapping[str, Any]) -> str:
+        """The name of the variant that runs for ``feeds``."""
+        return self._names[self._dispatch(native_feeds(feeds))]
+
+    def explain(self, feeds: Mapping[str, Any]) -> dict[str, list[str]]:
+        """The violated assumptions of each variant for ``feeds``; empty if its guard holds."""
+        feeds = native_feeds(feeds)
+        return {variant.name: variant.guard.explain(feeds) for variant in self.plan.variants}
+
+    def session(self, name: str) -> InferenceSession:
+        """The session of a variant, created on first use.
+
+        Raises:
+            UsageError: the variant does not exist.
+            InvalidModel: its file is damaged, or the signature differs from that of the plan.
+            RuntimeFailure: onnxruntime can't load it, or the device can't be used.
+        """
+        number = self._number(name)
+        return (self._ready[number] or self._session(number)).session
+
+    def model(self, name: str) -> ir.Model:
+        """The model of a variant, loaded from its file.
+
+        Raises:
+            UsageError: the variant does not exist.
+            InvalidModel: its file is damaged, or the signature differs from that of the plan.
+        """
+        found = self._files.use(self._file(name), ir.load)
+        check_signature(name, Signature.of(found), self.signature)
+        return found
+
+    def path(self, name: str) -> Path:
+        """The file of a variant; raises UsageError if there is no such variant."""
+        return self._files.use(self._file(name), lambda path: path)
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """The size of each file except the plan, in bytes."""
+        return self._files.sizes
+
+    def check(self) -> bool:
+        """Compare all files with the plan's checksums; returns whether all files have one.
+
+        Bundles of format version 1 have a checksum of the weights only.
+
+        Raises:
+            InvalidModel: a file differs.
+        """
+        self._files.check(*self.plan.files)
+        return self._checks and all(name in self.plan.sums for name in self.plan.files)
+
+    def _file(self, name: str) -> str:
+        self._number(name)
+        return self.plan.models[name]
+
+    @cached_property
+    def device(self) -> Device:
+        """The device; raises RuntimeFailure if it can't be used."""
+        return choose_device(self._device, self._settings)[0]
+
+    def _number(self, name: str) -> int:
+        if name not in self._names:
+            raise unknown("variant", name, self._names)
+        return self._names.index(name)
+
+    def _session(self, number: int) -> VariantSession:
+        """The session with this index, created once."""
+        with self._lock:
+            ready = self._ready[number]
+            if ready is None:
+                ready = self._ready[number] = self._create(self._names[number])
+            return ready
+
+    def _create(self, name: str) -> VariantSession:
+        choice = self._choice(name)
+        try:
+            session = self._prepacked(name, choice)
+            if session is None:
+                session = self._files.use(
+                    self._file(name), lambda path: self._create_session(path, self._optimizations, choice)
+                )
+        except RuntimeFailure as failure:
+            raise RuntimeFailure(
+                f"{name} of {self.folder}: {failure.message}", hint=failure.hint
+            ) from failure
+        check_signature(name, Signature.of_session(session), self.signature)
+        return VariantSession(session, self.signature)
+
+    def _choice(self, name: str) -> SessionChoice:
+        """The recommended session options, and the native kernels of the variant."""
+        text = self.plan.session_options_of(name) if self._use_session_options else None
+        choice = recommended_by(text, self.device)
+        remarks = [] if choice.remark is None else [choice.remark]
+        if name in self.plan.native:
+            model = self._files.use(self._file(name), ir.load)
+            libraries = Toolchain(self._settings, self.device).libraries(model)
+            choice |= libraries.choice
+            remarks += [f"{name}: {remark}" for remark in libraries.remarks]
+        self.remarks += [remark for remark in remarks if remark not in self.remarks]
+        return choice
+
+    def _prepacked(self, name: str, choice: SessionChoice) -> InferenceSession | None:
+        """A session with packed weights of the store; ``None`` if disabled or not possible."""
+        if not self._prepacks or not self.device.capabilities.is_host or self._optimizations != "default":
+            return None
+        store = Store(self._settings.cache_dir)
+        try:
+            weights = self._files.weights_key()
+            packed = self._files.use(
+                self._file(name), lambda path: prepacked(path, weights, choice, store, check=self._checks)
+            )
+            return self._create_session(packed, "off", choice)
+        except (ResourceLimit, RuntimeFailure) as failure:
+            self.remarks.append(f"{name}: {failure.message}")
+            return None
+
+    def _create_session(self, path: Path, level: Optimizations, choice: SessionChoice) -> InferenceSession:
+        return preflight.create(
+            path,
+            optimizations=level,
+            device=self.device,
+            threads=self._threads,
+            choice=choice,
+            store=Store(self._settings.cache_dir),
+        )
