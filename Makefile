@@ -1,11 +1,11 @@
-# Everything runs in .venv, which each target creates and refreshes as far as it needs it.
+# All targets run in .venv, and create or update it as required.
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 JOBS   ?= 2
 MODELS ?=
-# The build of onnxruntime: gpu (it also runs on CPUs), or cpu, which is 270 MB smaller; .venv keeps its choice.
+# The build of onnxruntime: gpu (it also runs on CPUs), or cpu, which is 270 MB smaller; later runs keep the build of .venv.
 ORT    ?= $(or $(shell cut -d' ' -f1 $(VENV)/.installed 2>/dev/null),gpu)
 INSTALL = @.ci/install "$(VENV)" "$(PYTHON)" $(ORT)
 
@@ -22,17 +22,17 @@ else
 help:
 	@echo "make demo       optimize, check and dump a sample model (ORT=cpu: without the GPU build of onnxruntime)"
 	@echo "make test       a part of the test suite that covers every area, about 3 minutes on 2 cores"
-	@echo "make test-full  the rest of it, about 8 minutes"
-	@echo "make test-all   both, and the long sweeps: hours"
-	@echo "make coverage   run the tests of make test, and print which lines they miss (not those of child processes)"
+	@echo "make test-full  the remaining tests, about 8 minutes"
+	@echo "make test-all   all tests, with long sweeps: several hours"
+	@echo "make coverage   run the tests of make test, and print uncovered lines (without child processes)"
 	@echo "make lint       ruff (rules and format), mypy, and import-linter"
 	@echo "make docs       render the documentation, with an API reference, to build/site"
-	@echo "make dist       build the sdist and the wheel, and try each in a fresh environment"
+	@echo "make dist       build the sdist and the wheel, and test each in a fresh environment"
 	@echo "make bench      rebuild the tables of docs/benchmarks.md and README.md (MODELS=DIR: for a folder of models instead)"
 	@echo "make bench-specialize  rebuild the tables of docs/specialize.md (MODELS=DIR: measure a folder of models)"
 	@echo "make gpu-check  correctness and latency on the CUDA provider, run from the source tree"
-	@echo "make lock       pin the development environment anew"
-	@echo "make clean      remove everything that these made"
+	@echo "make lock       update the pinned versions of the development environment"
+	@echo "make clean      remove all created files"
 
 installed:
 	$(INSTALL)
@@ -57,7 +57,7 @@ test: installed-dev
 	@$(BIN)/python -m pytest -q -n $(JOBS) -m "not slow and not full"
 
 test-full: installed-dev
-	@echo "all tests that make test leaves out, about 8 minutes on 2 cores"
+	@echo "the tests that make test omits, about 8 minutes on 2 cores"
 	@$(BIN)/python -m pytest -q -n $(JOBS) -m "full and not slow"
 
 test-all: installed-dev

@@ -1,1 +1,1 @@
-"""What the numbers in docs/benchmarks.md come from; each module here is a command that reproduces some."""
+"""Commands that reproduce the numbers in docs/benchmarks.md."""

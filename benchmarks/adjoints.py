@@ -25,13 +25,13 @@ class Unloadable(Exception):
 
 @dataclass(frozen=True)
 class Adjoint:
-    """A model that takes cotangents of outputs and returns gradients of inputs.
+    """A model that accepts cotangents of outputs and returns gradients of inputs.
 
     Attributes:
         data: the serialized model.
         given: by output, the name of the input with its cotangent.
         found: by input, the name of the output that returns its gradient.
-        nodes: how many there are, Constants left out.
+        nodes: number of nodes, without Constants.
         stacked: gradients have a further axis of size 1 at the end.
     """
 

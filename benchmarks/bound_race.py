@@ -1,4 +1,4 @@
-"""Time sessions with bound inputs and outputs alternately, in a process of its own.
+"""Time sessions with bound inputs and outputs alternately, in a separate process.
 
 Only the model is timed: no output is allocated, and nothing is copied to numpy. A copy of 64 MB, read and
 written once, is timed alternately, too, as a measure of the current memory bandwidth.

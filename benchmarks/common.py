@@ -51,7 +51,7 @@ class Tool:
     before_target: tuple[str, ...] = ()
 
     def run(self, source: Path, target: Path, timeout: float = 600) -> Outcome:
-        """Optimize `source` into `target` in a process of its own."""
+        """Optimize `source` into `target` in a separate process."""
         command = [*self.command, str(source), *self.before_target, str(target)]
         begin = time.perf_counter()
         try:
@@ -96,7 +96,7 @@ def peer_tools(python: str) -> list[Tool]:
 
 
 def judge(original: Path, result: Path, entry: Entry) -> dict[str, Any]:
-    """The verdict of benchmarks.judge, in a process of its own: an invalid model may crash it."""
+    """The verdict of benchmarks.judge, in a separate process, because an invalid model may crash it."""
     command = [sys.executable, "-m", "benchmarks.judge", str(original), str(result)]
     recipe = json.dumps({key: entry[key] for key in ("inputs", "shape_sets")})
     done = subprocess.run(

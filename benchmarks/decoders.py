@@ -250,7 +250,7 @@ def main() -> None:
                     f"{name}: {path.stat().st_size >> 10} KB in {time.perf_counter() - start:.0f} s",
                     flush=True,
                 )
-            except Exception as error:  # each exporter fails in ways of its own
+            except Exception as error:  # exporters raise different exceptions
                 print(f"{name}: not exported: {str(error)[:300]}", flush=True)
         return
     options = [] if arguments.level is None else [f"-O{arguments.level}"]

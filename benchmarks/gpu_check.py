@@ -7,7 +7,7 @@ For each model: the largest error of the original and of the optimized model rel
 with TF32 off; the latency of both with inputs and outputs bound on the device, at onnxruntime's defaults; how
 many nodes run on the CPU, and the number of copies between CPU and device. Timed as described in
 docs/bench.md: alternately, in fresh processes, and the original also against itself; inside the band of those
-ratios nothing is claimed. The exit status is 1 if a result is wrong, and 6 if CUDA can't be used.
+ratios, no difference is claimed. The exit status is 1 if a result is wrong, and 6 if CUDA can't be used.
 """
 
 from __future__ import annotations

@@ -44,10 +44,10 @@ AGREES = 1e-4
 TOLERANCE = 2e-3
 #: Distance from a test's inputs at which runtimes must agree, too, for a differing gradient to be wrong.
 NEARBY = 0.1
-#: Maximum number of input elements: runs of the reference evaluator take too long above it.
+#: Maximum number of input elements: above it, runs of the reference evaluator are too slow.
 LARGEST = 300_000
 _SINGLE = (onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16)
-#: The newest IR version and opset that onnxruntime 1.31 reads; most operators mean the same there.
+#: The newest IR version and opset that onnxruntime 1.31 reads; most operators have the same semantics there.
 NEWEST_IR, NEWEST_OPSET = 11, 26
 FLOATS = (np.float32, np.float64, np.float16)
 

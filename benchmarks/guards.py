@@ -2,7 +2,7 @@
 
     python -m benchmarks.guards --docs docs/specialize.md
 
-Host: a call of the compiled guards of a bundle, of which the last one holds. Model: the additional time of a
+Host: a call of the compiled guards of a bundle; only the last guard holds. Model: the additional time of a
 run with an If around the model, a Relu of a few elements, whose guard holds. Both are measured alternately,
 in one process and on one thread; the fastest round is reported, since other load only adds time. Needs no
 models.
@@ -119,7 +119,7 @@ def table(found: list[dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    """Measure, print, and put the table into documents."""
+    """Measure, print the table, and insert it into documents."""
     parser = common.arguments(__doc__ or "", models=False)
     parser.add_argument(
         "--rounds", type=int, default=41, help="rounds, of which the fastest is reported (default: 41)"

@@ -30,7 +30,7 @@ class Native:
 
 
 def natives(models: Sequence[onnx.ModelProto], pipeline: str, folder: Path) -> list[Native]:
-    """The models after ``pipeline``, with one library for all of their kernels."""
+    """The models after ``pipeline``, and one library with all their kernels."""
     made = []
     for proto in models:
         made.append(graphopt.optimize(ir.from_proto(proto), pipeline=pipeline, verify=False)[0])

@@ -4,7 +4,7 @@
     python -m benchmarks.nodes DIR                  on a folder of models
     python -m benchmarks.nodes DIR --only bert      on some of them
 
-Each tool runs in a process of its own, and benchmarks/judge.py judges its result. A peer is compared with if
+Each tool runs in a separate process, and benchmarks/judge.py judges its result. A peer is included if
 its result is correct and at most 1.5 × the original file. Results of peers in a manifest (`peers`) are used;
 `--measure-peers` runs the installed peers instead.
 """

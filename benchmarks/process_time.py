@@ -5,7 +5,7 @@
 
 Each run is a fresh process, from its start to the written file. Tools run alternately, in a new order in each
 round. graphopt runs twice per round, as if it were two tools: the spread of the ratios between those two (5th
-to 95th percentile over the models) is the band inside which nothing is claimed.
+to 95th percentile over the models) is the band within which no difference is claimed.
 """
 
 from __future__ import annotations

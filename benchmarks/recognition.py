@@ -1,8 +1,8 @@
 """Fusions that -O3 recognizes in the test models of other optimizers, with reasons for the rest.
 
     python -m benchmarks.recognition SUITE              all models in folders named fusion, or …_fusion
-    python -m benchmarks.recognition SUITE --only gelu  those whose name matches
-    python -m benchmarks.recognition SUITE --all        those in other folders, too
+    python -m benchmarks.recognition SUITE --only gelu  models whose name matches
+    python -m benchmarks.recognition SUITE --all        also models in other folders
     python -m benchmarks.recognition SUITE -v           also reports the result of each model
 
 SUITE is a folder of models, such as onnxruntime's `onnxruntime/test/testdata`. Models are grouped by the
@@ -42,7 +42,7 @@ class Recognition:
     Attributes:
         fused: the fused operators.
         nodes: before and after.
-        reasons: why places were not fused, without names.
+        reasons: the reasons for unfused sites, without names.
     """
 
     group: str

@@ -5,14 +5,14 @@
     PYTHONPATH=/other/checkout python benchmarks/same_bytes.py DIR --table table.json
 
 Each model below the given folders is optimized at each level, without verification, by whichever graphopt is
-importable. The table holds hashes of the model file, of its external data, of its nodes and of its metadata,
-or the kind of the error. It is saved as the run proceeds, and a later run with the same table continues it.
+importable. The table contains hashes of the model file, its external data, its nodes and its metadata, or the
+kind of the error. It is saved as the run proceeds, and a later run with the same table continues it.
 `--against` compares with an older table and ends with exit status 1 if any hash differs; it needs no table of
 its own.
 
 Models are named by the folder given and the path below it: folders may move, but not be renamed. Only the
 bytes of models are compared: `--fuser native` runs without a C compiler, so that no kernel library is built.
-Names of kernels are hashes of their bodies and hold no module paths. Error messages are recorded, but only
+Names of kernels are hashes of their bodies and contain no module paths. Error messages are recorded, but only
 the exit status is compared, or the class of an exception that is not graphopt's. Timeouts are not compared.
 
 Of the package, the script uses `optimize`, `Result.save` and `__version__`, so that it runs on old commits,
@@ -121,7 +121,7 @@ def outcome_of(path: Path, level: str) -> Hashes:
 
 
 def serve(package: str) -> None:
-    """Answer requests, lines of JSON, with the graphopt that lies in the folder ``package``."""
+    """Answer requests (lines of JSON) with the graphopt in the folder ``package``."""
     sys.path[0] = package
     answers = os.fdopen(os.dup(1), "w")  # libraries print to the standard output, too
     os.dup2(2, 1)
@@ -134,7 +134,7 @@ def serve(package: str) -> None:
 
 
 class Child:
-    """A process that optimizes models one after the other, and is replaced when it dies or takes too long."""
+    """A process that optimizes models in sequence, and is replaced after a crash or a time-out."""
 
     def __init__(self, package: Path, scratch: Path, seconds: float) -> None:
         self.package, self.scratch, self.seconds = package, scratch, seconds
@@ -242,7 +242,7 @@ class Table:
 
 
 def differences(old: Mapping[str, Hashes], new: Mapping[str, Hashes]) -> Iterator[tuple[str, str]]:
-    """Each level at which the entries of a model differ, and how; missing levels are left out."""
+    """Each level at which the entries of a model differ, with the difference; missing levels are omitted."""
     for level in sorted(old.keys() & new.keys()):
         before, after = old[level], new[level]
         if _TIMEOUT in (before.get("error"), after.get("error")) or level == "source":

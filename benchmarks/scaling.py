@@ -34,7 +34,7 @@ _WIDTH = 8
 
 
 def transformer(nodes: int) -> onnx.ModelProto:
-    """The sample transformer with the number of layers that comes closest to `nodes`."""
+    """The sample transformer with a number of layers that yields about `nodes` nodes."""
     sys.path.insert(0, str(common.ROOT / "samples"))
     from zoo.transformer import transformer as build
 

@@ -5,7 +5,7 @@
 
 Sums of many terms at few positions are compared with numpy in each run, for joint graphs of operators that
 select elements, and for a ScatterND with reduction, which loses terms with several threads. Then all known
-forms of the gradient of a table whose rows a Gather reads are timed alternately, with one thread.
+forms of the gradient of a Gather from a table are timed alternately, with one thread.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ def _cells(found: dict[str, Any]) -> list[str]:
 
 
 def main() -> int:
-    """Measure, print, and put the table into documents."""
+    """Measure, print the table, and insert it into documents."""
     parser = common.arguments(__doc__ or "")
     parser.add_argument("--variants", type=int, help="maximum number of variants")
     parser.add_argument("--processes", type=int, default=7, help="fresh processes (default: 7)")

@@ -67,7 +67,7 @@ _ROUNDING = {"float16": (1e-2, 1.0), "float32": (1e-4, 1e-3), "float64": (1e-10,
 def difference(found: Split, feeds: Mapping[str, Any]) -> tuple[str, str]:
     """Compare a split with its joint graph: ``equal``, ``rounding``, ``different`` or ``broken``; a reason.
 
-    Bits are compared without onnxruntime's optimizations, which may fuse one of the models otherwise.
+    Bits are compared without onnxruntime's optimizations, which may fuse the two models differently.
     """
     verdict = "equal"
     for level in ("off", "default"):

@@ -24,7 +24,7 @@ class Task:
 
     Attributes:
         optimizer, settings: the optimizer, as for :func:`graphopt.train_step`.
-        module: makes the loss of torch tensors, and the parameters, of the ONNX model's weights.
+        module: creates loss (a function of torch tensors) and parameters from the ONNX model's weights.
     """
 
     name: str
@@ -143,7 +143,7 @@ def _gpt_task(name: str, sizes: _Sizes, size: int) -> Task:
     )
 
 
-#: By name; the first two are those of the samples.
+#: By name; the first two are the networks of the samples.
 TASKS: dict[str, Task] = {
     task.name: task
     for task in (

@@ -1,7 +1,7 @@
 """The transcript in the README: the output of `graphopt optimize` for a sample.
 
 python -m benchmarks.transcript                     print it
-python -m benchmarks.transcript --docs README.md    put it into the page
+python -m benchmarks.transcript --docs README.md    insert it into the page
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import tempfile
 
 from benchmarks import common
 
-#: Where `make demo` writes to.
+#: The output folder of `make demo`.
 FOLDER = "build/demo"
 ARGUMENTS = (f"{FOLDER}/transformer.onnx", "-o", f"{FOLDER}/transformer.opt.onnx")
 
 
 def transcript() -> str:
-    """The command and its output, run in a folder of its own."""
+    """The command and its output, run in a temporary folder."""
     environment = os.environ | {"PYTHONPATH": str(common.ROOT)}
     build = [sys.executable, str(common.ROOT / "samples" / "models.py"), "--out", FOLDER, "transformer"]
     with tempfile.TemporaryDirectory() as scratch:

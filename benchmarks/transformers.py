@@ -57,7 +57,7 @@ def export(name: str, exporter: str, path: Path) -> None:
     model = kind(configuration).eval()
 
     class Plain(torch.nn.Module):  # type: ignore[misc, unused-ignore]  # torch may be missing
-        """Takes and gives plain tensors."""
+        """Accepts and returns plain tensors."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -91,7 +91,7 @@ def export(name: str, exporter: str, path: Path) -> None:
 
 
 def entry(path: Path) -> dict[str, Any]:
-    """How to feed a model: see benchmarks.inputs."""
+    """The manifest entry of a model: see benchmarks.inputs."""
     words = {"dtype": "int64", "gen": {"kind": "randint", "low": 0, "high": WORDS}}
     mask = {"dtype": "int64", "gen": {"kind": "ones"}}
     shape = [BATCH, LENGTH]
@@ -115,7 +115,7 @@ def main() -> int:
             path = folder / f"{name}_{exporter}.onnx"
             try:
                 export(name, exporter, path)
-            except Exception as error:  # exporters raise whatever they like, and some refuse some models
+            except Exception as error:  # exporters raise exceptions of any type, and some reject some models
                 print(f"{path.stem}: {type(error).__name__}: {str(error).splitlines()[0]}", file=sys.stderr)
                 path.unlink(missing_ok=True)
                 failures += 1

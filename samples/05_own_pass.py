@@ -1,4 +1,4 @@
-"""Write a rewrite rule and a pass of your own, and let them run after the default pipeline.
+"""Write a custom rewrite rule and a custom pass, and run them after the default pipeline.
 
 python samples/05_own_pass.py [FOLDER TO WRITE TO]
 
@@ -55,7 +55,7 @@ class FastDivision(Pass):
 
 def main() -> None:
     """Run the pass on a sample model."""
-    import models  # beside this file
+    import models  # next to this file
 
     folder = Path(sys.argv[1] if len(sys.argv) > 1 else "build/samples")
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""Let an executor profile its inputs, and specialize a model for them.
+"""Run a model by an executor, which profiles its inputs and specializes the model for them.
 
 python samples/07_executor.py [FOLDER TO WRITE TO]
 """

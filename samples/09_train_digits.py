@@ -60,7 +60,7 @@ def main() -> None:
     images, labels = digits()
     train, test = slice(0, 1437), slice(1437, None)
 
-    # One model that does a training step: takes parameters and state, returns the loss and the updated ones.
+    # One model that performs a training step: it maps parameters and state to the loss and their next values.
     step = graphopt.train_step(model, "cross_entropy:logits,labels", "adam", learning_rate=2e-3)
     step.save(folder / "step.onnx")
 

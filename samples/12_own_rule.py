@@ -28,7 +28,7 @@ products (float[N] a, float[N] b, float16[N] h, float16[N] i) => (float[N] y, fl
 
 
 # Approximates, because e^100 · e^-100 is NaN in float32 (infinity times 0), and e^0 is 1. `exclusive`
-# requires that no other node reads an inner value, which would have to be computed anyway.
+# requires that no other node reads an inner value, because that value would still be computed.
 @rule(lambda op, x, y: op.Mul(op.Exp(x), op.Exp(y)), numerics=Approximates, exclusive=True)
 def exp_of_sum(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
     """e^x · e^y → e^(x + y)."""
@@ -43,7 +43,7 @@ def main() -> None:
     """Run the rule with and without the permission to approximate."""
     model = onnx.parser.parse_model(MODEL)
 
-    # By default results may differ in rounding only, and the report says that the rule did not run.
+    # By default, results may differ only by rounding; the report states that the rule did not run.
     strict = graphopt.optimize(model, rules=[exp_of_sum])
     assert strict.report.rules()["exp-of-sum"] == 0
     print(*strict.report.remarks, sep="\n")
@@ -54,7 +54,7 @@ def main() -> None:
     assert fast.report.rules()["exp-of-sum"] == 1
     assert fast.verdict is not None and fast.verdict.ok
 
-    # The reasons for refusing the other two places.
+    # The reasons for the refusals at the other two sites.
     reasons = [refusal for refusal in fast.report.refusals if refusal.rule == "exp-of-sum"]
     for refusal in reasons:
         print(f"{refusal.rule} at {refusal.example}: {refusal.reason}")

@@ -1,4 +1,4 @@
-"""What all tests share: the settings of hypothesis, `--update-golden`, and the choice of tests for `make test`."""
+"""Shared by all tests: the settings of hypothesis, `--update-golden`, and the choice of tests for `make test`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import settings
 settings.register_profile("graphopt", deadline=None, derandomize=True, max_examples=50)
 settings.load_profile("graphopt")
 
-# What was calibrated on a machine must not change what the tests see.
+# Calibrations of a machine must not affect tests.
 os.environ["GRAPHOPT_COSTS"] = "shipped"
 
 # Tests send no usage data.
@@ -37,7 +37,7 @@ def left_to_full() -> tuple[str, ...]:
 
 @pytest.hookimpl(tryfirst=True)  # before `-m` chooses
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark with ``full`` all that `make test` leaves to `make test-full`."""
+    """Mark with ``full`` the tests that run only by `make test-full`."""
     entries = left_to_full()
     cases: Counter[str] = Counter()
     functions: dict[str, dict[str, int]] = {}  # of each file, in order

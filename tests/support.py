@@ -33,7 +33,7 @@ ATTENTION_STEPS = """
 
 
 def parse(text: str, *, ir_version: int = 8, opset: int = 17, domains: str = "") -> ir.Model:
-    """A model from ONNX text; a header is put in front of a bare graph."""
+    """A model from ONNX text; a header is added to a bare graph."""
     if not text.lstrip().startswith("<"):
         text = f'<ir_version: {ir_version}, opset_import: ["" : {opset}{domains}]> {text}'
     return ir.from_proto(onnx.parser.parse_model(text))
@@ -57,7 +57,7 @@ def run_pipeline(
 
 
 def agree(original: ir.Model, other: ir.Model, sizes: tuple[int, ...] = (2, 0, 1)) -> bool:
-    """Whether both give the same bits, with onnxruntime's optimizations off, for a few made-up inputs.
+    """Whether both give the same bits, with onnxruntime's optimizations off, for a few generated inputs.
 
     Much quicker than ``graphopt.verify``. Dynamic dims have all ``sizes`` in turn (0 may crash operators);
     where the original does not run, nothing is asked of the other, but it has to run once.
@@ -68,7 +68,7 @@ def agree(original: ir.Model, other: ir.Model, sizes: tuple[int, ...] = (2, 0, 1
         feeds = {item.name: _fed(item, size, random) for item in sessions[0].get_inputs()}
         try:
             expected = sessions[0].run(None, feeds)
-        except Exception:  # whatever it can't do need not be done
+        except Exception:  # nodes that it can't run are not required to run
             continue
         ran += 1
         for one, two in zip(expected, sessions[1].run(None, feeds), strict=True):

@@ -1,4 +1,4 @@
-"""The commands that the documentation shows in ``console`` blocks run, page by page, in a shell.
+"""The commands in ``console`` blocks of the documentation run in a shell, page by page.
 
 A ``python`` block that begins with a comment such as ``# own.py`` is a file of that name, which the
 commands of the page find.
@@ -28,7 +28,7 @@ def script(page: str, folder: Path) -> str:
         if kind == "python":
             if title := _FILE.match(text):
                 (folder / title[1]).write_text(text)
-        else:  # what a command prints is shown below it, indented or not; a here-document belongs to its command
+        else:  # the output of a command is below it, indented or not; a here-document belongs to its command
             end = None
             for line in text.splitlines():
                 if end is not None:

@@ -1,4 +1,4 @@
-"""The same input gives the same bytes, whatever the seed of Python's string hashes."""
+"""The same input gives the same bytes for every seed of Python's string hashes."""
 
 from __future__ import annotations
 

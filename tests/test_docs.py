@@ -1,4 +1,4 @@
-"""The generated pages say what the code does, and links in the docs lead somewhere."""
+"""Generated pages are up to date, and links in the documentation have targets."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_all_optimizations_of_other_tools_have_a_counterpart_or_a_reason() -> No
 
 
 def _anchor(heading: str) -> str:
-    """The anchor that a heading gets: its words in lower case, joined by ``-``."""
+    """The anchor of a heading: its words in lower case, joined by ``-``."""
     text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading.strip().lower())
     return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
 

@@ -1,4 +1,4 @@
-"""Examples in docstrings run as they are printed, in a folder with a small classifier ``model.onnx``."""
+"""Examples in docstrings run unchanged, in a folder with a small classifier ``model.onnx``."""
 
 from __future__ import annotations
 

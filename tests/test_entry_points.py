@@ -45,7 +45,7 @@ def decompose_mish(op, m, x):
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """Holds a package `elsewhere` with entry points of both groups."""
+    """An environment with a package `elsewhere` that has entry points of both groups."""
     (tmp_path / "elsewhere.py").write_text(MODULE)
     information = tmp_path / "elsewhere-1.0.dist-info"
     information.mkdir()

@@ -1,4 +1,4 @@
-"""The benchmark of guards: it asks guards that hold, on the host and in a model."""
+"""The benchmark of guards: its guards hold, on the host and in a model."""
 
 from __future__ import annotations
 

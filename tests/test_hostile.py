@@ -1,4 +1,4 @@
-"""Models that mean harm: each ends in a right result or in a clear refusal, soon and in little memory."""
+"""Malicious models: each yields a correct result or a clear refusal, in bounded time and memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def text(body: str, weights: str = "", x: str = "float[2] x", y: str = "float[N]
     return f"{HEAD} g ({x}) => ({y}) {given} {{ {body} }} {more}"
 
 
-#: Results that are declared to be huge, by what computes them from constants.
+#: Huge results, by the operators that compute them from constants.
 HUGE = {
     "expand": ("e = Expand(k, s)", "float k = {1.0}, int64[3] s = {100000, 100000, 100}"),
     "tile": ("e = Tile(k, s)", "float[1] k = {1.0}, int64[1] s = {4000000000000}"),

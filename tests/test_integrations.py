@@ -24,7 +24,7 @@ _HEAD = '<ir_version: 8, opset_import: ["" : 17]> g (float[N, 4] x) => (float[N,
 
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    """A folder with two models, in one of which an Identity can go; `graphopt` is this source tree's."""
+    """A folder with two models, one with a redundant Identity; `graphopt` is this source tree's."""
     program = tmp_path / "bin" / "graphopt"
     program.parent.mkdir()
     program.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m graphopt "$@"\n')

@@ -1,4 +1,4 @@
-"""The table of options: keywords, flags, settings and documentation come from it."""
+"""The table of options, from which keywords, flags, settings and documentation are derived."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ def coarse_rule(op: Builder, m: Match, x: ir.Value) -> Outcome:
 
 @rule(lambda op, x: op.Relu(x), numerics=Exact)
 def refusing_rule(op: Builder, m: Match, x: ir.Value) -> Outcome:
-    """Refuse every place."""
+    """Refuse every match."""
     return m.no("not today", x)
 
 
@@ -388,7 +388,7 @@ def test_custom_pass_cannot_have_a_builtin_name(name: str, kind: str) -> None:
 def _returning(result: Any) -> Rule:
     @rule(lambda op, x: op.Sin(x), numerics=Exact)
     def wrong_result(op: Builder, m: Match, x: ir.Value) -> Outcome:
-        """Return something else than a value."""
+        """Return an object other than a value."""
         return (x, x) if result == "two" else result  # type: ignore[no-any-return]
 
     return wrong_result

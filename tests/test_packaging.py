@@ -1,4 +1,4 @@
-"""Installing: which requirements, which Python, and environments that are whole or absent."""
+"""Installation: requirements, versions of Python, and environments that are complete or absent."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_make_targets_named_in_pages_and_workflows_exist() -> None:
 
 
 def _python(folder: Path, version: str, supported: bool) -> Path:
-    """A Python that only tells its version, and fails to create an environment half-way."""
+    """A Python that only prints its version, and fails halfway through the creation of an environment."""
     program = folder / "python"
     program.write_text(
         "#!/bin/sh\n"

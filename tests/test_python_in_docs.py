@@ -1,4 +1,4 @@
-"""What the documentation shows of Python works in a fresh interpreter."""
+"""Python examples of the documentation run in a fresh interpreter."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_snippets_run(code: str, tmp_path: Path) -> None:
 
 def test_functions_named_in_sentences_exist(tmp_path: Path) -> None:
     assert "graphopt.config.patch" in NAMES
-    for name in NAMES:  # each alone, as if it were the first thing asked for
+    for name in NAMES:  # each in a fresh interpreter, as the first access
         _python(f"import graphopt\nassert callable({name})", tmp_path)
 
 

@@ -68,7 +68,7 @@ def _parts(count: int, x: str, whole: str, of: str, each: str) -> onnx.ModelProt
 
 
 def captures(nodes: int) -> onnx.ModelProto:
-    """A Loop whose body reads as many values from around it as it has nodes."""
+    """A Loop whose body captures as many values as it has nodes."""
     others = ", ".join(f"float[2] w{i}" for i in range(nodes))
     steps = " ".join(f"v{i + 1} = Mul(v{i}, w{i})" for i in range(nodes))
     return parse_proto(

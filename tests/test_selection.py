@@ -1,4 +1,4 @@
-"""Which tests `make test` runs, and which it leaves to `make test-full`."""
+"""The selection of tests for `make test` and `make test-full`."""
 
 from __future__ import annotations
 

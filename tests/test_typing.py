@@ -1,4 +1,4 @@
-"""The package as type checkers and interactive sessions see it."""
+"""The package in type checkers and interactive sessions."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Models for native kernels: patterns of memory-bound chains, and networks that contain them.
 
-Everything is made from fixed seeds. ``PATTERNS`` maps a name to a function of the bytes of the main tensor;
-``NETWORKS`` maps a name to a function without arguments. Both give an :class:`Example`.
+Models are generated from fixed seeds. ``PATTERNS`` maps a name to a function of the bytes of the main tensor;
+``NETWORKS`` maps a name to a function without arguments. Both return an :class:`Example`.
 """
 
 from benchmarks.kernel_models.graph import Example

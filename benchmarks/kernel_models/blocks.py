@@ -1,4 +1,4 @@
-"""Chains as torch's exporters spell them out, which patterns and networks share."""
+"""Chains in the form of torch's exporters, shared by patterns and networks."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ class Example:
 
     Attributes:
         about: a description.
-        model: with dims that are names where exporters leave them open.
-        feeds: one input each.
+        model: its dims are symbolic where exporters write dynamic axes.
+        feeds: an array for each input.
     """
 
     about: str
@@ -30,7 +30,7 @@ class Example:
 
 @dataclass
 class Graph:
-    """Nodes, weights, inputs and outputs as they are added; weights are random, the same each time."""
+    """Nodes, weights, inputs and outputs in the order of addition; weights are random with a fixed seed."""
 
     opset: int = 18
     nodes: list[onnx.NodeProto] = field(default_factory=list)
@@ -56,13 +56,13 @@ class Graph:
         return names
 
     def weight(self, *shape: int, scale: float | None = None) -> str:
-        """Normal numbers times ``scale``; by default over the root of what a product sums."""
+        """Normal numbers times ``scale``, by default 1 / √(summands of the product)."""
         if scale is None:
             scale = float(1 / np.sqrt(np.prod(shape[1:]) if len(shape) == 4 else shape[0]))
         return self.constant((self.random.standard_normal(shape) * scale).astype(np.float32))
 
     def near_one(self, *shape: int) -> str:
-        """What the weights of a norm are."""
+        """Weights of a normalization: random numbers near 1."""
         return self.constant((1 + self.random.standard_normal(shape) * 0.1).astype(np.float32))
 
     def number(self, value: float) -> str:

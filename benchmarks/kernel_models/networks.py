@@ -1,4 +1,4 @@
-"""Networks that hold memory-bound chains, and some that hardly do, which must not get slower."""
+"""Networks with memory-bound chains, and some with few such chains, which must not become slower."""
 
 from __future__ import annotations
 

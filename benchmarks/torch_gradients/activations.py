@@ -11,7 +11,7 @@ import numpy as np
 
 from benchmarks.torch_gradients.common import Case
 
-#: Those of which onnxruntime has kernels in double precision.
+#: Activations for which onnxruntime has kernels in double precision.
 _DOUBLE = re.compile("Relu|Sigmoid|Tanh|Softmax|LogSoftmax").match
 
 

@@ -33,7 +33,7 @@ def make_case(
     frozen: tuple[str, ...] = (),
     known: Container[str] = (),
 ) -> Case:
-    """A case of one node, all of whose outputs are ``returned``, or the first ones.
+    """A case of one node, which returns all its outputs, or the first ``returned``.
 
     The dims of its inputs are open, but for the last ones of ``known``.
     """
@@ -76,7 +76,7 @@ def rows(x: Any) -> Any:
 def attend(
     q: Any, k: Any, v: Any, *, bias: Any = 0.0, scale: Any = None, softcap: float = 0, sinks: Any = None
 ) -> Any:
-    """Attention by heads. What sees no key at all gives 0."""
+    """Attention by heads. A query without visible keys yields 0."""
     import torch
 
     k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
@@ -93,14 +93,14 @@ def attend(
 
 
 def hide(seen: Any, low: float = -float("inf")) -> Any:
-    """What to add to scores."""
+    """The term that hides keys when it is added to scores."""
     import torch
 
     return torch.zeros(seen.shape, dtype=torch.float64).masked_fill(~seen, low)
 
 
 def up_to(queries: int, keys: int, offset: int = 0) -> Any:
-    """What queries see if the keys after them are hidden."""
+    """The keys visible to each query in causal attention."""
     import torch
 
     return torch.ones(queries, keys, dtype=torch.bool).tril(offset)

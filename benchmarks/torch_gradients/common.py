@@ -51,7 +51,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a case: ``right``, ``refused``, ``wrong``, or ``broken`` if it does not load or run."""
+    """The outcome of a case: ``right``, ``refused``, ``wrong``, or ``broken`` if it does not load or run."""
 
     label: str
     verdict: str
@@ -125,7 +125,7 @@ def _given(value: Any) -> bool:
 
 
 def _by_torch(case: Case, wrt: list[str]) -> tuple[list[Any], list[Any], list[np.ndarray]]:
-    """The outputs, gradients given for them (``None`` for whole numbers), and those of ``wrt``."""
+    """The outputs, their cotangents (``None`` for integers), and the gradients of ``wrt``."""
     import torch
 
     random = np.random.default_rng(0)

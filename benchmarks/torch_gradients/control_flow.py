@@ -13,7 +13,7 @@ _RANDOM = np.random.default_rng(1)
 
 
 def cases() -> Iterator[Case]:
-    """Ifs, Loops by count and by condition, Scans along several axes, and these in each other."""
+    """Ifs, Loops by count and by condition, Scans along several axes, and nested ones."""
     yield from _branches()
     yield from _counted()
     yield from _conditional()

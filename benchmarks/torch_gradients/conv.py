@@ -27,7 +27,7 @@ class _Setting:
         known: the static sizes of the model, one of ``_KNOWN``.
         further: ``output_padding``.
         shape: ``output_shape``.
-        written: attributes that are written even if they are defaults.
+        written: attributes that are written even if they have default values.
     """
 
     kernel: Sequence[int]
@@ -50,7 +50,7 @@ class _Setting:
         return len(self.kernel)
 
     def attributes(self) -> dict[str, Any]:
-        """The attributes that are not defaults, and those in ``written``."""
+        """The attributes with other values than the defaults, and the attributes in ``written``."""
         told: dict[str, Any] = {
             "auto_pad": self.auto if self.auto != "NOTSET" else None,
             "dilations": self.dilations if "dilations" in self.written or max(self.dilations) > 1 else None,
@@ -65,7 +65,7 @@ class _Setting:
 
 
 def cases() -> Iterator[Case]:
-    """All combinations of some strides, groups and ranks; other attributes vary along."""
+    """All combinations of some strides, groups and ranks, with varying other attributes."""
     yield from _convs()
     yield from _same_convs()
     yield from _transposes()

@@ -77,7 +77,7 @@ class Recurrent:
 
     Attributes:
         size: steps, batch, inputs, hidden.
-        given: names of its inputs, of which those that the operator does not have are left out.
+        given: names of its inputs; names that the operator lacks are ignored.
         outputs: letters of the outputs that are read.
     """
 

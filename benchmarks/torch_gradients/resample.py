@@ -56,7 +56,7 @@ def _interpolations() -> Iterator[Case]:
                     yield _interpolation(x, mode, align, size, functional.interpolate)
     x = _numbers(2, 3, 8, 9, single=True)
     for mode in ("bilinear", "bicubic"):
-        for size in [(4, 3), (5, 7), (12, 13)]:  # with aligned corners the two do not mean the same
+        for size in [(4, 3), (5, 7), (12, 13)]:  # with aligned corners the two have different semantics
             yield _interpolation(x, mode, False, size, functional.interpolate, antialias=True)
     for factor in (2, 3, 4, 5):
         yield from _by_factor(factor, functional.interpolate)
@@ -270,7 +270,7 @@ def _transforms(points: int | None, axis: int, version: int) -> Iterator[Case]:
         text = f"m (double[A,B,C,{parts}] x{declared}) => (double[D,E,F,G] y) {{ {axes} y = {call} }}"
         shape = [2, 6, 7, parts]
         if parts == 2 and "onesided" in attributes and points:
-            shape[axis] = points // 2 + 1  # of other lengths onnxruntime makes other signals
+            shape[axis] = points // 2 + 1  # for other lengths, onnxruntime computes other signals
         feeds = {"x": _numbers(*shape), **length}
         label = f"DFT {kind} opset={version} axis={axis} length={points}"
         yield Case(label, text, feeds, function, opset=version)

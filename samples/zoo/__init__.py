@@ -35,11 +35,11 @@ class Sample:
 
     @property
     def about(self) -> str:
-        """The first line of what its builder says."""
+        """The first line of its builder's docstring."""
         return (self.build.__doc__ or "").splitlines()[0]
 
     def manifest_entry(self, name: str) -> dict[str, Any]:
-        """What the manifest beside the written models says about this one."""
+        """The entry of this model in the manifest of the written models."""
         return {
             "id": name,
             "file": f"{name}.onnx",

@@ -56,7 +56,7 @@ def _normalize() -> onnx.FunctionProto:
 
 
 def _caller_float(attribute: str, name: str | None = None) -> onnx.AttributeProto:
-    """An attribute that takes the float which the function was called with."""
+    """An attribute with the value of the caller's float attribute."""
     return AttributeProto(name=name or attribute, ref_attr_name=attribute, type=AttributeProto.FLOAT)
 
 

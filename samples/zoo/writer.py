@@ -1,4 +1,4 @@
-"""Writes graphs the way exporters do: a Constant node for each constant, names that tell the module."""
+"""Writes graphs like exporters: a Constant node for each constant, and names with the path of the module."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Dims = Sequence[int | str | None]
 
 
 class GraphWriter:
-    """Collects one graph (or body, or function); every value is passed around by its name.
+    """Collects one graph (or body, or function); values are represented by their names.
 
     Nodes are called `/scope/Op`, `/scope/Op_1`, … and their outputs `/scope/Op_output_0`, as PyTorch's
     TorchScript exporter does. Weights come from a generator with a fixed seed, so that a model's bytes
@@ -64,7 +64,7 @@ class GraphWriter:
         domain: str = "",
         **attributes: Any,
     ) -> list[str]:
-        """A node and its outputs; None in `results` lets the writer choose the name.
+        """A node and its outputs; the writer chooses the name for each None in `results`.
 
         An empty name among the inputs leaves an optional input out.
         """

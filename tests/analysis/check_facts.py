@@ -36,20 +36,20 @@ def facts_of(model: ir.Model, ranges: Ranges | None = None) -> ShapeFacts:
 
 
 def read(proto: onnx.ModelProto) -> ir.Model:
-    """``proto`` as a model; it is left as it is."""
+    """``proto`` as a model; ``proto`` is not modified."""
     return ir.from_proto(copy.deepcopy(proto))
 
 
 @dataclass
 class Report:
-    """What a check found.
+    """The findings of a check.
 
     Attributes:
         wrong: facts that a run contradicts.
         checked: dims that were compared.
         unknown_rank: values of the main graph whose rank is unknown.
         values: values of the main graph that nodes produce.
-        not_run: why onnxruntime did not run a set of inputs.
+        not_run: the reasons why onnxruntime did not run sets of inputs.
         failures: nodes on which a rule raised.
     """
 
@@ -99,7 +99,7 @@ def check(proto: onnx.ModelProto, feeds: Sequence[Feeds], ranges: Ranges | None 
 
 
 def _reduces_nothing(model: ir.Model, results: Mapping[str, Any]) -> bool:
-    """Whether the run met a defect of onnxruntime: an empty input comes out of a reduction as it is."""
+    """Whether the run shows a defect of onnxruntime: a reduction returns its empty input unchanged."""
     for node in model.graph:
         if node.op_type.startswith(("Reduce", "Arg")) and node.inputs and node.inputs[0] is not None:
             data = results.get(node.inputs[0].name or "")
@@ -130,7 +130,7 @@ def _produced(graph: ir.Graph) -> Iterator[ir.Value]:
 
 
 class _Probes:
-    """A copy of a model that also gives what is to be compared.
+    """A copy of a model that also returns the values to compare.
 
     A body's values can't be outputs of the model. Each body gives one more result, a vector of
     *records*: for each of its tensors the rank, the dims and, where contents are known, the
@@ -175,7 +175,7 @@ class _Probes:
     def _lift(
         self, graph: onnx.GraphProto, node: onnx.NodeProto, inner: ir.Node | None
     ) -> _NodeLayout | None:
-        """Make a node with bodies give their records; appends to ``graph`` what that takes."""
+        """Make a node with bodies return their records; appends the required nodes to ``graph``."""
         if inner is None or node.domain or node.op_type not in ("If", "Loop", "Scan"):
             return None
         bodies = {a.name: a.g for a in node.attribute if a.type == onnx.AttributeProto.GRAPH}
@@ -313,7 +313,7 @@ class _Probes:
         end = reader.number() + reader.position
         while reader.position < end:
             tag = reader.number() if layout.op_type == "If" else 0
-            local = dict(sizes)  # what a symbol stands for may change from run to run
+            local = dict(sizes)  # the size of a symbol may change from run to run
             for item in layout.bodies[tag].items:
                 if isinstance(item, _NodeLayout):
                     self._compare_node(report, item, reader, local)
@@ -390,7 +390,7 @@ def _first_output(node: onnx.NodeProto) -> str:
 
 
 def with_symbols(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """A copy in which every dim of every input is a symbol of its own, and nothing else is declared."""
+    """A copy in which every dim of every input is a distinct symbol, without other declarations."""
     proto = copy.deepcopy(proto)
     constants = {tensor.name for tensor in proto.graph.initializer}
     for value in proto.graph.input:
@@ -406,7 +406,7 @@ def with_symbols(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def with_constants(proto: onnx.ModelProto, feeds: Feeds, limit: int = 64) -> tuple[onnx.ModelProto, Feeds]:
-    """A copy in which small integer inputs are initializers instead, and the feeds that are left."""
+    """A copy in which small integer inputs are initializers, and the feeds of the remaining inputs."""
     proto = copy.deepcopy(proto)
     left = dict(feeds)
     names = {output.name for output in proto.graph.output}

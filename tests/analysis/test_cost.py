@@ -1,4 +1,4 @@
-"""How much a model computes, told without running it."""
+"""Estimates of the work of a model, without running it."""
 
 from __future__ import annotations
 

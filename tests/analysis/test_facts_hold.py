@@ -1,4 +1,4 @@
-"""Every inferred fact holds in onnxruntime, for each size that the symbols may stand for."""
+"""Every inferred fact holds in onnxruntime, for all sizes of the symbols."""
 
 from __future__ import annotations
 
@@ -363,7 +363,7 @@ def _runs(proto: onnx.ModelProto, name: str) -> list[Feeds]:
     return [made_up_feeds(proto, dict(zip("bshwk", run, strict=True))) for run in sizes]
 
 
-# onnxruntime divides by the sizes here, or allocates what they multiply to
+# onnxruntime divides by these sizes, or allocates their product
 _NO_ZEROS = frozenset({"recurrent", "scan", "fourier transforms", "short-time fourier transforms"})
 
 
@@ -387,7 +387,7 @@ def test_facts_hold_with_constant_inputs(name: str) -> None:
     assert not report.failures
 
 
-# Cases that no runtime can be asked about: newer than what onnxruntime accepts, or broken on purpose.
+# Cases that onnxruntime does not run: too new, or invalid on purpose.
 _LATEST_OPSET, _LATEST_IR = 26, 13
 
 

@@ -1,4 +1,4 @@
-"""Shape facts: what is inferred, where it comes from, and how it follows edits and ranges of dims."""
+"""Shape facts: inference, sources, and updates after edits and for ranges of dims."""
 
 from __future__ import annotations
 

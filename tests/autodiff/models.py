@@ -44,7 +44,7 @@ def check(
 
     Args:
         wrt: the inputs to differentiate by, if not all.
-        tolerance: by default what suits the precision.
+        tolerance: by default a value for the precision.
         twice: do the same with the joint graph, for second derivatives.
     """
     model = parse(text, opset=opset)

@@ -1,4 +1,4 @@
-"""Gradients through If, Loop and Scan, in each other, against finite differences."""
+"""Gradients through nested If, Loop and Scan, compared with finite differences."""
 
 from __future__ import annotations
 

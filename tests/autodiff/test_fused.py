@@ -72,7 +72,7 @@ def test_products_with_activations(activation: str, again: bool) -> None:
     }
     call = f"FusedGemm<activation={activation}, alpha=0.5, transB=0>(a, w, c)"
     joint = checked("float[M,K] a, float[K,2] w, float[2] c", call, feeds, tolerance=BENT)
-    assert (ops(joint).count("Gemm") == 3) == again  # what the activation was of is computed again if need be
+    assert (ops(joint).count("Gemm") == 3) == again  # the operand of the activation is recomputed if required
 
 
 @pytest.mark.parametrize(

@@ -195,7 +195,7 @@ def test_cum_prod(attributes: str) -> None:
     check_forms(f"z = CumProd{attributes}(x, a)", {"x": numbers(4, 0), **axis}, opset=26)
     zeros = np.array([[2.0, 0, 3, 5], [0, 2, 0, 3], [2, 3, 5, 0], [0, 0, 0, 0]])
     check_forms(f"z = CumProd{attributes}(x, a)", {"x": zeros, **axis}, opset=26, twice=False)
-    body = f"z = CumProd{attributes}(x, a)"  # the square hides what gets to products that are zero
+    body = f"z = CumProd{attributes}(x, a)"  # the square hides cotangents of products that are zero
     check(
         model(body, {"x": zeros, **axis}, False).replace("y = Mul(z, z)", "y = Neg(z)"),
         {"x": zeros, **axis},

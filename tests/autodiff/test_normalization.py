@@ -155,7 +155,7 @@ def test_unnamed_running_statistics_outputs() -> None:
     joint = differentiate(model, ["y"], ["x"])
     feeds = {name: value.astype(np.float32) for name, value in batch(5, 4).items()}
     dx = run(joint.model, feeds | {"cotangent.y": np.ones((5, 4), np.float32)})["grad.x"]
-    assert np.allclose(dx, 0, atol=1e-5)  # what all elements share is taken away
+    assert np.allclose(dx, 0, atol=1e-5)  # the common part of all elements is subtracted
 
 
 def test_running_statistics_before_opset_14_are_refused() -> None:

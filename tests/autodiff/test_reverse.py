@@ -125,7 +125,7 @@ def test_losses_with_possibly_several_elements_are_refused() -> None:
         graphopt.differentiate(model, "z", ["x"])
     assert graphopt.differentiate(parse(text.replace("N", "1")), "y", ["x"]).loss == "y"
     declared = parse(text.replace("float[R] z", "float z"))
-    assert graphopt.differentiate(declared, "z", ["x"]).loss == "z"  # what the model says is believed
+    assert graphopt.differentiate(declared, "z", ["x"]).loss == "z"  # declarations of the model are trusted
 
 
 def test_outputs_declare_known_dims() -> None:

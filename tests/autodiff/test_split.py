@@ -1,4 +1,4 @@
-"""Splits: forward and backward models that compute what the joint graph does."""
+"""Splits: forward and backward models are equivalent to the joint graph."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_random_numbers_are_drawn_once(budget: float) -> None:
     gradient = graphopt.run(
         found.backward, {name: known[name] for name in names(found.backward.graph.inputs)}
     )
-    kept = ~np.isclose(out["y"], np.sin(1), atol=1e-6)  # where 0 was put, the result is that of 0
+    kept = ~np.isclose(out["y"], np.sin(1), atol=1e-6)  # the result for elements replaced by 0 is that of 0
     assert np.array_equal(gradient["grad.x"] != 0, kept) and 0.3 < kept.mean() < 0.7
 
 

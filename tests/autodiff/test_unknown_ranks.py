@@ -1,4 +1,4 @@
-"""Values of unknown rank, as exporters leave them after branches."""
+"""Values of unknown rank, as exporters write them after branches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The parts of the benchmarks that decide what a number means."""
+"""Parts of the benchmarks that define the meaning of a number."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def test_nodes_of_bodies_count_and_constants_do_not(tmp_path) -> None:
     top = [node.op_type for node in onnx.load(path).graph.node]
     assert top.count("Constant") > 0
     assert common.count_nodes(path) > len(top) - top.count("Constant")
-    # Two calls of a function are two nodes, whatever the function holds.
+    # Two calls of a function are two nodes, regardless of the function's nodes.
     assert common.count_nodes(models.write("functions", tmp_path)) == 2
 
 
@@ -57,7 +57,7 @@ def test_judge_accepts_equal_models_and_names_differences(tmp_path) -> None:
 
 def test_judge_allows_differences_due_to_onnxruntime(tmp_path, monkeypatch) -> None:
     class Session:
-        """Stands for a session whose only output is known."""
+        """A session with one constant output."""
 
         def __init__(self, value: float) -> None:
             self.value = value

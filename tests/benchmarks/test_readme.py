@@ -1,4 +1,4 @@
-"""The counts that the README tells are those that the code comes to."""
+"""The counts in the README equal the counts of the code."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ def test_a_wrong_gradient_is_found() -> None:
 
 
 def test_a_case_that_does_not_load_is_broken() -> None:
-    """So that the other cases are compared all the same."""
+    """The other cases are still compared."""
     import numpy as np
 
     text = "m (float[N] x) => (float[N] y) { y = Softmax<axis = 0, axis = 0>(x) }"

@@ -33,7 +33,7 @@ class ReluToSigmoid(Pass):
 
 @dataclass(frozen=True)
 class RenameInput(Pass):
-    """Give the first input another name, which callers would miss."""
+    """Rename the first input, which breaks callers."""
 
     name: ClassVar[str] = "rename-input"
 
@@ -44,7 +44,7 @@ class RenameInput(Pass):
 
 @dataclass(frozen=True)
 class Unsort(Pass):
-    """Move the last node to the front, before what it reads."""
+    """Move the last node to the front, before its operands."""
 
     name: ClassVar[str] = "unsort"
 
@@ -71,7 +71,7 @@ class RemoveIdentities(onnx_ir.passes.InPlacePass):
     """A sound pass of onnx-ir's kind."""
 
     def call(self, model: onnx_ir.Model) -> onnx_ir.passes.PassResult:
-        """Let readers of an Identity read its input."""
+        """Redirect readers of an Identity to its input."""
         removed = 0
         for node in list(model.graph):
             if node.op_type == "Identity" and not node.outputs[0].is_graph_output():
@@ -99,7 +99,7 @@ class Fail(onnx_ir.passes.InPlacePass):
 
 @dataclass(frozen=True)
 class NoteColumns(Pass):
-    """Note of the first input that it was seen with 4 columns, which nobody saw."""
+    """Annotate the first input with a profiled size of 4 columns, without a profile."""
 
     name: ClassVar[str] = "note-columns"
 

@@ -15,7 +15,7 @@ from graphopt.cli.main import main
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a call of the command line came to."""
+    """The outcome of a call of the command line."""
 
     status: int
     out: str
@@ -24,7 +24,7 @@ class Outcome:
 
 Invoke = Callable[..., Outcome]
 
-#: y = Relu(Identity(x)) + 0: three nodes, of which the Relu alone is needed.
+#: y = Relu(Identity(x)) + 0: three nodes; only the Relu is required.
 SMALL = """
 <ir_version: 8, opset_import: ["" : 17], producer_name: "test">
 small (float[N, 4] x) => (float[N, 4] y) <float zero = {-0.0}> {
@@ -46,7 +46,7 @@ weights (float[N, 8] x) => (float[N, 8] y) <float[8, 8] w> {
 
 @pytest.fixture
 def invoke(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Invoke:
-    """Call ``graphopt`` in an empty folder, without environment variables, and with a store of its own."""
+    """Call ``graphopt`` in an empty folder, without environment variables, and with a separate store."""
     folder = tmp_path / "cwd"
     folder.mkdir()
     monkeypatch.chdir(folder)

@@ -1,4 +1,4 @@
-"""Whatever goes wrong: one clear line, the right status, no file left, the input untouched, no traceback."""
+"""Every error: one clear line, the correct status, no output file, an unchanged input, no traceback."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_pipes_are_no_models(invoke: Invoke, tmp_path: Path) -> None:
 
 
 def externalized(weights: Path, location: str = "weights.bin") -> Path:
-    """Put the weight of ``weights`` into a file of its own; the model says ``location``."""
+    """Store the weight of ``weights`` in a separate file; the model declares ``location``."""
     data = weights.with_name("weights.bin")
     proto = onnx.load(weights)
     tensor = proto.graph.initializer[0]

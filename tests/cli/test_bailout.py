@@ -1,4 +1,4 @@
-"""graphopt bailout: lists places, cuts models, and puts bailouts into one."""
+"""graphopt bailout: lists exit points, splits models, and inserts bailouts into a model."""
 
 from __future__ import annotations
 

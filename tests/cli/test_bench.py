@@ -1,4 +1,4 @@
-"""graphopt bench, with as little measuring as there can be."""
+"""graphopt bench, with minimal measurements."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_several_models_are_compared_unchanged(invoke: Invoke, small: Path, weig
     assert first["placement"]["nodes"] == {"CPU": first["placement"]["kernels"]["CPU"]}
     assert "ratio" not in first and same["conclusion"] in ("no difference", "too few processes")
     assert optimized["difference"] == {"max": 0.0, "reason": None}
-    assert "invalid dimensions for input: x" in other["error"]  # it wants 8 columns
+    assert "invalid dimensions for input: x" in other["error"]  # it requires 8 columns
 
 
 def test_dims_that_one_model_fixes(invoke: Invoke, small: Path) -> None:

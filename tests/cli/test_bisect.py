@@ -1,4 +1,4 @@
-"""graphopt bisect, reduce and replay, and what optimize does about a result that is not the same."""
+"""graphopt bisect, reduce and replay, and the handling of wrong results by optimize."""
 
 from __future__ import annotations
 

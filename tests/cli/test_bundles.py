@@ -22,7 +22,7 @@ from graphopt.util.tables import human_bytes
 
 from .conftest import Invoke
 
-#: x plus what is computed of how many rows it has, times a weight: with a known shape, two nodes.
+#: (x plus a function of its number of rows) times a weight: two nodes if the shape is known.
 CHAIN = "".join(
     f"  t{number + 1} = {op}(t{number})\n" for number, op in enumerate(["Sin", "Cos", "Exp", "Neg"] * 3)
 )

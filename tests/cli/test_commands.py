@@ -1,4 +1,4 @@
-"""The commands besides optimize and dump: what they print, as text and as JSON."""
+"""The output of commands other than optimize and dump, as text and as JSON."""
 
 from __future__ import annotations
 

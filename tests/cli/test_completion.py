@@ -1,4 +1,4 @@
-"""Names that the shell completes, and the scripts by which it asks for them."""
+"""Completion of names in shells, and the completion scripts."""
 
 from __future__ import annotations
 

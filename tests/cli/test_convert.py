@@ -1,4 +1,4 @@
-"""graphopt convert, and other commands on models in other forms than ONNX."""
+"""graphopt convert, and other commands on models in other formats than ONNX."""
 
 from __future__ import annotations
 

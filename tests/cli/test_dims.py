@@ -1,4 +1,4 @@
-"""--dim and --dim-range: what the user vouches for, what becomes of it, and that it is kept to."""
+"""--dim and --dim-range: the guarantees of the user, their effects, and their use in verification."""
 
 from __future__ import annotations
 

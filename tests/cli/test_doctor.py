@@ -1,4 +1,4 @@
-"""graphopt doctor: what it tells, and when something counts as broken."""
+"""graphopt doctor: its output, and the conditions for an error."""
 
 from __future__ import annotations
 

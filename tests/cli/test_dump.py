@@ -34,7 +34,7 @@ def test_options_of_passes_need_passes(invoke: Invoke, small: Path, option: str)
 
 
 def headings(out: str) -> list[str]:
-    """The headings, without what fills the line."""
+    """The headings, without their rules."""
     return [line.strip("─ ") for line in out.splitlines() if line.startswith("──")]
 
 

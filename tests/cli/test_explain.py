@@ -85,7 +85,7 @@ def test_examples_of_strict_fusion_are_correct(invoke: Invoke) -> None:
     onnx.save(SAMPLES["transformer"].build(), "transformer.onnx")
     page = Path(__file__).parent.parent.parent / "docs" / "explain.md"
     examples = re.findall(r"^graphopt (optimize transformer.onnx .*)$", page.read_text(), re.MULTILINE)
-    lines = re.sub(r"\\\n\s*", "", invoke("optimize", "--help-all").out)  # those that a backslash continues
+    lines = re.sub(r"\\\n\s*", "", invoke("optimize", "--help-all").out)  # lines continued by a backslash
     (epilog,) = re.findall(r"^\s*graphopt (optimize .*--strict-fusion .*)$", lines, re.M)
     for example in [*examples, epilog.replace("model.onnx", "transformer.onnx")]:
         outcome = invoke(*example.split(), "--no-verify")

@@ -1,4 +1,4 @@
-"""A full disk is exit status 5 and one sentence for all commands, and leaves the files that were there."""
+"""With a full disk, all commands exit with status 5 and one sentence, and keep existing files."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def test_files_that_are_too_large(invoke: Invoke, folder: Path, command: str) ->
     assert is_folder or {Path(name).read_text() for name in left} == {"old"}
 
 
-#: Runs commands in a file system of 150 KiB, and prints what became of each.
+#: Runs commands in a file system of 150 KiB, and prints the outcome of each.
 _ON_A_SMALL_DISK = """
 import contextlib, io, json, os, shutil, sys
 from graphopt.cli.main import main
@@ -125,7 +125,7 @@ def test_a_full_disk(folder: Path, tmp_path: Path) -> None:
         pytest.skip("no file system can be mounted here")
     (tmp_path / "disk").mkdir()
     commands = [
-        # the model fits, what goes with it does not
+        # the model fits, its further files do not
         "lift-parameters IN -o out.onnx --parameters out.safetensors --external-data",
         "train-step IN --loss-fn mse:y,t --optimizer adam -o out.onnx --state out.safetensors --external-data",
         "optimize IN -o out --no-verify --profile PROFILE --emit bundle",

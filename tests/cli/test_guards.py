@@ -1,4 +1,4 @@
-"""What becomes of guards on the command line: they are shown, and never written."""
+"""Guards on the command line: they are printed, and never written."""
 
 from __future__ import annotations
 

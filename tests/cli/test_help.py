@@ -12,7 +12,7 @@ from graphopt.cli.main import cli
 from tests.cli.conftest import Invoke
 
 COMMANDS = {name: cli.get_command(click.Context(cli), name) for name in cli.list_commands(None)}
-#: So many options of its own a command may have before it says which of them are of every day.
+#: Maximum number of own options of a command without a choice of common options.
 FEW = 14
 
 
@@ -66,7 +66,7 @@ def meaning(option: click.Option) -> str:
     return re.sub(r"\s+", " ", re.sub(r" *\[default: .*\]$", "", option.help or "")).strip()
 
 
-#: Options whose meaning depends on the command: what it writes, compares, measures or cuts.
+#: Options whose meaning depends on the command.
 SPECIFIC = {"--output", "--exact", "--fast-math", "--device", "--dim", "--profile"} | {
     "--plot", "--seconds", "--rounds", "--budget", "--wrt"
 }  # fmt: skip
@@ -96,7 +96,7 @@ def test_help_lists_verbose_only_if_it_has_an_effect(invoke: Invoke, arguments: 
 
 
 def test_short_help_counts_the_omitted_options(invoke: Invoke) -> None:
-    """train-step accepts ``-v``, which no help of it lists."""
+    """train-step accepts ``-v``, but its help does not list it."""
     short, whole = (invoke("train-step", text).out for text in ("--help", "--help-all"))
     common = re.search(r"In all commands: (.*)", short)
     assert common is not None and common[1].split() == [

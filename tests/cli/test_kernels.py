@@ -1,4 +1,4 @@
-"""graphopt kernels, and what other commands do with native groups."""
+"""graphopt kernels, and native groups in other commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.fusion.models import TWO, grouped
 from tests.specialization.models import feeds_of, positions, profile_of
 from tests.support import parse
 
-#: No such compiler.
+#: A compiler that does not exist.
 NONE = ("--set", "compiler=/no/compiler")
 
 

@@ -1,4 +1,4 @@
-"""The console script: what it costs to start, how it ends, how it looks on a terminal and piped."""
+"""The console script: cost of the start, exit statuses, output on terminals and pipes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands without options: a model by itself, two paths, several, folders, standard streams, no model."""
+"""Commands without options: one path, two or more paths, folders, standard streams, no model."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_model_by_itself_with_an_output_is_written(invoke: Invoke, small: Path
 def test_the_second_of_two_paths_is_the_result(invoke: Invoke, small: Path) -> None:
     target = small.with_name("new.onnx")
     assert invoke("optimize", small, target, "-O0", "--no-verify").status == 0
-    assert invoke("optimize", small, target, "--no-verify").status == 0  # the one of the run before
+    assert invoke("optimize", small, target, "--no-verify").status == 0  # the result of the previous run
     assert operators(target) == ["Relu"]
 
 

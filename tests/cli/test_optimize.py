@@ -1,4 +1,4 @@
-"""graphopt optimize: what it writes, what it reports, what its options do."""
+"""graphopt optimize: written files, report, and options."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_fold_limit(invoke: Invoke, weights: Path) -> None:
     target = weights.parent / "out.onnx"
     for limit, folded in (("0", False), ("1KiB", True)):
         arguments = ["--passes", "constant-propagation,dce", "--fold-limit", limit]
-        # the transposed weight takes no more than what it replaces, unless the weight is read elsewhere too
+        # the transposed weight is no larger than the nodes it replaces, unless the weight has other readers
         proto = onnx.load(weights)
         if len(proto.graph.output) == 1:
             proto.graph.output.append(onnx.helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, [8, 8]))
@@ -208,7 +208,7 @@ def test_given_inputs(invoke: Invoke, small: Path) -> None:
 
 
 def test_given_inputs_must_run(invoke: Invoke, tmp_path: Path) -> None:
-    """What the user gave is what the user cares for: a result that was not compared is not written."""
+    """A result that was not compared on the given inputs is not written."""
     path, target = tmp_path / "reshape.onnx", tmp_path / "out.onnx"
     graph = "g (float[N] x) => (float[A, B] y) <int64[2] s = {-1, 2}> { y = Reshape(x, s) }"
     onnx.save(onnx.parser.parse_model('<ir_version: 8, opset_import: ["" : 17]> ' + graph), path)

@@ -1,4 +1,4 @@
-"""Paths that are written to are checked before any work is done, and failures leave nothing behind."""
+"""Output paths are checked before any work, and failures leave no files."""
 
 from __future__ import annotations
 

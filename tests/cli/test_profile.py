@@ -1,4 +1,4 @@
-"""graphopt profile, and what graphopt inspect shows of one."""
+"""graphopt profile, and graphopt inspect of a profile."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``--save-repro`` on every command, and ``replay`` of what it wrote."""
+"""``--save-repro`` on every command, and ``replay`` of its folders."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BROKEN = "tests.cli.broken_passes"
 
 @pytest.fixture
 def external(tmp_path: Path) -> Path:
-    """A model whose weights lie in another file."""
+    """A model with weights in another file."""
     array = np.arange(8, dtype=np.float32)
     graph = onnx.helper.make_graph(
         [onnx.helper.make_node("Identity", ["w"], ["v"]), onnx.helper.make_node("Add", ["x", "v"], ["y"])],

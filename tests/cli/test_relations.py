@@ -1,4 +1,4 @@
-"""Options that go with others or exclude them, in all commands that have some."""
+"""Options that require or exclude others, in all commands."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is asked of optimize can be asked of the commands that look for faults, and comes to the same."""
+"""Commands that search for faults accept the options of optimize, with the same effect."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from graphopt.options import OptimizeOptions
 from tests.cli.conftest import Invoke
 from tests.support import parse
 
-#: What the help of optimize lists options under that shape a result, or say what models are fed and run on.
+#: Sections of the help of optimize with options that affect results, inputs or devices.
 SHAPING = {"Passes", "Inputs", "Device"}
-#: To dump what passes do, nothing is run.
+#: A dump of passes runs no models.
 OF_RUNS = {"input_files", "input_shapes", "seed", "device", "allow_fallback"}
 
 TEXT = "g (float[n, 2] past) => (float[n, 2] present) { a = Identity(past)  present = Relu(a) }"

@@ -1,4 +1,4 @@
-"""What commands show on terminals of 60, 80 and 120 columns: whole words, no line too wide, no bar left over."""
+"""Output on terminals of 60, 80 and 120 columns: whole words, no line too wide, no remains of a progress bar."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ pty = pytest.importorskip("pty", reason="pseudo-terminals are a POSIX feature")
 
 WIDTHS = [60, 80, 120]
 
-#: Two GELUs, of which one has a wrong constant, and a chain of element-wise operators, under long names.
+#: Two GELUs, one with a wrong constant, and a chain of element-wise operators, with long names.
 MODEL = """
 <ir_version: 8, opset_import: ["" : 17], producer_name: "test">
 wide (float[batch, 64] tokens) => (float[batch, 64] hidden)
@@ -90,7 +90,7 @@ def show(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Show:
 
 
 def _screen(text: str) -> list[str]:
-    """The lines on a terminal after ``text``, colours left out; lines that are too wide are not broken."""
+    """The lines on a terminal after ``text``, without colours; lines that are too wide are not broken."""
     lines, row, column = [""], 0, 0
     for item in re.findall(r"\x1b\[[0-9;?]*[A-Za-z]|\r|\n|[^\x1b\r\n]+", text):
         if item == "\n":

@@ -1,4 +1,4 @@
-"""``optimize --profile``: what is written, told and refused."""
+"""``optimize --profile``: files, reports and refusals."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_a_profile_of_another_model_is_refused(invoke: Invoke, model: Path, tmp_
 
 
 def test_shapes_of_a_profile_are_tried_first(invoke: Invoke, tmp_path: Path) -> None:
-    """The size comes from floats, which no shape fact tells, and onnxruntime names three sizes that differ."""
+    """The size depends on floats, so that no shape fact determines it; onnxruntime names three different sizes."""
     path, profile, target = tmp_path / "m.onnx", tmp_path / "profile.json", tmp_path / "out.onnx"
     onnx.save(
         onnx.parser.parse_model(

@@ -1,4 +1,4 @@
-"""Names from other tools lead to the command or option of graphopt that they mean."""
+"""Names of other tools yield a hint with graphopt's equivalent command or option."""
 
 from __future__ import annotations
 

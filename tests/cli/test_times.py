@@ -1,4 +1,4 @@
-"""Times are written alike wherever one is asked for."""
+"""All options for times have the same syntax."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cost tables from made-up measurements, and equal results of all operators of a subject."""
+"""Cost tables from artificial measurements, and equal results of all operators of a subject."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NORM = Subject("norm", "", (Axis("rows", (1, 8), 8),), no_models)
 
 
 class Readings:
-    """A stopwatch with a clock: each place takes ten seconds, and readings are as given, pass by pass."""
+    """A stopwatch with a clock: each site takes ten seconds, and readings are given for each pass."""
 
     def __init__(self, *passes: list[dict[str, float]]) -> None:
         self.passes = passes

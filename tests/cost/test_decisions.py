@@ -32,7 +32,7 @@ def attention(length: int | str, opset: int = 17) -> ir.Model:
 
 
 def slow(costs: Costs, *names: str) -> Costs:
-    """``costs`` in which operators are slower than what they replace."""
+    """``costs`` in which operators are slower than the nodes they replace."""
     grids = tuple(
         replace(grid, ratios=tuple(1.5 for _ in grid.ratios)) if grid.op in names else grid
         for grid in costs.grids
@@ -95,7 +95,7 @@ def test_the_report_counts_decisions_in_plain_terms() -> None:
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=str)
 def test_operators_marked_as_used_anyway_are_used_and_others_consult_the_table(subject: Subject) -> None:
-    """With figures by which nothing pays, only that is fused for which no rule asks."""
+    """With figures under which no operator pays, only operators that do not consult the table are fused."""
     dear = tuple(replace(grid, ratios=(9.0,) * len(grid.ratios)) for grid in shipped("cpu").grids)
     costs = Costs("dear", "cpu", "nowhere", dear)
     contest = subject.make(**next(choices(subject.axes)))

@@ -1,6 +1,6 @@
-"""Passes that rewrite every node, all but one soundly: what bisect must find.
+"""Passes that rewrite every node, one of them wrongly: faults that bisect must find.
 
-Each copies every node of the graph, one rewrite a node, and does its harm at one of them.
+Each copies every node of the graph, with one rewrite per node, one of which is faulty.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class FaultyCopy(Pass):
     guilty: ClassVar[str] = ""
 
     def owner(self, node: ir.Node) -> str:
-        """What the rewrite of ``node`` is called."""
+        """The name of the rewrite of ``node``."""
         return self.name
 
     def run(self, model: ir.Model, cx: Context) -> None:
@@ -80,14 +80,14 @@ class FaultyCopy(Pass):
 def replace(
     node: ir.Node, cx: Context, op_type: str, inputs: object, attributes: object = None
 ) -> list[ir.Node]:
-    """Put a new node in the place of ``node``."""
+    """Replace ``node`` by a new node."""
     given = node.attributes.values() if attributes is None else attributes
     made = cx.edit.make_node(op_type, list(inputs), given, name=node.name or "")  # type: ignore[call-overload, arg-type]
     return put(node, cx, [made])
 
 
 def put(node: ir.Node, cx: Context, made: list[ir.Node]) -> list[ir.Node]:
-    """Put ``made``, of which the last computes the result, in the place of ``node``."""
+    """Replace ``node`` by ``made``, whose last node computes the result."""
     name = node.name
     cx.edit.insert_before(node, made)
     old, new = node.outputs[0], made[-1].outputs[0]
@@ -101,7 +101,7 @@ def put(node: ir.Node, cx: Context, made: list[ir.Node]) -> list[ir.Node]:
 
 
 def before(node: ir.Node, cx: Context, op_type: str, *more: ir.Value, **attributes: object) -> list[ir.Node]:
-    """Put a node between ``node`` and its first input."""
+    """Insert a node between ``node`` and its first input."""
     made = cx.edit.make_node(op_type, [node.inputs[0], *more], attributes, name=f"{node.name}_extra")
     cx.edit.insert_before(node, [made])
     cx.edit.set_input(node, 0, made.outputs[0])
@@ -148,7 +148,7 @@ class SwappedInputs(FaultyCopy):
 
 
 class LostOutput(FaultyCopy):
-    """The output gets another name."""
+    """The output has another name."""
 
     name = "lost-output"
     guilty = f"add_{BRANCHES - 1}"
@@ -159,7 +159,7 @@ class LostOutput(FaultyCopy):
 
 
 class OtherDtype(FaultyCopy):
-    """A float32 value becomes float16, which its readers do not take."""
+    """A float32 value becomes float16, which its readers do not accept."""
 
     name = "other-dtype"
     guilty = "sub_7"
@@ -169,7 +169,7 @@ class OtherDtype(FaultyCopy):
 
 
 class Cycle(FaultyCopy):
-    """A node reads what is made of its own result."""
+    """A node reads a value that depends on its own result."""
 
     name = "cycle"
     guilty = "sub_13"
@@ -191,7 +191,7 @@ class MakesNan(FaultyCopy):
 
 
 class Grows(FaultyCopy):
-    """A large table is added, of which one row of zeros is read."""
+    """A large table is added, and one row of zeros is read."""
 
     name = "grows"
     guilty = "add_30"
@@ -245,7 +245,7 @@ class FlipFirst(FaultyCopy):
 
 
 class FlipSecond(FlipFirst):
-    """Another sign that is wrong, which undoes :class:`FlipFirst`."""
+    """Another wrong sign, which compensates :class:`FlipFirst`."""
 
     name = "flip-second"
     guilty = "second_5"
@@ -262,7 +262,7 @@ class FlipBoth(FlipFirst):
 
 
 class Together(FaultyCopy):
-    """A rewrite that does harm only where another one was made."""
+    """A rewrite that is wrong only together with another rewrite."""
 
     name = "together"
     guilty = "sub_3 sub_28"

@@ -1,4 +1,4 @@
-"""Bisection names the rule and the node, its reproducer replays, and reduce makes the model small."""
+"""Bisection names the rule and the node, its reproducer replays, and reduce shrinks the model."""
 
 from __future__ import annotations
 
@@ -134,7 +134,7 @@ def test_a_case_keeps_all_options(tmp_path: Path) -> None:
     unset = [
         item.name for item in fields(Options) if getattr(options, item.name) == getattr(plain, item.name)
     ]
-    assert unset == ["rules"]  # code, which no file holds
+    assert unset == ["rules"]  # code without a file
     options_and_rules = replace(options, rules=(drop_identity,))
     case = Case(
         "what",
@@ -218,7 +218,7 @@ def test_a_rule_that_does_not_terminate_is_named(
 
     @rule(lambda op, x: op.Softmax(x, axis=-1), numerics=Exact)
     def double(op: Any, m: Any, x: ir.Value) -> object:
-        """Make ever more of them, of one."""
+        """Softmax(x) → Softmax(Softmax(x)), which never terminates."""
         if not (m.root.name or "").startswith("softmax_7"):
             return m.no("it is another one")
         return op.Softmax(op.Softmax(x, axis=-1), axis=-1)

@@ -79,11 +79,11 @@ g (float[B, S, 8] x, float[ROWS, S, 2] f) => (float[B, 2, S, 4] y)
 
 @dataclass(frozen=True)
 class Case:
-    """A model that is not fused, what is said about it, and what makes it fuse.
+    """A model that is not fused, the report about it, and the change that makes it fuse.
 
     Attributes:
-        words: what the text of the model has in the places of these words, before and after mending.
-        asked: arguments that mend it instead.
+        words: replacements for these words in the text of the model, before and after the correction.
+        asked: arguments that correct it instead.
         given: arguments in any case.
     """
 

@@ -29,7 +29,7 @@ def model() -> ir.Model:
 
 @pytest.fixture(autouse=True)
 def as_in_graphopt(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the faulty passes count as graphopt's: exceptions of the caller's own are raised."""
+    """Treat the faulty passes as graphopt's, because exceptions of custom passes are raised."""
     monkeypatch.setattr("graphopt.attempt.is_own", lambda pass_: False)
 
 
@@ -46,7 +46,7 @@ def small() -> ir.Model:
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, *rules: Rule) -> None:
-    """Let peephole apply ``rules``, too."""
+    """Make peephole also apply ``rules``."""
     sound = peephole.admitted_rules
     monkeypatch.setattr(peephole, "admitted_rules", lambda *arguments: [*rules, *sound(*arguments)])
 

@@ -18,7 +18,7 @@ from graphopt.transforms.scalar import peephole
 from tests.debug import faults
 from tests.support import parse
 
-#: Products of which each fails where the batch is empty and the operand transposed by FusedMatMul itself.
+#: Products that fail if the batch is empty and FusedMatMul itself transposes the operand.
 PRODUCTS = 3
 #: Rewrites before, between and behind them.
 OTHERS = 24
@@ -26,18 +26,18 @@ OTHERS = 24
 
 @rule(lambda op, x, y, p: op.MatMul(op.Transpose(x, perm=p), y), numerics=Exact)
 def careless(op: Any, m: Any, x: ir.Value, y: ir.Value, p: Any) -> object:
-    """MatMul(Transpose(x), y) → FusedMatMul(x, y), whatever the batch."""
+    """MatMul(Transpose(x), y) → FusedMatMul(x, y), without a check of the batch."""
     return op.node("FusedMatMul", [x, y], {"transA": 1}, domain=ir.MICROSOFT)
 
 
 def plant(monkeypatch: pytest.MonkeyPatch, *rules: Rule) -> None:
-    """Let peephole apply ``rules`` too."""
+    """Make peephole also apply ``rules``."""
     sound = peephole.admitted_rules
     monkeypatch.setattr(peephole, "admitted_rules", lambda *arguments: [*rules, *sound(*arguments)])
 
 
 def products() -> ir.Model:
-    """Transposed products of a batch [N, 4, 4], each between rows of Identity operators, which go away."""
+    """Transposed products of a batch [N, 4, 4], each between rows of Identity operators, which are removed."""
     steps, last = [], "x"
     for i in range(PRODUCTS):
         for j in range(OTHERS):

@@ -1,4 +1,4 @@
-"""The profiling executor: the plans that it makes, and their correctness."""
+"""The profiling executor: its plans, and their correctness."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def test_background_mode_runs_the_general_plan_meanwhile() -> None:
 
 @contextmanager
 def _compiling(gate: Gate, executor: Executor) -> Iterator[None]:
-    """Let another thread make a specialization for ``rows(3)``, blocked at the gate, within the block."""
+    """Within the block, another thread creates a specialization for ``rows(3)`` and waits at the gate."""
     run_any(executor, [rows(3)], times=1)
     thread = threading.Thread(target=executor.run, args=(rows(3),))
     thread.start()

@@ -36,7 +36,7 @@ def search(text: str, options: InputOptions | None = None, **more: float) -> Bin
 
 
 def zeros(name: str, *shape: int, type_: str = "float") -> str:
-    """An initializer, to be put between < and >."""
+    """An initializer, for insertion between < and >."""
     size = 1
     for dim in shape:
         size *= dim
@@ -44,7 +44,7 @@ def zeros(name: str, *shape: int, type_: str = "float") -> str:
     return f"{type_}[{dims}] {name} = {{{', '.join(['0'] * size)}}}"
 
 
-#: Graphs, and what sizes that would not run become.
+#: Graphs, and the adjusted sizes for sizes that would not run.
 DETERMINED = {
     "MatMul": (f"g (float[b, f] x) => (y) <{zeros('w', 21, 2)}> {{ y = MatMul(x, w) }}", {"f": 21}),
     "Gemm": (f"g (float[b, f] x) => (y) <{zeros('w', 2, 21)}> {{ y = Gemm <transB = 1> (x, w) }}", {"f": 21}),
@@ -310,7 +310,7 @@ def test_an_error_message_with_a_range_concerns_only_axes_of_that_length() -> No
 
 
 def test_unknown_constraints_are_derived_from_error_messages() -> None:
-    """The offset of the index is a float, whose value no fact tells."""
+    """The offset of the index is a float, so that no fact contains its value."""
     found = search(
         "g (float[n, 2] x, float[m, 2] z) => (y) <float two = {2.0}> {"
         " f = Mul(two, two) i = Cast <to = 7> (f) p = Gather(x, i) q = Gather(z, i) y = Add(p, q) }"

@@ -1,4 +1,4 @@
-"""Inputs: the user's are read and checked, and generated ones suit the model."""
+"""Inputs: given inputs are read and checked, and generated inputs are valid for the model."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ def test_the_specification() -> None:
 
 
 def logged(spec: str, pipeline: str = "dce,peephole") -> list[str]:
-    """What a run over the small model logs."""
+    """The log of a run on the small model."""
     stream, model = io.StringIO(), parse(SMALL)
     known = registry()
     log = Log(spec, stream, known.passes, all_rules())

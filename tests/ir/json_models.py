@@ -1,4 +1,4 @@
-"""Models for the tests of the JSON IR, and what they are after a round trip."""
+"""Models for the tests of the JSON IR, and their normal forms after a round trip."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _normalize_tensor(tensor: onnx.TensorProto) -> None:
 
 
 def check(proto: onnx.ModelProto, **options: Any) -> dict[str, Any]:
-    """Write and read ``proto`` as it stands; returns the document."""
+    """Write and read ``proto`` unchanged; returns the document."""
     text = ir.to_json(proto, options.get("inline_limit", 1024))
     document: dict[str, Any] = json.loads(text)
     SCHEMA.validate(document)
@@ -84,7 +84,7 @@ def check(proto: onnx.ModelProto, **options: Any) -> dict[str, Any]:
 
 
 def save(proto: onnx.ModelProto, path: Path, **options: Any) -> dict[str, Any]:
-    """Save ``proto`` at ``path``; what it loads as is the same, and what it says fits the schema."""
+    """Save ``proto`` at ``path``, check that it loads as the same model and satisfies the schema."""
     ir.save(ir.from_proto(onnx.ModelProto.FromString(proto.SerializeToString())), path, **options)
     document: dict[str, Any] = json.loads(path.read_text())
     SCHEMA.validate(document)

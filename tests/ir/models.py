@@ -32,7 +32,7 @@ def model(
     functions: list[onnx.FunctionProto] | None = None,
     **fields: Any,
 ) -> onnx.ModelProto:
-    """A model from ``x`` to ``y``, both float vectors unless told otherwise."""
+    """A model from ``x`` to ``y``, by default both float vectors."""
     graph = helper.make_graph(
         nodes, "g", inputs or [floats("x", "N", 4)], outputs or [floats("y", "N", 4)], initializers or []
     )
@@ -43,13 +43,13 @@ def model(
 
 
 def chain(length: int) -> onnx.ModelProto:
-    """``length`` nodes, each reading the one before."""
+    """``length`` nodes, each of which reads the preceding node."""
     names = ["x", *(f"/layer/{i}/Neg_output_0" for i in range(length - 1)), "y"]
     return model([helper.make_node("Neg", [names[i]], [names[i + 1]], f"n{i}") for i in range(length)])
 
 
 def run(data: onnx.ModelProto | bytes | Path, **feeds: np.ndarray) -> list[np.ndarray]:
-    """What onnxruntime computes with its own optimizations off."""
+    """The outputs of onnxruntime with its own optimizations off."""
     import onnxruntime as ort
 
     options = ort.SessionOptions()
@@ -66,7 +66,7 @@ def run(data: onnx.ModelProto | bytes | Path, **feeds: np.ndarray) -> list[np.nd
 def external(
     path: Path, tensors: dict[str, np.ndarray], *, location: str = "w.bin", write: bool = True
 ) -> None:
-    """A model at ``path`` that adds up ``tensors``, which lie one behind the other in ``location``."""
+    """A model at ``path`` that sums ``tensors``, which are stored one after the other in ``location``."""
     nodes, protos, offset, data = [], [], 0, b""
     last = "x"
     for index, (name, array) in enumerate(tensors.items()):

@@ -1,4 +1,4 @@
-"""What can't be loaded is refused in one line, with the right error, whatever is wrong with it."""
+"""Files that can't be loaded are rejected in one line, with the correct error."""
 
 from __future__ import annotations
 
@@ -422,7 +422,7 @@ def test_external_data_outside_the_folder_needs_permission(tmp_path: Path) -> No
     with pytest.raises(InvalidModel) as error:
         ir.load(folder / "m.onnx")
     _refused(error)
-    # what comes back into the folder is inside
+    # a path that returns into the folder is inside
     (folder / "w.bin").write_bytes((outside / "w.bin").read_bytes())
     for location in ("../model/w.bin", str(folder / "w.bin")):
         external(folder / "m.onnx", array, location=location, write=False)

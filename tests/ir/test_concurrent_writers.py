@@ -1,4 +1,4 @@
-"""Several processes save different models to one path: no model gets the weights of another."""
+"""Several processes save different models to one path: no model has the weights of another."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.ir.models import floats, model
 
 
 def _numbered(number: int) -> ir.Model:
-    """A model whose graph has a number, and whose weight holds that number, and as many columns more."""
+    """A model with a number in its graph; its weight contains that number, and has as many additional columns."""
     weight = numpy_helper.from_array(np.full((4, 400 + number), number, np.float32), f"w{number}")
     proto = model([helper.make_node("MatMul", ["x", f"w{number}"], ["y"])], [weight])
     proto.graph.name = f"g{number}"
@@ -29,7 +29,7 @@ def _numbered(number: int) -> ir.Model:
 
 
 def _number(path: Path) -> int:
-    """The number of the model at ``path``; raises AssertionError if its weight holds another one."""
+    """The number of the model at ``path``; raises AssertionError if its weight contains another number."""
     proto = onnx.load(path)
     number = int(proto.graph.name[1:])
     assert (numpy_helper.to_array(proto.graph.initializer[0]) == number).all()

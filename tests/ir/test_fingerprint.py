@@ -1,4 +1,4 @@
-"""Fingerprints: blind to names and order, sharp for everything else."""
+"""Fingerprints: independent of names and order, and different for any other change."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Python interface accepts a model in every form, and leaves it unchanged."""
+"""The Python interface accepts a model in every form, and does not modify it."""
 
 from __future__ import annotations
 

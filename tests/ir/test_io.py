@@ -1,4 +1,4 @@
-"""Loading and saving: what the file had is kept, and external data is neither copied nor corrupted."""
+"""Loading and saving preserve the contents of files, and neither copy nor corrupt external data."""
 
 from __future__ import annotations
 
@@ -212,7 +212,7 @@ def test_saving_over_the_files_that_are_read(tmp_path: Path, external_data: bool
     edit.remove_initializer(loaded.graph.initializers["a"])
     ir.save(loaded, path, external_data=external_data)
     np.testing.assert_array_equal(run(path, x=x)[0], expected - a)
-    # the tensors still read what they read before
+    # the tensors still have their contents
     assert second.inputs[1] is not None and second.inputs[1].const_value is not None
     np.testing.assert_array_equal(second.inputs[1].const_value.numpy(), a * 2)
     ir.save(loaded, path)

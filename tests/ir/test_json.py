@@ -1,4 +1,4 @@
-"""The JSON IR: what a model says is kept, in the document and in files."""
+"""The JSON IR preserves models, in documents and in files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers and types of the JSON IR: every bit is kept."""
+"""Numbers and types of the JSON IR: every bit is preserved."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Edits of the JSON IR take effect, and faults are told with their path."""
+"""Edits of the JSON IR are effective, and faults are reported with their path."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_the_file_is_named_in_the_message(tmp_path: Path) -> None:
 @given(st.data())
 @settings(max_examples=150, deadline=None)
 def test_a_mangled_document_is_refused_or_read(data: st.DataObject) -> None:
-    """Whatever is put anywhere, there is a model or one line."""
+    """Any value at any position yields a model or a one-line error."""
     document = json.loads(ir.to_json(full(), 64))
     for _ in range(data.draw(st.integers(1, 2))):
         place: Any = document

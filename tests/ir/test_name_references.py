@@ -1,4 +1,4 @@
-"""What a model file names by text is still there, and means the same, after its values were replaced or renamed."""
+"""References by name remain valid after values are replaced or renamed."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _annotate(graph: onnx.GraphProto, tensor: str, roles: dict[str, str] | None 
 
 
 def _annotations(graph: onnx.GraphProto) -> dict[str, dict[str, str]]:
-    """By tensor; each names what is there."""
+    """Annotations by tensor; each refers to existing tensors."""
     assert len({item.tensor_name for item in graph.quantization_annotation}) == len(
         graph.quantization_annotation
     )
@@ -44,7 +44,7 @@ WEIGHT = numpy_helper.from_array(np.eye(4, dtype=np.float32) * 2, "weight")
 
 
 def _annotated() -> onnx.ModelProto:
-    """MatMul and Add become a Gemm that takes the output's name; zero points are equal, and read by nothing."""
+    """MatMul and Add become a Gemm with the output's name; zero points are equal and unread."""
     proto = model(
         [
             NODE("Identity", ["x"], ["same"]),
@@ -68,7 +68,7 @@ def _sparse() -> onnx.ModelProto:
 
 
 def _in_a_body() -> onnx.ModelProto:
-    """A body whose annotated value bears an outer name; the If goes, and its branch moves out."""
+    """A body with an annotated value that has the name of an outer one; the If is removed, and its branch inlined."""
     branch = helper.make_graph(
         [NODE("Identity", ["x"], ["i"]), NODE("Mul", ["i", "x_scale"], ["z"])],
         "b",

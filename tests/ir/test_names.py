@@ -1,4 +1,4 @@
-"""Names that are taken, and given."""
+"""Names in use, and new names."""
 
 from __future__ import annotations
 

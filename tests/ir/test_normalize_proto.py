@@ -1,4 +1,4 @@
-"""What onnxruntime loads is loaded, mended where onnx-ir could not hold it, and still runs the same."""
+"""Models that onnxruntime loads are loaded, repaired where onnx-ir can't represent them, and equivalent."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ def test_the_standard_domain_may_be_spelled_out() -> None:
 
 
 def test_branch_that_returns_an_outer_value_has_an_identity() -> None:
-    """onnxruntime refuses such models; exporters write them."""
+    """onnxruntime rejects such models, but exporters write them."""
     then = helper.make_graph([], "then", [], [floats("t", "N", 4)])
     otherwise = helper.make_graph([], "else", [], [floats("x", "N", 4), floats("x", "N", 4)][:1])
     proto = model(

@@ -1,4 +1,4 @@
-"""The printed form: what it shows, and that a change moves no line but its own."""
+"""The printed form: its contents, and that a change affects only its own lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Files that are no ONNX models are named for what they are, with the next step."""
+"""For files that are not ONNX models, the error names the format and the next step."""
 
 from __future__ import annotations
 

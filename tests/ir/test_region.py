@@ -1,4 +1,4 @@
-"""Inlining, outlining, splitting and cloning keep what a model computes."""
+"""Inlining, outlining, splitting and cloning preserve the results of a model."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_missing_inputs_and_unread_outputs() -> None:
     _inlined(
         f"{HEAD} g (float[N,4] x) => (float[N,4] y) {constant} {{ y, unread = local.F(x, , top) }} {body}"
     )
-    # onnxruntime asks for all outputs, ONNX does not
+    # onnxruntime requires all outputs, ONNX does not
     item = parse(f"{HEAD} g (float[N,4] x) => (float[N,4] y) {{ y = local.F(x) }} {body}")
     ir.inline_call(ir.Editor(item), item.graph[0])
     _equal(_run(item), [X])
@@ -124,7 +124,7 @@ def test_a_call_inside_a_body() -> None:
 
 
 def test_a_function_that_passes_an_input_through() -> None:
-    """onnxruntime refuses these; the graph alone is checked."""
+    """onnxruntime rejects these; only the graph is checked."""
     body = '<domain: "local", opset_import: ["" : 17]> F (p, r) => (p, q) { q = Neg(r) }'
     text = "g (float[N,4] x) => (float[N,4] y, float[N,4] z) { y, a = local.F(x, x) b, z = local.F(a, a) }"
     item = parse(f"{HEAD} {text} {body}")
@@ -357,7 +357,7 @@ def test_inlining_undoes_outlining(case: tuple[onnx.ModelProto, list[int]]) -> N
 
 
 class Split(NamedTuple):
-    """A graph in two parts. Run one after the other, they compute what the graph computes."""
+    """A graph in two parts, which compute the same as the graph when run one after the other."""
 
     prefix: ir.Graph
     suffix: ir.Graph
@@ -365,7 +365,7 @@ class Split(NamedTuple):
 
 
 def split(node: ir.Node, *, after: bool = False, declare: Any = None) -> Split:
-    """Take out what stands before ``node``, and what stands from it on: right before it, or right ``after``."""
+    """Extract the parts before and after the cut, which is directly before ``node``, or directly ``after`` it."""
     graph = node.graph
     assert graph is not None
     nodes = list(graph)

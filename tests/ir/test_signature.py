@@ -1,4 +1,4 @@
-"""Signatures: what they hold, and that every change of interface is told."""
+"""Signatures: their contents, and that every change of the interface is reported."""
 
 from __future__ import annotations
 

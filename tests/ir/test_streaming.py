@@ -1,4 +1,4 @@
-"""A model that is written in pieces is what protobuf writes in one."""
+"""A model written in pieces has the bytes that protobuf writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changing who reads what: the links on both sides agree, and wide nodes cost no more than narrow ones."""
+"""Changes of uses: the links on both sides agree, and wide nodes cost no more than narrow ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ CONCAT = "g (float[N] a, float[N] b) => (float[M] y) { t = Relu(a) y = Concat<ax
 
 
 def links(node: ir.Node) -> list[tuple[str | None, bool]]:
-    """What ``node`` reads, and whether the value knows of it."""
+    """The inputs of ``node``, and whether each value lists the use."""
     return [(value.name, (node, index) in value.uses()) for index, value in enumerate(node.inputs) if value]
 
 

@@ -1,4 +1,4 @@
-"""The verifier finds what a pass may break, and shows where."""
+"""Validation finds the faults that passes may cause, and their position."""
 
 from __future__ import annotations
 

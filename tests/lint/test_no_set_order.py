@@ -16,7 +16,7 @@ import graphopt
 ROOT = Path(graphopt.__file__).parent
 
 _SETS = re.compile(r"(set|frozenset|AbstractSet|MutableSet)\b")
-#: Calls that keep the order of what they are given.
+#: Calls that keep the order of their argument.
 _ORDERED = {
     "list",
     "tuple",
@@ -30,12 +30,12 @@ _ORDERED = {
     "join",
     "extend",
 }
-#: Calls that take a generator and give the same in any order.
+#: Calls that accept a generator and do not depend on its order.
 _UNORDERED = {"set", "frozenset", "sorted", "any", "all", "min", "max", "len"}
 
 
 def _called(node: ast.AST) -> str:
-    """The last part of the name of what is called."""
+    """The last part of the name of the called function."""
     if not isinstance(node, ast.Call):
         return ""
     function = node.func.value if isinstance(node.func, ast.Subscript) else node.func
@@ -43,7 +43,7 @@ def _called(node: ast.AST) -> str:
 
 
 def _name(node: ast.AST) -> str:
-    """``x``, or ``.x`` for an attribute of whatever."""
+    """``x``, or ``.x`` for an attribute of any object."""
     return f".{node.attr}" if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
@@ -52,7 +52,7 @@ def _annotated(annotation: ast.expr | None) -> bool:
 
 
 class _Sets:
-    """What is a set in one file: attributes and functions anywhere, names within ``part`` of it."""
+    """The sets of one file: attributes and functions anywhere, names within ``part``."""
 
     def __init__(self, functions: set[str], attributes: set[str], part: ast.AST) -> None:
         self._functions = functions
@@ -66,7 +66,7 @@ class _Sets:
                 self._names |= {_name(target) for target in node.targets} - {""}
 
     def holds(self, node: ast.AST) -> bool:
-        """Whether ``node`` is seen to be a set."""
+        """Whether ``node`` is provably a set."""
         if isinstance(node, ast.Set | ast.SetComp):
             return True
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitOr | ast.BitAnd | ast.Sub | ast.BitXor):
@@ -77,7 +77,7 @@ class _Sets:
 
 
 def _ordered(tree: ast.AST) -> Iterator[ast.expr]:
-    """What ``tree`` goes through in an order that may show."""
+    """The iterations of ``tree`` whose order may be visible."""
     harmless = {arg for node in ast.walk(tree) if _called(node) in _UNORDERED for arg in node.args}
     for node in ast.walk(tree):
         if isinstance(node, ast.For):
@@ -100,7 +100,7 @@ def _parts(tree: ast.AST) -> Iterator[ast.AST]:
 
 
 def _offences(text: str) -> list[int]:
-    """The line of each place that may depend on the order of a set."""
+    """The line of each expression that may depend on the order of a set."""
     tree = ast.parse(text)
     functions, attributes = set(), set()
     for node in ast.walk(tree):

@@ -25,7 +25,7 @@ def _files() -> list[Path]:
 
 
 def _texts() -> dict[str, str]:
-    """By name, the texts that files of rules give names to."""
+    """The named texts in files of rules, by name."""
     found = {}
     for path in RULES.rglob("*.py"):
         for node in ast.parse(path.read_text()).body:
@@ -39,7 +39,7 @@ def _texts() -> dict[str, str]:
 
 
 def _pattern(reason: ast.expr, texts: dict[str, str]) -> Iterator[str]:
-    """Regular expressions for what ``reason`` may say; nothing where it is worded elsewhere."""
+    """Regular expressions for the possible texts of ``reason``; none if the text is defined elsewhere."""
     match reason:
         case ast.Constant(value=str(text)):
             yield re.escape(text)
@@ -53,7 +53,7 @@ def _pattern(reason: ast.expr, texts: dict[str, str]) -> Iterator[str]:
 
 
 def answers() -> dict[str, str]:
-    """By regular expression, the answers of rules that fuse, and where they stand."""
+    """The refusals of fusion rules, and their positions, by regular expression."""
     texts, found = _texts(), {}
     for path in _files():
         for node in ast.walk(ast.parse(path.read_text())):
@@ -65,7 +65,7 @@ def answers() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def shown() -> set[str]:
-    """What the near misses say."""
+    """The reasons of the near misses."""
     return {
         reason
         for path in harness.case_files()

@@ -189,7 +189,7 @@ def test_a_long_chain_is_compared_in_one_walk() -> None:
 
 
 def test_keys_of_lines_contain_names_only() -> None:
-    """A key that holds the keys around it is hashed in steps that double with each body."""
+    """The time to hash a key that contains enclosing keys doubles with each body."""
     model = parse(
         "g (bool c, float[2] x) => (float[2] y) { y = If(c) <then_branch = t () => (float[2] p) { p = If(c) "
         "<then_branch = u () => (float[2] q) { q = Sin(x) }, else_branch = v () => (float[2] r) { r = Cos(x) }> }, "

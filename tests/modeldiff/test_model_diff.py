@@ -1,4 +1,4 @@
-"""The difference between two models: renamed nodes are equal, and what differs is found."""
+"""The difference between two models: renamed nodes are equal, and differences are found."""
 
 from __future__ import annotations
 

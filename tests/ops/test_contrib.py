@@ -13,7 +13,7 @@ from graphopt.ops import contrib, traits
 from graphopt.ops.contrib import result_types
 from tests.support import parse, run_pipeline
 
-#: Of another type than the schema's where kernels only know one of two that are always equal.
+#: Types other than the schema's, if kernels support only one of two types that are always equal.
 _CLOSER = {"GridSample": [(0, 1)]}
 
 

@@ -1,4 +1,4 @@
-"""Single steps of convert-opset: types of what attributes become, and what an older opset can't say."""
+"""Single steps of convert-opset: types of former attributes, and features that an older opset lacks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support import agree, ops, parse, run_pipeline
 
 
 def converted(text: str, source: int, target: int) -> ir.Model:
-    """The model for opset ``target``, which computes the same and is right by the standard's definitions."""
+    """The model for opset ``target``, which is equivalent and valid by the standard's definitions."""
     original, result = parse(text, opset=source), parse(text, opset=source)
     run_pipeline(result, f"convert-opset{{target={target}}}")
     assert agree(original, result)
@@ -334,7 +334,7 @@ class Step:
     def back(
         self, *attributes: onnx.AttributeProto, inputs: int | None = None
     ) -> list[onnx.NodeProto] | None:
-        """What becomes of a bare node one version before; ``None`` if that is refused."""
+        """The conversion of a node without attributes to the preceding version; ``None`` if it is refused."""
         count = self.after.min_input if inputs is None else inputs
         formals = [self.after.inputs[min(index, len(self.after.inputs) - 1)] for index in range(count)]
         outputs = [f"o{index}" for index in range(max(self.after.min_output, 1))]
@@ -359,7 +359,7 @@ class Step:
         return made if stands else None
 
 
-#: What the converter is not asked about: operators with bodies, and what is only written otherwise.
+#: Operators that are not converted here: those with bodies, and those with a new notation only.
 SPECIAL = {"Constant", "If", "Loop", "Scan"}
 
 
@@ -394,12 +394,12 @@ def told(name: str, attribute: onnx.defs.OpSchema.Attribute) -> onnx.AttributePr
 
 
 def tells(nodes: list[onnx.NodeProto], step: Step, name: str) -> bool:
-    """Whether ``nodes`` are other operators, or tell the attribute."""
+    """Whether ``nodes`` are other operators, or have the attribute."""
     alike = [node for node in nodes if node.op_type == step.after.name]
     return all(any(item.name == name for item in node.attribute) for node in alike)
 
 
-#: By attribute, the operators that were without it, and did what it says by default.
+#: By attribute, operators without it in older versions, with the semantics of its default.
 OFF_BY_DEFAULT: Mapping[str, str] = {
     "allowzero": "Reshape",
     "antialias": "Resize",

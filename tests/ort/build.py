@@ -9,7 +9,7 @@ from graphopt import ir
 
 
 def parse_proto(text: str, *, ir_version: int = 8, opset: int = 17, domains: str = "") -> onnx.ModelProto:
-    """A model from ONNX text; a header is put in front of a bare graph."""
+    """A model from ONNX text; a header is added to a bare graph."""
     if not text.lstrip().startswith("<"):
         text = f'<ir_version: {ir_version}, opset_import: ["" : {opset}{domains}]> {text}'
     return onnx.parser.parse_model(text)

@@ -44,7 +44,7 @@ def test_functions_that_are_huge_when_inlined() -> None:
 
 
 def test_empty_scans_and_values_moved_into_bodies_are_risks() -> None:
-    """onnxruntime 1.31 divides by zero at the one, and makes no default session of the other."""
+    """onnxruntime 1.31 divides by zero at the first, and creates no default session of the second."""
     scan = "Scan<num_scan_inputs = 1{}, body = b (float[2] s, float v) => (float[2] t, float w) {{ t = Identity(s) w = Neg(v) }}>(s, x)"
     for axes, risky in (("", False), (", scan_input_axes = [1]", True)):
         model = parse(f"g (float[N, N] x, float[2] s) => (float[2] y, z) {{ y, z = {scan.format(axes)} }}")

@@ -89,7 +89,7 @@ def try_here(model: bytes) -> int:
 
 
 def test_programs_survive() -> None:
-    """In a process of their own, whose death would be noticed, with threads about."""
+    """Programs with threads run in separate processes, whose crashes are detected."""
     code = "from tests.ort.test_preflight import survive; survive()"
     done = subprocess.run(
         [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=120

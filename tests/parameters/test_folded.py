@@ -104,7 +104,7 @@ def test_parameters_can_be_unlifted_one_by_one() -> None:
 
 def test_constant_with_the_name_of_its_source_is_not_replaced() -> None:
     model = parse("m (float[N,3] x) => (float[N,3] y) <float[3] w = {2, 4, 6}> { y = Mul(x, w) }")
-    old = np.array([1, 2, 3], np.float32)  # of which the constant holds the double
+    old = np.array([1, 2, 3], np.float32)  # the constant is twice this value
     record = ir.FoldRecord({"w": ir.digest_of(ir.tensor(old))}, {"w": ("w",)})
     ir.keep_record(model, record)
     with pytest.raises(UsageError, match="'w' was computed from 'w'"):
@@ -232,7 +232,7 @@ def test_invalid_record_is_refused_when_used(tmp_path: Path, text: str) -> None:
 
 @pytest.mark.parametrize("single_file", [False, True])
 def test_model_with_variants_refuses_new_weights(single_file: bool, tmp_path: Path) -> None:
-    """Each branch has a copy of its own, of which a name would replace one."""
+    """Each branch has its own copy, and a name would replace only one of them."""
     original = parse(VARIANTS)
     profile = graphopt.record_profile(original, [{"x": np.ones((3, 8), np.float32)}])
     how = Specialization(profile, single_file=single_file)

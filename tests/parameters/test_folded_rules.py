@@ -12,7 +12,7 @@ from graphopt import ir
 from graphopt.errors import GraphoptError, UsageError
 from tests.rules.harness import CASES, case_files, read_case
 
-#: One of this many cases runs in the quick suite; all cases are slow.
+#: One of this many cases runs in the quick suite, because all cases take long.
 _STEP = 45
 
 

@@ -1,4 +1,4 @@
-"""Groups have no cycles between them, and finding them takes time linear in the edges."""
+"""Groups have no cycles between them, and are found in time linear in the edges."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def graphs(draw: st.DrawFn) -> tuple[list[bool], list[bool], Feeds]:
 
 
 def need_each_other(groups: list[list[int]], feeds: Feeds) -> bool:
-    """Whether contracting each group to a node makes a cycle."""
+    """Whether contracting each group to a node creates a cycle."""
     unit = {node: group[0] for group in groups for node in group}
     edges: dict[int, list[int]] = {unit.get(node, node): [] for node in range(len(feeds))}
     for node, readers in enumerate(feeds):

@@ -1,4 +1,4 @@
-"""Long sweep: every node test of the installed onnx package, with a group wherever there can be one."""
+"""Long sweep: every node test of the installed onnx package, with a group wherever possible."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_single_node_groups_preserve_results() -> None:
             model = ir.from_proto(case.model)
             feeds = dict(zip([value.name for value in model.graph.inputs], case.data_sets[0][0], strict=True))
             expected = run(ir.to_bytes(model), **feeds)
-        except Exception:  # onnxruntime does not take it, or not run it
+        except Exception:  # onnxruntime rejects it, or does not run it
             continue
         found = graphopt.partition(model, minimum=1)
         if not found.groups:

@@ -1,4 +1,4 @@
-"""A result has nothing left to do: optimizing it again gives the same bytes."""
+"""Optimization is idempotent: optimizing a result again gives the same bytes."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_second_optimization_does_not_change_cases(name: str, level: str) -> Non
     assert optimized(first, level) == first
 
 
-#: 368 and 1003 hold functions that become constant only after their calls were looked at.
+#: 368 and 1003 contain functions that become constant only after their calls were processed.
 SEEDS = (1, 2, 3, 368, 1003)
 
 

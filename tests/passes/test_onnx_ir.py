@@ -1,4 +1,4 @@
-"""Passes written for onnx-ir: afterwards everything is found out anew, and what the user said still holds."""
+"""Passes written for onnx-ir: afterwards facts are inferred again, and guarantees of the user still hold."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pipeline text parses, prints back to itself, and names what is wrong with it."""
+"""Pipeline text parses, round-trips, and its errors are named."""
 
 from __future__ import annotations
 

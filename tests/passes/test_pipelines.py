@@ -63,7 +63,7 @@ PROFILING_GRADIENTS = [
 ]  # fmt: skip
 LAST = ["lower-fallbacks", "add-if-then-else", "check-strict-fusion"]
 
-#: Names by pipeline; what a list inside holds is repeated until nothing changes.
+#: Names by pipeline; the passes of an inner list are repeated until none changes the model.
 GOLDEN = {
     "fallback": ["lower-grad-of", "remove-expands"],
     "noopt": NOOPT,
@@ -105,7 +105,7 @@ def test_passes_and_their_order(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(PIPELINES))
 def test_positions_of_custom_passes(name: str) -> None:
-    """First and last, but for the path without gradients, which has places for them."""
+    """First and last, except for the pipeline without gradients, which has sites for them."""
     own: dict[object, list[str]] = {"pre-passes": ["split-slices", "dce"], "post-passes": ["cse"]}
     golden = GOLDEN[name]
     assert (

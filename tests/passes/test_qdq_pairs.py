@@ -1,4 +1,4 @@
-"""Passes that remove readers leave onnxruntime no pairs of quantizers to join that it leaves apart before."""
+"""Passes that remove readers create no pairs of quantizers that onnxruntime would merge."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipelines import registry
 from graphopt.rewrite import qdq_propagation
 
-#: Two pairs with other parameters, which onnxruntime makes one of where nothing else reads ``q``, ``d`` or ``p``.
+#: Two pairs with different parameters, which onnxruntime merges if ``q``, ``d`` and ``p`` have no other readers.
 _PAIRS = """
     q = QuantizeLinear(x, s, z)
     d = DequantizeLinear(q, s, z)
@@ -108,7 +108,7 @@ def test_pass_that_removes_a_reader(pipeline: str) -> None:
 @pytest.mark.parametrize(
     "readers, outputs, pipeline",
     [
-        ("", "", "O2"),  # onnxruntime joins the pairs of the original, too
+        ("", "", "O2"),  # onnxruntime also merges the pairs of the original
         ("w = Sin(d)", ", float[A, B] w", "O2"),  # it joins none
         ("w = Shape(d)", ", int64[2] w", "O2"),  # the Shape is not dropped where its size is unknown
     ],
@@ -121,7 +121,7 @@ def test_pairs_are_unchanged(readers: str, outputs: str, pipeline: str) -> None:
 
 @pytest.mark.parametrize("other, reads", [("", {"s", "z", "s2", "z2"}), ("w = Sin(d)", set())])
 def test_parameters_that_decide_on_a_clip_are_recorded(other: str, reads: set[str]) -> None:
-    """New ones are refused by name; those of pairs that stay as they are can be replaced."""
+    """New ones are refused by name; parameters of unchanged pairs can be replaced."""
     model = ir.from_proto(_model(f"dead = Cos(d) {other}", ", float[A, B] w" if other else "", "n, 4"))
     Pipeline.parse("dce", registry()).run(model, context_for(model))
     assert set(ir.fold_record(model).built_in) == reads
@@ -142,7 +142,7 @@ def test_pairs_that_are_not_joined_need_no_clip(parameters: str) -> None:
 
 
 def test_converted_opset_moves_int8_before_dequantizing() -> None:
-    """From opset 21 on, onnxruntime does not load what moves int8 behind DequantizeLinear."""
+    """From opset 21 on, onnxruntime does not load moves of int8 after DequantizeLinear."""
     model = onnx.parser.parse_model(
         """<ir_version: 8, opset_import: ["" : 17]>
         g (float[n, 4] x, bool c, int64 m) => (float[4, n] y) <float s = {0.05}, int8 z = {3}> {
@@ -158,7 +158,7 @@ def test_converted_opset_moves_int8_before_dequantizing() -> None:
 
 
 def test_transpose_is_quantized_first_if_only_an_output_remains() -> None:
-    """onnxruntime would quantize the output, too, once nothing else reads it."""
+    """onnxruntime would also quantize the output if it had no other readers."""
     model = onnx.parser.parse_model(
         """<ir_version: 8, opset_import: ["" : 17]>
         g (float[n, 4] x, bool c, int64 m) => (float[n, 4] y, float[4, n] w) <float s = {0.05}, uint8 z = {3}> {
@@ -300,7 +300,7 @@ def test_quantizers_in_and_around_bodies(pipeline: str) -> None:
     ids=["different pairs", "equal pairs", "the first is no pair", "the second is no pair"],
 )
 def test_onnxruntime_merges_only_pairs_with_own_parameters(scales: tuple[float, ...], joined: bool) -> None:
-    """The predicate says what onnxruntime does."""
+    """The predicate agrees with onnxruntime."""
     constants = ", ".join(f"float s{number} = {{{scale}}}" for number, scale in enumerate(scales))
     model = onnx.parser.parse_model(f"""<ir_version: 9, opset_import: ["" : 17]>
     g (float[64] x, bool c, int64 m) => (float[64] y) <{constants}, uint8 z = {{128}}> {{

@@ -29,7 +29,7 @@ def _hub(length: int) -> ir.Model:
 
 
 def _concats(length: int) -> ir.Model:
-    """Each Concat appends to the one before."""
+    """Each Concat appends to the preceding one."""
     names = ["x", *(f"c{k}" for k in range(length))]
     nodes = [helper.make_node("Concat", [names[k], "x"], [names[k + 1]], axis=0) for k in range(length)]
     return _model([*nodes, helper.make_node("Relu", [names[-1]], ["y"])])

@@ -235,7 +235,7 @@ def test_only_a_single_threaded_process_of_graphopt_is_forked(claim, thread, for
 
 @linux_only
 def test_the_server_ends_with_a_process_that_is_killed():
-    # subprocess waits until nobody holds the pipe
+    # subprocess waits until the pipe is closed
     code = _ALONE.format(claim=1, thread=0, kill=1)
     done = subprocess.run(
         [sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=60

@@ -66,7 +66,7 @@ def test_a_killed_server_is_replaced_without_a_zombie() -> None:
 
 
 def blocked() -> list[int]:
-    """The signals that this process blocks, such as SIGXCPU, without which no limit on CPU time holds."""
+    """The signals that this process blocks, such as SIGXCPU, which limits on CPU time require."""
     return sorted(map(int, signal.pthread_sigmask(signal.SIG_BLOCK, ())))
 
 
@@ -135,7 +135,7 @@ def test_children_import_nothing_from_the_working_directory(tmp_path: Path) -> N
 
 @pytest.fixture(params=[None, "/nonexistent", PYTHON])
 def no_process(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """No process can be started, or what starts is no interpreter with graphopt."""
+    """No process can be started, or the started program is not an interpreter with graphopt."""
     monkeypatch.setattr(fork_server, "start", lambda task, errors: None)
     monkeypatch.setattr(sys, "executable", request.param)
     if request.param == PYTHON:

@@ -1,4 +1,4 @@
-"""Files are published whole or not at all, and what killed processes leave is removed."""
+"""Files are published completely or not at all, and leftovers of killed processes are removed."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def test_a_temporary_that_is_removed_before_it_is_locked_is_created_again(
     really, removed = temporaries.try_lock, []
 
     def late(descriptor: int) -> bool | None:
-        """Another process takes the new folder for an abandoned one, and removes it, before the lock."""
+        """Before the lock, another process considers the new folder abandoned, and removes it."""
         if not removed:
             [folder] = [path for path in tmp_path.iterdir() if path.name.endswith(publish.SUFFIX)]
             folder.rmdir()

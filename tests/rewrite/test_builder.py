@@ -1,4 +1,4 @@
-"""What a builder makes holds the numbers that it is told, or nothing is made."""
+"""Nodes of a builder have exactly the given numbers, or are not created."""
 
 from __future__ import annotations
 

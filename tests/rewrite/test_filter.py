@@ -1,4 +1,4 @@
-"""Gates let through what they say, and a run tells the first rewrite that was refused."""
+"""Filters admit the specified rewrites, and a run reports the first refused one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""No rewrite makes a form whose outputs onnxruntime loses."""
+"""No rewrite creates a form whose outputs onnxruntime loses."""
 
 from __future__ import annotations
 

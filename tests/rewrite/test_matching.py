@@ -1,4 +1,4 @@
-"""Patterns match what they say, in every order that is legal, and nothing else."""
+"""Patterns match exactly their own graphs, in every legal order."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def refuses(op: Any, m: Any, x: ir.Value, c: ir.Value) -> Any:
 
 
 class Watch(Observer):
-    """Remembers what it is told."""
+    """Records its notifications."""
 
     def __init__(self) -> None:
         self.rewrites: list[tuple[str, str]] = []
@@ -243,7 +243,7 @@ def test_rewrites_happen_in_bodies_and_functions() -> None:
 def test_match_refused_for_a_second_reader_is_retried_after_its_removal() -> None:
     @rule(lambda op, x: op.Sin(op.Abs(x)), numerics=Exact)
     def leave(op: Any, m: Any, x: Any) -> Any:
-        """Read what the Abs reads."""
+        """Read the operand of the Abs."""
         return op.Cos(x)
 
     model = parse("g (float[N] x) => (float[N] y, float[N] z) { a = Abs(x) y = Abs(a) z = Sin(a) }")
@@ -254,7 +254,7 @@ def test_match_refused_for_a_second_reader_is_retried_after_its_removal() -> Non
 def test_match_with_a_read_output_without_replacement_is_refused() -> None:
     @rule(lambda op, x, s: op.LayerNormalization(x, s), numerics=Exact)
     def first_alone(op: Any, m: Any, x: Any, s: Any) -> Any:
-        """Give the first output alone."""
+        """Replace only the first output."""
         return op.Mul(x, s)
 
     text = "g (float[2,4] x, float[4] s) => (float[2,4] y{more}) {{ y, m = LayerNormalization(x, s) }}"

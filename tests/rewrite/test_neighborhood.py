@@ -1,4 +1,4 @@
-"""Hints on values that stand in the way of a pattern because others read them."""
+"""Hints on values that prevent a pattern because they have other readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The best partial match of a pattern, and the first thing that it lacks."""
+"""The best partial match of a pattern, and its first mismatch."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PATTERN, _ = build(lambda op, x, y: op.Sqrt(op.Add(op.Relu(op.Neg(x)), op.Mul(y,
 
 
 def around(body: str, results: str = "float[4] z") -> tuple[ir.Node | None, PartialMatch]:
-    """What there is of the pattern around the Neg of a graph."""
+    """The partial match of the pattern around the Neg of a graph."""
     model = parse(f"g (float[4] x, float[4] y) => ({results}) <float two = {{2.0}}> {{ {body} }}")
     (path,) = paths_to(PATTERN, ("Neg",))
     anchor = next(node for node in model.graph if node.op_type == "Neg")

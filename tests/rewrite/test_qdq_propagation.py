@@ -1,4 +1,4 @@
-"""Rewrites give onnxruntime's propagation of quantization nothing to go wrong at, and heal what is there."""
+"""Rewrites create no graphs in which onnxruntime's propagation of quantization is wrong, and repair such graphs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipelines import registry
 from graphopt.rewrite import qdq_propagation
 
-#: What moves elements of ``d`` to ``t``, and the constants that it needs.
+#: Operators that move elements of ``d`` to ``t``, and their constants.
 _MOVES = {
     "Transpose": ("t = Transpose<perm = [1, 0, 2]>(d)", ""),
     "Einsum": ('t = Einsum<equation = "abc->bac">(d)', ""),
@@ -46,7 +46,7 @@ def _run(model: onnx.ModelProto, feeds: dict[str, np.ndarray], *, optimizes: boo
 
 
 def _keeps_every_bit(text: str, feeds: dict[str, np.ndarray], level: str = "O2") -> onnx.ModelProto:
-    """The optimized model, which gives in default sessions what the original means."""
+    """The optimized model, whose default sessions agree with the semantics of the original."""
     before, after = _optimized(text, level)
     wanted = _run(before, feeds, optimizes=False)
     for optimizes in (False, True):

@@ -1,4 +1,4 @@
-"""What the tests of rules share."""
+"""Shared fixtures of the tests of rules."""
 
 from __future__ import annotations
 

@@ -1,19 +1,19 @@
-"""Cases for rewrite rules: read them, run one rule, compare graphs, and judge the result by running it.
+"""Cases for rewrite rules: reading, application of one rule, comparison of graphs, and of results.
 
 A case is a text file::
 
     # rule: compose-transposes
-    # opset: 13                      (default 18; or a whole <…> header in front of the graphs)
-    # feed: i = np.array([0, 2])     (an input that random numbers won't do for; may be repeated)
-    # bind: N = 2, M = 4             (sizes of dims that random ones won't do for; may be repeated)
-    # dialect: torchscript           (whose spelling it is: a cell of the table in docs/fusions.md)
-    # near-miss: torchscript         (the same, with one condition broken; => unchanged)
+    # opset: 13                      (default 18; or a complete <…> header before the graphs)
+    # feed: i = np.array([0, 2])     (an input for which random numbers are invalid; may be repeated)
+    # bind: N = 2, M = 4             (sizes of dims for which random sizes are invalid; may be repeated)
+    # dialect: torchscript           (the exporter with this form: a cell of the table in docs/fusions.md)
+    # near-miss: torchscript         (the same, with one condition violated; => unchanged)
     # pattern: attention, causal     (the row of that table; by default the rule's)
-    # refused: it is no product      (a near miss: part of what the rule answers there)
-    # unmatched                      (a near miss: the rule's pattern is not even there)
-    # precise                        (without --fast-math, with which rules are run otherwise)
+    # refused: it is no product      (a near miss: part of the reason of the refusal)
+    # unmatched                      (a near miss: the rule's pattern does not match)
+    # precise                        (without --fast-math, with which other cases run)
     # portable                       (only operators of the ONNX standard may be written)
-    # device: cuda                   (what the result is for; it is judged on the CPU all the same)
+    # device: cuda                   (the target device; the result is still verified on the CPU)
     # random                         (results differ from run to run: they are not compared)
     g (float[N, 4] x) => (float[N, 4] y) {
         a = Transpose <perm = [1, 0]> (x)
@@ -24,7 +24,7 @@ A case is a text file::
         y = Identity (x)
     }
 
-or ``=> unchanged``, where the rule must leave the model alone. Without the signature, which must
+or ``=> unchanged``, if the rule must not change the model. Without the signature, which must
 not change anyway, the second graph may be given as ``{ … }`` or ``<weights> { … }``.
 """
 
@@ -71,7 +71,7 @@ Feeds = dict[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Case:
-    """One case file; ``after`` is None where the rule must not apply."""
+    """One case file; ``after`` is None if the rule must not apply."""
 
     rule: str
     before: onnx.ModelProto
@@ -104,7 +104,7 @@ def is_near_miss(path: Path) -> bool:
 
 
 def is_random(path: Path) -> bool:
-    """Whether the case says that its results differ from run to run."""
+    """Whether the case declares that its results differ from run to run."""
     return _says(path.read_text(), "random")
 
 
@@ -162,7 +162,7 @@ def rules_by_name() -> dict[str, Rule]:
 
 
 class Refusals(Observer):
-    """An observer that keeps what rules refused."""
+    """An observer that records refusals of rules."""
 
     def __init__(self) -> None:
         self.reasons: list[str] = []
@@ -185,7 +185,7 @@ def apply_rule(
     device: Device = CPU,
     numerics: Numerics = Numerics.APPROXIMATES,
 ) -> tuple[onnx.ModelProto, int, list[str]]:
-    """``proto`` after ``rule`` alone was applied to it, the number of rewrites, and the refusals."""
+    """``proto`` after the application of only ``rule``, the number of rewrites, and the refusals."""
     model, rewrites, reasons = _applied(proto, rule, portable=portable, device=device, numerics=numerics)
     return ir.to_proto(model), rewrites, reasons
 
@@ -225,7 +225,7 @@ def optimize(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def inline(proto: onnx.ModelProto) -> onnx.ModelProto:
-    """``proto`` with its functions in the place of their calls."""
+    """``proto`` with its functions inlined."""
     model = ir.from_proto(onnx.ModelProto.FromString(proto.SerializeToString()))
     Pipeline.parse("inline-functions", registry()).run(model, context_for(model))
     return ir.to_proto(model)
@@ -235,16 +235,16 @@ def inline(proto: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def canonical(model: onnx.ModelProto) -> dict[str, Any]:
-    """What the model says, whatever its nodes and inner values are called and how they are sorted.
+    """A canonical form of the model, independent of the names and order of nodes and inner values.
 
-    Constants count by their contents, wherever they stand; those that nothing reads don't count.
+    Constants are represented by their contents, regardless of their position; unread constants are omitted.
     """
     functions = {f"{f.domain}::{f.name}": _Canonical({}).function(f) for f in model.functions}
     return {"graph": _Canonical({}).graph(model.graph), **functions}
 
 
 class _Canonical:
-    """Gives each value of a graph, and of the graphs around it, a key that tells how it is computed."""
+    """Assigns each value of a graph and its enclosing graphs a key that describes its computation."""
 
     def __init__(self, outer: Mapping[str, str]) -> None:
         self.keys = dict(outer)
@@ -332,13 +332,13 @@ def is_defined(model: onnx.ModelProto) -> bool:
 
 
 def is_standard(model: onnx.ModelProto) -> bool:
-    """Whether the ONNX standard says what the main graph computes."""
+    """Whether the ONNX standard defines all operators of the main graph."""
     return is_defined(model) and all(node.domain != "com.microsoft" for node in model.graph.node)
 
 
 @cache
 def _since() -> dict[str, int]:
-    """Since which opset ai.onnx has its operators."""
+    """The first opset of ai.onnx that has all its operators."""
     schemas = [one for one in onnx.defs.get_all_schemas_with_history() if one.domain == ""]
     found: dict[str, int] = {}
     for one in schemas:
@@ -432,7 +432,7 @@ _TOLERANCE = {np.float64: 1e-12, np.float32: 2e-6, np.float16: 5e-3, ml_dtypes.b
 
 
 def judge(case: Case, after: onnx.ModelProto, numerics: Numerics, child: Child) -> None:
-    """Assert that ``after`` computes what the case's model computes, wherever that runs.
+    """Assert that ``after`` computes the same as the case's model, on all inputs with which the model runs.
 
     Default sessions compute something else where a rule is a workaround; the model is not run in one then.
     """
@@ -453,7 +453,7 @@ def judge(case: Case, after: onnx.ModelProto, numerics: Numerics, child: Child) 
     if is_standard(after):
         with contextlib.suppress(
             NotImplementedError
-        ):  # not all that the standard defines is implemented there
+        ):  # not all operators of the standard are implemented there
             models = [Reference(model) for model in (case.before, after)]
             feeds = make_feeds(case, sizes, "normal")
             _compare(models, feeds, numerics, "normal", f"{sizes}, reference evaluator")
@@ -467,7 +467,7 @@ def judge(case: Case, after: onnx.ModelProto, numerics: Numerics, child: Child) 
 
 
 def _same_shapes(original: Any, candidate: Any, feeds: Feeds) -> bool:
-    """Whether both give the same shapes, or the original does not run."""
+    """Whether both return the same shapes, or the original does not run."""
     try:
         expected = original.run(feeds)
     except Exception:  # not a legal way to call the model
@@ -479,7 +479,7 @@ def _compare(models: Sequence[Any], feeds: Feeds, numerics: Numerics, fill: str,
     """Whether the first model runs; then the second must, with equal results."""
     try:
         expected = models[0].run(feeds)
-    except Exception:  # whatever this judge refuses is not a legal way to call the model
+    except Exception:  # inputs that the verifier rejects are not valid for the model
         return False
     got = models[1].run(feeds)
     assert len(expected) == len(got)

@@ -1,4 +1,4 @@
-"""Put the model of a case where rules find more than the main graph: a branch, a loop, a function."""
+"""Move the graph of a case into a branch, a loop or a function."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def in_function(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def in_function_with_parameters(model: onnx.ModelProto) -> onnx.ModelProto | None:
-    """As :func:`in_function`, but the call says what the attributes of the nodes are; ``None`` without any."""
+    """As :func:`in_function`, but the call has the attributes of the nodes; ``None`` without any."""
     result = in_function(model)
     call, function = result.graph.node[0], result.functions[0]
     for index, node in enumerate(function.node):
@@ -88,7 +88,7 @@ def in_function_with_parameters(model: onnx.ModelProto) -> onnx.ModelProto | Non
 
 
 def inner_nodes(model: onnx.ModelProto) -> list[str]:
-    """Operators of the first branch, body or function, sorted, constants left out."""
+    """Operators of the first branch, body or function, sorted, without constants."""
     if model.functions:
         nodes = list(model.functions[0].node)
     else:
@@ -116,7 +116,7 @@ def _body(
     outputs: list[onnx.ValueInfoProto],
     suffix: str,
 ) -> onnx.GraphProto:
-    """The nodes of ``graph`` with names of their own; what they do not compute they capture."""
+    """The nodes of ``graph`` with new names; values that they do not compute are captured."""
     own = {output for node in graph.node for output in node.output if output}
     body = onnx.GraphProto(name=name)
     body.input.extend(inputs)

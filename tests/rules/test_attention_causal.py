@@ -1,4 +1,4 @@
-"""Masks that hide what lies beyond a diagonal are known as such however they are computed, and no others are."""
+"""Causal masks are recognized regardless of their computation, and other masks are not."""
 
 from __future__ import annotations
 

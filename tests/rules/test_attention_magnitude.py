@@ -1,4 +1,4 @@
-"""No number of a mask or bias is larger than what is said of it, whatever the model is handed."""
+"""No element of a mask or bias exceeds its inferred bound, for any inputs of the model."""
 
 from __future__ import annotations
 

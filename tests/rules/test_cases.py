@@ -1,4 +1,4 @@
-"""Each rule, alone, does what its case files say, keeps the meaning, and leaves near misses alone."""
+"""Each rule alone rewrites its cases as stated, preserves results, and does not change near misses."""
 
 from __future__ import annotations
 

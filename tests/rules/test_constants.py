@@ -1,4 +1,4 @@
-"""What rules ask of constants before they fold them."""
+"""Conditions on constants before rules fold them."""
 
 from __future__ import annotations
 

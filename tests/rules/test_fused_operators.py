@@ -5,7 +5,7 @@ from __future__ import annotations
 from graphopt.rules import all_rules
 from tests.rules import harness
 
-#: Rules that fuse, and write no operator: some spell out what onnxruntime knows, one reads what is there.
+#: Fusion rules that write no fused operator: some create forms that onnxruntime fuses, one reads an existing operator.
 WRITE_NONE = {
     "layer-norm-spelling",
     "layer-norm-spelling-by-batch-norm",

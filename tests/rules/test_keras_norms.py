@@ -19,7 +19,7 @@ MOMENTS = {
            var = ReduceMean<keepdims = 1, noop_with_empty_axes = 1>(sq, last)""",
 }
 INVERSE = "e = Add(var, eps) root = Sqrt(e) inv = Reciprocal(root)"
-#: Behind ``mean``, ``d`` and ``inv``: how sources of models compute y, which all mean the same.
+#: Equivalent computations of y from ``mean``, ``d`` and ``inv`` in models of several sources.
 TAILS = {
     "tf.nn.batch_normalization": """s = Mul(inv, gamma) ms = Mul(mean, s) rest = Sub(beta, ms) xs = Mul(x, s)
         y = Add(xs, rest)""",

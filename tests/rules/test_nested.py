@@ -1,4 +1,4 @@
-"""Rules do in branches, loops and functions what their case files say of the main graph."""
+"""Rules rewrite branches, loops and functions like the main graph."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_rules_apply_inside(path: Path) -> None:
 
 @pytest.mark.parametrize("path", _positive(), ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_attributes_of_the_call_are_not_guessed(path: Path, child: Child) -> None:
-    """Where attributes are parameters of a function, a rule is refused or right for what the call says."""
+    """If attributes are parameters of a function, a rule refuses, or is correct for the attributes of the call."""
     case = harness.read_case(path)
     nodes = case.before.graph.node
     if case.before.functions or any(a.type == onnx.AttributeProto.GRAPH for n in nodes for a in n.attribute):

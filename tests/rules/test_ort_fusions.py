@@ -1,4 +1,4 @@
-"""What onnxruntime fuses in a model it still fuses after the presets have simplified that."""
+"""Presets preserve the fusions of onnxruntime."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ NORM = """m = ReduceMean<axes = [-1]>(x) d = Sub(x, m) p = Pow(d, two) v = Reduc
           e = Add(v, eps) s = Sqrt(e) n = Div(d, s)"""
 ROOT = """p = Pow(x, two) v = ReduceMean<axes = [-1]>(p) e = Add(v, eps) s = Sqrt(e)"""
 
-#: What computes y from x [B, 4, 8], and what the runtime makes of it.
+#: Computations of y from x [B, 4, 8], and the operators into which onnxruntime fuses them.
 FORMS = {
     "layer norm": (NORM + "g = Mul(n, gamma) y = Add(g, beta)", "LayerNormalization"),
     "layer norm of scale 1": (NORM + "g = Mul(n, ones) y = Add(g, zeros)", "LayerNormalization"),
@@ -54,7 +54,7 @@ CONSTANTS = """<float two = {2.0}, float three = {3.0}, float eps = {1e-5}, floa
 
 
 def runtime_operators(model: ir.Model, folder: Path) -> Counter[str]:
-    """What a default session runs."""
+    """The operators that a default session runs."""
     options = onnxruntime.SessionOptions()
     options.optimized_model_filepath = str(folder / "optimized.onnx")
     options.log_severity_level = 4

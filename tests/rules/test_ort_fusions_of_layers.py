@@ -1,4 +1,4 @@
-"""What onnxruntime fuses, it still fuses between layers whose weights the presets rewrite.
+"""Presets preserve the fusions of onnxruntime between layers with rewritten weights.
 
 Each model is a layer, something that onnxruntime fuses, and another layer. A preset must not leave onnxruntime
 with more operators than the original has after onnxruntime's own optimizations.

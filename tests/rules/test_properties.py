@@ -1,4 +1,4 @@
-"""Random chains of what the arithmetic rules rewrite: the meaning stays, whatever the numbers are."""
+"""Random chains of operators that the arithmetic rules rewrite: results are preserved for all numbers."""
 
 from __future__ import annotations
 

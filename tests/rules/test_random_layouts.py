@@ -1,4 +1,4 @@
-"""Random graphs of layout operators mean the same after the default pipeline, and don't grow."""
+"""The default pipeline preserves random graphs of layout operators, and adds no nodes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Grower:
         self.weights: list[onnx.TensorProto] = []
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.integers: dict[str, int] = {}  # name and length of int64 vectors
-        self.undo: dict[str, tuple[str, tuple[int, ...]]] = {}  # what makes up for the last view of a value
+        self.undo: dict[str, tuple[str, tuple[int, ...]]] = {}  # the inverse of the last view of a value
 
     def pick(self, *choices: Any) -> Any:
         return self.draw(st.sampled_from(choices))
@@ -302,7 +302,7 @@ class Grower:
             self.integers[self.shape_vector(x, tuple(self.draw(st.permutations(shape))))] = len(shape)
 
     def model(self, inputs: list[onnx.ValueInfoProto]) -> onnx.ModelProto:
-        """What was grown: as a graph, as both branches of an If, or as a function that the graph calls."""
+        """The model: the grown nodes as a graph, as both branches of an If, or as a function with a call."""
         made = {name for node in self.nodes for name in node.output}
         ranks = {name: len(self.shapes[name]) for name in list(self.shapes)[-3:] if name in made}
         outputs = [
@@ -359,7 +359,7 @@ def _renamed(prefix: str, nodes: list[Any], outputs: list[Any], weights: list[An
 
 @st.composite
 def cases(draw: Any) -> tuple[onnx.ModelProto, list[dict[str, tuple[int, ...]]]]:
-    """A model, and shapes of its inputs: those that it was built for, and others that it may run with."""
+    """A model, the input shapes for which it was built, and other possible shapes."""
     grower = Grower(draw, draw(st.sampled_from(OPSETS)))
     inputs, builtin, others = [], {}, {}
     for name in ("x", "z")[: draw(st.integers(1, 2))]:
@@ -385,7 +385,7 @@ def count_nodes(model: onnx.ModelProto) -> int:
 
 
 def is_legal(model: onnx.ModelProto, feeds: dict[str, np.ndarray]) -> bool:
-    """Whether both runtimes run ``model``; onnxruntime alone concatenates what does not fit if it is empty."""
+    """Whether both runtimes run ``model``; only onnxruntime concatenates empty tensors of incompatible shapes."""
     try:
         ReferenceEvaluator(model).run(None, feeds)
         run(model, feeds)

@@ -1,4 +1,4 @@
-"""Random graphs of quantized tensors keep every bit after the pipeline that promises that, and don't grow."""
+"""Bit-exact pipelines keep every bit of random graphs of quantized tensors, and add no nodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _COMPUTES = ("unary", "binary", "pick_largest")
 
 
 class QuantizedGrower(Grower):
-    """Grows round trips through integers too, of few parameters, so that many of them fit together."""
+    """Also grows round trips through integers, with few distinct parameters, so that many of them can be merged."""
 
     def grow_quantized(self, dtype: Any) -> None:
         x = self.pick(*list(self.shapes)[-3:])

@@ -16,7 +16,7 @@ WALKTHROUGHS = sorted(path for path in (ROOT / "samples").glob("[0-9]*") if path
 
 @pytest.fixture
 def environment(tmp_path: Path) -> dict[str, str]:
-    """One where `graphopt` and `python3` are those of the running interpreter and this source tree."""
+    """An environment in which `graphopt` and `python3` are those of the running interpreter and this source tree."""
     programs = tmp_path / "bin"
     programs.mkdir()
     for name, arguments in (
@@ -38,7 +38,7 @@ def test_runs_to_its_end(script: Path, environment: dict[str, str], tmp_path: Pa
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     assert "Traceback" not in done.stderr
     assert done.stdout
-    if script.stem == "00_demo":  # fits a screen, and says how it ended
+    if script.stem == "00_demo":  # fits a screen, and reports the outcome
         lines = done.stdout.splitlines()
         assert len(lines) < 60 and max(map(len, lines)) <= 80
         assert "verified  bit-identical" in done.stdout.rpartition("$ graphopt verify")[2]

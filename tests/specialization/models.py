@@ -10,7 +10,7 @@ from graphopt import ir
 from graphopt.profile import Profile, ValueProfile
 from tests.support import parse
 
-#: Adds numbers made of the length of x to a product, and does one thing or another to the sum.
+#: Adds numbers that depend on the length of x to a product, and applies one of two operators to the sum.
 _POSITIONS = """<ir_version: IR, opset_import: ["" : OPSET]>
 g (float[B, N, 4] x, int64 mode) => (float[B, N, 4] y, int64[3] sizes)
 <float[4, 4] w = {WEIGHT}, int64 one = {1}, int64 zero = {0}, int64[1] axis = {0}, int64[1] last = {1}, float half = {0.5},

@@ -1,4 +1,4 @@
-"""Splicing bailouts: the model computes what the original computes, whether or not guards hold."""
+"""Splicing bailouts: the model is equivalent to the original, whether or not guards hold."""
 
 from __future__ import annotations
 

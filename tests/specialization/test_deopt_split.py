@@ -1,4 +1,4 @@
-"""Splitting a model at an exit point: prefix and continuation compute what the model computes."""
+"""Splitting a model at an exit point: prefix and continuation are equivalent to the model."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guard nodes compute what ``Guard.holds`` computes."""
+"""Guard nodes agree with ``Guard.holds``."""
 
 from __future__ import annotations
 

@@ -59,7 +59,7 @@ def test_twenty_redundant_products_are_slower(quick: Path, slow: Path) -> None:
 
 
 def test_the_same_model_is_no_different(quick: Path) -> None:
-    # one measurement in a hundred may claim what is not; three in a row are no chance
+    # one measurement in a hundred may be a false claim; three in a row are not due to chance
     for _ in range(3):
         told = compare_speed({"a": quick, "b": quick}, Setup(FEEDS, threads=1), LIMITS).speeds["b"].comparison
         assert told is not None

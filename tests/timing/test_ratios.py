@@ -1,4 +1,4 @@
-"""Claims from made-up ratios."""
+"""Conclusions from artificial ratios."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each optimizer against that of torch.optim, where torch is installed."""
+"""Each optimizer compared with that of torch.optim, if torch is installed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""add-if-then-else makes a Where only of an If that chooses between tensors of one dtype and shape."""
+"""add-if-then-else creates a Where only from an If that selects between tensors of one dtype and shape."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ CREATE, INLINE = "create-autodiff-subgraphs", "inline-autodiff-subgraphs"
 
 
 def created(model: ir.Model | str, options: str = "") -> ir.Model:
-    """The model with groups, which computes the same."""
+    """The model with groups, checked to be equivalent."""
     original = parse(model) if isinstance(model, str) else model
     changed = original.clone()
     run_pipeline(changed, CREATE + options)
@@ -64,7 +64,7 @@ def test_outputs_are_annotated_with_requires_grad() -> None:
 
 
 def test_random_nodes_keep_their_order() -> None:
-    """The group, which the first one needs, has a node behind the second one."""
+    """The first random node needs the group, which has a node behind the second one."""
     text = """g (float[4] x) => (float[4] y) {
         a = Exp(x)
         [first] p = RandomNormalLike(a)
@@ -105,7 +105,7 @@ def test_no_grad_scopes_do_not_affect_other_readers() -> None:
 
 
 def test_copied_inputs_are_read_from_outside() -> None:
-    """The Identities stand for graph outputs, whose names they bear."""
+    """The Identities produce graph outputs, and have their names."""
     model = created(
         """g (float[N,4] x) => (float[N,4] y, float[N,4] same, float[N,4] z, float[N,4] again) {
             i = Identity(x)
@@ -236,7 +236,7 @@ def grown(choice: random.Random, count: int, *, passes_on: bool) -> ir.Model:
                 made = [helper.make_node(kind, [one, other], [name])]
             case "w" | "half":
                 made = [helper.make_node("Mul", [one, kind], [name])]
-            case "bar":  # nothing is known of a gradient of what a sequence holds
+            case "bar":  # the gradient requirement of elements of a sequence is unknown
                 made = [
                     helper.make_node("SequenceConstruct", [one], [f"s{name}"]),
                     helper.make_node("SequenceAt", [f"s{name}", "first"], [name]),
@@ -295,7 +295,7 @@ def grown(choice: random.Random, count: int, *, passes_on: bool) -> ir.Model:
 @settings(max_examples=60, deadline=None)
 @given(models(), st.sampled_from(["", "{minimum=1}", "{views=false}", "{wrt=x}"]))
 def test_groups_preserve_results_and_can_be_inlined(model: ir.Model, options: str) -> None:
-    """To inline what was outlined gives the graph that there was, but for copies of constants."""
+    """Inlining restores the graph before outlining, except for copies of constants."""
     run_pipeline(model, "dce,cse,constant-pooling")
     changed = created(model, options)
     for function in changed.functions.values():
@@ -310,7 +310,7 @@ def test_groups_preserve_results_and_can_be_inlined(model: ir.Model, options: st
 
 
 def shape_of(model: ir.Model) -> str:
-    """What tells apart models that are built differently, whatever the names, and wherever constants stand."""
+    """The structure of a model, independent of names and of the position of constants."""
     model = model.clone()
     with context_for(model) as cx:
         for graph in ir.graphs_of(model):
@@ -338,7 +338,7 @@ def test_chain_of_20_000_nodes() -> None:
 
 @pytest.mark.parametrize("count", [500, 2000])
 def test_work_is_linear_in_the_model(count: int) -> None:
-    """Each group takes a walk over its own nodes, not over the graph."""
+    """Each group requires a traversal of its own nodes, not of the graph."""
     model = grown(random.Random(7), count, passes_on=False)
     _, cx = run_pipeline(model, CREATE)
     assert len(model.functions) > count / 50

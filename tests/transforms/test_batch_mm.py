@@ -18,7 +18,7 @@ ALWAYS = "batch-mm{always}"
 
 
 def numbers(**shapes: tuple[int, ...]) -> str:
-    """Declarations of initializers with made-up numbers."""
+    """Declarations of initializers with arbitrary numbers."""
     random = np.random.default_rng(0)
     return ", ".join(
         f"float[{','.join(map(str, shape))}] {name} = "

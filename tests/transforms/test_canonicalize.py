@@ -15,7 +15,7 @@ def test_required_empty_inputs_stay() -> None:
     )
     proto = ir.to_proto(model)
     for node in proto.graph.node:
-        node.input.append("")  # which ONNX text can't tell
+        node.input.append("")  # which ONNX text can't express
     model = ir.from_proto(proto)
     run_pipeline(model, "canonicalize")
     assert [list(node.input) for node in ir.to_proto(model).graph.node] == [["x", "low"], ["n", ""]]

@@ -1,4 +1,4 @@
-"""check-aliasing tells apart which buffers an input and an output can share."""
+"""check-aliasing determines whether an input and an output can share a buffer."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_reads_in_bodies(inside: str) -> None:
             else_branch = e () => (float[N] b) {{ b = Abs(present) }}
         >
     }}"""
-    # whatever the If reads of the cache in its branches, it needs what was written first
+    # regardless of the reads in its branches, the If depends on the written value
     assert "If" in refused(text) or "Identity" in refused(text)
     check(text.replace(f"Neg({inside})", "Neg(present)").replace("v = Identity(past)", "v = Shape(past)"))
 
@@ -185,7 +185,7 @@ def test_sharing_is_checked_before_and_after_optimizing() -> None:
         graphopt.optimize(unsafe, share_buffers=pairs)
 
 
-#: That y is computed before present hangs on a choice that is known.
+#: y is computed before present because of a constant condition.
 CHOICE = """g (float[4] past) => (float[4] present, float[4] y) <int64 zero = {0}, bool yes = {1}> {
     y = CumSum(past, zero) chosen = Where(yes, past, y) present = Neg(chosen)
 }"""

@@ -126,7 +126,7 @@ NATIVE = """g (float[N, 64] x, float[64, 64] w, float[64] b) => (float[N, 64] y)
 
 
 def native_model() -> ir.Model:
-    """Two groups that become one function, in scopes of their own, and what is in none."""
+    """Two groups that become one function, in separate scopes, and nodes outside of groups."""
     found = parse(NATIVE)
     for index, node in enumerate(found.graph):
         node.name = f"/{('one', 'one', 'product', 'two', 'two', 'three', 'three', 'three')[index]}/{node.outputs[0].name}"

@@ -20,7 +20,7 @@ def test_only_short_loops_over_constants_are_folded() -> None:
     run_pipeline(short, "constant-propagation")
     run_pipeline(long, "constant-propagation")
     assert ops(short) == ["Add"]
-    ir.validate(short)  # the body of what is gone reads nothing any more
+    ir.validate(short)  # the body of the removed node no longer reads values
     folded = ir.constant_of(short.graph[0].inputs[1])
     assert folded is not None and folded.numpy().tolist() == [8.0, 16.0]
     assert ops(long) == ["Loop", "Add"]

@@ -1,4 +1,4 @@
-"""Below opset 9 a function can't hold whole numbers as constants: Constant gave floating-point numbers only."""
+"""Below opset 9, functions can't contain integer constants: Constant produced only floating-point numbers."""
 
 from __future__ import annotations
 

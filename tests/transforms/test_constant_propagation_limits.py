@@ -1,4 +1,4 @@
-"""Folding does not grow a model by more than it may, however many results there are, and however often it runs."""
+"""Folding does not enlarge a model beyond the limit, for any number of results and of runs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KIB = 1024
 
 
 def ranges(counts: dict[int, int], weights: int) -> ir.Model:
-    """Ranges of so many bytes each, so many times, all added to numbers, beside ``weights`` bytes that stay."""
+    """Ranges, ``counts`` by their size in bytes, each added to numbers, and ``weights`` bytes of other weights."""
     arrays = {"w": np.ones((max(weights // 1024, 1), 256), np.float32), "one": np.float32(1)}
     nodes, results = [oh.make_node("MatMul", ["w", "x"], ["used"])], ["used"]
     for each, count in counts.items():

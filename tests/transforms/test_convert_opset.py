@@ -1,4 +1,4 @@
-"""convert-opset: models under another opset compute the same, keep all that they have, or are refused."""
+"""convert-opset: models in another opset are equivalent and complete, or the conversion is refused."""
 
 from __future__ import annotations
 
@@ -391,7 +391,7 @@ def test_opsets_beyond_the_newest_are_refused() -> None:
 
 @dataclass(frozen=True)
 class Harm(Pass):
-    """Does harm without asking, and was asked for."""
+    """Changes results outside of rewrites, and is required."""
 
     name: ClassVar[str] = "harm"
     required: ClassVar[bool] = True

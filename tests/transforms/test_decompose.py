@@ -1,4 +1,4 @@
-"""decompose spells out what it is asked to, and nothing else."""
+"""decompose replaces the requested operators, and no others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What becomes a group, and what the function of it is."""
+"""The nodes of groups, and their functions."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_model_becomes_one_group_with_a_kernel(name: str) -> None:
     free = {"Reshape"}
     inside = [op for op in ops(groups[0].function) if op not in free]
     assert sorted(inside) == sorted(op for op in ops(parse(text).graph) if op not in free)
-    # a second run makes the same of it
+    # a second run gives the same result
     again = ir.from_proto(ir.to_proto(model))
     with context_for(again) as cx:
         make_pipeline("fuse-groups").run(again, cx)

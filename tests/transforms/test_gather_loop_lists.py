@@ -1,4 +1,4 @@
-"""gather-loop-lists replaces lists that Loops append to, and leaves the others alone."""
+"""gather-loop-lists replaces sequences to which Loops append, and no others."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ SEQUENCES = ("SequenceEmpty", "SequenceInsert", "SequenceAt", "SequenceLength", 
 
 
 def gathered(text: str, pipeline: str = "gather-loop-lists,dce", opset: int = 17) -> tuple[ir.Model, str]:
-    """The model after ``pipeline``, which computes the same bits, and why something was left alone."""
+    """The model after ``pipeline``, which computes the same bits, and the reasons of refusals."""
     model, told = parse(text, opset=opset), []
 
     class Refusals:

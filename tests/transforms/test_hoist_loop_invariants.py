@@ -1,4 +1,4 @@
-"""hoist-loop-invariants moves out of loops what depends on none of their iterations."""
+"""hoist-loop-invariants moves nodes that do not depend on the iteration out of loops."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""inline-functions: everything, some functions, nested calls, bodies; and what stays."""
+"""inline-functions: all functions, some functions, nested calls, bodies; and calls that stay."""
 
 from __future__ import annotations
 

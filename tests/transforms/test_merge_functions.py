@@ -1,4 +1,4 @@
-"""merge-functions: equal functions become one, and facts of calls reach into functions."""
+"""merge-functions: equal functions become one, and facts of calls hold in functions."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from tests.support import ops, parse, run_pipeline
 
 
 def _optimized(text: str, pipeline: str, **header: int) -> ir.Model:
-    """``text`` after ``pipeline``, which must leave every bit of its results."""
+    """``text`` after ``pipeline``, which must keep every bit of the results."""
     original, model = parse(text, **header), parse(text, **header)
     run_pipeline(model, pipeline)
     ir.validate(model)
@@ -26,7 +26,7 @@ def _branches(node: ir.Node) -> list[list[str]]:
 
 
 def _row(count: int) -> ir.Model:
-    """So many Ifs on one condition, each of which reads the one before."""
+    """A row of Ifs with one condition, each of which reads the preceding one."""
     lines = [
         f"v{i} = If (c) < then_branch = t () => (float[N] t{i}) {{ t{i} = Sin({f'v{i - 1}' if i else 'x'}) }},"
         f" else_branch = e () => (float[N] e{i}) {{ e{i} = Cos({f'v{i - 1}' if i else 'x'}) }} >"

@@ -70,7 +70,7 @@ def test_opset_conversion_keeps_kernels() -> None:
 
 
 def test_groups_may_exchange_contents() -> None:
-    """Bodies that were exchanged by hand: each group wants the name that the other still has."""
+    """Manually exchanged bodies: each group requires the name that the other still has."""
     model = grouped(SIBLINGS)
     before = names(model)
     one, other = model.functions.values()

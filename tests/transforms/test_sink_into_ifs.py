@@ -13,7 +13,7 @@ from tests.support import ops, parse, run_pipeline
 
 
 def _optimized(text: str, pipeline: str, **header: int) -> ir.Model:
-    """``text`` after ``pipeline``, which must leave every bit of its results."""
+    """``text`` after ``pipeline``, which must keep every bit of the results."""
     original, model = parse(text, **header), parse(text, **header)
     run_pipeline(model, pipeline)
     ir.validate(model)

@@ -17,7 +17,7 @@ _ROWS, _COLUMNS = 640, 64  # more bytes than are folded in any case
 
 
 def tied_branches(folder: Path, *, same: bool) -> Path:
-    """An If whose branches have a weight each, of the same bytes of a file if ``same``."""
+    """An If whose branches have one weight each, stored in the same bytes of a file if ``same``."""
     model = onnx.parser.parse_model(
         f"""<ir_version: 8, opset_import: ["" : 17]>
         g (float[N,{_COLUMNS}] x, bool c) => (float[N,{_ROWS}] y) {{

@@ -1,4 +1,4 @@
-"""trim-loops drops what loops carry, gather and go through in vain."""
+"""trim-loops removes unused state, stacked outputs and scanned inputs of loops."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_loops_that_leave_inputs_out_stay() -> None:
 
 @pytest.mark.parametrize("kind", ["Scan", "Loop"])
 def test_rows_that_are_inputs_of_the_body_are_copied(kind: str) -> None:
-    """onnxruntime may leave them unwritten where the body computes nothing else."""
+    """onnxruntime may leave them unwritten if the body computes no other values."""
     text = """g (float[3, 2] x) => (float[3, 2] y) {
         y, z = Scan<num_scan_inputs = 1, body = f (float[2] v) => (float[2] v, float[2] w) { w = Neg(v) }>(x)
     }"""

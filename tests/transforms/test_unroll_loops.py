@@ -1,4 +1,4 @@
-"""unroll-loops replaces short loops by their iterations, and leaves the others alone."""
+"""unroll-loops replaces short loops by their iterations, and no others."""
 
 from __future__ import annotations
 
@@ -357,7 +357,7 @@ def test_scans_that_stay(length: str) -> None:
 @pytest.mark.parametrize("trips", [0, 1])
 @pytest.mark.parametrize("stays", ["Identity(c)", "Not(c)", "Identity(p)"])
 def test_presets_unroll_loops_of_at_most_one_iteration(trips: int, stays: str) -> None:
-    """Whatever its condition becomes, and however large its body is."""
+    """The loop may have any condition, and a body of any size."""
     large = (
         "".join(f"a{n} = Exp(v) " for n in range(40)) + f"w = Sum({', '.join(f'a{n}' for n in range(40))})"
     )
@@ -390,7 +390,7 @@ def test_inner_loop_stays_if_only_it_determines_the_shape_of_a_stacked_output() 
     run_pipeline(model, "unroll-loops")
     found = run(model, {"x": np.ones((1, 4), np.float32), "n": np.array(0)})
     assert found["s"].shape == (0, 0, 1, 4)
-    model = parse(text.replace("[] x", "[1,4] x"), opset=17)  # onnxruntime does not tell a body of that
+    model = parse(text.replace("[] x", "[1,4] x"), opset=17)  # onnxruntime does not infer this in a body
     run_pipeline(model, "unroll-loops")
     assert ops(model) == ["Loop"] and "Concat" in [inner.op_type for inner in ir.walk_nodes(model.graph)]
     assert run(model, {"x": np.ones((1, 4), np.float32), "n": np.array(0)})["s"].shape == (0, 3, 1, 4)

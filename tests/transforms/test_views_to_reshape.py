@@ -12,7 +12,7 @@ from tests.support import ops, parse, run_pipeline
 
 
 def rewritten(text: str, opset: int = 17) -> ir.Model:
-    """The model after the pass, which computes the same and is not changed by a second run."""
+    """The model after the pass, which is equivalent and not changed by a second run."""
     original, model = parse(text, opset=opset), parse(text, opset=opset)
     run_pipeline(model, "views-to-reshape")
     verdict = graphopt.verify(original, model, bits=True)

@@ -89,7 +89,7 @@ def test_annotated_zeros_and_near_misses() -> None:
             model.graph.inputs[1].metadata_props[dialects.UNDEFINED] = note
         run_pipeline(model, "lower-grad-of")
         assert ops(model) == expected
-    # another domain, and a region with inputs of its own, are none of ours
+    # another domain, and a region with inputs, are not graphopt's
     model = parse(text.replace("graphopt.ad", "other.ad"), domains=', "other.ad" : 1')
     run_pipeline(model, "lower-grad-of")
     assert ops(model) == ["AutogradAdd"]
@@ -161,7 +161,7 @@ def test_annotations_are_cleared_everywhere() -> None:
 
 
 def test_unread_zeros_are_removed_without_dce() -> None:
-    """onnxruntime refuses a model that holds one, read or not."""
+    """onnxruntime rejects a model with a zero gradient, read or not."""
     text = f"""g (float[N] x, float[N] dy) => (float[N] dx) {{
         z = graphopt.ad.Zero(x)
         a = {REGION.format("z")}

@@ -12,7 +12,7 @@ from graphopt.passes.base import Pass
 
 @dataclass(frozen=True)
 class Slow(Pass):
-    """Let each Relu read the maximum of its input and itself, over and over."""
+    """Insert a long chain of maxima of the input with itself before each Relu."""
 
     name: ClassVar[str] = "slow"
     times: int = 60
@@ -32,7 +32,7 @@ class Slow(Pass):
 
 @dataclass(frozen=True)
 class Idle(Pass):
-    """Put an Identity before each Relu, which onnxruntime removes."""
+    """Insert an Identity before each Relu, which onnxruntime removes."""
 
     name: ClassVar[str] = "idle"
 

@@ -1,4 +1,4 @@
-"""Decisions on made-up measurements, without clock or model."""
+"""Decisions from artificial measurements, without clock or model."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ Time = Callable[[frozenset[str], SessionChoice], float]
 
 @dataclass
 class Made:
-    """Measurer over a model whose time is a function of what is on.
+    """A measurer for a model whose time is a function of the enabled rules.
 
     Attributes:
         owners: all rules of all groups.
         time: of the model with these rules on; the original takes ``original``.
-        cost: share of the budget that one race takes.
+        cost: the share of the budget that one race uses.
         broken: variants in which the session fails.
         idle: rules that do not make the model smaller.
-        alike: variants that are known to be the same.
+        alike: variants that are recognized as equal.
         singles: the groups of single rewrites in a variant.
-        noise: told the number of the race; a factor for the ratio.
+        noise: a factor for the ratio, as a function of the number of the race.
     """
 
     owners: frozenset[str]
@@ -113,7 +113,7 @@ def test_faster_groups_stay_slower_ones_are_reverted_and_simplifications_stay() 
     assert [round(finding.measurement.ratio, 2) for finding in found.groups] == [0.9, 1.0, 1.0, 1.1]  # type: ignore[union-attr]
     assert found.final is not None and found.final.faster
     thorough = [others for _, others, was_thorough in measurer.asked if was_thorough]
-    assert [len(others) for others in thorough] == [2, 1]  # what seemed to differ; the result
+    assert [len(others) for others in thorough] == [2, 1]  # groups that seemed to differ; the result
 
 
 def test_groups_without_a_difference_are_never_claimed_to_be_faster() -> None:
@@ -128,7 +128,7 @@ def test_groups_that_make_the_model_neither_faster_nor_smaller_are_reverted() ->
     found, _ = decide(groups, factors(fast=0.9), idle=frozenset({"idle", "fast"}))
     assert kept(found) == {"idle": False, "clean": True, "fast": True}
     assert found.groups[0].reason == "no difference, and nothing smaller"
-    # also where onnxruntime makes the same of both
+    # also if onnxruntime simplifies both to the same graph
     found, measurer = decide(
         [group("idle")],
         factors(),
@@ -163,12 +163,12 @@ def test_groups_for_speed_are_measured_again_after_a_rough_screening() -> None:
 
 
 def test_one_fast_measurement_is_no_gain() -> None:
-    # the screening sees 5 % where there is nothing, the second look does not
+    # the screening measures a false gain of 5 %, the second measurement does not
     found, measurer = decide(
         [group("a", speed=True)], factors(), noise=lambda number: 1.05 if number == 1 else 1
     )
     assert kept(found) == {"a": False} and measurer.asked[1][2]
-    # and two that contradict each other claim nothing
+    # and two contradictory measurements are no gain
     flaky = {1: 1.05, 2: 0.95}
     found, _ = decide([group("b")], factors(), noise=lambda number: flaky.get(number, 1.0))
     assert kept(found) == {"b": True} and found.groups[0].reason == "no difference"

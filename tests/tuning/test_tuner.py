@@ -34,7 +34,7 @@ SIZE = 96
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """y = Relu(Identity(x) · w), twice; it takes long enough to be timed."""
+    """y = Relu(Identity(x) · w), twice; large enough to be timed."""
     make = onnx.helper
     weights = np.random.default_rng(0).standard_normal((SIZE, SIZE)).astype(np.float32) / 10
     nodes = [
@@ -56,7 +56,7 @@ Call = Callable[..., Any]
 
 @pytest.fixture
 def optimize(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Call:
-    """Tune the model by the command line, with a store of its own; gives the JSON and the operators."""
+    """Tune the model by the command line, with a separate store; returns the JSON and the operators."""
 
     def call(*arguments: object) -> tuple[dict[str, Any], list[str]]:
         target = tmp_path / "out.onnx"
@@ -72,7 +72,7 @@ def optimize(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 
 def spoilt(optimize: Call) -> None:
-    """Tune with a pass that makes the model slower: it goes, and the result is the cleaned model."""
+    """Tune with a pass that makes the model slower: it is reverted, and the result is the simplified model."""
     tuning, operators = optimize("--post-pass", "tests.tuning.harmful:Slow", "--budget", "10s", "--fresh")
     by_name = {group["name"]: group for group in tuning["groups"]}
     assert by_name["slow"]["kept"] is False and by_name["slow"]["rewrites"] == 2
@@ -102,7 +102,7 @@ def test_the_result_is_never_slower_than_the_input(optimize: Call) -> None:
 def test_the_same_model_is_no_faster(optimize: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         VariantBuilder, "same", lambda self, one, other: False
-    )  # else nothing would be measured
+    )  # otherwise no measurement would be made
     for _ in range(3):
         tuning, _ = optimize("--post-pass", "tests.tuning.harmful:Idle", "--budget", "20s", "--fresh")
         (idle,) = (group for group in tuning["groups"] if group["name"] == "idle")

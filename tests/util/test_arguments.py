@@ -1,4 +1,4 @@
-"""Arguments of public functions: one clear line for wrong types and names, before anything runs."""
+"""Arguments of public functions: one clear line for wrong types and names, before any work."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_signatures_and_documentation_stay() -> None:
 
 
 def test_arguments_are_accepted_where_no_source_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Programs that are frozen into one file keep none, and imports for type checkers can't be resolved."""
+    """Programs frozen into one file have no sources, and imports for type checkers can't be resolved."""
 
     def no_source(module: object) -> str:
         raise OSError("could not get source code")

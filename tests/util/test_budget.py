@@ -1,4 +1,4 @@
-"""Limits on time and memory: what is left undone stays as it is, and the report tells."""
+"""Limits on time and memory: remaining nodes are unchanged, and the report lists them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_values_without_inference_are_unknown() -> None:
 
 
 def test_results_too_large_together_are_computed_separately() -> None:
-    """Each of y and z takes 4 KiB on its way, and little in the end; w takes 16 KiB."""
+    """y and z each require 4 KiB of intermediate results, and have small results; w requires 16 KiB."""
     text = """g (float[1] x) => (float[1] y, float[1] z, float[1] w)
         <float k = {1.0}, int64[1] s = {1024}, int64[1] t = {4096}> {
             a = Expand(k, s) b = ReduceSum(a) y = Add(x, b)
@@ -75,7 +75,7 @@ def test_limits_that_are_none(value: str, tmp_path: Path) -> None:
 
 
 def test_slow_session_is_stopped() -> None:
-    """Nothing is left of the time after the first of many products."""
+    """The time limit is reached after the first of many products."""
     text = "g (float x) => (float y) <float k = {1.0}, int64[2] s = {600, 600}> { m0 = Expand(k, s) "
     text += " ".join(f"m{i + 1} = MatMul(m{i}, m0)" for i in range(300))
     text += " r = ReduceSum<keepdims = 0>(m300) y = Add(x, r) }"

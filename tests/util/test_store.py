@@ -1,4 +1,4 @@
-"""The store: entries come back whole or not at all."""
+"""The store: entries are returned complete or not at all."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outputs whose last computing operator is bounded: its absolute rounding error, and nothing more, is allowed.
+"""Outputs whose last computing operator is bounded: only its absolute rounding error is allowed.
 
 Exported text detectors end like this: Conv, BatchNormalization, Relu, Conv with biases far below zero, Sigmoid,
 and an operator that only moves elements.

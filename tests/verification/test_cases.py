@@ -114,7 +114,7 @@ def test_each_distribution_is_tried_before_further_sizes(seconds: int) -> None:
 
 
 def test_sizes_above_the_smallest_valid_one_are_tried() -> None:
-    """At the smallest length the convolution gives one frame, and the wrong model selects the first."""
+    """At the smallest length, the convolution returns one frame, and the wrong model selects the first."""
     weights = ", ".join(map(str, range(1, 41)))
     text = f"""g (float[N, 1, L] x) => (float[N, 1] y) <float[1, 1, 40] w = {{{weights}}},
         int64[1] zero = {{0}}, int64[1] one = {{1}}, int64[1] last = {{2}}>

@@ -1,4 +1,4 @@
-"""Outputs that onnxruntime leaves unwritten, or gives a wrong shape, for empty tensors are not compared."""
+"""Outputs that onnxruntime leaves unwritten, or returns with a wrong shape, for empty tensors are not compared."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_filtered_data_may_be_empty() -> None:
 
 
 class Gives:
-    """A runner that gives one value."""
+    """A runner that returns one value."""
 
     seconds: float | None = None
 

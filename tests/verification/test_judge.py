@@ -31,7 +31,7 @@ SHIFTED = (
 
 
 class Gives:
-    """A runner that gives ``value``, as a kernel does that leaves its output uninitialized."""
+    """A runner that returns ``value``, like a kernel that leaves its output uninitialized."""
 
     seconds: float | None = None
 

@@ -1,4 +1,4 @@
-"""A reference evaluator that computes something else than onnxruntime excuses nothing."""
+"""A reference evaluator that deviates from onnxruntime excuses no difference."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NUMBERS = "float[3] s = {1, 1, 1}, float[3] b = {0, 0.5, 1}, float[3] v = {0.1, 
 NORMALIZED = (
     "n = BatchNormalization <momentum = 0.9> (x, s, b, b, v) a = OP(n) z = ReduceMean <axes = [2, 3]> (a)"
 )
-#: onnxruntime makes an output of a window that does not fit, and the evaluator makes none.
+#: onnxruntime computes an output for a window that does not fit; the evaluator does not.
 POOLED = "p = MaxPool <kernel_shape = [9, 9], strides = [9, 9]> (x) a = OP(p) z = GlobalAveragePool(a)"
 
 

@@ -392,7 +392,7 @@ def test_a_wrong_declaration_may_be_corrected():
     before = parse_proto("g (float[2, 3] x) => (float[6] y) <int64[2] s = {3, 2}> { y = Reshape(x, s) }")
     after = parse_proto("g (float[2, 3] x) => (float[3, 2] y) <int64[2] s = {3, 2}> { y = Reshape(x, s) }")
     verdict = verify(before.SerializeToString(), after.SerializeToString())
-    if verdict.unverifiable is None:  # onnxruntime refuses such a model, or warns
+    if verdict.unverifiable is None:  # onnxruntime rejects such a model, or warns
         assert verdict.signature == ()
 
 
@@ -577,7 +577,7 @@ def test_indices_of_non_finite_maxima_are_not_compared() -> None:
 
 
 def test_an_argmax_may_equal_that_of_exact_arithmetic() -> None:
-    """The exponentials of large numbers are all infinite, and of small ones all 1: the first one is taken."""
+    """The exponentials of large numbers are all infinite, and those of small numbers all 1: the first index is returned."""
     before, after = (
         f"g (float[B, 5] x) => (int64[B, 1] y) <float[1] small = {{1e-9}}> {{ e = Exp(x) s = Mul(x, small) f = Exp(s) y = ArgMax<axis = 1>({source}) }}"
         for source in ("e", "x")
@@ -879,7 +879,7 @@ _PRODUCTS = (
     ],
 )
 def test_reordered_infinities_are_compared_on_large_numbers(steps: str, ok: bool) -> None:
-    """(x a) b is NaN where x (a b) is an infinity, of which 1 / y makes 0."""
+    """(x a) b is NaN if x (a b) is an infinity; 1 / y then turns the infinity into 0."""
     before = f"{_PRODUCTS} {{ m = MatMul(x, a) n = MatMul(m, b) y = Reciprocal(n) }}"
     after = f"{_PRODUCTS} {{ {steps} }}"
     verdict = judge(before, after)

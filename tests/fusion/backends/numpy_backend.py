@@ -1,4 +1,4 @@
-"""A second back end: kernels as Python functions on numpy arrays, for a device that only tests know."""
+"""A second back end: kernels as Python functions on numpy arrays, for a device that exists only in tests."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Small models that declare nonsense: operators of onnxruntime with any inputs and attributes.
+"""Small invalid models: operators of onnxruntime with arbitrary inputs and attributes.
 
-``python -m tests.fuzz.files.malformed --seed 0 --cases 2000`` looks for models that end graphopt's process,
+``python -m tests.fuzz.files.malformed --seed 0 --cases 2000`` searches for models that crash graphopt's process,
 and ends with status 1 if there are any. Each case runs in a fork.
 """
 
@@ -108,7 +108,7 @@ def malformed(seed: int, case: int) -> onnx.ModelProto:
 
 @lru_cache(maxsize=1)
 def _schemas() -> list[Any]:
-    """The newest definition of each operator that onnxruntime knows."""
+    """The newest definition of each operator of onnxruntime."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
     newest: dict[tuple[str, str], Any] = {}
@@ -187,7 +187,7 @@ KNOWN = {
     "{ y, h = GRU<hidden_size = 2>(x, w, w) }",
 }
 
-#: Commands that each model is given to; {} stands for its path.
+#: Commands that run on each model; {} is its path.
 COMMANDS = (
     "optimize {} -o {}.o.onnx --no-verify",
     "optimize {} -o {}.o.onnx -O3",
@@ -204,7 +204,7 @@ COMMANDS = (
 
 
 def ending(commands: Sequence[str], model: bytes, folder: Path, seconds: int = 120) -> str | None:
-    """How the process of one of ``commands`` died of a model, or took too long; ``None`` if none did."""
+    """The crash or time-out of the first of ``commands`` that fails on a model; ``None`` if none does."""
     path = folder / "m.onnx"
     path.write_bytes(model)
     for command in commands:
@@ -232,7 +232,7 @@ def _be(arguments: list[str], seconds: int) -> None:
 
 
 def search(seed: int, first: int, last: int, commands: Sequence[str] = COMMANDS) -> list[str]:
-    """What died of the models of these cases."""
+    """The crashes on the models of these cases."""
     import graphopt.cli.commands.optimize  # noqa: F401 (once, for all forks)
 
     cases: dict[str, Callable[[], onnx.ModelProto]] = {

@@ -1,4 +1,4 @@
-"""Ways to break a serialized model: by bytes, and by the fields that it is made of."""
+"""Corruption of a serialized model: of its bytes, and of its fields."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _OPERATORS = (
 
 
 def mutate(data: bytes, draw: random.Random) -> bytes:
-    """``data`` broken in one to four places: half of the time in its bytes, else in its fields."""
+    """``data`` corrupted at one to four sites: half of the time in its bytes, else in its fields."""
     if draw.random() < 0.5:
         for _ in range(draw.randint(1, 4)):
             data = draw.choice(_BYTEWISE)(data, draw)

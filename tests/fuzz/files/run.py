@@ -1,6 +1,6 @@
-"""Run the command line on broken models, in processes whose death is noticed.
+"""Run the command line on corrupted models, in processes whose crashes are detected.
 
-``python -m tests.fuzz.files.run --seed 0 --cases 10000`` tells what went wrong, and ends with status 1 then.
+``python -m tests.fuzz.files.run --seed 0 --cases 10000`` reports faults, and exits with status 1 if there are any.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 
-#: Seconds that one case may take.
+#: Time limit of one case, in seconds.
 PATIENCE = 30.0
-#: One case in so many is also verified: that is slow.
+#: One of this many cases is also verified, which is slow.
 VERIFIED = 5
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How the command line ended on one broken model: its exit status, negative for a signal, and what it said."""
+    """The result for one corrupted model: exit status, negative for a signal, and output."""
 
     case: int
     model: str
@@ -43,7 +43,7 @@ class Ended:
 
 
 def broken(seed: int, case: int) -> tuple[str, bytes]:
-    """The name of the model that is broken in ``case``, and what becomes of it."""
+    """The name of the model that ``case`` corrupts, and the corrupted bytes."""
     from onnx import parser
 
     from tests.fuzz.files.mutations import mutate
@@ -56,7 +56,7 @@ def broken(seed: int, case: int) -> tuple[str, bytes]:
 
 
 def run(seed: int, first: int, last: int) -> list[Ended]:
-    """Run cases ``first`` to ``last`` (exclusive), in a new process whenever one dies or hangs."""
+    """Run cases ``first`` to ``last`` (exclusive), in a new process whenever one crashes or hangs."""
     found: list[Ended] = []
     while first < last:
         ended = _run_until_death(seed, first, last)

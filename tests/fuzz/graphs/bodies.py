@@ -1,4 +1,4 @@
-"""Operators that hold graphs: If, Loop, Scan, and calls of local functions."""
+"""Operators with graphs: If, Loop, Scan, and calls of local functions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Fill = Callable[[Grower], None]
 
 @contextmanager
 def inner(g: Grower, kind: str) -> Iterator[Scope]:
-    """Grow a body, which sees what is around it, or a function, which does not."""
+    """Grow a body, which may capture outer values, or a function, which may not."""
     seen = kind == "body"
     scope = Scope(
         values=dict(g.scope.values) if seen else {},
@@ -47,13 +47,13 @@ def _declare(g: Grower, contents: Contents) -> onnx.ValueInfoProto:
 
 
 def _own(scope: Scope, g: Grower, test: Callable[[Any], bool] = lambda x: True) -> list[str]:
-    """Tensors that nodes of the body make and that pass ``test``."""
+    """Tensors computed by nodes of the body that satisfy ``test``."""
     made = [name for node in scope.nodes for name in node.output if name in scope.values]
     return [n for n in made if isinstance(scope.values[n][0], np.ndarray) and test(scope.values[n][0])]
 
 
 def condition(g: Grower) -> str | None:
-    """A boolean scalar: one that there is, a constant, an input, or computed from a size or number."""
+    """A boolean scalar: an existing one, a constant, an input, or computed from a size or number."""
     found = g.pick(is_bool, lambda x: x.ndim == 0)
     if found and g.chance(40):
         return found
@@ -72,7 +72,7 @@ def condition(g: Grower) -> str | None:
 
 
 def add_if(g: Grower, fill: Fill) -> Any:
-    """An If whose branches capture what is around them."""
+    """An If whose branches capture outer values."""
     chosen = condition(g)
     if chosen is None:
         return None
@@ -126,7 +126,7 @@ def add_loop(g: Grower, fill: Fill) -> Any:
             nexts.append(fits[-1] if fits and g.chance(80) else g.op("Identity", state.name))
         scanned = [name for name in _own(body, g) if name not in nexts][-1:] if g.chance(50) else []
         if (trips and not count) or (keep and not going_on):
-            scanned = []  # what nothing is gathered for has a shape that onnxruntime guesses
+            scanned = []  # onnxruntime guesses the shape of an output that stacks no rows
         if trips is None:
             going = g.op("Less", inputs[0].name, g.constant(g.choose(1, 2))) if g.opset >= 9 else None
         else:
@@ -161,7 +161,7 @@ def add_scan(g: Grower, fill: Fill) -> Any:
 
 
 def add_call(g: Grower, fill: Fill) -> Any:
-    """A call of a new local function, or of one that there is."""
+    """A call of a new local function, or of an existing one."""
     if g.in_function or g.opset < 8:
         return None
     if g.functions and g.chance(40):

@@ -16,10 +16,10 @@ from tests.fuzz.graphs.operators import RANDOM, grow, known
 from tests.fuzz.graphs.patterns import PATTERNS, instantiate
 
 OPSETS = (7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 18, 19, 20, 21, 22, 23, 24)
-#: The IR version from which on an opset can be told.
+#: The first IR version that can express each opset.
 _IR_VERSIONS = ((24, 12), (23, 11), (21, 10), (19, 9), (15, 8), (12, 7), (11, 6), (10, 5), (9, 4), (7, 3))
 
-#: Element types of inputs and operators that most steps of a graph take; such values are rare elsewhere.
+#: Element types of inputs and operators in most steps of a graph; values of other types are rare.
 _THEMES: list[tuple[tuple[Any, ...], str]] = [
     (
         (np.int64, np.int32, np.uint8, np.bool_),
@@ -50,7 +50,7 @@ _THEMES: list[tuple[tuple[Any, ...], str]] = [
 
 
 def generate(random: Random) -> onnx.ModelProto:
-    """A model that runs in onnxruntime, as far as single nodes can tell."""
+    """A model whose nodes run in onnxruntime one by one."""
     opset = OPSETS[random.randrange(len(OPSETS))]
     ir_version = next(version for since, version in _IR_VERSIONS if opset >= since)
     if ir_version < 10 and random.randrange(100) < 80:
@@ -81,7 +81,7 @@ def _inputs(g: Grower, dtypes: Sequence[Any]) -> None:
 
 
 def _step(g: Grower, depth: int = 0) -> None:
-    """Grow a little, one way or another."""
+    """Perform one random growth step."""
     match g.random.randrange(100):
         case n if n < 45:
             instantiate(g, g.choose(*PATTERNS))
@@ -104,12 +104,12 @@ def _fill(g: Grower, depth: int) -> None:
         _step(g, depth)
 
 
-#: What may stand between a view or Transpose and its inverse.
+#: Operators between a view or Transpose and its inverse.
 _BETWEEN = ("Relu", "Add", "Mul", "Sigmoid", "Cast", "Max", "Where", "Clip", "Neg", "Concat", "ReduceMax")
 
 
 def _there_and_back(g: Grower) -> None:
-    """A Transpose or view, something elementwise, and what makes up for it."""
+    """A Transpose or view, elementwise operators, and the inverse Transpose or view."""
     x = g.pick(lambda x: x.ndim > 1)
     if x is None:
         return

@@ -1,4 +1,4 @@
-"""Grows a graph node by node, running each node as it is added, so that what is grown runs.
+"""Grows a graph node by node, and runs each node when it is added, so that the graph runs.
 
 Every value is known by its contents at two sets of sizes: those at which the model's symbols
 are small primes, and larger ones. A dim that is the same at both is static. The sizes are those
@@ -20,11 +20,11 @@ from graphopt.errors import GraphoptError
 from graphopt.ort import session
 
 Array = np.ndarray
-#: What a value holds at each set of sizes: tensors, or lists of tensors for sequences.
+#: Contents of a value at each set of sizes: tensors, or lists of tensors for sequences.
 Contents = list[Any]
 Test = Callable[[Array], bool]
 
-#: Sizes of the symbols: N leads inputs, the others come in the order in which inputs have them.
+#: Sizes of the symbols: N is the first axis of inputs, the others follow in the order of use.
 SYMBOLS = {"N": (2, 3), "H": (3, 16), "W": (5, 24)}
 #: Values larger than this are not worth the time.
 _ELEMENTS = 1 << 15
@@ -53,13 +53,13 @@ def has_axes(x: Array) -> bool:
 
 @dataclass(eq=False)
 class Scope:
-    """What a graph, a body or a function holds while it grows.
+    """The contents of a growing graph, body or function.
 
     Attributes:
         nodes: in order.
         random: values that differ from run to run.
-        doubtful: values that may be NaN though nothing that was fed is.
-        values: what is visible, in order of appearance; those of the graphs around come first.
+        doubtful: values that may be NaN although no input is.
+        values: the visible values, in order of appearance; values of enclosing graphs are first.
         constants: those among the values that are constants or initializers.
         initializers: own ones; functions have none.
         inputs: own ones, declared; only the main graph may get more.
@@ -79,7 +79,7 @@ class Grower:
     """Adds nodes to a graph and to the bodies in it.
 
     Args:
-        random: where all choices come from.
+        random: the generator of all choices.
         opset: the version of ai.onnx.
         ir_version: below 4 every initializer is an input, and none can be overridden.
     """
@@ -89,7 +89,7 @@ class Grower:
         self.opset = opset
         self.ir_version = ir_version
         self.root = Scope()
-        self.scopes = [self.root]  # the graph at work last, what surrounds it before
+        self.scopes = [self.root]  # the current graph is last, after the enclosing ones
         self.functions: list[onnx.FunctionProto] = []
         self.places = 2  # sets of sizes at which all nodes so far run
         self.favourites: tuple[str, ...] = ()  # operators that are preferred
@@ -122,7 +122,7 @@ class Grower:
         return [items[place] for place in places]
 
     def pick(self, *tests: Test) -> str | None:
-        """A tensor that passes all ``tests``; new ones more often."""
+        """A tensor that satisfies all ``tests``, preferably a new one."""
         fits = [
             name
             for name, contents in self.scope.values.items()
@@ -133,7 +133,7 @@ class Grower:
         return fits[-1 - self.random.randrange(min(len(fits), self.choose(1, 3, 6, len(fits))))]
 
     def operand(self, given: Mapping[int, str], index: int, *tests: Test) -> str | None:
-        """The operand that is given, unless it fails ``tests``; else some tensor that passes them."""
+        """The given operand if it satisfies ``tests``; otherwise another tensor that does."""
         name = given.get(index)
         if name is None:
             return self.pick(*tests)
@@ -147,7 +147,7 @@ class Grower:
     # Knowing ----------------------------------------------------------------------------------
 
     def array(self, name: str) -> Array:
-        """What the tensor holds at the small sizes."""
+        """The contents of the tensor at the small sizes."""
         return self.scope.values[name][0]
 
     def dtype(self, name: str) -> np.dtype[Any]:
@@ -198,7 +198,7 @@ class Grower:
             return None
         doubtful = any(name in self.scope.doubtful for name in reads_of(node))
         if doubtful and node.op_type in ("ArgMax", "ArgMin", "TopK"):
-            return None  # what is the largest among NaN is left to the kernel
+            return None  # the maximum of NaNs depends on the kernel
         found = self.run(node)
         if found is None:
             return None
@@ -213,7 +213,7 @@ class Grower:
         return names[0] if len(node.output) == 1 else tuple(names)
 
     def run(self, node: onnx.NodeProto) -> list[list[Any]] | None:
-        """What ``node`` gives at each set of sizes; ``None`` if it does not run, or gives too much."""
+        """The results of ``node`` at each set of sizes; ``None`` if it does not run, or its results are too large."""
         reads = list(dict.fromkeys(reads_of(node)))
         if any(name not in self.scope.values for name in reads):
             return None
@@ -241,7 +241,7 @@ class Grower:
         return found
 
     def _is_safe(self, node: onnx.NodeProto) -> bool:
-        """Whether no integer is divided by zero, which would end the process, and what is joined fits.
+        """Whether no integer is divided by zero, which would crash the process, and concatenated shapes match.
 
         onnxruntime joins what does not fit where it is empty, and leaves some of the result unwritten.
         A convolution over no channels does not end there.
@@ -266,7 +266,7 @@ class Grower:
         )
 
     def constant(self, array: Any, dtype: Any = None) -> str:
-        """A constant: an initializer, perhaps one that there is already, or a Constant node."""
+        """A constant: an initializer, possibly an existing one, or a Constant node."""
         array = np.asarray(array, dtype)
         if self.chance(30):
             for name in self.scope.constants:
@@ -293,7 +293,7 @@ class Grower:
             scope.values[tensor.name] = [array] * 2
 
     def forget(self, name: str) -> None:
-        """Let nothing read a constant any more."""
+        """Exclude a constant from further reads."""
         self.scope.values.pop(name, None)
         self.scope.constants.pop(name, None)
 
@@ -308,7 +308,7 @@ class Grower:
         return tensor.name
 
     def input(self, dtype: Any, dims: Sequence[int | str]) -> str | None:
-        """A new input of the model; ``None`` where there can't be one."""
+        """A new input of the model; ``None`` outside of the main graph."""
         if self.scope.kind != "graph":
             return None
         name = self.name("x")
@@ -319,7 +319,7 @@ class Grower:
         return name
 
     def dims(self, name: str) -> list[int | str] | None:
-        """The dims as an input declares them; ``None`` where one is neither static nor a symbol."""
+        """The dims as an input declares them; ``None`` if one is neither static nor a symbol."""
         symbols = {sizes: symbol for symbol, sizes in SYMBOLS.items()}
         found = [a if a == b else symbols.get((a, b)) for a, b in self.sizes(name)]
         if self.places == 1 or any(dim is None for dim in found):
@@ -426,7 +426,7 @@ class Grower:
         return self.op(op_type, x, self.ints(*numbers), outputs=outputs, **more)
 
 
-#: These make NaN of numbers, or infinities that become NaN; and those in whose bodies some may.
+#: Operators that may compute NaN, or infinities that become NaN, from numbers, also in their bodies.
 MAKES_NAN = (
     *(
         "Log",
@@ -445,12 +445,12 @@ MAKES_NAN = (
 )
 
 
-#: What differs from run to run differs still, and so clearly that two runs tell, after these.
+#: Operators after which random values still differ clearly between two runs.
 TELLING = ("Add", "Sub", "Neg", "Identity", "Transpose", "Reshape", "Unsqueeze", "Squeeze", "Concat")
 
 
 def draws(node: onnx.NodeProto, g: Grower) -> bool:
-    """Whether a node draws random numbers, or holds or calls one that does."""
+    """Whether a node draws random numbers, also in its bodies or in a called function."""
     if node.op_type.startswith("Random"):
         return True
     if node.op_type == "Dropout" and len(node.input) > 2:
@@ -463,7 +463,7 @@ def draws(node: onnx.NodeProto, g: Grower) -> bool:
 
 
 def reads_of(node: onnx.NodeProto) -> Iterator[str]:
-    """What ``node`` reads from outside of itself, captures included."""
+    """The values that ``node`` reads, captures included."""
     yield from filter(None, node.input)
     for attribute in node.attribute:
         if attribute.type == onnx.AttributeProto.GRAPH:
@@ -471,7 +471,7 @@ def reads_of(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def captures(graph: onnx.GraphProto) -> Iterator[str]:
-    """What a body reads from the graphs around it."""
+    """The values that a body captures."""
     own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     for node in graph.node:
         yield from (name for name in reads_of(node) if name not in own)
@@ -480,7 +480,7 @@ def captures(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 def type_of(value: Any) -> onnx.TypeProto:
-    """The type of what a value holds, its dims left open."""
+    """The type of a value, without dims."""
     if isinstance(value, list):
         return helper.make_sequence_type_proto(type_of(value[0]))
     data_type = (

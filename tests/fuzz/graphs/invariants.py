@@ -1,4 +1,4 @@
-"""What must hold of every model, whatever it computes."""
+"""Invariants of every optimized model."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from graphopt.verification.verifier import Verifier
 
 @dataclass(frozen=True)
 class Plan:
-    """One way to optimize.
+    """A pipeline with its options.
 
     Attributes:
         pipeline: as text.
         exact: with ``--exact``.
-        preset: it is one of graphopt's own, which never add nodes, and leave nothing to do.
+        preset: whether it is one of graphopt's presets, which never add nodes and should be idempotent.
     """
 
     pipeline: str
@@ -34,7 +34,7 @@ class Plan:
         return self.pipeline + (" --exact" if self.exact else "")
 
 
-#: Passes that no preset has: to be run before one.
+#: Passes outside of presets, which run before a preset.
 EXTRAS = (
     "unroll-loops",
     "views-to-reshape",
@@ -64,7 +64,7 @@ def plans(random: Random) -> list[Plan]:
 
 @dataclass(frozen=True)
 class Finding:
-    """Something that does not hold.
+    """A violated invariant.
 
     Attributes:
         kind: ``error``, ``invalid``, ``mismatch``, ``grew``, ``nondeterministic`` or ``unstable``.
@@ -76,7 +76,7 @@ class Finding:
 
     @property
     def is_fault(self) -> bool:
-        """Whether something is wrong, and not only left for a second run to do."""
+        """Whether it is a fault, as opposed to changes by a second optimization."""
         return self.kind != "unstable"
 
     def __str__(self) -> str:
@@ -86,9 +86,9 @@ class Finding:
 def examine(
     proto: onnx.ModelProto, ways: list[Plan], child: Child | None = None, *, isolate: bool = False
 ) -> list[Finding] | None:
-    """What does not hold of ``proto`` when it is optimized in these ways, run by run in a child if asked.
+    """The invariants that ``proto`` violates under these plans; each run may be isolated in a child.
 
-    ``None`` if onnxruntime does not run ``proto`` itself, which then tells nothing.
+    ``None`` if onnxruntime does not run ``proto`` itself.
     """
     data = proto.SerializeToString()
     try:
@@ -113,7 +113,7 @@ def _examine(data: bytes, plan: Plan, verifier: Verifier, valid: bool) -> list[F
     try:
         after = optimized(before, plan)
         result = ir.to_bytes(after)
-    except Exception as error:  # whatever a pass raises is what we look for
+    except Exception as error:  # exceptions of passes are findings
         return finding("error", f"{type(error).__name__}: {error} {getattr(error, '__notes__', '')}")
     verdict = verifier.verify(_read(result), numerics=make_options(_settings(plan)).numerics)
     if verdict.unverifiable is not None:

@@ -1,4 +1,4 @@
-"""How to make a node of each operator from what a graph holds so far.
+"""Builders of a node of each operator from the values of a graph.
 
 A builder gets the grower and the operands that are fixed already, by index, and returns the
 output of what it added (or a tuple of outputs), or ``None`` where it found nothing that fits.
@@ -196,7 +196,7 @@ def cast(g: Grower, op_type: str, given: Given) -> Any:
         return None
     to = g.choose(*FLOATS, *INTS, np.bool_, np.float32, np.float32, np.uint8)
     if is_float(g.array(x)) and np.dtype(to).kind in "iu":
-        # what does not fit becomes whatever the kernel makes of it, in one place this, in another that
+        # the result for values out of range depends on the kernel and the position
         x = g.op("Sin", x)
     return x and g.op(op_type, x, to=helper.np_dtype_to_tensor_dtype(np.dtype(to)))
 
@@ -388,7 +388,7 @@ def concat(g: Grower, op_type: str, given: Given) -> Any:
         parts.append(part or x)
     others = [[size for i, size in enumerate(g.sizes(part)) if i != axis] for part in parts]
     if any(other != others[0] for other in others):
-        return None  # onnxruntime would take it where it is empty, and leave the result unwritten
+        return None  # onnxruntime would accept it if it is empty, and leave the result unwritten
     told = axis - g.rank(x) if g.opset > 10 and g.chance(30) else axis
     return g.op(op_type, *parts, axis=told)
 
@@ -486,7 +486,7 @@ def reduction(g: Grower, op_type: str, given: Given) -> Any:
         return g.op(op_type, x, keepdims=keep)
     axes = g.some(range(g.rank(x)))
     if g.opset >= 11 and None not in g.static(x) and g.chance(60):
-        # onnxruntime gives wrong shapes for axes from the end of a tensor without elements
+        # onnxruntime returns wrong shapes for negative axes of a tensor without elements
         axes = [axis - g.rank(x) for axis in axes]
     return g.with_ints(op_type, 13 if op_type == "ReduceSum" else 18, x, "axes", axes, keepdims=keep)
 
@@ -630,7 +630,7 @@ def batchnorm(g: Grower, op_type: str, given: Given) -> Any:
     if g.opset >= 14 and g.scope.kind != "body" and g.chance(8):
         names = [g.constant(parameter) for parameter in parameters]
         result = g.op(op_type, x, *names, outputs=3, training_mode=1)
-        for name in names[2:]:  # onnxruntime updates statistics in place, so nobody else may read them
+        for name in names[2:]:  # onnxruntime updates statistics in place, so they may have no other readers
             g.forget(name)
         return result
     return g.op(op_type, x, *map(g.constant, parameters), epsilon=g.choose(None, 0.001))
@@ -716,7 +716,7 @@ def _scale(g: Grower, zero: Any) -> list[str | None]:
 @operator("QuantizeLinear", since=10)
 def quantize(g: Grower, op_type: str, given: Given) -> Any:
     x = g.operand(given, 0, lambda x: x.dtype == np.float32)
-    # from opset 21 on, a Transpose behind a DequantizeLinear of int8 makes models that onnxruntime refuses
+    # from opset 21 on, a Transpose behind a DequantizeLinear of int8 creates models that onnxruntime rejects
     return x and g.op(op_type, x, *_scale(g, g.choose(*SMALL_INTS) if g.opset < 21 else np.uint8))
 
 
@@ -768,7 +768,7 @@ def qlinear_conv(g: Grower, op_type: str, given: Given) -> Any:
 
 @operator("LSTM", "GRU", "RNN", since=14)
 def recurrent(g: Grower, op_type: str, given: Given) -> Any:
-    """One layer forwards, some inputs of which are zeros, or say what goes without saying."""
+    """One forward layer; some inputs are zeros, or repeat defaults."""
     x = g.operand(given, 0, lambda x: x.dtype == np.float32 and x.ndim == 3 and x.size > 0)
     if x is None or g.static(x)[-1] is None:
         return None
@@ -919,7 +919,7 @@ def concat_from_sequence(g: Grower, op_type: str, given: Given) -> Any:
 
 @operator("Optional", "OptionalGetElement", "OptionalHasElement", since=18)
 def optional(g: Grower, op_type: str, given: Given) -> Any:
-    """Optionals can't be fed, so what is made of them is tried as a whole."""
+    """Optionals can't be fed, so their producers and readers are run together."""
     x = g.operand(given, 0, is_float)
     return x and op_type != "Optional" and g.op(op_type, x)
 

@@ -1,4 +1,4 @@
-"""Instances of what rules look for: a rule's own pattern, with random leaves."""
+"""Instances of the patterns of rules, with random leaves."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def instantiate(g: Grower, pattern: OpPattern) -> Any:
 
 @dataclass
 class _Instance:
-    """One instance: what its variables and operators are bound to."""
+    """One instance: the bindings of its variables and operators."""
 
     g: Grower
     variables: dict[str, str] = field(default_factory=dict)
@@ -62,7 +62,7 @@ class _Instance:
         return outputs[index] if index < len(outputs) else None
 
     def _root(self, pattern: OpPattern, op_type: str, given: dict[int, str]) -> Any:
-        """Let a builder add the node, then mend it to what the pattern says of it."""
+        """Add the node by a builder, then adapt it to the pattern."""
         g = self.g
         result = grow(g, op_type, given)
         if not result:
@@ -83,7 +83,7 @@ class _Instance:
         return result
 
     def _constants(self, pattern: OpPattern, node: onnx.NodeProto) -> None:
-        """Put constants where the pattern has them."""
+        """Insert the constants of the pattern."""
         g = self.g
         for index, operand in enumerate(pattern.operands):
             if index >= len(node.input) or not node.input[index]:
@@ -103,7 +103,7 @@ class _Instance:
                 node.input[index] = g.constant(array if small else g.contents(array.dtype, shape))
 
     def _attributes(self, pattern: OpPattern, node: onnx.NodeProto) -> None:
-        """Set the attributes that the pattern gives numbers for."""
+        """Set the attributes with numbers in the pattern."""
         for name, value in pattern.attributes.items():
             if isinstance(value, Var):
                 continue
@@ -118,7 +118,7 @@ class _Instance:
 
 
 def unknown_operators() -> set[str]:
-    """Operators of rules that no builder knows; graphs never hold them."""
+    """Operators of rules without a builder, which graphs never contain."""
     found: set[str] = set()
     pending: list[Any] = list(PATTERNS)
     while pending:

@@ -1,4 +1,4 @@
-"""Generate models, optimize them, and tell what does not hold.
+"""Generate models, optimize them, and report violated invariants.
 
     python -m tests.fuzz.graphs.run --seed 0 --count 20000 --jobs 2 --out build/fuzz
 
@@ -34,7 +34,7 @@ from tests.fuzz.graphs.invariants import examine, plans
 ROOT = Path(__file__).parents[2]
 #: Seeds that one process examines.
 BATCH = 100
-#: Seconds that one seed may take.
+#: Time limit of one seed, in seconds.
 PATIENCE = 120.0
 
 
@@ -48,7 +48,7 @@ def model_of(seed: int) -> tuple[onnx.ModelProto, list[Any]]:
 
 
 def work(seeds: Sequence[int], out: Path, isolate: bool) -> None:
-    """Examine ``seeds``; lines of JSON on stdout tell when each begins and ends, and what was found."""
+    """Examine ``seeds``; lines of JSON on stdout report the start, the end and the findings of each."""
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # native code prints there
 
@@ -81,7 +81,7 @@ def work(seeds: Sequence[int], out: Path, isolate: bool) -> None:
 
 
 class Sweep:
-    """Hands seeds to child processes and gathers what they find."""
+    """Distributes seeds to child processes and collects their findings."""
 
     def __init__(self, seeds: Sequence[int], out: Path) -> None:
         self._out = out
@@ -116,7 +116,7 @@ class Sweep:
                 batch = self._batch(batch)
 
     def _batch(self, seeds: list[int], isolate: bool = False) -> list[int]:
-        """Examine ``seeds`` in one process; returns those that are left after its death."""
+        """Examine ``seeds`` in one process; returns the remaining seeds after a crash."""
         command = [sys.executable, "-m", "tests.fuzz.graphs.run", "--out", str(self._out)]
         command += ["--isolate"] if isolate else []
         process = subprocess.Popen(
@@ -183,7 +183,7 @@ class Sweep:
 
 
 def show(seed: int) -> None:
-    """Print the model of a seed, and what is found."""
+    """Print the model of a seed, and its findings."""
     model, ways = model_of(seed)
     print(onnx.printer.to_text(model))
     findings = examine(model, ways)

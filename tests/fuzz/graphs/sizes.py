@@ -50,7 +50,7 @@ class _Term:
 
 
 def view(g: Grower, x: str) -> str | None:
-    """A Reshape of ``x``: dims joined, cut, added and dropped, told in one of the ways there are."""
+    """A Reshape of ``x`` that merges, splits, adds and drops dims, with a shape in any form."""
     terms = [_Term(sizes, (axis,)) for axis, sizes in enumerate(g.sizes(x))]
     for _ in range(g.number(1, 3)):
         terms = _changed(g, terms)

@@ -1,4 +1,4 @@
-"""Generated graphs keep their meaning, whatever pipeline they go through."""
+"""Pipelines preserve the results of generated graphs."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_seed_gives_the_same_graph() -> None:
 
 
 def test_the_operators_of_rules_are_generated() -> None:
-    # of trigonometric functions some stand for all
+    # some trigonometric functions represent all
     rest = {"Tan", "Asin", "Acos", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh"}
-    rest |= {"SimplifiedLayerNormalization"}  # onnxruntime's own, of which onnx's checker knows nothing
+    rest |= {"SimplifiedLayerNormalization"}  # onnxruntime's own operators, unknown to onnx's checker
     assert unknown_operators() <= rest, "tests/fuzz/graphs/operators.py lacks a builder"

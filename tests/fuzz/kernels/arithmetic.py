@@ -40,7 +40,7 @@ class Arithmetic:
     """Settles results.
 
     Args:
-        turn: which run with errors it is; ``None`` for the exact one. What may be one or the other is the one in
+        turn: number of the run with errors; ``None`` for the exact run. Results with two legal values have the first in
             every other run.
     """
 
@@ -61,7 +61,7 @@ class Arithmetic:
 
         Args:
             size: what its error is relative to; by default itself.
-            roundings: how large the error may be.
+            roundings: maximum error.
             exact: where nothing is rounded; by default where the type can represent what was found.
         """
         with np.errstate(all="ignore"):
@@ -76,7 +76,7 @@ class Arithmetic:
                 found = np.where(inexact & np.isfinite(moved), moved, found)
             kind = DTYPES[dtype]
             if dtype == "f16" and (self.errors is None or self._even):
-                kind = DTYPES["f32"]  # what stays within a kernel is never stored as float16
+                kind = DTYPES["f32"]  # inner values of a kernel are never stored as float16
             short = found.astype(kind).astype(np.float64)
             return np.where(np.isinf(short) | (short == 0), short, found)
 
@@ -135,7 +135,7 @@ class Arithmetic:
 
 
 def widened(x: Array) -> Array:
-    """The array as it is held in a run."""
+    """The array in the type of a run."""
     return x.astype(np.float64) if x.dtype.kind not in "iub" else x
 
 

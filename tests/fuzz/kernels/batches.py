@@ -76,7 +76,7 @@ def examine_operators(folder: Path, level: int, few: int | None = None) -> Findi
     """The same for graphs of one operator each; a missing kernel is also a fault.
 
     Args:
-        few: how many graphs of each operator; by default all.
+        few: number of graphs of each operator; by default all.
     """
     graphs = dict(operator_graphs())
     if few is not None:
@@ -120,7 +120,7 @@ def _compare(name: str, graph: RandomGraph, group: Grouped, path: Path, findings
     except RuntimeFailure:
         if without:
             raise
-        return  # what is left of a graph of such types does not run either
+        return  # the remaining nodes of a graph of such types do not run either
     for sizes in graph.sizes():
         feeds = graph.feeds(sizes)
         try:

@@ -40,9 +40,9 @@ class Grower:
     """A graph under construction.
 
     Attributes:
-        random: what is drawn from.
+        random: the generator of all choices.
         values: all so far.
-        unused: names that nothing reads yet.
+        unused: names without readers.
     """
 
     random: Random

@@ -165,7 +165,7 @@ def _casts() -> Iterator[Named]:
     for dtype in DTYPES:
         for to in DTYPES:
             if dtype == to or (dtype in FLOATS and to in INTS):
-                continue  # what is out of range, or NaN, may become any whole number
+                continue  # values out of range, and NaN, may become any integer
 
             def cast(g: Grower, dtype: str, to: str) -> Value:
                 found = pointwise.cast_to(g, g.input(dtype, *_SHAPE), to, tame=False)

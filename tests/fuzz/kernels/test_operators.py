@@ -1,4 +1,4 @@
-"""Each operator that kernels know, over types, shapes and special values, against onnxruntime and doubles."""
+"""Each operator of kernels, over types, shapes and special values, compared with onnxruntime and doubles."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.fuzz.kernels.operator_graphs import operator_graphs
 
 @pytest.fixture(scope="module")
 def child() -> Iterator[Child]:
-    """Kernels run in a process of their own: bad ones may end it."""
+    """Kernels run in a separate process, because faulty ones may crash it."""
     try:
         find_compiler(None)
     except NoCompiler:

@@ -18,7 +18,7 @@ FAST, SEEDS, BATCH = 40, 2000, 50
 
 @pytest.fixture(scope="module")
 def child() -> Iterator[Child]:
-    """Kernels run in a process of their own: bad ones may end it."""
+    """Kernels run in a separate process, because faulty ones may crash it."""
     try:
         find_compiler(None)
     except NoCompiler:

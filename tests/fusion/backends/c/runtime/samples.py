@@ -108,7 +108,7 @@ outer (x) => (y) {{
 """
 NAME = "affine_0123456789ab"
 RIGHT = "x + x + 1.0f"
-#: The kernel leaves a mark: the level that it was compiled for.
+#: The kernel writes the level for which it was compiled.
 MARKED = "x + x + 1.0f + 1000 * GO_LEVEL + 1000"
 
 
