@@ -9,6 +9,10 @@ from graphopt.autodiff.split_joint import Split
 def rejoin(found: Split) -> ir.Model:
     """A model that runs the forward and then the backward model, with the signature of the joint graph."""
     model = ir.clone(found.forward)
+    for key, function in found.backward.functions.items():
+        model.functions.setdefault(key, ir.clone_function(function))
+    for domain, version in found.backward.opset_imports.items():
+        model.opset_imports.setdefault(domain, version)
     edit, graph = ir.Editor(model), model.graph
     forward = {value.name: value for value in (*graph.outputs, *graph.inputs)}
     copier = ir.Cloner(value_name=edit.fresh_name, node_name=edit.fresh_node_name)

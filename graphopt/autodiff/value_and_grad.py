@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,8 +15,12 @@ from graphopt.ir.signature import Signature
 from graphopt.ort import preflight, session
 from graphopt.ort.devices import CPU, Device
 from graphopt.ort.loadable_model import Artifact
+from graphopt.ort.session_options import SessionChoice
 from graphopt.parameters.lifting import lift
 from graphopt.util.element_types import native_feeds
+
+#: Makes the model that runs, with its session options, of a joint graph whose parameters are inputs.
+Prepare = Callable[[ir.Model], tuple[ir.Model, SessionChoice]]
 
 
 class ValueAndGrad:
@@ -42,6 +46,7 @@ class ValueAndGrad:
         device: Device = CPU,
         threads: int | None = None,
         outputs: Iterable[str] = (),
+        prepare: Prepare = lambda model: (model, SessionChoice()),
     ) -> None:
         known = [output.name or "" for output in joint.model.graph.outputs]
         self._kept = list(outputs)
@@ -54,8 +59,9 @@ class ValueAndGrad:
         self.parameters = _lifted(joint.model, joint.gradients)
         self.state = _lifted(joint.model, joint.state)
         self._signature = Signature.of(joint.model)
-        self._artifact = Artifact(joint.model)  # keeps the file of a large model alive
-        self._session = preflight.create(self._artifact.source, device=device, threads=threads)
+        model, choice = prepare(joint.model)
+        self._artifact = Artifact(model)  # keeps the file of a large model alive
+        self._session = preflight.create(self._artifact.source, device=device, threads=threads, choice=choice)
         wanted = [
             self._loss,
             *joint.gradients.values(),

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
 
+from graphopt import ir
 from graphopt.compiler.environment import Environment
+from graphopt.compiler.post_grad import fuse
 from graphopt.models import ModelLike
 from graphopt.options import DeviceOptions, RunOptions
+from graphopt.ort.session_options import SessionChoice
 from graphopt.util.arguments import checked
 
 if TYPE_CHECKING:
@@ -27,6 +31,7 @@ def differentiate(
     *,
     outputs: str = "all",
     optimize: bool = True,
+    fuser: str | None = None,
 ) -> Joint:
     """The joint graph: a model that also returns the gradients of a loss, built from ordinary operators.
 
@@ -47,6 +52,8 @@ def differentiate(
         wrt: ``params``, ``inputs``, and names of inputs, initializers and inner values.
         outputs: ``all`` to return the model's own outputs too, ``loss`` for the loss and gradients alone.
         optimize: run the pipeline ``joint`` over the result.
+        fuser: fuse nodes of the result, and verify that: ``builtin`` for fused operators of onnxruntime,
+            ``native`` for groups with compiled kernels, too. By default, nothing is fused.
 
     Raises:
         UsageError: a name is unknown, or the loss may have several elements.
@@ -57,7 +64,9 @@ def differentiate(
     from graphopt.autodiff.losses import parsed
 
     found = env.load(model)
-    return differentiate(found, parsed(loss, found), wrt, outputs=outputs, optimize=optimize)
+    joint = differentiate(found, parsed(loss, found), wrt, outputs=outputs, optimize=optimize)
+    fused = fuse(env, joint.model, fuser)
+    return joint if fused is None else replace(joint, model=fused.model)
 
 
 @checked
@@ -71,6 +80,7 @@ def split(
     memory_budget: float = 1.0,
     save_everything: bool = False,
     dims: Mapping[str, int] | None = None,
+    fuser: str | None = None,
 ) -> Split:
     """A forward model, which also returns residuals, and a backward model from residuals to gradients.
 
@@ -88,6 +98,7 @@ def split(
             bytes and recomputation together, 0 minimizes the bytes.
         save_everything: recompute nothing.
         dims: sizes of dynamic dims for estimates, by default 16. Both models remain dynamic.
+        fuser: as for :func:`differentiate`, for each of the two models.
 
     Raises:
         UsageError: the budget is not between 0 and 1, or a dim is unknown; or as for :func:`differentiate`.
@@ -97,7 +108,7 @@ def split(
     from graphopt.autodiff.split_joint import split as split_model
 
     found = env.load(model)
-    return split_model(
+    halves = split_model(
         found,
         parsed(loss, found),
         wrt,
@@ -106,6 +117,10 @@ def split(
         save_all=save_everything,
         dims=dims,
     )
+    forward, backward = fuse(env, halves.forward, fuser), fuse(env, halves.backward, fuser)
+    if forward is None or backward is None:
+        return halves
+    return replace(halves, forward=forward.model, backward=backward.model)
 
 
 @checked
@@ -139,6 +154,7 @@ def value_and_grad(
     *,
     outputs: Iterable[str] = (),
     threads: int | None = None,
+    fuser: str | None = None,
     **options: Unpack[DeviceOptions],
 ) -> ValueAndGrad:
     """A function from inputs to a loss and its gradients, evaluated by onnxruntime.
@@ -156,6 +172,7 @@ def value_and_grad(
         model, loss, wrt: as for :func:`differentiate`.
         outputs: names of outputs of the model, such as logits, that each call stores in ``f.outputs``.
         threads: threads inside one operator; by default one per core.
+        fuser: as for :func:`differentiate`.
         options: as for :func:`graphopt.optimize`.
 
     Raises:
@@ -166,5 +183,12 @@ def value_and_grad(
 
     kept = list(outputs)
     env = env.having(options)
-    joint = differentiate(env, model, loss, wrt, outputs="all" if kept else "loss")
-    return ValueAndGrad(joint, env.device, threads, kept)
+    joint = differentiate(env.without("fuser"), model, loss, wrt, outputs="all" if kept else "loss")
+
+    def prepare(model: ir.Model) -> tuple[ir.Model, SessionChoice]:
+        fused = fuse(env, model, fuser)
+        if fused is None:
+            return model, SessionChoice()
+        return fused.model, env.toolchain.libraries(fused.model).choice
+
+    return ValueAndGrad(joint, env.device, threads, kept, prepare)

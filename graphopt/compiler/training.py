@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from graphopt.compiler.environment import Environment
+from graphopt.compiler.post_grad import fuse
 from graphopt.models import ModelLike
 from graphopt.util.arguments import checked
 
@@ -29,6 +31,7 @@ def train_step(
     accumulate: int = 1,
     no_decay: Iterable[str] = (),
     outputs: str = "loss",
+    fuser: str | None = None,
     **settings: Any,
 ) -> TrainingStep:
     """A model that performs a training step: it maps parameters and state to the loss and their new values.
@@ -50,6 +53,8 @@ def train_step(
         accumulate: number of steps whose gradients are averaged for one update.
         no_decay: names of parameters without weight decay, or patterns such as ``*.bias``.
         outputs: ``loss``, or ``all`` to return the model's own outputs too.
+        fuser: fuse nodes of the step, and verify the result: ``builtin`` for fused operators of onnxruntime,
+            ``native`` for compiled kernels, too. By default, nothing is fused.
         settings: settings of the optimizer: ``weight_decay``, ``momentum``, ``nesterov``, ``betas``, ``eps``.
 
     Raises:
@@ -57,13 +62,14 @@ def train_step(
             parameters to train.
         NoGradient: a gradient depends on an operator without one.
         UnsupportedModel: the model can't be converted to an opset that gradients support.
+        VerificationFailed: the fused step computes something else.
     """
     from graphopt.autodiff.losses import parsed
     from graphopt.training.optimizers import make
     from graphopt.training.training_step import write_step
 
     found = env.load(model)
-    return write_step(
+    step = write_step(
         found,
         parsed(loss, found),
         make(optimizer, **settings) if isinstance(optimizer, str) else optimizer,
@@ -74,3 +80,5 @@ def train_step(
         no_decay=no_decay,
         outputs=outputs,
     )
+    fused = fuse(env, step.model, fuser)
+    return step if fused is None else replace(step, model=fused.model)

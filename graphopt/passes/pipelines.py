@@ -58,6 +58,7 @@ PIPELINES = {
     "profiling-noopt": "noopt",
     "forward": "remove-type-specializations,remove-profile-nodes,update-requires-grad,lower-fallbacks",
     "joint": "fixpoint(peephole,constant-propagation,cse,dce)",
+    "post-grad": "batch-mm,fuse-builtin,views-to-reshape," + _CLEAN.format(peephole="peephole"),
     "final": "add-if-then-else",
     "plan-general": "profiling-insensitive",
     "plan-profiled": "profiling-insensitive,instrument,profile-autograd-zero",
@@ -69,6 +70,7 @@ PIPELINES = {
     "O2": _CLEAN.format(peephole="peephole"),
     "O3": _CLEAN.format(peephole="peephole") + ",batch-mm,fuse-builtin," + _CLEAN.format(peephole="peephole"),
 }
+PIPELINES["post-grad-native"] = PIPELINES["post-grad"] + ",fuse-groups"
 PIPELINES["native"] = "dissolve-groups," + PIPELINES["O3"] + ",fuse-groups"
 
 SUMMARIES = {
@@ -85,6 +87,8 @@ SUMMARIES = {
     "profiling-noopt": "like profiling without optimization",
     "forward": "compile the forward part of each differentiated group",
     "joint": "clean up a joint graph of forward and backward computation",
+    "post-grad": "fuse operators of graphs that compute gradients, after joint",
+    "post-grad-native": "like post-grad, with compiled kernels",
     "final": "last step, after all passes that match Ifs",
     "plan-general": "plan of the executor without specialization",
     "plan-profiled": "plan of the executor that profiles types and contents",

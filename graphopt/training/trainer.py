@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from graphopt import ir
+from graphopt import config, ir
 from graphopt.errors import RuntimeFailure, UsageError, unknown
+from graphopt.fusion.kernel_library import libraries_for
 from graphopt.models import ModelLike, PathLike, copy, loaded, original_of
 from graphopt.ort import preflight
 from graphopt.ort.devices import Device, choose_device
@@ -76,10 +77,15 @@ class Trainer:
         if isinstance(step, TrainingStep):
             self.plan, self._source, initial = step.plan, step.source, step.initial
             self._artifact = Artifact(step.model)
+            model = step.model
         else:
-            self.plan = Plan.parse(loaded(step).metadata_props.get(KEY))
+            model = loaded(step)
+            self.plan = Plan.parse(model.metadata_props.get(KEY))
             self._artifact = Artifact(original_of(step))
-        self._session = preflight.create(self._artifact.source, device=self._device, threads=threads)
+        libraries = libraries_for(model, config.current(), self._device)
+        self._session = preflight.create(
+            self._artifact.source, device=self._device, threads=threads, choice=libraries.choice
+        )
         self._types = {item.name: item.type for item in self._session.get_inputs()}
         self._defaults = [item.name for item in self._session.get_overridable_initializers()]
         self._check_plan()

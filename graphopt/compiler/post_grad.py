@@ -1,0 +1,36 @@
+"""Fuse nodes of models that compute gradients, after differentiation."""
+
+from __future__ import annotations
+
+from graphopt import ir
+from graphopt.compiler.environment import Environment
+from graphopt.compiler.optimizing import Result, optimize
+from graphopt.errors import unknown
+
+#: The pipelines for differentiated models, by fuser.
+PIPELINES = {"none": "joint", "ort": "joint", "builtin": "post-grad", "native": "post-grad-native"}
+
+
+def fuse(env: Environment, model: ir.Model, fuser: str | None = None) -> Result | None:
+    """Fuse nodes of the differentiated ``model``, and compare the result with it.
+
+    The counterpart of the post-grad passes of PyTorch's ``compile_fx``.
+
+    Args:
+        env: supplies the fuser if none is given, and verifies.
+        model: the model, which is not modified.
+        fuser: as for :func:`graphopt.optimize`.
+
+    Returns:
+        The fused model; ``None`` if the fuser fuses nothing, as by default.
+
+    Raises:
+        UsageError: the fuser is unknown.
+        VerificationFailed, PassFailed: as for :func:`graphopt.optimize`.
+    """
+    fuser = fuser or env.given.get("fuser") or "none"
+    if fuser not in PIPELINES:
+        raise unknown("fuser", fuser, PIPELINES)
+    if (pipeline := PIPELINES[fuser]) == "joint":
+        return None
+    return optimize(Environment(env.settings), model, pipeline=pipeline, device=env.device)
