@@ -13,7 +13,7 @@ from graphopt import ir
 from graphopt.fusion.backends.c import BACKEND
 from graphopt.fusion.groups import groups_of
 from graphopt.ort.session_options import SessionChoice
-from graphopt.util.store import Store
+from graphopt.util.disk_store import Store
 
 
 @dataclass(frozen=True)

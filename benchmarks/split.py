@@ -25,7 +25,7 @@ from graphopt.autodiff.losses import Loss
 from graphopt.autodiff.split_joint import Split, split
 from graphopt.ort import session
 from graphopt.process.child import Child
-from graphopt.util.tables import counted, human_bytes
+from graphopt.util.text_tables import counted, human_bytes
 
 #: Memory budgets to compare; ``None`` saves everything.
 FULL, TWIN, CUT = "everything", "everything again", "cut"

@@ -28,11 +28,11 @@ from graphopt.compiler.optimizing import Result
 from graphopt.context import context_for
 from graphopt.errors import UsageError
 from graphopt.instrument.report import Report
-from graphopt.models import ModelLike, PathLike, copy, save, to_proto
+from graphopt.model_arguments import ModelLike, PathLike, copy, save, to_proto
 from graphopt.ort.devices import choose_device
 from graphopt.passes.pipelines import make_pipeline
-from graphopt.util.arguments import checked
-from graphopt.util.tables import counted
+from graphopt.util.argument_checks import checked
+from graphopt.util.text_tables import counted
 
 if TYPE_CHECKING:
     from graphopt.specialization.bundle.loaded_bundle import Bundle

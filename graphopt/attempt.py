@@ -23,7 +23,7 @@ from graphopt.instrument.report import Report
 from graphopt.instrument.report.builder import ReportBuilder
 from graphopt.instrument.rewrite_stats import Stats
 from graphopt.ir.signature import diff
-from graphopt.models import copy
+from graphopt.model_arguments import copy
 from graphopt.numerics import Numerics
 from graphopt.ops import dialects
 from graphopt.options import OptimizeOptions

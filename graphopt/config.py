@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from graphopt.errors import UsageError, unknown
 from graphopt.options import OPTIONS, OptimizeOptions
-from graphopt.util.coerce import Seconds, from_text
 from graphopt.util.option_table import check
+from graphopt.util.parse_values import Seconds, from_text
 
 _PREFIX = "GRAPHOPT_"
 

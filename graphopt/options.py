@@ -9,15 +9,15 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, TypedDict
 
-from graphopt.util.coerce import Seconds
 from graphopt.util.option_table import Opt, declared
+from graphopt.util.parse_values import Seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from graphopt.inputs.feeds import InputOptions
     from graphopt.ir import ModelLike
-    from graphopt.ir.io.interop import PassBase
+    from graphopt.ir.io.model_conversion import PassBase
     from graphopt.ort.devices import Device
     from graphopt.passes.base import Pass
     from graphopt.passes.instrumentation import PassInstrumentation

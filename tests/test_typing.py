@@ -17,7 +17,7 @@ import graphopt
 from graphopt import api
 from graphopt.instrument.html_report import html_of
 from graphopt.specialization.build_variants import Specialization
-from graphopt.util.tables import Table
+from graphopt.util.text_tables import Table
 from tests.support import parse
 
 ROOT = Path(__file__).parent.parent

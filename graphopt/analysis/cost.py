@@ -9,7 +9,7 @@ from graphopt import ir
 from graphopt.analysis.shape_inference.shape_facts import ShapeFacts
 from graphopt.analysis.symbolic import Dim, product, typical
 from graphopt.ops import traits
-from graphopt.util.budget import Budget
+from graphopt.util.resource_budget import Budget
 
 #: Time limit of shape inference, in seconds; values inferred later cost nothing.
 _TIME_LIMIT = 5.0

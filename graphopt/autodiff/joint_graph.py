@@ -19,7 +19,7 @@ from graphopt.autodiff.sequence_loops import is_sequence
 from graphopt.autodiff.wrt import expose_parameters, wrt_names, wrt_values
 from graphopt.context import Context, context_for
 from graphopt.errors import UsageError, unknown
-from graphopt.models import copy
+from graphopt.model_arguments import copy
 from graphopt.passes.pipelines import make_pipeline
 
 #: The oldest opset that gradient rules support; older models are converted to it.

@@ -29,7 +29,7 @@ from graphopt.autodiff.rule_registry import (
 from graphopt.context import Context
 from graphopt.opset import convert
 from graphopt.parameters.selection import FLOATS
-from graphopt.util.arguments import checked
+from graphopt.util.argument_checks import checked
 
 
 @dataclass

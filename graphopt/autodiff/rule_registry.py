@@ -17,8 +17,8 @@ from types import ModuleType
 
 from graphopt import ir
 from graphopt.errors import UnsupportedModel
-from graphopt.util.arguments import checked
-from graphopt.util.extensions import extensions
+from graphopt.util.argument_checks import checked
+from graphopt.util.entry_points import extensions
 
 #: The result of a gradient rule: the cotangent of the first input, of the inputs in order, or of any values
 #: that the node or its bodies read; ``None`` for zero.

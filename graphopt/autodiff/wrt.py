@@ -8,10 +8,10 @@ from graphopt import ir
 from graphopt.autodiff.reverse_mode import is_real
 from graphopt.context import Context
 from graphopt.errors import UsageError, unknown
-from graphopt.models import copy
+from graphopt.model_arguments import copy
 from graphopt.parameters.constant_nodes import expose
 from graphopt.parameters.selection import FLOATS, PARAMS, parameters
-from graphopt.util.coerce import split_names
+from graphopt.util.parse_values import split_names
 
 #: Groups accepted beside names: all floating-point inputs; all floating-point inputs and parameters.
 INPUTS, ALL = "inputs", "all"

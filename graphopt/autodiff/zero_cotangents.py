@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from graphopt import ir
 from graphopt.autodiff.reverse_mode import is_real
 from graphopt.context import Context, context_for
-from graphopt.models import copy
+from graphopt.model_arguments import copy
 from graphopt.passes.pipelines import make_pipeline
 
 

@@ -9,9 +9,9 @@ from graphopt import ir
 from graphopt.compiler.environment import Environment
 from graphopt.compiler.optimizing import optimize
 from graphopt.instrument.report import Report
-from graphopt.models import ModelLike
+from graphopt.model_arguments import ModelLike
 from graphopt.options import CheckOptions, OptimizeOptions
-from graphopt.util.arguments import checked
+from graphopt.util.argument_checks import checked
 
 if TYPE_CHECKING:
     from graphopt.profile import Profile

@@ -16,11 +16,11 @@ from graphopt.context import Options
 from graphopt.errors import VerificationFailed
 from graphopt.fusion.kernel_library import Toolchain
 from graphopt.instrument.model_summary import external_bytes
-from graphopt.models import ModelLike, copy, loaded, original_of
+from graphopt.model_arguments import ModelLike, copy, loaded, original_of
 from graphopt.numerics import Numerics
 from graphopt.options import OptimizeOptions
 from graphopt.ort.devices import Device, choose_device, target_device
-from graphopt.util.store import Store
+from graphopt.util.disk_store import Store
 
 if TYPE_CHECKING:
     from graphopt.inputs.feeds import InputOptions
@@ -115,7 +115,7 @@ class Environment:
     # Models -------------------------------------------------------------------------------------
 
     def load(self, model: ModelLike) -> ir.Model:
-        """``model`` as a :class:`graphopt.ir.Model` (:func:`graphopt.models.loaded`)."""
+        """``model`` as a :class:`graphopt.ir.Model` (:func:`graphopt.model_arguments.loaded`)."""
         return loaded(model, self.settings.allow_external)
 
     def working_copy(self, model: ModelLike) -> tuple[ir.Model, ir.Model | Source, int | None]:

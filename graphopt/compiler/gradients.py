@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Unpack
 from graphopt import ir
 from graphopt.compiler.environment import Environment
 from graphopt.compiler.post_grad import fuse
-from graphopt.models import ModelLike
+from graphopt.model_arguments import ModelLike
 from graphopt.options import DeviceOptions, RunOptions
 from graphopt.ort.session_options import SessionChoice
-from graphopt.util.arguments import checked
+from graphopt.util.argument_checks import checked
 
 if TYPE_CHECKING:
     from graphopt.autodiff.joint_graph import Joint

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphopt.compiler.environment import Environment
-from graphopt.models import ModelLike, PathLike
-from graphopt.util.arguments import checked
+from graphopt.model_arguments import ModelLike, PathLike
+from graphopt.util.argument_checks import checked
 
 if TYPE_CHECKING:
     from graphopt.fusion.kernel_inventory import Inventory

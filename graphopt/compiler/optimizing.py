@@ -19,12 +19,12 @@ from graphopt.fusion.groups import has_groups
 from graphopt.fusion.kernel_library import Toolchain
 from graphopt.instrument.report import Report
 from graphopt.ir.signature import Signature
-from graphopt.models import ModelLike, PathLike, copy, loaded, save, to_proto
+from graphopt.model_arguments import ModelLike, PathLike, copy, loaded, save, to_proto
 from graphopt.options import ExplainOptions, OptimizeOptions
 from graphopt.own_rules import left_out
 from graphopt.passes.base import FUSED_OPERATORS, NATIVE_GROUPS
 from graphopt.passes.pipeline import Pipeline
-from graphopt.util.arguments import checked
+from graphopt.util.argument_checks import checked
 
 if TYPE_CHECKING:
     import onnx

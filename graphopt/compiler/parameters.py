@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from graphopt import ir
 from graphopt.compiler.environment import Environment
-from graphopt.models import ModelLike, PathLike, copy
-from graphopt.util.arguments import checked
+from graphopt.model_arguments import ModelLike, PathLike, copy
+from graphopt.util.argument_checks import checked
 
 if TYPE_CHECKING:
     from graphopt.parameters.lifting import Parameters, Unlifted

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Unpack
 from graphopt import ir
 from graphopt.compiler.environment import Environment
 from graphopt.errors import unknown
-from graphopt.models import ModelLike
+from graphopt.model_arguments import ModelLike
 from graphopt.options import CheckOptions
-from graphopt.util.arguments import checked
+from graphopt.util.argument_checks import checked
 
 if TYPE_CHECKING:
     from graphopt.partitioning.group_report import Partitioned

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 from graphopt import ir
 from graphopt.attempt import vouch, within
 from graphopt.compiler.environment import Environment
-from graphopt.models import ModelLike, copy
+from graphopt.model_arguments import ModelLike, copy
 from graphopt.numerics import Numerics
 from graphopt.options import CompareOptions, DeviceOptions
 from graphopt.ort.session_options import SessionChoice, recommended
-from graphopt.util.arguments import checked
+from graphopt.util.argument_checks import checked
 
 if TYPE_CHECKING:
     import numpy as np

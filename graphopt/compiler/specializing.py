@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 from graphopt import config, ir
 from graphopt.compiler.environment import Environment
 from graphopt.compiler.optimizing import Result, optimize
-from graphopt.models import ModelLike
+from graphopt.model_arguments import ModelLike
 from graphopt.options import DeviceOptions, OptimizeOptions, PlanOptions
 from graphopt.passes.pipelines import make_pipeline
-from graphopt.util.arguments import checked
+from graphopt.util.argument_checks import checked
 
 if TYPE_CHECKING:
     from graphopt.executor.executor import Executor, NestedExecutor

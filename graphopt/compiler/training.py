@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from graphopt.compiler.environment import Environment
 from graphopt.compiler.post_grad import fuse
-from graphopt.models import ModelLike
-from graphopt.util.arguments import checked
+from graphopt.model_arguments import ModelLike
+from graphopt.util.argument_checks import checked
 
 if TYPE_CHECKING:
     from graphopt.autodiff.losses import Loss

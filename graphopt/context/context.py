@@ -17,12 +17,12 @@ from graphopt.context.observer import Action, Observer, Refusal
 from graphopt.context.options import Options
 from graphopt.errors import PassFailed
 from graphopt.ops import dialects, traits
-from graphopt.util.budget import Budget
+from graphopt.util.resource_budget import Budget
 
 if TYPE_CHECKING:
     from graphopt.analysis.shape_inference.shape_facts import ShapeFacts
     from graphopt.cost import Costs, Decision
-    from graphopt.folding.evaluator import Evaluator
+    from graphopt.folding.constant_evaluator import Evaluator
     from graphopt.ort.target import Target
 
 
@@ -293,7 +293,7 @@ def context_for(
     >>> Pipeline.parse("dce", registry()).run(model, cx)      # doctest: +SKIP
     """
     from graphopt.analysis.shape_inference.shape_facts import ShapeFacts
-    from graphopt.folding.evaluator import Evaluator
+    from graphopt.folding.constant_evaluator import Evaluator
     from graphopt.ort.target import Target
 
     edit = ir.Editor(model)

@@ -21,8 +21,8 @@ from graphopt.process.child import Child
 from graphopt.timing import ratios
 from graphopt.timing.bench import cuda_options
 from graphopt.timing.stopwatch import RaceLimits, Setup, race, round_ratios
-from graphopt.util.cpu import processor
-from graphopt.util.tables import counted, human_seconds
+from graphopt.util.cpu_features import processor
+from graphopt.util.text_tables import counted, human_seconds
 
 #: Name of the second session of the replaced nodes.
 TWIN = "twin"

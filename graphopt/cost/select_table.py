@@ -10,8 +10,8 @@ from graphopt.cost.table import FORMAT, Costs, read, shipped
 from graphopt.errors import UsageError, unknown
 from graphopt.ort.devices import Device, choose
 from graphopt.ort.installation import version_of
-from graphopt.util.cpu import processor
-from graphopt.util.store import Store, key_of
+from graphopt.util.cpu_features import processor
+from graphopt.util.disk_store import Store, key_of
 
 #: Kind of the entries in the store.
 _KIND = "costs"

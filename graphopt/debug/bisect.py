@@ -26,7 +26,7 @@ from graphopt.debug.delta_debugging import minimize
 from graphopt.debug.trial_run import RewriteStep, RunTrial, TrialResult, find_node
 from graphopt.errors import VerificationFailed
 from graphopt.rewrite.filter import RewriteLimit, RewriteSite
-from graphopt.util.tables import counted
+from graphopt.util.text_tables import counted
 
 #: Number of runs for searching a minimal set.
 _MINIMIZING = 100

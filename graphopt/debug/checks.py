@@ -36,10 +36,10 @@ from graphopt.fusion.kernel_library import libraries_for
 from graphopt.inputs.feeds import Feeds, InputOptions
 from graphopt.instrument.model_summary import Summary
 from graphopt.ir.signature import Signature, diff
-from graphopt.models import copy
+from graphopt.model_arguments import copy
 from graphopt.numerics import Numerics
 from graphopt.ort.devices import CPU, Device
-from graphopt.util.arguments import checked
+from graphopt.util.argument_checks import checked
 from graphopt.verification.verdict import Row
 from graphopt.verification.verifier import Verifier
 

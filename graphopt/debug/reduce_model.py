@@ -21,11 +21,11 @@ from graphopt.debug.reproducer import isolated, without_files
 from graphopt.debug.trial_run import Trial, find_node
 from graphopt.errors import GraphoptError, VerificationFailed
 from graphopt.inputs.feeds import Feeds
-from graphopt.models import copy
+from graphopt.model_arguments import copy
 from graphopt.process.child import Child
 from graphopt.rewrite.filter import RewriteLimit
 from graphopt.transforms.scalar.check_aliasing import CheckAliasing
-from graphopt.util.tables import counted
+from graphopt.util.text_tables import counted
 
 #: Sizes to which a dim is reduced, the smallest first.
 _SIZES = (1, 2, 3, 4)

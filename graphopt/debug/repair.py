@@ -19,7 +19,7 @@ from graphopt.debug.trial_run import Trial
 from graphopt.errors import GraphoptError, NotFused, PassFailed, VerificationFailed
 from graphopt.inputs.feeds import InputOptions
 from graphopt.instrument.report import Dropped, Report
-from graphopt.models import copy
+from graphopt.model_arguments import copy
 from graphopt.ort.devices import Device
 from graphopt.rewrite.filter import RewriteLimit
 

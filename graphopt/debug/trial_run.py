@@ -17,7 +17,7 @@ import onnx
 from graphopt import ir, publish
 from graphopt.context import Action, Context, Options, context_for
 from graphopt.errors import GraphoptError, PassFailed, ResourceLimit
-from graphopt.models import copy
+from graphopt.model_arguments import copy
 from graphopt.passes.base import Pass
 from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.passes.pipeline import Pipeline, pipeline_text

@@ -9,7 +9,7 @@ from typing import Any
 from graphopt import ir
 from graphopt.executor.plan import Plan
 from graphopt.profile import Guard
-from graphopt.util.tables import counted
+from graphopt.util.text_tables import counted
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from graphopt import ir
 from graphopt.errors import UsageError, unknown
 from graphopt.ort.session import Optimizations
 from graphopt.profile import FusionStrategy
-from graphopt.util.arguments import checked
+from graphopt.util.argument_checks import checked
 
 
 @dataclass(frozen=True)

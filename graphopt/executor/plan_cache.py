@@ -12,7 +12,7 @@ from typing import Any
 from graphopt import config, ir
 from graphopt.errors import UsageError
 from graphopt.executor.plan import Plan, PlanFactory
-from graphopt.models import ModelLike, copy, loaded
+from graphopt.model_arguments import ModelLike, copy, loaded
 from graphopt.specialization.compiled_guards import Dispatch, compile_guards
 
 

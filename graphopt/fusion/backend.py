@@ -27,7 +27,7 @@ from typing import Any, Protocol
 from graphopt.errors import RuntimeFailure
 from graphopt.fusion.loops.ir import Element, Kernel
 from graphopt.ort.devices import Device
-from graphopt.util.store import Store
+from graphopt.util.disk_store import Store
 
 #: Reports progress: the completed share, from 0 to 1 or unknown, and the current step.
 ProgressCallback = Callable[[float | None, str], None]

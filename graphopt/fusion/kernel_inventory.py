@@ -17,10 +17,10 @@ from graphopt.fusion.groups import Group, groups_of, has_groups
 from graphopt.fusion.kernel_library import SUFFIXES, writing_library
 from graphopt.fusion.loops.ir import Kernel
 from graphopt.fusion.signature import Tensor
-from graphopt.models import copy
+from graphopt.model_arguments import copy
 from graphopt.ort.devices import CPU
-from graphopt.util.store import Store
-from graphopt.util.tables import counted
+from graphopt.util.disk_store import Store
+from graphopt.util.text_tables import counted
 
 
 @dataclass(frozen=True, repr=False)

@@ -21,8 +21,8 @@ from graphopt.ops import dialects
 from graphopt.ort.devices import CPU, Device
 from graphopt.ort.session_options import SessionChoice
 from graphopt.passes.instrumentation import PassInstrumentation
-from graphopt.util.store import Store
-from graphopt.util.tables import counted
+from graphopt.util.disk_store import Store
+from graphopt.util.text_tables import counted
 
 if TYPE_CHECKING:
     from graphopt.fusion.groups import Group

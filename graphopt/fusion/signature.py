@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from graphopt import ir
-from graphopt.analysis.shape_inference.facts import Fact
+from graphopt.analysis.shape_inference.value_facts import Fact
 from graphopt.analysis.symbolic import Dim, SymDim, lone_atom, product, symbol
 from graphopt.context import Context
 from graphopt.errors import InvalidModel

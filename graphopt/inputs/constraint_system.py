@@ -26,12 +26,12 @@ from graphopt.analysis.symbolic import (
     symbols,
     within,
 )
-from graphopt.inputs.binding import Binding, Dimensions, expression
+from graphopt.inputs.dim_bindings import Binding, Dimensions, expression
+from graphopt.inputs.operator_size_constraints import size_constraints
 from graphopt.inputs.size_constraint import SizeConstraint, least
-from graphopt.inputs.size_constraints import size_constraints
-from graphopt.inputs.solver import LARGEST, Range, solve
+from graphopt.inputs.size_solver import LARGEST, Range, solve
 from graphopt.inputs.value_bounds import ValueBounds
-from graphopt.util.budget import Budget
+from graphopt.util.resource_budget import Budget
 
 #: Seconds for collecting constraints.
 _SECONDS = 4.0

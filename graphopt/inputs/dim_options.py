@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 
 from graphopt import ir
 from graphopt.errors import UsageError, unknown
-from graphopt.inputs.binding import derived_sizes
-from graphopt.util.coerce import Range, check_range, check_size, natural_or_none
+from graphopt.inputs.dim_bindings import derived_sizes
+from graphopt.util.parse_values import Range, check_range, check_size, natural_or_none
 
 
 def fix_dims(model: ir.Model, sizes: Mapping[str, int], *, strict: bool = True) -> None:

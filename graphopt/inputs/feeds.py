@@ -14,16 +14,16 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.errors import ResourceLimit, UnsupportedModel, UsageError, unknown
-from graphopt.inputs.binding import RANKS, Binding, Dimensions, Shape
 from graphopt.inputs.constraint_system import ConstraintSystem
-from graphopt.inputs.error_messages import constraints_from_error
-from graphopt.inputs.sampling import BOUNDARY_DISTRIBUTIONS, Distribution, Sampler
+from graphopt.inputs.constraints_from_errors import constraints_from_error
+from graphopt.inputs.dim_bindings import RANKS, Binding, Dimensions, Shape
+from graphopt.inputs.operator_value_constraints import ValueRange
 from graphopt.inputs.value_constraint_inference import value_ranges
-from graphopt.inputs.value_constraints import ValueRange
+from graphopt.inputs.value_generator import BOUNDARY_DISTRIBUTIONS, Distribution, Sampler
 from graphopt.ir.signature import Port, Signature
 from graphopt.util import npz
-from graphopt.util.coerce import parse_natural
 from graphopt.util.element_types import native, numpy_type
+from graphopt.util.parse_values import parse_natural
 
 Feeds = dict[str, Any]
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.errors import RuntimeFailure, UsageError, unknown
+from graphopt.inputs.binding_search import find_valid_bindings
 from graphopt.inputs.feeds import Feeds, InputOptions, Inputs
-from graphopt.inputs.search import find_valid_bindings
 from graphopt.ir.signature import Signature
 from graphopt.ort.crash_risks import may_crash
 from graphopt.ort.devices import CPU, Device

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from graphopt.errors import UsageError
-from graphopt.inputs.binding import Shape
+from graphopt.inputs.dim_bindings import Shape
 from graphopt.inputs.feeds import parse_shape
 
 Shapes = dict[str, Shape]

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from graphopt import ir
-from graphopt.analysis.shape_inference.facts import ShapeTuple
 from graphopt.analysis.shape_inference.shape_facts import ShapeFacts
+from graphopt.analysis.shape_inference.value_facts import ShapeTuple
 from graphopt.analysis.symbolic import Dim
 from graphopt.inputs.value_bounds import ValueBounds
 

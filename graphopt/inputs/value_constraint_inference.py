@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from graphopt import ir
-from graphopt.inputs.value_constraints import ValueRange, value_constraint
+from graphopt.inputs.operator_value_constraints import ValueRange, value_constraint
 from graphopt.ir.signature import type_text
 
 

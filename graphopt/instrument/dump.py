@@ -20,7 +20,7 @@ from graphopt.modeldiff.print_changes import Printed, full, heading, print_chang
 from graphopt.modeldiff.snapshot import Ident, Line, Snapshot
 from graphopt.passes.base import Pass
 from graphopt.passes.instrumentation import PassInstrumentation, PassRecord
-from graphopt.util.tables import counted
+from graphopt.util.text_tables import counted
 
 Format = Literal["text", "onnx", "dot"]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from graphopt import ir
 from graphopt.passes.instrumentation import PassRecord
-from graphopt.util.tables import counted, human_bytes
+from graphopt.util.text_tables import counted, human_bytes
 
 #: Number of passes named.
 _NAMED = 3

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 
-from graphopt.util.tables import Block, Table
+from graphopt.util.text_tables import Block, Table
 
 _ALIGN = {"<": "left", ">": "right"}
 

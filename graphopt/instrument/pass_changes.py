@@ -10,7 +10,7 @@ from typing import Any
 from graphopt.modeldiff.changes import Change
 from graphopt.modeldiff.print_changes import WIDTH, Printed, change_dicts, heading, print_changes
 from graphopt.passes.instrumentation import PassRecord
-from graphopt.util.tables import Table, counted, shortened, text_width
+from graphopt.util.text_tables import Table, counted, shortened, text_width
 
 #: Number of rules named in a summary or heading.
 _RULES = 3

@@ -31,14 +31,14 @@ from graphopt.ir.editor.editor import Editor
 from graphopt.ir.fingerprint import attribute_key, fingerprint, function_fingerprints
 from graphopt.ir.fold_record import FoldRecord, build_in, fold_record, keep_record
 from graphopt.ir.io.codecs import codec_of, suffixes
-from graphopt.ir.io.interop import ModelLike, as_model, serialized
+from graphopt.ir.io.foreign_formats import folder_hint
 from graphopt.ir.io.load import data_files, load, metadata_of
-from graphopt.ir.io.proto import from_proto, to_proto, to_whole_proto
-from graphopt.ir.io.recognize import folder_hint
+from graphopt.ir.io.model_conversion import ModelLike, as_model, serialized
+from graphopt.ir.io.proto_conversion import from_proto, to_proto, to_whole_proto
 from graphopt.ir.io.save import check_format, save, save_together, saving, to_bytes
 from graphopt.ir.json import from_json, schema, to_json
 from graphopt.ir.literals import constant_text, declared_type, type_text
-from graphopt.ir.opaque import has_training_info, opaque_attribute, opaque_type
+from graphopt.ir.opaque_parts import has_training_info, opaque_attribute, opaque_type
 from graphopt.ir.printer import (
     Names,
     print_model,
@@ -67,7 +67,7 @@ from graphopt.ir.region.clone import (
 from graphopt.ir.region.extract import extract
 from graphopt.ir.region.inline import inline_call, inline_obstacle
 from graphopt.ir.region.outline import outline, outline_obstacle
-from graphopt.ir.schemas import (
+from graphopt.ir.schema_checks import (
     MICROSOFT,
     RUNTIME_DOMAINS,
     find_misuse,
@@ -89,8 +89,8 @@ from graphopt.ir.scopes import (
 )
 from graphopt.ir.standard_functions import TensorKind, standard_function
 from graphopt.ir.topological_order import feed_order, find_cycle, is_sorted, sort_model
-from graphopt.ir.uses import is_read, only_reader, readers, use_count
 from graphopt.ir.validation import find_fault, validate
+from graphopt.ir.value_uses import is_read, only_reader, readers, use_count
 from graphopt.ir.weights import hash_of, initializer_bytes, slots, storage_of, tag_of, tied_storages
 
 Attr = onnx_ir.Attr

@@ -15,7 +15,7 @@ from typing import Any
 
 from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.constants import is_overridable
-from graphopt.ir.opaque import opaque_type
+from graphopt.ir.opaque_parts import opaque_type
 from graphopt.ir.scopes import bodies, normal_imports, walk_nodes, with_bodies
 from graphopt.ir.topological_order import feed_order
 from graphopt.ir.weights import hash_of

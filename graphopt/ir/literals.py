@@ -12,7 +12,7 @@ import onnx
 
 from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.constants import NAMESPACE
-from graphopt.ir.opaque import opaque_attribute, opaque_type
+from graphopt.ir.opaque_parts import opaque_attribute, opaque_type
 from graphopt.ir.weights import tag_of
 
 #: Maximum number of elements of a constant printed inline.

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from graphopt.ir._onnx_ir import onnx_ir
-from graphopt.ir.schemas import operator_schema
+from graphopt.ir.schema_checks import operator_schema
 from graphopt.ir.scopes import bodies
 
 

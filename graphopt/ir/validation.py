@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from graphopt.errors import InvalidModel
 from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.constants import FUNCTIONS, LOOSE_REFERENCES
-from graphopt.ir.opaque import opaque_type
+from graphopt.ir.opaque_parts import opaque_type
 from graphopt.ir.printer import print_neighbourhood
 from graphopt.ir.provenance import label
 from graphopt.ir.scopes import graphs_of, in_order, walk_nodes

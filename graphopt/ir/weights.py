@@ -17,7 +17,7 @@ import onnx
 
 from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.scopes import graphs_of
-from graphopt.util.tables import counted
+from graphopt.util.text_tables import counted
 
 _HASH = "graphopt.hash"
 _TAG = "graphopt.tag"

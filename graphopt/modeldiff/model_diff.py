@@ -13,7 +13,7 @@ from graphopt.modeldiff.changes import Change, difference
 from graphopt.modeldiff.match_nodes import match
 from graphopt.modeldiff.print_changes import Printed, change_dicts, heading, print_changes
 from graphopt.modeldiff.snapshot import Line, Snapshot
-from graphopt.util.tables import Table, counted
+from graphopt.util.text_tables import Table, counted
 
 _INTERFACE = ("format", "opset", "input", "output")
 

@@ -13,7 +13,7 @@ from graphopt.ir.literals import attribute_text
 from graphopt.ir.printer import Operand, escaped, typed
 from graphopt.modeldiff.changes import Change
 from graphopt.modeldiff.snapshot import Line, Path
-from graphopt.util.tables import text_width
+from graphopt.util.text_tables import text_width
 
 #: Columns of a printed line.
 WIDTH = 160

@@ -17,7 +17,7 @@ from graphopt import __version__, config, publish
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.ort.devices import CudaStatus, probe_cuda
 from graphopt.ort.target import Target
-from graphopt.util.store import Store
+from graphopt.util.disk_store import Store
 
 #: Required distributions besides onnxruntime.
 _LIBRARIES = ("onnx", "onnx-ir", "numpy")

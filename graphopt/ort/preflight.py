@@ -20,7 +20,7 @@ from graphopt.ort.session import Optimizations, Source
 from graphopt.ort.session_options import SessionChoice
 from graphopt.process import memory
 from graphopt.process.child import Child, NoProcess, is_child
-from graphopt.util.store import Store, key_of
+from graphopt.util.disk_store import Store, key_of
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession

@@ -14,8 +14,8 @@ from graphopt.errors import UsageError
 from graphopt.parameters.check_folded_constants import check_folded
 from graphopt.parameters.constant_nodes import expose
 from graphopt.parameters.selection import PARAMS, chosen
-from graphopt.util.coerce import split_names
 from graphopt.util.element_types import native
+from graphopt.util.parse_values import split_names
 
 
 @dataclass

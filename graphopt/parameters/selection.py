@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from graphopt import ir
 from graphopt.errors import UsageError, unknown
 from graphopt.ops.traits import COMPUTE_BOUND
-from graphopt.util.coerce import split_names
+from graphopt.util.parse_values import split_names
 
 FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
 #: The group of all initializers that look like parameters, accepted beside names.

@@ -9,11 +9,11 @@ from typing import Any
 from graphopt import ir
 from graphopt.analysis.symbolic import Dim
 from graphopt.context import Context, context_for
-from graphopt.models import copy
+from graphopt.model_arguments import copy
 from graphopt.partitioning.group_kind import Grouping, GroupKind
 from graphopt.partitioning.propose_groups import Partition
 from graphopt.passes.pipelines import make_pipeline
-from graphopt.util.tables import counted
+from graphopt.util.text_tables import counted
 
 _BETWEEN = "it lies between members of the group"
 

@@ -33,7 +33,7 @@ from graphopt.passes.onnx_ir import load_pass
 from graphopt.passes.qdq_pairs import QuantizedPairs
 from graphopt.passes.registry import Registry
 from graphopt.passes.text import Item, parse_items
-from graphopt.util.tables import counted
+from graphopt.util.text_tables import counted
 
 #: Most rewrites of one run of a pass, a constant plus a number per node; more count as non-termination.
 _ACTIONS, _ACTIONS_PER_NODE = 1000, 50

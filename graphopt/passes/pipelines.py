@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from graphopt.errors import UsageError
-from graphopt.ir.io.interop import PassBase
+from graphopt.ir.io.model_conversion import PassBase
 from graphopt.passes.base import Pass
 from graphopt.passes.onnx_ir import BY_PLACE, GivenOnnxIrPass
 from graphopt.passes.pipeline import Fixpoint, Pipeline, Step
 from graphopt.passes.registry import Passes, Registry
 from graphopt.rewrite.rule import Rule
-from graphopt.util.arguments import checked
-from graphopt.util.extensions import extensions
+from graphopt.util.argument_checks import checked
+from graphopt.util.entry_points import extensions
 
 _CLEAN = (
     "dce,fixpoint(canonicalize,constant-propagation,fold-if,merge-ifs,sink-into-ifs,unroll-loops{{factor=1,full=2}},"

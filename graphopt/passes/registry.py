@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from graphopt.errors import UsageError
 from graphopt.passes.base import Pass, options_of
-from graphopt.util.coerce import from_text
+from graphopt.util.parse_values import from_text
 
 
 @dataclass

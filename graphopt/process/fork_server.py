@@ -37,7 +37,7 @@ from graphopt import config
 from graphopt.process.interpreter_command import command, search_path
 
 #: Modules that workers need.
-_IMPORTS = ("numpy", "onnxruntime", "graphopt.folding.constant_model", "graphopt.ort.model_runs")
+_IMPORTS = ("numpy", "onnxruntime", "graphopt.folding.run_constant_model", "graphopt.ort.model_runs")
 #: Maximum size of a message in bytes; the longest contains ``sys.path``.
 _MESSAGE = 1 << 16
 

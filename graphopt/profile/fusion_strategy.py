@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from graphopt.errors import UsageError
-from graphopt.util.coerce import parse_natural
+from graphopt.util.parse_values import parse_natural
 
 
 class SpecializationKind(Enum):

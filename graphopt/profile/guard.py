@@ -13,7 +13,7 @@ from graphopt import ir
 from graphopt.errors import InvalidModel
 from graphopt.profile.value_profile import Dim, ValueProfile, has_type, is_symbol
 from graphopt.util.element_types import numpy_type
-from graphopt.util.tables import counted
+from graphopt.util.text_tables import counted
 
 
 @dataclass(frozen=True)

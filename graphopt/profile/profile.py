@@ -11,7 +11,7 @@ from typing import Any
 
 from graphopt import ir, publish
 from graphopt.errors import InvalidModel, UsageError, unknown
-from graphopt.ir.json.layout import render
+from graphopt.ir.json.pretty_printer import render
 from graphopt.ir.signature import Signature
 from graphopt.profile.value_profile import ValueProfile, merged
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import zip_longest
 
 from graphopt import ir
-from graphopt.analysis.shape_inference.node import UnknownAttribute
+from graphopt.analysis.shape_inference.node_facts import UnknownAttribute
 from graphopt.context import Refusal
 from graphopt.rewrite.builder import Builder, UnrepresentableNumber
 from graphopt.rewrite.matcher import Bindings, Match, Refused
 from graphopt.rewrite.rule import Outcome, Rule
-from graphopt.util.tables import counted
+from graphopt.util.text_tables import counted
 
 
 def try_rule(rule: Rule, match: Match, bindings: Bindings, builder: Builder) -> Outcome:

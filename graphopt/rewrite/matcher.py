@@ -10,7 +10,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.analysis.shape_inference.fills import is_number, may_fill
-from graphopt.analysis.shape_inference.node import UnknownAttribute
+from graphopt.analysis.shape_inference.node_facts import UnknownAttribute
 from graphopt.context import Context, Dim, Refusal
 from graphopt.ops import traits
 from graphopt.rewrite.pattern import Literal, Operand, OpPattern, Var

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from graphopt import ir
 from graphopt.rewrite.matcher import Bindings, Matcher, _Operand
 from graphopt.rewrite.pattern import Literal, Operand, OpPattern, Var
-from graphopt.util.tables import counted
+from graphopt.util.text_tables import counted
 
 #: Most readers of a value that are visited.
 _READERS = 32

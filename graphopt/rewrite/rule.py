@@ -15,7 +15,7 @@ from graphopt.context import Refusal
 from graphopt.numerics import Numerics
 from graphopt.ops import traits
 from graphopt.rewrite.pattern import OpPattern, alternatives
-from graphopt.util.arguments import checked
+from graphopt.util.argument_checks import checked
 
 #: The return value of a rule's function: the replacement of the root's output (or outputs), or a refusal.
 Outcome: TypeAlias = ir.Value | tuple[ir.Value | None, ...] | Refusal

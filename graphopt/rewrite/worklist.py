@@ -18,7 +18,7 @@ from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.matcher import Match, Matcher
 from graphopt.rewrite.pattern import OpPattern
 from graphopt.rewrite.rule import Rule
-from graphopt.util.arguments import checked
+from graphopt.util.argument_checks import checked
 
 #: Most rewrites per initial node; a higher number counts as non-termination.
 _REWRITES_PER_NODE = 20

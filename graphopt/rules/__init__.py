@@ -13,7 +13,7 @@ from functools import cache
 
 from graphopt.context import Options
 from graphopt.rewrite.rule import FUSION_PASS, Rule
-from graphopt.util.extensions import extensions
+from graphopt.util.entry_points import extensions
 
 
 @cache

@@ -10,10 +10,10 @@ from graphopt import ir
 from graphopt.errors import UsageError
 from graphopt.inputs.dim_options import resolve_ranges, vouch
 from graphopt.ir.signature import Signature
-from graphopt.models import copy
+from graphopt.model_arguments import copy
 from graphopt.profile import Pattern, Profile
-from graphopt.util.coerce import Range
-from graphopt.util.tables import counted
+from graphopt.util.parse_values import Range
+from graphopt.util.text_tables import counted
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from graphopt.errors import unknown
 from graphopt.inputs import run_once
 from graphopt.inputs.feeds import InputOptions, Inputs
 from graphopt.ir.signature import Signature, text_of_type
-from graphopt.models import copy
+from graphopt.model_arguments import copy
 from graphopt.ort.devices import CPU, Device
 from graphopt.profile import Profile, observe
 from graphopt.specialization.data_dependent_values import data_dependent_values

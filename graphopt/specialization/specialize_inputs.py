@@ -11,7 +11,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.context import context_for
 from graphopt.inputs.feeds import InputOptions
-from graphopt.models import copy
+from graphopt.model_arguments import copy
 from graphopt.profile import Guard, Profile, ValueProfile
 from graphopt.profile.annotations import annotate
 from graphopt.transforms.profile.specialize_types import SpecializeTypes

@@ -20,8 +20,8 @@ from graphopt.ort.target import Target
 from graphopt.timing.compare_speed import Speed, Timing, compare_speed
 from graphopt.timing.footprint import Footprint, footprint
 from graphopt.timing.stopwatch import RaceLimits, Setup, output_shapes
-from graphopt.verification.compare import Outcome, Tolerance, compare
 from graphopt.verification.numeric_traits import coarsest_of
+from graphopt.verification.output_comparison import Outcome, Tolerance, compare
 
 #: Number of processes that measure session creation and memory of each model.
 _MOST = 3

@@ -14,7 +14,7 @@ import numpy as np
 from graphopt import config, ir
 from graphopt.errors import RuntimeFailure, UsageError, unknown
 from graphopt.fusion.kernel_library import libraries_for
-from graphopt.models import ModelLike, PathLike, copy, loaded, original_of
+from graphopt.model_arguments import ModelLike, PathLike, copy, loaded, original_of
 from graphopt.ort import preflight
 from graphopt.ort.devices import Device, choose_device
 from graphopt.ort.loadable_model import Artifact

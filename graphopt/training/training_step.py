@@ -17,7 +17,7 @@ from graphopt.autodiff.losses import Loss
 from graphopt.autodiff.running_statistics import PREFIX as STATE
 from graphopt.context import Context, context_for
 from graphopt.errors import UsageError, unknown
-from graphopt.models import PathLike
+from graphopt.model_arguments import PathLike
 from graphopt.parameters import parameter_files
 from graphopt.parameters.lifting import Parameters, lift
 from graphopt.parameters.selection import split_names

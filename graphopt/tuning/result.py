@@ -14,8 +14,8 @@ from graphopt.transforms.fusion.fuse_groups import FuseGroups
 from graphopt.tuning.decide import TuningDecision
 from graphopt.tuning.measurements import Finding, Measurement
 from graphopt.tuning.search_space import Variant
-from graphopt.util.store import Store, key_of
-from graphopt.util.tables import Block, Table, counted, flat, human_seconds, shortened
+from graphopt.util.disk_store import Store, key_of
+from graphopt.util.text_tables import Block, Table, counted, flat, human_seconds, shortened
 
 #: Kind of the entries in the store.
 _KIND = "tunings"

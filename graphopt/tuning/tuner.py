@@ -14,10 +14,10 @@ from graphopt.attempt import Attempt
 from graphopt.errors import GraphoptError, ResourceLimit, RuntimeFailure, UsageError
 from graphopt.fusion.kernel_library import Toolchain
 from graphopt.inputs import run_once
-from graphopt.inputs.binding import Shape
+from graphopt.inputs.dim_bindings import Shape
 from graphopt.inputs.feeds import InputOptions
 from graphopt.instrument.report import Dropped, Report
-from graphopt.models import copy
+from graphopt.model_arguments import copy
 from graphopt.ort.devices import Device
 from graphopt.ort.session_options import recommend
 from graphopt.ort.target import Target
@@ -29,9 +29,9 @@ from graphopt.tuning.measure_variants import HarnessMeasurer
 from graphopt.tuning.result import StoredTuning, Tuning, describe
 from graphopt.tuning.search_space import KernelRecorder, Variant, choices_for, newer_opset, rewrite_groups
 from graphopt.tuning.variant_builder import VariantBuilder, attempt_for
-from graphopt.util.cpu import processor
-from graphopt.util.store import Store, key_of
-from graphopt.util.tables import counted, human_seconds
+from graphopt.util.cpu_features import processor
+from graphopt.util.disk_store import Store, key_of
+from graphopt.util.text_tables import counted, human_seconds
 
 #: Runs an attempt on a model in place; the result is verified, and repaired if necessary.
 Produce = Callable[[Attempt, ir.Model], tuple[ir.Model, Report]]

@@ -13,7 +13,7 @@ from graphopt.errors import GraphoptError
 from graphopt.fusion.kernel_library import Libraries
 from graphopt.instrument.model_summary import Summary
 from graphopt.instrument.report import Dropped
-from graphopt.models import copy
+from graphopt.model_arguments import copy
 from graphopt.ops import dialects
 from graphopt.ort.session import Source
 from graphopt.ort.session_options import SessionChoice

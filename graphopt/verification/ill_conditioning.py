@@ -6,10 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.verification.cases import Case
-from graphopt.verification.compare import Tolerance, compare, identical, largest_deviations, same_kind
 from graphopt.verification.numeric_traits import NumericTraits
 from graphopt.verification.onnx_reference import Reference
+from graphopt.verification.output_comparison import (
+    Tolerance,
+    compare,
+    identical,
+    largest_deviations,
+    same_kind,
+)
+from graphopt.verification.reference_cases import Case
 
 #: A result's error against the exact value may exceed the original's own error by this factor.
 _MARGIN = 2.0

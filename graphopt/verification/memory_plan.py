@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from graphopt import ir
 from graphopt.process import memory
-from graphopt.util.tables import human_bytes
+from graphopt.util.text_tables import human_bytes
 
 #: Memory of a default session, in multiples of the bytes of its weights: it repacks weights, or converts
 #: half-precision ones to float32.

@@ -10,7 +10,7 @@ from operator import or_
 
 from graphopt import ir
 from graphopt.ops import traits
-from graphopt.verification.compare import Coarsest
+from graphopt.verification.output_comparison import Coarsest
 
 
 class _Trait(Flag):

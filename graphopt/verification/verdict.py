@@ -6,9 +6,9 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from graphopt.inputs.sampling import Distribution
+from graphopt.inputs.value_generator import Distribution
 from graphopt.ort.session import Optimizations
-from graphopt.util.tables import counted
+from graphopt.util.text_tables import counted
 
 #: The cause of comparisons that are impossible for every candidate, and therefore no gap in a verdict.
 ORIGINAL_FAILS = "the original fails"

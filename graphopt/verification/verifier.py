@@ -6,8 +6,8 @@ bindings of the dynamic dims and several input distributions are tried; inputs o
 skipped.
 
 **Requirements.** Element types, shapes, strings, booleans and integers agree. Floats agree within
-:class:`~graphopt.verification.compare.Tolerance`, which depends on the numerics class of the rewrites and on
-the coarsest float type in the computation. Non-finite numbers:
+:class:`~graphopt.verification.output_comparison.Tolerance`, which depends on the numerics class of the
+rewrites and on the coarsest float type in the computation. Non-finite numbers:
 
 ========================  ====================  =====================  =====================
 inputs                    EXACT                 REASSOCIATES           APPROXIMATES
@@ -68,7 +68,12 @@ from graphopt.ort.model_runs import Runner, Runs
 from graphopt.ort.session import Optimizations, Source
 from graphopt.ort.session_options import SessionChoice
 from graphopt.process.resource_usage import ResourceMeter
-from graphopt.verification.cases import (
+from graphopt.verification.candidate_comparison import Judge, absolute_rounding
+from graphopt.verification.empty_tensors import EmptyTensors, Unreliable
+from graphopt.verification.inner_rounding import with_inner_rounding
+from graphopt.verification.numeric_traits import draws_random, has_empty_tensors, numeric_traits_of
+from graphopt.verification.onnx_reference import Reference
+from graphopt.verification.reference_cases import (
     QUICK,
     Case,
     Cases,
@@ -77,11 +82,6 @@ from graphopt.verification.cases import (
     share_random_outputs,
     share_unreproducible_outputs,
 )
-from graphopt.verification.empty_tensors import EmptyTensors, Unreliable
-from graphopt.verification.inner_rounding import with_inner_rounding
-from graphopt.verification.judge import Judge, absolute_rounding
-from graphopt.verification.numeric_traits import draws_random, has_empty_tensors, numeric_traits_of
-from graphopt.verification.onnx_reference import Reference
 from graphopt.verification.runners import DIVERGENT_QUICK, Runners
 from graphopt.verification.verdict import Row, Skipped, Verdict, without_inputs
 

@@ -19,7 +19,7 @@ from graphopt.timing.bench import Result, Row, cuda_options
 from graphopt.timing.compare_speed import Speed, Timing
 from graphopt.timing.footprint import Footprint, Placement
 from graphopt.timing.ratios import Band, Comparison
-from graphopt.verification.compare import Outcome
+from graphopt.verification.output_comparison import Outcome
 
 from .conftest import Invoke
 

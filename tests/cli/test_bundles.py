@@ -18,7 +18,7 @@ from graphopt.inputs.feeds import InputOptions
 from graphopt.specialization.build_variants import Specialization
 from graphopt.specialization.bundle.plan import checksum
 from graphopt.specialization.bundle.save import save_bundle
-from graphopt.util.tables import human_bytes
+from graphopt.util.text_tables import human_bytes
 
 from .conftest import Invoke
 

@@ -14,7 +14,7 @@ from graphopt.api import context_for
 from graphopt.errors import UsageError
 from graphopt.inputs.dim_options import fix_dims, resolve_ranges
 from graphopt.inputs.feeds import InputOptions, Inputs
-from graphopt.util.coerce import parse_ranges, parse_sizes
+from graphopt.util.parse_values import parse_ranges, parse_sizes
 from tests.cli.conftest import Invoke
 from tests.support import parse
 
@@ -178,7 +178,7 @@ def test_invalid_numbers_are_refused_before_any_work(
     def refuse(*arguments: object, **more: object) -> None:
         raise AssertionError("work began")
 
-    monkeypatch.setattr("graphopt.ir.io.interop.load", refuse)
+    monkeypatch.setattr("graphopt.ir.io.model_conversion.load", refuse)
     for option in (
         *(
             f"--dim=N={number}",

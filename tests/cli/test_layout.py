@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphopt.cli.output.layout import fitted, wrapped
-from graphopt.util.tables import Table, text_width
+from graphopt.util.text_tables import Table, text_width
 
 WIDTHS = [40, 60, 80, 120]
 

@@ -20,7 +20,7 @@ from graphopt.cost.select_table import keep
 from graphopt.cost.table import read
 from graphopt.errors import UsageError
 from graphopt.ort.devices import CPU
-from graphopt.util.store import Store
+from graphopt.util.disk_store import Store
 from tests.cli.conftest import Invoke
 
 BROKEN = "tests.cli.broken_passes"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from graphopt import api
-from graphopt.ir.io import interop
+from graphopt.ir.io import model_conversion
 from tests.cli.conftest import Invoke
 from tests.specialization.models import feeds_of, positions
 
@@ -44,9 +44,11 @@ def test_plan_of_each_file_is_reported(invoke: Invoke, requests: Path) -> None:
 
 
 def test_the_model_is_loaded_once(invoke: Invoke, requests: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded, load = [], interop.load
+    loaded, load = [], model_conversion.load
     monkeypatch.setattr(
-        interop, "load", lambda path, *more, **options: loaded.append(path) or load(path, *more, **options)
+        model_conversion,
+        "load",
+        lambda path, *more, **options: loaded.append(path) or load(path, *more, **options),
     )
     arguments = ("--inputs", requests / "a.npz", "--set", "verify=false")
     assert invoke("run", requests.parent / "m.onnx", *arguments).status == 0

@@ -12,7 +12,7 @@ from graphopt.cost import shipped
 from graphopt.cost.select_table import costs_for, keep
 from graphopt.errors import UsageError
 from graphopt.ort.devices import CPU, Device
-from graphopt.util.store import Store
+from graphopt.util.disk_store import Store
 
 MEASURED = replace(shipped("cpu"), name="measured here")
 

@@ -21,7 +21,7 @@ from graphopt.ops import dialects
 from graphopt.ort import session
 from graphopt.ort.devices import CPU, Device
 from graphopt.passes.pipelines import make_pipeline
-from graphopt.util.store import Store
+from graphopt.util.disk_store import Store
 from tests.fusion.backends.c.harness import Unit, compiler, levels
 from tests.fusion.backends.numpy_backend import load
 from tests.support import parse

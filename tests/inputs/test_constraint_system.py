@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from graphopt.errors import RuntimeFailure
+from graphopt.inputs.binding_search import BindingSearch, find_valid_bindings
 from graphopt.inputs.constraint_system import ConstraintSystem
-from graphopt.inputs.error_messages import constraints_from_error
+from graphopt.inputs.constraints_from_errors import constraints_from_error
 from graphopt.inputs.feeds import InputOptions, Inputs
-from graphopt.inputs.search import BindingSearch, find_valid_bindings
 from graphopt.inputs.size_constraint import SizeConstraint, equal, least
-from graphopt.inputs.solver import solve
+from graphopt.inputs.size_solver import solve
 from graphopt.ort import session
 from tests.ort.build import data, parse
 

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphopt.errors import ResourceLimit, RuntimeFailure, UnsupportedModel, UsageError
-from graphopt.inputs.binding import Dimensions, describe
+from graphopt.inputs.binding_search import find_valid_bindings
+from graphopt.inputs.dim_bindings import Dimensions, describe
 from graphopt.inputs.feeds import InputOptions, Inputs, parse_file, parse_shape
-from graphopt.inputs.sampling import Sampler
-from graphopt.inputs.search import find_valid_bindings
+from graphopt.inputs.operator_value_constraints import ValueRange
 from graphopt.inputs.value_constraint_inference import value_ranges
-from graphopt.inputs.value_constraints import ValueRange
+from graphopt.inputs.value_generator import Sampler
 from graphopt.ir.signature import Port
 from graphopt.ort import session
 from tests.ort.build import data, parse

@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 from graphopt import ir
 from graphopt.errors import InvalidModel, UnsupportedModel
-from graphopt.ir.json import tables
+from graphopt.ir.json import messages
 from tests.ir.json_models import check, full, save
 from tests.ir.models import external, floats, model, run, weight
 
@@ -47,16 +47,16 @@ def test_the_node_tests_of_onnx_are_kept() -> None:
 @pytest.mark.parametrize(
     ("table", "message", "apart"),
     [
-        (tables.MODEL, onnx.ModelProto, ()),
-        (tables.GRAPH, onnx.GraphProto, ()),
-        (tables.NODE, onnx.NodeProto, ()),
-        (tables.FUNCTION, onnx.FunctionProto, ()),
-        (tables.VALUE, onnx.ValueInfoProto, ()),
-        (tables.SPARSE, onnx.SparseTensorProto, ()),
-        (tables.TRAINING, onnx.TrainingInfoProto, ()),
-        (tables.ANNOTATION, onnx.TensorAnnotation, ()),
+        (messages.MODEL, onnx.ModelProto, ()),
+        (messages.GRAPH, onnx.GraphProto, ()),
+        (messages.NODE, onnx.NodeProto, ()),
+        (messages.FUNCTION, onnx.FunctionProto, ()),
+        (messages.VALUE, onnx.ValueInfoProto, ()),
+        (messages.SPARSE, onnx.SparseTensorProto, ()),
+        (messages.TRAINING, onnx.TrainingInfoProto, ()),
+        (messages.ANNOTATION, onnx.TensorAnnotation, ()),
         (
-            tables.TENSOR,
+            messages.TENSOR,
             onnx.TensorProto,
             (
                 *("dims", "data_type", "segment", "float_data", "int32_data", "string_data", "int64_data"),
@@ -71,24 +71,24 @@ def test_no_field_of_onnx_is_forgotten(table: Any, message: Any, apart: tuple[st
 
 
 def test_every_type_of_attribute_has_a_name() -> None:
-    assert set(tables.KINDS) == set(onnx.AttributeProto.AttributeType.values())
+    assert set(messages.KINDS) == set(onnx.AttributeProto.AttributeType.values())
 
 
 def test_schema_has_the_keys_of_the_tables() -> None:
     schema = ir.schema()
     objects = {
-        "value": tables.VALUE,
-        "tensor": tables.TENSOR,
-        "sparse_tensor": tables.SPARSE,
-        "node": tables.NODE,
+        "value": messages.VALUE,
+        "tensor": messages.TENSOR,
+        "sparse_tensor": messages.SPARSE,
+        "node": messages.NODE,
     }
-    objects |= {"graph": tables.GRAPH, "function": tables.FUNCTION, "training_info": tables.TRAINING}
-    objects |= {"quantization_annotation": tables.ANNOTATION}
+    objects |= {"graph": messages.GRAPH, "function": messages.FUNCTION, "training_info": messages.TRAINING}
+    objects |= {"quantization_annotation": messages.ANNOTATION}
     for name, table in objects.items():
         assert set(schema["$defs"][name]["properties"]) == set(table.names), name
-    assert set(schema["properties"]) == set(tables.MODEL.names)
+    assert set(schema["properties"]) == set(messages.MODEL.names)
     of_values = schema["$defs"]["attribute"]["anyOf"][0]["properties"]
-    assert set(of_values) == {*tables.KINDS.values(), "doc_string"}
+    assert set(of_values) == {*messages.KINDS.values(), "doc_string"}
 
 
 def test_large_tensors_are_in_a_data_file(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ import graphopt
 from graphopt.ort import preflight
 from graphopt.process import memory
 from graphopt.process.child import Child, ProcessCrashed
-from graphopt.util.store import Store
+from graphopt.util.disk_store import Store
 from tests.ort.build import data, parse
 
 GOOD = "g (float[2] x) => (float[2] y) { y = Neg(x) }"

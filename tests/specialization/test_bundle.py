@@ -26,7 +26,7 @@ from graphopt.specialization.build_variants import Specialization, Specialized
 from graphopt.specialization.bundle.loaded_bundle import Bundle
 from graphopt.specialization.bundle.plan import BundlePlan, checksum
 from graphopt.specialization.bundle.save import save_bundle
-from graphopt.util.store import Store
+from graphopt.util.disk_store import Store
 
 from ..support import parse
 

@@ -15,7 +15,7 @@ from graphopt.tuning.decide import TuningDecision, search
 from graphopt.tuning.measurements import Finding, Measurement, Size
 from graphopt.tuning.result import StoredTuning, Tuning
 from graphopt.tuning.search_space import Group, Variant
-from graphopt.util.store import Store
+from graphopt.util.disk_store import Store
 
 BAND = Band(0.99, 1.01)
 

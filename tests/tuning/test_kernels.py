@@ -13,7 +13,7 @@ from graphopt import api, config, ir
 from graphopt.attempt import Attempt, make_options
 from graphopt.cli.main import main
 from graphopt.fusion.kernel_library import Libraries, libraries_for
-from graphopt.models import copy
+from graphopt.model_arguments import copy
 from graphopt.ops import dialects
 from graphopt.ort.session_options import SessionChoice
 from graphopt.passes.pipelines import make_pipeline

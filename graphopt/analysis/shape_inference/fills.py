@@ -16,8 +16,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from graphopt import ir
-from graphopt.analysis.shape_inference.facts import same_number
-from graphopt.analysis.shape_inference.node import NodeFacts
+from graphopt.analysis.shape_inference.node_facts import NodeFacts
+from graphopt.analysis.shape_inference.value_facts import same_number
 from graphopt.ops import traits
 
 Fill: TypeAlias = np.generic | None

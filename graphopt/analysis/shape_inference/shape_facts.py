@@ -15,11 +15,11 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from graphopt import ir
-from graphopt.analysis.shape_inference.engine import Inference, declared_fact
-from graphopt.analysis.shape_inference.facts import Contents, Fact, ShapeTuple
-from graphopt.analysis.shape_inference.node import ShapeRule
+from graphopt.analysis.shape_inference.inference_engine import Inference, declared_fact
+from graphopt.analysis.shape_inference.inference_state import InferenceState
+from graphopt.analysis.shape_inference.node_facts import ShapeRule
 from graphopt.analysis.shape_inference.rules import shape_rules
-from graphopt.analysis.shape_inference.state import InferenceState
+from graphopt.analysis.shape_inference.value_facts import Contents, Fact, ShapeTuple
 from graphopt.analysis.symbolic import (
     Bound,
     Dim,
@@ -31,7 +31,7 @@ from graphopt.analysis.symbolic import (
     lone_atom,
     product,
 )
-from graphopt.util.budget import Budget
+from graphopt.util.resource_budget import Budget
 
 __all__ = ["ShapeFacts"]
 

@@ -15,7 +15,7 @@ from graphopt.cli.invocation import Run
 from graphopt.cli.options import relations, shared_options
 from graphopt.cli.options.parameter_types import Count, reads_data, reads_model, writes
 from graphopt.errors import UsageError
-from graphopt.util.tables import Table, counted
+from graphopt.util.text_tables import Table, counted
 
 if TYPE_CHECKING:
     from graphopt import ir
@@ -243,7 +243,7 @@ def _verdict(verdict: Verdict | None) -> dict[str, Any]:
 
 def _print_outcome(run: Run, verdict: Verdict | None, sizes: dict[str, int]) -> None:
     from graphopt.instrument.report import verdict_lines
-    from graphopt.util.tables import human_bytes
+    from graphopt.util.text_tables import human_bytes
 
     if verdict is not None:
         run.console.blocks(verdict_lines(verdict))

@@ -13,7 +13,7 @@ from graphopt.cli.option_groups import failing_check
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import writes
 from graphopt.errors import ExitStatus
-from graphopt.util.tables import counted
+from graphopt.util.text_tables import counted
 
 EXAMPLE = """
 graphopt bisect model.onnx

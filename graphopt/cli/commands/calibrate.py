@@ -14,7 +14,7 @@ from graphopt.cli.invocation import Run
 from graphopt.cli.options import option_values, shared_options
 from graphopt.cli.options.parameter_types import Seconds, writes
 from graphopt.errors import UsageError
-from graphopt.util.tables import Table
+from graphopt.util.text_tables import Table
 
 if TYPE_CHECKING:
     from graphopt.cost import Costs, Grid
@@ -76,8 +76,8 @@ def command(
     from graphopt.cost.calibrate import calibrate
     from graphopt.cost.select_table import costs_for, keep
     from graphopt.cost.table import ENOUGH_PASSES
-    from graphopt.util.store import Store
-    from graphopt.util.tables import counted
+    from graphopt.util.disk_store import Store
+    from graphopt.util.text_tables import counted
 
     check_file(output, [".json"])
     if forget and (show or store is not None or budget is not None or output is not None):
@@ -117,7 +117,7 @@ def command(
 
 def _forget(run: Run, device: Device) -> None:
     from graphopt.cost.select_table import forget
-    from graphopt.util.store import Store
+    from graphopt.util.disk_store import Store
 
     forgotten = forget(Store(run.settings.cache_dir), device)
     run.console.json({"forgotten": None if forgotten is None else str(forgotten)})

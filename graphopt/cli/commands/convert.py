@@ -49,7 +49,7 @@ def command(run: Run, source: Path, target: Path, threshold: int) -> None:
     from graphopt import api, ir
     from graphopt.cli.files.output_paths import check_model_file, check_told
     from graphopt.instrument.report import verdict_dict, verdict_lines
-    from graphopt.util.tables import human_bytes
+    from graphopt.util.text_tables import human_bytes
 
     check_model_file(target)
     remarks: list[str] = []

@@ -8,7 +8,7 @@ from graphopt.cli.framework import command_decorator
 from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.errors import ExitStatus, UsageError
-from graphopt.util.tables import Table, counted, human_bytes
+from graphopt.util.text_tables import Table, counted, human_bytes
 
 if TYPE_CHECKING:
     from graphopt.ort.installation import Health

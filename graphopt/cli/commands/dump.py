@@ -18,7 +18,7 @@ from graphopt.cli.options import option_values, shared_options
 from graphopt.cli.options.parameter_types import writes
 from graphopt.cli.output.pager import page, print_line
 from graphopt.errors import UsageError
-from graphopt.util.tables import counted
+from graphopt.util.text_tables import counted
 
 if TYPE_CHECKING:
     from graphopt.instrument.dump import Dump, Format

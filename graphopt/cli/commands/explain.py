@@ -13,7 +13,7 @@ from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import completion, shared_options
 from graphopt.cli.options.parameter_types import split_some
-from graphopt.util.tables import shortened
+from graphopt.util.text_tables import shortened
 
 if TYPE_CHECKING:
     from graphopt.rewrite.explain import Explanation, Missed

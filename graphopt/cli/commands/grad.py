@@ -14,7 +14,7 @@ from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups.loss import chosen_loss, loss_options
 from graphopt.cli.options import relations, shared_options
 from graphopt.cli.options.parameter_types import reads_model, writes
-from graphopt.util.coerce import parse_sizes
+from graphopt.util.parse_values import parse_sizes
 
 if TYPE_CHECKING:
     from graphopt.autodiff.joint_graph import Joint
@@ -114,7 +114,7 @@ def command(
     from graphopt import api, ir
     from graphopt.cli.files.output_paths import check_model_file, check_told
     from graphopt.cli.option_groups.gradient_split import write_split
-    from graphopt.util.tables import human_bytes
+    from graphopt.util.text_tables import human_bytes
 
     asked = chosen_loss(loss, loss_fn)
     outputs = "loss" if only_loss else "all"
@@ -150,7 +150,7 @@ def command(
 
 def _print(run: Run, joint: Joint, nodes: int) -> None:
     from graphopt import ir
-    from graphopt.util.tables import counted
+    from graphopt.util.text_tables import counted
 
     show, verbose = run.console.print, run.verbose > 0
     show(f"  loss      {joint.loss}")

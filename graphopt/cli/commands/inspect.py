@@ -11,7 +11,7 @@ from graphopt.cli.framework import command_decorator
 from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import option_values, shared_options
-from graphopt.util.tables import Table, counted, human_bytes, human_count
+from graphopt.util.text_tables import Table, counted, human_bytes, human_count
 
 if TYPE_CHECKING:
     from graphopt import ir

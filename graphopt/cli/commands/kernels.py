@@ -15,7 +15,7 @@ from graphopt.cli.invocation import Run
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import writes_file
 from graphopt.errors import UsageError
-from graphopt.util.tables import Table, counted, human_bytes
+from graphopt.util.text_tables import Table, counted, human_bytes
 
 if TYPE_CHECKING:
     from graphopt.fusion.groups import Group

@@ -56,7 +56,7 @@ def command(run: Run, model: Path, output: Path, parameters: Path | None, which:
     from graphopt import api, ir
     from graphopt.cli.files.output_paths import check_file, check_model_file, check_told
     from graphopt.parameters import parameter_files
-    from graphopt.util.tables import counted, human_bytes
+    from graphopt.util.text_tables import counted, human_bytes
 
     check_model_file(output)
     check_file(parameters, parameter_files.SUFFIXES)

@@ -28,13 +28,13 @@ from graphopt.cli.output.error_messages import tell
 from graphopt.cli.views import optimization
 from graphopt.errors import UsageError
 from graphopt.options import OptimizeOptions
-from graphopt.util.tables import counted, human_seconds
+from graphopt.util.text_tables import counted, human_seconds
 
 if TYPE_CHECKING:
     from graphopt import ir
     from graphopt.api import Report, Result
     from graphopt.compiler import Compiler
-    from graphopt.inputs.binding import Shape
+    from graphopt.inputs.dim_bindings import Shape
     from graphopt.specialization.build_variants import Specialization, Specialized
     from graphopt.tuning.tuner import Tune
 

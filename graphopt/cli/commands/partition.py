@@ -13,7 +13,7 @@ from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import option_values, relations, shared_options
 from graphopt.cli.options.parameter_types import Count, reads_data, split_some, writes
-from graphopt.util.tables import Table, counted, human_bytes
+from graphopt.util.text_tables import Table, counted, human_bytes
 
 if TYPE_CHECKING:
     from graphopt.analysis.symbolic import Dim

@@ -12,7 +12,7 @@ from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import completion
 from graphopt.errors import unknown
-from graphopt.util.tables import Table
+from graphopt.util.text_tables import Table
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -9,7 +9,7 @@ from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import completion
 from graphopt.errors import UsageError
-from graphopt.util.tables import Table
+from graphopt.util.text_tables import Table
 
 EXAMPLE = """
 graphopt pipelines

@@ -16,7 +16,7 @@ from graphopt.cli.option_groups.input_files import arrays_in, recorded_option
 from graphopt.cli.options import option_values, shared_options
 from graphopt.cli.options.parameter_types import Count, reads_data, reads_model, writes
 from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError
-from graphopt.util.tables import counted
+from graphopt.util.text_tables import counted
 
 if TYPE_CHECKING:
     from graphopt.inputs.feeds import InputOptions

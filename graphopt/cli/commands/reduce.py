@@ -12,7 +12,7 @@ from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups import failing_check
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import reads_model
-from graphopt.util.tables import counted
+from graphopt.util.text_tables import counted
 
 EXAMPLE = """
 graphopt reduce model.onnx -o small.onnx

@@ -13,7 +13,7 @@ from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups import executor_runs
 from graphopt.cli.options import option_values, shared_options
 from graphopt.cli.options.parameter_types import writes
-from graphopt.util.tables import Table, human_seconds
+from graphopt.util.text_tables import Table, human_seconds
 
 EXAMPLE = """
 graphopt run model.onnx

@@ -13,7 +13,7 @@ from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import writes_file
-from graphopt.util.tables import human_bytes
+from graphopt.util.text_tables import human_bytes
 
 EXAMPLE = """
 graphopt sample -o sample.onnx

@@ -143,7 +143,7 @@ def command(
     from graphopt import api, ir
     from graphopt.cli.files.output_paths import check_file, check_model_file, check_told
     from graphopt.training.training_step import plan_file, state_file
-    from graphopt.util.tables import counted, human_bytes
+    from graphopt.util.text_tables import counted, human_bytes
 
     asked = chosen_loss(loss, loss_fn)
     check_model_file(output)

@@ -35,7 +35,7 @@ def command(run: Run, model: Path, parameters: Path, output: Path) -> None:
     """
     from graphopt import api, ir
     from graphopt.cli.files.output_paths import check_model_file, check_told
-    from graphopt.util.tables import counted, human_bytes
+    from graphopt.util.text_tables import counted, human_bytes
 
     check_model_file(output)
     check_told(model, output)

@@ -13,7 +13,7 @@ from graphopt.cli.invocation import Run
 from graphopt.cli.options import option_values, shared_options
 from graphopt.cli.options.parameter_types import reads_model
 from graphopt.errors import ExitStatus
-from graphopt.util.tables import Table
+from graphopt.util.text_tables import Table
 
 if TYPE_CHECKING:
     from graphopt.verification.verdict import Verdict

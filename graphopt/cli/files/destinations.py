@@ -10,7 +10,7 @@ from pathlib import Path
 from graphopt.cli.files import sample_model
 from graphopt.cli.files.output_paths import check_file, check_folder, check_model_file
 from graphopt.errors import GraphoptError, UsageError
-from graphopt.util.tables import counted
+from graphopt.util.text_tables import counted
 
 #: The path of standard output, as in ``-o -``.
 STDOUT = Path("-")

@@ -15,7 +15,7 @@ from graphopt.cli.option_groups.input_files import arrays_in, recorded_option
 from graphopt.cli.options import option_values, relations, shared_options
 from graphopt.cli.options.parameter_types import Count
 from graphopt.errors import UsageError
-from graphopt.util.tables import Table, human_seconds
+from graphopt.util.text_tables import Table, human_seconds
 
 _NEEDS_INPUTS = {"goes_with": "--inputs", "hint": "add --inputs FILE.npz or a folder of them"}
 _with_inputs = partial(relations.option, **_NEEDS_INPUTS)

@@ -58,7 +58,7 @@ def write_split(
 
 def _print_split(run: Run, found: Split, verdict: Verdict | None, sizes: dict[str, int]) -> None:
     from graphopt.instrument.report import verdict_lines
-    from graphopt.util.tables import Table, counted, human_bytes
+    from graphopt.util.text_tables import Table, counted, human_bytes
 
     report, show = found.report, run.console.print
     table = Table(["saved", "bytes", "type", "of"], "<><<")

@@ -9,7 +9,7 @@ from graphopt.cli.invocation import Run
 from graphopt.cli.options import relations
 from graphopt.cli.options.parameter_types import reads_data
 from graphopt.errors import UsageError
-from graphopt.util.tables import shortened
+from graphopt.util.text_tables import shortened
 
 
 def recorded_option(**relation: Any) -> Any:

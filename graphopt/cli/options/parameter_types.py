@@ -111,7 +111,7 @@ class Size(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> int:
         """Bytes as an int."""
-        from graphopt.util.coerce import parse_size
+        from graphopt.util.parse_values import parse_size
 
         try:
             return value if isinstance(value, int) else parse_size(value)
@@ -133,7 +133,7 @@ class Seconds(click.ParamType):  # type: ignore[type-arg]
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> float:
         """Seconds as a float."""
-        from graphopt.util.coerce import parse_seconds
+        from graphopt.util.parse_values import parse_seconds
 
         try:
             seconds = value if isinstance(value, float) else parse_seconds(value)
@@ -154,9 +154,9 @@ writes_model = Writes(path_type=Path, in_place=True)
 
 def split_names(context: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
     """Names, given in several options or separated by commas."""
-    from graphopt.util import coerce
+    from graphopt.util import parse_values
 
-    return tuple(coerce.split_names(values))
+    return tuple(parse_values.split_names(values))
 
 
 def split_some(context: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:

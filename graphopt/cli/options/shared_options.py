@@ -28,8 +28,8 @@ from graphopt.cli.options.parameter_types import (
     writes,
 )
 from graphopt.options import OPTIONS
-from graphopt.util.coerce import parse_ranges, parse_sizes
 from graphopt.util.option_table import Opt
+from graphopt.util.parse_values import parse_ranges, parse_sizes
 
 Function = Callable[..., Any]
 #: Adds options to a function.

@@ -19,7 +19,7 @@ import click
 
 from graphopt import config
 from graphopt.cli.output.layout import fitted, heading_within, wrapped
-from graphopt.util.tables import Block, Line, Table, Tone
+from graphopt.util.text_tables import Block, Line, Table, Tone
 
 if TYPE_CHECKING:
     from rich.console import Console as RichConsole

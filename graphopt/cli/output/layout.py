@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from graphopt.util.tables import Table, pad, text_width
+from graphopt.util.text_tables import Table, pad, text_width
 
 #: Spaces between two columns of a table.
 _GAP = 2

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from graphopt.cli.output.console import Console
 from graphopt.cli.views.latency_chart import Bar, bars
-from graphopt.util.tables import Table, counted
+from graphopt.util.text_tables import Table, counted
 
 if TYPE_CHECKING:
     from graphopt.timing.bench import Bench, Result, Row

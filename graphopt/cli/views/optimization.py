@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from graphopt.cli.files import sample_model
 from graphopt.cli.files.destinations import STDOUT, Plan
 from graphopt.cli.invocation import Run
-from graphopt.util.tables import human_seconds
+from graphopt.util.text_tables import human_seconds
 
 if TYPE_CHECKING:
     from graphopt.instrument.report import Report

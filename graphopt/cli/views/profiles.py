@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from graphopt.cli.output.console import Console
 from graphopt.ir.signature import notation
 from graphopt.profile import Profile, ValueProfile
-from graphopt.util.tables import Table, counted, shortened
+from graphopt.util.text_tables import Table, counted, shortened
 
 #: Number of patterns, and of inner values, listed without -v.
 _LISTED = 10

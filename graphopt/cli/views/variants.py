@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from graphopt.cli.options import option_values
 from graphopt.cli.output.console import Console
 from graphopt.errors import ExitStatus, GraphoptError, UsageError
-from graphopt.util.tables import Table, counted, human_bytes
+from graphopt.util.text_tables import Table, counted, human_bytes
 
 if TYPE_CHECKING:
     from graphopt import ir

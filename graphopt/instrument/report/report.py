@@ -15,7 +15,7 @@ from graphopt.instrument.report import json, text
 from graphopt.instrument.report.specializations import VariantReport
 from graphopt.instrument.rewrite_stats import RefusalCount
 from graphopt.passes.instrumentation import PassRecord
-from graphopt.util.tables import (
+from graphopt.util.text_tables import (
     Block,
     Table,
     counted,

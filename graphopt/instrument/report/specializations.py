@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from graphopt.util.tables import counted
+from graphopt.util.text_tables import counted
 
 if TYPE_CHECKING:
     from graphopt.profile import Variant

@@ -10,7 +10,7 @@ from graphopt.instrument.file_growth import growth_lines
 from graphopt.instrument.model_summary import Interface
 from graphopt.instrument.report.specializations import variant_lines
 from graphopt.ops import dialects
-from graphopt.util.tables import (
+from graphopt.util.text_tables import (
     Block,
     Line,
     Table,

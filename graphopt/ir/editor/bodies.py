@@ -9,7 +9,7 @@ from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.editor.constants import ConstantEdits
 from graphopt.ir.editor.state import graph_of
 from graphopt.ir.scopes import bodies, with_bodies
-from graphopt.ir.uses import replace_uses, replace_within
+from graphopt.ir.value_uses import replace_uses, replace_within
 
 
 class BodyEdits(ConstantEdits):

@@ -10,7 +10,7 @@ from graphopt.ir import name_references
 from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.editor.values import ValueEdits
 from graphopt.ir.read_record import read_record_of
-from graphopt.ir.schemas import operator_schema
+from graphopt.ir.schema_checks import operator_schema
 from graphopt.ir.scopes import normal_imports
 
 

@@ -9,7 +9,7 @@ from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.attributes import make_attributes
 from graphopt.ir.editor.state import EditorState, detach, graph_of
 from graphopt.ir.scopes import bodies
-from graphopt.ir.uses import is_read, read_instead, read_nothing, replace_uses
+from graphopt.ir.value_uses import is_read, read_instead, read_nothing, replace_uses
 
 
 class NodeEdits(EditorState):

@@ -8,8 +8,8 @@ from typing import Protocol
 
 from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.constants import IR_VERSION
-from graphopt.ir.names import TakenNames
 from graphopt.ir.scopes import Scopes
+from graphopt.ir.unique_names import TakenNames
 
 
 class Listener(Protocol):

@@ -7,7 +7,7 @@ from collections.abc import Container, Sequence
 from graphopt.ir import name_references
 from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.editor.nodes import NodeEdits
-from graphopt.ir.uses import readers, replace_uses
+from graphopt.ir.value_uses import readers, replace_uses
 
 
 class ValueEdits(NodeEdits):

@@ -14,7 +14,7 @@ from graphopt.errors import InvalidModel
 from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.constants import DATA_FILES
 from graphopt.ir.weights import MappedFile, MappedTensor, Slot, slots, storage_of
-from graphopt.util.tables import counted
+from graphopt.util.text_tables import counted
 
 #: Alignment of tensors in a data file, in bytes, for memory mapping.
 _ALIGNMENT = 64

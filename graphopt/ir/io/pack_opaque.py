@@ -19,9 +19,9 @@ import onnx
 from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.constants import NAMESPACE, UPDATED_OUTSIDE
 from graphopt.ir.fold_record import FOLDED, load_record, written_record
-from graphopt.ir.io import roundtrip
+from graphopt.ir.io import serialization_details
 from graphopt.ir.name_references import note_names, tidy
-from graphopt.ir.opaque import PACKED, TRAINING_INFO, TYPE
+from graphopt.ir.opaque_parts import PACKED, TRAINING_INFO, TYPE
 
 _DECLARED = NAMESPACE + "declared"
 _SPARSE_INITIALIZER = NAMESPACE + "sparse_initializer"
@@ -43,7 +43,7 @@ def pack(proto: onnx.ModelProto) -> None:
         _strip(function.metadata_props)
         for info in function.value_info:
             _strip(info.metadata_props)
-        roundtrip.note_order(function)
+        serialization_details.note_order(function)
         _pack_infos(function.value_info, frozenset())
         _pack_nodes(function.node)
         for attribute in function.attribute_proto:
@@ -57,7 +57,7 @@ def attach(proto: onnx.ModelProto, model: onnx_ir.Model) -> None:
     info updates are not constant.
     """
     meta = model.graph.meta
-    meta[_HEADER] = roundtrip.header_of(proto)
+    meta[_HEADER] = serialization_details.header_of(proto)
     if proto.training_info:
         meta[TRAINING_INFO] = [info.SerializeToString() for info in proto.training_info]
         meta[UPDATED_OUTSIDE] = frozenset(
@@ -82,11 +82,11 @@ def unpack(proto: onnx.ModelProto, model: onnx_ir.Model) -> None:
     record = written_record(model)
     if record is not None:
         proto.metadata_props.add(key=FOLDED, value=record)
-    roundtrip.restore_header(proto, model.graph.meta.get(_HEADER))
+    serialization_details.restore_header(proto, model.graph.meta.get(_HEADER))
     _drop_infos_of_functions(proto)
     _unpack_graph(proto.graph)
     for function in proto.functions:
-        roundtrip.restore_order(function)
+        serialization_details.restore_order(function)
         function.domain = function.domain  # onnx's checker requires the field even if it is empty
         _strip(function.metadata_props)
         _unpack_infos(function.value_info)
@@ -103,8 +103,8 @@ def _pack_graph(graph: onnx.GraphProto) -> None:
         _strip(tensor.metadata_props)
     for info in (*graph.input, *graph.output, *graph.value_info):
         _strip(info.metadata_props)
-    roundtrip.note_order(graph)
-    roundtrip.note_outputs(graph)
+    serialization_details.note_order(graph)
+    serialization_details.note_outputs(graph)
     _pack_infos(graph.input, frozenset())
     _pack_infos(graph.output, frozenset())
     _pack_infos(graph.value_info, names)
@@ -211,15 +211,15 @@ def _is_utf8(text: bytes) -> bool:
 
 def _unpack_graph(graph: onnx.GraphProto, outer: tuple[onnx.GraphProto, ...] = ()) -> None:
     for info in graph.input:
-        default = roundtrip.entry(info.metadata_props, _SPARSE_DEFAULT)
+        default = serialization_details.entry(info.metadata_props, _SPARSE_DEFAULT)
         if default is not None:
             graph.sparse_initializer.add().ParseFromString(base64.b64decode(default))
             graph.sparse_initializer[-1].values.name = info.name
     _unpack_infos(graph.input)
     _unpack_infos(graph.output)
-    roundtrip.restore_outputs(graph)
+    serialization_details.restore_outputs(graph)
     _drop_infos_of_initializers(graph)
-    roundtrip.restore_order(graph)
+    serialization_details.restore_order(graph)
     _unpack_infos(graph.value_info)
     _strip(graph.metadata_props)
     for tensor in graph.initializer:
@@ -255,7 +255,7 @@ def _drop_infos_of_functions(proto: onnx.ModelProto) -> None:
     """
     if proto.ir_version >= 10 or not proto.functions:
         return
-    before = roundtrip.noted_order(proto.graph)
+    before = serialization_details.noted_order(proto.graph)
     functions = tuple(f"{function.domain}::{function.name}/" for function in proto.functions)
     own = frozenset(name for node in proto.graph.node for name in node.output)
     kept = [

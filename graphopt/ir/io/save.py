@@ -17,7 +17,7 @@ from graphopt.errors import ResourceLimit, UsageError, unwritable
 from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.constants import DATA_FILES
 from graphopt.ir.io.codecs import ONNX, Chunks, Codec, ExternalData, codec_of, codecs
-from graphopt.ir.io.data_file import DataFile, is_own, remove_orphans, remove_unread
+from graphopt.ir.io.data_file_names import DataFile, is_own, remove_orphans, remove_unread
 from graphopt.ir.io.external_data import (
     Change,
     Offsets,
@@ -26,7 +26,7 @@ from graphopt.ir.io.external_data import (
     write_external_data,
 )
 from graphopt.ir.io.load import data_files, identity
-from graphopt.ir.io.proto import to_proto
+from graphopt.ir.io.proto_conversion import to_proto
 from graphopt.ir.weights import slots
 
 #: Maximum bytes of weights inside a model: protobuf's limit of 2 GB, less 1 MiB for everything else.

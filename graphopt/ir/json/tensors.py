@@ -21,9 +21,9 @@ from onnx import numpy_helper
 
 from graphopt.errors import InvalidModel
 from graphopt.ir._onnx_ir import onnx_ir
-from graphopt.ir.json.faults import Fault, expect, expect_int, shown
+from graphopt.ir.json.errors import Fault, expect, expect_int, shown
 from graphopt.ir.json.types import ELEMENTS, element_name
-from graphopt.util.tables import counted
+from graphopt.util.text_tables import counted
 
 _STRING = onnx.TensorProto.STRING
 _NAN_BITS = re.compile(r"nan:0x([0-9a-f]{1,16})")

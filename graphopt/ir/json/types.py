@@ -20,7 +20,7 @@ from typing import Any
 import onnx
 
 from graphopt.ir._onnx_ir import onnx_ir
-from graphopt.ir.json.faults import Fault, nearest, quoted
+from graphopt.ir.json.errors import Fault, nearest, quoted
 
 #: Longer names of element types than onnx-ir's short names.
 _NAMES = {onnx_ir.DataType.BOOL: "bool", onnx_ir.DataType.STRING: "str"}

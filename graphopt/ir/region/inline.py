@@ -7,7 +7,7 @@ from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.editor.editor import Editor
 from graphopt.ir.provenance import label, origins_within
 from graphopt.ir.region.clone import Cloner
-from graphopt.ir.schemas import RUNTIME_DOMAINS, operator_schema
+from graphopt.ir.schema_checks import RUNTIME_DOMAINS, operator_schema
 from graphopt.ir.scopes import bodies, normal_imports, walk_nodes
 
 #: Maximum characters of the call's name in the names of inlined values.

@@ -9,9 +9,9 @@ from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.editor.editor import Editor
 from graphopt.ir.provenance import keep_origin, label
 from graphopt.ir.region.clone import reads
-from graphopt.ir.schemas import is_beyond_standard
+from graphopt.ir.schema_checks import is_beyond_standard
 from graphopt.ir.scopes import bodies, normal_imports, standard_version, walk_nodes
-from graphopt.ir.uses import read_instead, readers
+from graphopt.ir.value_uses import read_instead, readers
 
 #: First IR version with functions.
 _FUNCTIONS_SINCE = 8

@@ -22,8 +22,8 @@ from graphopt.specialization.bundle.plan import PLAN, folder_of
 from graphopt.specialization.bundle.prepacked_weights import prepacked
 from graphopt.specialization.compiled_guards import compile_guards
 from graphopt.specialization.variant_session import VariantSession, check_signature
+from graphopt.util.disk_store import Store
 from graphopt.util.element_types import native_feeds
-from graphopt.util.store import Store
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from graphopt.errors import InvalidModel, UsageError
-from graphopt.ir.json.layout import render
+from graphopt.ir.json.pretty_printer import render
 from graphopt.ir.signature import Port, Signature
 from graphopt.specialization.variant_records import VariantRecord
 

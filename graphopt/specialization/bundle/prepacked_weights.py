@@ -15,8 +15,8 @@ from graphopt.ort.session_options import SessionChoice
 from graphopt.ort.target import Target
 from graphopt.ort.utf8_path import utf8_path
 from graphopt.process.child import Child
-from graphopt.util.cpu import features, processor
-from graphopt.util.store import Store, key_of
+from graphopt.util.cpu_features import features, processor
+from graphopt.util.disk_store import Store, key_of
 
 #: Kind of the entries in the store, and version of their contents.
 _KIND, _FORM = "prepacked", 1

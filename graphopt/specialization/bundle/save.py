@@ -23,8 +23,8 @@ from graphopt.specialization.bundle.plan import (
     FileSum,
     folder_of,
 )
-from graphopt.util.arguments import checked
-from graphopt.util.store import file_digest
+from graphopt.util.argument_checks import checked
+from graphopt.util.disk_store import file_digest
 
 #: Session options of a variant for which none are recommended, although some are for the general model.
 _DEFAULTS = "{}"

@@ -8,14 +8,14 @@ from dataclasses import dataclass, replace
 from graphopt import ir
 from graphopt.context import context_for
 from graphopt.errors import UnsupportedModel, UsageError, unknown
-from graphopt.models import copy
+from graphopt.model_arguments import copy
 from graphopt.ops import dialects
 from graphopt.profile import Profile, ValueProfile, check_profile
 from graphopt.profile.annotations import annotate, assertion_of
 from graphopt.specialization.data_dependent_values import data_dependent_values
 from graphopt.transforms.profile.insert_guards import InsertGuards
 from graphopt.transforms.profile.remove_profile_nodes import RemoveProfileNodes
-from graphopt.util.coerce import parse_natural
+from graphopt.util.parse_values import parse_natural
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from graphopt.rewrite.explain import Missed, groups_in, is_fused, main_node, mis
 from graphopt.rewrite.partial_match import display_name
 from graphopt.rewrite.rule import Rule
 from graphopt.rules import fusing_rules
-from graphopt.util.tables import counted
+from graphopt.util.text_tables import counted
 
 
 @dataclass(frozen=True)

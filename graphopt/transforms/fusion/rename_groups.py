@@ -14,7 +14,7 @@ from graphopt.context import Context
 from graphopt.fusion.groups import name_of, note_signatures, signatures_of
 from graphopt.ops import dialects
 from graphopt.passes.base import Pass
-from graphopt.util.tables import counted
+from graphopt.util.text_tables import counted
 
 _Key = tuple[str, str, str]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt import ir
-from graphopt.analysis.shape_inference.facts import CONTENTS_LIMIT, INTEGER_RANGES, Contents
+from graphopt.analysis.shape_inference.value_facts import CONTENTS_LIMIT, INTEGER_RANGES, Contents
 from graphopt.analysis.symbolic import Dim, bounds
 from graphopt.context import Context
 from graphopt.ir.signature import notation, text_of_type

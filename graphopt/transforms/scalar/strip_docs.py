@@ -9,7 +9,7 @@ from typing import ClassVar
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.passes.base import Pass
-from graphopt.util.tables import counted
+from graphopt.util.text_tables import counted
 
 #: Key prefixes of exporters' annotations on the origin of nodes: stack traces, module paths.
 _NOISE = ("pkg.torch", "pkg.onnxscript", "namespace", "torch.")

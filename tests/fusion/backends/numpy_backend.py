@@ -12,7 +12,7 @@ import numpy as np
 from graphopt.fusion.backend import Backend, Features, ProgressCallback
 from graphopt.fusion.loops.collapse import CollapsedNest, StridedAccess, collapse
 from graphopt.fusion.loops.ir import Element, Instruction, Kernel, Size
-from graphopt.util.store import Store, key_of
+from graphopt.util.disk_store import Store, key_of
 
 _REDUCTIONS = {"reduce_sum": "sum", "reduce_prod": "prod", "reduce_max": "max", "reduce_min": "min"}
 _HEADER = """import numpy as np

@@ -7,7 +7,7 @@ import importlib
 import pkgutil
 from functools import cache
 
-from graphopt.analysis.shape_inference.node import ShapeRule
+from graphopt.analysis.shape_inference.node_facts import ShapeRule
 
 
 @cache

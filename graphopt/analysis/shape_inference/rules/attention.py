@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from graphopt.analysis.shape_inference.facts import Fact, ShapeTuple
-from graphopt.analysis.shape_inference.node import NodeFacts, shape_rule
+from graphopt.analysis.shape_inference.node_facts import NodeFacts, shape_rule
+from graphopt.analysis.shape_inference.value_facts import Fact, ShapeTuple
 from graphopt.analysis.symbolic import Dim, floordiv
 
 

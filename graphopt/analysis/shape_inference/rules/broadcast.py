@@ -7,7 +7,9 @@ from collections.abc import Callable
 import numpy as np
 
 from graphopt import ir
-from graphopt.analysis.shape_inference.facts import (
+from graphopt.analysis.shape_inference.node_facts import NodeFacts, shape_rule
+from graphopt.analysis.shape_inference.rules.layout import as_array
+from graphopt.analysis.shape_inference.value_facts import (
     Contents,
     Fact,
     ShapeTuple,
@@ -15,8 +17,6 @@ from graphopt.analysis.shape_inference.facts import (
     representable,
     tracks_contents,
 )
-from graphopt.analysis.shape_inference.node import NodeFacts, shape_rule
-from graphopt.analysis.shape_inference.rules.layout import as_array
 from graphopt.analysis.symbolic import Dim, at_least, bounds, dim_max, dim_min, equal, floordiv, known_nonzero
 
 _NUMPY_STYLE_SINCE = {"Sum": 8, "Max": 8, "Min": 8, "Mean": 8}  # all others: 7

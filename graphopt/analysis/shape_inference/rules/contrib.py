@@ -5,12 +5,12 @@ from __future__ import annotations
 from functools import partial
 
 from graphopt import ir
-from graphopt.analysis.shape_inference.facts import Fact
-from graphopt.analysis.shape_inference.node import NodeFacts, shape_rule
+from graphopt.analysis.shape_inference.node_facts import NodeFacts, shape_rule
 from graphopt.analysis.shape_inference.rules.convolution import global_pool, pool
 from graphopt.analysis.shape_inference.rules.matmul import matmul_shape
 from graphopt.analysis.shape_inference.rules.recurrent import recurrent_facts
 from graphopt.analysis.shape_inference.rules.slicing import concatenated
+from graphopt.analysis.shape_inference.value_facts import Fact
 from graphopt.analysis.symbolic import Dim, floordiv
 
 contrib_rule = partial(shape_rule, domain=ir.MICROSOFT)

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from graphopt import ir
-from graphopt.analysis.shape_inference.facts import UNKNOWN, Contents, Fact, ShapeTuple
-from graphopt.analysis.shape_inference.node import NodeFacts, normalize_axis, shape_rule
+from graphopt.analysis.shape_inference.node_facts import NodeFacts, normalize_axis, shape_rule
 from graphopt.analysis.shape_inference.rules.sequences import join
+from graphopt.analysis.shape_inference.value_facts import UNKNOWN, Contents, Fact, ShapeTuple
 from graphopt.analysis.symbolic import Dim, SymDim, at_least, dim_max
 
 _ROUNDS = 3  # of weakening presumed facts of carried values, before they are discarded

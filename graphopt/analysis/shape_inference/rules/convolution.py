@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from graphopt import ir
-from graphopt.analysis.shape_inference.facts import Fact, ShapeTuple
-from graphopt.analysis.shape_inference.node import NodeFacts, shape_rule
+from graphopt.analysis.shape_inference.node_facts import NodeFacts, shape_rule
+from graphopt.analysis.shape_inference.value_facts import Fact, ShapeTuple
 from graphopt.analysis.symbolic import Dim, ceildiv, dim_max, dim_min, floordiv
 
 

@@ -7,7 +7,8 @@ import math
 import numpy as np
 
 from graphopt import ir
-from graphopt.analysis.shape_inference.facts import (
+from graphopt.analysis.shape_inference.node_facts import NodeFacts, known_length, shape_rule
+from graphopt.analysis.shape_inference.value_facts import (
     UNKNOWN,
     Fact,
     constant_fact,
@@ -15,7 +16,6 @@ from graphopt.analysis.shape_inference.facts import (
     representable,
     tracks_contents,
 )
-from graphopt.analysis.shape_inference.node import NodeFacts, known_length, shape_rule
 from graphopt.analysis.symbolic import Dim, ceildiv, dim_max, product
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from graphopt import ir
-from graphopt.analysis.shape_inference.facts import (
+from graphopt.analysis.shape_inference.node_facts import NodeFacts, shape_rule
+from graphopt.analysis.shape_inference.value_facts import (
     ABSENT,
     INTEGER_RANGES,
     UNKNOWN,
@@ -11,7 +12,6 @@ from graphopt.analysis.shape_inference.facts import (
     Fact,
     representable,
 )
-from graphopt.analysis.shape_inference.node import NodeFacts, shape_rule
 from graphopt.analysis.symbolic import Dim, bounds, dim_max
 
 

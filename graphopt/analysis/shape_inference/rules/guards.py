@@ -5,7 +5,8 @@ from __future__ import annotations
 from functools import cache
 
 from graphopt import ir
-from graphopt.analysis.shape_inference.facts import (
+from graphopt.analysis.shape_inference.node_facts import NodeFacts, shape_rule
+from graphopt.analysis.shape_inference.value_facts import (
     ABSENT,
     UNKNOWN,
     Fact,
@@ -13,7 +14,6 @@ from graphopt.analysis.shape_inference.facts import (
     element_count,
     tracks_contents,
 )
-from graphopt.analysis.shape_inference.node import NodeFacts, shape_rule
 from graphopt.analysis.symbolic import Dim
 from graphopt.ir.signature import text_of_type
 from graphopt.ops import dialects

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from graphopt import ir
-from graphopt.analysis.shape_inference.facts import Fact
-from graphopt.analysis.shape_inference.node import NodeFacts, shape_rule
+from graphopt.analysis.shape_inference.node_facts import NodeFacts, shape_rule
 from graphopt.analysis.shape_inference.rules.layout import as_array
+from graphopt.analysis.shape_inference.value_facts import Fact
 from graphopt.analysis.symbolic import Dim, bounds
 
 

@@ -7,14 +7,14 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from graphopt import ir
-from graphopt.analysis.shape_inference.facts import Contents, Fact, ShapeTuple
-from graphopt.analysis.shape_inference.node import (
+from graphopt.analysis.shape_inference.node_facts import (
     NodeFacts,
     known_length,
     never_one,
     normalize_axis,
     shape_rule,
 )
+from graphopt.analysis.shape_inference.value_facts import Contents, Fact, ShapeTuple
 from graphopt.analysis.symbolic import (
     Dim,
     at_least,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 
 from graphopt import ir
-from graphopt.analysis.shape_inference.facts import Fact
-from graphopt.analysis.shape_inference.node import NodeFacts, shape_rule
+from graphopt.analysis.shape_inference.node_facts import NodeFacts, shape_rule
+from graphopt.analysis.shape_inference.value_facts import Fact
 from graphopt.analysis.symbolic import Dim, product
 
 ml_rule = partial(shape_rule, domain="ai.onnx.ml")

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from graphopt import ir
-from graphopt.analysis.shape_inference.facts import Fact
-from graphopt.analysis.shape_inference.node import NodeFacts, shape_rule
+from graphopt.analysis.shape_inference.node_facts import NodeFacts, shape_rule
+from graphopt.analysis.shape_inference.value_facts import Fact
 
 
 @shape_rule("QuantizeLinear")

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from functools import reduce
 
 from graphopt import ir
-from graphopt.analysis.shape_inference.facts import Contents, Fact, representable
-from graphopt.analysis.shape_inference.node import NodeFacts, known_length, normalize_axis, shape_rule
+from graphopt.analysis.shape_inference.node_facts import NodeFacts, known_length, normalize_axis, shape_rule
+from graphopt.analysis.shape_inference.value_facts import Contents, Fact, representable
 from graphopt.analysis.symbolic import Dim, bounds, dim_max, dim_min, product
 
 _AXES_INPUT_SINCE = {"ReduceSum": 13}  # all others: 18

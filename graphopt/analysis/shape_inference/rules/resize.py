@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from graphopt.analysis.shape_inference.facts import Fact
-from graphopt.analysis.shape_inference.node import NodeFacts, normalize_axis, shape_rule
+from graphopt.analysis.shape_inference.node_facts import NodeFacts, normalize_axis, shape_rule
+from graphopt.analysis.shape_inference.value_facts import Fact
 from graphopt.analysis.symbolic import Dim, floordiv
 
 _EXACT_DENOMINATOR = 64  # d * scale is exact in float32 for such scales and any sensible d

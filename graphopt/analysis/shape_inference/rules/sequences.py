@@ -7,8 +7,8 @@ differ between elements, so an extracted element has a new symbol.
 from __future__ import annotations
 
 from graphopt import ir
-from graphopt.analysis.shape_inference.facts import UNKNOWN, Fact, ShapeTuple
-from graphopt.analysis.shape_inference.node import NodeFacts, normalize_axis, shape_rule
+from graphopt.analysis.shape_inference.node_facts import NodeFacts, normalize_axis, shape_rule
+from graphopt.analysis.shape_inference.value_facts import UNKNOWN, Fact, ShapeTuple
 from graphopt.analysis.symbolic import Dim
 
 

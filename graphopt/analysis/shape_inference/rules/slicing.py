@@ -8,14 +8,14 @@ from itertools import chain
 import numpy as np
 
 from graphopt import ir
-from graphopt.analysis.shape_inference.facts import Fact, ShapeTuple, tracks_contents
-from graphopt.analysis.shape_inference.node import (
+from graphopt.analysis.shape_inference.node_facts import (
     NodeFacts,
     known_length,
     normalize_axis,
     shape_rule,
 )
 from graphopt.analysis.shape_inference.rules.layout import as_array
+from graphopt.analysis.shape_inference.value_facts import Fact, ShapeTuple, tracks_contents
 from graphopt.analysis.symbolic import (
     Dim,
     bounds,

@@ -12,7 +12,7 @@ from graphopt.fusion.backend import Backend, Features, ProgressCallback
 if TYPE_CHECKING:
     from graphopt.fusion.backends.c.schedule import Schedule
     from graphopt.fusion.loops.ir import Kernel
-    from graphopt.util.store import Store
+    from graphopt.util.disk_store import Store
 
 
 #: Number of kernels per source file. They share the vector math; several files keep all cores busy.

@@ -17,7 +17,7 @@ from graphopt import publish
 from graphopt.errors import RuntimeFailure, unwritable
 from graphopt.fusion.backend import ProgressCallback
 from graphopt.fusion.backends.c.compiler import Compiler, find_compiler, is_x86
-from graphopt.util.store import Store, key_of
+from graphopt.util.disk_store import Store, key_of
 
 _KIND, _FORM = "kernels", 1
 _LIBRARY = "kernels.so"

@@ -16,7 +16,7 @@ import pytest
 from graphopt.errors import NoCompiler
 from graphopt.fusion.backends.c import build_library
 from graphopt.fusion.backends.c.compiler import find_compiler
-from graphopt.util.store import Store
+from graphopt.util.disk_store import Store
 
 
 def _lacks_compiler() -> str:

@@ -14,7 +14,7 @@ from graphopt.fusion.backends.c import build_library, compiler
 from graphopt.fusion.backends.c.compiler import Compiler, find_compiler
 from graphopt.fusion.backends.c.source_file import source
 from graphopt.fusion.groups import kernels_of
-from graphopt.util.store import Store
+from graphopt.util.disk_store import Store
 from tests.fusion.backends.c.runtime import samples
 from tests.fusion.backends.c.runtime.groups import fused
 

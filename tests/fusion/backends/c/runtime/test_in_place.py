@@ -14,7 +14,7 @@ from graphopt.fusion.backends.c import BACKEND
 from graphopt.fusion.groups import kernels_of
 from graphopt.ort import session
 from graphopt.ort.session_options import SessionChoice
-from graphopt.util.store import Store
+from graphopt.util.disk_store import Store
 from tests.fusion.backends.c.runtime import samples
 from tests.fusion.models import grouped
 from tests.support import parse

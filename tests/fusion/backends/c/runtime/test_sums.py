@@ -12,7 +12,7 @@ import pytest
 from graphopt import ir
 from graphopt.fusion.backends.c import BACKEND
 from graphopt.fusion.groups import kernels_of
-from graphopt.util.store import Store
+from graphopt.util.disk_store import Store
 from tests.fusion.backends.c.runtime import samples
 from tests.support import run_pipeline
 

@@ -7,8 +7,8 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from graphopt import ir
-from graphopt.analysis.shape_inference.facts import UNKNOWN, Fact
-from graphopt.analysis.shape_inference.node import NodeFacts
+from graphopt.analysis.shape_inference.node_facts import NodeFacts
+from graphopt.analysis.shape_inference.value_facts import UNKNOWN, Fact
 from graphopt.analysis.symbolic import Dim
 from graphopt.ops.contrib import result_types
 

@@ -27,7 +27,7 @@ class Fact:
             only if every dim is an int. Unknown contents may be replaced by symbols later, which adds no
             information.
         fill: the number that all elements of a computed value equal, if known;
-            :meth:`graphopt.analysis.shape_inference.engine.Inference.fill` includes constants.
+            :meth:`graphopt.analysis.shape_inference.inference_engine.Inference.fill` includes constants.
         container: ``ir.SequenceType`` or ``ir.OptionalType``, with the facts common to all its elements in
             ``element``; ``None`` for a tensor.
         vacant: whether the fact describes the elements of an empty sequence.

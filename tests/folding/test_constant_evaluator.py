@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt import ir
-from graphopt.folding.evaluator import Evaluator
+from graphopt.folding.constant_evaluator import Evaluator
 from graphopt.process.child import Child
 from tests.ort.build import parse
 
@@ -17,7 +17,7 @@ LEAST = -(2**63)
 
 @pytest.fixture(scope="module")
 def child():
-    with Child(memory=1 << 30, preload=("onnxruntime", "graphopt.folding.constant_model")) as child:
+    with Child(memory=1 << 30, preload=("onnxruntime", "graphopt.folding.run_constant_model")) as child:
         yield child
 
 
@@ -426,7 +426,9 @@ def test_operators_without_known_risks_may_crash():
 )
 def test_only_plain_operators_run_in_this_process(node, expected, monkeypatch):
     here = []
-    monkeypatch.setattr("graphopt.folding.evaluator.run_constant_model", lambda *_: here.append(1) or {})
+    monkeypatch.setattr(
+        "graphopt.folding.constant_evaluator.run_constant_model", lambda *_: here.append(1) or {}
+    )
     monkeypatch.setattr(Child, "call", lambda *_, **__: {})
     evaluate(parse(f"g () => (y) <float[2, 2] x = {{1, 2, 3, 4}}> {{ {node} }}"))
     assert bool(here) == expected

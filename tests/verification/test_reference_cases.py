@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from graphopt.errors import ResourceLimit
+from graphopt.inputs.binding_search import ValidBinding
 from graphopt.inputs.feeds import Inputs
-from graphopt.inputs.search import ValidBinding
 from graphopt.process.child import ProcessCrashed
-from graphopt.verification.cases import DISTRIBUTIONS, empty_cases, gather
+from graphopt.verification.reference_cases import DISTRIBUTIONS, empty_cases, gather
 from graphopt.verification.verifier import verify
 from tests.ort.build import data, parse
 

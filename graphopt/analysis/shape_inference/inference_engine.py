@@ -1,7 +1,8 @@
 """Infer facts on demand, node by node, within one scope.
 
 A scope is a set of graphs whose facts are inferred together: the whole model, or the body of a function for
-one particular call. Scopes share an :class:`graphopt.analysis.shape_inference.state.InferenceState`.
+one particular call. Scopes share an
+:class:`graphopt.analysis.shape_inference.inference_state.InferenceState`.
 """
 
 from __future__ import annotations
@@ -11,11 +12,18 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from graphopt import ir
-from graphopt.analysis.shape_inference.facts import ABSENT, UNKNOWN, Fact, ShapeTuple, constant_fact, joined
-from graphopt.analysis.shape_inference.fallback import infer_with_onnx, with_contrib_types
 from graphopt.analysis.shape_inference.fills import fill_of
-from graphopt.analysis.shape_inference.node import NodeFacts, UnknownAttribute
-from graphopt.analysis.shape_inference.state import InferenceState
+from graphopt.analysis.shape_inference.inference_state import InferenceState
+from graphopt.analysis.shape_inference.node_facts import NodeFacts, UnknownAttribute
+from graphopt.analysis.shape_inference.onnx_fallback import infer_with_onnx, with_contrib_types
+from graphopt.analysis.shape_inference.value_facts import (
+    ABSENT,
+    UNKNOWN,
+    Fact,
+    ShapeTuple,
+    constant_fact,
+    joined,
+)
 from graphopt.analysis.symbolic import Dim, SymDim
 
 #: Exceptions that a rule may raise for a node that violates the operator's specification.

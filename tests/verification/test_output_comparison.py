@@ -9,7 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from graphopt.numerics import Numerics
-from graphopt.verification.compare import Tolerance, compare, identical, largest_deviations, nbytes, same_kind
+from graphopt.verification.output_comparison import (
+    Tolerance,
+    compare,
+    identical,
+    largest_deviations,
+    nbytes,
+    same_kind,
+)
 
 EXACT, REASSOCIATES, APPROXIMATES = (Tolerance.of(numerics) for numerics in Numerics)
 NAN, INF = np.nan, np.inf

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from graphopt.util.tables import counted, human_bytes
+from graphopt.util.text_tables import counted, human_bytes
 
 
 @dataclass

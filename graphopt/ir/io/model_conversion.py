@@ -12,7 +12,7 @@ from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.constants import IR_VERSION
 from graphopt.ir.io.external_data import Change, changed, external_protos
 from graphopt.ir.io.load import load
-from graphopt.ir.io.proto import check_header, from_proto, parse_bytes
+from graphopt.ir.io.proto_conversion import check_header, from_proto, parse_bytes
 from graphopt.ir.weights import slots
 
 #: Every representation of a model that the Python interface accepts. Bytes are the contents of an ``.onnx``

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from graphopt.util.coerce import Seconds, from_text, parse_natural, parse_size
-from graphopt.util.tables import (
+from graphopt.util.parse_values import Seconds, from_text, parse_natural, parse_size
+from graphopt.util.text_tables import (
     Table,
     counted,
     human_bytes,

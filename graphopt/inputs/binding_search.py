@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from graphopt.errors import ResourceLimit
-from graphopt.inputs.binding import RANKS
+from graphopt.inputs.dim_bindings import RANKS
 from graphopt.inputs.feeds import Feeds, Inputs
 
 #: Runs a model on feeds; returns the error, or ``None``.

@@ -11,15 +11,18 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.errors import ResourceLimit, RuntimeFailure
-from graphopt.inputs.sampling import Distribution
+from graphopt.inputs.value_generator import Distribution
 from graphopt.numerics import Numerics
 from graphopt.ops import traits
 from graphopt.ort.model_runs import Runner
 from graphopt.ort.session import Optimizations
 from graphopt.process.child import ProcessCrashed
-from graphopt.util.tables import counted
-from graphopt.verification.cases import Case
-from graphopt.verification.compare import (
+from graphopt.util.text_tables import counted
+from graphopt.verification.empty_tensors import Unreliable
+from graphopt.verification.ill_conditioning import excuse_for
+from graphopt.verification.numeric_traits import NumericTraits
+from graphopt.verification.onnx_reference import Reference
+from graphopt.verification.output_comparison import (
     Coarsest,
     Deviation,
     NonFinite,
@@ -30,11 +33,13 @@ from graphopt.verification.compare import (
     leaves,
     same_kind,
 )
-from graphopt.verification.empty_tensors import Unreliable
-from graphopt.verification.ill_conditioning import excuse_for
-from graphopt.verification.numeric_traits import NumericTraits
-from graphopt.verification.onnx_reference import Reference
-from graphopt.verification.sensitivity import input_sensitivity, jittered, rounding_sensitivity, with_finite
+from graphopt.verification.reference_cases import Case
+from graphopt.verification.rounding_sensitivity import (
+    input_sensitivity,
+    jittered,
+    rounding_sensitivity,
+    with_finite,
+)
 from graphopt.verification.verdict import Row
 
 #: Number of identical runs after which an output counts as constant.

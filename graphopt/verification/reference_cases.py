@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from graphopt.errors import ResourceLimit, RuntimeFailure
-from graphopt.inputs.binding import describe
+from graphopt.inputs.binding_search import BindingSearch, ValidBinding, find_valid_bindings
+from graphopt.inputs.dim_bindings import describe
 from graphopt.inputs.feeds import Feeds, Inputs
-from graphopt.inputs.sampling import Distribution
-from graphopt.inputs.search import BindingSearch, ValidBinding, find_valid_bindings
+from graphopt.inputs.value_generator import Distribution
 from graphopt.ort.model_runs import SLACK, Runner
 from graphopt.process.child import ProcessCrashed
-from graphopt.verification.compare import Deviation, identical, largest_deviations, nbytes
 from graphopt.verification.empty_tensors import Unreliable
+from graphopt.verification.output_comparison import Deviation, identical, largest_deviations, nbytes
 from graphopt.verification.verdict import ORIGINAL_FAILS, Skipped
 
 #: Distributions, the most informative first; ``special``, ``large`` and ``huge`` are compared more leniently.

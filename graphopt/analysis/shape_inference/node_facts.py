@@ -16,7 +16,7 @@ from typing import Protocol, TypeAlias, TypeVar
 import numpy as np
 
 from graphopt import ir
-from graphopt.analysis.shape_inference.facts import (
+from graphopt.analysis.shape_inference.value_facts import (
     ABSENT,
     Contents,
     Fact,

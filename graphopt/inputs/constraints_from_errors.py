@@ -12,8 +12,8 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations, pairwise
 
 from graphopt.analysis.symbolic import Dim, evaluate
-from graphopt.inputs.binding import Binding
 from graphopt.inputs.constraint_system import ConstraintSystem
+from graphopt.inputs.dim_bindings import Binding
 from graphopt.inputs.size_constraint import SizeConstraint, equal, least
 
 _NODE = re.compile(r"\b\w+ '([^']+)': ")

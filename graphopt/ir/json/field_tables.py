@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from graphopt.errors import InvalidModel
-from graphopt.ir.json.faults import Fault, expect, expect_int, nearest, quoted
+from graphopt.ir.json.errors import Fault, expect, expect_int, nearest, quoted
 
 #: The key under which the parser records a duplicate key of an object; no field has this name.
 DUPLICATE = "\0twice"

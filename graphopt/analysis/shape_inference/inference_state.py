@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Mapping
 
 from graphopt import ir
-from graphopt.analysis.shape_inference.facts import Fact
-from graphopt.analysis.shape_inference.node import ShapeRule
+from graphopt.analysis.shape_inference.node_facts import ShapeRule
+from graphopt.analysis.shape_inference.value_facts import Fact
 from graphopt.analysis.symbolic import (
     Atom,
     Bound,
@@ -20,7 +20,7 @@ from graphopt.analysis.symbolic import (
     symbols,
     within,
 )
-from graphopt.util.budget import Budget
+from graphopt.util.resource_budget import Budget
 
 #: Maximum number of nodes inferred within calls of functions, over the lifetime of an InferenceState.
 _CALL_BUDGET = 50_000

@@ -2,7 +2,7 @@
 
 All nodes run in one onnxruntime session if possible. Failing nodes are found by halving the list, and are
 omitted. Nodes that may crash are refused, or each runs alone in a child. A session with any node that is not
-:func:`plain <graphopt.folding.risk.is_plain>` also runs in a child.
+:func:`plain <graphopt.folding.evaluation_risks.is_plain>` also runs in a child.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.errors import ResourceLimit, RuntimeFailure
-from graphopt.folding.constant_model import run_constant_model
-from graphopt.folding.risk import Constant, FoldingRisk, Functions, folding_risk, is_plain
+from graphopt.folding.evaluation_risks import Constant, FoldingRisk, Functions, folding_risk, is_plain
+from graphopt.folding.run_constant_model import run_constant_model
 from graphopt.ort.model_runs import SLACK, START
 from graphopt.process import memory as ram
 from graphopt.process.child import Child
-from graphopt.util.budget import Budget
 from graphopt.util.element_types import LOW_TYPES
+from graphopt.util.resource_budget import Budget
 
 #: Bytes beyond which constants are passed to onnxruntime without a copy.
 _LARGE = 1 << 16
@@ -116,7 +116,7 @@ class Evaluator:
         if self._child is None:
             results = min(self._limit * 4, self.budget.nbytes or self._limit * 4)
             memory = max(results, ram.SESSION_BYTES)
-            preload = ("onnxruntime", "graphopt.folding.constant_model")
+            preload = ("onnxruntime", "graphopt.folding.run_constant_model")
             self._child = Child(memory=memory, preload=preload)
             self._owns_child = True
         if risky:

@@ -12,10 +12,10 @@ from itertools import pairwise
 from typing import TypeAlias
 
 from graphopt import ir
-from graphopt.analysis.shape_inference.facts import ShapeTuple
 from graphopt.analysis.shape_inference.rules import shape_rules
 from graphopt.analysis.shape_inference.rules.broadcast import elementwise, where
 from graphopt.analysis.shape_inference.shape_facts import ShapeFacts
+from graphopt.analysis.shape_inference.value_facts import ShapeTuple
 from graphopt.analysis.symbolic import Dim, floordiv, product
 from graphopt.inputs.size_constraint import Site, SizeConstraint, SizeConstraints, broadcast, equal, least
 from graphopt.inputs.value_bounds import ValueBounds

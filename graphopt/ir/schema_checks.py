@@ -15,7 +15,7 @@ from graphopt.errors import nearest_names
 from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.provenance import label
 from graphopt.ir.scopes import Scopes, graphs_of
-from graphopt.util.tables import counted
+from graphopt.util.text_tables import counted
 
 if TYPE_CHECKING:
     import onnx

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import permutations
 
 from graphopt.analysis.symbolic import number, symbols
-from graphopt.inputs.binding import Binding
+from graphopt.inputs.dim_bindings import Binding
 from graphopt.inputs.size_constraint import SizeConstraint
 
 #: Largest size in the search.

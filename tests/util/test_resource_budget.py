@@ -10,7 +10,7 @@ import graphopt
 from graphopt import config, ir
 from graphopt.attempt import make_options
 from graphopt.context import Options, context_for
-from graphopt.util.budget import Budget
+from graphopt.util.resource_budget import Budget
 from tests.support import ops, parse
 
 FOLDABLE = """g (float[2] x) => (float[2] y) <float[2] k = {1.0, 4.0}>

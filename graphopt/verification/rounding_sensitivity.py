@@ -10,9 +10,9 @@ import numpy as np
 from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.inputs.feeds import Feeds
 from graphopt.ort.model_runs import Runner
-from graphopt.verification.cases import Case
-from graphopt.verification.compare import Deviation, discrete_deviations, sensitivities
 from graphopt.verification.numeric_traits import NumericTraits
+from graphopt.verification.output_comparison import Deviation, discrete_deviations, sensitivities
+from graphopt.verification.reference_cases import Case
 
 #: Relative perturbations of inputs, by type, that simulate the roundings inside a model.
 _JITTERS = {"float32": 1e-6, "float64": 1e-14, "float16": 1e-3, "bfloat16": 8e-3}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import onnx
 
 from graphopt import config, ir
-from graphopt.util.arguments import checked
+from graphopt.util.argument_checks import checked
 
 if TYPE_CHECKING:
     from graphopt.ort.session import Source

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from graphopt.errors import ResourceLimit
-from graphopt.util.store import Store, key_of
+from graphopt.util.disk_store import Store, key_of
 
 
 def test_stored_values_are_returned(tmp_path: Path) -> None:

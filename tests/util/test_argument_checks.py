@@ -13,7 +13,7 @@ import onnx
 import pytest
 
 import graphopt
-from graphopt.util.arguments import _evaluated, checked
+from graphopt.util.argument_checks import _evaluated, checked
 from tests.support import ops, parse
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
@@ -29,7 +29,7 @@ ARGUMENTS = [
     for name, function in FUNCTIONS.items()
     for parameter in inspect.signature(function).parameters.values()
     if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    and "ModelLike" not in parameter.annotation  # tests/ir/test_interop.py
+    and "ModelLike" not in parameter.annotation  # tests/ir/test_model_conversion.py
 ]
 
 

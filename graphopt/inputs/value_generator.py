@@ -9,8 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from graphopt.errors import UnsupportedModel
-from graphopt.inputs.binding import Shape
-from graphopt.inputs.value_constraints import ValueRange
+from graphopt.inputs.dim_bindings import Shape
+from graphopt.inputs.operator_value_constraints import ValueRange
 from graphopt.util.element_types import LOW_TYPES
 
 #: ``special`` mixes NaN, infinities and negative zero into normal numbers; ``overridden`` is normal, and

@@ -7,7 +7,8 @@ from typing import Any
 import onnx
 from google.protobuf import json_format  # type: ignore[import-untyped]
 
-from graphopt.ir.json.codec import (
+from graphopt.ir.json.errors import Fault, expect, expect_int, nearest, quoted
+from graphopt.ir.json.field_tables import (
     DUPLICATE,
     INTEGER,
     INTEGERS,
@@ -20,7 +21,6 @@ from graphopt.ir.json.codec import (
     Table,
     each,
 )
-from graphopt.ir.json.faults import Fault, expect, expect_int, nearest, quoted
 from graphopt.ir.json.tensors import (
     read_bytes,
     read_contents,

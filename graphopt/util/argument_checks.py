@@ -24,7 +24,7 @@ import numpy as np
 
 from graphopt.errors import unknown
 from graphopt.util import option_table
-from graphopt.util.coerce import Range, parse_ranges, parse_sizes
+from graphopt.util.parse_values import Range, parse_ranges, parse_sizes
 
 F = TypeVar("F", bound=Callable[..., Any])
 
