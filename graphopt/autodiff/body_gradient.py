@@ -180,13 +180,13 @@ def sizes_outside(op: GraphBuilder, node: PrimalNode, value: ir.Value) -> list[S
     cx, shape = op.cx, op.cx.shape(value)
     if shape is None:
         return None
-    places = {
+    sources = {
         dim: (outer, axis)
         for outer in (*node.inputs, *node.captured)
         if outer is not None
         for axis, dim in enumerate(cx.shape(outer) or ())
         if not isinstance(dim, int)
     }
-    if not all(isinstance(dim, int) or dim in places for dim in shape):
+    if not all(isinstance(dim, int) or dim in sources for dim in shape):
         return None
-    return [dim if isinstance(dim, int) else op.dim(*places[dim]) for dim in shape]
+    return [dim if isinstance(dim, int) else op.dim(*sources[dim]) for dim in shape]

@@ -166,10 +166,10 @@ class IterationGradient:
         layout = [
             entries_of(form, name, len(form.rows)) for name in ("scan_output_axes", "scan_output_directions")
         ]
-        for row, output, *place in zip(form.rows, form.gathered, *layout, strict=False):
+        for row, output, *entry in zip(form.rows, form.gathered, *layout, strict=False):
             producer = row.producer()
             copied = producer is not None and producer.op_type == "Identity" and producer.inputs[0] is value
-            if (row is value or copied) and output.name and place == [0, 0]:
+            if (row is value or copied) and output.name and entry == [0, 0]:
                 return output
         return None
 

@@ -76,7 +76,7 @@ def differentiate(
     Args:
         loss: the name of the loss, an output or intermediate value with one element, or a loss function.
             A list of names selects no loss: the cotangents of these values become inputs
-                ``cotangent.<name>``, of the shape and type of the values.
+            ``cotangent.<name>``, of the shape and type of the values.
         wrt: names of inputs, initializers or intermediate values; ``params``, the initializers and Constant
             nodes that look like parameters; ``inputs``, the floating-point inputs; ``all``, both. Members of
             these groups that the loss does not depend on are omitted.
@@ -99,13 +99,14 @@ def differentiate(
     needed = OLDEST
     while True:
         joint = Joint(copy(model))
-        # differentiated parameters and running statistics are going to change
+        # training changes differentiated parameters and running statistics
         with ir.as_variables(joint.model.graph, [*names, *statistics(joint.model.graph)]):
             _prepare(joint, needed)
             if optimize:
                 _simplify(joint.model, loss, names)
             try:
-                _add_gradients(joint, loss, names, outputs, scaled)
+                with context_for(joint.model) as cx:
+                    _add_gradients(joint, cx, loss, names, outputs, scaled)
             except NeedsOpset as error:
                 needed = error.version
                 continue
@@ -150,7 +151,7 @@ def _prepare(joint: Joint, opset: int) -> None:
 
 
 def _simplify(model: ir.Model, loss: str | Loss | Sequence[str], wrt: Iterable[str]) -> None:
-    """Simplify the model, except for the named values."""
+    """Simplify the model; the named values remain."""
     graph = model.graph
     values = _values(graph)
     if isinstance(loss, Loss):
@@ -168,13 +169,6 @@ def _simplify(model: ir.Model, loss: str | Loss | Sequence[str], wrt: Iterable[s
 
 
 def _add_gradients(
-    joint: Joint, loss: str | Loss | Sequence[str], wrt: Mapping[str, bool], outputs: str, scaled: bool
-) -> None:
-    with context_for(joint.model) as cx:
-        _write_gradients(joint, cx, loss, wrt, outputs, scaled)
-
-
-def _write_gradients(
     joint: Joint,
     cx: Context,
     loss: str | Loss | Sequence[str],
@@ -183,9 +177,9 @@ def _write_gradients(
     scaled: bool,
 ) -> None:
     graph = cx.model.graph
-    shown = drop_unproven_shapes(cx)
+    output_copies = drop_unproven_shapes(cx)
     op = GraphBuilder(cx, graph)
-    values = _values(graph, shown)
+    values = _values(graph, output_copies)
     before = list(graph.inputs)
     cotangents: dict[ir.Value, ir.Value] = {}
     op.prefix = "loss"
@@ -193,26 +187,26 @@ def _write_gradients(
         value = loss.write(op, values) if isinstance(loss, Loss) else _named(loss, values)
         if isinstance(loss, Loss):
             cx.edit.rename(value, "loss")
-            values = _values(graph, shown)
-        _check_loss(value, shown.get(value, value), cx)
-        joint.loss = shown.get(value, value).name or ""
+            values = _values(graph, output_copies)
+        _check_loss(value, output_copies.get(value, value), cx)
+        joint.loss = output_copies.get(value, value).name or ""
         joint.target = next((value.name for value in graph.inputs if value not in before), None)
         cotangents[value] = _scale(joint, value, values, op) if scaled else op.ones_like(value)
-        _return(shown.get(value, value), outputs, cx)
+        _return(output_copies.get(value, value), outputs, cx)
     else:
         for name in loss:
             value = _named(name, values)
             if is_sequence(value, cx):
                 raise UsageError(f"{name!r} is a sequence; only tensors can have cotangent inputs")
-            taker = _cotangent(name, values)
-            cotangents[value] = cx.edit.add_input(taker, op.dtype(value), declared_dims(cx, value))
-            joint.cotangents[name] = taker
+            input_name = _cotangent(name, values)
+            cotangents[value] = cx.edit.add_input(input_name, op.dtype(value), declared_dims(cx, value))
+            joint.cotangents[name] = input_name
     targets = wrt_values(wrt, values, cx)
     found = backward(op, graph, cotangents, targets)
     joint.stopped = found.stopped
     order = _order(cx.model.graph)
     for value in targets:
-        own = shown.get(value, value).name or ""
+        own = output_copies.get(value, value).name or ""
         gradient = found.gradients.get(value)
         if gradient is None:
             joint.unrelated.append(own)
@@ -225,35 +219,35 @@ def _write_gradients(
         cx.edit.add_output(graph, _as_output(op, gradient, name, value))
     if not joint.gradients:
         raise UsageError(
-            "the loss depends on none of the values to differentiate by", hint=_why_nothing(joint)
+            "the loss depends on none of the values to differentiate by", hint=_independence_hint(joint)
         )
     joint.state = return_state(cx)
     op.drop_constants()
 
 
-def _why_nothing(joint: Joint) -> str:
+def _independence_hint(joint: Joint) -> str:
     if joint.stopped:
         item = joint.stopped[-1]
         return f"no gradient flows through {item.op} {item.node}: {item.reason}"
     return "--wrt accepts params, inputs (including the parameters of a lifted model) and names of values"
 
 
-def _values(graph: ir.Graph, shown: Mapping[ir.Value, ir.Value] | None = None) -> dict[str, ir.Value]:
+def _values(graph: ir.Graph, output_copies: Mapping[ir.Value, ir.Value] | None = None) -> dict[str, ir.Value]:
     """The values of the main graph by name.
 
     Args:
-        shown: the graph output that copies a value; the value is listed under the output's name.
+        output_copies: the graph output that copies a value; the value is listed under the output's name.
     """
     own = [*graph.inputs, *graph.initializers.values(), *(out for node in graph for out in node.outputs)]
     found = {value.name: value for value in own if value.name}
-    return found | {output.name: value for value, output in (shown or {}).items() if output.name}
+    return found | {output.name: value for value, output in (output_copies or {}).items() if output.name}
 
 
 def _scale(joint: Joint, loss: ir.Value, values: Mapping[str, ir.Value], op: GraphBuilder) -> ir.Value:
     """An input for the cotangent of ``loss``, with default 1 if the IR version allows defaults."""
     name, dtype, rank = joint.loss or "", op.dtype(loss), op.cx.rank(loss) or 0
-    taker = joint.cotangents[name] = _cotangent(name, values)
-    scale = op.cx.edit.add_input(taker, dtype, [1] * rank)
+    input_name = joint.cotangents[name] = _cotangent(name, values)
+    scale = op.cx.edit.add_input(input_name, dtype, [1] * rank)
     if op.cx.model.ir_version >= 4:
         op.cx.edit.set_default(scale, ir.tensor(np.ones([1] * rank, dtype.numpy()), dtype=dtype))
     return scale
@@ -284,7 +278,7 @@ def _check_loss(value: ir.Value, declared: ir.Value, cx: Context) -> None:
 
 
 def _return(loss: ir.Value, outputs: str, cx: Context) -> None:
-    """Let the graph return ``loss``, and nothing else if ``outputs`` is ``loss``."""
+    """Make the graph return ``loss``, and nothing else if ``outputs`` is ``loss``."""
     graph = cx.model.graph
     if outputs == "loss":
         cx.edit.set_outputs(graph, [loss])
@@ -295,10 +289,10 @@ def _return(loss: ir.Value, outputs: str, cx: Context) -> None:
         cx.edit.declare(loss, dtype, declared_dims(cx, loss))
 
 
-def _cotangent(name: str, taken: Container[str]) -> str:
+def _cotangent(name: str, used: Container[str]) -> str:
     """An unused name for the cotangent of a value: ``cotangent.y``, or ``cotangent2.y`` and so on."""
     found, order = f"{COTANGENT}{name}", 1
-    while found in taken:
+    while found in used:
         order += 1
         found = f"cotangent{order}.{name}"
     return found

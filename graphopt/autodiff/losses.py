@@ -118,7 +118,7 @@ def _cross_entropy(op: GraphBuilder, loss: Loss, logits: ir.Value, labels: ir.Va
     axis = _axis_of_classes(loss, len(shape))
     if labels is None:
         dims = declared_dims(op.cx, logits)
-        dims = None if dims is None else [dim for place, dim in enumerate(dims) if place != axis]
+        dims = None if dims is None else [dim for position, dim in enumerate(dims) if position != axis]
         labels = op.cx.edit.add_input(loss.target, ir.DataType.INT64, dims)
     dtype = op.cx.dtype(labels) or labels.dtype
     if dtype is not None and dtype not in (ir.DataType.INT64, ir.DataType.INT32):
@@ -129,7 +129,7 @@ def _cross_entropy(op: GraphBuilder, loss: Loss, logits: ir.Value, labels: ir.Va
     if axis == len(shape) - 1 and len(shape) != 2:  # flattening all other axes requires no copy
         logits, labels = op.Flatten(logits, axis=axis), op.Reshape(labels, [-1])
     elif axis != 1:
-        others = [place for place in range(len(shape)) if place != axis]
+        others = [position for position in range(len(shape)) if position != axis]
         logits = op.Transpose(logits, perm=[others[0], axis, *others[1:]])
     return op.SoftmaxCrossEntropyLoss(logits, labels, reduction="mean", ignore_index=loss.ignore_index)
 

@@ -144,9 +144,9 @@ class _Preflow:
         excess, heights = self.excess, self.heights
         while excess[node]:
             below = heights[node] - 1
-            place = self._current[node]
-            while place < len(edges):
-                edge = edges[place]
+            position = self._current[node]
+            while position < len(edges):
+                edge = edges[position]
                 head = heads[edge]
                 if residual[edge] and heights[head] == below:
                     amount = min(residual[edge], excess[node])
@@ -159,8 +159,8 @@ class _Preflow:
                     if not excess[node]:
                         break
                 else:
-                    place += 1
-            self._current[node] = place
+                    position += 1
+            self._current[node] = position
             if excess[node]:
                 self._relabel(node)
                 if heights[node] >= self.top:

@@ -155,7 +155,7 @@ class PrimalNode:
         return dtype
 
     def unknown(self, what: str, value: ir.Value, lookup: Callable[[ir.Value], object]) -> NoGradient:
-        """The refusal for a value of unknown rank or element type; it names the first operator that loses it.
+        """The refusal for a value of unknown rank or element type, with the operator where inference stops.
 
         Args:
             lookup: returns the rank or element type of a value, or ``None``.

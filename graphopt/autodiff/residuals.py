@@ -147,19 +147,19 @@ class ResidualSelection:
         source, sink = network.node(), network.node()
         ends: dict[ir.Value, tuple[int, int]] = {}
         for node in self._nodes:
-            place = network.node()
+            vertex = network.node()
             once = node in self._once or (
                 not compute_bound and self._costs[node] > 0 and is_compute_bound(node)
             )
             cost = self._costs[node] << (_MAX_DISCOUNT - discount)
             if once or cost:
-                network.edge(source, place, None if once else cost)
+                network.edge(source, vertex, None if once else cost)
             for value in self._joint.reads[node]:
                 if value in ends:
-                    network.edge(ends[value][1], place)
+                    network.edge(ends[value][1], vertex)
             for value in node.outputs:
                 computed, saved = ends[value] = network.node(), network.node()
-                network.edge(place, computed)
+                network.edge(vertex, computed)
                 size = None if value in self._banned else self._bytes[value] << _MAX_DISCOUNT
                 network.edge(computed, saved, size)
                 if value in self._joint.crossing:

@@ -1,10 +1,10 @@
 """Reverse mode: propagate cotangents from the outputs of a graph to the values it depends on.
 
-Three linear walks without recursion: backwards for the *useful* values, which outputs depend on; forwards for
+Three linear passes over the nodes: backwards for the *useful* values, which outputs depend on; forwards for
 the *varied* values, which depend on the differentiated inputs; and backwards through the *active* nodes,
-which are useful and varied, to apply their gradient rules. New nodes are appended to the graph. A zero
-cotangent is represented by ``None``, without a tensor or node. Primal nodes are neither recomputed nor
-changed, but may gain an output.
+which are useful and varied, to apply their gradient rules. New nodes are appended to the graph. ``None``
+represents a zero cotangent. Primal nodes are neither recomputed nor changed, except that rules may add
+outputs.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ PREFIX = "state."
 def return_state(cx: Context) -> dict[str, str]:
     """Make the model return the running statistics that it updates.
 
-    Otherwise onnxruntime overwrites the tensors that were fed.
+    Without these outputs, onnxruntime overwrites the fed tensors.
 
     Returns:
         The name of the output with the next value of each statistic, by the name of its input or initializer.
@@ -22,9 +22,13 @@ def return_state(cx: Context) -> dict[str, str]:
     found: dict[str, str] = {}
     for node in list(graph):
         if is_training(node):
-            for index, held in enumerate(node.inputs[3:5], start=1):
-                if held is not None and held.producer() is None and len(list(held.uses())) == 1:
-                    found[held.name or ""] = _return(cx, node, index, held)
+            for index, statistic in enumerate(node.inputs[3:5], start=1):
+                if (
+                    statistic is not None
+                    and statistic.producer() is None
+                    and len(list(statistic.uses())) == 1
+                ):
+                    found[statistic.name or ""] = _return(cx, node, index, statistic)
     return found
 
 
@@ -36,19 +40,19 @@ def is_training(node: ir.Node) -> bool:
 
 def statistics(graph: ir.Graph) -> list[str]:
     """The initializers with running statistics that the graph updates."""
-    held = [value for node in graph if is_training(node) for value in node.inputs[3:5]]
-    return [value.name or "" for value in held if value is not None and value.is_initializer()]
+    values = [value for node in graph if is_training(node) for value in node.inputs[3:5]]
+    return [value.name or "" for value in values if value is not None and value.is_initializer()]
 
 
-def _return(cx: Context, node: ir.Node, index: int, held: ir.Value) -> str:
-    """Return output ``index`` of ``node`` from the model, declared like ``held``; the name of the output."""
+def _return(cx: Context, node: ir.Node, index: int, statistic: ir.Value) -> str:
+    """Return output ``index`` of ``node`` from the model, declared like ``statistic``; returns its name."""
     if index >= len(node.outputs) or not node.outputs[index].name:
         cx.edit.add_node_output(node, index)
     output = node.outputs[index]
     if not output.is_graph_output():
-        cx.edit.rename(output, PREFIX + (held.name or ""))
+        cx.edit.rename(output, PREFIX + (statistic.name or ""))
         cx.edit.add_output(cx.model.graph, output)
-        dtype, shape = cx.dtype(held) or held.dtype, ir.all_ints(cx.shape(held))
+        dtype, shape = cx.dtype(statistic) or statistic.dtype, ir.all_ints(cx.shape(statistic))
         if dtype is not None:
             cx.edit.declare(output, dtype, [None] if shape is None else shape)
     return output.name or ""

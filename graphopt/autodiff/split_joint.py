@@ -46,8 +46,7 @@ class SplitReport:
 
     Attributes:
         everything: bytes of the residuals if nothing were recomputed.
-        saved: bytes of the residuals. Neither number includes inputs and outputs of the model, which the
-            caller has anyway.
+        saved: bytes of the residuals. Neither number includes inputs and outputs of the model.
         budget: the allowed fraction of ``everything``.
         flops: floating-point operations of the joint graph.
         recomputed_flops: operations that both models perform.
@@ -165,8 +164,7 @@ class _Writer:
     """Writes both models.
 
     Args:
-        chosen: the residuals. A residual is recomputed nevertheless if another output of its node is
-            recomputed.
+        chosen: the residuals. A node with several outputs is recomputed if one of them is not a residual.
     """
 
     def __init__(
@@ -198,7 +196,7 @@ class _Writer:
         plain = [value for value in inputs if value.name not in cotangent_names]
         returned = frozenset(partition.outputs)
         gradients = [value for value in joint.model.graph.outputs if value not in returned]
-        names = {value: self._name(value) for value in self._saved}
+        names = {value: self._cx.edit.fresh_name(SAVED + (value.name or "")) for value in self._saved}
         forward = self._model(self._early, plain, [*partition.outputs, *self._saved])
         read = [value for value in plain if value in self._read]
         backward = self._model(self._late, [*self._saved, *self._shared, *cotangents, *read], gradients)
@@ -229,9 +227,6 @@ class _Writer:
             dict(sorted(estimates.assumed.items())),
         )
         return Split(joint, forward, backward, saved, report)
-
-    def _name(self, value: ir.Value) -> str:
-        return self._cx.edit.fresh_name(SAVED + (value.name or ""))
 
     def _residual(self, value: ir.Value, name: str) -> Residual:
         node = value.producer()

@@ -95,19 +95,19 @@ def optimize(env: Environment, model: ModelLike, **options: Unpack[OptimizeOptio
             with ``require_verified``, on any inputs.
     """
     env = _with_fuser(env.having(options))
-    asked, settings = env.options, env.settings
+    chosen, settings = env.options, env.settings
     attempt = prepare(settings, **env.given)
     begin = time.perf_counter()
     candidate, original, size = env.working_copy(model)
     load_seconds = time.perf_counter() - begin
-    scopes = _scopes(candidate, tuple(asked["strict_fusion"]), attempt.pipeline)
+    scopes = _scopes(candidate, tuple(chosen["strict_fusion"]), attempt.pipeline)
     attempt = attempt.on(candidate)
     attempt = replace(attempt, options=replace(attempt.options, strict_fusion=scopes))
     original = copy(candidate) if attempt.dims else original
     with contextlib.ExitStack() as stack:
-        if settings.verify or asked["verify_each"]:
+        if settings.verify or chosen["verify_each"]:
             attempt.entered("starting onnxruntime")
-            reference = asked["reference"]
+            reference = chosen["reference"]
             verifier = env.verifier(
                 original if reference is None else reference,
                 attempt.inputs,
@@ -115,16 +115,16 @@ def optimize(env: Environment, model: ModelLike, **options: Unpack[OptimizeOptio
                 signature=None if reference is None else Signature.of(candidate),
             )
             attempt = replace(attempt, verifier=stack.enter_context(verifier), verify=settings.verify)
-        toolchain = Toolchain(settings, attempt.options.device, tuple(asked["instruments"]))
+        toolchain = Toolchain(settings, attempt.options.device, tuple(chosen["instruments"]))
         attempt = replace(attempt, libraries=toolchain.paths)
         found = None
-        if (folder := asked["save_repro"]) is not None:
+        if (folder := chosen["save_repro"]) is not None:
             from graphopt.debug.repair import saving
 
-            how = (settings, env.device, tuple(asked["command"]))
+            how = (settings, env.device, tuple(chosen["command"]))
             found = saving(Path(folder), env.load(original), attempt, *how)
-        run = partial(_produce, original=original, found=found, repairs=not asked["strict"])
-        if (tune := asked["tune"]) is None:
+        run = partial(_produce, original=original, found=found, repairs=not chosen["strict"])
+        if (tune := chosen["tune"]) is None:
             candidate, report = run(attempt, candidate)
         else:
             from graphopt.tuning.tuner import Tuner
@@ -134,7 +134,7 @@ def optimize(env: Environment, model: ModelLike, **options: Unpack[OptimizeOptio
     libraries = toolchain.libraries(candidate)
     _check_built(candidate, scopes, libraries)
     remarks = []
-    if attempt.verifier is not None and env.device_remark and asked["device"] != "auto":
+    if attempt.verifier is not None and env.device_remark and chosen["device"] != "auto":
         remarks.append(env.device_remark)
     report = report.having(
         file_bytes=(size, None),

@@ -60,9 +60,8 @@ class Executor:
         self._factory, self._clock = factory, clock
         self._nested_inputs, self._nested_outputs = inputs, outputs
         self._flushing = threading.Lock()
-        self._flushed: list[
-            weakref.ref[Specializer]
-        ] = []  # specializers that still work are kept alive by their threads
+        # threads of unfinished jobs keep their specializers alive
+        self._flushed: list[weakref.ref[Specializer]] = []
         self._specializer = self._create_specializer(original, stacklevel=4)
         self._differentiating = threading.Lock()
         self._gradients: dict[tuple[str, ...], GradientPlan] = {}

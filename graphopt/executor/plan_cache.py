@@ -1,4 +1,4 @@
-"""The models and plans that an executor holds: its source model, unguarded plans, and guarded plans."""
+"""The models and plans of an executor: its source model, unguarded plans, and guarded plans."""
 
 from __future__ import annotations
 
@@ -149,7 +149,7 @@ class ModelSource:
         self.model = None
 
     def reopen(self) -> ModelSource:
-        """An independent source that holds the model; raises as :meth:`read` does."""
+        """An independent source with the model in memory; raises as :meth:`read` does."""
         other = ModelSource.__new__(ModelSource)
         other._settings, other._path, other.model = self._settings, self._path, self.read()
         return other

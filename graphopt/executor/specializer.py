@@ -73,8 +73,8 @@ class Job:
 class Specializer:
     """Selects the plan of each run, profiles the runs, and makes plans.
 
-    At most one job makes a plan at a time. The state lock is not held during the job, nor during runs. Runs
-    for which a guard holds acquire only the lock of the counters.
+    At most one job makes a plan at a time. Neither jobs nor runs hold the state lock. A run that satisfies
+    a guard acquires only the lock of the counters.
 
     Args:
         signature: the signature of the original.
@@ -207,9 +207,8 @@ class Specializer:
         job = None
         with self._state:
             if self._job is None:
-                known = (
-                    self._plans.plan_for(feeds) is not None
-                )  # another thread has meanwhile specialized for them
+                # another thread may have specialized for them
+                known = self._plans.plan_for(feeds) is not None
                 if self._profile.runs < self._required_runs and not known:
                     self._observe(feeds)
                 if self._profile.runs >= self._required_runs and self._options.compile == "background":

@@ -144,12 +144,13 @@ def _update_record(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) ->
     record = ir.fold_record(model)
     if not record.digests:
         return
-    held = dict(tensors)  # those absent from the model were folded into constants that were replaced, too
+    contents = dict(tensors)  # those absent from the model were folded into constants that were replaced, too
     for name, value in model.graph.initializers.items():
         if name not in record.derived and value.const_value is not None:
-            held[name] = value.const_value
+            contents[name] = value.const_value
     digests = {
-        name: ir.digest_of(held[name]) if name in held else digest for name, digest in record.digests.items()
+        name: ir.digest_of(contents[name]) if name in contents else digest
+        for name, digest in record.digests.items()
     }
     ir.keep_record(model, replace(record, digests=digests))
 

@@ -99,8 +99,8 @@ def propose(graph: ir.Graph, policy: Policy) -> Proposal:
     ]
     ungrouped = {
         node: decision.reason
-        for node, decision, taken in zip(nodes, decisions, inside, strict=True)
-        if not taken
+        for node, decision, is_inside in zip(nodes, decisions, inside, strict=True)
+        if not is_inside
     }
     found = Proposal(graph)
     for rough in convex_groups(inside, feeds):

@@ -17,9 +17,9 @@ def duplicates(nodes: Iterable[ir.Node]) -> Iterator[tuple[ir.Node, ir.Node]]:
     Nodes with bodies are considered different. All nodes must be deterministic.
     """
     stands_for: dict[ir.Value, ir.Value] = {}
-    seen: dict[Hashable, ir.Node] = {}
+    firsts: dict[Hashable, ir.Node] = {}
     for node in nodes:
-        first = seen.setdefault(_key(node, stands_for), node)
+        first = firsts.setdefault(_key(node, stands_for), node)
         if first is not node:
             stands_for.update(
                 (output, stands_for.get(found, found))

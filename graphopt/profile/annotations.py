@@ -12,27 +12,27 @@ from graphopt.ops import dialects
 from graphopt.profile.value_profile import ValueProfile
 
 #: Metadata key of an annotation; its value is :meth:`ValueProfile.to_dict` as JSON.
-_SEEN = f"{dialects.PROFILE_NOTES}seen"
+_KEY = f"{dialects.PROFILE_NOTES}seen"
 
 
 def annotate(model: ir.Model, values: Mapping[str, ValueProfile]) -> None:
     """Annotate the values of ``model`` with their profiles, given by name."""
     for graph in ir.graphs_of(model):
         for value in ir.values_of(graph):
-            seen = values.get(value.name or "")
-            if seen is not None:
-                value.metadata_props[_SEEN] = json.dumps(seen.to_dict())
+            profile = values.get(value.name or "")
+            if profile is not None:
+                value.metadata_props[_KEY] = json.dumps(profile.to_dict())
 
 
 def annotation_of(value: ir.Value) -> ValueProfile | None:
     """The profile with which ``value`` is annotated, or ``None``."""
-    text = value.metadata_props.get(_SEEN)
+    text = value.metadata_props.get(_KEY)
     return None if text is None else ValueProfile.from_dict(json.loads(text))
 
 
 def is_annotation(key: str) -> bool:
     """Whether ``key`` is the metadata key of an annotation."""
-    return key == _SEEN
+    return key == _KEY
 
 
 def assertion_of(node: ir.Node) -> ValueProfile | None:
@@ -46,6 +46,6 @@ def assertion_of(node: ir.Node) -> ValueProfile | None:
         return None
 
 
-def guard_attributes(seen: ValueProfile) -> dict[str, str]:
-    """The attributes of a guard that asserts ``seen``, of a value that is always present."""
-    return {dialects.SEEN: json.dumps(replace(seen, always=True).to_dict())}
+def guard_attributes(profile: ValueProfile) -> dict[str, str]:
+    """The attributes of a guard that asserts ``profile``, of a value that is always present."""
+    return {dialects.SEEN: json.dumps(replace(profile, always=True).to_dict())}

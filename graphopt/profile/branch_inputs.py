@@ -31,7 +31,7 @@ def branch_inputs(model: ir.Model) -> frozenset[str]:
 def _sources(condition: ir.Value, model: ir.Model) -> frozenset[str] | None:
     """The inputs of ``model`` that determine ``condition``; ``None`` if it depends on anything else."""
     inputs = {value: value.name for value in model.graph.inputs if value.name}
-    found, seen, pending = set[str](), {condition}, [condition]
+    found, visited, pending = set[str](), {condition}, [condition]
     while pending:
         value = pending.pop()
         node = value.producer()
@@ -46,7 +46,7 @@ def _sources(condition: ir.Value, model: ir.Model) -> frozenset[str] | None:
             continue
         if node.domain not in ("", "ai.onnx") or ir.bodies(node):
             return None
-        fresh = [operand for operand in node.inputs if operand is not None and operand not in seen]
-        seen.update(fresh)
+        fresh = [operand for operand in node.inputs if operand is not None and operand not in visited]
+        visited.update(fresh)
         pending += fresh
     return frozenset(found)

@@ -47,31 +47,31 @@ class Guard:
         for name in self.absent:
             if name in feeds:
                 yield f"{name!r} is fed, but its default is assumed"
-        for name, seen in self.inputs.items():
+        for name, expected in self.inputs.items():
             value = feeds.get(name)
             if value is None:
-                if seen.always:
+                if expected.always:
                     yield f"{name!r} is not fed"
                 continue
-            yield from self._of_one(name, seen, value, sizes)
+            yield from self._of_one(name, expected, value, sizes)
 
     def _of_one(
-        self, name: str, seen: ValueProfile, value: Any, sizes: dict[str, tuple[int, str]]
+        self, name: str, expected: ValueProfile, value: Any, sizes: dict[str, tuple[int, str]]
     ) -> Iterator[str]:
         shape = getattr(value, "shape", None)
         if shape is None or callable(shape):  # not an array
-            if seen.shape is not None:
+            if expected.shape is not None:
                 yield f"{name!r} is not an array"
             return
         wanted = self._dtypes[name]
-        if wanted is not None and value.dtype != wanted and not has_type(value.dtype, seen.type):
+        if wanted is not None and value.dtype != wanted and not has_type(value.dtype, expected.type):
             yield f"{name!r} holds {value.dtype}, not {wanted}"
-        if seen.shape is None:
+        if expected.shape is None:
             return
-        if len(shape) != len(seen.shape):
-            yield f"{name!r} has {counted(len(shape), 'dim')}, not {len(seen.shape)}"
+        if len(shape) != len(expected.shape):
+            yield f"{name!r} has {counted(len(shape), 'dim')}, not {len(expected.shape)}"
             return
-        for axis, (size, dim) in enumerate(zip(shape, seen.shape, strict=True)):
+        for axis, (size, dim) in enumerate(zip(shape, expected.shape, strict=True)):
             if isinstance(dim, int):
                 if size != dim:
                     yield f"dim {axis} of {name!r} is {size}, not {dim}"
@@ -81,13 +81,13 @@ class Guard:
             first, place = sizes.setdefault(dim, (size, f"dim {axis} of {name!r}"))
             if size != first:
                 yield f"dim {axis} of {name!r} is {size}, not {first} as {place}"
-        if seen.ints is not None and tuple(np.ravel(value).tolist()) != seen.ints:
+        if expected.ints is not None and tuple(np.ravel(value).tolist()) != expected.ints:
             found = ", ".join(map(str, np.ravel(value).tolist()))
-            yield f"{name!r} holds {found}, not {', '.join(map(str, seen.ints))}"
+            yield f"{name!r} holds {found}, not {', '.join(map(str, expected.ints))}"
 
     @cached_property
     def _dtypes(self) -> dict[str, np.dtype[Any] | None]:
-        return {name: numpy_type(seen.type) for name, seen in self.inputs.items()}
+        return {name: numpy_type(expected.type) for name, expected in self.inputs.items()}
 
     def admits(self, inputs: Mapping[str, ValueProfile]) -> bool:
         """Whether the guard provably holds in all runs with these input profiles."""
@@ -95,16 +95,16 @@ class Guard:
             return False
         sizes: dict[str, Dim] = {}
         for name, wanted in self.inputs.items():
-            seen = inputs[name]
-            if wanted.ints is not None and wanted.ints != seen.ints:
+            observed = inputs[name]
+            if wanted.ints is not None and wanted.ints != observed.ints:
                 return False
-            if wanted.shape is None or seen.shape is None:
-                if wanted.shape is not seen.shape:
+            if wanted.shape is None or observed.shape is None:
+                if wanted.shape is not observed.shape:
                     return False
                 continue
-            if len(wanted.shape) != len(seen.shape):
+            if len(wanted.shape) != len(observed.shape):
                 return False
-            for dim, size in zip(wanted.shape, seen.shape, strict=True):
+            for dim, size in zip(wanted.shape, observed.shape, strict=True):
                 known = sizes.setdefault(dim, size) if is_symbol(dim) else dim
                 if known != size and known not in ir.ANONYMOUS_DIMS:
                     return False
@@ -112,16 +112,20 @@ class Guard:
 
     def without_contents(self) -> Guard:
         """This guard without assumptions about contents."""
-        return replace(self, inputs={name: replace(seen, ints=None) for name, seen in self.inputs.items()})
+        return replace(
+            self, inputs={name: replace(expected, ints=None) for name, expected in self.inputs.items()}
+        )
 
     def __str__(self) -> str:
-        words = [f"{name}: {seen}" for name, seen in self.inputs.items()]
+        words = [f"{name}: {expected}" for name, expected in self.inputs.items()]
         words += [f"{name}: absent" for name in self.absent]
         return "; ".join(words) or "nothing"
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
-        found: dict[str, Any] = {"inputs": {name: seen.to_dict() for name, seen in self.inputs.items()}}
+        found: dict[str, Any] = {
+            "inputs": {name: expected.to_dict() for name, expected in self.inputs.items()}
+        }
         return found | ({"absent": list(self.absent)} if self.absent else {})
 
     @classmethod

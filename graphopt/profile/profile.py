@@ -34,7 +34,7 @@ class Pattern:
     @property
     def key(self) -> tuple[tuple[str, str, tuple[int | str, ...] | None], ...]:
         """The types and shapes common to all runs of one pattern."""
-        return tuple(sorted((name, seen.type, seen.shape) for name, seen in self.inputs.items()))
+        return tuple(sorted((name, observed.type, observed.shape) for name, observed in self.inputs.items()))
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Profile:
         """The input shapes of each pattern, most frequent first, without shapes that varied."""
         found = []
         for pattern in sorted(self.patterns, key=lambda pattern: -pattern.count):
-            shapes = {name: seen.shape or () for name, seen in pattern.inputs.items()}
+            shapes = {name: observed.shape or () for name, observed in pattern.inputs.items()}
             sizes = {name: tuple(d for d in dims if isinstance(d, int)) for name, dims in shapes.items()}
             found.append({name: known for name, known in sizes.items() if len(known) == len(shapes[name])})
         return tuple(found)
@@ -130,7 +130,7 @@ class Profile:
         return cls(
             data["model"],
             tuple(_pattern(item) for item in patterns),
-            _all_seen(data.get("values", {})),
+            _value_profiles(data.get("values", {})),
             grads,
         )
 
@@ -185,17 +185,17 @@ class Profile:
 def _merge_pattern(one: Pattern, other: Pattern) -> Pattern:
     """Merge two groups of runs with the same key, whose inputs differ in contents only."""
     inputs = {
-        name: seen if seen.ints == other.inputs[name].ints else replace(seen, ints=None)
-        for name, seen in one.inputs.items()
+        name: observed if observed.ints == other.inputs[name].ints else replace(observed, ints=None)
+        for name, observed in one.inputs.items()
     }
     return Pattern(inputs, one.count + other.count)
 
 
 def _dicts(values: Mapping[str, ValueProfile]) -> dict[str, Any]:
-    return {name: seen.to_dict() for name, seen in values.items()}
+    return {name: observed.to_dict() for name, observed in values.items()}
 
 
-def _all_seen(data: Any) -> dict[str, ValueProfile]:
+def _value_profiles(data: Any) -> dict[str, ValueProfile]:
     if not isinstance(data, dict):
         raise InvalidModel(f"malformed value profiles, not a mapping by name: {data!r}")
     return {name: ValueProfile.from_dict(item) for name, item in data.items()}
@@ -204,7 +204,7 @@ def _all_seen(data: Any) -> dict[str, ValueProfile]:
 def _pattern(data: Any) -> Pattern:
     if not isinstance(data, dict) or type(data.get("count")) is not int or data["count"] < 1:
         raise InvalidModel("malformed pattern: no positive count")
-    return Pattern(_all_seen(data.get("inputs")), data["count"])
+    return Pattern(_value_profiles(data.get("inputs")), data["count"])
 
 
 def check_profile(profile: Profile, model: ir.Model) -> None:
@@ -218,12 +218,13 @@ def check_profile(profile: Profile, model: ir.Model) -> None:
         raise UsageError("the profile is of another model", hint="graphopt profile records one of this model")
     ports = {port.name: port for port in Signature.of(model).inputs}
     for pattern in profile.patterns:
-        for name, seen in pattern.inputs.items():
+        for name, observed in pattern.inputs.items():
             port = ports.get(name)
             if port is None:
                 raise unknown("input", name, ports)
-            fits = (
-                seen.shape is None or port.dims == () or port.takes(seen.shape)
-            )  # a scalar declaration accepts any shape
-            if seen.type != port.type or not fits:
-                raise UsageError(f"input {name!r} is {seen} in the profile, but the model declares {port}")
+            # a scalar declaration accepts any shape
+            fits = observed.shape is None or port.dims == () or port.takes(observed.shape)
+            if observed.type != port.type or not fits:
+                raise UsageError(
+                    f"input {name!r} is {observed} in the profile, but the model declares {port}"
+                )

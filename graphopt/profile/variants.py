@@ -84,7 +84,7 @@ def variants_of(
 
 def _has_elements(pattern: Pattern) -> bool:
     """Whether no dim is 0; empty inputs are not worth a specialization."""
-    return not any(dim == 0 for seen in pattern.inputs.values() for dim in seen.shape or ())
+    return not any(dim == 0 for observed in pattern.inputs.values() for dim in observed.shape or ())
 
 
 def guard_for(
@@ -121,24 +121,24 @@ def guard_for(
 
     inputs = {}
     for name in dict.fromkeys(name for pattern in patterns for name in pattern.inputs):
-        observed = [pattern.inputs[name] for pattern in patterns if name in pattern.inputs]
-        always = len(observed) == len(patterns)
-        ranks = {None if seen.shape is None else len(seen.shape) for seen in observed}
+        profiles = [pattern.inputs[name] for pattern in patterns if name in pattern.inputs]
+        always = len(profiles) == len(patterns)
+        ranks = {None if observed.shape is None else len(observed.shape) for observed in profiles}
         rank = ranks.pop() if always and len(ranks) == 1 else None
-        types = {seen.type for seen in observed}
-        seen = ValueProfile(
+        types = {observed.type for observed in profiles}
+        expected = ValueProfile(
             types.pop() if len(types) == 1 else "",
             None if rank is None else tuple(general(name, axis) for axis in range(rank)),
             always=always,
         )
         fewest = 1 if name in pinned and kind is SpecializationKind.STATIC else 2
-        inputs[name] = replace(seen, ints=_contents(name, seen, patterns, kind, profile, fewest))
+        inputs[name] = replace(expected, ints=_contents(name, expected, patterns, kind, profile, fewest))
     return Guard(inputs, absent)
 
 
 def _contents(
     name: str,
-    seen: ValueProfile,
+    expected: ValueProfile,
     patterns: Sequence[Pattern],
     kind: SpecializationKind,
     profile: Profile,
@@ -146,9 +146,9 @@ def _contents(
 ) -> tuple[int, ...] | None:
     """The contents of an input, if at least ``fewest`` runs fed it and all of them fed the same contents."""
     common = profile.values.get(name)
-    if not seen.is_static:
+    if not expected.is_static:
         return None
-    never_otherwise = common is not None and common.ints is not None and common.shape == seen.shape
+    never_otherwise = common is not None and common.ints is not None and common.shape == expected.shape
     if common is not None and never_otherwise and _feeds(profile.patterns, name) >= fewest:
         return common.ints
     if kind is SpecializationKind.DYNAMIC or _feeds(patterns, name) < fewest:
@@ -168,7 +168,11 @@ def _sizes(patterns: Iterable[Pattern], name: str, axis: int) -> tuple[Dim, ...]
 
 def _steady(alike: Sequence[Pattern]) -> frozenset[tuple[str, int]]:
     """The dims that never varied; of a single pattern only dims of size 1, because others may vary later."""
-    places = [(name, axis) for name, seen in alike[0].inputs.items() for axis in range(len(seen.shape or ()))]
+    places = [
+        (name, axis)
+        for name, observed in alike[0].inputs.items()
+        for axis in range(len(observed.shape or ()))
+    ]
     sizes = {place: set(_sizes(alike, *place)) for place in places}
     return frozenset(
         place for place in places if len(sizes[place]) == 1 and (len(alike) > 1 or 1 in sizes[place])
@@ -182,8 +186,8 @@ def _alike(pattern: Pattern, patterns: Iterable[Pattern]) -> list[Pattern]:
 
 def _ranks(pattern: Pattern) -> tuple[tuple[str, str, int | None], ...]:
     return tuple(
-        (name, seen.type, None if seen.shape is None else len(seen.shape))
-        for name, seen in sorted(pattern.inputs.items())
+        (name, observed.type, None if observed.shape is None else len(observed.shape))
+        for name, observed in sorted(pattern.inputs.items())
     )
 
 

@@ -81,7 +81,7 @@ def requested_variants(original: ir.Model, how: Specialization, policy: Policy) 
         how.strategy,
         most=how.most,
         limits=policy.limits,
-        optional=[port.name for port in inputs if port.role == "overridable" and policy.sees_absence],
+        optional=[port.name for port in inputs if port.role == "overridable" and policy.detects_absence],
         pinned=branch_inputs(original),
     )
 

@@ -63,7 +63,10 @@ class _Writer:
     def _reads(self) -> Iterator[str]:
         """Statements that read each input, and its shape if a guard checks it."""
         shaped = {
-            name for guard in self._guards for name, seen in guard.inputs.items() if seen.shape is not None
+            name
+            for guard in self._guards
+            for name, expected in guard.inputs.items()
+            if expected.shape is not None
         }
         for name, number in self._numbers.items():
             yield f"x{number} = feeds.get({name!r})"
@@ -72,7 +75,7 @@ class _Writer:
                 yield f"s{number} = x{number}.shape{absent}"
 
     def _condition(self, guard: Guard) -> str:
-        if not all(seen.always for seen in guard.inputs.values()):
+        if not all(expected.always for expected in guard.inputs.values()):
             return f"{self._constant(guard)}.holds(feeds)"
         terms = [*self._presence(guard), *self._sizes(guard), *self._types(guard), *self._contents(guard)]
         return " and ".join(terms) or "True"
@@ -86,21 +89,21 @@ class _Writer:
 
     def _presence(self, guard: Guard) -> Iterator[str]:
         yield from (f"{name!r} not in feeds" for name in guard.absent)
-        for name, seen in guard.inputs.items():
-            if name not in self._everywhere or seen.shape is None:
+        for name, expected in guard.inputs.items():
+            if name not in self._everywhere or expected.shape is None:
                 yield f"x{self._numbers[name]} is not None"
 
     def _sizes(self, guard: Guard) -> Iterator[str]:
         equal: dict[str, list[str]] = {}
-        for name, seen in guard.inputs.items():
+        for name, expected in guard.inputs.items():
             shape = f"s{self._numbers[name]}"
-            if seen.shape is None:
+            if expected.shape is None:
                 continue
-            if seen.is_static:
-                yield f"{shape} == {seen.shape!r}"
+            if expected.is_static:
+                yield f"{shape} == {expected.shape!r}"
                 continue
-            yield f"len({shape}) == {len(seen.shape)}"
-            for axis, dim in enumerate(seen.shape):
+            yield f"len({shape}) == {len(expected.shape)}"
+            for axis, dim in enumerate(expected.shape):
                 if isinstance(dim, int):
                     yield f"{shape}[{axis}] == {dim}"
                 elif is_symbol(dim):
@@ -108,19 +111,19 @@ class _Writer:
         yield from (" == ".join(dims) for dims in equal.values() if len(dims) > 1)
 
     def _types(self, guard: Guard) -> Iterator[str]:
-        for name, seen in guard.inputs.items():
-            dtype = numpy_type(seen.type)
+        for name, expected in guard.inputs.items():
+            dtype = numpy_type(expected.type)
             if dtype is None:
                 continue
             check = f".kind in {STRINGS!r}" if dtype.kind == "O" else f" == {self._constant(dtype)}"
             yield f"x{self._numbers[name]}.dtype{check}"
 
     def _contents(self, guard: Guard) -> Iterator[str]:
-        for name, seen in guard.inputs.items():
+        for name, expected in guard.inputs.items():
             value = f"x{self._numbers[name]}"
-            if seen.ints is None:
+            if expected.ints is None:
                 continue
-            if len(seen.ints) == 1:  # sizes are checked before
-                yield f"{value}.item() == {seen.ints[0]}"
+            if len(expected.ints) == 1:  # sizes are checked before
+                yield f"{value}.item() == {expected.ints[0]}"
             else:
-                yield f"{value}.ravel().tolist() == {list(seen.ints)}"
+                yield f"{value}.ravel().tolist() == {list(expected.ints)}"

@@ -67,12 +67,12 @@ def ranges_of(variant: ir.Model, ranges: Mapping[str, Range]) -> Mapping[str, Ra
 def _complies(pattern: Pattern, signature: Signature, ranges: Mapping[str, Range]) -> bool:
     """Whether the shapes of ``pattern`` fit the declared dims, and their sizes are in ``ranges``."""
     for port in signature.inputs:
-        seen = pattern.inputs.get(port.name)
-        if seen is None or seen.shape is None or port.dims == ():
+        observed = pattern.inputs.get(port.name)
+        if observed is None or observed.shape is None or port.dims == ():
             continue
-        if not port.takes(seen.shape):
+        if not port.takes(observed.shape):
             return False
-        for dim, size in zip(port.named_dims, seen.shape, strict=False):
+        for dim, size in zip(port.named_dims, observed.shape, strict=False):
             first, last = ranges.get(str(dim), (0, None))
             if isinstance(size, int) and not first <= size <= (math.inf if last is None else last):
                 return False

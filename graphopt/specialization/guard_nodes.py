@@ -44,15 +44,15 @@ class GuardNodes:
         """Append the nodes that compute the vector for all ``guards`` that can hold."""
         guards = [guard for guard in guards if not self._contradicts(guard)]
         for guard in guards:
-            for name, seen in guard.inputs.items():
+            for name, expected in guard.inputs.items():
                 if name not in self.inputs:
                     continue
-                if ("shape", name) not in self._starts and self._is_open(name, seen):
+                if ("shape", name) not in self._starts and self._is_open(name, expected):
                     shape = self._node("Shape", [self.inputs[name]], {})
                     if self._known(name) is None:
                         self._add(("rank", name), self._as_vector(self._node("Size", [shape], {})), 1)
                     self._add(("shape", name), *self._sizes(name, shape, guards))
-                if ("ints", name) not in self._starts and seen.ints is not None:
+                if ("ints", name) not in self._starts and expected.ints is not None:
                     self._add(("ints", name), *self._contents(name, guards))
         if len(self._parts) == 1:
             self._vector = self._parts[0]
@@ -106,40 +106,40 @@ class GuardNodes:
         """The equalities to check: a position in the vector, and a number or another position."""
         numbers = dict(self._declared(guard))
         firsts: dict[str, _Position] = {}
-        for name, seen in guard.inputs.items():
+        for name, expected in guard.inputs.items():
             if name not in self.inputs:
                 continue
-            if self._known(name) is None and seen.shape is not None:
-                yield (("rank", name), 0), len(seen.shape)
-            for axis in self._open_axes(name, seen):
-                dim, position = (seen.shape or ())[axis], (("shape", name), axis)
+            if self._known(name) is None and expected.shape is not None:
+                yield (("rank", name), 0), len(expected.shape)
+            for axis in self._open_axes(name, expected):
+                dim, position = (expected.shape or ())[axis], (("shape", name), axis)
                 dim = dim if isinstance(dim, int) else numbers.get(dim, dim)
                 if isinstance(dim, int):
                     yield position, dim
                 elif is_symbol(dim) and firsts.setdefault(dim, position) != position:
                     yield position, firsts[dim]
-            for index, number in enumerate(seen.ints or ()):
+            for index, number in enumerate(expected.ints or ()):
                 yield (("ints", name), index), number
 
     def _declared(self, guard: Guard) -> Iterator[tuple[str, int]]:
         """The symbols of ``guard`` that occur at a dim of known size."""
-        for name, seen in guard.inputs.items():
-            for dim, size in zip(seen.shape or (), self._known(name) or (), strict=False):
+        for name, expected in guard.inputs.items():
+            for dim, size in zip(expected.shape or (), self._known(name) or (), strict=False):
                 if is_symbol(dim) and isinstance(size, int):
                     yield dim, size
 
     def _contradicts(self, guard: Guard) -> bool:
         """Whether ``guard`` contradicts the known shapes."""
         numbers = dict(self._declared(guard))
-        for name, seen in guard.inputs.items():
-            if seen.shape and self._is_scalar(name):
+        for name, expected in guard.inputs.items():
+            if expected.shape and self._is_scalar(name):
                 return True
             known = self._known(name)
-            if known is None or seen.shape is None:
+            if known is None or expected.shape is None:
                 continue
-            if len(seen.shape) != len(known):
+            if len(expected.shape) != len(known):
                 return True
-            for dim, size in zip(seen.shape, known, strict=True):
+            for dim, size in zip(expected.shape, known, strict=True):
                 wanted = dim if isinstance(dim, int) else numbers.get(dim)
                 if isinstance(size, int) and wanted is not None and wanted != size:
                     return True
@@ -159,17 +159,17 @@ class GuardNodes:
             return None
         return [dim if isinstance(dim, int) else None for dim in value.shape]
 
-    def _open_axes(self, name: str, seen: ValueProfile) -> Iterator[int]:
+    def _open_axes(self, name: str, expected: ValueProfile) -> Iterator[int]:
         """The axes of a value whose sizes are unknown."""
         known = self._known(name)
-        for axis in range(len(seen.shape or ())):
+        for axis in range(len(expected.shape or ())):
             if known is None or known[axis] is None:
                 yield axis
 
-    def _is_open(self, name: str, seen: ValueProfile) -> bool:
+    def _is_open(self, name: str, expected: ValueProfile) -> bool:
         """Whether the shape of a value must be computed."""
         known = self._known(name)
-        return seen.shape is not None and (known is None or None in known)
+        return expected.shape is not None and (known is None or None in known)
 
     def _add(self, position: tuple[str, str], part: ir.Value | None, length: int) -> None:
         self._starts[position] = self._length

@@ -106,13 +106,13 @@ class Policy:
         needless: returns why a variant is of no use at all, or ``None``.
         gain: the gain of a variant that is of use.
         limits: maximum number of variants by kind; unlimited for other kinds.
-        sees_absence: whether guards can detect that an optional input is not fed.
+        detects_absence: whether guards can detect that an optional input is not fed.
     """
 
     needless: Callable[[ir.Model, ir.Model, Variant], str | None]
     gain: AssessGain = lambda general, model, variant: Gain()
     limits: Mapping[SpecializationKind, int] = field(default_factory=dict)
-    sees_absence: bool = False
+    detects_absence: bool = False
 
     def assess(self, general: ir.Model, model: ir.Model, variant: Variant) -> Gain:
         """The gain of ``variant``, whose optimized model is ``model``."""
@@ -145,4 +145,4 @@ ONE_MODEL = Policy(
     limits={SpecializationKind.STATIC: 2, SpecializationKind.DYNAMIC: 1},
 )
 #: For bundles: guards run on the host at negligible cost, so slightly smaller variants are kept, too.
-BUNDLE = Policy(_equal_to_general, sees_absence=True)
+BUNDLE = Policy(_equal_to_general, detects_absence=True)

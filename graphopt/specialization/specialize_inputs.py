@@ -45,26 +45,26 @@ def profiled_inputs(guard: Guard, profile: Profile, inputs: InputOptions) -> Inp
 
 def static_inputs(guard: Guard, inputs: InputOptions) -> InputOptions | None:
     """``inputs`` with the shapes and contents that ``guard`` fixes; ``None`` unless all shapes are static."""
-    if not all(seen.is_static and seen.always for seen in guard.inputs.values()):
+    if not all(expected.is_static and expected.always for expected in guard.inputs.values()):
         return None
     return replace(_fixed(guard, guard.inputs, inputs), profiled=True)
 
 
 def _fixed(guard: Guard, values: Mapping[str, ValueProfile], inputs: InputOptions) -> InputOptions:
     """``inputs`` with the contents that ``guard`` fixes, and the shapes of the other ``values``."""
-    contents = {name: _contents(seen) for name, seen in guard.inputs.items()}
+    contents = {name: _contents(expected) for name, expected in guard.inputs.items()}
     arrays = {name: array for name, array in contents.items() if array is not None}
     shapes = {
-        name: tuple(dim for dim in seen.shape if isinstance(dim, int))
-        for name, seen in values.items()
-        if seen.shape is not None and name not in arrays
+        name: tuple(dim for dim in expected.shape if isinstance(dim, int))
+        for name, expected in values.items()
+        if expected.shape is not None and name not in arrays
     }
     return replace(inputs, shapes=shapes, files=(), arrays=arrays)
 
 
-def _contents(seen: ValueProfile) -> np.ndarray[Any, Any] | None:
+def _contents(expected: ValueProfile) -> np.ndarray[Any, Any] | None:
     """The assumed contents of an input, or ``None``."""
-    dtype = numpy_type(seen.type)
-    if seen.ints is None or dtype is None or seen.shape is None:
+    dtype = numpy_type(expected.type)
+    if expected.ints is None or dtype is None or expected.shape is None:
         return None
-    return np.array(seen.ints, dtype).reshape([dim for dim in seen.shape if isinstance(dim, int)])
+    return np.array(expected.ints, dtype).reshape([dim for dim in expected.shape if isinstance(dim, int)])

@@ -137,13 +137,13 @@ def _pin(edit: ir.Editor, body: ir.Graph, branch: Branch, inputs: dict[str, ir.V
     own = dict.fromkeys(body.all_nodes())
     first = next(iter(body), None)
     for name, value in inputs.items():
-        seen = branch.guard.inputs.get(name)
-        if name not in branch.pins or seen is None or seen.shape is None or first is None:
+        expected = branch.guard.inputs.get(name)
+        if name not in branch.pins or expected is None or expected.shape is None or first is None:
             continue
         users = [(node, index) for node, index in value.uses() if node in own]
         if not users:
             continue
-        dims = np.array([dim if isinstance(dim, int) else 0 for dim in seen.shape], np.int64)
+        dims = np.array([dim if isinstance(dim, int) else 0 for dim in expected.shape], np.int64)
         shape = edit.constant(body, dims, f"{name}_sizes")
         pin = edit.make_node("Reshape", [value, shape], name=f"{name}_pinned")
         edit.insert_before(first, [pin])

@@ -38,14 +38,13 @@ def write(path: Path, tensors: Mapping[str, np.ndarray], steps: int, plan: Plan)
 
     Raises:
         UsageError: the file can't be written, a tensor's name is reserved in the format, or the file name
-            does not
-            end in ``.safetensors``.
+            does not end in ``.safetensors``.
     """
     if path.suffix.lower() != ".safetensors":
         raise UsageError(f"{path} is not a file name for a checkpoint", hint="name it *.safetensors")
-    held = as_parameters(tensors)
-    held.metadata[_KEY] = json.dumps({"steps": steps, "plan": plan.to_dict()})
-    parameter_files.write(path, held)
+    parameters = as_parameters(tensors)
+    parameters.metadata[_KEY] = json.dumps({"steps": steps, "plan": plan.to_dict()})
+    parameter_files.write(path, parameters)
 
 
 def read(path: Path) -> Checkpoint:

@@ -213,9 +213,9 @@ def _moved(op: GraphBuilder, parameter: ir.Value, rate: ir.Value, direction: ir.
     return op.Sub(parameter, op.Mul(direction, op.cast_like(rate, parameter)))
 
 
-def _check(holds: bool, what: str, number: float, range_: str) -> None:
-    if not holds or not math.isfinite(number):
-        raise UsageError(f"{what} is {range_}, not {number:g}")
+def _check(is_in_range: bool, name: str, number: float, range_: str) -> None:
+    if not is_in_range or not math.isfinite(number):
+        raise UsageError(f"{name} is {range_}, not {number:g}")
 
 
 def _text(numbers: Sequence[float]) -> str:

@@ -17,7 +17,7 @@ class ProgressBar:
 
     Args:
         steps: the expected number of steps; ``None`` if unknown.
-        what: the label of the bar.
+        what: the text before the bar.
     """
 
     def __init__(self, steps: int | None = None, what: str = "training") -> None:

@@ -247,11 +247,11 @@ class Trainer:
         first, second = self._buffers
         return self._bound(first, second), self._bound(second, first)
 
-    def _bound(self, given: Mapping[str, OrtValue], taken: Mapping[str, OrtValue]) -> IOBinding:
+    def _bound(self, read: Mapping[str, OrtValue], written: Mapping[str, OrtValue]) -> IOBinding:
         binding = self._session.io_binding()
-        for name, value in given.items():
+        for name, value in read.items():
             binding.bind_ortvalue_input(name, value)
-        carried = {output: taken[name] for name, output in self.plan.new.items()}
+        carried = {output: written[name] for name, output in self.plan.new.items()}
         for item in self._session.get_outputs():
             if item.name in carried:
                 binding.bind_ortvalue_output(item.name, carried[item.name])

@@ -208,20 +208,20 @@ def _write(
     op.prefix = update.optimizer.name
     new = update.write(op, rate, parameters, gradients, state) | running
     carried = {**parameters, **{name: inputs[name] for name in statistics}, **state}
-    for name, held in carried.items():
+    for name, tensor in carried.items():
         value = op.Identity(new[name]) if new[name].is_graph_output() else new[name]
         cx.edit.rename(value, NEW + name)
-        assert held.dtype is not None
-        cx.edit.declare(value, held.dtype, [dim for dim in held.shape or () if isinstance(dim, int)])
+        assert tensor.dtype is not None
+        cx.edit.declare(value, tensor.dtype, [dim for dim in tensor.shape or () if isinstance(dim, int)])
         cx.edit.add_output(graph, value)
     op.drop_constants()
     return shapes
 
 
 def _check_free(cx: Context, names: Iterable[str]) -> None:
-    taken = {value.name for graph in ir.graphs_of(cx.model) for value in ir.values_of(graph)}
+    used = {value.name for graph in ir.graphs_of(cx.model) for value in ir.values_of(graph)}
     for name in names:
-        if name in taken:
+        if name in used:
             raise UsageError(
                 f"the model already has a value {name!r}, a name that training uses",
                 hint="rename it, or train with another optimizer",

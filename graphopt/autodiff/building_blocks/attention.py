@@ -104,17 +104,17 @@ class Attention:
 
     def _grouped(self, op: GraphBuilder, x: ir.Value) -> ir.Value:
         """[B, N, S, …] as [B, M, N / M * S, …]: queries that share keys are merged."""
-        many, few = self.heads
-        if many == few or not isinstance(many, int) or not isinstance(few, int):
+        q_heads, kv_heads = self.heads
+        if q_heads == kv_heads or not isinstance(q_heads, int) or not isinstance(kv_heads, int):
             return x
-        queries, share = op.dim(self.q, 2), many // few
+        queries, share = op.dim(self.q, 2), q_heads // kv_heads
         rows = queries * share if isinstance(queries, int) else op.Mul(queries, [share])
-        return op.Reshape(x, op.shape(0, few, rows, 0))
+        return op.Reshape(x, op.shape(0, kv_heads, rows, 0))
 
     def _by_heads(self, op: GraphBuilder, x: ir.Value) -> ir.Value:
         """[B, M, N / M * S, …] as [B, N, S, …]."""
-        many, few = self.heads
-        return x if many == few else op.Reshape(x, op.shape(0, many, op.dim(self.q, 2), 0))
+        q_heads, kv_heads = self.heads
+        return x if q_heads == kv_heads else op.Reshape(x, op.shape(0, q_heads, op.dim(self.q, 2), 0))
 
 
 def transposed(op: GraphBuilder, x: ir.Value) -> ir.Value:

@@ -17,9 +17,9 @@ from graphopt import ir
 from graphopt.autodiff.graph_builder import GraphBuilder, Size
 from graphopt.autodiff.primal_node import PrimalNode
 
-#: Kernels with at most this many positions are correlated by matrix products. On one core, these take 1/14 to
-#: 1/7 of the time of a Conv with the narrow array as kernels for 1x1, 1/2 to 4/5 for 3x3, and 4/5 to 7/5 from
-#: 4x4 on, with many more nodes. Kernels with one channel take 4/5 to 7/5, too.
+#: Kernels with at most this many positions are correlated by matrix products. The time on one
+#: core, relative to a Conv with the narrow array as kernels: 1/14 to 1/7 for 1x1, 1/2 to 4/5 for 3x3, and 4/5
+#: to 7/5 from 4x4 on, with many more nodes, and for kernels with one channel.
 _FEW = 9
 #: The end of an axis, for Slice.
 _END = int(np.iinfo(np.int64).max)
@@ -209,7 +209,7 @@ class Moves:
         op, (channels, own) = self.op, shape[:2]
         apart = self.group > 1 or self._is_less_than_a_sample(wide)
         if apart:
-            steps = self._places(narrow)
+            steps = self._positions(narrow)
             left = op.reshape(narrow, op.shape(-1, channels // self.group, steps))
             wide = self._padded(wide, narrow)
             if self.group > 1:
@@ -219,13 +219,13 @@ class Moves:
             wide = self._swapped(self._padded(wide, narrow))
         *others, last = self._spatial
         if shape[-1] > 1:
-            parts = [self._met(wide, {last: place}) for place in range(shape[-1])]
+            parts = [self._met(wide, {last: position}) for position in range(shape[-1])]
             wide = op.Concat(*parts, axis=1 if apart else 0)
         else:
             others.append(last)
         found = []
-        for places in product(*(range(shape[axis]) for axis in others)):
-            met = self._met(wide, dict(zip(others, places, strict=True)))
+        for positions in product(*(range(shape[axis]) for axis in others)):
+            met = self._met(wide, dict(zip(others, positions, strict=True)))
             if apart:
                 right = op.reshape(met, op.shape(-1, own * shape[-1], steps))
                 found.append(op.MatMul(left, op.Transpose(right, perm=[0, 2, 1])))
@@ -260,16 +260,16 @@ class Moves:
             group=self.group if self.group > 1 else None,
         )
 
-    def _met(self, wide: ir.Value, places: dict[int, int]) -> ir.Value:
+    def _met(self, wide: ir.Value, positions: dict[int, int]) -> ir.Value:
         """The elements of the padded ``wide`` that a kernel element meets along some axes."""
         slices = []
-        for index, place in places.items():
+        for index, position in positions.items():
             axis = self.axes[index - 2]
             assert axis.kernel is not None
-            after = (axis.kernel - 1 - place) * axis.dilation
+            after = (axis.kernel - 1 - position) * axis.dilation
             if axis.kernel > 1 or axis.stride > 1:
                 # counted from the end: the last window ends less than a stride before it
-                slices.append((place * axis.dilation, -after if after else _END, index, axis.stride))
+                slices.append((position * axis.dilation, -after if after else _END, index, axis.stride))
         if not slices:
             return wide
         return self.op.Slice(wide, *(list(column) for column in zip(*slices, strict=True)))
@@ -307,7 +307,7 @@ class Moves:
             return op.constant(np.array(known, np.int64))
         return op.Shape(x, start=2) if op.version >= 15 else op.Slice(op.Shape(x), [2], [_END])
 
-    def _places(self, x: ir.Value) -> Size:
+    def _positions(self, x: ir.Value) -> Size:
         """The number of spatial positions of ``x``."""
         known = self.op.cx.static_ints(sizes := self._sizes(x))
         return self.op.ReduceProd(sizes, keepdims=1) if known is None else math.prod(known)

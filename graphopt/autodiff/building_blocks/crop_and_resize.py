@@ -12,7 +12,7 @@ from graphopt.autodiff.primal_node import PrimalNode
 
 
 def cropped(
-    op: GraphBuilder, node: PrimalNode, roi: ir.Value, places: Sequence[tuple[int, int]], count: int
+    op: GraphBuilder, node: PrimalNode, roi: ir.Value, positions: Sequence[tuple[int, int]], count: int
 ) -> ir.Value:
     """A Resize of x with ``tf_crop_and_resize``, with 0 for positions outside of x.
 
@@ -21,13 +21,13 @@ def cropped(
 
     Args:
         roi: starts, then ends, of ``count`` axes.
-        places: the cropped axes of x, each with its index in ``roi``.
+        positions: the cropped axes of x, each with its index in ``roi``.
     """
     rank = node.rank(node.x)
     letters = "abcdefghijklmnopqrstuvwxy"[:rank]
     y = node.x
-    for axis, place in places:
-        start, end = op.Gather(roi, [place]), op.Gather(roi, [count + place])
+    for axis, position in positions:
+        start, end = op.Gather(roi, [position]), op.Gather(roi, [count + position])
         last = op.Sub(op.cast_like(op.shape(op.dim(node.x, axis)), roi), 1.0)
         size = op.dim(node.y, axis)
         steps = op.Max(op.Sub(op.cast_like(op.shape(size), roi), 1.0), op.number(1.0, roi))

@@ -200,9 +200,9 @@ class Direction:
         op, edit = self.op, self.op.cx.edit
         given = {name: value for name, value in slices.items() if value is not None}
         carried = [_formal(op, state) for state in states]
-        taken = {name: _formal(op, value, sliced=True) for name, value in given.items()}
-        inner = op.begin_body(f"{op.prefix}_step", [*carried, *taken.values()])
-        ends, stacked = step(inner, *carried, **{**dict.fromkeys(slices), **taken})
+        formals = {name: _formal(op, value, sliced=True) for name, value in given.items()}
+        inner = op.begin_body(f"{op.prefix}_step", [*carried, *formals.values()])
+        ends, stacked = step(inner, *carried, **{**dict.fromkeys(slices), **formals})
         body = inner.end_body([*ends, *stacked])
         for output in body.outputs:  # a Scan does not run without ranks
             edit.declare(output, op.dtype(self.y), [None, None])
@@ -274,7 +274,7 @@ def _functions(node: PrimalNode, index: int) -> list[Function]:
     names = list(node.attribute("activations", None) or usual * _directions(node))
     numbers = {name: list(node.attribute(f"activation_{name}", ())) for name in ("alpha", "beta")}
     functions = []
-    for place, name in enumerate(names):
+    for position, name in enumerate(names):
         if name not in _FUNCTIONS:
             raise node.refusal(f"its activation function {name} is unknown")
         settings = {
@@ -283,7 +283,7 @@ def _functions(node: PrimalNode, index: int) -> list[Function]:
         missing = [key for key, number in settings.items() if number is None]
         if missing:
             raise node.refusal(f"its {name} has no {missing[0]}")
-        clips = place % len(usual) < 2  # onnxruntime does not clip c, the operand of the third function
+        clips = position % len(usual) < 2  # onnxruntime does not clip c, the operand of the third function
         functions.append(_function(name, settings, node.attribute("clip") if clips else None))
     return functions[index * len(usual) : (index + 1) * len(usual)]
 

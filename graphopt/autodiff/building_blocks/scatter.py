@@ -42,7 +42,7 @@ def scatter_rows(
     flat = rows if op.cx.rank(rows) == 1 else op.Reshape(rows, [-1])
     is_matrix = len(shape) == leading + 1 and op.cx.rank(rows) == 1
     if width == 1:
-        return scatter_places(op, x, flat, dy, add=add)
+        return scatter_positions(op, x, flat, dy, add=add)
     if count == 0:
         return op.zeros_like(x)
     if add and isinstance(count, int) and count <= _FEW_ROWS:
@@ -54,8 +54,8 @@ def scatter_rows(
     else:  # consecutive elements are read much faster than columns
         step = op.constant(np.array([width], np.int64)) if isinstance(width, int) else width
         first = op.Mul(op.Unsqueeze(_int64(op, flat), [1]), step)
-        places = op.Reshape(op.Add(first, number_range(op, width)), [-1])
-        total = _scatter(op, [op.product(count, width)], places, op.Reshape(dy, [-1]), add)
+        positions = op.Reshape(op.Add(first, number_range(op, width)), [-1])
+        total = _scatter(op, [op.product(count, width)], positions, op.Reshape(dy, [-1]), add)
     return op.reshape_like(total, x)
 
 
@@ -112,14 +112,16 @@ def scatter_moved(
     repeat only if ``add``.
     """
     x = node.x
-    places = op.reshape(number_range(op, _count(op, x)), op.shape_of(x))
-    moved = op.node(node.op_type, [places, *rest], attributes, domain=node.raw.domain)
-    return scatter_places(op, x, moved, dy, add=add)
+    positions = op.reshape(number_range(op, _count(op, x)), op.shape_of(x))
+    moved = op.node(node.op_type, [positions, *rest], attributes, domain=node.raw.domain)
+    return scatter_positions(op, x, moved, dy, add=add)
 
 
-def scatter_places(op: GraphBuilder, x: ir.Value, places: ir.Value, dy: ir.Value, *, add: bool) -> ir.Value:
-    """Zeros like ``x``, of any rank, with ``dy`` at the flat positions ``places``, added if ``add``."""
-    total = _scatter(op, [_count(op, x)], op.Reshape(places, [-1]), op.Reshape(dy, [-1]), add)
+def scatter_positions(
+    op: GraphBuilder, x: ir.Value, positions: ir.Value, dy: ir.Value, *, add: bool
+) -> ir.Value:
+    """Zeros like ``x``, of any rank, with ``dy`` at the flat positions ``positions``, added if ``add``."""
+    total = _scatter(op, [_count(op, x)], op.Reshape(positions, [-1]), op.Reshape(dy, [-1]), add)
     return op.reshape_like(total, x)
 
 

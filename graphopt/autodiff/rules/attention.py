@@ -60,10 +60,10 @@ def _heads(node: PrimalNode) -> tuple[int, int] | None:
     shapes = [node.shape(node.x), node.shape(node.input(1))]
     if shapes[0] is None or shapes[1] is None:
         return None
-    many, few = shapes[0][1], shapes[1][1]
-    if isinstance(many, int) and isinstance(few, int):
-        return many, few
-    return (1, 1) if node.cx.facts.dim_equal(many, few) else None
+    q_heads, kv_heads = shapes[0][1], shapes[1][1]
+    if isinstance(q_heads, int) and isinstance(kv_heads, int):
+        return q_heads, kv_heads
+    return (1, 1) if node.cx.facts.dim_equal(q_heads, kv_heads) else None
 
 
 def _found(
@@ -85,11 +85,11 @@ def _found(
         bias.append(hidden_where_not(op, mask, q) if op.dtype(mask) == ir.DataType.BOOL else mask)
     if counts is not None:  # the number of valid keys in each batch
         counts = op.Reshape(counts, [-1, 1, 1, 1])
-        places = op.arange(keys)
-        bias.append(hidden_where_not(op, op.Less(places, counts), q))
+        positions = op.arange(keys)
+        bias.append(hidden_where_not(op, op.Less(positions, counts), q))
         if causal:
             last = op.Add(op.Unsqueeze(op.arange(queries), [1]), op.Sub(counts, op.shape(queries)))
-            bias.append(hidden_where_not(op, op.LessOrEqual(places, last), q))
+            bias.append(hidden_where_not(op, op.LessOrEqual(positions, last), q))
     elif causal:
         bias.append(causal_bias(op, q, queries, keys, past))
     return Attention(

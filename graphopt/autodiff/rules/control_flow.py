@@ -135,8 +135,8 @@ def _placed(op: GraphBuilder, x: ir.Value, rows: ir.Value, trips: Size) -> ir.Va
     rest = op.Slice(shape, [1], [np.iinfo(np.int64).max])
     rows = op.reshape(rows, op.Concat(op.shape(trips), rest, axis=0))  # see _sized
     dx = _reversed(op, rows)
-    known, taken = op.cx.shape(x), op.cx.shape(rows)
-    if known and taken and op.cx.facts.dim_equal(known[0], taken[0]):
+    shape_x, shape_rows = op.cx.shape(x), op.cx.shape(rows)
+    if shape_x and shape_rows and op.cx.facts.dim_equal(shape_x[0], shape_rows[0]):
         return dx
     left = op.Sub(op.Slice(shape, [0], [1]), op.shape(trips))
     zeros = op.ConstantOfShape(op.Concat(left, rest, axis=0), value=np.zeros(1, op.dtype(x).numpy()))

@@ -31,11 +31,11 @@ def deform_conv(op: GraphBuilder, node: PrimalNode) -> ir.Value:
     moved = op.reshape(offset, op.shape(-1, count, rank, *y_sizes))
     along = []
     for axis, elements in enumerate(np.indices(kernel).reshape(rank, count)):
-        places = op.Add(
-            op.Gather(moved, np.int64(axis), axis=2), _places(op, node, axis, elements, y_sizes[axis])
+        positions = op.Add(
+            op.Gather(moved, np.int64(axis), axis=2), _positions(op, node, axis, elements, y_sizes[axis])
         )
         # coordinates of GridSample range from -1 to 1
-        scaled = op.Sub(op.Div(places, _half(op, x_sizes[axis], moved)), 1.0)
+        scaled = op.Sub(op.Div(positions, _half(op, x_sizes[axis], moved)), 1.0)
         along.append(op.Unsqueeze(scaled, [-1]))
     grid = op.Concat(*reversed(along), axis=-1)
     grid = op.reshape(grid, op.shape(-1, op.product(count, y_sizes[0]), *y_sizes[1:], rank))
@@ -54,7 +54,7 @@ def deform_conv(op: GraphBuilder, node: PrimalNode) -> ir.Value:
     return y if bias is None else op.Add(y, op.Reshape(bias, [-1, *[1] * rank]))
 
 
-def _places(op: GraphBuilder, node: PrimalNode, axis: int, elements: np.ndarray, size: Size) -> ir.Value:
+def _positions(op: GraphBuilder, node: PrimalNode, axis: int, elements: np.ndarray, size: Size) -> ir.Value:
     """The positions along an axis at which kernel elements sample x without offsets, from its outer edge.
 
     Args:

@@ -47,17 +47,17 @@ def _by_operand(
     index: int,
 ) -> ir.Value:
     x, term = operands[index], equation.terms[index]
-    others = [operand for place, operand in enumerate(operands) if place != index]
-    terms = [equation.result, *(other for place, other in enumerate(equation.terms) if place != index)]
+    others = [operand for position, operand in enumerate(operands) if position != index]
+    terms = [equation.result, *(other for position, other in enumerate(equation.terms) if position != index)]
     present = set("".join(terms))
     inputs = [dy, *others]
     wanted = ""
     used = present | set(term)
-    for place, letter in enumerate(term):
-        if letter in term[:place]:  # a diagonal: the identity matrix spreads it
+    for position, letter in enumerate(term):
+        if letter in term[:position]:  # a diagonal: the identity matrix spreads it
             second = next(each for each in string.ascii_letters if each not in used)
             used.add(second)
-            inputs.append(op.identity_matrix(op.dim(x, place), x))
+            inputs.append(op.identity_matrix(op.dim(x, position), x))
             terms.append(letter + second)
             present |= {letter, second}
             wanted += second
@@ -66,7 +66,7 @@ def _by_operand(
     found = "".join(letter for letter in wanted if letter in present)
     simple = terms == [found]
     dx = dy if simple else op.Einsum(*inputs, equation=f"{','.join(terms)}->{found}")
-    lone = [place for place, letter in enumerate(wanted) if letter not in present]
+    lone = [position for position, letter in enumerate(wanted) if letter not in present]
     if lone:
         dx = op.Unsqueeze(dx, lone)
     broadcast = set(term) & present - equation.consistent

@@ -142,7 +142,7 @@ def _key_mask(op: GraphBuilder, node: PrimalNode, index: int, k: ir.Value) -> ir
         return op.Where(op.Greater(op.Unsqueeze(mask, [1, 2] if rank == 2 else [1]), 0), zero, low)
     if rank != 1:
         raise node.refusal(f"its mask has {rank} axes")
-    places = op.cast_like(op.arange(op.dim(k, 2)), mask)
+    positions = op.cast_like(op.arange(op.dim(k, 2)), mask)
     shape, batch = node.shape(mask), (node.shape(node.x) or (None,))[0]
     if (
         node.op_type == "Attention"
@@ -154,12 +154,12 @@ def _key_mask(op: GraphBuilder, node: PrimalNode, index: int, k: ir.Value) -> ir
         if shape[0] == 2 * batch:
             ends, starts = op.Split(mask, [batch, batch], axis=0, outputs=2)
             within = op.And(
-                op.Less(places, _by_batch(op, ends)), op.GreaterOrEqual(places, _by_batch(op, starts))
+                op.Less(positions, _by_batch(op, ends)), op.GreaterOrEqual(positions, _by_batch(op, starts))
             )
             return op.Where(within, zero, low)
     # the mask may be longer; CPU kernels read only its first part
     counts = op.Slice(mask, [0], op.shape(op.dim(node.x, 0)), [0])
-    return op.Where(op.Less(places, _by_batch(op, counts)), zero, low)
+    return op.Where(op.Less(positions, _by_batch(op, counts)), zero, low)
 
 
 def _by_batch(op: GraphBuilder, x: ir.Value) -> ir.Value:

@@ -20,7 +20,7 @@ from graphopt.autodiff.primal_node import PrimalNode
 from graphopt.autodiff.reverse_mode import vjp_to_inputs
 from graphopt.autodiff.rule_registry import Cotangents, gradient
 
-_PAST_K, _PAST_V, _ENDS, _COS, _SIN, _PLACES, _BIAS, _SINKS = 3, 4, 5, 7, 8, 9, 10, 11
+_PAST_K, _PAST_V, _ENDS, _COS, _SIN, _POSITIONS, _BIAS, _SINKS = 3, 4, 5, 7, 8, 9, 10, 11
 #: Inputs that the CPU kernel does not support, or that imply quantized keys and values.
 _UNSUPPORTED = {
     12: "its keys are quantized",
@@ -47,7 +47,7 @@ def group_query_attention(
         raise node.refusal("its cache is a sliding window")
     mark, heads = op.mark(), (int(node.attribute("num_heads")), int(node.attribute("kv_num_heads")))
     q, k, v = _operands(op, node, *heads)
-    at = _Places.of(op, node, q)
+    at = _Positions.of(op, node, q)
     if node.attribute("do_rotary", 0):
         q, k = _turned(op, node, at, q), _turned(op, node, at, k)
     given: list[tuple[ir.Value, ir.Value | None]] = []
@@ -61,21 +61,21 @@ def group_query_attention(
     return vjp_to_inputs(op, node, mark, given)
 
 
-def _operands(op: GraphBuilder, node: PrimalNode, many: int, few: int) -> list[ir.Value]:
+def _operands(op: GraphBuilder, node: PrimalNode, q_heads: int, kv_heads: int) -> list[ir.Value]:
     """Queries, keys and values [B, N, S, D], from separate or packed inputs."""
     parts = [node.x, node.optional(1), node.optional(2)]
     if parts[1] is None:
         width = op.dim(node.x, 2)
         if not isinstance(width, int):
             raise node.refusal("the head size is unknown")
-        size = width // (many + 2 * few)
-        parts = list(op.Split(node.x, [many * size, few * size, few * size], axis=2, outputs=3))
-    counts = (many, few, few)
+        size = width // (q_heads + 2 * kv_heads)
+        parts = list(op.Split(node.x, [q_heads * size, kv_heads * size, kv_heads * size], axis=2, outputs=3))
+    counts = (q_heads, kv_heads, kv_heads)
     return [split_heads(op, x, n) for x, n in zip(parts, counts, strict=True) if x is not None]
 
 
 @dataclass
-class _Places:
+class _Positions:
     """Positions of queries and keys in their sequences, int64. Cached keys precede new ones.
 
     Attributes:
@@ -95,7 +95,7 @@ class _Places:
     full: bool
 
     @classmethod
-    def of(cls, op: GraphBuilder, node: PrimalNode, q: ir.Value) -> _Places:
+    def of(cls, op: GraphBuilder, node: PrimalNode, q: ir.Value) -> _Positions:
         size = op.dim(q, 2)
         count = op.arange(size)
         rows = op.Unsqueeze(count, [1])
@@ -123,22 +123,22 @@ class _Places:
         return op.GatherElements(x, op.Expand(index, op.shape_of(like)), axis=2)
 
 
-def _turned(op: GraphBuilder, node: PrimalNode, at: _Places, x: ir.Value) -> ir.Value:
+def _turned(op: GraphBuilder, node: PrimalNode, at: _Positions, x: ir.Value) -> ir.Value:
     """Queries or keys [B, N, S, D] after the rotary embedding of their positions."""
-    cos, sin, places = node.input(_COS), node.input(_SIN), node.optional(_PLACES)
+    cos, sin, positions = node.input(_COS), node.input(_SIN), node.optional(_POSITIONS)
     if at.first is not None:
-        places = op.Reshape(at.queries, op.shape(-1, op.dim(x, 2))) if places is None else places
-    elif places is None:
-        places = op.constant(np.zeros(1, np.int64))
+        positions = op.Reshape(at.queries, op.shape(-1, op.dim(x, 2))) if positions is None else positions
+    elif positions is None:
+        positions = op.constant(np.zeros(1, np.int64))
     else:  # without a cache, the kernel reads only the first position
-        places = op.Slice(op.Reshape(places, [-1]), [0], [1], [0])
+        positions = op.Slice(op.Reshape(positions, [-1]), [0], [1], [0])
     size, half, heads = op.dim(x, 3), op.dim(cos, 1), op.dim(x, 1)
     if not isinstance(size, int) or not isinstance(half, int):
         raise node.refusal("the head size is unknown")
     attributes: dict[str, Any] = {"interleaved": int(node.attribute("rotary_interleaved", 0))}
     if 2 * half < size:
         attributes |= {"rotary_embedding_dim": 2 * half, "num_heads": heads}
-    return op.node("RotaryEmbedding", [x, places, cos, sin], attributes, domain=ir.MICROSOFT)
+    return op.node("RotaryEmbedding", [x, positions, cos, sin], attributes, domain=ir.MICROSOFT)
 
 
 def _attended(
@@ -146,7 +146,7 @@ def _attended(
     node: PrimalNode,
     operands: tuple[ir.Value, ir.Value, ir.Value],
     heads: tuple[int, int],
-    at: _Places,
+    at: _Positions,
     dy: ir.Value,
 ) -> list[tuple[ir.Value, ir.Value | None]]:
     """The cotangents of operands [B, N, S, D], of the bias, and of sinks."""
@@ -176,12 +176,12 @@ def _attended(
     return given
 
 
-def _hidden(op: GraphBuilder, node: PrimalNode, q: ir.Value, at: _Places) -> ir.Value:
+def _hidden(op: GraphBuilder, node: PrimalNode, q: ir.Value, at: _Positions) -> ir.Value:
     """The additive mask of unused keys, later keys, and keys outside of the local window."""
     causal, window = bool(node.attribute("causal", 1)), int(node.attribute("local_window_size", -1))
     if causal and at.full and window < 0:
         return causal_bias(op, q, op.dim(q, 2), op.dim(q, 2))
-    seen = op.LessOrEqual(at.keys, op.Min(at.queries, at.last) if causal else at.last)
+    visible = op.LessOrEqual(at.keys, op.Min(at.queries, at.last) if causal else at.last)
     if window > 0:
-        seen = op.And(seen, op.Greater(at.keys, op.Sub(at.queries, window)))
-    return hidden_where_not(op, seen, q)
+        visible = op.And(visible, op.Greater(at.keys, op.Sub(at.queries, window)))
+    return hidden_where_not(op, visible, q)

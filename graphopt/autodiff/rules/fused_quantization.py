@@ -47,8 +47,8 @@ def _unpacked(op: GraphBuilder, packed: ir.Value, bits: int, like: ir.Value) -> 
     whole = op.cast_like(packed, like)
     if bits == 8:
         return whole
-    places = np.array([1 << place for place in range(0, 8, bits)]).astype(op.dtype(like).numpy())
-    parts = op.Floor(op.Div(op.Unsqueeze(whole, [-1]), op.constant(places)))
+    positions = np.array([1 << position for position in range(0, 8, bits)]).astype(op.dtype(like).numpy())
+    parts = op.Floor(op.Div(op.Unsqueeze(whole, [-1]), op.constant(positions)))
     return op.Mod(parts, float(1 << bits), fmod=1)
 
 

@@ -16,8 +16,7 @@ from graphopt.autodiff.rule_registry import Cotangents, gradient
 
 #: The taps of a point for each mode: offsets, in elements, from the last element before the point, and
 #: weights, polynomials in the distance from that element. Row k has the coefficients of the k-th power. Cubic
-#: is
-#: Keys' convolution with a = -3/4.
+#: is Keys' convolution with a = -3/4.
 _TAPS: dict[str, tuple[list[int], list[list[float]]]] = {
     "nearest": ([0], [[1.0]]),
     "linear": ([0, 1], [[1.0, 0], [-1, 1]]),
@@ -34,12 +33,12 @@ class _Along:
     """The taps of points along one axis of x; shapes broadcast to [batch, points, taps of each axis].
 
     Attributes:
-        places: int64 indices into the axis.
+        indices: int64 indices into the axis.
         weights: weights of the elements, zero outside of x; ``None`` for ones.
         slopes: derivatives of the weights by the grid's coordinate; ``None`` for zero.
     """
 
-    places: ir.Value
+    indices: ir.Value
     weights: ir.Value | None
     slopes: ir.Value | None
 
@@ -56,39 +55,39 @@ def grid_sample(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     for axis, size in enumerate(sizes):  # coordinates of a point are in reverse order of the axes
         number = op.Gather(rows, np.int64(count - 1 - axis), axis=-1)
         along.append(_along(op, node, number, size, _facing(axis, count)))
-    places, stride = along[-1].places, sizes[-1]
+    indices, stride = along[-1].indices, sizes[-1]
     for one, size in reversed(list(zip(along[:-1], sizes, strict=False))):
-        places = op.Add(op.Mul(one.places, _integer(op, stride)), places)
+        indices = op.Add(op.Mul(one.indices, _integer(op, stride)), indices)
         stride = op.product(stride, size)
     dx = dgrid = None
     if node.needs_grad(0):
-        dx = _by_x(op, node, dy, along, places, points)
+        dx = _by_x(op, node, dy, along, indices, points)
     if node.needs_grad(1) and all(one.slopes is not None for one in along):
-        dgrid = op.cast_like(_by_grid(op, node, dy, along, places, points), node.input(1))
+        dgrid = op.cast_like(_by_grid(op, node, dy, along, indices, points), node.input(1))
     return dx, dgrid
 
 
 def _by_x(
-    op: GraphBuilder, node: PrimalNode, dy: ir.Value, along: list[_Along], places: ir.Value, points: Size
+    op: GraphBuilder, node: PrimalNode, dy: ir.Value, along: list[_Along], indices: ir.Value, points: Size
 ) -> ir.Value:
     x = node.x
     batch, channels, *sizes = [op.dim(x, axis) for axis in range(node.rank(x))]
-    taken = _taps(node) ** len(along)
+    taps = _taps(node) ** len(along)
     terms = op.reshape(dy, op.shape(batch, channels, points, 1))
     weights = [one.weights for one in along if one.weights is not None]
     if weights:
-        factors = op.reshape(reduce(op.Mul, weights), op.shape(batch, 1, points, taken))
+        factors = op.reshape(reduce(op.Mul, weights), op.shape(batch, 1, points, taps))
         terms = op.Mul(terms, factors)
-    every = op.product(points, taken)
+    every = op.product(points, taps)
     shape = op.shape(batch, channels, every)
-    index = op.Expand(op.reshape(places, op.shape(batch, 1, every)), shape)
+    index = op.Expand(op.reshape(indices, op.shape(batch, 1, every)), shape)
     flat = op.shape(batch, channels, op.product(*sizes))
     summed = scatter_elements(op, flat, index, op.reshape(terms, shape), axis=2)
     return op.reshape(summed, op.shape_of(x))
 
 
 def _by_grid(
-    op: GraphBuilder, node: PrimalNode, dy: ir.Value, along: list[_Along], places: ir.Value, points: Size
+    op: GraphBuilder, node: PrimalNode, dy: ir.Value, along: list[_Along], indices: ir.Value, points: Size
 ) -> ir.Value:
     x = node.x
     count = len(along)
@@ -96,10 +95,10 @@ def _by_grid(
     taps = _taps(node)
     every = op.product(points, taps**count)
     rows = op.Transpose(op.reshape(x, op.shape(batch, channels, op.product(*sizes))), perm=[0, 2, 1])
-    taken = op.GatherND(rows, op.reshape(places, op.shape(batch, every, 1)), batch_dims=1)
-    taken = op.reshape(taken, op.shape(batch, points, taps**count, channels))
+    neighbours = op.GatherND(rows, op.reshape(indices, op.shape(batch, every, 1)), batch_dims=1)
+    neighbours = op.reshape(neighbours, op.shape(batch, points, taps**count, channels))
     dy_rows = op.Transpose(op.reshape(dy, op.shape(batch, channels, points)), perm=[0, 2, 1])
-    products = op.MatMul(taken, op.Unsqueeze(dy_rows, [3]))
+    products = op.MatMul(neighbours, op.Unsqueeze(dy_rows, [3]))
     products = op.reshape(products, op.shape(batch, points, *[taps] * count))
     numbers = []
     for own in reversed(along):
@@ -160,9 +159,9 @@ def _reflected(op: GraphBuilder, taps: ir.Value, size: Size, align: bool) -> ir.
     else:
         period = op.Mul(_integer(op, size), np.int64(2))
         period = op.Max(op.Sub(period, np.int64(2)), np.int64(1)) if align else period
-    place = op.Mod(op.Cast(taps, to=ir.DataType.INT64), period)
-    back = op.Sub(period, place)
-    return op.Min(place, back if align else op.Sub(back, np.int64(1)))
+    index = op.Mod(op.Cast(taps, to=ir.DataType.INT64), period)
+    back = op.Sub(period, index)
+    return op.Min(index, back if align else op.Sub(back, np.int64(1)))
 
 
 def _mode(node: PrimalNode) -> str:

@@ -8,7 +8,7 @@ from graphopt.autodiff.building_blocks.scatter import (
     scatter_along,
     scatter_elements,
     scatter_moved,
-    scatter_places,
+    scatter_positions,
     scatter_rows,
 )
 from graphopt.autodiff.graph_builder import GraphBuilder, Size
@@ -82,7 +82,7 @@ def compress(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     x, axis = node.x, node.attribute("axis")
     picks = op.Squeeze(op.NonZero(node.input(1)), [0])
     if axis is None:
-        return scatter_places(op, x, picks, dy, add=False)
+        return scatter_positions(op, x, picks, dy, add=False)
     return scatter_along(op, x, picks, dy, axis % node.rank(x), add=False)
 
 
@@ -98,7 +98,7 @@ def unique(op: GraphBuilder, node: PrimalNode, dy: ir.Value, *_: ir.Value | None
     x, axis = node.x, node.attribute("axis")
     first = node.output(1)
     if axis is None:
-        return scatter_places(op, x, first, dy, add=False)
+        return scatter_positions(op, x, first, dy, add=False)
     return scatter_along(op, x, first, dy, axis % node.rank(x), add=False)
 
 

@@ -45,7 +45,7 @@ class _Norm:
         self.centered = centered
         self.dtype = wide(op, x)
         self.x = op.cast(x, self.dtype)
-        little = node.number("epsilon", epsilon)
+        eps = node.number("epsilon", epsilon)
         if given is not None:
             mean, inverse = given
             deviation = self.x if mean is None else op.Sub(self.x, self.wide(mean))
@@ -53,10 +53,10 @@ class _Norm:
             self.hat = op.Mul(deviation, self.inverse)
         elif centered and self.dtype == ir.DataType.FLOAT and op.version >= 17:
             one = op.constant(np.ones(1, np.float32))
-            found = op.LayerNormalization(self.x, one, axis=axes[0], epsilon=little, outputs=3)
+            found = op.LayerNormalization(self.x, one, axis=axes[0], epsilon=eps, outputs=3)
             self.hat, _, self.inverse = found
         else:
-            deviation, self.inverse = deviations(op, self.x, axes, little, centered=centered)
+            deviation, self.inverse = deviations(op, self.x, axes, eps, centered=centered)
             self.hat = op.Mul(deviation, self.inverse)
 
     def wide(self, value: ir.Value) -> ir.Value:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.building_blocks.scatter import numbered, scatter_places, scatter_rows
+from graphopt.autodiff.building_blocks.scatter import numbered, scatter_positions, scatter_rows
 from graphopt.autodiff.graph_builder import GraphBuilder
 from graphopt.autodiff.primal_node import PrimalNode
 from graphopt.autodiff.rule_registry import Cotangents, gradient
@@ -59,7 +59,7 @@ class _Windows:
 
     @property
     def are_whole(self) -> bool:
-        """Whether all windows lie within x."""
+        """Whether all windows are within x."""
         return not (self.same or any(self.pads) or self.ceils)
 
     @property
@@ -140,11 +140,11 @@ class _Windows:
 def max_pool(op: GraphBuilder, node: PrimalNode, dy: ir.Value, _: Any = None) -> Cotangents:
     """dy scatter-added at the indices of the maxima."""
     x, windows = node.x, _Windows(op, node)
-    places = node.output(1)
+    positions = node.output(1)
     if windows.may_miss:
         least = float(np.finfo(op.dtype(dy).numpy()).min)  # the result of an empty window
         dy = op.Where(op.Equal(node.y, least), op.number(0.0, dy), dy)
-    dx = scatter_places(op, x, places, dy, add=windows.overlap)
+    dx = scatter_positions(op, x, positions, dy, add=windows.overlap)
     if not node.attribute("storage_order", 0):
         return dx
     backwards = [0, 1, *range(len(windows.kernel) + 1, 1, -1)]
@@ -225,12 +225,12 @@ def _of_power(op: GraphBuilder, node: PrimalNode, p: int, factor: ir.Value) -> i
 @gradient("MaxUnpool")
 def max_unpool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy at the indices; 0 for elements that a later one overwrote."""
-    places = node.input(1)
-    dx = op.Gather(op.Reshape(dy, [-1]), places, axis=0)
+    positions = node.input(1)
+    dx = op.Gather(op.Reshape(dy, [-1]), positions, axis=0)
     if not _Windows(op, node).overlap:
         return dx
     rank = node.rank(node.y)
-    numbers = numbered(op, places, rank)
-    last = scatter_rows(op, node.y, places, numbers, leading=rank, add=False)
-    kept = op.Equal(op.Gather(op.Reshape(last, [-1]), places, axis=0), numbers)
+    numbers = numbered(op, positions, rank)
+    last = scatter_rows(op, node.y, positions, numbers, leading=rank, add=False)
+    kept = op.Equal(op.Gather(op.Reshape(last, [-1]), positions, axis=0), numbers)
     return op.only_where(kept, dx)

@@ -63,37 +63,39 @@ def _gru_before(this: Direction, dh: ir.Value) -> list[ir.Value | None]:
     update, reset = this.gates(_products(this, this.h, w_gates, r_gates, b_gates), 1, 1)
     before = this.stepwise(this.h)
 
-    def shown(op: GraphBuilder, reset: ir.Value, before: ir.Value) -> ir.Value:
+    def after_reset(op: GraphBuilder, reset: ir.Value, before: ir.Value) -> ir.Value:
         return op.Mul(f(op, reset), before)
 
     def state(op: GraphBuilder, update: ir.Value, new: ir.Value, before: ir.Value) -> ir.Value:
         return _kept(op, _mixed(op, f(op, update), g(op, new), before), before, this.valid)
 
-    seen, (by_reset, by_before) = this.slopes(shown, reset, before)
-    seen = op.Flatten(seen, axis=2)
-    (new,) = this.gates(_products(this, seen, w_new, r_new, b_new), 1)
+    reset_state, (by_reset, by_before) = this.slopes(after_reset, reset, before)
+    reset_state = op.Flatten(reset_state, axis=2)
+    (new,) = this.gates(_products(this, reset_state, w_new, r_new, b_new), 1)
     _, (by_update, by_new, keep) = this.slopes(state, update, new, before)
 
-    def step(op: GraphBuilder, dh: ir.Value, *, dy: Any, slopes: Any, new: Any, seen: Any, keep: Any) -> Any:
+    def step(
+        op: GraphBuilder, dh: ir.Value, *, dy: Any, slopes: Any, new: Any, reset_state: Any, keep: Any
+    ) -> Any:
         dh = _sum(op, dh, dy)
         dnew = op.Mul(dh, new)
-        dseen = op.MatMul(dnew, r_new)
-        dgates = op.Mul(op.Concat(dh, dseen, axis=-1), slopes)
-        kept = _sum(op, op.Mul(dseen, seen), _scaled(op, dh, keep))
+        dreset_state = op.MatMul(dnew, r_new)
+        dgates = op.Mul(op.Concat(dh, dreset_state, axis=-1), slopes)
+        kept = _sum(op, op.Mul(dreset_state, reset_state), _scaled(op, dh, keep))
         return [op.Add(op.MatMul(dgates, r_gates), kept)], [dgates, dnew]
 
     slices = {
         "dy": this.dy,
         "slopes": this.concat_slopes(update, by_update, by_reset),
         "new": this.concat_slopes(new, by_new),
-        "seen": this.concat_slopes(before, by_before),
+        "reset_state": this.concat_slopes(before, by_before),
         "keep": keep,
     }
     dh, dgates, dnew = this.scan(step, [dh], slices, rows=2, against=True)
     rows = op.Flatten(op.Concat(dgates, dnew, axis=-1), axis=2)
     dr = op.Concat(
         op.Gemm(op.Flatten(dgates, axis=2), this.h, transA=1),
-        op.Gemm(op.Flatten(dnew, axis=2), seen, transA=1),
+        op.Gemm(op.Flatten(dnew, axis=2), reset_state, transA=1),
         axis=0,
     )
     return [*_dx_dw(this, rows), dr, _biases(op, rows, rows), None, dh]
@@ -170,8 +172,8 @@ def _lstm(this: Direction, dh: ir.Value, dc: ir.Value) -> list[ir.Value | None]:
         return _carried(op, *parts(op, enter, forget, new, before), before, this.valid)
 
     def state(op: GraphBuilder, leave: Any, c: Any, before: Any) -> ir.Value:
-        shown = f(op, _sum(op, leave, _scaled(op, c, p_out)))
-        return _kept(op, op.Mul(shown, squashed(op, c)), before, this.valid)
+        output = f(op, _sum(op, leave, _scaled(op, c, p_out)))
+        return _kept(op, op.Mul(output, squashed(op, c)), before, this.valid)
 
     def carry(op: GraphBuilder, c: ir.Value, *, valid: Any, **given: Any) -> Any:
         left, added = parts(op, before=c, **given) if peepholes else given.values()

@@ -36,12 +36,12 @@ class _Axis:
 
     Attributes:
         axis: the axis of x.
-        place: its index in the inputs ``scales``, ``sizes`` and ``roi``.
+        position: its index in the inputs ``scales``, ``sizes`` and ``roi``.
         scale: the scale factor; ``None`` if it is unknown.
     """
 
     axis: int
-    place: int
+    position: int
     scale: float | None
 
 
@@ -79,8 +79,8 @@ def _by_region(op: GraphBuilder, node: PrimalNode, dy: ir.Value, resizing: _Resi
         return None
     if mode != "linear" or node.attribute("antialias", 0) or _keeps_ratio(node):
         raise node.refusal("the gradient by the region is supported only for linear interpolation")
-    places = [(axis.axis, axis.place) for axis in resizing.axes]
-    found = vjp_of_decomposition(op, node, [dy], lambda: cropped(op, node, roi, places, resizing.count))
+    positions = [(axis.axis, axis.position) for axis in resizing.axes]
+    found = vjp_of_decomposition(op, node, [dy], lambda: cropped(op, node, roi, positions, resizing.count))
     return found.get(roi)
 
 
@@ -103,9 +103,9 @@ def _operands(node: PrimalNode) -> _Resizing:
         scales = None
     resizing = _Resizing(len(axes), scales, sizes, node.optional(1))
     left_out = _left_out(node, rank)
-    for place, axis in enumerate(axes):
-        found = _Axis(axis % rank, place, _scale(node, resizing, axis % rank, place))
-        if not (found.axis in left_out or (found.scale == 1 and not _cuts(node, resizing, place))):
+    for position, axis in enumerate(axes):
+        found = _Axis(axis % rank, position, _scale(node, resizing, axis % rank, position))
+        if not (found.axis in left_out or (found.scale == 1 and not _cuts(node, resizing, position))):
             resizing.axes.append(found)
     if node.attribute("mode") != "nearest" and rank == 4:  # channels are second or last
         middle = [axis for axis in resizing.axes if axis.axis == 1]
@@ -122,10 +122,10 @@ def _left_out(node: PrimalNode, rank: int) -> range:
     return range(1) if rank == 4 else range(2)
 
 
-def _scale(node: PrimalNode, resizing: _Resizing, axis: int, place: int) -> float | None:
+def _scale(node: PrimalNode, resizing: _Resizing, axis: int, position: int) -> float | None:
     if resizing.scales is not None:
         scales = node.cx.constant(resizing.scales)
-        return None if scales is None else float(scales[place])
+        return None if scales is None else float(scales[position])
     before, after = node.shape(node.x), node.shape(node.y)
     assert before is not None
     if _keeps_ratio(node) or after is None:
@@ -144,12 +144,12 @@ def _keeps_ratio(node: PrimalNode) -> bool:
     return policy != "stretch" and node.optional(3) is not None and len(node.attribute("axes") or (0, 0)) > 1
 
 
-def _cuts(node: PrimalNode, resizing: _Resizing, place: int) -> bool:
+def _cuts(node: PrimalNode, resizing: _Resizing, position: int) -> bool:
     """Whether an axis that keeps its size may be cropped."""
     if node.attribute("coordinate_transformation_mode") != _CROPS:
         return False
     roi = node.cx.constant(resizing.roi)
-    return roi is None or roi[place] != 0 or roi[resizing.count + place] != 1
+    return roi is None or roi[position] != 0 or roi[resizing.count + position] != 1
 
 
 # Integer factors ---------------------------------------------------------------------------
@@ -169,11 +169,11 @@ def _repeats(node: PrimalNode, factors: dict[int, int]) -> bool:
         return False
     coordinates, rounding = node.attribute("coordinate_transformation_mode"), node.attribute("nearest_mode")
     for factor in factors.values():
-        place = np.arange(factor * _PERIODS, dtype=np.float32)
+        position = np.arange(factor * _PERIODS, dtype=np.float32)
         if coordinates in _PERIODIC:
-            origin = (place + np.float32(0.5)) / np.float32(factor) - np.float32(0.5)
+            origin = (position + np.float32(0.5)) / np.float32(factor) - np.float32(0.5)
         elif coordinates == "asymmetric":
-            origin = place / np.float32(factor)
+            origin = position / np.float32(factor)
         else:
             return False
         nearest = {
@@ -182,7 +182,7 @@ def _repeats(node: PrimalNode, factors: dict[int, int]) -> bool:
             "floor": np.floor(origin),
             "ceil": np.ceil(origin),
         }[rounding]
-        if not np.array_equal(np.clip(nearest, 0, _PERIODS - 1), place // factor):
+        if not np.array_equal(np.clip(nearest, 0, _PERIODS - 1), position // factor):
             return False
     return True
 
@@ -254,8 +254,8 @@ def _matrix(
     if resizing.roi is not None and node.attribute("coordinate_transformation_mode") == _CROPS:
         type_ = op.dtype(resizing.roi).numpy()
         zero, one = op.constant(np.zeros(1, type_)), op.constant(np.ones(1, type_))
-        start = op.Gather(resizing.roi, [axis.place])
-        end = op.Gather(resizing.roi, [resizing.count + axis.place])
+        start = op.Gather(resizing.roi, [axis.position])
+        end = op.Gather(resizing.roi, [resizing.count + axis.position])
         roi = op.Concat(placed(start, zero), placed(end, one), axis=0)
     if resizing.scales is None:
         after = op.dim(node.y, axis.axis)
@@ -265,7 +265,7 @@ def _matrix(
     if axis.scale is not None:
         own = op.constant(np.array([axis.scale], np.float32))
     else:
-        own = op.Gather(resizing.scales, [axis.place])
+        own = op.Gather(resizing.scales, [axis.position])
     return op.Resize(unit, roi, placed(own, one), **method)
 
 
@@ -283,7 +283,7 @@ def _with_all_axes(
     rank = node.rank(node.x)
     axes = [given % rank for given in node.attribute("axes") or range(rank)]
     before = op.dim(node.x, axis.axis)
-    mine = axis.place + 2
+    mine = axis.position + 2
     last = 1 + len(axes)
     others = [index for index in range(2, last + 1) if index != mine]
     spread = op.Expand(

@@ -43,14 +43,14 @@ class _Reads:
     """The reads of regions along an axis, [regions, bins, reads].
 
     Attributes:
-        places: int64 positions.
+        positions: int64 positions.
         weights: factors of the elements; ``None`` for 1.
         exist: whether each read exists, since bins may have different numbers of reads; ``None`` if all
             exist.
         bins: the number of bins.
     """
 
-    places: ir.Value
+    positions: ir.Value
     weights: ir.Value | None
     exist: ir.Value | None
     bins: int
@@ -148,8 +148,8 @@ def _corners(op: GraphBuilder, node: PrimalNode, axis: int) -> _Reads:
     weights = op.Concat(op.Sub(op.number(1.0, at), part), part, axis=2)
     reach = op.Concat(samples.reach, samples.reach, axis=2)
     exist = None if samples.exist is None else op.Concat(samples.exist, samples.exist, axis=2)
-    places = op.cast(op.Concat(before, after, axis=2), ir.DataType.INT64)
-    return _Reads(places, op.only_where(reach, weights), exist, samples.bins)
+    positions = op.cast(op.Concat(before, after, axis=2), ir.DataType.INT64)
+    return _Reads(positions, op.only_where(reach, weights), exist, samples.bins)
 
 
 def _cells(op: GraphBuilder, node: PrimalNode, axis: int) -> _Reads:
@@ -164,9 +164,9 @@ def _cells(op: GraphBuilder, node: PrimalNode, axis: int) -> _Reads:
     number, end = op.Unsqueeze(_numbers(op, rois, bins), [1]), op.size_as(op.dim(node.x, axis), rois)
     start = op.Min(op.Max(op.Add(op.Floor(op.Mul(number, size)), first), 0.0), end)
     stop = op.Min(op.Max(op.Add(op.Ceil(op.Mul(op.Add(number, 1.0), size)), first), 0.0), end)
-    places = op.Add(start, _below(op, op.Sub(stop, start)))
-    inside = op.Min(places, op.Sub(end, 1.0))
-    return _Reads(op.cast(inside, ir.DataType.INT64), None, op.Less(places, stop), bins)
+    positions = op.Add(start, _below(op, op.Sub(stop, start)))
+    inside = op.Min(positions, op.Sub(end, 1.0))
+    return _Reads(op.cast(inside, ir.DataType.INT64), None, op.Less(positions, stop), bins)
 
 
 def _best(op: GraphBuilder, node: PrimalNode, rows: _Reads, columns: _Reads, image: ir.Value) -> ir.Value:
@@ -181,11 +181,11 @@ def _best(op: GraphBuilder, node: PrimalNode, rows: _Reads, columns: _Reads, ima
         op.ReduceProd(op.Slice(sizes, [axis], [4]), keepdims=1) for axis in (1, 2, 3)
     )
     start = op.Unsqueeze(op.Mul(image, image_size), [1, 2])
-    down = op.Add(op.Mul(rows.places, row_size), start)
-    places = _table(op, "Add", down, columns.places)
+    down = op.Add(op.Mul(rows.positions, row_size), start)
+    positions = _table(op, "Add", down, columns.positions)
     planes = op.Mul(number_range(op, op.dim(x, 1)), plane_size)
     numbers = op.Reshape(x, [-1])
-    values = op.Gather(numbers, op.Add(op.Unsqueeze(places, [1]), op.Unsqueeze(planes, [1])), axis=0)
+    values = op.Gather(numbers, op.Add(op.Unsqueeze(positions, [1]), op.Unsqueeze(planes, [1])), axis=0)
     weights = exist = None
     if rows.weights is not None and columns.weights is not None:
         weights = _table(op, "Mul", rows.weights, columns.weights)
@@ -194,7 +194,7 @@ def _best(op: GraphBuilder, node: PrimalNode, rows: _Reads, columns: _Reads, ima
         exist = op.Unsqueeze(_table(op, "And", rows.exist, columns.exist), [1])
         values = op.Where(exist, values, lowest)
     best = op.ArgMax(values, axis=2, keepdims=0)  # [regions · bins, channels]
-    found = op.Gather(numbers, op.Add(op.GatherElements(places, best, axis=1), planes), axis=0)
+    found = op.Gather(numbers, op.Add(op.GatherElements(positions, best, axis=1), planes), axis=0)
     if weights is not None:
         found = op.Mul(found, op.GatherElements(weights, best, axis=1))
     shape = op.shape(op.dim(node.input(1), 0), rows.bins, columns.bins, op.dim(x, 1))

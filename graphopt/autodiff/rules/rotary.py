@@ -30,7 +30,7 @@ def rotary_of_runtime(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotan
 
 def _decomposed(op: GraphBuilder, node: PrimalNode) -> ir.Value:
     """The operator in terms of standard ones, for gradients of its tables."""
-    x, places, cos, sin = (node.input(index) for index in range(4))
+    x, positions, cos, sin = (node.input(index) for index in range(4))
     if node.attribute("is_packed_batching", 0):
         raise node.refusal("its batches are packed")
     half, heads = op.dim(cos, 1), node.attribute("num_heads", 0)
@@ -41,9 +41,9 @@ def _decomposed(op: GraphBuilder, node: PrimalNode) -> ir.Value:
         if not heads:
             raise node.refusal("the number of heads is unknown")
         x = split_heads(op, x, heads)
-    if node.rank(places) == 1:
-        places = op.Unsqueeze(op.Add(op.arange(op.dim(x, 2)), places), [0])
-    c, s = (op.Unsqueeze(op.Gather(table, places), [1]) for table in (cos, sin))
+    if node.rank(positions) == 1:
+        positions = op.Unsqueeze(op.Add(op.arange(op.dim(x, 2)), positions), [0])
+    c, s = (op.Unsqueeze(op.Gather(table, positions), [1]) for table in (cos, sin))
     size = op.dim(x, 3)
     if not isinstance(size, int) or not isinstance(half, int):
         raise node.refusal("the head size is unknown")

@@ -11,7 +11,7 @@ from graphopt.autodiff.primal_node import PrimalNode
 from graphopt.autodiff.rule_registry import Cotangents, gradient
 
 
-class _Places:
+class _Positions:
     """The positions of the updates of a ScatterElements or ScatterND.
 
     Attributes:
@@ -40,12 +40,12 @@ class _Places:
         assert reduction is None
         return self.op.ScatterND(data, self.indices, updates)
 
-    def flat(self) -> _Places:
+    def flat(self) -> _Positions:
         """An equivalent ScatterElements into a vector, for a ScatterND."""
         if self.by_element:
             return self
         numbers = numbered(self.op, self.data, self.node.rank(self.data))
-        flat = _Places(self.op, self.node)
+        flat = _Positions(self.op, self.node)
         flat.indices = self.op.Reshape(self.take(numbers), [-1])
         flat.data, flat.updates, flat.y = (
             self.op.Reshape(value, [-1]) for value in (self.data, self.updates, self.y)
@@ -85,40 +85,40 @@ class _Places:
 @gradient("ScatterElements", "ScatterND")
 def scatter(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy outside of the updates; dy at the updates; by the product rule, or in equal shares for extrema."""
-    places, reduction = _Places(op, node), node.attribute("reduction", "none")
+    positions, reduction = _Positions(op, node), node.attribute("reduction", "none")
     if reduction == "add":
-        return dy, None, places.take(dy)
+        return dy, None, positions.take(dy)
     if reduction == "none":
-        taken = places.take(dy)
-        if node.needs_grad(2) and not places.are_distinct():
-            taken = op.only_where(places.stays(), taken)
-        return places.put(dy, op.zeros_like(places.updates)), None, taken
-    flat = places.flat()
+        dupdates = positions.take(dy)
+        if node.needs_grad(2) and not positions.are_distinct():
+            dupdates = op.only_where(positions.stays(), dupdates)
+        return positions.put(dy, op.zeros_like(positions.updates)), None, dupdates
+    flat = positions.flat()
     dflat = dy if flat.data is node.x else op.Reshape(dy, [-1])
     function = _scatter_product if reduction == "mul" else _scatter_extremum
     found = function(op, flat, dflat)
     return op.reshape_like(found[0], node.x), None, op.reshape_like(found[1], node.input(2))
 
 
-def _scatter_product(op: GraphBuilder, places: _Places, dy: ir.Value) -> tuple[ir.Value, ir.Value]:
+def _scatter_product(op: GraphBuilder, positions: _Positions, dy: ir.Value) -> tuple[ir.Value, ir.Value]:
     """dy times the other factors, exact for zeros."""
-    data, updates = places.data, places.updates
+    data, updates = positions.data, positions.updates
     ones = op.ones_like(data)
-    by_data = op.Mul(dy, places.put(ones, updates, "mul"))
+    by_data = op.Mul(dy, positions.put(ones, updates, "mul"))
     is_zero = op.Equal(updates, 0.0)
     others = op.Where(is_zero, op.number(1.0, updates), updates)
-    zeros = places.take(places.put(op.zeros_like(data), op.cast_like(is_zero, data), "add"))
-    product = op.Div(places.take(places.put(ones, others, "mul")), others)
+    zeros = positions.take(positions.put(op.zeros_like(data), op.cast_like(is_zero, data), "add"))
+    product = op.Div(positions.take(positions.put(ones, others, "mul")), others)
     alone = op.Equal(zeros, op.cast_like(is_zero, data))  # no other factor is zero
-    return by_data, op.Mul(places.take(op.Mul(dy, data)), op.only_where(alone, product))
+    return by_data, op.Mul(positions.take(op.Mul(dy, data)), op.only_where(alone, product))
 
 
-def _scatter_extremum(op: GraphBuilder, places: _Places, dy: ir.Value) -> tuple[ir.Value, ir.Value]:
+def _scatter_extremum(op: GraphBuilder, positions: _Positions, dy: ir.Value) -> tuple[ir.Value, ir.Value]:
     """dy, in equal shares, for the elements and updates that equal y."""
-    by_data = op.cast_like(op.Equal(places.data, places.y), dy)
-    by_updates = op.cast_like(op.Equal(places.updates, places.take(places.y)), dy)
-    share = op.Div(dy, places.put(by_data, by_updates, "add"))
-    return op.Mul(by_data, share), op.Mul(by_updates, places.take(share))
+    by_data = op.cast_like(op.Equal(positions.data, positions.y), dy)
+    by_updates = op.cast_like(op.Equal(positions.updates, positions.take(positions.y)), dy)
+    share = op.Div(dy, positions.put(by_data, by_updates, "add"))
+    return op.Mul(by_data, share), op.Mul(by_updates, positions.take(share))
 
 
 @gradient("TensorScatter")
@@ -130,9 +130,9 @@ def tensor_scatter(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangen
     kept = op.TensorScatter(dy, op.zeros_like(update), starts, axis=axis, mode=mode)
     sizes: list[Size] = [1] * rank
     sizes[axis] = op.dim(update, axis)
-    places = op.reshape(number_range(op, sizes[axis]), op.shape(*sizes))
+    positions = op.reshape(number_range(op, sizes[axis]), op.shape(*sizes))
     if starts is not None:
-        places = op.Add(places, op.Unsqueeze(starts, list(range(1, rank))))
+        positions = op.Add(positions, op.Unsqueeze(starts, list(range(1, rank))))
     if mode == "circular":
-        places = op.Mod(places, op.shape(op.dim(past, axis)))
-    return kept, op.GatherElements(dy, op.expand_like(places, update), axis=axis)
+        positions = op.Mod(positions, op.shape(op.dim(past, axis)))
+    return kept, op.GatherElements(dy, op.expand_like(positions, update), axis=axis)

@@ -30,37 +30,37 @@ def construct(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
 @gradient("SequenceAt")
 def at(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """Zeros with dy at the position."""
-    place = _place(op, node, node.input(1))
-    return op.SequenceInsert(op.SequenceErase(op.zeros_like(node.x), place), dy, place)
+    position = _position(op, node, node.input(1))
+    return op.SequenceInsert(op.SequenceErase(op.zeros_like(node.x), position), dy, position)
 
 
 @gradient("SequenceInsert")
 def insert(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy without the element at the position; that element."""
-    place = node.optional(2)
-    if place is None:
-        place = op.constant(np.array(-1))
+    position = node.optional(2)
+    if position is None:
+        position = op.constant(np.array(-1))
     else:
-        place = _place(op, node, place)
-    return op.SequenceErase(dy, place), op.SequenceAt(dy, place)
+        position = _position(op, node, position)
+    return op.SequenceErase(dy, position), op.SequenceAt(dy, position)
 
 
 @gradient("SequenceErase")
 def erase(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy with zeros inserted at the position."""
-    place = node.optional(1)
-    last = op.constant(np.array(-1)) if place is None else place
-    place = _place(op, node, last)
-    return op.SequenceInsert(dy, op.zeros_like(op.SequenceAt(node.x, place)), place)
+    position = node.optional(1)
+    last = op.constant(np.array(-1)) if position is None else position
+    position = _position(op, node, last)
+    return op.SequenceInsert(dy, op.zeros_like(op.SequenceAt(node.x, position)), position)
 
 
-def _place(op: GraphBuilder, node: PrimalNode, place: ir.Value) -> ir.Value:
+def _position(op: GraphBuilder, node: PrimalNode, position: ir.Value) -> ir.Value:
     """The nonnegative position in the sequence ``node.x``."""
-    known = node.cx.static_ints(place)
+    known = node.cx.static_ints(position)
     if known is not None and known[0] >= 0:
-        return place
-    from_end = op.Add(place, op.cast(op.SequenceLength(node.x), op.dtype(place)))
-    return from_end if known is not None else op.Where(op.Less(place, 0), from_end, place)
+        return position
+    from_end = op.Add(position, op.cast(op.SequenceLength(node.x), op.dtype(position)))
+    return from_end if known is not None else op.Where(op.Less(position, 0), from_end, position)
 
 
 @gradient("ConcatFromSequence")

@@ -64,18 +64,18 @@ def stft(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     zero, one = op.constant(np.int64(0)), op.constant(np.int64(1))
     step = op.Squeeze(op.Cast(node.input(1), to=ir.DataType.INT64))
     starts = op.Mul(op.Range(zero, op.scalar(frames), one), step)
-    places = op.Add(op.Unsqueeze(starts, [1]), op.Range(zero, op.scalar(points), one))
+    positions = op.Add(op.Unsqueeze(starts, [1]), op.Range(zero, op.scalar(points), one))
     dsignal = dwindow = None
     shaped = None if window is None else op.Unsqueeze(window, [1])
     if node.needs_grad(0):
         added = pieces if shaped is None else op.Mul(pieces, shaped)
         parts = op.dim(signal, 2)
         every = op.shape(batch, op.product(frames, points), parts)
-        index = op.Expand(op.reshape(places, op.shape(1, op.product(frames, points), 1)), every)
+        index = op.Expand(op.reshape(positions, op.shape(1, op.product(frames, points), 1)), every)
         dsignal = scatter_elements(op, op.shape_of(signal), index, op.reshape(added, every), axis=1)
     if window is not None and node.needs_grad(2):
-        taken = op.Gather(signal, places, axis=1)
-        dwindow = op.ReduceSum(op.Mul(taken, pieces), [0, 1, 3], keepdims=0)
+        frames_of_signal = op.Gather(signal, positions, axis=1)
+        dwindow = op.ReduceSum(op.Mul(frames_of_signal, pieces), [0, 1, 3], keepdims=0)
     return dsignal, None, dwindow
 
 
@@ -115,8 +115,8 @@ def _shares(op: GraphBuilder, node: PrimalNode, points: Size, bins: Size, axis: 
     x = node.x
     type_ = op.dtype(x).numpy()
     if isinstance(points, int):
-        place = np.arange(points // 2 + 1)
-        shares = op.constant((2 - (place == 0) - (2 * place == points)).astype(type_))
+        position = np.arange(points // 2 + 1)
+        shares = op.constant((2 - (position == 0) - (2 * position == points)).astype(type_))
     else:
         zero, one = op.constant(np.int64(0)), op.constant(np.int64(1))
         index = op.Range(zero, op.scalar(bins), one)

@@ -217,7 +217,9 @@ def _insert(
         found = run.compiler.with_bailouts(source, profile, most=most or MOST)
     sizes = run.invocation.wrote(ir.save(found.model, output, external_data=run.settings.external_data))
     before, after = found.report.original.nodes, found.report.optimized.nodes
-    places = [{"value": place.value.name, "seen": str(place.seen)} for place in found.inserted.exit_points]
+    places = [
+        {"value": place.value.name, "seen": str(place.assertion)} for place in found.inserted.exit_points
+    ]
     left = [{"value": place.value.name, "why": reason} for place, reason in found.inserted.refused]
     verdict = found.report.verdict
     told = {"source": str(source), "places": places, "left_out": left, "nodes": [before, after]}

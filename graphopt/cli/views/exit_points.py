@@ -36,7 +36,7 @@ def told(model: ir.Model, profile: Profile | None) -> list[dict[str, Any]]:
                     "where": _where(place.graph, cx),
                     "depth": depth,
                     "type": _type(place.value, cx),
-                    "seen": None if place.seen is None else str(place.seen),
+                    "seen": None if place.assertion is None else str(place.assertion),
                     "refused": refused,
                 }
             )

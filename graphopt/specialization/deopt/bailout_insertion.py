@@ -24,8 +24,8 @@ class ModelWithBailouts:
     """The result of :func:`insert_bailouts`.
 
     Attributes:
-        model: computes what the original computes, whether guards hold or not. Behind each check there is a
-            guard that always holds, as a source of facts; ``remove-profile-nodes`` removes it.
+        model: equivalent to the original, whether guards hold or not. After each check, a guard that always
+            holds is a source of facts; ``remove-profile-nodes`` removes it.
         exit_points: the points at which a run can exit.
         refused: exit points whose guards were removed instead, with the reasons.
     """

@@ -34,7 +34,7 @@ class Assertion:
     """The assertion of a guard about a value, and the sizes that are known without the guard."""
 
     value: ir.Value
-    seen: ValueProfile
+    expected: ValueProfile
     known: Sequence[int | None] | None
 
 
@@ -68,7 +68,7 @@ class Check:
         shapes: dict[str, Sequence[int | None] | None] = {}
         for number, item in enumerate(self.assertions):
             name = f"value {number}"
-            expected[name] = item.seen
+            expected[name] = item.expected
             values[name], shapes[name] = writer.lookup(item.value), item.known
         for symbol, first in self.symbols.items():
             name = f"symbol {symbol}"
@@ -86,19 +86,20 @@ class Check:
     def substitutions(self, writer: Writer) -> dict[ir.Value, ir.Value]:
         """Guards that provide facts; constants if the assertion fixes the contents."""
         return {
-            item.value: _asserted(item.seen, writer.lookup(item.value), writer) for item in self.assertions
+            item.value: _asserted(item.expected, writer.lookup(item.value), writer)
+            for item in self.assertions
         }
 
 
-def _asserted(seen: ValueProfile, value: ir.Value, writer: Writer) -> ir.Value:
-    sizes, ints, dtype = ir.all_ints(seen.shape), seen.ints, value.dtype
+def _asserted(expected: ValueProfile, value: ir.Value, writer: Writer) -> ir.Value:
+    sizes, ints, dtype = ir.all_ints(expected.shape), expected.ints, value.dtype
     if sizes is not None and ints is not None and dtype is not None and len(ints) == prod(sizes):
         data = np.array(ints, dtype.numpy()).reshape(sizes)
         return writer.edit.constant(writer.edit.model.graph, data, f"{value.name}_seen")
     node = writer.edit.make_node(
         dialects.GUARD,
         [value],
-        guard_attributes(seen),
+        guard_attributes(expected),
         domain=dialects.GUARD_DOMAIN,
         name=f"{value.name}_guard",
     )
@@ -127,33 +128,33 @@ def checks_of(
         new: dict[str, Symbol] = {}
         assertions = []
         for point in here:
-            shape, seen = cx.shape(point.value), point.seen or ValueProfile("")
+            shape, expected = cx.shape(point.value), point.assertion or ValueProfile("")
             known = None if shape is None else [dim if isinstance(dim, int) else None for dim in shape]
             dims: list[int | str] = []
-            for axis, dim in enumerate(seen.shape or ()):
+            for axis, dim in enumerate(expected.shape or ()):
                 if is_symbol(dim):
                     if dim in firsts:
                         earlier[dim] = firsts[dim]
                     elif len(around) > 1:
                         dim = ANY
                     else:
-                        new.setdefault(dim, Symbol(point.value, axis, len(seen.shape or ())))
+                        new.setdefault(dim, Symbol(point.value, axis, len(expected.shape or ())))
                 dims.append(dim)
-            seen = replace(seen, shape=None if seen.shape is None else tuple(dims))
-            if _is_checkable(seen, known):
-                assertions.append(Assertion(point.value, seen, known))
+            expected = replace(expected, shape=None if expected.shape is None else tuple(dims))
+            if _is_checkable(expected, known):
+                assertions.append(Assertion(point.value, expected, known))
         firsts.update(new)
         found.append(Check(tuple(assertions), earlier))
     return found
 
 
-def _is_checkable(seen: ValueProfile, known: Sequence[int | None] | None) -> bool:
-    """Whether ``seen`` asserts more than the ``known`` sizes."""
-    if seen.ints is not None:
+def _is_checkable(expected: ValueProfile, known: Sequence[int | None] | None) -> bool:
+    """Whether ``expected`` asserts more than the ``known`` sizes."""
+    if expected.ints is not None:
         return True
-    if seen.shape is None or known is None:
-        return seen.shape is not None
-    pairs = zip(seen.shape, known, strict=False)
-    return len(known) != len(seen.shape) or any(
+    if expected.shape is None or known is None:
+        return expected.shape is not None
+    pairs = zip(expected.shape, known, strict=False)
+    return len(known) != len(expected.shape) or any(
         dim not in ir.ANONYMOUS_DIMS and dim != size for dim, size in pairs
     )

@@ -28,14 +28,14 @@ class ExitPoint:
         value: the value.
         graph: the graph that contains the point.
         after: the last node before the point; ``None`` for the beginning of the graph.
-        seen: the assertion of the guard there; ``None`` without a guard.
+        assertion: the assertion of the guard there; ``None`` without a guard.
     """
 
     number: int | None
     value: ir.Value
     graph: ir.Graph
     after: ir.Node | None
-    seen: ValueProfile | None = None
+    assertion: ValueProfile | None = None
 
 
 def exit_points_after(model: ir.Model, values: Container[ir.Value]) -> list[ExitPoint]:

@@ -163,14 +163,14 @@ class Writer:
 
     def set_main_outputs(self, values: Sequence[ir.Value]) -> None:
         """Set the outputs of the main graph, keeping their names."""
-        taken: dict[ir.Value, None] = {}
+        returned: dict[ir.Value, None] = {}
         for index, (value, output) in enumerate(zip(values, list(self.graph.outputs), strict=True)):
             if value.name != output.name:
                 producer = value.producer()
-                if producer is None or producer.graph is not self.graph or value in taken:
+                if producer is None or producer.graph is not self.graph or value in returned:
                     value = self.identity(value)
                 self.edit.take_over(value, output)
-            taken[value] = None
+            returned[value] = None
             self.edit.set_output(self.graph, index, value)
         ir.sort_model(self.edit.model)
 

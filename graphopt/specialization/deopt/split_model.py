@@ -20,16 +20,16 @@ from graphopt.specialization.empty_like import copy_declaration, empty_like
 
 @dataclass(frozen=True)
 class Bailout:
-    """A model in two parts, which in sequence compute what the model computes.
+    """A model in two parts; run in sequence, they are equivalent to the model.
 
     Attributes:
         point: the exit point.
-        prefix: takes the inputs of the model and, if the exit point is in a loop, ``occurrence``: how often
-            the point is passed before the run exits there. Returns ``reached`` and the transferred values,
-            which are meaningful only if ``reached`` is true.
-        rest: the continuation. Takes the value at the exit point, the other live values, and those inputs of
-            the model that it reads; returns the outputs of the model. A tensor of unknown rank is passed as
-            two, the vector of its elements and its shape.
+        prefix: its inputs are those of the model and, if the exit point is in a loop, ``occurrence``, the
+            number of passes of the exit point before the run exits. Returns ``reached`` and the transferred
+            values, which are meaningful only if ``reached`` is true.
+        rest: the continuation. Its inputs are the value at the exit point, the other live values, and the
+            required inputs of the model; its outputs are those of the model. A tensor of unknown rank is
+            passed as two inputs, the vector of its elements and its shape.
         handed: names of the transferred values, outputs of the prefix and inputs of the continuation.
         occurrence: the name of this input; ``None`` if the exit point is reached at most once.
         reached: the name of this output.
@@ -78,7 +78,7 @@ def _transfers(
     """The transfer of each live value, under its own name if that is unique."""
     names = Counter(value.name for graph in ir.graphs_of(model) for value in ir.values_of(graph))
     found: dict[ir.Value, Transfer] = {}
-    # inferred sizes in a branch that is never taken may contradict the actual ones, which runtimes reject
+    # inferred sizes in an unreachable branch may contradict the actual ones, which runtimes reject
     certain = all(level.form is not None for level in levels[1:])
     for value in live.values:
         if is_given(value, model.graph):
@@ -130,9 +130,9 @@ def _cut(
 
     rest = empty_like(model, [value for transfer in transfers.values() for value in transfer.inputs])
     writer = Writer.of(rest)
-    taken = {key: transfer.unpack(writer) for key, transfer in transfers.items()}
-    rows = {output: taken.pop(output) for output, _ in live.rows}
-    writer.copier.values.update(taken)
+    unpacked = {key: transfer.unpack(writer) for key, transfer in transfers.items()}
+    rows = {output: unpacked.pop(output) for output, _ in live.rows}
+    writer.copier.values.update(unpacked)
     writer.set_main_outputs(write_continuation(writer, levels, rows))
     return Bailout(point, prefix, rest, names, None if occurrence is None else occurrence.name, reached_name)
 
@@ -142,7 +142,7 @@ def reassemble(model: ir.Model, bailout: Bailout, occurrence: int = 0) -> ir.Mod
 
     Args:
         model: the model that was split.
-        occurrence: how often the exit point is passed before the run exits.
+        occurrence: the number of passes of the exit point before the run exits.
     """
     joined = empty_like(model)
     writer = Writer.of(joined)
