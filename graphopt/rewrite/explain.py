@@ -111,13 +111,13 @@ def nearest_to(nodes: Iterable[ir.Node], rules: Iterable[Rule], cx: Context) -> 
     """The best partial match around one of ``nodes``, however small; ``None`` without any."""
     rules = list(rules)
     found = [
-        place
+        candidate
         for node in nodes
         if not node.domain
         for rule in rules
-        for place in _places(rule, node, cx, dict.fromkeys((*rule.anchors, node.op_type)), near=False)
+        for candidate in _candidates(rule, node, cx, dict.fromkeys((*rule.anchors, node.op_type)), near=False)
     ]
-    best = max(found, key=lambda place: (place.is_indicated, place.nearness()), default=None)
+    best = max(found, key=lambda candidate: (candidate.is_indicated, candidate.nearness()), default=None)
     return None if best is None else best.as_missed(cx)
 
 
@@ -183,9 +183,9 @@ def missed_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterator[M
     names = frozenset(rule.name for rule in rules)
     reported: dict[Rule, dict[ir.Node, None]] = {}
     withheld: dict[ir.Node, Rule] = {}
-    for place in _withheld_in(model, rules, cx):
-        withheld |= dict.fromkeys(place.partial.nodes.values(), place.rule)
-        yield place.as_missed(cx)
+    for candidate in _withheld_in(model, rules, cx):
+        withheld |= dict.fromkeys(candidate.partial.nodes.values(), candidate.rule)
+        yield candidate.as_missed(cx)
     for graph in _searched(model):
         for node in list(graph):
             if node.domain or node.op_type not in seekers:
@@ -193,12 +193,16 @@ def missed_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterator[M
             if withheld and (node in withheld or _leads_to(withheld, node)):
                 continue
             found = [
-                place for rule in seekers[node.op_type] for place in _places(rule, node, cx, rule.anchors)
+                candidate
+                for rule in seekers[node.op_type]
+                for candidate in _candidates(rule, node, cx, rule.anchors)
             ]
             if ir.made_by(node) in names:  # it may be part of a larger pattern
                 made = ir.makers(node)
-                found = [place for place in found if place.refusal and place.rule.name not in made]
-            best = max(found, key=_Place.nearness, default=None)
+                found = [
+                    candidate for candidate in found if candidate.refusal and candidate.rule.name not in made
+                ]
+            best = max(found, key=_Candidate.nearness, default=None)
             if best is not None and node not in reported.setdefault(best.rule, {}):
                 reported[best.rule] |= dict.fromkeys(best.partial.nodes.values())
                 yield best.as_missed(cx)
@@ -209,7 +213,7 @@ def weighed_against(model: ir.Model, missed: Iterable[Missed], cx: Context) -> I
 
     They are listed only if all their values are still in ``model``.
     """
-    known = {(place.rule, place.value) for place in missed}
+    known = {(candidate.rule, candidate.value) for candidate in missed}
     values = {
         value.name: value
         for graph in _searched(model)
@@ -243,7 +247,7 @@ def _searched(model: ir.Model) -> Iterator[ir.Graph]:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Candidate:
     """A pattern, and its partial match around an anchor."""
 
     rule: Rule
@@ -291,7 +295,7 @@ class _Place:
         )
 
 
-def _withheld_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterator[_Place]:
+def _withheld_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterator[_Candidate]:
     """The sites where withheld rules would rewrite, each node once."""
     reasons = {(owner, node): why for owner, node, why in cx.options.withheld}
     owners = frozenset(owner for owner, _ in reasons)
@@ -313,30 +317,30 @@ def _withheld_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterato
 
 def _leads_to(withheld: dict[ir.Node, Rule], anchor: ir.Node) -> bool:
     """Whether ``anchor`` indicates a rule that is withheld at a nearby reader."""
-    behind = (withheld[node] for node in near_readers(anchor) if node in withheld)
-    return any(anchor.op_type in rule.anchors for rule in behind)
+    nearby = (withheld[node] for node in near_readers(anchor) if node in withheld)
+    return any(anchor.op_type in rule.anchors for rule in nearby)
 
 
-def _applies(rule: Rule, root: ir.Node, search: PartialMatcher, cx: Context) -> _Place | None:
+def _applies(rule: Rule, root: ir.Node, search: PartialMatcher, cx: Context) -> _Candidate | None:
     """The alternative of ``rule`` that rewrites ``root``, if any."""
     for pattern, _ in rule.patterns:
         found = search.match(pattern, root)
         if found is not None and _refused(rule, root, *found, cx) is None:
-            return _Place(rule, pattern, root, PartialMatch(found[1], (), found[0]))
+            return _Candidate(rule, pattern, root, PartialMatch(found[1], (), found[0]))
     return None
 
 
-def _places(
+def _candidates(
     rule: Rule, anchor: ir.Node, cx: Context, anchors: Iterable[str], *, near: bool = True
-) -> list[_Place]:
+) -> list[_Candidate]:
     """Partial matches of ``rule`` around ``anchor``: the refused alternatives, else those with mismatches."""
-    places = list(_forms(rule, anchor, cx, tuple(anchors), near=near))
-    return [place for place in places if place.refusal is not None] or places
+    candidates = list(_forms(rule, anchor, cx, tuple(anchors), near=near))
+    return [candidate for candidate in candidates if candidate.refusal is not None] or candidates
 
 
 def _forms(
     rule: Rule, anchor: ir.Node, cx: Context, anchors: tuple[str, ...], *, near: bool
-) -> Iterator[_Place]:
+) -> Iterator[_Candidate]:
     """Partial matches of each alternative of ``rule`` around ``anchor``; with ``near``, only close ones."""
     search = PartialMatcher(cx)
     for pattern, _ in rule.patterns:
@@ -347,9 +351,9 @@ def _forms(
             if found is not None and root is not None and anchor in found[1].values():
                 partial = PartialMatch(found[1], (), found[0])
                 if (refusal := _refused(rule, root, *found, cx)) is not None:
-                    yield _Place(rule, pattern, anchor, partial, refusal)
+                    yield _Candidate(rule, pattern, anchor, partial, refusal)
             elif partial.gaps and (not near or _is_near(pattern, partial)):
-                yield _Place(rule, pattern, anchor, partial)
+                yield _Candidate(rule, pattern, anchor, partial)
         if not paths:
             yield from _around(rule, pattern, anchor, cx)
 
@@ -358,7 +362,7 @@ def _is_near(pattern: OpPattern, partial: PartialMatch) -> bool:
     return len(partial.nodes) >= 2 and len(pattern.nodes) <= 2 * len(partial.nodes)
 
 
-def _around(rule: Rule, pattern: OpPattern, anchor: ir.Node, cx: Context) -> Iterator[_Place]:
+def _around(rule: Rule, pattern: OpPattern, anchor: ir.Node, cx: Context) -> Iterator[_Candidate]:
     """Refusals of ``rule`` about values of the anchor, if the pattern does not contain the anchor."""
     before = [value.producer() for value in anchor.inputs if value is not None]
     sources = [value for node in before if node is not None for value in node.inputs]
@@ -367,7 +371,7 @@ def _around(rule: Rule, pattern: OpPattern, anchor: ir.Node, cx: Context) -> Ite
         found = PartialMatcher(cx).match(pattern, root)
         refusal = None if found is None else _refused(rule, root, *found, cx)
         if found is not None and refusal is not None and refusal.value in names:
-            yield _Place(rule, pattern, anchor, PartialMatch(found[1], (), found[0]), refusal, between)
+            yield _Candidate(rule, pattern, anchor, PartialMatch(found[1], (), found[0]), refusal, between)
             return
 
 

@@ -46,16 +46,16 @@ class RewriteLimit:
 
     def __call__(self, action: Action) -> bool:
         """Whether ``action`` is allowed; a gate of :class:`graphopt.context.Context`."""
-        place = RewriteSite(action.owner, action.node)
+        site = RewriteSite(action.owner, action.node)
         return (
             (self.first is None or action.index <= self.first)
-            and (self.only is None or place in self.only)
-            and place not in self.without
+            and (self.only is None or site in self.only)
+            and site not in self.without
             and action.owner not in self.owners
         )
 
     def applied_to(self, options: Options) -> Options:
         """``options`` with the skipped passes and the blocked sites and rules added."""
-        places = {(place.owner, place.node) for place in self.without}
+        sites = {(site.owner, site.node) for site in self.without}
         everywhere = {(owner, "") for owner in self.owners}
-        return replace(options, skip=options.skip | self.skip, refused=options.refused | places | everywhere)
+        return replace(options, skip=options.skip | self.skip, refused=options.refused | sites | everywhere)

@@ -262,15 +262,15 @@ class Matcher:
     def _attributes(self, pattern: OpPattern, node: ir.Node, bindings: Bindings) -> Bindings | None:
         bindings = dict(bindings)
         version = self._cx.version(node)
-        for name, wanted in pattern.attributes.items():
+        for name, expected in pattern.attributes.items():
             value = attribute_of(node, name, version)
             if isinstance(value, ir.Attr):
                 return None
-            if isinstance(wanted, Var):
-                if wanted.name in bindings and bindings[wanted.name] != value:
+            if isinstance(expected, Var):
+                if expected.name in bindings and bindings[expected.name] != value:
                     return None
-                bindings[wanted.name] = value
-            elif value != wanted:
+                bindings[expected.name] = value
+            elif value != expected:
                 return None
         return bindings
 

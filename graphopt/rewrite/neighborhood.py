@@ -34,14 +34,14 @@ def _users(value: ir.Value) -> list[ir.Node]:
 
 def find_value(name: str | None, nodes: Iterable[ir.Node]) -> ir.Value | None:
     """The value with this name that ``nodes`` or nearby producers read or write."""
-    pending, seen = list(nodes), dict.fromkeys(nodes)
+    pending, visited = list(nodes), dict.fromkeys(nodes)
     for _ in range(_MAX_DISTANCE):
         for value in (value for node in pending for value in (*node.inputs, *node.outputs)):
             if value is not None and value.name == name:
                 return value
         before = [value.producer() for node in pending for value in node.inputs if value is not None]
-        pending = [node for node in dict.fromkeys(before) if node is not None and node not in seen]
-        seen |= dict.fromkeys(pending)
+        pending = [node for node in dict.fromkeys(before) if node is not None and node not in visited]
+        visited |= dict.fromkeys(pending)
     return None
 
 

@@ -112,12 +112,12 @@ class PartialMatcher(Matcher):
                 Mismatch((node, f" has {counted(len(node.outputs), 'output')}"), None, node)
             )
         elif (bound := self._attributes(pattern, node, partial.bindings)) is None:
-            wanted = ", ".join(
+            expected = ", ".join(
                 f"{name} = {value}"
                 for name, value in pattern.attributes.items()
                 if not isinstance(value, Var)
             )
-            partial = partial.lacks(Mismatch((node, f" has attributes other than {wanted}"), None, node))
+            partial = partial.lacks(Mismatch((node, f" has attributes other than {expected}"), None, node))
         else:
             partial = replace(partial, nodes={**partial.nodes, pattern: node}, bindings=bound)
         found = []
@@ -138,8 +138,8 @@ class PartialMatcher(Matcher):
             if bound is not None:
                 return replace(partial, bindings=bound)
             other = partial.bindings.get(operand.name)
-            wanted = "a constant" if operand.kind == "constant" else "something"
-            return partial.lacks(_gap(other if isinstance(other, ir.Value) else wanted, value, reader))
+            expected = "a constant" if operand.kind == "constant" else "something"
+            return partial.lacks(_gap(other if isinstance(other, ir.Value) else expected, value, reader))
         if isinstance(operand, Literal):
             if isinstance(value, ir.Value) and self._is_number(value, operand.number):
                 return partial
@@ -210,21 +210,21 @@ def _between(beyond: ir.Node, between: tuple[ir.Node, ...], reader: ir.Node) -> 
 
 
 def _nothing_above(pattern: OpPattern, node: ir.Node) -> Mismatch:
-    wanted, output = " or ".join(pattern.op_types), node.outputs[0]
+    expected, output = " or ".join(pattern.op_types), node.outputs[0]
     reader = next(iter(_readers(node)), None)
     there = reader if reader is not None else "an output" if output.is_graph_output() else "nothing"
-    return Mismatch(("expected ", wanted, " after ", node, ", found ", there), output, reader)
+    return Mismatch(("expected ", expected, " after ", node, ", found ", there), output, reader)
 
 
-def _gap(wanted: str | ir.Value, value: _Operand, reader: ir.Node) -> Mismatch:
+def _gap(expected: str | ir.Value, value: _Operand, reader: ir.Node) -> Mismatch:
     if not isinstance(value, ir.Value):
-        return Mismatch(("expected ", wanted, " before ", reader, ", found nothing"), None, reader)
+        return Mismatch(("expected ", expected, " before ", reader, ", found nothing"), None, reader)
     producer, remark = value.producer(), ""
     if producer is not None and producer.op_type == "Constant" and producer.domain == "":
         remark = "" if ir.constant_of(value) is not None else ", whose value is a parameter of the function"
     is_named = producer is None or ir.constant_of(value) is not None
     there = value if is_named or producer is None else producer
-    pieces = ("expected ", wanted, " before ", reader, ", found ", there, remark)
+    pieces = ("expected ", expected, " before ", reader, ", found ", there, remark)
     return Mismatch(pieces, value, producer)
 
 

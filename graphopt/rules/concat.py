@@ -92,34 +92,34 @@ def join_slices(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
 
 @dataclass(frozen=True)
 class _Piece:
-    """One operand of a Concat, ``value``, or several joined into the range ``taken`` of ``data``."""
+    """One operand of a Concat, ``value``, or several joined into the range ``selected`` of ``data``."""
 
     value: ir.Value | None
     data: ir.Value | None
-    taken: Range | None
+    selected: Range | None
 
     def reaches(self, other: _Piece) -> bool:
         """Whether ``other`` begins at the end of this range for all sizes of the axis, which clamp both."""
-        a, b = self.taken, other.taken
+        a, b = self.selected, other.selected
         if a is None or b is None or self.data is not other.data or a.end != b.start:
             return False
         return (a.start == 0 and b.end >= INT32_MAX) or 0 <= a.start <= a.end <= b.end
 
     def joined(self, other: _Piece) -> _Piece:
-        assert self.taken is not None and other.taken is not None
-        return _Piece(None, self.data, Range(self.taken.axis, self.taken.start, other.taken.end))
+        assert self.selected is not None and other.selected is not None
+        return _Piece(None, self.data, Range(self.selected.axis, self.selected.start, other.selected.end))
 
     def write(self, op: Builder, m: Match) -> ir.Value:
         """The operand itself, all of the data, or one Slice of it."""
         if self.value is not None:
             return self.value
-        assert self.data is not None and self.taken is not None
+        assert self.data is not None and self.selected is not None
         shape = m.shape(self.data)
         assert shape is not None
-        end, size = self.taken.end, shape[self.taken.axis]
-        if self.taken.start == 0 and (end >= INT32_MAX or size == end):
+        end, size = self.selected.end, shape[self.selected.axis]
+        if self.selected.start == 0 and (end >= INT32_MAX or size == end):
             return self.data
-        return slice_(op, m, self.data, [self.taken])
+        return slice_(op, m, self.data, [self.selected])
 
 
 def _slice_along(m: Match, x: ir.Value, axis: int) -> tuple[ir.Value, Range] | None:
@@ -131,14 +131,14 @@ def _slice_along(m: Match, x: ir.Value, axis: int) -> tuple[ir.Value, Range] | N
     shape = m.shape(data)
     if data is None or ranges is None or shape is None or len(ranges) != 1:
         return None
-    taken = ranges[0]
-    if taken.axis != axis or taken.step != 1:
+    selected = ranges[0]
+    if selected.axis != axis or selected.step != 1:
         return None
     size = shape[axis]
     if isinstance(size, int):
-        exact = taken.of(size)
+        exact = selected.of(size)
         return data, Range(axis, exact.start, max(exact.start, exact.stop))
-    return data, taken
+    return data, selected
 
 
 @rule(lambda op, xs, rest: op.Split(op.Concat(xs.rest(), tag="concat"), rest.rest()), numerics=Exact)

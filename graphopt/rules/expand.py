@@ -67,8 +67,8 @@ def _reach(m: Match, operands: Sequence[ir.Value], result: Sequence[Dim]) -> boo
     if len(known) < len(shapes) or max(map(len, known)) < len(result):
         return False
     return all(
-        dim == 1 or any(m.cx.facts.dim_equal(dim, shape[-place]) for shape in known if place <= len(shape))
-        for place, dim in zip(range(len(result), 0, -1), result, strict=True)
+        dim == 1 or any(m.cx.facts.dim_equal(dim, shape[-offset]) for shape in known if offset <= len(shape))
+        for offset, dim in zip(range(len(result), 0, -1), result, strict=True)
     )
 
 
@@ -98,8 +98,8 @@ def collapse_expands(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.Valu
         return m.no("shapes unknown", x)
     if len(result) > max(len(source), len(target)):
         return m.no("only the first shape determines the rank", a)
-    for place, dim in zip(range(len(result), 0, -1), result, strict=True):
-        own = (shape[-place] for shape in (source, target) if place <= len(shape))
+    for offset, dim in zip(range(len(result), 0, -1), result, strict=True):
+        own = (shape[-offset] for shape in (source, target) if offset <= len(shape))
         if dim != 1 and not any(m.cx.facts.dim_equal(dim, other) for other in own):
-            return m.no(f"only the first shape determines dim {len(result) - place}", a)
+            return m.no(f"only the first shape determines dim {len(result) - offset}", a)
     return op.Expand(x, b)

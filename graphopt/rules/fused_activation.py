@@ -47,10 +47,10 @@ def bias_into_gelu(op: Builder, m: Match, x: ir.Value, b: ir.Value) -> Outcome:
     name = "FastGelu" if by_tanh else "BiasGelu"
     require_kernel(m, name, x)
     for data, bias in ((x, b), (b, x)):
-        shape, wanted = m.shape(bias), m.shape(data)
-        if shape is None or wanted is None or len(shape) != 1:
+        bias_shape, data_shape = m.shape(bias), m.shape(data)
+        if bias_shape is None or data_shape is None or len(bias_shape) != 1:
             continue
-        if same_shape(m, shape, wanted[-1:]):
+        if same_shape(m, bias_shape, data_shape[-1:]):
             return op.fused(op.node(name, [data, bias], domain=ir.MICROSOFT))
     return m.no("neither summand is one number per element of the last axis", b)
 

@@ -46,12 +46,12 @@ class Side:
             axes[-2:] = axes[:-3:-1]
         return tuple(axes)
 
-    def behind(self, source: ir.Value, perm: tuple[int, ...]) -> Side | None:
+    def transposed_by(self, source: ir.Value, perm: tuple[int, ...]) -> Side | None:
         """The operand that is ``source`` transposed by ``perm``, with the transposition as flags."""
-        wanted = tuple(perm[axis] for axis in self.perm(len(perm)))
+        expected = tuple(perm[axis] for axis in self.perm(len(perm)))
         for rows_first, swapped in product((False, True), repeat=2):
             side = Side(source, rows_first, swapped)
-            if side.perm(len(perm)) == wanted:
+            if side.perm(len(perm)) == expected:
                 return side
         return None
 
@@ -160,7 +160,7 @@ def transpose_into_fused_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value)
     assert source is not None
     cast = next((node for node in m.nodes if node.op_type == "Cast"), None)
     is_a = found.a.value is (cast or move).outputs[0]
-    side = None if perm is None else (found.a if is_a else found.b).behind(source, perm)
+    side = None if perm is None else (found.a if is_a else found.b).transposed_by(source, perm)
     if side is None:
         return m.no(f"the product can't permute its operand by {list(perm or ())}", source)
     if side.rows_first and not all(map(symbolic.known_nonzero, (*_shape(m, x), *_shape(m, y)))):

@@ -122,6 +122,6 @@ def _scaled(m: Match, gemm: ir.Node, name: str, factor: float) -> float | None:
     old = m.attribute(gemm, name)
     if not isinstance(old, float):
         return None
-    held = to_float32(old * factor)
+    scaled = to_float32(old * factor)
     exact_in = m.dtype(gemm.outputs[0]) != ir.DataType.DOUBLE
-    return held if exact_in or held == old * factor else None
+    return scaled if exact_in or scaled == old * factor else None

@@ -28,14 +28,14 @@ def transpose_between_reshapes(op: Builder, m: Match, x: ir.Value) -> Outcome:
     if perm is None or source is None or result is None or middle is None or len(perm) != len(middle):
         return m.no("the rank or a shape is unknown", x)
     if (groups := _groups(m, middle, source)) is not None:
-        moved = op.Transpose(x, perm=[axis for place in perm for axis in groups[place]])
-        given = [source[axis] for place in perm for axis in groups[place]]
+        moved = op.Transpose(x, perm=[axis for group in perm for axis in groups[group]])
+        given = [source[axis] for group in perm for axis in groups[group]]
         if same_shape(m, given, result):
             return moved
         target = reshape_target(m, given, result)
         if target is not None:
             return reshape(op, m, moved, target)
-    if (groups := _groups(m, [middle[place] for place in perm], result)) is not None:
+    if (groups := _groups(m, [middle[group] for group in perm], result)) is not None:
         by_middle = sorted(zip(perm, groups, strict=True))
         parted = [axis for _, axes in by_middle for axis in axes]
         target = reshape_target(m, source, [result[axis] for axis in parted])
@@ -60,11 +60,11 @@ def _target_dims(m: Match, node: ir.Node, source: Sequence[Dim] | None) -> list[
 def _groups(m: Match, merged: Sequence[Dim | None], parts: Sequence[Dim]) -> list[list[int]] | None:
     """For each dim of ``merged``, the adjacent axes of ``parts`` with that product."""
     unknown = merged.index(None) if None in merged else len(merged)
-    front = _taken(m, merged[:unknown], parts)
+    front = _leading_groups(m, merged[:unknown], parts)
     if front is None or unknown == len(merged):
         return front if front is not None and sum(map(len, front)) == len(parts) else None
     rest = merged[unknown + 1 :]
-    back = _taken(m, rest[::-1], parts[::-1])
+    back = _leading_groups(m, rest[::-1], parts[::-1])
     if None in rest or back is None:
         return None
     first, last = sum(map(len, front)), len(parts) - sum(map(len, back))
@@ -74,17 +74,17 @@ def _groups(m: Match, merged: Sequence[Dim | None], parts: Sequence[Dim]) -> lis
     return [*front, list(range(first, last)), *mirrored]
 
 
-def _taken(m: Match, merged: Sequence[Dim | None], parts: Sequence[Dim]) -> list[list[int]] | None:
+def _leading_groups(m: Match, merged: Sequence[Dim | None], parts: Sequence[Dim]) -> list[list[int]] | None:
     """For each dim of ``merged``, its axes of ``parts``, matched from the first axis on."""
     found: list[list[int]] = []
     axis = 0
     for dim in merged:
-        taken: list[int] = []
+        axes: list[int] = []
         product: Dim = 1
-        while not taken or dim is None or not m.cx.facts.dim_equal(product, dim):
+        while not axes or dim is None or not m.cx.facts.dim_equal(product, dim):
             if axis == len(parts):
                 return None
             product, axis = product * parts[axis], axis + 1
-            taken.append(axis - 1)
-        found.append(taken)
+            axes.append(axis - 1)
+        found.append(axes)
     return found

@@ -136,19 +136,19 @@ def bias_into_norm(op: Builder, m: Match, x: ir.Value, g: ir.Value, b: ir.Value)
 
 
 def _for_each(
-    op: Builder, m: Match, value: ir.Value, wanted: Sequence[Dim] | None, kept: ir.Value
+    op: Builder, m: Match, value: ir.Value, target: Sequence[Dim] | None, kept: ir.Value
 ) -> ir.Value | None:
-    """``value`` in the shape ``wanted``, if the shapes differ at most by leading axes of size 1.
+    """``value`` in the shape ``target``, if the shapes differ at most by leading axes of size 1.
 
     ``None`` if they differ otherwise, or if these axes may give the result a higher rank than ``kept`` has.
     """
     given = m.shape(value)
-    if wanted is None or given is None:
+    if target is None or given is None:
         return None
-    if same_shape(m, given, wanted):
+    if same_shape(m, given, target):
         return value
-    ahead = len(given) - len(wanted)
-    if ahead < 1 or any(dim != 1 for dim in given[:ahead]) or not same_shape(m, given[ahead:], wanted):
+    ahead = len(given) - len(target)
+    if ahead < 1 or any(dim != 1 for dim in given[:ahead]) or not same_shape(m, given[ahead:], target):
         return None
     if not keeps_shape_of(m, kept):
         return None
@@ -156,7 +156,7 @@ def _for_each(
     if array is not None:
         return op.constant(array.reshape(array.shape[ahead:]), value.name)
     source = None if view is None else view.inputs[0]
-    return source if source is not None and same_shape(m, m.shape(source), wanted) else None
+    return source if source is not None and same_shape(m, m.shape(source), target) else None
 
 
 @fusion(

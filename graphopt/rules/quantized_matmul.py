@@ -49,8 +49,8 @@ def matmul_integer_to_float(
         return m.no("neither scale is that of the quantized operand", first)
     if not has_one_element(m, first):
         return m.no("the scale of the first operand is not known to be one number", first)
-    shape, wanted = m.shape(second), m.shape(b)
-    by_column = wanted is not None and same_shape(m, shape, wanted[1:])
+    shape, matrix_shape = m.shape(second), m.shape(b)
+    by_column = matrix_shape is not None and same_shape(m, shape, matrix_shape[1:])
     if not has_one_element(m, second) and not by_column:
         return m.no("the scale of the second operand is neither one number nor one per column", second)
     if len(m.shape(first) or ()) > 1 or len(shape or ()) > 1:
@@ -70,20 +70,20 @@ def matmul_integer_to_float(
 def bias_into_quantized_matmul(op: Builder, m: Match, c: ir.Value) -> Outcome:
     """MatMulIntegerToFloat(…) + c → MatMulIntegerToFloat(…, c); likewise DynamicQuantizeMatMul."""
     product = m.node("product")
-    place = 6 if product.op_type == _TO_FLOAT else 4
+    bias_index = 6 if product.op_type == _TO_FLOAT else 4
     shape, bias = m.shape(product.outputs[0]), m.shape(c)
-    if operand(product, place) is not None:
+    if operand(product, bias_index) is not None:
         return m.no("it already has a bias", product.outputs[0])
     if shape is None or bias is None or not same_shape(m, bias, shape[-1:]):
         return m.no("the summand is not one number per column", c)
-    scales = [value for value in product.inputs[2 : place // 2 + 1] if value is not None]
+    scales = [value for value in product.inputs[2 : bias_index // 2 + 1] if value is not None]
     if any(m.shape(scale) is None or len(m.shape(scale) or ()) > 1 for scale in scales):
         return m.no("the kernel would scale the bias, too: a scale has more than one axis", c)
     if len(scales) > 1 and not has_one_element(m, scales[0]):
         return m.no(
             "the kernel would scale the bias, too: the scale of the first operand is not one number", c
         )
-    inputs = [*product.inputs, *[None] * place][:place]
+    inputs = [*product.inputs, *[None] * bias_index][:bias_index]
     return op.fused(op.like(product, [*inputs, c]))
 
 

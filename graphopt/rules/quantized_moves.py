@@ -228,10 +228,10 @@ def dequantize_later(op: Builder, m: Match, x: ir.Value, a: Any, b: Any) -> Outc
         return m.no(_COMPLETES, x)
     if not per_tensor:
         axis = None if m.attribute(dequantize, "block_size") else quantized.quantized_axis(m, dequantize)
-        place = None if axis is None else quantized.axis_after(m, move, axis)
-        if place is None:
+        new_axis = None if axis is None else quantized.axis_after(m, move, axis)
+        if new_axis is None:
             return m.no("it changes the axis of the scales", dequantize.inputs[1])
-        changed = {"axis": place}
+        changed = {"axis": new_axis}
     return op.like(dequantize, [op.like(move, [x, *b]), *a], **changed)
 
 

@@ -39,11 +39,11 @@ def _input(m: Match, index: int) -> ir.Value | None:
     return m.root.inputs[index] if index < len(m.root.inputs) else None
 
 
-def _without(op: Builder, m: Match, places: list[int]) -> Outcome:
-    """The layer without its inputs at ``places``."""
-    if not places:
+def _without(op: Builder, m: Match, indices: list[int]) -> Outcome:
+    """The layer without its inputs at ``indices``."""
+    if not indices:
         return m.no("no input equals its default")
-    inputs = [None if index in places else value for index, value in enumerate(m.root.inputs)]
+    inputs = [None if index in indices else value for index, value in enumerate(m.root.inputs)]
     while inputs[-1] is None:
         inputs.pop()
     return op.like(m.root, inputs)

@@ -127,16 +127,18 @@ def collapse_reductions(op: Builder, m: Match, x: ir.Value) -> Outcome:
 )
 def reduce_of_squeeze(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """ReduceSum(Squeeze(x)) → ReduceSum(x), if keepdims can produce the shape."""
-    gone, axes, source = axes_of(m, m.node("squeeze")), axes_of(m, m.root), m.shape(x)
-    if gone is None or not axes or source is None:
+    squeezed, axes, source = axes_of(m, m.node("squeeze")), axes_of(m, m.root), m.shape(x)
+    if squeezed is None or not axes or source is None:
         return m.no("axes or shape unknown", x)
-    kept = [axis for axis in range(len(source)) if axis not in gone]
+    kept = [axis for axis in range(len(source)) if axis not in squeezed]
     own = [kept[axis] for axis in axes]
     result = m.shape(m.root.outputs[0])
-    for taken, keepdims in ((sorted({*own, *gone}), False), (own, False), (own, True)):
+    for reduced, keepdims in ((sorted({*own, *squeezed}), False), (own, False), (own, True)):
         shape = [
-            1 if axis in taken else dim for axis, dim in enumerate(source) if keepdims or axis not in taken
+            1 if axis in reduced else dim
+            for axis, dim in enumerate(source)
+            if keepdims or axis not in reduced
         ]
         if same_shape(m, shape, result):
-            return reduce(op, m, m.root.op_type, x, taken, keepdims)
+            return reduce(op, m, m.root.op_type, x, reduced, keepdims)
     return m.no("neither keeping nor dropping axes gives the shape", x)

@@ -30,12 +30,12 @@ _STANDARD_SINCE, _ALLOWS_ZERO = 23, 14
 _ELSEWHERE = ("rotary_embedding_dim", "scale", "is_packed_batching")
 
 
-def _turned(op: Any, x: Any, c: Any, s: Any, a: Any, b: Any) -> Any:
+def _rotated(op: Any, x: Any, c: Any, s: Any, a: Any, b: Any) -> Any:
     """x * cos, and rotate_half(x) * sin: halves swapped, then the first negated."""
     return op.Add(op.Mul(x, c), op.Mul(op.Concat(op.Neg(b), a, tag="joined"), s))
 
 
-def _turned_pairs(op: Any, x: Any, c: Any, s: Any, a: Any, b: Any, axes: Any, more: Any, shape: Any) -> Any:
+def _rotated_pairs(op: Any, x: Any, c: Any, s: Any, a: Any, b: Any, axes: Any, more: Any, shape: Any) -> Any:
     """Both products, with the elements of each pair adjacent."""
     pairs = op.Concat(op.Unsqueeze(op.Neg(b), axes.rest()), op.Unsqueeze(a, more.rest()), tag="paired")
     return op.Add(op.Mul(x, c), op.Mul(op.Reshape(pairs, shape), s))
@@ -59,15 +59,15 @@ def _by_pairs(op: Any, a: Any, b: Any, c: Any, s: Any, axes: Any, more: Any, sha
 
 @dataclass(frozen=True)
 class Part:
-    """Elements ``taken`` of the last axis of ``source``; all of them if ``None``."""
+    """The elements at ``indices`` of the last axis of ``source``."""
 
     source: ir.Value
-    taken: range
+    indices: range
 
 
 @fusion(
-    _turned,
-    _turned_pairs,
+    _rotated,
+    _rotated_pairs,
     _by_halves,
     _by_pairs,
     anchors=("Neg", "Cos"),
@@ -96,12 +96,12 @@ def rotary_embedding(
 def _whole(m: Match, a: ir.Value, b: ir.Value, x: ir.Value | None, *, pairs: bool) -> Part:
     """The rotated tensor; ``a`` and ``b`` are the first and second elements of its pairs."""
     first, second = _part(m, a), _part(m, b)
-    if first is None or second is None or first.source is not second.source or not first.taken:
+    if first is None or second is None or first.source is not second.source or not first.indices:
         m.refuse("its parts are not halves", b)
-    start, size = first.taken[0], len(first.taken)
+    start, size = first.indices[0], len(first.indices)
     step, apart = (2, 1) if pairs else (1, size)
     expected = [range(at, at + step * size, step) for at in (start, start + apart)]
-    if [first.taken, second.taken] != expected or first.taken.step != second.taken.step:
+    if [first.indices, second.indices] != expected or first.indices.step != second.indices.step:
         m.refuse("its parts are not halves", b)
     whole = Part(first.source, range(start, start + 2 * size))
     if x is not None and not _is(m, x, whole):
@@ -112,7 +112,7 @@ def _whole(m: Match, a: ir.Value, b: ir.Value, x: ir.Value | None, *, pairs: boo
 def _is(m: Match, x: ir.Value, part: Part) -> bool:
     """Whether ``x`` is ``part``: the whole source, or an equal slice of it."""
     if x is part.source:
-        return len(part.taken) == (m.shape(x) or (None,))[-1]
+        return len(part.indices) == (m.shape(x) or (None,))[-1]
     return _part(m, x) == part
 
 
@@ -121,33 +121,35 @@ def _part(m: Match, value: ir.Value) -> Part | None:
     size = (m.shape(value) or (None,))[-1]
     if not isinstance(size, int):
         return None
-    node, taken = producer_of(value), range(size)
+    node, indices = producer_of(value), range(size)
     if node is None or node.inputs[:1] in ((), (None,)):
-        return Part(value, taken)
+        return Part(value, indices)
     source = node.inputs[0]
     assert source is not None
     rank, whole = m.rank(source), (m.shape(source) or (None,))[-1]
     if rank is None or not isinstance(whole, int):
-        return Part(value, taken)
+        return Part(value, indices)
     if node.op_type == "Split" and axis_of(m, node, rank) == rank - 1:
         sizes = [(m.shape(output) or (None,))[-1] for output in node.outputs]
         before = ir.all_ints(sizes[: node.outputs.index(value)])
-        return Part(value, taken) if before is None else Part(source, range(sum(before), sum(before) + size))
+        return (
+            Part(value, indices) if before is None else Part(source, range(sum(before), sum(before) + size))
+        )
     if node.op_type == "Slice":
         ranges = slice_ranges(m, node)
         if ranges is not None and len(ranges) == 1 and ranges[0].axis == rank - 1:
             return Part(source, ranges[0].of(whole))
-    return Part(value, taken)
+    return Part(value, indices)
 
 
 def _pairs_up(m: Match, joined: ir.Node, whole: Part) -> bool:
     """Whether the elements of pairs are adjacent, and the axis of pairs is merged with theirs."""
     shape = m.shape(joined.outputs[0])
-    return shape is not None and same_shape(m, shape[:-1], (*_shape(m, whole)[:-1], len(whole.taken) // 2))
+    return shape is not None and same_shape(m, shape[:-1], (*_shape(m, whole)[:-1], len(whole.indices) // 2))
 
 
 def _shape(m: Match, part: Part) -> tuple[Dim, ...]:
-    return (*(m.shape(part.source) or ())[:-1], len(part.taken))
+    return (*(m.shape(part.source) or ())[:-1], len(part.indices))
 
 
 def _embedded(
@@ -161,7 +163,7 @@ def _embedded(
     if table is None or not same_shape(m, table, m.shape(s)):
         return m.no("the shapes of cos and sin differ, or are unknown", c)
     full = (1,) * (4 - len(table)) + table
-    width = len(whole.taken) // (1 if doubled else 2)
+    width = len(whole.indices) // (1 if doubled else 2)
     axis = next((axis for axis in (2, 1) if _fits(m, full, shape, axis, width)), None)
     if axis is None:
         return m.no("cos and sin do not have one row per position, shared by all heads", c)
@@ -176,28 +178,28 @@ def _embedded(
         inputs = [data, *tables]
     else:
         rows = heads is not None or axis == 1
-        at = np.array([0]) if shared else _places(op, m, tables[0], data, (0, 1 if rows else 2))
+        at = np.array([0]) if shared else _position_ids(op, m, tables[0], data, (0, 1 if rows else 2))
         inputs = [data, at, *tables]
-    turned = op.fused(op.node(_ROTARY, inputs, attributes, domain=domain))
+    rotated = op.fused(op.node(_ROTARY, inputs, attributes, domain=domain))
     if heads is not None:
-        return split_rows(op, m, turned, shape)
-    return turned if axis == 2 else reshape(op, m, turned, [0, 0, *_static(shape[2:])])
+        return split_rows(op, m, rotated, shape)
+    return rotated if axis == 2 else reshape(op, m, rotated, [0, 0, *_static(shape[2:])])
 
 
 def _domain(m: Match, whole: Part, c: ir.Value, table: tuple[Dim, ...], shape: tuple[Dim, ...]) -> str:
     """The domain of the operator that accepts such tables."""
     shared = table[0] == 1
-    lack = unavailable(m, _ROTARY, whole.source)
+    refusal = unavailable(m, _ROTARY, whole.source)
     standard = unavailable(m, _ROTARY, whole.source, domain="", since=_STANDARD_SINCE) is None
     alike = m.cx.facts.dim_equal(table[0], shape[0])
-    if lack is None and (
+    if refusal is None and (
         shared or (not standard and symbolic.known_nonzero(shape[0]) and m.version >= _ALLOWS_ZERO)
     ):
         return ir.MICROSOFT
     if standard and alike:
         return ""
-    if lack is not None:
-        raise Refused(lack)
+    if refusal is not None:
+        raise Refused(refusal)
     batch = symbolic.declared_name(shape[0])
     hint = "use the same positions for the whole batch; --dim fixes a batch size of 1"
     if batch is not None:
@@ -212,7 +214,7 @@ def _fits(m: Match, table: tuple[Dim, ...], shape: tuple[Dim, ...], axis: int, w
     return batch and equal(table[axis], shape[axis]) and table[3 - axis] == 1 and table[3] == width
 
 
-def _places(op: Builder, m: Match, rows: Any, data: ir.Value, axes: tuple[int, int]) -> ir.Value:
+def _position_ids(op: Builder, m: Match, rows: Any, data: ir.Value, axes: tuple[int, int]) -> ir.Value:
     """The row of the tables for each batch and position, [B, S]: the sizes of ``data`` along ``axes``."""
     shape = m.shape(data)
     wanted = None if shape is None else ir.all_ints([shape[axis] for axis in axes])
@@ -235,8 +237,8 @@ def _data(
 ) -> tuple[ir.Value, Heads | None]:
     """The rotated tensor, as rows [B, S, N * D] if they exist, and the heads if the result must be split."""
     (size,) = _static((m.shape(whole.source) or ())[-1:])
-    if len(whole.taken) < size:
-        source = slice_(op, m, whole.source, [Range(3, whole.taken[0], whole.taken[-1] + 1)])
+    if len(whole.indices) < size:
+        source = slice_(op, m, whole.source, [Range(3, whole.indices[0], whole.indices[-1] + 1)])
         heads = None
     else:
         source = whole.source
@@ -261,21 +263,21 @@ def partial_rotary_embedding(
 ) -> Outcome:
     """Concat(RotaryEmbedding(x[:k]), x[k:]) → RotaryEmbedding(x, rotary_embedding_dim=k)."""
     node = m.node("rotary")
-    turned, other = _part(m, x), _part(m, rest)
-    if turned is None or other is None or turned.source is not other.source:
+    rotated, other = _part(m, x), _part(m, rest)
+    if rotated is None or other is None or rotated.source is not other.source:
         return m.no("it is not concatenated with the remaining elements", rest)
-    shape = m.shape(turned.source)
+    shape = m.shape(rotated.source)
     if shape is None or len(shape) != 4 or not isinstance(shape[1], int) or not isinstance(shape[3], int):
-        return m.no("it is not [batch, heads, length, size]", turned.source)
-    size = len(turned.taken)
-    if axis_of(m, m.root, 4) != 3 or (turned.taken, other.taken) != (range(size), range(size, shape[3])):
+        return m.no("it is not [batch, heads, length, size]", rotated.source)
+    size = len(rotated.indices)
+    if axis_of(m, m.root, 4) != 3 or (rotated.indices, other.indices) != (range(size), range(size, shape[3])):
         return m.no("it is not concatenated with the remaining elements", rest)
     if any(node.attributes.get(name) is not None for name in _ELSEWHERE):
         return m.no("it is already partial, or scales", x)
     attributes = {"num_heads": shape[1], "rotary_embedding_dim": size}
     if (kept := node.attributes.get("interleaved")) is not None:
         attributes["interleaved"] = kept.value
-    inputs = [turned.source, *([] if at is None else [at]), c, s]
+    inputs = [rotated.source, *([] if at is None else [at]), c, s]
     return op.fused(op.node(_ROTARY, inputs, attributes, domain=node.domain))
 
 
@@ -301,5 +303,5 @@ def rotary_embedding_of_rows(
     before = [] if at is None else [at]
     inputs = [heads.rows.built(op, m), *before, c, s, *(more or ())]
     attributes = {**m.root.attributes, "num_heads": heads.shape[1]}
-    turned = op.fused(op.node(_ROTARY, inputs, attributes, domain=m.root.domain))
-    return split_rows(op, m, turned, heads.shape)
+    rotated = op.fused(op.node(_ROTARY, inputs, attributes, domain=m.root.domain))
+    return split_rows(op, m, rotated, heads.shape)

@@ -96,10 +96,10 @@ def element_of_computed_split(op: Builder, m: Match, x: ir.Value, s: ir.Value, i
     if m.version < 13 or not isinstance(count, int) or not 0 < count <= _MOST_PARTS or m.ints(s) is not None:
         return m.no("the number of parts is unknown, all sizes are known, or Split has no input for sizes", s)
     for reader in ir.readers(split.outputs[0]):
-        place = (
+        position = (
             ir.scalar_of(reader.inputs[1]) if reader.op_type == "SequenceAt" and not reader.domain else None
         )
-        if place is None or not -count <= place < count or reader.graph is not split.graph:
+        if position is None or not -count <= position < count or reader.graph is not split.graph:
             return m.no(
                 "the sequence has other readers, or an index is unknown or out of range",
                 split.outputs[0],

@@ -42,14 +42,14 @@ def _steps(m: Match) -> tuple[list[ir.Node], ir.Node | None]:
     steps = [m.root]
     while True:
         value = steps[-1].inputs[0]
-        made_by = None if value is None else value.producer()
-        if value is None or made_by is None:
+        producer = None if value is None else value.producer()
+        if value is None or producer is None:
             return steps, None
-        if _is_plain(m, made_by, ("SequenceConstruct", "SequenceEmpty")):
-            return steps, made_by
-        if not _is_plain(m, made_by, _MUTATIONS) or not m.only_use(value):
+        if _is_plain(m, producer, ("SequenceConstruct", "SequenceEmpty")):
+            return steps, producer
+        if not _is_plain(m, producer, _MUTATIONS) or not m.only_use(value):
             return steps, None
-        steps.append(made_by)
+        steps.append(producer)
 
 
 def _is_plain(m: Match, node: ir.Node, op_types: tuple[str, ...]) -> bool:
@@ -59,11 +59,11 @@ def _is_plain(m: Match, node: ir.Node, op_types: tuple[str, ...]) -> bool:
 def _apply(m: Match, step: ir.Node, elements: list[ir.Value | None]) -> None:
     """Apply ``step`` to ``elements``. Positions may be negative, as in Python; the default is the end."""
     inserts = step.op_type == "SequenceInsert"
-    place = step.inputs[1 + inserts] if len(step.inputs) > 1 + inserts else None
+    position = step.inputs[1 + inserts] if len(step.inputs) > 1 + inserts else None
     size = len(elements)
-    index = (size if inserts else -1) if place is None else ir.scalar_of(place)
+    index = (size if inserts else -1) if position is None else ir.scalar_of(position)
     if index is None or not -size <= index < size + inserts:
-        m.refuse("the position is unknown or out of range", place)
+        m.refuse("the position is unknown or out of range", position)
     if inserts:
         elements.insert(int(index), step.inputs[1])
     else:

@@ -64,13 +64,13 @@ def _shape(m: Match, node: ir.Node, source: ir.Value) -> DimsOf | None:
     return DimsOf(source, tuple(range(rank))[start:end])
 
 
-def write_dims(op: Builder, m: Match, wanted: DimsOf) -> ir.Value | None:
-    """One node that computes ``wanted``, perhaps from an existing Shape; ``None`` if two nodes are needed."""
-    axes, rank = wanted.axes, m.rank(wanted.source)
+def write_dims(op: Builder, m: Match, dims: DimsOf) -> ir.Value | None:
+    """One node that computes ``dims``, perhaps from an existing Shape; ``None`` if two nodes are needed."""
+    axes, rank = dims.axes, m.rank(dims.source)
     contiguous = axes == tuple(range(axes[0], axes[0] + len(axes))) if axes else False
     if contiguous and len(axes) == rank:
-        return op.Shape(wanted.source)
-    return op.Shape(wanted.source, **_bounds(axes, rank)) if contiguous and m.version >= 15 else None
+        return op.Shape(dims.source)
+    return op.Shape(dims.source, **_bounds(axes, rank)) if contiguous and m.version >= 15 else None
 
 
 def _bounds(axes: Sequence[int], rank: int | None) -> dict[str, int]:
@@ -85,12 +85,12 @@ def _bounds(axes: Sequence[int], rank: int | None) -> dict[str, int]:
 )
 def part_of_shape(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Gather(Shape(x), [a, a + 1]) → Shape(x, start=a, end=a + 2); likewise Slice (opset 15)."""
-    wanted = dims_of(m, m.root.outputs[0])
-    if wanted is None:
+    dims = dims_of(m, m.root.outputs[0])
+    if dims is None:
         return m.no("rank or indices unknown", x)
-    if not wanted.axes:
+    if not dims.axes:
         return m.no("it selects nothing", x)
-    written = write_dims(op, m, wanted)
+    written = write_dims(op, m, dims)
     return m.no("the dims are not adjacent, or the opset is below 15", x) if written is None else written
 
 
@@ -116,18 +116,18 @@ def join_dims(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     return joined[0] if len(joined) == 1 else op.like(m.root, joined)
 
 
-def _write(op: Builder, m: Match, wanted: DimsOf, first: ir.Value) -> ir.Value | None:
-    """One node that computes ``wanted``, perhaps from the Shape behind ``first``."""
-    written = write_dims(op, m, wanted)
+def _write(op: Builder, m: Match, dims: DimsOf, first: ir.Value) -> ir.Value | None:
+    """One node that computes ``dims``, perhaps from the Shape behind ``first``."""
+    written = write_dims(op, m, dims)
     if written is not None:
         return written
     node = first.producer()
     assert node is not None
     shape = node.inputs[0] if node.op_type in ("Gather", "Slice") else first
     whole = None if shape is None else dims_of(m, shape)
-    if whole is None or not set(wanted.axes) <= set(whole.axes):
+    if whole is None or not set(dims.axes) <= set(whole.axes):
         return None
-    return op.Gather(shape, np.array([whole.axes.index(axis) for axis in wanted.axes], np.int64))
+    return op.Gather(shape, np.array([whole.axes.index(axis) for axis in dims.axes], np.int64))
 
 
 _ARITHMETIC = ("Add", "Div", "Mul", "Sub")
@@ -216,13 +216,13 @@ def _order(m: Match, parts: Sequence[ir.Value], steps: Sequence[ir.Node]) -> lis
     lengths = [ir.all_ints(m.shape(part)) for part in parts]
     if any(length is None or len(length) != 1 for length in lengths):
         return None
-    places = [(i, at) for i, length in enumerate(lengths) if length is not None for at in range(length[0])]
-    if len(places) > _MAX_LENGTH:
+    elements = [(i, at) for i, length in enumerate(lengths) if length is not None for at in range(length[0])]
+    if len(elements) > _MAX_LENGTH:
         return None
-    index: np.ndarray | None = np.arange(len(places))
+    index: np.ndarray | None = np.arange(len(elements))
     for node in steps:
         index = None if index is None else _rearranged(m, node, index)
-    return None if index is None else [places[at] for at in index.tolist()]
+    return None if index is None else [elements[at] for at in index.tolist()]
 
 
 def _rearranged(m: Match, node: ir.Node, index: np.ndarray) -> np.ndarray | None:
@@ -257,12 +257,12 @@ def _pieces(
     pieces: list[ir.Value | list[np.generic]] = []
     at = 0
     while at < len(order):
-        part, place = order[at]
+        part, element = order[at]
         constant, length = m.constant(parts[part]), (m.shape(parts[part]) or (0,))[0]
         if constant is not None:
             if not pieces or not isinstance(pieces[-1], list):
                 pieces.append([])
-            pieces[-1].append(constant[place])  # type: ignore[union-attr]
+            pieces[-1].append(constant[element])  # type: ignore[union-attr]
             at += 1
         elif isinstance(length, int) and list(order[at : at + length]) == [(part, i) for i in range(length)]:
             pieces.append(parts[part])

@@ -21,26 +21,26 @@ def collapse_slices(op: Builder, m: Match, x: ir.Value) -> Outcome:
         return m.no("the bounds are not constant")
     shape = m.shape(x)
     assert shape is not None
-    ranges = {taken.axis: taken for taken in inner}
-    for taken in outer:
-        first = ranges.get(taken.axis)
-        both = taken if first is None else _compose(first, taken, shape[taken.axis])
+    ranges = {selected.axis: selected for selected in inner}
+    for selected in outer:
+        first = ranges.get(selected.axis)
+        both = selected if first is None else _compose(first, selected, shape[selected.axis])
         if both is None:
-            return m.no(f"the ranges along axis {taken.axis} do not combine into one", x)
-        ranges[taken.axis] = both
+            return m.no(f"the ranges along axis {selected.axis} do not combine into one", x)
+        ranges[selected.axis] = both
     return slice_(op, m, x, [ranges[axis] for axis in sorted(ranges)])
 
 
 def _compose(first: Range, second: Range, size: symbolic.Dim) -> Range | None:
     """The range equivalent to ``first`` and then ``second`` on an axis of ``size``."""
     if isinstance(size, int):
-        taken = first.of(size)
-        within = second.of(len(taken))
+        selected = first.of(size)
+        within = second.of(len(selected))
         if not within:
             return Range(first.axis, 0, 0)
-        step = taken.step * within.step
-        last = taken[within[-1]]
-        return range_from(first.axis, range(taken[within[0]], last + (1 if step > 0 else -1), step))
+        step = selected.step * within.step
+        last = selected[within[-1]]
+        return range_from(first.axis, range(selected[within[0]], last + (1 if step > 0 else -1), step))
     if first.step != 1 or second.step < 1 or min(first.start, first.end, second.start, second.end) < 0:
         return None
     end = min(first.end, first.start + second.end, INT64_MAX)

@@ -73,23 +73,23 @@ def is_arithmetic(node: ir.Node) -> bool:
 
 def operands_within(value: ir.Value, graph: ir.Graph, limit: int) -> Iterator[ir.Value]:
     """The operands of the arithmetic behind ``value`` in ``graph``, without constants, nearest first."""
-    pending, seen = [value], {value}
-    while pending and len(seen) <= limit:
+    pending, visited = [value], {value}
+    while pending and len(visited) <= limit:
         node = pending.pop(0).producer()
         if node is None or node.graph is not graph or not is_arithmetic(node):
             continue
         for operand in node.inputs:
-            if operand is not None and operand not in seen and ir.constant_of(operand) is None:
-                seen.add(operand)
+            if operand is not None and operand not in visited and ir.constant_of(operand) is None:
+                visited.add(operand)
                 pending.append(operand)
                 yield operand
 
 
-def is_close(found: Polynomial | None, wanted: Polynomial, error: float) -> bool:
-    """Whether the coefficients equal the coefficients of ``wanted``, up to a relative error."""
-    powers = dict.fromkeys((*(found or {}), *wanted))
+def is_close(found: Polynomial | None, expected: Polynomial, error: float) -> bool:
+    """Whether the coefficients equal the coefficients of ``expected``, up to a relative error."""
+    powers = dict.fromkeys((*(found or {}), *expected))
     return found is not None and all(
-        math.isclose(found.get(power, 0.0), wanted.get(power, 0.0), rel_tol=error) for power in powers
+        math.isclose(found.get(power, 0.0), expected.get(power, 0.0), rel_tol=error) for power in powers
     )
 
 

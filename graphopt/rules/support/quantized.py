@@ -188,8 +188,8 @@ def axis_after(m: Match, view: ir.Node, axis: int) -> int | None:
     source, result = m.shape(view.inputs[0]), m.shape(view.outputs[0])
     if source is None or result is None:
         return None
-    wanted = symbolic.product(source[:axis]), source[axis]
-    for place, dim in enumerate(result):
-        if same_shape(m, (symbolic.product(result[:place]), dim), wanted):
-            return place
+    expected = symbolic.product(source[:axis]), source[axis]
+    for new_axis, dim in enumerate(result):
+        if same_shape(m, (symbolic.product(result[:new_axis]), dim), expected):
+            return new_axis
     return None

@@ -64,11 +64,11 @@ def slice_(op: Builder, m: Match, x: ir.Value, ranges: Sequence[Range]) -> ir.Va
     )
 
 
-def range_from(axis: int, taken: range) -> Range:
-    """The range that selects exactly the indices ``taken``."""
-    if taken.step < 0 and taken.stop < 0:
-        return Range(axis, taken.start, -INT64_MAX, taken.step)
-    return Range(axis, taken.start, taken.stop, taken.step)
+def range_from(axis: int, indices: range) -> Range:
+    """The range that selects exactly the indices ``indices``."""
+    if indices.step < 0 and indices.stop < 0:
+        return Range(axis, indices.start, -INT64_MAX, indices.step)
+    return Range(axis, indices.start, indices.stop, indices.step)
 
 
 @dataclass(frozen=True)

@@ -46,10 +46,10 @@ class InsertGuards(Pass):
     def run(self, model: ir.Model, cx: Context) -> None:
         """Decide for all values first, because they share symbols; then change the model."""
         annotations = dict(_annotations(model))
-        wanted = self._resolved(self._possible(annotations, cx), model, cx)
+        profiles = self._resolved(self._possible(annotations, cx), model, cx)
         changed = False
-        for value, seen in reversed(wanted.items()):  # keeps the order of guards behind one node
-            changed |= self._guard(value, seen, cx)
+        for value, profile in reversed(profiles.items()):  # keeps the order of guards behind one node
+            changed |= self._guard(value, profile, cx)
         for value in annotations:
             cx.edit.remove_metadata(value, is_annotation)
         if changed:
@@ -60,13 +60,13 @@ class InsertGuards(Pass):
     ) -> dict[ir.Value, ValueProfile]:
         """The ``annotations`` of used values that the facts do not contradict."""
         found = {}
-        for value, seen in annotations.items():
+        for value, profile in annotations.items():
             if not ir.use_count(value):
                 self._remark(value, "it is unused", cx)
-            elif (reason := conflict(seen, value, cx)) is not None:
+            elif (reason := conflict(profile, value, cx)) is not None:
                 self._refuse(value, reason, cx)
             else:
-                found[value] = seen
+                found[value] = profile
         return found
 
     def _resolved(
@@ -75,24 +75,24 @@ class InsertGuards(Pass):
         """The assertions: ``annotations`` that are not implied, with resolved symbols."""
         meanings = _resolve_symbols(annotations, model, cx)
         found = {}
-        for value, seen in annotations.items():
-            if seen.shape is not None:
-                seen = replace(seen, shape=tuple(meanings.get(dim, dim) for dim in seen.shape))
-            if (reason := conflict(seen, value, cx)) is not None:
+        for value, profile in annotations.items():
+            if profile.shape is not None:
+                profile = replace(profile, shape=tuple(meanings.get(dim, dim) for dim in profile.shape))
+            if (reason := conflict(profile, value, cx)) is not None:
                 self._refuse(value, reason, cx)
-            elif is_implied(seen, value, cx):
+            elif is_implied(profile, value, cx):
                 self._remark(value, "the facts imply its annotation", cx)
             else:
-                found[value] = seen
+                found[value] = profile
         return found
 
-    def _guard(self, value: ir.Value, seen: ValueProfile, cx: Context) -> bool:
+    def _guard(self, value: ir.Value, profile: ValueProfile, cx: Context) -> bool:
         """Insert a guard behind ``value``; returns whether that was permitted."""
         name = value.name or "value"
         node = cx.edit.make_node(
             dialects.GUARD,
             [value],
-            guard_attributes(seen),
+            guard_attributes(profile),
             domain=dialects.GUARD_DOMAIN,
             name=f"{name}_guard",
         )
@@ -107,17 +107,17 @@ class InsertGuards(Pass):
         producer = value.producer()
         cx.edit.note_origin([node], [] if producer is None else [producer], self.name)
         if self.pin:
-            self._pin(value, output, seen, cx)
+            self._pin(value, output, profile, cx)
         cx.end_rewrite(action, node, [node])
         return True
 
-    def _pin(self, value: ir.Value, output: ir.Value, seen: ValueProfile, cx: Context) -> None:
+    def _pin(self, value: ir.Value, output: ir.Value, profile: ValueProfile, cx: Context) -> None:
         """Replace ``output``, which guards ``value``, by a constant if the assertion fixes its contents."""
-        node, dtype, sizes = output.producer(), cx.dtype(value), ir.all_ints(seen.shape)
-        if seen.ints is None or sizes is None or dtype is None or node is None or node.graph is None:
+        node, dtype, sizes = output.producer(), cx.dtype(value), ir.all_ints(profile.shape)
+        if profile.ints is None or sizes is None or dtype is None or node is None or node.graph is None:
             return
-        if len(seen.ints) == prod(sizes) and cx.edit.supports_constant(node.graph, dtype):
-            data = np.array(seen.ints, dtype.numpy()).reshape(sizes)
+        if len(profile.ints) == prod(sizes) and cx.edit.supports_constant(node.graph, dtype):
+            data = np.array(profile.ints, dtype.numpy()).reshape(sizes)
             cx.edit.replace(output, cx.edit.constant(node.graph, data, f"{value.name}_seen"))
 
     def _refuse(self, value: ir.Value, reason: str, cx: Context) -> None:
@@ -130,8 +130,8 @@ class InsertGuards(Pass):
 def _annotations(model: ir.Model) -> Iterator[tuple[ir.Value, ValueProfile]]:
     for graph in ir.graphs_of(model):
         for value in ir.values_of(graph):
-            if (seen := annotation_of(value)) is not None:
-                yield value, seen
+            if (profile := annotation_of(value)) is not None:
+                yield value, profile
 
 
 def _place(value: ir.Value) -> str:
@@ -148,9 +148,9 @@ def _resolve_symbols(
     otherwise a name distinct from the names of the model's dims and of existing guards.
     """
     sites: dict[str, list[context.Dim | None]] = {}
-    for value, seen in annotations.items():
+    for value, profile in annotations.items():
         shape = cx.shape(value)
-        for axis, dim in enumerate(seen.shape or ()):
+        for axis, dim in enumerate(profile.shape or ()):
             if is_symbol(dim):
                 sites.setdefault(dim, []).append(None if shape is None else shape[axis])
     taken = set(_names(model)) if sites else set()
@@ -172,5 +172,5 @@ def _names(model: ir.Model) -> Iterator[str]:
     for value in model.graph.inputs:
         yield from (str(dim) for dim in value.shape or ())
     for node in dialects.guards_of(model):
-        seen = assertion_of(node)
-        yield from map(str, (seen and seen.shape) or ())
+        profile = assertion_of(node)
+        yield from map(str, (profile and profile.shape) or ())

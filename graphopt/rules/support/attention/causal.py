@@ -188,7 +188,7 @@ class Reader:
             return known if same_shape(self._m, before[-2:], after[-2:]) else None
         length = before[known.axis]
         for axis in (-1, -2):
-            others = [dim for place, dim in enumerate(after, -len(after)) if place != axis]
+            others = [dim for axis_from_end, dim in enumerate(after, -len(after)) if axis_from_end != axis]
             if len(after) >= -axis and all(dim == 1 for dim in others):
                 return replace(known, axis=axis) if self._m.cx.facts.dim_equal(after[axis], length) else None
         return None
@@ -218,14 +218,14 @@ class Reader:
         if not firsts or rank is None or axes is None or steps is None or any(step != 1 for step in steps):
             return None
         for axis, first in zip(axes, firsts, strict=True):
-            place = (axis % rank) - rank
+            axis_from_end = (axis % rank) - rank
             if symbolic.bounds(first)[0] < 0:
                 return None
             if isinstance(known, Positions):
-                known = replace(known, first=known.first + first) if place == known.axis else known
-            elif place in (-1, -2):
+                known = replace(known, first=known.first + first) if axis_from_end == known.axis else known
+            elif axis_from_end in (-1, -2):
                 assert known.offset is not None
-                known = replace(known, offset=known.offset + (first if place == -2 else -first))
+                known = replace(known, offset=known.offset + (first if axis_from_end == -2 else -first))
         return known
 
     def _triangle(self, node: ir.Node, known: Known) -> Known | None:

@@ -113,11 +113,11 @@ def attention_of(m: Match, s: ir.Value, v: ir.Value, *, guarded: bool, upcast: b
     )
     for term in scores.terms:
         _require_broadcast(m, tensor_of(term), without_heads(found, found.score_shape))
-    given, wanted = m.shape(m.root.outputs[0]), without_heads(found, found.shape)
+    given, expected = m.shape(m.root.outputs[0]), without_heads(found, found.shape)
     if (
         given is None
-        or len(given) != len(wanted)
-        or not all(same_dim(m, *pair) for pair in zip(given, wanted, strict=True))
+        or len(given) != len(expected)
+        or not all(same_dim(m, *pair) for pair in zip(given, expected, strict=True))
     ):
         m.refuse(WIDENED, s)
     return _with_terms(m, found, scores)
@@ -128,12 +128,12 @@ def without_heads(found: Attention, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
     return (shape[0], *shape[2:]) if found.merged else shape
 
 
-def _require_broadcast(m: Match, mask: ir.Value, wanted: tuple[Dim, ...]) -> None:
-    """Refuse unless ``mask`` broadcasts to scores of shape ``wanted``."""
+def _require_broadcast(m: Match, mask: ir.Value, expected: tuple[Dim, ...]) -> None:
+    """Refuse unless ``mask`` broadcasts to scores of shape ``expected``."""
     shape = m.shape(mask)
-    if shape is None or len(shape) > len(wanted):
+    if shape is None or len(shape) > len(expected):
         m.refuse("the mask has more axes than the scores", mask)
-    for dim, size in zip(shape[::-1], wanted[::-1], strict=False):
+    for dim, size in zip(shape[::-1], expected[::-1], strict=False):
         if dim != 1 and not spans(m, dim, size):
             named = symbolic.declared_name(dim) and symbolic.declared_name(size)
             hint = (

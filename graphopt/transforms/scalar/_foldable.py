@@ -1,0 +1,93 @@
+"""Nodes that constant folding may compute, because they depend only on constants of limited size."""
+
+from __future__ import annotations
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.control_flow.loops import loop_form, trips_of
+
+#: The pass that folds.
+NAME = "constant-propagation"
+#: Never folded: onnxruntime keeps weights quantized only if they are read through this operator.
+_KEPT = frozenset({"DequantizeLinear"})
+#: Largest intermediate value, in bytes.
+_INTERIOR_LIMIT = 64 << 20
+#: Most trips of a body while folding.
+_TRIPS_LIMIT = 1000
+
+
+def constant_nodes(graph: ir.Graph, cx: Context) -> list[ir.Node]:
+    """Nodes of ``graph`` that depend only on constants, in order."""
+    found: list[ir.Node] = []
+    computed: dict[ir.Value, None] = {}
+
+    def is_constant(value: ir.Value | None) -> bool:
+        return value is None or value in computed or ir.constant_of(value) is not None
+
+    for node in graph:
+        if not all(map(is_constant, node.inputs)) or not may_fold(node):
+            continue
+        if not cx.is_deterministic(node) or not all(map(is_constant, ir.captured(node))):
+            continue
+        if not _ends_soon(node, cx):
+            remark_unfolded(node, "a loop in it may have too many trips", cx)
+            continue
+        if any(
+            (size := nbytes_of(output, cx)) is None or size > _INTERIOR_LIMIT
+            for output in named_outputs(node)
+        ):
+            remark_unfolded(node, "its result is too large, or of unknown size", cx)
+            continue
+        found.append(node)
+        computed.update((output, None) for output in node.outputs)
+    return found
+
+
+def may_fold(node: ir.Node) -> bool:
+    """Whether ``node`` may be folded: no attribute refers to a function's parameter."""
+    if node.op_type == "Constant" or node.op_type in _KEPT:
+        return False
+    if any(attribute.is_ref() for attribute in node.attributes.values()):
+        return False
+    return not any(
+        attribute.is_ref()
+        for body in ir.bodies(node)
+        for inner in ir.walk_nodes(body)
+        for attribute in inner.attributes.values()
+    )
+
+
+def _ends_soon(node: ir.Node, cx: Context) -> bool:
+    """Whether every loop in ``node`` provably has few trips."""
+    pending = [(node, 1)]
+    while pending:
+        current, times = pending.pop()
+        if current.op_type in ("Loop", "Scan") and current.domain == "":
+            trips = _trip_count(current, cx)
+            if trips is None or trips * times > _TRIPS_LIMIT:
+                return False
+            times *= max(trips, 1)
+        pending.extend((inner, times) for body in ir.bodies(current) for inner in body)
+    return True
+
+
+def _trip_count(node: ir.Node, cx: Context) -> int | None:
+    """The maximum trip count of a Loop or Scan."""
+    form = loop_form(node, cx, short=True)
+    return None if form is None else trips_of(form, cx).most
+
+
+def named_outputs(node: ir.Node) -> list[ir.Value]:
+    """The outputs of ``node`` that are not omitted."""
+    return [output for output in node.outputs if output.name]
+
+
+def nbytes_of(value: ir.Value, cx: Context) -> int | None:
+    """The size of ``value`` in bytes, if it is known."""
+    size = cx.facts.nbytes(value)
+    return size if isinstance(size, int) else None
+
+
+def remark_unfolded(node: ir.Node, reason: str, cx: Context) -> None:
+    """Remark that ``node`` is not folded, with the ``reason``."""
+    cx.say(NAME, lambda: f"{ir.label(node)} is not folded: {reason}")
