@@ -32,7 +32,7 @@ from graphopt.own_rules import check_applied, checked_rules, rules_by_place
 from graphopt.passes.base import FUSED_OPERATORS, NATIVE_GROUPS
 from graphopt.passes.instrumentation import History, PassInstrumentation
 from graphopt.passes.pipeline import Pipeline
-from graphopt.passes.pipelines import is_own, make_pipeline, registry
+from graphopt.passes.pipelines import make_pipeline, own_passes, registry
 from graphopt.util.option_table import picked
 
 if TYPE_CHECKING:
@@ -92,7 +92,7 @@ class Attempt:
             check = make_pipeline("check-aliasing")
             check.run(model, context_for(model, options))
             pipeline = Pipeline((*pipeline.steps, *check.steps))
-        if any(key[0] == dialects.NATIVE_DOMAIN for key in model.functions):
+        if dialects.has_groups(model):
             pipeline = Pipeline((*pipeline.steps, *make_pipeline("rename-groups").steps))
         return replace(self, pipeline=pipeline, options=options, inputs=inputs)
 
@@ -242,7 +242,7 @@ def prepare(settings: config.Settings, **options: Unpack[OptimizeOptions]) -> At
     limits = make_options(settings, asked, device=device, every_own=every_own)
     names = [step.name for step in passes.passes()]
     check_applied(own_rules, names)
-    own = [step.name for step in passes.passes() if is_own(step)] + [rule.name for rule in every_own]
+    own = [step.name for step in own_passes(passes.passes())] + [rule.name for rule in every_own]
     kernels = passes.provides(NATIVE_GROUPS, skip=limits.skip)
     limits = replace(limits, kernels=kernels, own=frozenset(own), rules=own_rules)
     fixed, ranges = asked["dims"] or {}, asked["dim_ranges"] or {}

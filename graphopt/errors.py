@@ -5,7 +5,6 @@ The message is one sentence that names the fault; the hint is the next step.
 
 from __future__ import annotations
 
-import difflib
 import errno
 import os
 import re
@@ -280,6 +279,8 @@ def nearest_names(name: str, known: Iterable[str]) -> list[str]:
         name: the unknown name.
         known: the names to choose from.
     """
+    import difflib
+
     names, part = list(dict.fromkeys(known)), name.lower()
     holding = sorted((one for one in names if len(part) > 1 and part in one.lower()), key=len)
     similar = difflib.get_close_matches(name, names, n=_SUGGESTED, cutoff=_ALIKE)

@@ -19,14 +19,14 @@ import click
 
 from graphopt import __version__, config
 from graphopt.cli.framework import other_tools
-from graphopt.cli.framework.command_decorator import CONTEXT_SETTINGS
-from graphopt.cli.framework.help import HelpContext, HelpedCommand, write_commands, write_examples
+from graphopt.cli.framework.command_list import COMMANDS, NAMES
+from graphopt.cli.framework.help import CONTEXT_SETTINGS, HelpContext, write_examples
 from graphopt.cli.framework.other_tools import spelled_out
 from graphopt.cli.invocation import Invocation
 from graphopt.cli.output.console import say
 from graphopt.cli.output.error_messages import tell
 from graphopt.errors import ExitStatus, UsageError, causes, unknown
-from graphopt.process.fork_server import claim_process
+from graphopt.process.own_process import claim_process
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -48,12 +48,11 @@ class LazyGroup(click.Group):
 
     def list_commands(self, context: click.Context | None) -> list[str]:
         """The names of all commands."""
-        folder = Path(__file__).with_name("commands")
-        return sorted(file.stem.replace("_", "-") for file in folder.glob("[a-z]*.py"))
+        return NAMES
 
     def get_command(self, context: click.Context, name: str) -> click.Command | None:
         """Import the module of command ``name``, if there is one."""
-        if name not in self.list_commands(context):
+        if name not in NAMES:
             return None
         module = importlib.import_module(f"graphopt.cli.commands.{name.replace('-', '_')}")
         command: click.Command = module.command
@@ -72,8 +71,9 @@ class LazyGroup(click.Group):
 
     def format_options(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the commands by group, then the options."""
-        found = [(name, self.get_command(context, name)) for name in self.list_commands(context)]
-        write_commands([(name, one) for name, one in found if isinstance(one, HelpedCommand)], formatter)
+        for title, summaries in COMMANDS.items():
+            with formatter.section(title):
+                formatter.write_dl([*summaries.items()], col_spacing=3)
         records = [item.get_help_record(context) for item in self.get_params(context)]
         with formatter.section("Options"):
             formatter.write_dl([record for record in records if record is not None])
@@ -84,8 +84,7 @@ class LazyGroup(click.Group):
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
-            known = self.list_commands(ctx)
-            command = next((word for word in words if word in known), None)
+            command = next((word for word in words if word in NAMES), None)
             name = command or "optimize"
             rest = [word for word in words if word != command]
             raise UsageError(
@@ -97,15 +96,14 @@ class LazyGroup(click.Group):
         self, context: click.Context, arguments: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command that the first argument names; the error for an unknown name suggests the nearest."""
-        known = self.list_commands(context)
-        name, *rest = spelled_out(arguments, known)
-        if name not in known and context.resilient_parsing:  # the shell requests completions
+        name, *rest = spelled_out(arguments, NAMES)
+        if name not in NAMES and context.resilient_parsing:  # the shell requests completions
             return None, None, rest
-        if name not in known and not name.startswith("-"):
+        if name not in NAMES and not name.startswith("-"):
             hint = other_tools.for_command(name, rest)
             if hint is not None:
                 raise UsageError(f"no command is called {name!r}", hint=hint)
-            raise unknown("command", name, known, "graphopt --help lists all")
+            raise unknown("command", name, NAMES, "graphopt --help lists all")
         return super().resolve_command(context, [name, *rest])
 
 
@@ -162,7 +160,7 @@ def call(invocation: Invocation) -> int:
         if hasattr(stream, "reconfigure") and "utf" not in (stream.encoding or "").lower():
             stream.reconfigure(errors="replace")
     try:
-        invocation.arguments = spelled_out(invocation.arguments, known=cli.list_commands(None))
+        invocation.arguments = spelled_out(invocation.arguments, known=NAMES)
         status = cli.main(
             list(invocation.arguments), prog_name="graphopt", standalone_mode=False, obj=invocation
         )

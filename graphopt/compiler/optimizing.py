@@ -15,11 +15,11 @@ from graphopt.attempt import Attempt, prepare
 from graphopt.compiler.environment import Environment
 from graphopt.context import Options
 from graphopt.errors import InvalidModel, NotFused, PassFailed, UsageError, VerificationFailed
-from graphopt.fusion.groups import has_groups
 from graphopt.fusion.kernel_library import Toolchain
 from graphopt.instrument.report import Report
 from graphopt.ir.signature import Signature
 from graphopt.model_arguments import ModelLike, PathLike, copy, loaded, save, to_proto
+from graphopt.ops import dialects
 from graphopt.options import ExplainOptions, OptimizeOptions
 from graphopt.own_rules import left_out
 from graphopt.passes.base import FUSED_OPERATORS, NATIVE_GROUPS
@@ -233,7 +233,7 @@ def _without_kernels(model: ir.Model, report: Report, passes: Pipeline) -> list[
     """A remark if ``passes`` create groups without kernels, unless a note has the reason."""
     groups = passes.provides(NATIVE_GROUPS, skip=report.skipped)
     explained = any(note.startswith("no native groups") for note in report.notes())
-    if not groups or explained or has_groups(model):
+    if not groups or explained or dialects.has_groups(model):
         return []
     tuning = report.tuning
     if tuning is not None and tuning.removed_kernels:

@@ -49,11 +49,6 @@ class Group:
         return self.function.name
 
 
-def has_groups(model: ir.Model) -> bool:
-    """Whether ``model`` has groups."""
-    return any(key[0] == dialects.NATIVE_DOMAIN for key in model.functions)
-
-
 def groups_of(model: ir.Model) -> list[Group]:
     """The groups in ``model``, in the order of their names.
 

@@ -13,11 +13,12 @@ from graphopt.config import Settings
 from graphopt.context import context_for
 from graphopt.errors import NoCompiler, UnsupportedModel, UsageError
 from graphopt.fusion.backend import ProgressCallback, require_backend
-from graphopt.fusion.groups import Group, groups_of, has_groups
+from graphopt.fusion.groups import Group, groups_of
 from graphopt.fusion.kernel_library import SUFFIXES, writing_library
 from graphopt.fusion.loops.ir import Kernel
 from graphopt.fusion.signature import Tensor
 from graphopt.model_arguments import copy
+from graphopt.ops import dialects
 from graphopt.ort.devices import CPU
 from graphopt.util.disk_store import Store
 from graphopt.util.text_tables import counted
@@ -43,7 +44,7 @@ class Inventory:
         Raises:
             InvalidModel: the signatures of its groups are malformed.
         """
-        proposed = not has_groups(model)
+        proposed = not dialects.has_groups(model)
         if proposed:
             model = copy(model)
             attempt = prepare(settings, pipeline="native").on(model)

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING
 from graphopt import ir, publish
 from graphopt.config import Settings
 from graphopt.errors import GraphoptError, InvalidModel, NoCompiler, UsageError
-from graphopt.fusion.backend import Backend, ProgressCallback, backend_for, require_backend
 from graphopt.ops import dialects
 from graphopt.ort.devices import CPU, Device
 from graphopt.ort.session_options import SessionChoice
@@ -25,6 +24,7 @@ from graphopt.util.disk_store import Store
 from graphopt.util.text_tables import counted
 
 if TYPE_CHECKING:
+    from graphopt.fusion.backend import Backend, ProgressCallback
     from graphopt.fusion.groups import Group
 
 #: File name suffixes of shared libraries.
@@ -71,11 +71,14 @@ def libraries_for(
     Args:
         settings: location of the store, compiler, and CPU level.
     """
-    backend = backend_for(device)
-    if backend is None or not any(key[0] == dialects.NATIVE_DOMAIN for key in model.functions):
+    if not dialects.has_groups(model):
         return Libraries()
+    from graphopt.fusion.backend import backend_for
     from graphopt.fusion.groups import groups_of
 
+    backend = backend_for(device)
+    if backend is None:
+        return Libraries()
     try:
         groups = [_supported(group, backend) for group in groups_of(model)]
     except InvalidModel as error:
@@ -119,6 +122,8 @@ class Toolchain:
     @cached_property
     def compiler(self) -> str:
         """The compiler and its CPU level, as text; ``none`` if there is no compiler."""
+        from graphopt.fusion.backend import require_backend
+
         try:
             compiler = require_backend(CPU).describe_compiler(self.settings.compiler)
         except NoCompiler:

@@ -88,3 +88,8 @@ def has_guards(node: ir.Node, functions: Mapping[Any, ir.Function]) -> bool:
             called[key] = None
             pending.extend(functions[key])
     return False
+
+
+def has_groups(model: ir.Model) -> bool:
+    """Whether ``model`` has groups for native kernels."""
+    return any(key[0] == NATIVE_DOMAIN for key in model.functions)

@@ -144,7 +144,7 @@ def make_pipeline(
         TypeError: an object is no pass.
     """
     made = Pipeline(_all_steps(pipeline)).filled(_all_steps(pre_passes), _all_steps(post_passes))
-    _check_names(item for item in made.passes() if is_own(item) and item.name not in BY_PLACE)
+    _check_names(item for item in own_passes(made.passes()) if item.name not in BY_PLACE)
     return made
 
 
@@ -191,6 +191,7 @@ def _steps(item: object) -> Sequence[Step]:
     )
 
 
-def is_own(pass_: Pass) -> bool:
-    """Whether ``pass_`` is the caller's: neither graphopt's nor added by an installed package."""
-    return pass_.name in BY_PLACE or registry().passes.get(pass_.name) is not type(pass_)
+def own_passes(passes: Iterable[Pass]) -> list[Pass]:
+    """The caller's passes among ``passes``: neither graphopt's nor added by an installed package."""
+    known = registry().passes
+    return [item for item in passes if item.name in BY_PLACE or known.get(item.name) is not type(item)]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
-import pkgutil
 import typing
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from graphopt.errors import UsageError
 from graphopt.passes.base import Pass, options_of
@@ -64,11 +65,7 @@ class Passes(Mapping[str, type[Pass]]):
     """
 
     def __init__(self, packages: Iterable[str], others: Iterable[type[Pass]] = ()) -> None:
-        found: dict[str, str] = {}
-        for package in packages:
-            paths = importlib.import_module(package).__path__
-            for info in pkgutil.walk_packages(paths, f"{package}."):
-                found[info.name.rpartition(".")[2]] = info.name
+        found = {name: module for package in packages for name, module in _modules_of(package).items()}
         self._modules = dict(sorted(found.items()))
         self._others = {kind.name: kind for kind in others}
 
@@ -86,6 +83,17 @@ class Passes(Mapping[str, type[Pass]]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
+
+
+@functools.cache
+def _modules_of(package: str) -> Mapping[str, str]:
+    """The modules of ``package`` and its subpackages, by their last names."""
+    found: dict[str, str] = {}
+    for folder in map(Path, importlib.import_module(package).__path__):
+        for file in folder.rglob("[!_]*.py"):
+            parts = file.relative_to(folder).with_suffix("").parts
+            found[file.stem] = ".".join([package, *parts])
+    return found
 
 
 def _value(text: str, kind: object, where: str) -> object:

@@ -29,12 +29,13 @@ import threading
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from contextvars import Context, ContextVar
+from contextvars import Context
 from functools import lru_cache
 from typing import IO, Any
 
 from graphopt import config
 from graphopt.process.interpreter_command import command, search_path
+from graphopt.process.own_process import may_be_forked
 
 #: Modules that workers need.
 _IMPORTS = ("numpy", "onnxruntime", "graphopt.folding.run_constant_model", "graphopt.ort.model_runs")
@@ -43,14 +44,6 @@ _MESSAGE = 1 << 16
 
 #: The task of a worker: module and name of a function, and its arguments, which must be JSON.
 Task = tuple[str, str, Sequence[Any]]
-
-#: Set by the console script: the process runs nothing but graphopt.
-_own_process: ContextVar[bool] = ContextVar("own_process", default=False)
-
-
-def claim_process() -> None:
-    """Declare that this process runs nothing but graphopt, so that it may be forked by this thread."""
-    _own_process.set(True)
 
 
 class Forked:
@@ -198,7 +191,7 @@ _starting: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
 def _server_of(process: int) -> Server:
     """The server of this process, whose number is ``process``."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    if _own_process.get() and threading.active_count() == 1:
+    if may_be_forked():
         _import_all()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # about numpy's threads, which is harmless

@@ -118,17 +118,17 @@ def _with_options(text: str, name: str, group: type) -> str:
     """The documentation ``text`` with the options of ``group`` below its line about ``name``."""
 
     def described(match: re.Match[str]) -> str:
-        indent = match[1]
-        lines = [
-            textwrap.fill(
-                f"{option}: {opt.help}", 110, initial_indent=indent, subsequent_indent=f"{indent}    "
-            )
-            for option, opt in option_table.declared(group).items()
-        ]
+        options = option_table.declared(group).items()
+        lines = [_wrapped(f"{option}: {opt.help}", match[1]) for option, opt in options]
         return "\n".join([*match[0].splitlines(), *lines])
 
     entry = rf"^( *){name}: .*$(?:\n\1    .*$)*"
     return re.sub(entry, described, text, count=1, flags=re.MULTILINE)
+
+
+@functools.cache
+def _wrapped(text: str, indent: str) -> str:
+    return textwrap.fill(text, 110, initial_indent=indent, subsequent_indent=f"{indent}    ")
 
 
 def _evaluated(annotation: str, home: Callable[..., Any]) -> object:

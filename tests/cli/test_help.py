@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import pkgutil
 import re
+from typing import Any
 
 import click
 import pytest
 
-from graphopt.cli.framework.help import HelpedCommand, Section
+from graphopt.cli import commands
+from graphopt.cli.framework import command_list
+from graphopt.cli.framework.help import HelpedCommand
 from graphopt.cli.main import cli
 from tests.cli.conftest import Invoke
 
-COMMANDS = {name: cli.get_command(click.Context(cli), name) for name in cli.list_commands(None)}
+COMMANDS: dict[str, Any] = {
+    name: cli.get_command(click.Context(cli), name) for name in cli.list_commands(None)
+}
 #: Maximum number of own options of a command without a choice of common options.
 FEW = 14
 
@@ -22,11 +28,18 @@ def own_options(command: click.Command) -> list[click.Option]:
 
 def test_commands_are_grouped_the_most_useful_first(invoke: Invoke) -> None:
     lines = invoke("--help").out.splitlines()
-    places = [lines.index(f"{section.value}:") for section in Section]
+    places = [lines.index(f"{title}:") for title in command_list.COMMANDS]
     assert places == sorted(places)
     assert lines[places[0] + 1].split()[0] == "optimize"
     listed = [found[1] for line in lines[places[0] :] if (found := re.match(r"  ([a-z-]+)  ", line))]
     assert sorted(listed) == sorted(COMMANDS) and listed != sorted(COMMANDS)
+
+
+def test_the_list_of_commands_has_their_summaries() -> None:
+    modules = {info.name.replace("_", "-") for info in pkgutil.iter_modules(commands.__path__)}
+    listed = {name: text for section in command_list.COMMANDS.values() for name, text in section.items()}
+    assert listed == {name: command.get_short_help_str(1000) for name, command in COMMANDS.items()}
+    assert set(listed) == modules
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))

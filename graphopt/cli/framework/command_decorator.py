@@ -17,7 +17,7 @@ import click
 from graphopt import config, publish
 from graphopt.cli.files import sample_model
 from graphopt.cli.framework import other_tools
-from graphopt.cli.framework.help import HelpedCommand, Section
+from graphopt.cli.framework.help import CONTEXT_SETTINGS, HelpedCommand, Section
 from graphopt.cli.invocation import Invocation, Run
 from graphopt.cli.options import completion, relations
 from graphopt.cli.options.parameter_types import writes
@@ -121,9 +121,6 @@ def command(
         )(call)
 
     return make
-
-
-CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
 def _common_options(has_details: bool) -> Sequence[Callable[[Any], Any]]:

@@ -17,10 +17,10 @@ from graphopt.cli.output.layout import wrapped
 _WIDEST = 110
 #: Number of examples in the short help.
 _EXAMPLES = 4
-#: A number of characters above the length of any summary of a command.
-_WHOLE_SUMMARY = 1000
 _OTHERS = "Other options"
 _ALL = "graphopt.help_all"
+
+CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
 class Section(Enum):
@@ -123,21 +123,6 @@ def _shell_lines(command: str, indent: int, width: int) -> list[str]:
     return [*(f"{line} \\" for line in lines), last]
 
 
-def write_commands(commands: Sequence[tuple[str, HelpedCommand]], formatter: click.HelpFormatter) -> None:
-    """Write the summaries of commands, one section for each group."""
-    for section in Section:
-        of_section = [
-            (command.rank, name, command) for name, command in commands if command.section is section
-        ]
-        rows = [
-            (name, command.get_short_help_str(_WHOLE_SUMMARY))
-            for _, name, command in sorted(of_section, key=_place)
-        ]
-        if rows:
-            with formatter.section(section.value):
-                formatter.write_dl(rows, col_spacing=3)
-
-
 def write_examples(examples: Sequence[tuple[str, str]], formatter: click.HelpFormatter) -> None:
     """Write command lines, each with a remark, which may be empty."""
     widest = max(len(command) for command, _ in examples)
@@ -148,10 +133,6 @@ def write_examples(examples: Sequence[tuple[str, str]], formatter: click.HelpFor
                 line = f"{'':{formatter.current_indent}}{command}  {remark}"
             for part in wrapped(line, formatter.width):
                 formatter.write(f"{part}\n")
-
-
-def _place(item: tuple[int, str, HelpedCommand]) -> tuple[int, str]:
-    return item[:2]
 
 
 def _write_text(formatter: click.HelpFormatter, text: str) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import errno
 import sys
-import traceback
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -115,6 +114,8 @@ def tell(
         color: force colours on or off.
     """
     if debug:
+        import traceback
+
         traceback.print_exception(error)
     failure = Failure.of(error, debug=debug, kept=kept)
     if failure.status == ExitStatus.INTERNAL:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from graphopt.context import Action
 from graphopt.instrument.file_growth import NewConstant
-from graphopt.instrument.html_report import html_of
 from graphopt.instrument.model_summary import Interface, Summary
 from graphopt.instrument.report import json, text
 from graphopt.instrument.report.specializations import VariantReport
@@ -139,6 +138,8 @@ class Report:
         return f"Report({self.headline()}; print(report) shows all of it)"
 
     def _repr_html_(self) -> str:
+        from graphopt.instrument.html_report import html_of
+
         return html_of(self.blocks())
 
     def headline(self) -> str:

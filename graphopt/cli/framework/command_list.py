@@ -1,0 +1,46 @@
+"""The list of commands, so that ``graphopt --help`` imports none of them."""
+
+from __future__ import annotations
+
+#: The summary of each command, by section of ``graphopt --help``.
+COMMANDS: dict[str, dict[str, str]] = {
+    "Everyday": {
+        "optimize": "Make models smaller and faster.",
+        "verify": "Check that model B computes the same as model A.",
+        "inspect": "Show the interface and the contents of a model.",
+        "bench": "Compare the latencies of models.",
+        "run": "Run a model once and show its outputs.",
+        "convert": "Convert a model to another file format, by suffix.",
+        "sample": "Write the sample model to a file.",
+    },
+    "Look inside": {
+        "dump": "Print a model, or the changes of each pass.",
+        "diff": "Show how the graphs of two models differ.",
+        "explain": "Show what -O3 fuses, and why the rest is left.",
+        "passes": "List all passes, or describe one.",
+        "pipelines": "List the named pipelines, or show the steps of one.",
+        "partition": "Find groups of nodes that can be handled as one.",
+        "kernels": "Show native kernels of a model, or build their library.",
+    },
+    "Debugging": {
+        "doctor": "Show versions and devices, and how to mend faults.",
+        "bisect": "Find the first rewrite after which a check fails.",
+        "reduce": "Shrink a model as long as a check of its result fails.",
+        "replay": "Rerun a reproducer of bisect or --save-repro.",
+    },
+    "Training": {
+        "grad": "Write a model that also returns gradients of a loss.",
+        "train-step": "Write a model that performs one training step.",
+        "lift-parameters": "Turn parameters into inputs, after those of the model.",
+        "unlift-parameters": "Put parameters from a file into a model.",
+    },
+    "Expert": {
+        "bailout": "Cut a model in two, also within a Loop or an If.",
+        "calibrate": "Measure what fused operators cost on this machine.",
+        "completion": "Print a shell completion script.",
+        "profile": "Run a model and record a profile of its values.",
+    },
+}
+
+#: The names of all commands.
+NAMES = sorted(name for section in COMMANDS.values() for name in section)

@@ -1,0 +1,19 @@
+"""Whether this process runs nothing but graphopt's command line, so that it may be forked."""
+
+from __future__ import annotations
+
+import threading
+from contextvars import ContextVar
+
+#: Set by the console script.
+_own_process: ContextVar[bool] = ContextVar("own_process", default=False)
+
+
+def claim_process() -> None:
+    """Declare that this process runs nothing but graphopt, so that it may be forked by this thread."""
+    _own_process.set(True)
+
+
+def may_be_forked() -> bool:
+    """Whether the process was claimed, and has no second Python thread."""
+    return _own_process.get() and threading.active_count() == 1
