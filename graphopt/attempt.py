@@ -286,7 +286,7 @@ def make_options(
     if skip or only:
         skip, only = _rule_names(asked["skip"] or (), only, every_own)
         if only and only <= skip:
-            raise UsageError("--skip leaves nothing of what --only names")
+            raise UsageError("no rule remains: all selected rules are skipped")
     costs = None
     if device is not None:
         from graphopt.cost.select_table import costs_for
@@ -325,7 +325,7 @@ def _rule_names(
             continue
         if name in passes:
             raise UsageError(
-                f"{name!r} is a pass, and --only takes rewrite rules",
+                f"{name!r} is a pass, and only rewrite rules can be selected",
                 hint=f"--passes {name} runs only that pass",
             )
         raise unknown("rule or family of rules", name, names, "graphopt passes peephole lists all")

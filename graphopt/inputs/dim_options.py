@@ -35,7 +35,7 @@ def fix_dims(model: ir.Model, sizes: Mapping[str, int], *, strict: bool = True) 
             continue
         if symbol is not None:
             if fixed.setdefault(symbol, size) != size:
-                raise UsageError(f"--dim gives {symbol!r} two sizes")
+                raise UsageError(f"dim {symbol!r} is given two sizes")
         elif place is not None:
             places[place] = size
     names = [name for value in model.graph.inputs for name in _names(value) if name is not None]
@@ -99,7 +99,7 @@ def vouch(model: ir.Model, sizes: Mapping[str, int], ranges: Mapping[str, Range]
         first, last = found[name]
         if not first <= size <= (math.inf if last is None else last):
             text = f"{first}:{'' if last is None else last}"
-            raise UsageError(f"--dim makes {name!r} {size}, which --dim-range {name}={text} rules out")
+            raise UsageError(f"dim {name!r} is fixed to {size}, which its range {text} rules out")
     return found
 
 

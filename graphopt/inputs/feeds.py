@@ -58,13 +58,13 @@ class InputOptions:
         """Read the values of ``--input-shape``, ``--input`` and ``--seed``."""
         parsed = [parse_shape(text) for text in shapes]
         found = [parse_file(text) for text in files]
-        for option, names in (
-            ("--input-shape", [name for name, _ in parsed]),
-            ("--input", [n for n, _ in found]),
+        for kind, names in (
+            ("shapes", [name for name, _ in parsed]),
+            ("files", [n for n, _ in found]),
         ):
             twice = next((name for name in names if name is not None and names.count(name) > 1), None)
             if twice is not None:
-                raise UsageError(f"{option} is given twice for {twice!r}", hint="give one for each input")
+                raise UsageError(f"input {twice!r} has several {kind}", hint="give one for each input")
         return cls(dict(parsed), tuple(found), seed)
 
     @property
@@ -192,7 +192,7 @@ class Inputs:
                 if isinstance(dim, str):
                     self._known.setdefault(dim, size)
                     if self._within(dim, size) != size:
-                        raise UsageError(f"dim {dim!r} of input {name!r} is {size}, outside --dim-range")
+                        raise UsageError(f"dim {dim!r} of input {name!r} is {size}, outside its range")
 
     def bindings(self, tries: Iterable[dict[str, int]]) -> Iterator[dict[str, int]]:
         """:meth:`binding` of each of ``tries``."""
@@ -326,7 +326,7 @@ class Inputs:
             given = self._given.get(name)
             if given is not None and given.shape != shape:
                 raise UsageError(
-                    f"input {name!r}: the array has shape {given.shape}, but --input-shape gives {shape}"
+                    f"input {name!r}: the array has shape {given.shape}, and the given shape is {shape}"
                 )
         return shapes | {name: array.shape for name, array in self._given.items()}
 

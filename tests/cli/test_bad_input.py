@@ -207,11 +207,14 @@ def test_an_unwritable_folder(
         (["--only", "dce"], ["is a pass", "--passes dce"]),
         (["--pipeline", "O9"], ["nearest: O3", "graphopt pipelines"]),
         (["--exact", "--fast-math"], ["exclude each other"]),
-        (["--only", "drop-identity", "--skip", "identities"], ["leaves nothing of what --only names"]),
+        (
+            ["--only", "drop-identity", "--skip", "identities"],
+            ["no rule remains: all selected rules are skipped"],
+        ),
         (["-O2", "--pipeline", "noopt"], ["-O and --pipeline exclude each other"]),
         (["--passes", "dce", "--pipeline", "noopt"], ["--pipeline and --passes exclude each other"]),
-        (["--input-shape", "x:1,4", "--input-shape", "x:2,4"], ["--input-shape is given twice for 'x'"]),
-        (["--input", "x:a.npy", "--input", "x:b.npy"], ["--input is given twice for 'x'"]),
+        (["--input-shape", "x:1,4", "--input-shape", "x:2,4"], ["input 'x' has several shapes"]),
+        (["--input", "x:a.npy", "--input", "x:b.npy"], ["input 'x' has several files"]),
         (["--seed", "-1"], ["seed"]),
         (["--set", "seed=abc"], ["write a whole number"]),
         (["-O2", "--passes", "dce"], ["exclude each other"]),
@@ -447,3 +450,8 @@ def test_error_about_an_invalid_model_is_attributed_to_the_model(
         "the model breaks the rules of ONNX" in said
         and "has 2 inputs, a number that Relu does not support" in said
     )
+
+
+def test_missing_files_have_hints_by_their_stems(invoke: Invoke, small: Path) -> None:
+    assert f"nearest in {small.parent}: {small.name}" in invoke("inspect", small.with_name("smal.onx")).err
+    assert "has a similar name" in invoke("inspect", small.with_name("nope.onnx")).err

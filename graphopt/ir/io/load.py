@@ -140,7 +140,8 @@ def _similar_names(path: Path) -> str:
     if not path.parent.is_dir():
         return f"there is no folder {path.parent}"
     names = sorted(entry.name for entry in path.parent.iterdir() if entry.is_file())
-    nearest = nearest_names(path.name, names)[:3]
+    stems = nearest_names(path.stem, [Path(name).stem for name in names])
+    nearest = [name for stem in stems for name in names if Path(name).stem == stem][:3]
     where = "this folder" if str(path.parent) == "." else str(path.parent)
     return (
         f"nearest in {where}: {', '.join(nearest)}" if nearest else f"no file in {where} has a similar name"
