@@ -14,7 +14,7 @@ from graphopt.inputs.feeds import InputOptions
 from graphopt.model_arguments import copy
 from graphopt.profile import Guard, Profile, ValueProfile
 from graphopt.profile.annotations import annotate
-from graphopt.transforms.profile.specialize_types import SpecializeTypes
+from graphopt.transforms.profile.specialize_types import DECLARED, SpecializeTypes
 from graphopt.util.element_types import numpy_type
 
 
@@ -28,6 +28,7 @@ def specialize_inputs(model: ir.Model, guard: Guard) -> ir.Model:
     with context_for(found) as cx:
         SpecializeTypes().run(found, cx)
         for value in found.graph.inputs:
+            cx.edit.remove_metadata(value, lambda key: key == DECLARED)  # the guard checks them for good
             if value.name in guard.absent and value.const_value is not None and ir.is_read(value):
                 cx.edit.replace(
                     value, cx.edit.constant(found.graph, value.const_value, f"{value.name}_default")

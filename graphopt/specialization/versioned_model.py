@@ -10,12 +10,11 @@ import numpy as np
 from graphopt import ir
 from graphopt.context import Options, context_for
 from graphopt.errors import UnsupportedModel, VerificationFailed
-from graphopt.fusion.groups import add_groups
 from graphopt.fusion.kernel_library import Libraries
 from graphopt.inputs.feeds import InputOptions
 from graphopt.numerics import Numerics
-from graphopt.ops import dialects
 from graphopt.profile import Profile
+from graphopt.specialization.branch_functions import add_functions
 from graphopt.specialization.build_variants import Specialization, Specialized
 from graphopt.specialization.empty_like import empty_like
 from graphopt.specialization.guard_nodes import GuardNodes
@@ -42,8 +41,9 @@ def build_versioned_model(general: ir.Model, branches: Sequence[Branch]) -> ir.M
             f"the variants can't be combined in one model: {reason}", hint="--emit bundle supports them"
         )
     model = empty_like(general)
-    add_groups(model, [branch.model for branch in branches])
+    branches = add_functions(model, branches)
     edit = ir.Editor(model)
+    edit.raise_ir_version(max(model.ir_version, *(branch.model.ir_version for branch in branches)))
     for output in dict.fromkeys(model.graph.outputs):  # reserve their names
         if not output.is_graph_input():
             edit.fresh_name(output.name or "")
@@ -89,9 +89,6 @@ def obstacle(general: ir.Model, branches: Sequence[Branch]) -> str | None:
         if not isinstance(value.type, ir.TensorType) and version < 16:
             return f"output {value.name!r} is not a tensor, which an If can return from opset 16 only"
     for branch in branches:
-        lacking = branch.model.functions.keys() - general.functions.keys()
-        if any(key[0] != dialects.NATIVE_DOMAIN for key in lacking):
-            return f"{branch.name} has functions that the general model lacks"
         if branch.guard.absent:
             return (
                 f"{branch.name} assumes that {branch.guard.absent[0]!r} is not fed, which nodes can't detect"

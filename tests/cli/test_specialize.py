@@ -138,3 +138,17 @@ def test_shapes_of_a_profile_are_tried_first(invoke: Invoke, tmp_path: Path) -> 
     assert invoke("profile", path, "--input-shape", f"x:{82 * 86}", "-o", profile).status == 0
     done = invoke("optimize", path, "-o", target, "--profile", profile)
     assert done.status == 0 and "not verified" not in done.out + done.err and "\n  verified  " in done.out
+
+
+@pytest.mark.parametrize(
+    "pipeline", ["profiling", "profiling-builtin", "profiling-gradients", "plan-optimized"]
+)
+def test_named_pipelines_specialize_without_losing_passes(
+    invoke: Invoke, model: Path, tmp_path: Path, pipeline: str
+) -> None:
+    out = tmp_path / "out.onnx"
+    options = ["--pipeline", pipeline, "--profile", tmp_path / "p.json", "--json"]
+    found = json.loads(invoke("optimize", model, "-o", out, *options).out)
+    assert [variant["dropped"] for variant in found["variants"]] == [[]] * 3
+    for feeds in (feeds_of(1, 8), feeds_of(2, 5), feeds_of(2, 6, 1), feeds_of(3, 4)):
+        np.testing.assert_allclose(api.run(out, feeds)["y"], api.run(model, feeds)["y"], rtol=1e-5)

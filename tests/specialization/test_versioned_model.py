@@ -225,10 +225,38 @@ def test_variants_that_a_model_can_not_represent_are_reported() -> None:
     guard = Guard({"x": ValueProfile("tensor(float)", (2,))}, absent=("k",))
     with pytest.raises(UnsupportedModel, match="'k' is not fed"):
         build_versioned_model(model, [Branch("static-1", guard, specialize_inputs(model, guard))])
-    calling = parse("""<ir_version: 8, opset_import: ["" : 17, "local" : 1]> g (float[N] x, float k) => (float[N] y)
-        <float k = {3}> { y = local.f(x, k) } <domain: "local", opset_import: ["" : 17]> f (a, b) => (c) { c = Mul(a, b) }""")
-    with pytest.raises(UnsupportedModel, match="functions that the general model lacks"):
-        build_versioned_model(model, [Branch("static-1", Guard(guard.inputs), calling)])
+
+
+def test_functions_of_one_name_and_other_contents_get_new_names() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 17, "local" : 1]> g (float[N] x) => (float[N] y) { y = local.f(x) }
+        <domain: "local", opset_import: ["" : 17, "local" : 1]> f (a) => (c) { b = local.h(a) c = Neg(b) }
+        <domain: "local", opset_import: ["" : 17]> h (a) => (b) { b = OP(a) }"""
+    general, other, equal = (
+        parse(text.replace("OP", "Exp")),
+        parse(text.replace("OP", "Sin")),
+        parse(text.replace("OP", "Exp")),
+    )
+    branches = [
+        Branch(name, Guard({"x": ValueProfile("tensor(float)", (size,))}), model)
+        for name, size, model in (("static-1", 2, other), ("static-2", 3, equal))
+    ]
+    whole = build_versioned_model(general, branches)
+    assert [key[1] for key in whole.functions] == ["f", "h", "f_static_1", "h_static_1"]
+    assert [key[1] for key in other.functions] == ["f", "h"]
+    onnx.checker.check_model(ir.to_proto(whole), full_check=True)
+    for size, function in ((2, np.sin), (3, np.exp), (4, np.exp)):
+        x = np.arange(size, dtype=np.float32)
+        np.testing.assert_allclose(api.run(whole, {"x": x})["y"], -function(x), rtol=1e-5)
+
+
+def test_functions_of_a_variant_alone_are_added() -> None:
+    general = parse("g (float[N] x) => (float[N] y) { y = Neg(x) }", ir_version=7)
+    variant = parse("""<ir_version: 8, opset_import: ["" : 17, "local" : 1]> g (float[2] x) => (float[2] y)
+        { y = local.f(x) } <domain: "local", opset_import: ["" : 17]> f (a) => (c) { c = Neg(a) }""")
+    guard = Guard({"x": ValueProfile("tensor(float)", (2,))})
+    whole = build_versioned_model(general, [Branch("static-1", guard, variant)])
+    assert whole.ir_version == 8
+    assert api.run(whole, {"x": np.ones(2, np.float32)})["y"].tolist() == [-1, -1]
 
 
 def test_outputs_that_are_inputs_weights_or_repeated() -> None:
