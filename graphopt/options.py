@@ -136,9 +136,9 @@ class PlanOptions(DeviceOptions, DimOptions, _Target, _Verify, total=False):
     fuser: Annotated[
         "str | None",
         Opt(
-            "Fuser of operators: ort (only onnxruntime, as -O2), builtin (also graphopt, as -O3),"
-            " native (as builtin, plus compiled kernels: docs/kernels.md), or none (as ort, but"
-            " executors also disable onnxruntime's fusions)."
+            "Fusion by onnxruntime only (ort: -O2), by graphopt too (builtin: -O3), by graphopt and compiled"
+            " kernels (native: docs/kernels.md), or by neither (none: -O2; executors then disable"
+            " onnxruntime's fusions)."
         ),
     ]
     only: Annotated[
@@ -148,7 +148,7 @@ class PlanOptions(DeviceOptions, DimOptions, _Target, _Verify, total=False):
     exact: Annotated[
         "bool | None",
         Opt(
-            "Apply only bit-exact rewrites (docs/cli.md, also about kernels that pack constants).",
+            "Apply only bit-exact rewrites (docs/cli.md).",
             "Passes",
             setting=bool,
         ),

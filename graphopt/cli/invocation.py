@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from graphopt import config
 from graphopt.cli.output.console import Console
@@ -16,6 +16,7 @@ from graphopt.errors import UsageError
 from graphopt.options import OptimizeOptions
 
 if TYPE_CHECKING:
+    from graphopt import ir
     from graphopt.compiler import Compiler
 
 
@@ -26,7 +27,6 @@ class Invocation:
     Attributes:
         environ: the environment variables; by default those of the process.
         debug: whether tracebacks are printed.
-        status: the exit status of the process, if nothing fails.
         arguments: the arguments of the command line.
         reproducer: the folder with everything needed to repeat the call, if there is one.
         error: the message of its failure, if it failed.
@@ -41,7 +41,6 @@ class Invocation:
 
     environ: Mapping[str, str] | None = None
     debug: bool = False
-    status: int = 0
     arguments: tuple[str, ...] = ()
     reproducer: Path | None = None
     error: str | None = None
@@ -124,6 +123,13 @@ class Run:
     save_repro: Path | None = None
     settings_fault: UsageError | None = None
     options: OptimizeOptions = field(default_factory=OptimizeOptions)
+
+    def save(self, model: ir.Model, path: Path, **options: Any) -> dict[str, int]:
+        """Write a model; returns the sizes in bytes of its files."""
+        from graphopt import ir
+
+        files = ir.save(model, path, external_data=self.settings.external_data, **options)
+        return self.invocation.wrote(files)
 
     @cached_property
     def compiler(self) -> Compiler:

@@ -165,7 +165,7 @@ def call(invocation: Invocation) -> int:
             list(invocation.arguments), prog_name="graphopt", standalone_mode=False, obj=invocation
         )
         sys.stdout.flush()
-        return status if isinstance(status, int) else invocation.status
+        return status if isinstance(status, int) else ExitStatus.OK
     except (BrokenPipeError, SystemExit):
         # the reader of stdout exited early, which click turns into SystemExit
         _abandon_stdout()

@@ -84,7 +84,9 @@ class Inventory:
             RuntimeFailure: it fails.
         """
         if path.suffix not in SUFFIXES:
-            raise UsageError(f"{path} should end in {' or '.join(SUFFIXES)}", hint="it is a shared library")
+            raise UsageError(
+                f"{path} needs the suffix {' or '.join(SUFFIXES)}", hint="it is a shared library"
+            )
         if self.proposed:
             raise UsageError(
                 "the model has no native groups, so it has no library",

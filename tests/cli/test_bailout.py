@@ -76,7 +76,7 @@ def test_all_bailouts_in_one_model(invoke: Invoke, model: Path, tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        ((), "nothing is asked for"),
+        ((), "one of --list, --at and --all is required"),
         (("--list", "--at", "1"), "--list and --at exclude each other"),
         (("--at", "1"), "--at needs -o"),
         (("--all", "-o", "out.onnx"), "--all needs --profile"),

@@ -33,7 +33,7 @@ def test_measurements_are_stored_and_printed(invoke: Invoke, tmp_path: Path) -> 
     assert shipped("cpu").name in before.out
     measured = invoke("calibrate", "-o", tmp_path / "costs.json", *auto)
     assert measured.status == 0
-    assert "figures made up" in measured.out and "optimize uses them" in measured.out
+    assert "figures made up" in measured.out and "optimize uses these figures" in measured.out
     assert read(tmp_path / "costs.json") == MEASURED
     after = invoke("calibrate", "--show", "--json", *auto)
     assert Costs.from_dict(json.loads(after.out)) == MEASURED
@@ -52,9 +52,9 @@ def test_rough_figures_replace_shipped_ones_only_on_request(
     rough = replace(MEASURED, passes=1)
     monkeypatch.setattr(calibrate, "calibrate", lambda device, **options: rough)
     auto = ("--set", "costs=auto", "--device", "cpu")
-    assert "not stored: after 1 pass gain is hardly told" in invoke("calibrate", "--budget", "1s", *auto).out
+    assert "not stored: after 1 pass, gain and noise" in invoke("calibrate", "--budget", "1s", *auto).out
     assert shipped("cpu").name in invoke("calibrate", "--show", *auto).out
-    assert "optimize uses them" in invoke("calibrate", "--budget", "1s", "--store", *auto).out
+    assert "optimize uses these figures" in invoke("calibrate", "--budget", "1s", "--store", *auto).out
     assert rough.name in invoke("calibrate", "--show", *auto).out
 
 
@@ -64,7 +64,7 @@ def test_stored_figures_can_be_removed_and_doctor_names_those_in_force(invoke: I
     assert "nothing was stored" in invoke("calibrate", "--forget", *auto).out
     invoke("calibrate", *auto)
     assert "figures made up (nowhere)" in invoke("doctor", *auto).out
-    assert "forgot figures made up" in invoke("calibrate", "--forget", *auto).out
+    assert "removed figures made up" in invoke("calibrate", "--forget", *auto).out
     assert shipped("cpu").name in json.loads(invoke("doctor", "--json", *auto).out)["costs"]
     assert invoke("calibrate", "--forget", "--show", *auto).status == 2
 

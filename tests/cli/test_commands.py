@@ -258,7 +258,7 @@ def test_interruption_reports_written_files(
         raise KeyboardInterrupt
 
     if written:
-        monkeypatch.setattr(optimization, "print_report", interrupt)
+        monkeypatch.setattr(optimization, "text", interrupt)
     else:
         monkeypatch.setattr("graphopt.ir.load", interrupt)
     outcome = invoke("optimize", small, "-o", "out.onnx")

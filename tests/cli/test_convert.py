@@ -106,7 +106,7 @@ def test_content_outside_onnx_text_is_named(
 def test_bad_requests(invoke: Invoke, small: Path) -> None:
     outcome = invoke("convert", small, "out.xyz")
     assert outcome.status == 2
-    assert "out.xyz should end in .onnx or .json" in outcome.err
+    assert "out.xyz needs the suffix .onnx, .json" in outcome.err
     assert invoke("convert", "missing.json", "out.onnx").status == 2
     Path("bad.json").write_text('{"graphopt": 1, "ir_version": 8, "graph": {"nodes": [{"op": 3}]}}')
     for command in (["convert", "bad.json", "out.onnx"], ["inspect", "bad.json"], ["dump", "bad.json"]):

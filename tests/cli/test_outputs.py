@@ -53,10 +53,10 @@ def test_files(invoke: Invoke, small: Path, tmp_path: Path, command: str, option
 @pytest.mark.parametrize(
     ("arguments", "known"),
     [
-        ("optimize IN -o x.pt", ".onnx or .json or .onnxjson"),
-        ("optimize IN -o x", ".onnx or .json or .onnxjson"),
-        ("reduce IN -o x.pt", ".onnx or .json or .onnxjson"),
-        ("convert IN x.pt", ".onnx or .json or .onnxjson"),
+        ("optimize IN -o x.pt", ".onnx, .json, .onnxjson, .onnxtxt or .txt"),
+        ("optimize IN -o x", ".onnx, .json, .onnxjson, .onnxtxt or .txt"),
+        ("reduce IN -o x.pt", ".onnx, .json, .onnxjson, .onnxtxt or .txt"),
+        ("convert IN x.pt", ".onnx, .json, .onnxjson, .onnxtxt or .txt"),
         ("optimize IN -o x.onnx --report x.txt", ".json"),
         ("run IN -o x.npy", ".npz"),
         ("bench IN --plot x.png", ".svg"),
@@ -65,7 +65,7 @@ def test_files(invoke: Invoke, small: Path, tmp_path: Path, command: str, option
 @pytest.mark.usefixtures("no_work")
 def test_suffixes(invoke: Invoke, small: Path, arguments: str, known: str) -> None:
     words = [str(small) if word == "IN" else word for word in arguments.split()]
-    check(invoke(*words), 2, f"{words[-1]} should end in {known}")
+    check(invoke(*words), 2, f"{words[-1]} needs the suffix {known}")
 
 
 def test_a_result_may_be_called_like_its_model(invoke: Invoke, small: Path) -> None:

@@ -138,7 +138,7 @@ def _empty(tmp_path: Path) -> str:
         ("--inputs", lambda folder: folder / "found.onnx", r"found\.onnx is no \.npz file\nhint:"),
         ("--inputs", lambda folder: folder / "gone", r"no such file or folder: .*gone"),
         ("--requires-grad", lambda folder: "z", r"no input is called 'z'"),
-        ("-o", lambda folder: folder / "p.txt", r"p\.txt should end in \.json"),
+        ("-o", lambda folder: folder / "p.txt", r"p\.txt needs the suffix \.json"),
     ],
 )
 def test_errors_are_one_line(

@@ -153,7 +153,7 @@ def test_kernels_lists_groups() -> None:
 
 
 def test_build_kernels_checks_the_target(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="should end in"):
+    with pytest.raises(UsageError, match="needs the suffix"):
         graphopt.build_kernels(grouped(), tmp_path / "k.txt")
     source = tmp_path / "made.so"
     source.write_bytes(b"")

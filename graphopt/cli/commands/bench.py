@@ -18,6 +18,7 @@ from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import completion, option_values, shared_options
 from graphopt.cli.options.parameter_types import Count, Runs, Seconds, split_some, writes
+from graphopt.cli.output.command_output import Output
 from graphopt.errors import ExitStatus, GraphoptError, UsageError, unknown
 
 if TYPE_CHECKING:
@@ -35,22 +36,6 @@ graphopt bench model.onnx --device cuda --cuda-graph --hot
 """
 
 _ORIGINAL = "original"
-
-#: The options that --help describes.
-_EVERYDAY = (
-    "--against",
-    "--device",
-    "--threads",
-    "--input-shape",
-    "--input",
-    "--dim",
-    "-O",
-    "--fuser",
-    "--seconds",
-    "--processes",
-    "--hot",
-    "--plot",
-)
 
 
 @dataclass(frozen=True)
@@ -106,7 +91,14 @@ cuda_flags = shared_options.values_of(
 )
 
 
-@command_decorator.command("bench", example=EXAMPLE, section=Section.EVERYDAY, rank=4, everyday=_EVERYDAY)
+@command_decorator.command(
+    "bench",
+    example=EXAMPLE,
+    section=Section.EVERYDAY,
+    rank=4,
+    everyday="--against --device --threads --input-shape --input --dim"
+    " -O --fuser --seconds --processes --hot --plot",
+)
 @shared_options.model_argument("models", metavar="[MODEL...]", several=True)
 @shared_options.group(
     "Comparison",
@@ -146,7 +138,7 @@ def command(
     kernels: bool,
     input_shapes: tuple[str, ...],
     input_files: tuple[str, ...],
-) -> int:
+) -> Output:
     """Compare the latencies of models.
 
     One model is optimized in memory (options under Passes) and compared with the original and the
@@ -157,7 +149,7 @@ def command(
     """
     from graphopt import api
     from graphopt.cli.files.output_paths import check_file
-    from graphopt.cli.views.latencies import drawing, print_result
+    from graphopt.cli.views.latencies import blocks, drawing
     from graphopt.inputs.feeds import InputOptions
     from graphopt.inputs.shape_grids import parse_grid
     from graphopt.timing.bench import Bench, cuda_options
@@ -181,22 +173,26 @@ def command(
         for shapes in grid:
             with run.console.progress("timing") as advance:
                 results.append(bench.run(replace(inputs, shapes=shapes), advance))
-            print_result(run.console, results[-1], bench, hot=how.hot)
-    run.console.json({**bench.facts(), "tables": [result.to_dict() for result in results]})
+            run.console.blocks(blocks(results[-1], bench, hot=how.hot))
+    notes = []
     if how.plot is not None:
         publish.write(how.plot, drawing(results))
-        run.console.note(f"  wrote {how.plot}")
+        notes.append(f"  wrote     {how.plot}")
     failed = [
         one
         for one in contestants
         if one.name not in against and any(row.name == one.name and row.failure for row in results[0].rows)
     ]
     if failed and len(models) > 1:
-        run.console.note(f"hint: {_other_inputs(loaded[0], failed[0].model)}")
-    return ExitStatus.RUNTIME_FAILURE if failed else ExitStatus.OK
+        notes.append(f"hint: {_other_inputs(loaded[0], failed[0].model)}")
+    return Output(
+        {**bench.facts(), "tables": [result.to_dict() for result in results]},
+        status=ExitStatus.RUNTIME_FAILURE if failed else ExitStatus.OK,
+        notes=notes,
+    )
 
 
-# What is compared ---------------------------------------------------------------------------------
+# Compared models ---------------------------------------------------------------------------------
 
 
 def _check_models(models: Sequence[Path]) -> None:
@@ -205,8 +201,8 @@ def _check_models(models: Sequence[Path]) -> None:
     for path in models:
         if api.is_bundle(path):
             raise UsageError(
-                f"{path} is a bundle, and models are timed",
-                hint="name the models in it; graphopt inspect tells what each is for",
+                f"{path} is a bundle; bench compares models",
+                hint="name the models in it; graphopt inspect lists their assumptions",
             )
 
 
@@ -217,7 +213,7 @@ def _check_against(models: Sequence[Path], against: Sequence[str]) -> None:
         if name != _ORIGINAL and name not in PEERS:
             raise unknown("tool", name, [_ORIGINAL, *PEERS])
     if len(models) > 1:
-        why = "goes with one model; several are compared as they are"
+        why = "needs one model; several are compared without changes"
         hint = "leave it out, or bench one model at a time"
         if against:
             raise UsageError(f"--against {why}", hint=hint)
@@ -230,9 +226,9 @@ def _other_inputs(first: ir.Model, other: ir.Model | None) -> str:
 
     fixed = {} if other is None else fixed_dims(Signature.of(first), Signature.of(other))
     if not fixed:
-        return "--input-shape, or --input, chooses inputs that all models take"
-    said = " ".join(f"--dim {name}={size}" for name, size in fixed.items())
-    return f"{said}, or --input-shape, chooses inputs that both models take"
+        return "--input-shape or --input chooses inputs that all models accept"
+    dims = " ".join(f"--dim {name}={size}" for name, size in fixed.items())
+    return f"{dims} or --input-shape chooses inputs that both models accept"
 
 
 class _Contestants:
@@ -292,7 +288,7 @@ class _Contestants:
         try:
             versions = other_optimizers.versions(python)
         except (OSError, subprocess.CalledProcessError) as error:
-            raise UsageError(f"--peer-python: {python} is no Python interpreter that runs") from error
+            raise UsageError(f"--peer-python: {python} does not run as a Python interpreter") from error
         for name in names:
             if name not in versions:
                 raise UsageError(

@@ -12,8 +12,9 @@ from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups import failing_check
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import writes
+from graphopt.cli.output.command_output import Output
 from graphopt.errors import ExitStatus
-from graphopt.util.text_tables import counted
+from graphopt.util.text_tables import Line, counted
 
 EXAMPLE = """
 graphopt bisect model.onnx
@@ -21,22 +22,14 @@ graphopt bisect model.onnx --check size -O1
 graphopt bisect model.onnx --check 'python check.py {model}' -o fault/
 """
 
-#: The options that --help describes.
-_EVERYDAY = (
-    "--check",
-    "-o",
-    "--seconds",
-    "-O",
-    "--passes",
-    "--skip",
-    "--dim",
-    "--input-shape",
-    "--input",
-    "--device",
+
+@command_decorator.command(
+    "bisect",
+    example=EXAMPLE,
+    section=Section.DEBUGGING,
+    rank=2,
+    everyday="--check -o --seconds -O --passes --skip --dim --input-shape --input --device",
 )
-
-
-@command_decorator.command("bisect", example=EXAMPLE, section=Section.DEBUGGING, rank=2, everyday=_EVERYDAY)
 @shared_options.model_argument()
 @shared_options.group(
     "Files",
@@ -54,7 +47,7 @@ _EVERYDAY = (
 @shared_options.dim_options
 @shared_options.input_options
 @shared_options.device_options
-def command(run: Run, model: Path, output: Path | None, chosen: failing_check.CheckValues) -> int:
+def command(run: Run, model: Path, output: Path | None, chosen: failing_check.CheckValues) -> Output:
     """Find the first rewrite after which a check fails.
 
     The pipeline runs about log2(rewrites) times. The rule, the node and its surroundings are printed, and
@@ -75,19 +68,21 @@ def command(run: Run, model: Path, output: Path | None, chosen: failing_check.Ch
             if culprit is None:
                 failing_check.check_compared(judge)
         if culprit is None:
-            run.console.json({"culprit": None, "runs": bisection.runs})
-            run.console.print(f"  no fault  after every rewrite that was tried, {check.promise}", "good")
             runs = counted(bisection.runs, "run of the pipeline", "runs of the pipeline")
-            run.console.print(f"            {'; '.join(filter(None, (judge.scope(), runs)))}")
-            return ExitStatus.OK
+            return Output(
+                {"culprit": None, "runs": bisection.runs},
+                [
+                    Line(f"  no fault  after every rewrite that was tried, {check.promise}", "good"),
+                    f"            {'; '.join(filter(None, (judge.scope(), runs)))}",
+                ],
+            )
         advance(None, "writing the reproducer")
         replays = save_culprit(folder, culprit, attempt, check, run.invocation.command)
-    run.console.json(
-        {"culprit": failing_check.as_dict(culprit), "runs": bisection.runs, "reproducer": str(folder)}
-    )
-    failing_check.show(run, culprit)
     replay = f"graphopt replay {folder}{' --allow-command' if check.is_command else ''}"
-    remark = replay if replays else "which did not show the fault again when tried"
-    run.console.print(f"  wrote      {folder}: {remark}")
-    run.console.note(f"  {counted(bisection.runs, 'run')} of the pipeline")
-    return ExitStatus.VERIFICATION_FAILED
+    remark = replay if replays else "it did not show the fault again when replayed"
+    return Output(
+        {"culprit": failing_check.as_dict(culprit), "runs": bisection.runs, "reproducer": str(folder)},
+        [*failing_check.lines(culprit), f"  wrote      {folder}: {remark}"],
+        status=ExitStatus.VERIFICATION_FAILED,
+        notes=[f"  {counted(bisection.runs, 'run')} of the pipeline"],
+    )

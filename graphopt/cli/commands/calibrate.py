@@ -13,8 +13,9 @@ from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import option_values, shared_options
 from graphopt.cli.options.parameter_types import Seconds, writes
+from graphopt.cli.output.command_output import Output
 from graphopt.errors import UsageError
-from graphopt.util.text_tables import Table
+from graphopt.util.text_tables import Block, Table
 
 if TYPE_CHECKING:
     from graphopt.cost import Costs, Grid
@@ -63,7 +64,7 @@ def command(
     forget: bool,
     output: Path | None,
     store: bool | None,
-) -> None:
+) -> Output:
     """Measure what fused operators cost on this machine.
 
     Fused operators and the nodes that they replace are timed in turns, in small generated models, in fresh
@@ -84,8 +85,7 @@ def command(
         raise UsageError("--forget measures and shows nothing", hint="graphopt calibrate --forget")
     device = option_values.chosen_device(run)
     if forget:
-        _forget(run, device)
-        return
+        return _forget(run, device)
     if show:
         costs = costs_for(run.settings.costs, device, run.settings.cache_dir)
     else:
@@ -100,31 +100,27 @@ def command(
             keep(Store(run.settings.cache_dir), device, costs)
     if output is not None:
         publish.write(output, costs.text())
-    run.console.json(costs.to_dict())
-    run.console.print(f"  {costs}")
-    run.console.table(_points(costs) if run.verbose else _overview(costs))
+    text: list[Block] = [f"  {costs}", _points(costs) if run.verbose else _overview(costs)]
     if store:
-        run.console.print("  optimize uses them from now on; --forget lets the shipped ones hold again")
+        text.append("  optimize uses these figures from now on; --forget restores the shipped ones")
     elif not show and costs.rough:
-        made = counted(costs.passes or 0, "pass", "passes")
-        run.console.print(f"  not stored: after {made} gain is hardly told from noise")
-        run.console.print(
-            f"  (without --budget there are {ENOUGH_PASSES}; --store stores these all the same)"
-        )
+        passes = counted(costs.passes or 0, "pass", "passes")
+        text.append(f"  not stored: after {passes}, gain and noise are of similar size")
+        text.append(f"  (without --budget there are {ENOUGH_PASSES} passes; --store stores these figures)")
     elif not show:
-        run.console.print("  not stored")
+        text.append("  not stored")
+    return Output(costs.to_dict(), text)
 
 
-def _forget(run: Run, device: Device) -> None:
+def _forget(run: Run, device: Device) -> Output:
     from graphopt.cost.select_table import forget
     from graphopt.util.disk_store import Store
 
     forgotten = forget(Store(run.settings.cache_dir), device)
-    run.console.json({"forgotten": None if forgotten is None else str(forgotten)})
+    text = f"  removed {forgotten}; the shipped figures are in force"
     if forgotten is None:
-        run.console.print(f"  nothing was stored for {device}: the shipped figures hold")
-    else:
-        run.console.print(f"  forgot {forgotten}; the shipped figures hold again")
+        text = f"  nothing was stored for {device}: the shipped figures are in force"
+    return Output({"forgotten": None if forgotten is None else str(forgotten)}, [text])
 
 
 def _overview(costs: Costs) -> Table:

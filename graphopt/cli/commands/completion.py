@@ -7,6 +7,7 @@ import click
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
+from graphopt.cli.output.command_output import Output
 
 EXAMPLE = """
 graphopt completion
@@ -27,22 +28,20 @@ _VARIABLE = "_GRAPHOPT_COMPLETE"
     "completion", example=EXAMPLE, section=Section.EXPERT, needs_settings=False, has_details=False
 )
 @click.argument("shell", required=False, type=click.Choice([*_SETUPS]), metavar="[bash|zsh|fish]")
-def command(run: Run, shell: str | None) -> None:
+def command(run: Run, shell: str | None) -> Output:
     """Print a shell completion script.
 
     Without a shell, shows how to set completion up. It completes commands, options, files, and names of
     passes, rules, pipelines, settings and devices.
     """
     if shell is None:
-        run.console.json({"setup": {name: line for name, (line, _) in _SETUPS.items()}})
-        for name, (line, file) in _SETUPS.items():
-            run.console.print(f"  {name:5} {line:40} # in {file}")
-        return
+        setup = {name: line for name, (line, _) in _SETUPS.items()}
+        text = [f"  {name:5} {line:40} # in {file}" for name, (line, file) in _SETUPS.items()]
+        return Output({"setup": setup}, text)
     from click.shell_completion import get_completion_class
 
     completion = get_completion_class(shell)
     assert completion is not None
     application = click.get_current_context().find_root().command
     script = completion(application, {}, "graphopt", _VARIABLE).source()
-    run.console.json({"shell": shell, "script": script})
-    run.console.print(script)
+    return Output({"shell": shell, "script": script}, [script])

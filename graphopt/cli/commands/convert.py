@@ -11,6 +11,7 @@ from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import Size, reads_model, writes_model
+from graphopt.cli.output.command_output import Output
 
 EXAMPLE = """
 graphopt convert model.onnx model.json
@@ -39,7 +40,7 @@ graphopt convert model.onnx newer.onnx --target-opset 21
 @shared_options.device_options
 @shared_options.output_options
 @shared_options.model_options
-def command(run: Run, source: Path, target: Path, threshold: int) -> None:
+def command(run: Run, source: Path, target: Path, threshold: int) -> Output:
     """Convert a model to another file format, by suffix.
 
     .onnx is ONNX, .json the JSON IR (docs/json-ir.md), .onnxjson onnx's own JSON, .onnxtxt and
@@ -47,31 +48,27 @@ def command(run: Run, source: Path, target: Path, threshold: int) -> None:
     With --target-opset, the result is compared with IN in onnxruntime before it is written.
     """
     from graphopt import api, ir
-    from graphopt.cli.files.output_paths import check_model_file, check_told
+    from graphopt.cli.files.output_paths import check_model_file, check_representable
     from graphopt.instrument.report import verdict_dict, verdict_lines
-    from graphopt.util.text_tables import human_bytes
 
     check_model_file(target)
-    remarks: list[str] = []
-    verdict = None
+    remarks, verdict = [], None
     if "target_opset" not in run.options:
         model = api.load_model(source)
     else:
-        check_told(source, target)
+        check_representable(source, target)
         model, report = run.compiler.optimize(source, pipeline="O0")
-        remarks = list(report.notes())
-        verdict = report.verdict
+        remarks, verdict = [f"  {note}" for note in report.notes()], report.verdict
         if verdict is not None:
             run.console.warn_unverified(verdict)
-    written = ir.save(model, target, external_data=run.settings.external_data, threshold=threshold)
-    sizes = run.invocation.wrote(written)
-    form = ir.codec_of(target).name
-    told = {"source": str(source), "target": str(target), "form": form, "files": sizes}
-    run.console.json(told | {"verification": None if verdict is None else verdict_dict(verdict)})
-    if not run.console.quiet:
-        for remark in remarks:
-            run.console.print(f"  {remark}")
-        if verdict is not None:
-            run.console.blocks(verdict_lines(verdict, warned=True))
-        for path, size in sizes.items():
-            run.console.print(f"  wrote     {path}   {human_bytes(size)}")
+    files = run.save(model, target, threshold=threshold)
+    return Output(
+        {
+            "source": str(source),
+            "target": str(target),
+            "form": ir.codec_of(target).name,
+            "verification": verdict_dict(verdict),
+        },
+        [*remarks, *verdict_lines(verdict, warned=True)],
+        files,
+    )

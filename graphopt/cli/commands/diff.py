@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import click
 
@@ -12,6 +11,7 @@ from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import reads_model
+from graphopt.cli.output.command_output import Output
 from graphopt.cli.output.pager import page
 from graphopt.errors import ExitStatus
 
@@ -25,12 +25,9 @@ graphopt diff a.onnx b.onnx --json
 @command_decorator.command("diff", example=EXAMPLE, section=Section.INSIDE, rank=2)
 @click.argument("before", type=reads_model, metavar="A")
 @click.argument("after", type=reads_model, metavar="B")
-@shared_options.group(
-    "Diff",
-    shared_options.pager_option,
-)
+@shared_options.group("Diff", shared_options.pager_option)
 @shared_options.model_options
-def command(run: Run, before: Path, after: Path, pager: bool, **values: Any) -> int:
+def command(run: Run, before: Path, after: Path, pager: bool) -> Output:
     """Show how the graphs of two models differ.
 
     Nodes are matched by structure and by names, so that renamed nodes are equal. Differences of the interface
@@ -42,5 +39,5 @@ def command(run: Run, before: Path, after: Path, pager: bool, **values: Any) -> 
 
     found = compare(api.load_model(before), api.load_model(after))
     page(run.console, list(found.lines((str(before), str(after)), is_full=run.verbose > 0)), pager=pager)
-    run.console.json({"a": str(before), "b": str(after), **found.to_dict()})
-    return ExitStatus.OK if found.is_empty else ExitStatus.VERIFICATION_FAILED
+    status = ExitStatus.OK if found.is_empty else ExitStatus.VERIFICATION_FAILED
+    return Output({"a": str(before), "b": str(after), **found.to_dict()}, status=status)

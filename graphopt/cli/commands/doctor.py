@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
+from graphopt.cli.output.command_output import Output
 from graphopt.errors import ExitStatus, UsageError
-from graphopt.util.text_tables import Table, counted, human_bytes
+from graphopt.util.text_tables import Block, Table, counted, human_bytes
 
 if TYPE_CHECKING:
-    from graphopt.ort.installation import Health
+    from graphopt.ort.installation import Health, Problem
 
 EXAMPLE = """
 graphopt doctor
@@ -22,7 +24,7 @@ graphopt doctor --json | jq .problems
 @command_decorator.command(
     "doctor", example=EXAMPLE, needs_settings=False, section=Section.DEBUGGING, rank=1, has_details=False
 )
-def command(run: Run) -> None:
+def command(run: Run) -> Output:
     """Show versions and devices, and how to mend faults.
 
     Also lists compilers, the store and settings in force. Exit status 6 if something is broken; missing CUDA
@@ -33,18 +35,21 @@ def command(run: Run) -> None:
     health = examine(run.settings, run.invocation.environ, run.settings_fault)
     problems = health.problems()
     costs = _costs(run)
-    told = health.to_dict() | {"costs": costs, "problems": [vars(problem) for problem in problems]}
-    run.console.json(told)
-    run.console.table(_facts(health, costs))
-    run.console.print()
+    return Output(
+        health.to_dict() | {"costs": costs, "problems": [vars(problem) for problem in problems]},
+        _text(health, costs, problems),
+        status=ExitStatus.RUNTIME_FAILURE if any(problem.broken for problem in problems) else ExitStatus.OK,
+    )
+
+
+def _text(health: Health, costs: str, problems: list[Problem]) -> Iterator[Block]:
+    yield _facts(health, costs)
+    yield ""
     for problem in problems:
-        sign = "broken" if problem.broken else "note"
-        run.console.print(f"  {sign}: {problem.what}")
-        run.console.print(f"    {problem.advice}")
+        yield f"  {'broken' if problem.broken else 'note'}: {problem.what}"
+        yield f"    {problem.advice}"
     if not problems:
-        run.console.print("  no problems found")
-    if any(problem.broken for problem in problems):
-        run.invocation.status = ExitStatus.RUNTIME_FAILURE
+        yield "  no problems found"
 
 
 def _costs(run: Run) -> str:

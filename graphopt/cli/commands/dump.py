@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import option_values, shared_options
 from graphopt.cli.options.parameter_types import writes
+from graphopt.cli.output.command_output import Output
 from graphopt.cli.output.pager import page, print_line
 from graphopt.errors import UsageError
 from graphopt.util.text_tables import counted
@@ -36,21 +38,14 @@ _FORMATS = ("text", "onnx", "dot")
 #: Suffixes of files; -o with any other suffix names a folder.
 _SUFFIXES: dict[str, Format] = {".txt": "text", ".diff": "text", ".dot": "dot", ".gv": "dot", ".onnx": "onnx"}
 
-#: The options that --help describes.
-_EVERYDAY = (
-    "--pass-by-pass",
-    "--full",
-    "--filter",
-    "--format",
-    "-o",
-    "-O",
-    "--passes",
-    "--skip",
-    "--dim",
+
+@command_decorator.command(
+    "dump",
+    example=EXAMPLE,
+    section=Section.INSIDE,
+    rank=1,
+    everyday="--pass-by-pass --full --filter --format -o -O --passes --skip --dim",
 )
-
-
-@command_decorator.command("dump", example=EXAMPLE, section=Section.INSIDE, rank=1, everyday=_EVERYDAY)
 @shared_options.model_argument()
 @shared_options.group(
     "Dump",
@@ -103,10 +98,10 @@ def command(
     filter_: str | None,
     output: Path | None,
     pager: bool,
-) -> None:
+) -> Output:
     """Print a model, or the changes of each pass.
 
-    Types are inferred. Without --pass-by-pass the model is printed as it is. Names are shortened, and
+    Types are inferred. Without --pass-by-pass, the unmodified model is printed. Names are shortened, and
     small constants are printed only where they are read; -v prints all of it.
     """
     from graphopt import api, ir
@@ -116,7 +111,7 @@ def command(
     _check(pass_by_pass, full=full, changed=changed, diff=diff)
     target = _Target.of(output, format_, pass_by_pass)
     if diff and target.format != "text":
-        raise UsageError("--diff is of text; leave out --format")
+        raise UsageError("--diff compares text; leave out --format")
     if pass_by_pass and target.folder is None and target.format == "text" and not (full or changed or diff):
         changed = diff = True
     options = DumpOptions(target.format, changed, diff, run.verbose > 0, _compiled(filter_))
@@ -144,8 +139,7 @@ def command(
             publish.write(target.file, "".join(f"{line}\n" for line in shown))
         else:
             page(run.console, shown, pager=pager)
-    _note(run, dump, target)
-    run.console.json({"text": "\n".join(map(str, shown)), **report})
+    return Output({"text": "\n".join(map(str, shown)), **report}, notes=[*_notes(dump, target)])
 
 
 def _check(pass_by_pass: bool, **given: bool) -> None:
@@ -155,7 +149,7 @@ def _check(pass_by_pass: bool, **given: bool) -> None:
     if given["full"] and given["diff"]:
         raise UsageError("--full and --diff exclude each other")
     if not pass_by_pass:
-        hint = "without it the model is printed as it is, untouched"
+        hint = "without it, the unmodified model is printed"
         option_values.check_idle(["Passes"], "needs --pass-by-pass", hint)
 
 
@@ -186,14 +180,14 @@ class _Target:
         return cls(form, file=output)
 
 
-def _note(run: Run, dump: Dump, target: _Target) -> None:
-    """Report the files that were written, or that nothing matches."""
+def _notes(dump: Dump, target: _Target) -> Iterator[str]:
+    """The files that were written, or that nothing matches."""
     if target.folder is not None:
-        run.console.note(f"  wrote     {counted(dump.files, 'file')} to {target.folder}")
+        yield (f"  wrote     {counted(dump.files, 'file')} to {target.folder}")
     elif target.file is not None:
-        run.console.note(f"  wrote     {target.file}")
+        yield f"  wrote     {target.file}"
     if dump.options.filter is not None and not dump.lines:
-        run.console.note(f"  no line matches --filter {dump.options.filter.pattern}")
+        yield (f"  no line matches --filter {dump.options.filter.pattern}")
 
 
 def _compiled(text: str | None) -> re.Pattern[str] | None:

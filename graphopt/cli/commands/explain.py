@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,7 +13,8 @@ from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import completion, shared_options
 from graphopt.cli.options.parameter_types import split_some
-from graphopt.util.text_tables import shortened
+from graphopt.cli.output.command_output import Output
+from graphopt.util.text_tables import Line, shortened
 
 if TYPE_CHECKING:
     from graphopt.rewrite.explain import Explanation, Missed
@@ -50,50 +51,46 @@ _NAMES = 3
 @shared_options.model_options
 @shared_options.target_options
 @shared_options.dim_options
-def command(run: Run, model: Path, patterns: tuple[str, ...], node: str | None) -> None:
-    """Show what -O3 fuses, and why the rest is left.
+def command(run: Run, model: Path, patterns: tuple[str, ...], node: str | None) -> Output:
+    """Show the fusions of -O3, and the reasons for unfused nodes.
 
-    Lists the nodes in each fused operator. For nodes that are not fused: the nearest pattern, the first
-    condition that failed, the value that it failed for, and the next step. Nothing is written.
+    Lists the nodes in each fused operator. For an unfused node: the nearest pattern, its first condition that
+    failed, the value that failed it, and the next step. Nothing is written.
     """
     with run.console.progress(model.name) as advance:
         advance(None, "fusing")
         found = run.compiler.explain(model, patterns, node=node)
-    run.console.json(
-        {
-            "model": str(model),
-            "fused": [one.to_dict() for one in found.fused],
-            "missed": [one.to_dict() for one in found.missed],
-        }
-    )
-    _print(run, found, everything=bool(run.verbose or node))
+    data = {
+        "model": str(model),
+        "fused": [one.to_dict() for one in found.fused],
+        "missed": [one.to_dict() for one in found.missed],
+    }
+    return Output(data, _text(found, everything=bool(run.verbose or node)))
 
 
-def _print(run: Run, found: Explanation, *, everything: bool) -> None:
-    show = run.console.print
+def _text(found: Explanation, *, everything: bool) -> Iterator[str]:
     for ones in _grouped(found.fused, lambda one: (one.rules, one.op)):
-        show(f"fused {len(ones)} × {', '.join(ones[0].rules)}: {ones[0].op}", bold=True)
+        yield Line(f"fused {len(ones)} × {', '.join(ones[0].rules)}: {ones[0].op}", "title")
         for one in ones if everything else ones[:1]:
-            show(f"  {one.node} for {shortened(one.origins, len(one.origins) if everything else _NAMES)}")
-    for places in _grouped(found.missed, lambda place: (place.rule, place.kind)):
-        why = places[0].reason if len(places) == 1 else places[0].kind
-        show(f"not fused {len(places)} × {places[0].rule}: {why}", bold=True)
-        for place in places if everything else places[:1]:
-            _print_place(run, place)
-        if len(places) > 1 and not everything:
-            show(f"  and at {len(places) - 1} more (-v lists them)")
+            yield f"  {one.node} for {shortened(one.origins, len(one.origins) if everything else _NAMES)}"
+    for sites in _grouped(found.missed, lambda site: (site.rule, site.kind)):
+        why = sites[0].reason if len(sites) == 1 else sites[0].kind
+        yield Line(f"not fused {len(sites)} × {sites[0].rule}: {why}", "title")
+        for site in sites if everything else sites[:1]:
+            yield from _site_text(site)
+        if len(sites) > 1 and not everything:
+            yield f"  and at {len(sites) - 1} more (-v lists them)"
     if not found.fused and not found.missed:
-        show("no fusion pattern matches these nodes")
+        yield "no fusion pattern matches these nodes"
 
 
-def _print_place(run: Run, place: Missed) -> None:
-    show = run.console.print
-    part = f": {place.matched} of the {place.nodes} nodes of the pattern are there"
-    show(f"  at     {place.anchor}{part if place.matched < place.nodes else ''}")
-    if place.value is not None:
-        show(f"  value  {place.value}{'' if place.about is None else f': {place.about}'}")
-    if place.hint is not None:
-        show(f"  do     {place.hint}")
+def _site_text(site: Missed) -> Iterator[str]:
+    part = f": {site.matched} of the {site.nodes} nodes of the pattern are there"
+    yield f"  at     {site.anchor}{part if site.matched < site.nodes else ''}"
+    if site.value is not None:
+        yield f"  value  {site.value}{'' if site.about is None else f': {site.about}'}"
+    if site.hint is not None:
+        yield f"  do     {site.hint}"
 
 
 def _grouped(items: Iterable[Item], key: Callable[[Item], Hashable]) -> list[list[Item]]:

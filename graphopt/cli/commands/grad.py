@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +15,9 @@ from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups.loss import chosen_loss, loss_options
 from graphopt.cli.options import relations, shared_options
 from graphopt.cli.options.parameter_types import reads_model, writes
+from graphopt.cli.output.command_output import Output
 from graphopt.util.parse_values import parse_sizes
+from graphopt.util.text_tables import counted
 
 if TYPE_CHECKING:
     from graphopt.autodiff.joint_graph import Joint
@@ -101,7 +104,7 @@ def command(
     split: bool,
     output: Path,
     **values: Any,
-) -> None:
+) -> Output:
     """Write a model that also returns gradients of a loss.
 
     The gradient of w is the output grad.w. It consists of ordinary operators that any onnxruntime runs
@@ -112,65 +115,53 @@ def command(
     gradients from them, and OUT/plan.json describes their inputs (docs/split.md).
     """
     from graphopt import api, ir
-    from graphopt.cli.files.output_paths import check_model_file, check_told
+    from graphopt.cli.files.output_paths import check_target
     from graphopt.cli.option_groups.gradient_split import write_split
-    from graphopt.util.text_tables import human_bytes
 
-    asked = chosen_loss(loss, loss_fn)
+    loss_value = chosen_loss(loss, loss_fn)
     outputs = "loss" if only_loss else "all"
     if split:
-        return write_split(run, model, asked, wrt, outputs, output, **values)
-    check_model_file(output)
-    check_told(model, output)
+        return write_split(run, model, loss_value, wrt, outputs, output, **values)
+    check_target(model, output)
     with run.console.warnings_as_notes(), run.console.progress("differentiating"):
-        joint = api.differentiate(model, asked, wrt, outputs=outputs)
-    written = ir.save(joint.model, output, external_data=run.settings.external_data)
-    sizes = run.invocation.wrote(written)
+        joint = api.differentiate(model, loss_value, wrt, outputs=outputs)
     nodes = ir.count_nodes(joint.model.graph)
-    run.console.json(
-        {
-            "model": str(model),
-            "output": str(output),
-            "loss": joint.loss,
-            "inputs": {value.name: ir.declared_type(value) for value in joint.model.graph.inputs},
-            "gradients": joint.gradients,
-            "unrelated": joint.unrelated,
-            "state": joint.state,
-            "stopped": [asdict(item) for item in joint.stopped],
-            "opset": joint.opset,
-            "nodes": nodes,
-            "files": sizes,
-        }
-    )
-    if not run.console.quiet:
-        _print(run, joint, nodes)
-        for path, size in sizes.items():
-            run.console.print(f"  wrote     {path}   {human_bytes(size)}")
+    data = {
+        "model": str(model),
+        "output": str(output),
+        "loss": joint.loss,
+        "inputs": {value.name: ir.declared_type(value) for value in joint.model.graph.inputs},
+        "gradients": joint.gradients,
+        "unrelated": joint.unrelated,
+        "state": joint.state,
+        "stopped": [asdict(item) for item in joint.stopped],
+        "opset": joint.opset,
+        "nodes": nodes,
+    }
+    return Output(data, _text(joint, nodes, run.verbose), run.save(joint.model, output))
 
 
-def _print(run: Run, joint: Joint, nodes: int) -> None:
+def _text(joint: Joint, nodes: int, verbose: int) -> Iterator[str]:
     from graphopt import ir
-    from graphopt.util.text_tables import counted
 
-    show, verbose = run.console.print, run.verbose > 0
-    show(f"  loss      {joint.loss}")
+    yield f"  loss      {joint.loss}"
     if joint.target is not None:
         added = next(value for value in joint.model.graph.inputs if value.name == joint.target)
-        show(f"  input     {added.name} {ir.declared_type(added)}, which the loss compares with")
+        yield f"  input     {added.name} {ir.declared_type(added)}, which the loss compares with"
     first, *_, last = [*joint.gradients.values(), *joint.gradients.values()]
     names = first if len(joint.gradients) == 1 else f"{first} ... {last}"
-    show(f"  gradients {len(joint.gradients)}: {names}")
-    show(f"  nodes     {nodes}")
+    yield f"  gradients {len(joint.gradients)}: {names}"
+    yield f"  nodes     {nodes}"
     if joint.opset is not None:
-        show(f"  converted to opset {joint.opset}")
-    for held, name in joint.state.items():
-        show(f"  state     {name} is what training makes of {held}")
+        yield f"  converted to opset {joint.opset}"
+    for statistic, name in joint.state.items():
+        yield f"  state     {name} is the value of {statistic} after the training step"
     if joint.unrelated:
         names = ", ".join(joint.unrelated) if verbose else counted(len(joint.unrelated), "value")
-        show(f"  no gradient reaches {names}")
+        yield f"  no gradient reaches {names}"
     stopped = [item for item in joint.stopped if not item.partly]
-    for item in stopped if verbose else ():
-        show(f"  no gradient through {item.op} {item.node}: {item.reason}")
-    if stopped and not verbose:
+    if verbose:
+        yield from (f"  no gradient through {item.op} {item.node}: {item.reason}" for item in stopped)
+    elif stopped:
         ops = ", ".join(dict.fromkeys(item.op for item in stopped))
-        show(f"  no gradient through {counted(len(stopped), 'node')}: {ops}  (-v lists them)")
+        yield f"  no gradient through {counted(len(stopped), 'node')}: {ops}  (-v lists them)"

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import option_values, shared_options
-from graphopt.util.text_tables import Table, counted, human_bytes, human_count
+from graphopt.cli.output.command_output import Output
+from graphopt.util.text_tables import Block, Line, Table, counted, human_bytes, human_count
 
 if TYPE_CHECKING:
     from graphopt import ir
@@ -35,7 +36,7 @@ _LISTED = 15
 @shared_options.model_argument()
 @shared_options.model_options
 @shared_options.dim_options
-def command(run: Run, model: Path) -> None:
+def command(run: Run, model: Path) -> Output:
     """Show the interface and the contents of a model.
 
     Lists inputs, outputs, versions, operators, weights and functions; -v lists all of them, with the largest
@@ -50,67 +51,58 @@ def command(run: Run, model: Path) -> None:
     from graphopt.specialization.bundle.loaded_bundle import Bundle
 
     if Profile.is_at(model):
-        _show_profile(run, Profile.read(model))
-        return
+        return _profile_output(run, Profile.read(model))
     if api.is_bundle(model):
-        option_values.check_idle(["Inputs"], "says nothing of a bundle", "leave it out")
-        views.show(run, Bundle(model))
-        return
+        option_values.check_idle(["Inputs"], "has no effect on a bundle", "leave it out")
+        return views.output(run, Bundle(model))
     loaded = api.load_model(model)
     choices = run.compiler.vouched(loaded)
     summary, interface = Summary.of(loaded), Interface.of(loaded)
     external = external_bytes(loaded)
     flops, unknown = _flops(loaded, choices) if run.verbose else (None, 0)
     variants, session = views.branches(run, model, loaded)
-    run.console.json(
-        {
-            "path": run.invocation.name_of(model),
-            "file_bytes": model.stat().st_size,
-            "producer": _producer(loaded),
-            **interface.to_dict(),
-            **summary.to_dict(),
-            "function_names": [_function_name(function) for function in loaded.functions.values()],
-            "external_data": external,
-            "flops": flops,
-            "variants": [item.to_dict() for item in variants],
-            "session_bytes": session,
-        }
-    )
-    if not run.console.as_json:
-        outputs = _known_dims(loaded, choices)
-        _print(run, model, loaded, summary, interface, external, outputs)
-        views.print_variants(run.console, variants, verbose=bool(run.verbose))
+    data = {
+        "path": run.invocation.name_of(model),
+        "file_bytes": model.stat().st_size,
+        "producer": _producer(loaded),
+        **interface.to_dict(),
+        **summary.to_dict(),
+        "function_names": [_function_name(function) for function in loaded.functions.values()],
+        "external_data": external,
+        "flops": flops,
+        "variants": [item.to_dict() for item in variants],
+        "session_bytes": session,
+    }
+
+    def text() -> Iterator[Block]:
+        yield Line(data["path"], "title")
+        yield _facts(model, loaded, summary, interface, external)
+        yield ""
+        yield from _ports(interface, _known_dims(loaded, choices), run.verbose)
+        yield ""
+        yield from _contents(loaded, summary, run.verbose)
+        yield from views.variant_blocks(variants, run.verbose)
         if session is not None:
-            run.console.print(f"\n  memory of a session: {human_bytes(session)}")
+            yield f"\n  memory of a session: {human_bytes(session)}"
         if flops is not None:
             but = f" (without {counted(unknown, 'node')} of unknown shape)" if unknown else ""
-            run.console.print(f"\n  estimated FLOPs{but}: {flops}")
+            yield f"\n  estimated FLOPs{but}: {flops}"
+
+    return Output(data, text())
 
 
-def _show_profile(run: Run, profile: Profile) -> None:
-    from graphopt.cli.views.profiles import print_profile
+def _profile_output(run: Run, profile: Profile) -> Output:
+    from graphopt.cli.views.profiles import profile_blocks
 
-    option_values.check_idle(["Inputs"], "says nothing of a profile", "leave it out")
-    run.console.json(profile.to_dict())
-    if not run.console.as_json:
-        inputs = dict.fromkeys(name for pattern in profile.patterns for name in pattern.inputs)
-        print_profile(run.console, profile, [*inputs], verbose=bool(run.verbose))
+    option_values.check_idle(["Inputs"], "has no effect on a profile", "leave it out")
+    inputs = dict.fromkeys(name for pattern in profile.patterns for name in pattern.inputs)
+    return Output(profile.to_dict(), profile_blocks(profile, [*inputs], run.verbose))
 
 
-def _print(
-    run: Run,
-    path: Path,
-    model: ir.Model,
-    summary: Summary,
-    interface: Interface,
-    external: dict[str, int],
-    outputs: list[Sequence[object] | None],
-) -> None:
-    from graphopt.ir.signature import notation
-
-    show = run.console.print
+def _facts(
+    path: Path, model: ir.Model, summary: Summary, interface: Interface, external: dict[str, int]
+) -> Table:
     opsets = ", ".join(f"{domain} {version}" for domain, version in interface.opsets.items())
-    show(run.invocation.name_of(path), bold=True)
     facts = Table(["", ""], "<<")
     facts.add("file", human_bytes(path.stat().st_size))
     for file, size in external.items():
@@ -126,32 +118,48 @@ def _print(
         facts.add("dynamic dims", " ".join(interface.symbols))
     for key, value in interface.metadata.items():
         facts.add(f"metadata {key}", value if len(value) <= 60 else f"{value[:57]}...")
-    run.console.table(facts)
-    show()
-    listed = [port for port in interface.signature.inputs if port.role != "constant" or run.verbose]
+    return facts
+
+
+def _ports(interface: Interface, outputs: list[Sequence[object] | None], verbose: int) -> Iterator[Block]:
+    """The inputs, and the outputs with the dims ``outputs``."""
+    from graphopt.ir.signature import notation
+
+    listed = [port for port in interface.signature.inputs if port.role != "constant" or verbose]
     ports = Table(["", "name", "type", ""], "<<<<")
     for port in listed:
         text = notation(port.type, None if port.dims is None else port.named_dims)
         ports.add("input", port.name, text, "" if port.role == "required" else port.role)
     for port, dims in zip(interface.signature.outputs, outputs, strict=True):
         ports.add("output", port.name, notation(port.type, dims))
-    run.console.table(ports)
-    folded = len(interface.signature.inputs) - len(listed)
-    if folded:
-        what = counted(folded, "initializer is", "initializers are")
-        show(f"  {what} listed as inputs too, as IR versions below 4 require (-v lists them)")
-    show()
-    _print_counts(run, "operator", list(summary.ops.items()))
+    yield ports
+    if hidden := len(interface.signature.inputs) - len(listed):
+        count = counted(hidden, "initializer is", "initializers are")
+        yield f"  {count} listed as inputs too, as IR versions below 4 require (-v lists them)"
+
+
+def _contents(model: ir.Model, summary: Summary, verbose: int) -> Iterator[Block]:
+    """The operators and functions, and the largest weights if ``verbose``."""
+    from graphopt import ir
+
+    limit = None if verbose else _LISTED
+    ops = list(summary.ops.items())
+    operators = Table(["operator", "count"], "<>")
+    for name, count in ops[:limit]:
+        operators.add(name, f"{count:,}")
+    yield operators
+    if limit is not None and len(ops) > limit:
+        yield f"  and {counted(len(ops) - limit, 'operator')} more (-v lists all)"
     if model.functions:
-        calls = Counter(node.op_identifier() for graph in _graphs(model) for node in graph)
+        calls = Counter(node.op_identifier() for graph in ir.graphs_of(model) for node in graph)
         functions = Table(["function", "nodes", "calls"], "<>>")
-        for key, function in _limited(run, list(model.functions.items())):
+        for key, function in list(model.functions.items())[:limit]:
             functions.add(_function_name(function), len(function), calls[key])
-        show()
-        run.console.table(functions)
-    if run.verbose:
-        show()
-        _print_weights(run, model)
+        yield ""
+        yield functions
+    if verbose:
+        yield ""
+        yield _weights(model)
 
 
 def _flops(model: ir.Model, choices: Options) -> tuple[str, int]:
@@ -163,17 +171,7 @@ def _flops(model: ir.Model, choices: Options) -> tuple[str, int]:
     return str(cost.flops), len(cost.unknown)
 
 
-def _print_counts(run: Run, what: str, counts: list[tuple[str, int]]) -> None:
-    table = Table([what, "count"], "<>")
-    for name, count in _limited(run, counts):
-        table.add(name, f"{count:,}")
-    run.console.table(table)
-    hidden = len(counts) - len(_limited(run, counts))
-    if hidden:
-        run.console.print(f"  and {counted(hidden, 'operator')} more (-v lists all)")
-
-
-def _print_weights(run: Run, model: ir.Model) -> None:
+def _weights(model: ir.Model) -> Table:
     from graphopt import ir
 
     weights = [
@@ -185,17 +183,7 @@ def _print_weights(run: Run, model: ir.Model) -> None:
     table = Table(["largest weights", "type", "bytes"], "<<>")
     for name, tensor in sorted(weights, key=lambda item: -item[1].nbytes)[:_LISTED]:
         table.add(name, ir.type_text(tensor.dtype, tensor.shape.numpy()), human_bytes(tensor.nbytes))
-    run.console.table(table)
-
-
-def _limited(run: Run, items: list[Any]) -> list[Any]:
-    return items if run.verbose else items[:_LISTED]
-
-
-def _graphs(model: ir.Model) -> Any:
-    from graphopt import ir
-
-    return ir.graphs_of(model)
+    return table
 
 
 def _known_dims(model: ir.Model, choices: Options) -> list[Sequence[object] | None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +14,13 @@ from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import writes_file
+from graphopt.cli.output.command_output import Output
 from graphopt.errors import UsageError
-from graphopt.util.text_tables import Table, counted, human_bytes
+from graphopt.util.text_tables import Block, Table, counted, human_bytes
 
 if TYPE_CHECKING:
     from graphopt.fusion.groups import Group
     from graphopt.fusion.kernel_inventory import Inventory
-    from graphopt.fusion.signature import Tensor
 
 EXAMPLE = """
 graphopt kernels model.opt.onnx
@@ -49,7 +49,7 @@ _OPS, _TYPES = 4, 40
     click.option("--source", is_flag=True, help="Print the source of the kernels, in C, instead."),
 )
 @shared_options.model_options
-def command(run: Run, model: Path, output: Path | None, source: bool) -> None:
+def command(run: Run, model: Path, output: Path | None, source: bool) -> Output:
     """Show native kernels of a model, or build their library.
 
     Native kernels implement functions of the domain graphopt.native, which graphopt optimize --fuser native
@@ -73,14 +73,11 @@ def command(run: Run, model: Path, output: Path | None, source: bool) -> None:
             found.build(output, advance)
     if source:
         if found.kernels:
-            click.echo(found.source())
-        return
+            run.console.write(found.source())
+        return Output(None)
     built = found.built
-    run.console.json(_json(model, found, built, output))
-    _print(run, model, found, built)
-    if output is not None:
-        run.console.print(f"  wrote     {output}   {human_bytes(output.stat().st_size)}")
-        _print_use(run, model, output)
+    text = () if run.console.quiet else _text(model, found, built, output, run.verbose)
+    return Output(_json(model, found, built, output), text)
 
 
 def _json(model: Path, found: Inventory, built: Path | None, output: Path | None) -> dict[str, Any]:
@@ -120,58 +117,49 @@ def _ops(group: Group) -> dict[str, int]:
     return dict(ops.most_common())
 
 
-def _print(run: Run, model: Path, found: Inventory, built: Path | None) -> None:
-    from graphopt.fusion.kernel_inventory import bytes_of
-    from graphopt.fusion.kernel_library import cpu_level
+def _text(
+    model: Path, found: Inventory, built: Path | None, output: Path | None, verbose: int
+) -> Iterator[Block]:
+    from graphopt.fusion.kernel_library import cpu_level, session_lines
 
-    if run.console.quiet:
-        return
-    show = run.console.print
     if not found.groups:
-        show("  no native groups; graphopt optimize --fuser native would create none after the passes of -O3")
-        return
-    table = Table(["kernel", "calls", "operators", "in", "out", "bytes"], "<><<<>")
-    for group in found.groups:
-        names = [f"{op} × {count}" if count > 1 else op for op, count in _ops(group).items()]
-        ops = ", ".join(names if run.verbose else names[:_OPS]) + (
-            " …" if len(names) > _OPS and not run.verbose else ""
-        )
-        signature = group.signature
-        if signature is None:
-            table.add(group.name, group.calls, ops, "?", "?", "?")
-            continue
-        moved = bytes_of((*signature.inputs, *signature.outputs))
-        size = human_bytes(moved) if isinstance(moved, int) else _short(str(moved), run)
-        ends = (_types(signature.inputs, run), _types(signature.outputs, run))
-        table.add(group.name, group.calls, ops, *ends, size)
-    run.console.table(table)
+        yield "  no native groups; graphopt optimize --fuser native would create none after the passes of -O3"
+    else:
+        yield _table(found.groups, verbose)
     for group in found.groups:
         if group.kernel is None:
-            show(f"  no kernel for {group.name}: {group.reason}")
-    if found.proposed:
-        show(f"  {model} has no native groups; graphopt optimize --fuser native would create these")
+            yield f"  no kernel for {group.name}: {group.reason}"
+    if found.groups and found.proposed:
+        yield f"  {model} has no native groups; graphopt optimize --fuser native would create these"
     elif built is not None:
         level = cpu_level(built)
         runs = f", and runs its kernels for x86-64-v{level}" if level else ""
-        show(f"  {counted(len(found.kernels), 'kernel')}; the library is in the store{runs}")
+        yield f"  {counted(len(found.kernels), 'kernel')}; the library is in the store{runs}"
     elif found.kernels:
-        show(f"  {counted(len(found.kernels), 'kernel')}; the library is not built yet (-o LIBRARY.so)")
+        yield f"  {counted(len(found.kernels), 'kernel')}; the library is not built yet (-o LIBRARY.so)"
+    if output is not None:
+        yield f"  wrote     {output}   {human_bytes(output.stat().st_size)}"
+        yield from (f"              {line}" for line in session_lines(model, output))
+        yield "  (in C: RegisterCustomOpsLibrary_V2; without it, onnxruntime runs the nodes)"
 
 
-def _types(tensors: Sequence[Tensor], run: Run) -> str:
-    return _short(", ".join(str(tensor).replace(",", ", ") for tensor in tensors), run)
+def _table(groups: Sequence[Group], verbose: int) -> Table:
+    """A row for each kernel."""
+    from graphopt.fusion.kernel_inventory import bytes_of
 
+    def short(text: str) -> str:
+        return text if verbose or len(text) <= _TYPES else f"{text[: _TYPES - 1]}…"
 
-def _short(text: str, run: Run) -> str:
-    return text if run.verbose or len(text) <= _TYPES else f"{text[: _TYPES - 1]}…"
-
-
-def _print_use(run: Run, model: Path, library: Path) -> None:
-    """Print code that runs the model with the library."""
-    from graphopt.fusion.kernel_library import session_lines
-
-    if run.console.quiet:
-        return
-    for line in session_lines(model, library):
-        run.console.print(f"              {line}")
-    run.console.print("  (in C: RegisterCustomOpsLibrary_V2; without it, onnxruntime runs the nodes)")
+    table = Table(["kernel", "calls", "operators", "in", "out", "bytes"], "<><<<>")
+    for group in groups:
+        names = [f"{op} × {count}" if count > 1 else op for op, count in _ops(group).items()]
+        hidden = len(names) > _OPS and not verbose
+        ops = ", ".join(names[:_OPS]) + " …" if hidden else ", ".join(names)
+        cells = ["?", "?", "?"]
+        if (signature := group.signature) is not None:
+            ends = (signature.inputs, signature.outputs)
+            cells = [short(", ".join(str(one).replace(",", ", ") for one in end)) for end in ends]
+            moved = bytes_of((*signature.inputs, *signature.outputs))
+            cells.append(human_bytes(moved) if isinstance(moved, int) else short(str(moved)))
+        table.add(group.name, group.calls, ops, *cells)
+    return table

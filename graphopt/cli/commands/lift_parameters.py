@@ -11,6 +11,8 @@ from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import reads_model, writes
+from graphopt.cli.output.command_output import Output
+from graphopt.util.text_tables import counted, human_bytes
 
 EXAMPLE = """
 graphopt lift-parameters model.onnx -o lifted.onnx --parameters weights.safetensors
@@ -47,45 +49,37 @@ graphopt unlift-parameters lifted.onnx weights.safetensors -o model.onnx
 )
 @shared_options.output_options
 @shared_options.model_options
-def command(run: Run, model: Path, output: Path, parameters: Path | None, which: tuple[str, ...]) -> None:
+def command(run: Run, model: Path, output: Path, parameters: Path | None, which: tuple[str, ...]) -> Output:
     """Turn parameters into inputs, after those of the model.
 
     --parameters stores their values by name; parameters that share their bytes are stored once in
     .safetensors, and its metadata lists them. unlift-parameters does the reverse.
     """
     from graphopt import api, ir
-    from graphopt.cli.files.output_paths import check_file, check_model_file, check_told
+    from graphopt.cli.files.output_paths import check_file, check_target
     from graphopt.parameters import parameter_files
-    from graphopt.util.text_tables import counted, human_bytes
 
-    check_model_file(output)
     check_file(parameters, parameter_files.SUFFIXES)
-    check_told(model, output)
+    check_target(model, output)
     lifted, found = api.lift_parameters(model, which)
     with ir.saving(lifted, output, external_data=run.settings.external_data) as written:
         if parameters is not None:
             parameter_files.write(parameters, found)
     sizes = run.invocation.wrote([*([] if parameters is None else [parameters]), *written])
-    run.console.json(
-        {
-            "model": str(model),
-            "output": str(output),
-            "parameters": list(found.tensors),
-            "tied": found.tied,
-            "bytes": found.nbytes,
-            "files": sizes,
-        }
-    )
-    if run.console.quiet:
-        return
-    run.console.print(f"  {counted(len(found.tensors), 'parameter')}, {human_bytes(found.nbytes)}")
+    notes = []
     if not found.tensors:
-        run.console.note(
+        notes.append(
             "  the model has no initializers or Constant nodes of floating-point numbers with an axis"
         )
     elif parameters is None:
-        run.console.note("  what they held is in no file: --parameters FILE writes it")
-    for name, other in found.tied.items():
-        run.console.print(f"  {name} is {other}")
-    for path, size in sizes.items():
-        run.console.print(f"  wrote     {path}   {human_bytes(size)}")
+        notes.append("  no file has the values of the parameters: --parameters FILE writes it")
+    data = {
+        "model": str(model),
+        "output": str(output),
+        "parameters": list(found.tensors),
+        "tied": found.tied,
+        "bytes": found.nbytes,
+    }
+    text = [f"  {counted(len(found.tensors), 'parameter')}, {human_bytes(found.nbytes)}"]
+    text += [f"  {name} is {other}" for name, other in found.tied.items()]
+    return Output(data, text, sizes, notes=notes)

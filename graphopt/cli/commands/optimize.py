@@ -5,7 +5,6 @@ Most of its options are declared in :mod:`graphopt.options`; the others, of file
 
 from __future__ import annotations
 
-import json
 import sys
 import time
 from collections.abc import Sequence
@@ -24,6 +23,7 @@ from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups import specialization
 from graphopt.cli.options import relations, shared_options
 from graphopt.cli.options.parameter_types import Seconds, Writes, writes
+from graphopt.cli.output.command_output import Output
 from graphopt.cli.output.error_messages import tell
 from graphopt.cli.views import optimization
 from graphopt.errors import UsageError
@@ -51,23 +51,6 @@ graphopt optimize decoder.onnx -o out.onnx --share-buffers past_key=present_key
 graphopt optimize model.onnx -o out.onnx -O3 --profile profile.json
 graphopt optimize model.onnx -o out.bundle -O3 --profile profile.json --emit bundle
 """
-
-#: The options that --help describes.
-_EVERYDAY = (
-    "-o",
-    "-O",
-    "--exact",
-    "--fuser",
-    "--dim",
-    "--input-shape",
-    "--input",
-    "--target-opset",
-    "--skip",
-    "--report",
-    "--dry-run",
-    "--verify",
-    "--device",
-)
 
 
 @dataclass(frozen=True)
@@ -116,7 +99,14 @@ tune_options = shared_options.values_of(
 )
 
 
-@command_decorator.command("optimize", example=EXAMPLE, section=Section.EVERYDAY, rank=1, everyday=_EVERYDAY)
+@command_decorator.command(
+    "optimize",
+    example=EXAMPLE,
+    section=Section.EVERYDAY,
+    rank=1,
+    everyday="-o -O --exact --fuser --dim --input-shape"
+    " --input --target-opset --skip --report --dry-run --verify --device",
+)
 @shared_options.model_argument("sources", metavar="[IN...] [OUT]", several=True)
 @shared_options.group(
     "Files",
@@ -164,7 +154,7 @@ def command(
     variants: specialization.SpecializeValues,
     input_shapes: tuple[str, ...],
     input_files: tuple[str, ...],
-) -> int:
+) -> Output:
     """Make models smaller and faster.
 
     The result has the same interface and the same outputs: it is compared with the original, and
@@ -194,26 +184,23 @@ def command(
     native = run.options.get("pipeline") == "native"
     how = variants.specialization()
     if how is not None and len(planned.sources) > 1:
-        raise UsageError("a profile is of one model, and several are given")
+        raise UsageError("--profile needs one model; several are given")
     extra = _extra_options(run, tuning, input_shapes, input_files)
     job = _Job(run, run.compiler.having(extra), how, variants.bundle, dump_dir)
     if destinations.STDOUT in planned.targets:
         run.console.use_stderr()
         if native:
-            raise UsageError("standard output has no place for a library of kernels", hint="-o FILE")
+            raise UsageError("standard output can't contain the library of kernels", hint="-o FILE")
     if len(planned.sources) == 1:
         source, target = planned.sources[0], planned.targets[0]
         report = job.optimize(source, target, marks=planned.marks)
-        told = run.console.as_json or report_path is not None
-        result = optimization.as_dict(run, source, target, report) if told else {}
-        status = 0
-        optimization.print_report(run, report, source, target, planned)
+        text = () if run.console.quiet else optimization.text(run, report, target, planned)
+        result = Output(optimization.as_dict(run, source, target, report), text)
     else:
-        result, status = _optimize_all(job, planned)
-    run.console.json(result)
+        result = _optimize_all(job, planned)
     if report_path is not None:
-        publish.write(report_path, json.dumps(result, indent=2, ensure_ascii=False, default=str) + "\n")
-    return status
+        publish.write(report_path, result.json() + "\n")
+    return result
 
 
 def _plan_bundle(words: tuple[Path, ...], output: str | None, *, dry_run: bool) -> destinations.Plan:
@@ -268,7 +255,7 @@ class _Job:
     ) -> Report:
         """Optimize one model and write it, unless ``target`` is ``None``."""
         from graphopt import ir
-        from graphopt.cli.files.output_paths import check_told
+        from graphopt.cli.files.output_paths import check_representable
         from graphopt.cli.option_groups.instruments import Progress, instruments
         from graphopt.verification.verdict import INPUTS_HINT
 
@@ -281,7 +268,7 @@ class _Job:
         with run.console.progress(source.name if name == str(source) else name) as advance:
             advance(None, "loading")
             if target is not None:
-                check_told(source, target)
+                check_representable(source, target)
             more["instruments"] = [*instruments(run, self.dump_dir), Progress(advance)]
             compiler = self.compiler.having(more)
             made = (
@@ -334,7 +321,7 @@ def _write(
     with writing(report.libraries, library):
         written = specialization.write(made, target, how)
     if how is None and not report.libraries and remove_stale(library):
-        remarks.append(f"removed {library}, the kernels of what was here before")
+        remarks.append(f"removed {library}, the kernels of the replaced model")
     return sum(run.invocation.wrote(written).values()), remarks
 
 
@@ -355,13 +342,13 @@ def _check_guards(model: ir.Model, report: Report) -> None:
     count = len(guards_of(model))
     if count > report.original.ops.get(f"{GUARD_DOMAIN}::{GUARD}", 0):
         raise UsageError(
-            f"the optimized model has {counted(count, 'guard')} left, and no runtime knows them",
+            f"the optimized model has {counted(count, 'guard')} left, which no runtime supports",
             hint="graphopt dump --pass-by-pass shows such models; leave out insert-guards to write one",
         )
 
 
-def _optimize_all(job: _Job, planned: destinations.Plan) -> tuple[dict[str, Any], int]:
-    """Optimize several models: prints a line for each; returns the results and the worst exit status."""
+def _optimize_all(job: _Job, planned: destinations.Plan) -> Output:
+    """Optimize several models: prints a line for each as soon as it is written."""
     from graphopt.instrument.report import not_verified
 
     run = job.run
@@ -395,7 +382,7 @@ def _optimize_all(job: _Job, planned: destinations.Plan) -> tuple[dict[str, Any]
         run.console.print(f"  {label:{width}}  {before:,} → {after:,} nodes{kernels}{verified}  {took}")
     failed = sum("error" in result for result in results)
     summary = f"{counted(len(results) - failed, 'model')} optimized"
-    run.console.print(f"  {summary}, {failed} failed" if failed else f"  {summary}")
+    text = [f"  {summary}, {failed} failed" if failed else f"  {summary}"]
     if planned.is_dry:
-        run.console.print(f"  {optimization.how_to_write(run, planned)}")
-    return {"models": results, "status": int(status)}, status
+        text.append(f"  {optimization.how_to_write(run, planned)}")
+    return Output({"models": results, "status": int(status)}, text, status=status)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -13,7 +15,8 @@ from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import option_values, relations, shared_options
 from graphopt.cli.options.parameter_types import Count, reads_data, split_some, writes
-from graphopt.util.text_tables import Table, counted, human_bytes
+from graphopt.cli.output.command_output import Output
+from graphopt.util.text_tables import Block, Line, Table, counted, human_bytes
 
 if TYPE_CHECKING:
     from graphopt.analysis.symbolic import Dim
@@ -34,21 +37,14 @@ _EXPRESSION = 24
 _DRAWINGS = (".svg", ".dot")
 _AUTODIFF, _FUSION = ("--policy", "autodiff"), ("--policy", "fusion")
 
-#: The options that --help describes.
-_EVERYDAY = (
-    "--policy",
-    "--wrt",
-    "--minimum",
-    "--explain",
-    "-o",
-    "--plot",
-    "--shapes",
-    "--profile",
-    "--device",
+
+@command_decorator.command(
+    "partition",
+    example=EXAMPLE,
+    section=Section.INSIDE,
+    rank=5,
+    everyday="--policy --wrt --minimum --explain -o --plot --shapes --profile --device",
 )
-
-
-@command_decorator.command("partition", example=EXAMPLE, section=Section.INSIDE, rank=5, everyday=_EVERYDAY)
 @shared_options.model_argument()
 @shared_options.group(
     "Groups",
@@ -56,7 +52,7 @@ _EVERYDAY = (
         "--policy",
         type=click.Choice(["autodiff", "fusion"]),
         default="autodiff",
-        help="Purpose of a group: differentiated as one unit, or run as one kernel.  [default: autodiff]",
+        help="Purpose of groups: gradients of whole groups, or one kernel for each.  [default: autodiff]",
     ),
     shared_options.wrt_option(default="all", where=_AUTODIFF),
     click.option(
@@ -118,7 +114,7 @@ def command(
     explain: bool,
     output: Path | None,
     plot: Path | None,
-) -> None:
+) -> Output:
     """Find groups of nodes that can be handled as one.
 
     Groups do not depend on each other in cycles. A group for autodiff contains nodes that have gradients
@@ -126,18 +122,18 @@ def command(
     over memory. With -o, each group becomes a function of the domain graphopt.autodiff, or graphopt.native,
     and the model is written once it has been compared with the original (docs/partition.md).
     """
-    from graphopt import ir
-    from graphopt.cli.files.output_paths import check_file, check_model_file, check_told
+    from graphopt.cli.files.output_paths import check_file, check_target
     from graphopt.instrument.report import verdict_dict, verdict_lines
     from graphopt.profile import Profile
 
     if output is None:
         option_values.check_idle(
-            ["Verification", "Inputs", "Device"], "compares nothing without -o", "-o OUT.onnx"
+            ["Verification", "Inputs", "Device"],
+            "has no effect without -o: nothing is compared",
+            "-o OUT.onnx",
         )
     else:
-        check_model_file(output, model)
-        check_told(model, output)
+        check_target(model, output)
     check_file(plot, _DRAWINGS)
     profile = None if profile_path is None else Profile.read(profile_path)
     with run.console.progress(model.name) as advance:
@@ -156,65 +152,51 @@ def command(
         if output is not None:
             advance(None, "comparing")
             outlined, verdict = run.compiler.with_groups(found)
-            written = ir.save(outlined, output, external_data=run.settings.external_data)
-            sizes = run.invocation.wrote(written)
+            sizes = run.save(outlined, output)
     if plot is not None:
         _draw(found, plot)
-    told: dict[str, Any] = {"model": str(model), "policy": policy}
-    told["groups"] = [group.to_dict() for group in found.groups]
-    if explain:
-        told["reasons"] = [
-            {"node": one.node, "op": one.op, "where": one.where, "group": one.group, "reason": one.reason}
-            for one in found.reasons
-        ]
-    told["files"] = sizes
-    told["verification"] = None if verdict is None else verdict_dict(verdict)
-    run.console.json(told)
-    if run.console.quiet:
-        return
-    _print(run, found, explain)
-    if policy == "fusion":
-        run.console.print(
-            "  these are groups of the model as it is; graphopt kernels MODEL shows those after -O3"
-        )
-    if verdict is not None:
-        run.console.blocks(verdict_lines(verdict, run.verbose))
-    for path, size in sizes.items():
-        run.console.print(f"  wrote     {path}   {human_bytes(size)}")
-    if plot is not None:
-        run.console.print(f"  drew      {plot}")
+    data = {
+        "model": str(model),
+        "policy": policy,
+        "groups": [group.to_dict() for group in found.groups],
+        **({"reasons": list(map(asdict, found.reasons))} if explain else {}),
+        "verification": verdict_dict(verdict),
+    }
+    text = [*_text(found, explain, run.verbose), *verdict_lines(verdict, run.verbose)]
+    return Output(data, [*text, *([] if plot is None else [f"  drew      {plot}"])], sizes)
 
 
-def _print(run: Run, found: Partitioned, explain: bool) -> None:
+def _text(found: Partitioned, explain: bool, verbose: int) -> Iterator[Block]:
     saves = any(group.saved is not None for group in found.groups)
     more = (["saved"], ">") if saves else ([], "")
     heads = ["group", "where", "nodes", "operators", "in", "out", "bytes in", "bytes out", *more[0]]
     table = Table(heads, "<<><>>>>" + more[1])
-    shown = found.groups if run.verbose else found.groups[:_GROUPS]
+    shown = found.groups if verbose else found.groups[:_GROUPS]
     for group in shown:
         ends = [group.inputs, group.outputs]
         saved = [_size(group.saved)] if saves else []
         sizes = (*map(len, ends), *map(_bytes, ends), *saved)
         table.add(group.name, group.where, len(group.nodes), _ops(group), *sizes)
     if found.groups:
-        run.console.table(table)
+        yield table
     if len(shown) < len(found.groups):
-        run.console.print(f"  and {counted(len(found.groups) - len(shown), 'group')} more (-v lists all)")
+        yield f"  and {counted(len(found.groups) - len(shown), 'group')} more (-v lists all)"
     inside = sum(reason.group is not None for reason in found.reasons)
-    count = counted(len(found.reasons), "node")
-    run.console.print(f"  {counted(len(found.groups), 'group')} with {inside:,} of {count}")
+    yield f"  {counted(len(found.groups), 'group')} with {inside:,} of {counted(len(found.reasons), 'node')}"
     if explain:
         reasons = Table(["node", "operator", "group", "because"], "<<<<")
         for one in found.reasons:
             reasons.add(one.node, one.op, one.group or "none", one.reason)
-        run.console.table(reasons)
+        yield reasons
     elif inside < len(found.reasons):
-        run.console.print("  hint: --explain gives the reason for each other node", "hint")
+        yield Line("  hint: --explain gives the reason for each other node", "hint")
+    if found.policy == "fusion":
+        yield "  groups of the unmodified model; graphopt kernels MODEL shows those after -O3"
 
 
 def _ops(group: Group) -> str:
-    told = [f"{op} × {count}" if count > 1 else op for op, count in group.ops.items()]
-    return ", ".join(told[:_OPS]) + (" …" if len(told) > _OPS else "")
+    ops = [f"{op} × {count}" if count > 1 else op for op, count in group.ops.items()]
+    return ", ".join(ops[:_OPS]) + (" …" if len(ops) > _OPS else "")
 
 
 def _bytes(ports: tuple[Port, ...]) -> str:

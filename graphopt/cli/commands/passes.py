@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,12 +12,11 @@ from graphopt.cli.framework import command_decorator
 from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import completion
+from graphopt.cli.output.command_output import Output
 from graphopt.errors import unknown
-from graphopt.util.text_tables import Table
+from graphopt.util.text_tables import Block, Line, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
     from graphopt.passes.base import Pass
     from graphopt.rewrite.rule import Rule
 
@@ -29,7 +29,7 @@ graphopt passes collapse-views
 
 @command_decorator.command("passes", example=EXAMPLE, section=Section.INSIDE, rank=3, has_details=False)
 @click.argument("name", required=False, shell_complete=completion.passes_and_rules)
-def command(run: Run, name: str | None) -> None:
+def command(run: Run, name: str | None) -> Output:
     """List all passes, or describe one.
 
     The description has its options and the rules that it applies. NAME may also be a rule, or a family of
@@ -40,43 +40,34 @@ def command(run: Run, name: str | None) -> None:
 
     known, rules = registry(), all_rules()
     if name is None:
-        _list(run, known.passes, known.planned)
-    elif name in known.passes:
-        _show_pass(run, known.passes[name], [rule for rule in rules if name == rule.pass_])
-    elif found := [rule for rule in rules if name in (rule.name, rule.family)]:
-        _show_rules(run, found)
-    elif name in known.planned:
-        run.console.json({"name": name, "planned": known.planned[name]})
-        run.console.print(f"{name}: {known.planned[name]} (not built yet)")
-    else:
-        names = [
-            *known.passes,
-            *known.planned,
-            *(rule.name for rule in rules),
-            *(rule.family for rule in rules),
-        ]
-        raise unknown("pass or rule", name, names, "graphopt passes lists all")
+        return _list(known.passes, known.planned)
+    if name in known.passes:
+        return _describe_pass(known.passes[name], [rule for rule in rules if name == rule.pass_])
+    if found := [rule for rule in rules if name in (rule.name, rule.family)]:
+        return _describe_rules(found)
+    if name in known.planned:
+        summary = known.planned[name]
+        return Output({"name": name, "planned": summary}, [f"{name}: {summary} (not built yet)"])
+    names = [*known.passes, *known.planned, *(one for rule in rules for one in (rule.name, rule.family))]
+    raise unknown("pass or rule", name, names, "graphopt passes lists all")
 
 
-def _list(run: Run, passes: Mapping[str, type[Pass]], planned: Any) -> None:
-    run.console.json(
-        {
-            "passes": [_describe(kind) for _, kind in sorted(passes.items())],
-            "planned": [{"name": name, "summary": text} for name, text in sorted(planned.items())],
-        }
-    )
+def _list(passes: Mapping[str, type[Pass]], planned: Mapping[str, str]) -> Output:
+    data = {
+        "passes": [_pass_dict(kind) for _, kind in sorted(passes.items())],
+        "planned": [{"name": name, "summary": text} for name, text in sorted(planned.items())],
+    }
+    return Output(data, _list_text(passes, planned))
+
+
+def _list_text(passes: Mapping[str, type[Pass]], planned: Mapping[str, str]) -> Iterator[Block]:
     for title, names in _groups(passes):
-        run.console.print(title, "title")
-        table = Table(["", ""], "<<")
-        for name in names:
-            table.add(name, passes[name].summary())
-        run.console.table(table)
-        run.console.print()
+        yield Line(title, "title")
+        yield Table(["", ""], "<<", [[name, passes[name].summary()] for name in names])
+        yield ""
     if planned:
-        run.console.print(f"not built yet: {', '.join(sorted(planned))}", "hint")
-    run.console.print(
-        "hint: graphopt passes NAME shows options and rules; most rules belong to peephole", "hint"
-    )
+        yield Line(f"not built yet: {', '.join(sorted(planned))}", "hint")
+    yield Line("hint: graphopt passes NAME shows options and rules; most rules belong to peephole", "hint")
 
 
 def _groups(passes: Mapping[str, type[Pass]]) -> Iterator[tuple[str, list[str]]]:
@@ -98,56 +89,59 @@ def _groups(passes: Mapping[str, type[Pass]]) -> Iterator[tuple[str, list[str]]]
     yield "by option or by name (--passes)", list(left)
 
 
-def _show_pass(run: Run, kind: type[Pass], rules: list[Rule]) -> None:
+def _describe_pass(kind: type[Pass], rules: list[Rule]) -> Output:
+    data = _pass_dict(kind)
+    return Output(data | {"rules": list(map(_rule_dict, rules))} if rules else data, _pass_text(kind, rules))
+
+
+def _pass_text(kind: type[Pass], rules: list[Rule]) -> Iterator[Block]:
     from graphopt.passes.describe import options_of, prose
 
-    run.console.json(
-        {**_describe(kind), "rules": [_rule_dict(rule) for rule in rules]} if rules else _describe(kind)
-    )
-    run.console.print(kind.name, bold=True)
-    for line in prose(kind).splitlines():
-        run.console.print(f"  {line}".rstrip())
-    found = options_of(kind)
-    if found:
-        run.console.print()
+    yield from _prose(kind.name, prose(kind))
+    if found := options_of(kind):
+        yield ""
         table = Table(["option", "default", "meaning"], "<<<")
         for option in found:
             table.add(option.name, option.default_text, option.meaning)
-        run.console.table(table)
-        run.console.print(f"\n  in pipeline text: {kind.name}{{{found[0].name}=…}}")
+        yield table
+        yield f"\n  in pipeline text: {kind.name}{{{found[0].name}=…}}"
     if kind.tags:
-        run.console.print(f"\n  elsewhere: {', '.join(kind.tags)}")
+        yield f"\n  elsewhere: {', '.join(kind.tags)}"
     if rules:
-        run.console.print()
-        _print_rules(run, rules)
+        yield ""
+        yield _rules_table(rules)
 
 
-def _show_rules(run: Run, rules: list[Rule]) -> None:
-    run.console.json([_rule_dict(rule) for rule in rules])
-    if len(rules) > 1:
-        _print_rules(run, rules)
-        return
+def _describe_rules(rules: list[Rule]) -> Output:
+    return Output(
+        list(map(_rule_dict, rules)), [_rules_table(rules)] if len(rules) > 1 else _rule_text(rules[0])
+    )
+
+
+def _rule_text(rule: Rule) -> Iterator[Block]:
     from graphopt.passes.describe import prose
 
-    (rule,) = rules
-    run.console.print(rule.name, bold=True)
-    for line in prose(rule.replace).splitlines():
-        run.console.print(f"  {line}".rstrip())
-    run.console.print(
-        f"\n  applied by {rule.pass_}, family {rule.family}, numerics {rule.numerics.name.lower()}"
-    )
+    yield from _prose(rule.name, prose(rule.replace))
+    yield f"\n  applied by {rule.pass_}, family {rule.family}, numerics {rule.numerics.name.lower()}"
     if rule.tags:
-        run.console.print(f"  elsewhere: {', '.join(rule.tags)}")
+        yield f"  elsewhere: {', '.join(rule.tags)}"
 
 
-def _print_rules(run: Run, rules: list[Rule]) -> None:
+def _prose(name: str, text: str) -> Iterator[Line]:
+    """A docstring below the name of its pass or rule."""
+    yield Line(name, "title")
+    for line in text.splitlines():
+        yield Line(f"  {line}".rstrip())
+
+
+def _rules_table(rules: list[Rule]) -> Table:
     table = Table(["family", "rule", "what it does", "numerics"], "<<<<")
     for rule in sorted(rules, key=lambda rule: rule.family):
         table.add(rule.family, rule.name, rule.summary, rule.numerics.name.lower())
-    run.console.table(table)
+    return table
 
 
-def _describe(kind: type[Pass]) -> dict[str, Any]:
+def _pass_dict(kind: type[Pass]) -> dict[str, Any]:
     from graphopt.passes.describe import options_of
 
     return {

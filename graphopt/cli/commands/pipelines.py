@@ -8,6 +8,7 @@ from graphopt.cli.framework import command_decorator
 from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import completion
+from graphopt.cli.output.command_output import Output
 from graphopt.errors import UsageError
 from graphopt.util.text_tables import Table
 
@@ -21,46 +22,40 @@ graphopt pipelines show 'noopt,fixpoint(cse,dce)'
 @command_decorator.command("pipelines", example=EXAMPLE, section=Section.INSIDE, rank=4, has_details=False)
 @click.argument("action", required=False, metavar="[show]", shell_complete=completion.pipeline_text)
 @click.argument("name", required=False, metavar="[NAME|TEXT]", shell_complete=completion.pipeline_text)
-def command(run: Run, action: str | None, name: str | None) -> None:
+def command(run: Run, action: str | None, name: str | None) -> Output:
     """List the named pipelines, or show the steps of one.
 
     The word show is optional.
     Pipeline text names passes in order: dce,cse,fixpoint(peephole,constant-propagation{limit=1MiB}).
     """
     if action is None:
-        _list(run)
-        return
+        return _list()
     if action != "show" and name is not None:
         raise UsageError(
             "write graphopt pipelines, or graphopt pipelines show NAME", hint="put text into quotes"
         )
     if name is None and action == "show":
         raise UsageError("which pipeline?", hint="graphopt pipelines lists the named ones")
-    _show(run, name or action)
+    return _show(name or action)
 
 
-def _list(run: Run) -> None:
+def _list() -> Output:
     from graphopt.passes.pipelines import PIPELINES, SUMMARIES
 
-    run.console.json(
-        {name: {"summary": SUMMARIES.get(name, ""), "text": text} for name, text in PIPELINES.items()}
-    )
+    data = {name: {"summary": SUMMARIES.get(name, ""), "text": text} for name, text in PIPELINES.items()}
     table = Table(["pipeline", "what it is for"], "<<")
     for name in PIPELINES:
         table.add(name, SUMMARIES.get(name, ""))
-    run.console.table(table)
-    run.console.print("\n  graphopt pipelines show NAME lists the steps")
+    return Output(data, [table, "\n  graphopt pipelines show NAME lists the steps"])
 
 
-def _show(run: Run, text: str) -> None:
+def _show(text: str) -> Output:
     from graphopt.passes.pipeline import SLOTS, Fixpoint, Pipeline, Planned, Slot, Step
     from graphopt.passes.pipelines import SUMMARIES, registry
 
     known = registry()
     pipeline = Pipeline.parse(text, known)
     planned = [step.name for step in pipeline.steps if isinstance(step, Planned)]
-    run.console.json({"name": text, "text": str(pipeline), "planned": planned})
-    run.console.print(f"{text}: {SUMMARIES[text]}" if text in SUMMARIES else text)
     table = Table(["", ""], "<<")
     pending: list[tuple[int, Step]] = [(0, step) for step in reversed(pipeline.steps)]
     while pending:
@@ -75,6 +70,8 @@ def _show(run: Run, text: str) -> None:
             table.add(f"{indent}{step.name}", f"{known.planned.get(step.name, '')} (not built yet: skipped)")
         else:
             table.add(f"{indent}{step}", step.summary())
-    run.console.table(table)
-    if not pipeline.steps:
-        run.console.print("  (nothing)")
+    title = f"{text}: {SUMMARIES[text]}" if text in SUMMARIES else text
+    return Output(
+        {"name": text, "text": str(pipeline), "planned": planned},
+        [title, table, *([] if pipeline.steps else ["  (nothing)"])],
+    )

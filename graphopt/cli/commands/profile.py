@@ -15,6 +15,7 @@ from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups.input_files import arrays_in, recorded_option
 from graphopt.cli.options import option_values, shared_options
 from graphopt.cli.options.parameter_types import Count, reads_data, reads_model, writes
+from graphopt.cli.output.command_output import Output
 from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError
 from graphopt.util.text_tables import counted
 
@@ -74,7 +75,7 @@ def command(
     requires_grad: tuple[str, ...],
     input_shapes: tuple[str, ...],
     input_files: tuple[str, ...],
-) -> None:
+) -> Output:
     """Run a model and record a profile of its values.
 
     A profile records types and shapes of inputs with their frequency; sizes that never varied, or were
@@ -84,7 +85,7 @@ def command(
     """
     from graphopt import api
     from graphopt.cli.files.output_paths import check_file
-    from graphopt.cli.views.profiles import print_profile
+    from graphopt.cli.views.profiles import profile_blocks
     from graphopt.ir.signature import Signature
     from graphopt.profile import Profile
     from graphopt.specialization.profile_recorder import Recorder
@@ -101,12 +102,12 @@ def command(
         run.console.note(f"  {counted(recorder.left_out, 'inner value')} more are not recorded")
     if output is not None:
         profile.write(output)
-    run.console.json({**profile.to_dict(), "inner_left_out": recorder.left_out})
     inputs = [port.name for port in Signature.of(loaded).inputs if port.role != "constant"]
-    if not run.console.as_json:
-        print_profile(run.console, profile, inputs, verbose=bool(run.verbose))
-    if output is not None:
-        run.console.note(f"  wrote {output}")
+    return Output(
+        {**profile.to_dict(), "inner_left_out": recorder.left_out},
+        profile_blocks(profile, inputs, run.verbose),
+        notes=[] if output is None else [f"  wrote     {output}"],
+    )
 
 
 def _wanted(
@@ -129,7 +130,7 @@ def _wanted(
     if not shapes and (recorded or (merges and not files and runs is None)):
         if runs is not None:
             raise UsageError(
-                "--runs is of inputs that are made up", hint="say which: --input-shape NAME:1x128,1x64"
+                "--runs needs generated inputs", hint="--input-shape NAME:1x128,1x64 gives their shapes"
             )
         return
     for sizes in parse_grid(shapes):
@@ -161,5 +162,5 @@ def _record(run: Run, recorder: Recorder, wanted: Sequence[tuple[str, InputOptio
                 hint, message = error.hint, error.message
                 if isinstance(error, RuntimeFailure) and words and not inputs.shapes:
                     hint = f"leave it out, or run it alone: graphopt run MODEL --input {words}"
-                said = message if words in message else f"{words}: {message}"
-                raise type(error)(said, hint=hint) from error
+                text = message if words in message else f"{words}: {message}"
+                raise type(error)(text, hint=hint) from error

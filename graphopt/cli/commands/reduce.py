@@ -12,7 +12,8 @@ from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups import failing_check
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import reads_model
-from graphopt.util.text_tables import counted
+from graphopt.cli.output.command_output import Output
+from graphopt.util.text_tables import Line, counted
 
 EXAMPLE = """
 graphopt reduce model.onnx -o small.onnx
@@ -20,11 +21,14 @@ graphopt reduce model.onnx -o small.onnx --check crash
 graphopt reduce model.onnx -o small.onnx -O0 --check 'python still_fails.py {model}'
 """
 
-#: The options that --help describes.
-_EVERYDAY = ["-o", "--check", "--seconds", "-O", "--passes", "--dim", "--input-shape", "--input", "--device"]
 
-
-@command_decorator.command("reduce", example=EXAMPLE, section=Section.DEBUGGING, rank=3, everyday=_EVERYDAY)
+@command_decorator.command(
+    "reduce",
+    example=EXAMPLE,
+    section=Section.DEBUGGING,
+    rank=3,
+    everyday="-o --check --seconds -O --passes --dim --input-shape --input --device",
+)
 @click.argument("model", type=reads_model, metavar="MODEL")
 @shared_options.model_output
 @shared_options.output_options
@@ -34,7 +38,7 @@ _EVERYDAY = ["-o", "--check", "--seconds", "-O", "--passes", "--dim", "--input-s
 @shared_options.dim_options
 @shared_options.input_options
 @shared_options.device_options
-def command(run: Run, model: Path, output: Path, chosen: failing_check.CheckValues) -> None:
+def command(run: Run, model: Path, output: Path, chosen: failing_check.CheckValues) -> Output:
     """Shrink a model as long as a check of its result fails.
 
     Nodes and outputs are removed, functions inlined and sizes reduced. With -O0, the check is a command on
@@ -72,18 +76,15 @@ def command(run: Run, model: Path, output: Path, chosen: failing_check.CheckValu
             inputs = output.with_name(f"{output.name}.inputs.npz")
         npz.write(inputs, fails.feeds)
     before, after = result.nodes
-    run.console.json(
-        {
-            "nodes": [before, after],
-            "tries": result.tries,
-            "culprit": failing_check.as_dict(culprit),
-            "target": str(output),
-            "inputs": None if inputs is None else str(inputs),
-        }
-    )
-    if culprit is not None:
-        failing_check.show(run, culprit)
-    run.console.print(f"  wrote      {output}: {counted(after, 'node')} of {before:,}")
+    text = [*(() if culprit is None else failing_check.lines(culprit))]
+    text.append(Line(f"  wrote      {output}: {counted(after, 'node')} of {before:,}"))
     if inputs is not None:
-        run.console.print(f"             {inputs}: inputs that show the fault")
-    run.console.note(f"  {counted(result.tries, 'model')} tried")
+        text.append(Line(f"             {inputs}: inputs that show the fault"))
+    data = {
+        "nodes": [before, after],
+        "tries": result.tries,
+        "culprit": failing_check.as_dict(culprit),
+        "target": str(output),
+        "inputs": None if inputs is None else str(inputs),
+    }
+    return Output(data, text, notes=[f"  {counted(result.tries, 'model')} tried"])

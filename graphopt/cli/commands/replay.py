@@ -12,7 +12,9 @@ from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import reads_folder
+from graphopt.cli.output.command_output import Output
 from graphopt.errors import ExitStatus, UsageError
+from graphopt.util.text_tables import Line
 
 EXAMPLE = """
 graphopt replay model.repro
@@ -28,7 +30,7 @@ _SOURCES = "reproducers are written by graphopt bisect, and by other commands wi
     "Reproducer",
     click.option("--allow-command", is_flag=True, help="Run commands that are part of this reproducer."),
 )
-def command(run: Run, folder: Path, allow_command: bool) -> int:
+def command(run: Run, folder: Path, allow_command: bool) -> Output:
     """Rerun a reproducer of bisect or --save-repro.
 
     For a fault that bisect found: exit status 1 as long as the check fails, 0 once it holds. For a recorded
@@ -46,10 +48,10 @@ def command(run: Run, folder: Path, allow_command: bool) -> int:
         return _rerun(run, folder, allow_command)
     if not (folder / CASE).exists():
         raise UsageError(f"{folder} is not a reproducer: it has neither {COMMAND} nor {CASE}", hint=_SOURCES)
-    return _show_fault(run, folder, allow_command)
+    return _reproduce(run, folder, allow_command)
 
 
-def _rerun(run: Run, folder: Path, allow_command: bool) -> int:
+def _rerun(run: Run, folder: Path, allow_command: bool) -> Output:
     """Run a whole command again."""
     from graphopt.cli.reproducer.recorded_command import Recorded
     from graphopt.cli.reproducer.rerun import rerun
@@ -61,40 +63,36 @@ def _rerun(run: Run, folder: Path, allow_command: bool) -> int:
         now = rerun(folder, application, allow_command=allow_command)
     then = recorded.outcome
     differences = now.differences(then)
-    run.console.json(
+    ending = f"  ends with status {now.status}{f': {now.error}' if now.error else ''}"
+    text = [Line(f"  graphopt {recorded.arguments[0]}", "title"), Line(ending)]
+    return Output(
         {
             "command": recorded.command,
             "recorded": None if then is None else asdict(then),
             "replayed": asdict(now),
             "differences": differences,
             "versions": recorded.versions,
-        }
+        },
+        [*text, *([Line(f"  {one}", "bad") for one in differences] or [Line("  as recorded", "good")])],
+        status=ExitStatus.VERIFICATION_FAILED if differences else ExitStatus.OK,
     )
-    run.console.print(f"  graphopt {recorded.arguments[0]}", bold=True)
-    run.console.print(f"  ends with status {now.status}{f': {now.error}' if now.error else ''}")
-    for difference in differences:
-        run.console.print(f"  {difference}", fg="red")
-    if differences:
-        return ExitStatus.VERIFICATION_FAILED
-    run.console.print("  as recorded", fg="green")
-    return ExitStatus.OK
 
 
-def _show_fault(run: Run, folder: Path, allow_command: bool) -> int:
+def _reproduce(run: Run, folder: Path, allow_command: bool) -> Output:
     """Reproduce a fault that bisect found."""
     from graphopt.debug.reproducer import load, replay
 
     case = load(folder)
     with run.console.progress("replaying"):
         reason = replay(folder, allow_command=allow_command)
-    run.console.json({"what": case.what, "fails": reason, "failed": case.reason, "versions": case.versions})
-    run.console.print(f"  {case.what}", bold=True)
+    text = [Line(f"  {case.what}", "title")]
     if reason is None:
-        run.console.print("  holds now", fg="green")
-        return ExitStatus.OK
-    run.console.print(f"  fails: {reason}", fg="red")
-    if case.lines:
-        run.console.print()
-    for line in case.lines:
-        run.console.print(f"    {line}")
-    return ExitStatus.VERIFICATION_FAILED
+        text.append(Line("  holds now", "good"))
+    else:
+        text.append(Line(f"  fails: {reason}", "bad"))
+        text += [Line(line) for line in ("", *(f"    {line}" for line in case.lines)) if case.lines]
+    return Output(
+        {"what": case.what, "fails": reason, "failed": case.reason, "versions": case.versions},
+        text,
+        status=ExitStatus.OK if reason is None else ExitStatus.VERIFICATION_FAILED,
+    )

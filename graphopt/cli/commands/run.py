@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -13,7 +13,11 @@ from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups import executor_runs
 from graphopt.cli.options import option_values, shared_options
 from graphopt.cli.options.parameter_types import writes
+from graphopt.cli.output.command_output import Output
 from graphopt.util.text_tables import Table, human_seconds
+
+if TYPE_CHECKING:
+    from graphopt.inputs.run_once import TimedRun
 
 EXAMPLE = """
 graphopt run model.onnx
@@ -24,21 +28,14 @@ graphopt run model.onnx --inputs requests/ --rounds 3
 graphopt run model.onnx --inputs requests/ --fusion-strategy static:1,dynamic:2 --fuser ort
 """
 
-#: The options that --help describes.
-_EVERYDAY = (
-    "-o",
-    "--input",
-    "--input-shape",
-    "--seed",
-    "--device",
-    "--optimizations",
-    "--inputs",
-    "--rounds",
-    "--fuser",
+
+@command_decorator.command(
+    "run",
+    example=EXAMPLE,
+    section=Section.EVERYDAY,
+    rank=5,
+    everyday="-o --input --input-shape --seed --device --optimizations --inputs --rounds --fuser",
 )
-
-
-@command_decorator.command("run", example=EXAMPLE, section=Section.EVERYDAY, rank=5, everyday=_EVERYDAY)
 @shared_options.model_argument()
 @shared_options.group(
     "Files",
@@ -67,7 +64,7 @@ def command(
     session_options: bool,
     kernels: bool,
     chosen: executor_runs.ExecutorValues,
-) -> None:
+) -> Output:
     """Run a model once and show its outputs.
 
     Inputs that are not given are generated, the same ones for the same seed. In a bundle, the first variant
@@ -75,11 +72,10 @@ def command(
     files, specializes the model for their inputs, and reports the plan that ran each (docs/executor.md).
     """
     if chosen.recorded:
-        executor_runs.run_all(run, model, chosen)
-        return
+        return executor_runs.run_all(run, model, chosen)
     from graphopt import api
     from graphopt.cli.files.output_paths import check_file
-    from graphopt.cli.views.variants import print_choice, told_choice
+    from graphopt.cli.views.variants import choice_dict, choice_notes
     from graphopt.ort.session_options import recommended
     from graphopt.specialization.bundle.loaded_bundle import Bundle
     from graphopt.specialization.bundle.plan import GENERAL_NAME
@@ -105,34 +101,41 @@ def command(
             trial = run_bundle_once(bundle, run.compiler.inputs)
     choice = recommended(loaded, device)
     used = session_options and not choice.plain
-    told = {} if bundle is None else told_choice(bundle, trial.feeds)
-    run.console.json(
+    if output is not None:
+        npz.write(output, trial.outputs)
+    notes = []
+    if used:
+        notes.append(f"  session options of the model: {choice}")
+        if choice.remark is not None:
+            notes.append(f"  warning: {choice.remark}")
+    if bundle is not None:
+        notes += choice_notes(bundle, trial.feeds, verbose=run.verbose)
+    notes.append(f"  ran in {human_seconds(trial.seconds)}")
+    if output is not None:
+        notes.append(f"  wrote     {output}")
+    return Output(
         {
-            **told,
+            **({} if bundle is None else choice_dict(bundle, trial.feeds)),
             "inputs": {name: _describe(value) for name, value in trial.feeds.items()},
             "outputs": {name: _describe(value) for name, value in trial.outputs.items()},
             "session_options": choice.to_dict() if used else {},
             "libraries": list(libraries),
             "seconds": trial.seconds,
-        }
+        },
+        [_table(trial)],
+        notes=notes,
     )
+
+
+def _table(trial: TimedRun) -> Table:
+    """A row for each input and output."""
     table = Table(["", "name", "type", "min", "mean", "max"], "<<<>>>")
-    for what, values_ in (("input", trial.feeds), ("output", trial.outputs)):
-        for name, value in values_.items():
+    for direction, values in (("input", trial.feeds), ("output", trial.outputs)):
+        for name, value in values.items():
             facts = _describe(value)
             numbers = [_number(facts.get(key)) for key in ("min", "mean", "max")]
-            table.add(what, name, _type(value), *numbers)
-    run.console.table(table)
-    if used:
-        run.console.note(f"  session options of the model: {choice}")
-        if choice.remark is not None:
-            run.console.note(f"  warning: {choice.remark}")
-    if bundle is not None:
-        print_choice(run.console, bundle, trial.feeds, verbose=bool(run.verbose))
-    run.console.note(f"  ran in {human_seconds(trial.seconds)}")
-    if output is not None:
-        npz.write(output, trial.outputs)
-        run.console.note(f"  wrote {output}")
+            table.add(direction, name, _type(value), *numbers)
+    return table
 
 
 def _describe(value: Any) -> dict[str, Any]:

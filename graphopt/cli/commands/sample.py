@@ -13,6 +13,7 @@ from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import writes_file
+from graphopt.cli.output.command_output import Output
 from graphopt.util.text_tables import human_bytes
 
 EXAMPLE = """
@@ -31,7 +32,7 @@ graphopt sample -o sample.onnx
         help="Write the model to this file; without it, only its size is shown.",
     ),
 )
-def command(run: Run, output: Path | None) -> None:
+def command(run: Run, output: Path | None) -> Output:
     """Write the sample model to a file.
 
     Commands use it where no model is given. It is a BERT-like encoder as PyTorch exports it: two layers,
@@ -41,17 +42,14 @@ def command(run: Run, output: Path | None) -> None:
     from graphopt.cli.files.output_paths import check_model_file
 
     size = sample_model.PATH.stat().st_size
-    run.console.json(
-        {"nodes": sample_model.NODES, "bytes": size, "output": None if output is None else str(output)}
-    )
+    data = {"nodes": sample_model.NODES, "bytes": size, "output": None if output is None else str(output)}
     if output is None:
-        run.console.print(f"  {sample_model.NAME}: {sample_model.NODES} nodes, {human_bytes(size)}")
-        run.console.print("  graphopt sample -o FILE writes it")
-        return
+        text = [f"  {sample_model.NAME}: {sample_model.NODES} nodes, {human_bytes(size)}"]
+        return Output(data, [*text, "  graphopt sample -o FILE writes it"])
     check_model_file(output, sample_model.PATH)
     if ir.codec_of(output) is ir.codec_of(sample_model.PATH):
         publish.write(output, sample_model.PATH.read_bytes())
     else:
         api.save(api.load_model(sample_model.PATH), output)
-    run.console.print(f"  wrote     {output}   {sample_model.NAME}, {sample_model.NODES} nodes")
-    run.console.print(f"  graphopt optimize {output} optimizes it")
+    text = [f"  wrote     {output}   {sample_model.NAME}, {sample_model.NODES} nodes"]
+    return Output(data, [*text, f"  graphopt optimize {output} optimizes it"])

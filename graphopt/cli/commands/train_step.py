@@ -14,6 +14,7 @@ from graphopt.cli.option_groups.loss import chosen_loss, loss_options
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import Count, reads_model, writes
 from graphopt.cli.options.shared_options import split_names
+from graphopt.cli.output.command_output import Output
 
 EXAMPLE = """
 graphopt train-step model.onnx --loss-fn cross_entropy:logits,labels --optimizer adam -o step.onnx
@@ -22,23 +23,15 @@ graphopt train-step model.onnx --loss loss --optimizer adamw --clip-norm 1 --acc
 graphopt unlift-parameters model.onnx checkpoint.safetensors -o trained.onnx
 """
 
-#: The options that --help describes.
-_EVERYDAY = (
-    "--optimizer",
-    "--learning-rate",
-    "--loss",
-    "--loss-fn",
-    "--wrt",
-    "-o",
-    "--state",
-    "--weight-decay",
-    "--clip-norm",
-    "--accumulate",
-)
-
 
 @command_decorator.command(
-    "train-step", example=EXAMPLE, section=Section.TRAINING, rank=2, everyday=_EVERYDAY, has_details=False
+    "train-step",
+    example=EXAMPLE,
+    section=Section.TRAINING,
+    rank=2,
+    everyday="--optimizer --learning-rate --loss --loss-fn --wrt"
+    " -o --state --weight-decay --clip-norm --accumulate",
+    has_details=False,
 )
 @click.argument("model", type=reads_model, metavar="MODEL")
 @loss_options("Training")
@@ -132,7 +125,7 @@ def command(
     state: Path | None,
     betas: str | None,
     **settings: Any,
-) -> None:
+) -> Output:
     """Write a model that performs one training step.
 
     Its inputs are those of MODEL, the targets of the loss, learning_rate, the parameters and the optimizer's
@@ -141,19 +134,18 @@ def command(
     parameters and state are written to a separate file; unlift-parameters puts trained ones into MODEL.
     """
     from graphopt import api, ir
-    from graphopt.cli.files.output_paths import check_file, check_model_file, check_told
+    from graphopt.cli.files.output_paths import check_file, check_target
     from graphopt.training.training_step import plan_file, state_file
     from graphopt.util.text_tables import counted, human_bytes
 
-    asked = chosen_loss(loss, loss_fn)
-    check_model_file(output)
+    loss_value = chosen_loss(loss, loss_fn)
     check_file(state or state_file(output), (".safetensors",))
     check_file(plan_file(output))
-    check_told(model, output)
+    check_target(model, output)
     with run.console.warnings_as_notes(), run.console.progress("differentiating"):
         step = api.train_step(
             model,
-            asked,
+            loss_value,
             optimizer,
             wrt,
             learning_rate=learning_rate,
@@ -165,23 +157,18 @@ def command(
             **settings,
         )
     written = step.save(output, state, external_data=run.settings.external_data)
-    nodes = ir.count_nodes(step.model.graph)
-    sizes = run.invocation.wrote(written)
-    run.console.json(
-        {"model": str(model), "output": str(output), **step.plan.to_dict(), "nodes": nodes, "files": sizes}
-    )
-    if run.console.quiet:
-        return
-    plan = step.plan
+    nodes, plan = ir.count_nodes(step.model.graph), step.plan
     carried = sum(step.initial[name].nbytes for name in plan.carried)
-    run.console.print(f"  loss      {plan.loss}")
-    run.console.print(f"  feed      {', '.join([*plan.inputs, 'learning_rate'])}")
     kinds = [("parameter", plan.parameters), ("running statistic", plan.statistics), ("state", plan.state)]
-    told = ", ".join(counted(len(names), kind) for kind, names in kinds if names)
-    run.console.print(f"  carries   {told}: {human_bytes(carried)}")
-    run.console.print(f"  {counted(nodes, 'node')}")
-    for path, size in sizes.items():
-        run.console.print(f"  wrote     {path}   {human_bytes(size)}")
+    counts = ", ".join(counted(len(names), kind) for kind, names in kinds if names)
+    text = [
+        f"  loss      {plan.loss}",
+        f"  feed      {', '.join([*plan.inputs, 'learning_rate'])}",
+        f"  carries   {counts}: {human_bytes(carried)}",
+        f"  {counted(nodes, 'node')}",
+    ]
+    data = {"model": str(model), "output": str(output), **plan.to_dict(), "nodes": nodes}
+    return Output(data, text, run.invocation.wrote(written))
 
 
 def _numbers(text: str | None) -> tuple[float, ...] | None:

@@ -11,6 +11,7 @@ from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import reads_data, reads_model
+from graphopt.cli.output.command_output import Output
 
 EXAMPLE = """
 graphopt unlift-parameters lifted.onnx weights.safetensors -o model.onnx
@@ -26,36 +27,28 @@ graphopt unlift-parameters model.onnx finetuned.safetensors -o finetuned.onnx
 @shared_options.model_output
 @shared_options.output_options
 @shared_options.model_options
-def command(run: Run, model: Path, parameters: Path, output: Path) -> None:
+def command(run: Run, model: Path, parameters: Path, output: Path) -> Output:
     """Put parameters from a file into a model.
 
-    PARAMETERS is a .safetensors or .npz file. Its tensors are matched by name: with inputs, which become
-    initializers, and with initializers, whose contents they replace; shapes and element types must match.
-    New contents are refused for a parameter from which MODEL, optimized, has folded constants.
+    PARAMETERS is a .safetensors or .npz file. A tensor with the name of an input turns it into an
+    initializer, and one with the name of an initializer replaces its contents; shapes and element types must
+    match. If MODEL has constants that were folded from a parameter, new contents of it are an error.
     """
-    from graphopt import api, ir
-    from graphopt.cli.files.output_paths import check_model_file, check_told
-    from graphopt.util.text_tables import counted, human_bytes
+    from graphopt import api
+    from graphopt.cli.files.output_paths import check_target
+    from graphopt.util.text_tables import counted
 
-    check_model_file(output)
-    check_told(model, output)
+    check_target(model, output)
     whole, found = api.unlift_parameters(model, parameters)
-    sizes = run.invocation.wrote(ir.save(whole, output, external_data=run.settings.external_data))
-    run.console.json(
-        {
-            "model": str(model),
-            "output": str(output),
-            "placed": found.placed,
-            "unused": found.unused,
-            "open": found.open,
-            "files": sizes,
-        }
-    )
-    if run.console.quiet:
-        return
-    run.console.print(f"  {counted(len(found.placed), 'parameter')} of {parameters}")
+    text = [f"  {counted(len(found.placed), 'parameter')} of {parameters}"]
     if found.unused:
-        run.console.print(f"  not used: {', '.join(found.unused)}, which the model has not")
-    run.console.print(f"  inputs that are left: {', '.join(found.open) or 'none'}")
-    for path, size in sizes.items():
-        run.console.print(f"  wrote     {path}   {human_bytes(size)}")
+        text.append(f"  not used: {', '.join(found.unused)}, which the model lacks")
+    text.append(f"  remaining inputs: {', '.join(found.open) or 'none'}")
+    data = {
+        "model": str(model),
+        "output": str(output),
+        "placed": found.placed,
+        "unused": found.unused,
+        "open": found.open,
+    }
+    return Output(data, text, run.save(whole, output))

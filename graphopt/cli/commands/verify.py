@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,8 +13,9 @@ from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import option_values, shared_options
 from graphopt.cli.options.parameter_types import reads_model
+from graphopt.cli.output.command_output import Output
 from graphopt.errors import ExitStatus
-from graphopt.util.text_tables import Table
+from graphopt.util.text_tables import Block, Table
 
 if TYPE_CHECKING:
     from graphopt.verification.verdict import Verdict
@@ -46,7 +48,7 @@ graphopt verify model.onnx model.bundle
 @shared_options.device_options
 @shared_options.kernel_options
 @shared_options.model_options
-def command(run: Run, original: Path, candidate: Path, signature: bool, kernels: bool) -> int:
+def command(run: Run, original: Path, candidate: Path, signature: bool, kernels: bool) -> Output:
     """Check that model B computes the same as model A.
 
     Both run on several sizes of every dynamic dim and several kinds of numbers, with
@@ -75,41 +77,31 @@ def command(run: Run, original: Path, candidate: Path, signature: bool, kernels:
             bits=run.settings.exact,
             libraries=libraries,
         )
-    run.console.json(verdict_dict(verdict))
-    _print(run, verdict)
-    if verdict.lacks_inputs:
-        run.console.note(f"hint: {INPUTS_HINT}")
+    notes = [f"hint: {INPUTS_HINT}"] if verdict.lacks_inputs else []
     fixed = {} if verdict.ok else fixed_dims(*map(Signature.of, loaded))
     if fixed and "dims" not in run.options:
-        said = " ".join(f"--dim {name}={size}" for name, size in fixed.items())
-        run.console.note(f"hint: {said} compares them at the sizes that {candidate} is for")
+        dims = " ".join(f"--dim {name}={size}" for name, size in fixed.items())
+        notes.append(f"hint: {dims} compares the models at the sizes that {candidate} supports")
     equal = verdict.ok and verdict.unverifiable is None
-    return ExitStatus.OK if equal else ExitStatus.VERIFICATION_FAILED
+    status = ExitStatus.OK if equal else ExitStatus.VERIFICATION_FAILED
+    return Output(verdict_dict(verdict), _text(verdict, run.verbose), status=status, notes=notes)
 
 
-def _print(run: Run, verdict: Verdict) -> None:
+def _text(verdict: Verdict, verbose: int) -> Iterator[Block]:
     from graphopt.instrument.report import verdict_lines
 
-    show = run.console.print
-    run.console.blocks(verdict_lines(verdict))
+    yield from verdict_lines(verdict)
     for change in verdict.signature[1:]:
-        show(f"  the interface changed: {change}")
-    rows = verdict.rows if run.verbose else verdict.failures[:10]
+        yield f"  the interface changed: {change}"
+    rows = verdict.rows if verbose else verdict.failures[:10]
     if rows:
         table = Table(["", "shapes", "inputs", "optimizations", "max |Δ|", "output", ""], "<<<<><<")
         for row in rows:
-            mark = (
-                "differs"
-                if not row.ok
-                else "rounding"
-                if row.excused
-                else "identical"
-                if row.identical
-                else "equal"
-            )
+            equal = "rounding" if row.excused else "identical" if row.identical else "equal"
             level = f"{row.level}, library" if row.libraries else row.level
             delta = "–" if row.delta is None else f"{row.delta:.1e}"
+            mark = equal if row.ok else "differs"
             table.add(mark, row.binding, row.distribution, level, delta, row.output, row.reason or "")
-        run.console.table(table)
-    for skipped in verdict.skipped if run.verbose else ():
-        show(f"  skipped: {skipped}")
+        yield table
+    for skipped in verdict.skipped if verbose else ():
+        yield f"  skipped: {skipped}"

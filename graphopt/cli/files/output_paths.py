@@ -21,7 +21,13 @@ def check_model_file(path: Path, *sources: Path) -> None:
     check_file(path, (*ir.suffixes(), *(source.suffix for source in sources)))
 
 
-def check_told(source: Path, target: Path) -> None:
+def check_target(source: Path, target: Path) -> None:
+    """Check that a model derived from the one in ``source`` can be written to ``target``."""
+    check_model_file(target, source)
+    check_representable(source, target)
+
+
+def check_representable(source: Path, target: Path) -> None:
     """Check that the format of ``target`` can represent the model in ``source``.
 
     Raises:
@@ -57,11 +63,12 @@ def check_file(path: Path | None, suffixes: Sequence[str] = ()) -> None:
         )
     special = path.exists() and not path.is_file()
     if suffixes and not special and path.suffix not in suffixes:
-        known = " or ".join(dict.fromkeys(suffix for suffix in suffixes if suffix))
+        *known, last = dict.fromkeys(suffix for suffix in suffixes if suffix)
+        text = f"{', '.join(known)} or {last}" if known else last
         hint = "the suffix determines the format"
         if path.suffix == ".bundle":
             hint = "graphopt optimize MODEL -o FOLDER --profile FILE.json --emit bundle writes a bundle"
-        raise UsageError(f"{path} should end in {known}", hint=hint)
+        raise UsageError(f"{path} needs the suffix {text}", hint=hint)
     _check_access(path if special else path.parent, path)
     if publish.is_protected(path):
         raise UsageError(

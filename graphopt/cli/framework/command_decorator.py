@@ -21,6 +21,7 @@ from graphopt.cli.framework.help import CONTEXT_SETTINGS, HelpedCommand, Section
 from graphopt.cli.invocation import Invocation, Run
 from graphopt.cli.options import completion, relations
 from graphopt.cli.options.parameter_types import writes
+from graphopt.cli.output.command_output import Output
 from graphopt.cli.output.console import Console
 from graphopt.errors import UsageError, nearest_names
 from graphopt.options import OPTIONS
@@ -69,18 +70,18 @@ def command(
     example: str,
     section: Section,
     rank: int = 0,
-    everyday: Sequence[str] = (),
+    everyday: str = "",
     needs_settings: bool = True,
     has_details: bool = True,
 ) -> Callable[[Function], click.Command]:
-    """Turn a function into a command.
+    """Turn a function into a command, which prints the returned :class:`.Output`.
 
     Args:
         name: its name.
         example: command lines for its help, the most useful ones first.
         section: its group in the help of graphopt.
         rank: its place in the group; commands of the same rank are sorted by name.
-        everyday: the options that ``--help`` describes; ``--help-all`` describes the others, too.
+        everyday: the options that ``--help`` describes, separated by spaces; ``--help-all`` describes all.
         needs_settings: report unreadable settings as an error; otherwise the defaults are in force.
         has_details: ``-v`` shows more; otherwise ``-v`` is accepted, but not listed in the help.
     """
@@ -88,7 +89,7 @@ def command(
     def make(function: Function) -> click.Command:
         @functools.wraps(function)
         @click.pass_context
-        def call(context: click.Context, /, **values: Any) -> Any:
+        def call(context: click.Context, /, **values: Any) -> int:
             from graphopt.cli.options.option_values import take_options
             from graphopt.cli.options.path_conflicts import check_apart, written_paths
 
@@ -100,10 +101,16 @@ def command(
             publish.remove_abandoned_scratch()
             with config.using(run.settings):
                 take_options(run, context, values)
+
+                def call_function() -> int:
+                    output: Output = function(run, **values)
+                    output.show(run.console)
+                    return output.status
+
                 try:
                     if run.save_repro is None:
-                        return function(run, **values)
-                    return _recorded(context, run, run.save_repro, lambda: function(run, **values))
+                        return call_function()
+                    return _recorded(context, run, run.save_repro, call_function)
                 except UsageError as error:
                     _name_source(error, run, assignments)
                     raise
@@ -116,7 +123,7 @@ def command(
             section=section,
             rank=rank,
             examples=example.strip().splitlines(),
-            everyday=everyday,
+            everyday=everyday.split(),
             context_settings=CONTEXT_SETTINGS,
         )(call)
 
@@ -199,8 +206,8 @@ def _name_source(error: UsageError, run: Run, assignments: Sequence[str]) -> Non
             error.message = f"{source}: {error.message}"
 
 
-def _recorded(context: click.Context, run: Run, folder: Path, call: Callable[[], Any]) -> Any:
-    """The result or exception of ``call``, recorded in a reproducer together with the command."""
+def _recorded(context: click.Context, run: Run, folder: Path, call: Callable[[], int]) -> int:
+    """The exit status or exception of ``call``, recorded in a reproducer together with the command."""
     from graphopt.cli.files.output_paths import check_new
     from graphopt.cli.output.error_messages import Failure
     from graphopt.cli.reproducer.recorded_command import Outcome
@@ -211,14 +218,13 @@ def _recorded(context: click.Context, run: Run, folder: Path, call: Callable[[],
     recording = Recording(folder, context, run.settings, invocation.command)
     invocation.reproducer = folder
     try:
-        result = call()
+        status = call()
     except Exception as error:
         failure = Failure.of(error, debug=True)
         recording.ended(Outcome.of(failure.status, failure.message, invocation.written))
         raise
-    status = int(result) if isinstance(result, int) else invocation.status
-    recording.ended(Outcome.of(status, None, invocation.written))
-    return result
+    recording.ended(Outcome.of(int(status), None, invocation.written))
+    return status
 
 
 _SETTINGS = frozenset(config.Settings.__dataclass_fields__)

@@ -14,6 +14,7 @@ from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups.input_files import arrays_in, recorded_option
 from graphopt.cli.options import option_values, relations, shared_options
 from graphopt.cli.options.parameter_types import Count
+from graphopt.cli.output.command_output import Output
 from graphopt.errors import UsageError
 from graphopt.util.text_tables import Table, human_seconds
 
@@ -47,7 +48,7 @@ executor_options = shared_options.values_of(
             "--session-options",
             "--kernels",
         ),
-        hint="--inputs makes many runs, of an executor",
+        hint="with --inputs, an executor runs the model on each file",
     ),
     _with_inputs("--rounds", type=Count(1), metavar="N", help="Number of runs of each file.  [default: 1]"),
     _with_inputs(
@@ -63,12 +64,12 @@ executor_options = shared_options.values_of(
         help="Profiled runs before each specialization.  [default: 1]",
     ),
     shared_options.fuser_option(default="builtin", **_NEEDS_INPUTS),
-    _with_inputs("--no-optimize", is_flag=True, help="Run the model as it is."),
+    _with_inputs("--no-optimize", is_flag=True, help="Run the unmodified model."),
 )
 
 
-def run_all(run: Run, model: Path, chosen: ExecutorValues) -> None:
-    """Run the files by an executor, and print the plan that ran each."""
+def run_all(run: Run, model: Path, chosen: ExecutorValues) -> Output:
+    """Run the files by an executor; the output is the plan that ran each."""
     import graphopt
     from graphopt.api import is_bundle, load_model
     from graphopt.executor.options import ExecutorOptions
@@ -87,8 +88,8 @@ def run_all(run: Run, model: Path, chosen: ExecutorValues) -> None:
         try:
             feeds[file] = Inputs(loaded, InputOptions(files=((None, file),))).given
         except UsageError as error:
-            said = error.message if str(file) in error.message else f"{file}: {error.message}"
-            raise UsageError(said, hint=error.hint) from error
+            text = error.message if str(file) in error.message else f"{file}: {error.message}"
+            raise UsageError(text, hint=error.hint) from error
     strategy = None if chosen.fusion_strategy is None else FusionStrategy.parse(chosen.fusion_strategy)
     option_values.chosen_device(run)
     runs = 1 if chosen.profiled_runs is None else chosen.profiled_runs
@@ -111,10 +112,7 @@ def run_all(run: Run, model: Path, chosen: ExecutorValues) -> None:
                     {"round": number + 1, "file": str(file), "plan": executor.last_plan, "seconds": took}
                 )
     state = executor.debug_state()
-    run.console.json({"runs": rows, **state.to_dict()})
     table = Table(["round", "file", "plan", "time"], "><<>")
     for row in rows:
         table.add(row["round"], row["file"], row["plan"], human_seconds(row["seconds"]))
-    run.console.table(table)
-    for line in state.lines():
-        run.console.print(f"  {line}")
+    return Output({"runs": rows, **state.to_dict()}, [table, *(f"  {line}" for line in state.lines())])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ from graphopt.cli.invocation import Run
 from graphopt.cli.options import option_values, shared_options
 from graphopt.cli.options.parameter_types import Runs, Seconds
 from graphopt.errors import RuntimeFailure
+from graphopt.util.text_tables import Line
 
 if TYPE_CHECKING:
     from graphopt.debug.checks import Check, CheckOptions
@@ -49,7 +51,7 @@ check_options = shared_options.values_of(
         "--seconds",
         type=Seconds(positive=True),
         metavar="TIME",
-        help="Time limit for comparing one model.  [default: the setting verify-seconds, as in optimize]",
+        help="Time limit for comparing one model.  [default: the setting verify-seconds]",
     ),
 )
 
@@ -90,23 +92,21 @@ def check_compared(judge: Check) -> None:
         )
 
 
-def show(run: Run, culprit: Culprit) -> None:
-    """Print the culprit."""
-    say = run.console.print
-    say(f"  pass       {culprit.pass_index}: {culprit.pass_text}")
+def lines(culprit: Culprit) -> Iterator[Line]:
+    """The culprit as text."""
+    yield Line(f"  pass       {culprit.pass_index}: {culprit.pass_text}")
     if culprit.place is not None:
         number = f"{culprit.number}: " if culprit.number else ""
-        say(f"  rewrite    {number}{culprit.place}", bold=True)
-    say(f"  fails      {culprit.reason}", "bad")
-    for place in culprit.needs:
-        say(f"  only with  {place}")
+        yield Line(f"  rewrite    {number}{culprit.place}", "title")
+    yield Line(f"  fails      {culprit.reason}", "bad")
+    for site in culprit.needs:
+        yield Line(f"  only with  {site}")
     if culprit.masked_by is not None:
-        say(f"  masked by  {culprit.masked_by.place}, after which the check holds again")
-    say()
+        yield Line(f"  masked by  {culprit.masked_by.place}, after which the check holds again")
+    yield Line("")
     for line in culprit.lines:
-        colour = {"+": "green", "-": "red"}.get(line[:1])
-        say(f"    {line}", fg=colour)
-    say()
+        yield Line(f"    {line}", "good" if line[:1] == "+" else "bad" if line[:1] == "-" else "plain")
+    yield Line("")
 
 
 def as_dict(culprit: Culprit | None) -> dict[str, Any] | None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphopt.cli.invocation import Run
+from graphopt.cli.output.command_output import Output
+from graphopt.util.text_tables import Block, Table, counted, human_bytes
 
 if TYPE_CHECKING:
     from graphopt.autodiff.losses import Loss
     from graphopt.autodiff.split_joint import Split
-    from graphopt.verification.verdict import Verdict
+
+#: Number of saved values listed without -v.
+_LISTED = 10
 
 
 def write_split(
@@ -26,12 +30,12 @@ def write_split(
     save_everything: bool,
     dims: dict[str, int],
     no_verify: bool,
-) -> None:
+) -> Output:
     """Split the joint graph, and write both halves and the plan to the folder ``output``."""
     from graphopt import api
     from graphopt.autodiff.split_files import plan_of, save_split
     from graphopt.cli.files.output_paths import check_new
-    from graphopt.instrument.report import verdict_dict
+    from graphopt.instrument.report import verdict_dict, verdict_lines
 
     check_new(output, "--split")
     with run.console.warnings_as_notes(), run.console.progress("differentiating"):
@@ -48,38 +52,28 @@ def write_split(
     if not no_verify:
         with run.console.progress("verifying"):
             verdict = api.verify_split(found)
-    written = save_split(found, output)
-    sizes = run.invocation.wrote(written)
-    told = {"model": str(model), **plan_of(found), "files": sizes}
-    run.console.json(told | {"verification": None if verdict is None else verdict_dict(verdict)})
-    if not run.console.quiet:
-        _print_split(run, found, verdict, sizes)
+    sizes = run.invocation.wrote(save_split(found, output))
+    data = {"model": str(model), **plan_of(found), "verification": verdict_dict(verdict)}
+    return Output(data, [*_text(found, run.verbose), *verdict_lines(verdict)], sizes)
 
 
-def _print_split(run: Run, found: Split, verdict: Verdict | None, sizes: dict[str, int]) -> None:
-    from graphopt.instrument.report import verdict_lines
-    from graphopt.util.text_tables import Table, counted, human_bytes
-
-    report, show = found.report, run.console.print
+def _text(found: Split, verbose: int) -> Iterator[Block]:
+    report = found.report
     table = Table(["saved", "bytes", "type", "of"], "<><<")
-    for item in sorted(found.saved, key=lambda item: -item.bytes)[: None if run.verbose else 10]:
+    for item in sorted(found.saved, key=lambda item: -item.bytes)[: None if verbose else _LISTED]:
         table.add(item.value, human_bytes(item.bytes), item.type, item.op)
     if found.saved:
-        run.console.table(table)
-    if len(found.saved) > 10 and not run.verbose:
-        show(f"  and {len(found.saved) - 10} more: -v shows all")
+        yield table
+    if len(found.saved) > _LISTED and not verbose:
+        yield f"  and {len(found.saved) - _LISTED} more: -v shows all"
     everything = human_bytes(report.everything)
-    show(f"  saved     {human_bytes(report.saved)}, {report.ratio:.0%} of {everything} for everything")
+    yield f"  saved     {human_bytes(report.saved)}, {report.ratio:.0%} of {everything} for everything"
     again = sum(report.recomputed.values())
     part = report.recomputed_flops / max(report.flops, 1)
-    show(f"  twice     {counted(again, 'node')}, {part:.1%} of operations")
-    sizes_of = [f"{name}={size}" for name, size in report.dims.items()]
-    sizes_of += [f"{name}={size} (assumed)" for name, size in report.assumed.items()]
-    if sizes_of:
-        show(f"  at        {' '.join(sizes_of)}")
+    yield f"  twice     {counted(again, 'node')}, {part:.1%} of operations"
+    sizes = [f"{name}={size}" for name, size in report.dims.items()]
+    sizes += [f"{name}={size} (assumed)" for name, size in report.assumed.items()]
+    if sizes:
+        yield f"  at        {' '.join(sizes)}"
     if report.budget < 1 and report.saved > report.budget * report.everything:
-        show(f"  this is the least: {report.budget:.0%} can't be reached")
-    if verdict is not None:
-        run.console.blocks(verdict_lines(verdict))
-    for path, size in sizes.items():
-        show(f"  wrote     {path}   {human_bytes(size)}")
+        yield f"  this is the minimum: {report.budget:.0%} can't be reached"

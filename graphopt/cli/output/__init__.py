@@ -1,5 +1,6 @@
-"""Text on terminals.
+"""Results, narration and errors as text on terminals, or as JSON.
 
+- ``command_output.py``: the result of a command, as text or as JSON.
 - ``console.py``: results on stdout, narration and progress on stderr.
 - ``layout.py``: text and tables within the width of a terminal.
 - ``pager.py``: long output through ``$PAGER``.

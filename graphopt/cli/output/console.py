@@ -7,7 +7,6 @@ progress bars come from rich. Piped, the same facts are whole lines and aligned 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import sys
@@ -101,11 +100,9 @@ class Console:
             else:
                 self.print(block, block.tone if isinstance(block, Line) else "plain")
 
-    def json(self, result: Any) -> None:
-        """Print the result for programs, if JSON was requested."""
-        if self.as_json:
-            text = json.dumps(result, indent=2, ensure_ascii=False, default=str)
-            click.echo(text, file=self._stream)
+    def write(self, text: str) -> None:
+        """Print ``text`` without changes, even if JSON was requested."""
+        click.echo(text, file=self._stream)
 
     @property
     def _stream(self) -> TextIO:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from graphopt.profile import Profile
 
 
-def told(model: ir.Model, profile: Profile | None) -> list[dict[str, Any]]:
+def described(model: ir.Model, profile: Profile | None) -> list[dict[str, Any]]:
     """The exit points of ``model``, or the guards that ``profile`` requires, with their descriptions."""
     from graphopt.specialization.deopt.enclosing_graphs import levels_of
     from graphopt.specialization.deopt.exit_points import exit_points_of

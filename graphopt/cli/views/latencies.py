@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from graphopt.cli.output.console import Console
 from graphopt.cli.views.latency_chart import Bar, bars
-from graphopt.util.text_tables import Table, counted
+from graphopt.util.text_tables import Block, Table, counted
 
 if TYPE_CHECKING:
     from graphopt.timing.bench import Bench, Result, Row
@@ -16,23 +15,22 @@ if TYPE_CHECKING:
 _HOTTEST = 10
 
 
-def print_result(console: Console, result: Result, bench: Bench, *, hot: bool) -> None:
-    """Print one table, and remarks below it."""
+def blocks(result: Result, bench: Bench, *, hot: bool) -> Iterator[Block]:
+    """One table, and remarks below it."""
     first, timing = result.rows[0].name, result.timing
     effort = f"{timing.rounds} interleaved rounds in {counted(timing.processes, 'process', 'processes')}"
-    console.print(f"  {_where(bench)}, inputs {result.shapes}, {effort}")
+    yield f"  {_where(bench)}, inputs {result.shapes}, {effort}"
     columns = ["", "p50 ms", "p90", "p99", f"ratio to {first}", "", "nodes", "session s", "peak MB"]
     table = Table(columns, "<>>><<>>>")
     for row in result.rows:
         table.add(*_cells(row))
-    console.table(table)
-    console.print(f"  {first} against itself: {_range(timing.band)}; inside this band nothing is claimed")
+    yield table
+    yield f"  {first} against itself: {_range(timing.band)}; differences within this band are noise"
     for name, choice in bench.choices.items():
-        console.print(f"  session options of {name}: {choice}")
-    for line in remarks(result):
-        console.print(f"  {line}")
+        yield f"  session options of {name}: {choice}"
+    yield from (f"  {line}" for line in remarks(result))
     if hot:
-        _print_hot(console, result)
+        yield from _hot(result)
 
 
 def remarks(result: Result) -> list[str]:
@@ -76,13 +74,13 @@ def _cells(row: Row) -> list[str]:
     if row.speed is None or row.footprint is None:
         return [row.name, "–", "–", "–", "–", "failed", nodes, "–", "–"]
     times = [_milliseconds(value) for value in (row.speed.p50, row.speed.p90, row.speed.p99)]
-    compared, ratio, told = row.speed.comparison, "1.00", ""
+    compared, ratio, conclusion = row.speed.comparison, "1.00", ""
     if compared is not None:
-        ratio, told = f"{compared.ratio:.2f}  ({_range(compared.spread)})", compared.conclusion
+        ratio, conclusion = f"{compared.ratio:.2f}  ({_range(compared.spread)})", compared.conclusion
     cost = row.footprint
     digits = 2 if cost.session_seconds >= 0.0995 else 3
     session, peak = f"{cost.session_seconds:.{digits}f}", f"{cost.peak_bytes / 1e6:.0f}"
-    return [row.name, *times, ratio, told, nodes, session, peak]
+    return [row.name, *times, ratio, conclusion, nodes, session, peak]
 
 
 def _range(band: Band) -> str:
@@ -103,12 +101,12 @@ def _placement(row: Row) -> str | None:
     return f"{row.name}: nodes {where}; {placement.copies} Memcpy in each run"
 
 
-def _print_hot(console: Console, result: Result) -> None:
+def _hot(result: Result) -> Iterator[Block]:
     for row in result.rows:
         if row.footprint is None:
             continue
-        console.print(f"  {row.name}: kernels of one run, under the profiler")
-        table = Table(["operator", "provider", "kernels", "ms", "share"], "<<>>>")
+        yield f"  {row.name}: kernels of one run, under the profiler"
+        table = Table(["  operator", "provider", "kernels", "ms", "share"], "<<>>>")
         for op in row.footprint.placement.hot[:_HOTTEST]:
-            table.add(op.op, op.provider, f"{op.nodes:g}", f"{op.milliseconds:.3f}", f"{op.share:.0%}")
-        console.table(table, indent="    ")
+            table.add(f"  {op.op}", op.provider, f"{op.nodes:g}", f"{op.milliseconds:.3f}", f"{op.share:.0%}")
+        yield table

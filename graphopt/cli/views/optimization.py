@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphopt.cli.files import sample_model
 from graphopt.cli.files.destinations import STDOUT, Plan
 from graphopt.cli.invocation import Run
-from graphopt.util.text_tables import human_seconds
+from graphopt.util.text_tables import Block, human_seconds
 
 if TYPE_CHECKING:
     from graphopt.instrument.report import Report
@@ -18,12 +19,12 @@ if TYPE_CHECKING:
 def as_dict(run: Run, source: Path, target: Path | None, report: Report) -> dict[str, Any]:
     """The result for JSON."""
     names = {"source": run.invocation.name_of(source), "target": None if target is None else str(target)}
-    told = {**names, **report.to_dict()}
+    found = {**names, **report.to_dict()}
     if target is None or not report.libraries:
-        return {**told, "library": None}
+        return {**found, "library": None}
     from graphopt.cli.files.kernel_libraries import library_of
 
-    return {**told, "library": str(library_of(target)), "session": _session_of(report, target) or None}
+    return {**found, "library": str(library_of(target)), "session": _session_of(report, target) or None}
 
 
 def _session_of(report: Report, target: Path) -> list[str]:
@@ -38,33 +39,28 @@ def _session_of(report: Report, target: Path) -> list[str]:
     return list(session_lines(target, library_of(target), choice))
 
 
-def print_report(run: Run, report: Report, source: Path, target: Path | None, planned: Plan) -> None:
-    """Print the report of one model, and its destination or how to write it."""
-    if run.console.quiet:
-        return
-    run.console.blocks(report.blocks(run.verbose, warned=True))
-    took = human_seconds(report.seconds["all"])
+def text(run: Run, report: Report, target: Path | None, planned: Plan) -> Iterator[Block]:
+    """The report of one model, and its destination or how to write it."""
+    yield from report.blocks(run.verbose, warned=True)
     if target is None:
-        run.console.print(f"  {how_to_write(run, planned)}")
+        yield f"  {how_to_write(run, planned)}"
         return
     where = "to standard output" if target == STDOUT else target
-    run.console.print(f"  wrote     {where}   {took} in all")
+    yield f"  wrote     {where}   {human_seconds(report.seconds['all'])} in all"
     if report.libraries:
         from graphopt.cli.files.kernel_libraries import library_of
 
-        run.console.print(
-            f"  wrote     {library_of(target)}   kernels; without it, onnxruntime runs their nodes"
-        )
+        yield f"  wrote     {library_of(target)}   kernels; without it, onnxruntime runs their nodes"
         lines = _session_of(report, target)
-        for line in lines or [f"for onnxruntime, graphopt convert {target} makes a .onnx file of the model"]:
-            run.console.print(f"              {line}")
+        for line in lines or [f"graphopt convert {target} OUT.onnx writes a model that onnxruntime reads"]:
+            yield f"              {line}"
 
 
 def how_to_write(run: Run, planned: Plan) -> str:
     """The last line of a run that writes nothing."""
     words = [word for word in run.invocation.arguments if word != "--dry-run"]
     if planned.sources == (sample_model.PATH,):
-        return f"no model written; for one of yours: graphopt {shlex.join(words)} MODEL.onnx"
+        return f"no model written; for another model: graphopt {shlex.join(words)} MODEL.onnx"
     if planned.output is None:
         return f"no model written; -o OUT.onnx, or -o -, writes it: graphopt {shlex.join(words)} -o OUT.onnx"
     return f"no model written; this writes {planned.output}: graphopt {shlex.join(words)}"

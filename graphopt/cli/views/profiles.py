@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from graphopt.cli.output.console import Console
 from graphopt.ir.signature import notation
 from graphopt.profile import Profile, ValueProfile
-from graphopt.util.text_tables import Table, counted, shortened
+from graphopt.util.text_tables import Block, Table, counted, shortened
 
 #: Number of patterns, and of inner values, listed without -v.
 _LISTED = 10
@@ -15,65 +14,65 @@ _LISTED = 10
 _NUMBERS = 6
 
 
-def print_profile(console: Console, profile: Profile, inputs: Sequence[str], *, verbose: bool) -> None:
-    """Print the patterns, most frequent first, and the properties that all runs share.
+def profile_blocks(profile: Profile, inputs: Sequence[str], verbose: int) -> Iterator[Block]:
+    """The patterns, most frequent first, and the properties that all runs share.
 
     Args:
         inputs: the names of all inputs of the model; the other values are inner values.
     """
     limit = None if verbose else _LISTED
     patterns = sorted(profile.patterns, key=lambda pattern: -pattern.count)
-    console.print(f"  {counted(profile.runs, 'run')}, {counted(len(patterns), 'pattern')}")
+    yield f"  {counted(profile.runs, 'run')}, {counted(len(patterns), 'pattern')}"
     table = Table(["pattern", "runs", "input", "type", "contents"], "<><<<")
     for number, pattern in enumerate(patterns[:limit], 1):
         first: tuple[object, object] = number, f"{pattern.count:,}"
-        for name, seen in pattern.inputs.items():
-            table.add(*first, name, _type(seen), _numbers(seen))
+        for name, value in pattern.inputs.items():
+            table.add(*first, name, _type(value), _numbers(value))
             first = "", ""
         if not pattern.inputs:
             table.add(*first, "no inputs")
-    console.table(table)
-    _tell_more(console, len(patterns), limit, "pattern")
-    console.print()
+    yield table
+    yield from _omitted(len(patterns), limit, "pattern")
+    yield ""
     table = Table(["input", "type", "in all runs"], "<<<")
     for name in inputs:
         found = profile.values.get(name)
-        said = _said(found, profile.requires_grad.get(name))
-        table.add(name, _type(found) if found else "", said)
-    console.table(table)
-    inner = [(name, seen) for name, seen in profile.values.items() if name not in inputs]
+        remarks = _remarks(found, profile.requires_grad.get(name))
+        table.add(name, _type(found) if found else "", remarks)
+    yield table
+    inner = [(name, value) for name, value in profile.values.items() if name not in inputs]
     if not inner:
         return
-    console.print()
+    yield ""
     table = Table(["inner value", "type", "in all runs"], "<<<")
-    for name, seen in inner[:limit]:
-        table.add(name, _type(seen), _said(seen, None))
-    console.table(table)
-    _tell_more(console, len(inner), limit, "inner value")
+    for name, value in inner[:limit]:
+        table.add(name, _type(value), _remarks(value, None))
+    yield table
+    yield from _omitted(len(inner), limit, "inner value")
 
 
-def _tell_more(console: Console, count: int, limit: int | None, what: str) -> None:
+def _omitted(count: int, limit: int | None, noun: str) -> Iterator[str]:
     if limit is not None and count > limit:
-        console.print(f"  and {counted(count - limit, what)} more (-v lists all)")
+        yield f"  and {counted(count - limit, noun)} more (-v lists all)"
 
 
-def _said(seen: ValueProfile | None, gradient: bool | None) -> str:
+def _remarks(value: ValueProfile | None, gradient: bool | None) -> str:
     """Further facts about a value."""
     words = []
-    if seen is None:
+    if value is None:
         words.append("not fed")
-    elif not seen.always:
+    elif not value.always:
         words.append("absent in some")
-    if seen is not None and seen.ints is not None:
-        words.append(f"always {_numbers(seen)}")
+    if value is not None and value.ints is not None:
+        words.append(f"always {_numbers(value)}")
     if gradient is not None:
         words.append("requires a gradient" if gradient else "requires no gradient")
     return ", ".join(words)
 
 
-def _type(seen: ValueProfile) -> str:
-    return notation(seen.type, seen.shape)
+def _type(value: ValueProfile) -> str:
+    return notation(value.type, value.shape)
 
 
-def _numbers(seen: ValueProfile) -> str:
-    return "" if seen.ints is None else shortened(map(str, seen.ints), _NUMBERS)
+def _numbers(value: ValueProfile) -> str:
+    return "" if value.ints is None else shortened(map(str, value.ints), _NUMBERS)

@@ -39,7 +39,7 @@ def as_dict(report: Report) -> dict[str, Any]:
         "variants": [variant.to_dict() for variant in report.variants],
         "tuning": None if report.tuning is None else report.tuning.to_dict(),
         "stopped_before": asdict(report.next_action) if report.next_action else None,
-        "verification": None if report.verdict is None else verdict_dict(report.verdict),
+        "verification": verdict_dict(report.verdict),
         "seconds": report.seconds,
     }
 
@@ -61,7 +61,9 @@ def _record_dict(report: Report, record: PassRecord) -> dict[str, Any]:
     }
 
 
-def verdict_dict(verdict: Verdict) -> dict[str, Any]:
-    """A verdict for JSON; without a comparison, nothing is reported as equal."""
+def verdict_dict(verdict: Verdict | None) -> dict[str, Any] | None:
+    """A verdict for JSON, if there is one; without a comparison, nothing is reported as equal."""
+    if verdict is None:
+        return None
     equal = verdict.ok and verdict.unverifiable is None
     return {"equal": equal, "summary": verdict.summary(), "max_delta": verdict.delta, **verdict.to_dict()}

@@ -214,13 +214,15 @@ def not_verified(verdict: Verdict) -> str:
     return f"not verified: {(verdict.unverifiable or '').partition(' (')[0]}"
 
 
-def verdict_lines(verdict: Verdict, verbose: int = 0, *, warned: bool = False) -> Iterator[Line]:
-    """The verdict in two lines: the agreement, then device, time and memory, and minor remarks.
+def verdict_lines(verdict: Verdict | None, verbose: int = 0, *, warned: bool = False) -> Iterator[Line]:
+    """The verdict, if there is one: the agreement, then device, time and memory, and minor remarks.
 
     Args:
         verbose: also a line for each minor remark about a comparison.
         warned: a warning named the reason why nothing was verified.
     """
+    if verdict is None:
+        return
     if not verdict.ok:
         yield Line(f"  differs   {verdict.summary()}", "bad")
     elif verdict.unverifiable is not None:
