@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from graphopt import ir
 from graphopt.debug.checks import Check
-from graphopt.debug.culprit import Culprit, neighbourhood
+from graphopt.debug.culprit import Culprit
 from graphopt.debug.delta_debugging import minimize
 from graphopt.debug.trial_run import RewriteStep, RunTrial, TrialResult, find_node
 from graphopt.errors import VerificationFailed
@@ -90,14 +90,14 @@ class Bisection:
         self,
         trial: RunTrial,
         check: Check,
-        say: Callable[[str], None] | None = None,
+        progress: Callable[[str], None] = lambda text: None,
         *,
         most: int | None = None,
     ) -> None:
         self._most = most
         self._trial = trial
         self._check = check
-        self._say = say or (lambda text: None)
+        self._report = progress
         self._known: dict[RewriteLimit, str | None] = {}
         self.runs = 0
 
@@ -163,7 +163,7 @@ class Bisection:
             reason = self._check(outcome.model)
         self._known[limits] = reason
         allowed = limits.first if limits.first is not None else len(outcome.steps)
-        self._say(f"run {self.runs}: {counted(allowed, 'rewrite')}: {reason or 'good'}")
+        self._report(f"run {self.runs}: {counted(allowed, 'rewrite')}: {reason or 'good'}")
         return outcome, reason
 
     def _endless(
@@ -175,11 +175,19 @@ class Bisection:
         number, last = max(
             (number, step) for number, step in enumerate(outcome.steps, 1) if step.place.owner == owner
         )
-        culprit = Culprit(
-            last.place, number, last.index, last.name, reason, untouched.model, None, base, endless=True
+        before = untouched.model
+        return Culprit(
+            last.place,
+            number,
+            last.index,
+            last.name,
+            reason,
+            before,
+            None,
+            base,
+            endless=True,
+            runs=self.runs,
         )
-        culprit.lines, culprit.runs = neighbourhood(culprit), self.runs
-        return culprit
 
     # Halving --------------------------------------------------------------------------------
 
@@ -234,7 +242,6 @@ class Bisection:
         )
         if bad - good > 1:
             culprit.owners = tuple(dict.fromkeys(step.place.owner for step in after.steps[good:bad]))
-        culprit.lines = neighbourhood(culprit)
         return culprit
 
     def _find_pass(
@@ -253,7 +260,7 @@ class Bisection:
         limits = replace(base, passes=bad)
         after, why = self._try(limits)
         assert before.model is not None
-        culprit = Culprit(
+        return Culprit(
             after.blamed,
             0,
             bad,
@@ -264,8 +271,6 @@ class Bisection:
             limits,
             feeds=self._check.feeds(),
         )
-        culprit.lines = neighbourhood(culprit)
-        return culprit
 
     # Interactions -----------------------------------------------------------------------------
 

@@ -21,15 +21,15 @@ import math
 import shlex
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 from graphopt import config, ir, publish
 from graphopt.analysis.cost import Cost
-from graphopt.analysis.symbolic import typical
+from graphopt.analysis.symbolic import Dim, typical
 from graphopt.attempt import is_heavy
-from graphopt.context import Context, context_for
+from graphopt.context import context_for
 from graphopt.debug.check_commands import CommandNotRun, check_ran, shell_symbol
 from graphopt.errors import GraphoptError, InvalidModel, UsageError
 from graphopt.fusion.kernel_library import libraries_for
@@ -106,10 +106,6 @@ class CheckOptions:
                 f"--check {self.kind!r} is none of {kinds}, and not a command with {{model}}",
                 hint="give a command such as --check 'python check.py {model}'",
             )
-
-    def on(self, device: Device) -> CheckOptions:
-        """The options for another device."""
-        return replace(self, device=device)
 
     @property
     def promise(self) -> str:
@@ -213,9 +209,7 @@ class NumericsCheck:
         except Exception as error:  # writing an invalid model may fail in any way
             return f"the result can't be written: {type(error).__name__}: {error}"
         failures = [row for row in verdict.failures if not self._crashes_only or not row.output]
-        if self._crashes_only and not failures:
-            return None
-        if verdict.ok:
+        if verdict.ok or (self._crashes_only and not failures):
             return None
         if failures:
             self._failed = failures[0]
@@ -292,15 +286,12 @@ def size_of(model: ir.Model) -> dict[str, float]:
 def work_of(model: ir.Model) -> dict[str, float]:
     """Operations and bytes moved, with dynamic dims of size 16, by :mod:`graphopt.analysis.cost`."""
     other = copy(model)
-    cx = context_for(other)
-    try:
+    with context_for(other) as cx:
         cost = Cost.of(other.graph, cx.facts)
-        return {"operations": _number(cost.flops, cx), "bytes moved": _number(cost.bytes, cx)}
-    finally:
-        cx.close()
+    return {"operations": _number(cost.flops), "bytes moved": _number(cost.bytes)}
 
 
-def _number(dim: Any, cx: Context) -> float:
+def _number(dim: Dim) -> float:
     number = typical(dim)
     return math.inf if number is None else float(number)
 
@@ -338,11 +329,11 @@ class CommandCheck(_WithoutFeeds):
         if done.returncode == 0:
             return None
         text = done.stderr or done.stdout
-        check_ran(
-            [word for word in self._words if "{model}" not in word], self._folder, done.returncode, text
-        )
+        words = [word for word in self._words if "{model}" not in word]
+        check_ran(words, self._folder, done.returncode, text)
         lines = text.strip().splitlines()
-        return f"the command ended with status {done.returncode}" + (f": {lines[-1][:200]}" if lines else "")
+        last = f": {lines[-1][:200]}" if lines else ""
+        return f"the command ended with status {done.returncode}{last}"
 
 
 @contextlib.contextmanager

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 
 from graphopt import ir
 from graphopt.debug.trial_run import RewriteStep, find_node
@@ -29,7 +30,6 @@ class Culprit:
         before: the model right before it.
         after: the model right after it; ``None`` if there is none.
         limits: the limits that lead to ``after``.
-        lines: the nodes around it, with removed (``-``) and added (``+``) ones.
         endless: the rule does not terminate; ``place`` was its last rewrite.
         needs: other rewrites without which it is harmless.
         masked_by: a later rewrite after which the check passes again.
@@ -45,7 +45,6 @@ class Culprit:
     before: ir.Model
     after: ir.Model | None
     limits: RewriteLimit
-    lines: list[str] = field(default_factory=list)
     endless: bool = False
     needs: tuple[RewriteSite, ...] = ()
     masked_by: RewriteStep | None = None
@@ -59,28 +58,31 @@ class Culprit:
             return where
         return f"{self.place} (rewrite {self.number}, in {where})"
 
+    @cached_property
+    def lines(self) -> list[str]:
+        """The nodes around it: operands, readers, removed (``-``) and added (``+``) nodes."""
+        return _neighbourhood(self)
+
     @property
     def title(self) -> str:
         """The rewrite or pass at fault, in a few words."""
         return f"pass {self.pass_text}" if self.place is None else str(self.place)
 
 
-def neighbourhood(culprit: Culprit) -> list[str]:
-    """The nodes around the culprit: operands, readers, removed (``-``) and added (``+``) nodes."""
+def _neighbourhood(culprit: Culprit) -> list[str]:
     names = ir.Names.of(culprit.before)
     node = None if culprit.place is None else find_node(culprit.before, culprit.place.node)
-    lines: list[str] = []
     read, readers = [], []
     if node is not None:
         producers = [value.producer() for value in node.inputs if value is not None]
         read = [item for item in dict.fromkeys(producers) if item is not None]
         readers = list(dict.fromkeys(user for output in node.outputs for user, _ in output.uses()))[:4]
-    lines += [f"  {ir.print_node(item, names)}" for item in read]
+    lines = [f"  {ir.print_node(item, names)}" for item in read]
     changes = _changes(culprit)
-    if changes is None:
-        lines += [f"  {ir.print_node(node, names)}" for node in [node] if node is not None]
-    else:
+    if changes is not None:
         lines += changes
+    elif node is not None:
+        lines.append(f"  {ir.print_node(node, names)}")
     shown = {line[2:] for line in lines}
     lines += [
         line for item in readers if (line := f"  {ir.print_node(item, names)}") and line[2:] not in shown

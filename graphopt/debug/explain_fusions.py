@@ -41,8 +41,7 @@ def explain_fusions(
     rules = chosen_rules(options, patterns)
     steps = Pipeline.parse(_PRESET, registry()).steps
     end = next(index for index, step in enumerate(steps) if isinstance(step, FuseBuiltin))
-    cx = context_for(model, options)
-    try:
+    with context_for(model, options) as cx:
         Pipeline((*before, *steps[: end + 1])).run(model, cx)
         found = explain(model, admitted_fusions(options), cx, about=rules)
         weighed = weighed_against(model, found.missed, cx)
@@ -55,8 +54,6 @@ def explain_fusions(
         if names is not None and node is not None:
             return _about(found, names, node, model, rules, cx)
         return found
-    finally:
-        cx.close()
 
 
 def chosen_rules(options: Options, patterns: Sequence[str] = ()) -> list[Rule]:

@@ -52,7 +52,7 @@ def reduce(
     fails: Fails,
     *,
     around: str | None = None,
-    say: Callable[[str], None] | None = None,
+    progress: Callable[[str], None] = lambda text: None,
 ) -> Reduction:
     """Reduce ``model`` while ``fails`` is true for it.
 
@@ -65,14 +65,14 @@ def reduce(
     """
     if not fails(model):
         raise VerificationFailed("the check passes, so there is nothing to reduce")
-    return _Reducer(model, fails, say or (lambda text: None)).run(around)
+    return _Reducer(model, fails, progress).run(around)
 
 
 class _Reducer:
-    def __init__(self, model: ir.Model, fails: Fails, say: Callable[[str], None]) -> None:
+    def __init__(self, model: ir.Model, fails: Fails, progress: Callable[[str], None]) -> None:
         self._model = model
         self._fails = fails
-        self._say = say
+        self._report = progress
         self._tries = 1
 
     def run(self, around: str | None) -> Reduction:
@@ -96,7 +96,7 @@ class _Reducer:
         if not self._fails(candidate):
             return False
         self._model = candidate
-        self._say(f"try {self._tries}: {counted(len(candidate.graph), 'node')} ({what})")
+        self._report(f"try {self._tries}: {counted(len(candidate.graph), 'node')} ({what})")
         return True
 
     def _circle(self, label: str) -> None:

@@ -113,7 +113,8 @@ class Case:
         options, limits, check = dict(data["options"]), dict(data["limits"]), data["check"]
         options["numerics"] = Numerics[options["numerics"]]
         options["dim_ranges"] = _ranges(options.get("dim_ranges", {}))
-        options |= {"skip": frozenset(options["skip"]), "only": _set(options["only"])}
+        only = options["only"]
+        options |= {"skip": frozenset(options["skip"]), "only": None if only is None else frozenset(only)}
         options["own"] = frozenset(options.get("own", ()))
         options["refused"] = frozenset(map(tuple, options.get("refused", ())))
         options["withheld"] = tuple(map(tuple, options.get("withheld", ())))
@@ -307,10 +308,6 @@ def _places(places: frozenset[RewriteSite] | None) -> list[list[str]] | None:
 
 def _ranges(lists: dict[str, list[Any]]) -> dict[str, tuple[int, int | None]]:
     return {name: (first, last) for name, (first, last) in lists.items()}
-
-
-def _set(items: list[str] | None) -> frozenset[str] | None:
-    return None if items is None else frozenset(items)
 
 
 def _readme(case: Case, feeds: bool) -> str:

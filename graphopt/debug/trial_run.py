@@ -10,7 +10,6 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import onnx
 
@@ -229,5 +228,5 @@ def steps_text(pipeline: Pipeline) -> list[str]:
 
 def find_node(model: ir.Model, label: str) -> ir.Node | None:
     """The node with the label ``label``."""
-    nodes: Any = (node for graph in ir.graphs_of(model) for node in graph)
+    nodes = (node for graph in ir.graphs_of(model) for node in graph)
     return next((node for node in nodes if ir.label(node) == label), None)

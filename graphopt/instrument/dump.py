@@ -127,9 +127,8 @@ class Dump(PassInstrumentation):
         if not self._compares or self._folder is not None:
             return
         if self.options.diff:
-            lines = [
-                *diffs(self.stages, self._records, is_full=self.options.full, all_=not self.options.changed)
-            ]
+            options = self.options
+            lines = list(diffs(self.stages, self._records, is_full=options.full, all_=not options.changed))
             self.lines += sum(line.mark in "+-~ " for line in lines)
             if not self.lines and self.options.filter is not None:
                 return
@@ -193,19 +192,17 @@ class Dump(PassInstrumentation):
     def _put(self, name: str, title: Printed | None, model: ir.Model, cx: Context) -> None:
         """Dump all of ``model``."""
         if self.options.format == "onnx":
-            assert self._folder is not None, "ONNX models are written to files"
-            self._make(self._folder)
-            ir.save(model, self._folder / f"{name}.onnx")
-            self.files += 1
+            ir.save(model, self._new_file(f"{name}.onnx"))
             return
         lines = list(self._whole(model, cx))
         if self._folder is not None:
             self._write(f"{name}.{_SUFFIXES[self.options.format]}", lines)
             return
         self.lines += len(lines)
-        if lines or self.options.filter is None:
-            for line in [*([] if title is None else [title]), *(Printed("@", line) for line in lines)]:
-                self._show(line)
+        if title is not None and (lines or self.options.filter is None):
+            self._show(title)
+        for line in lines:
+            self._show(Printed("@", line))
 
     def _whole(self, model: ir.Model, cx: Context) -> Iterator[str]:
         if self.options.format == "dot":
@@ -218,16 +215,15 @@ class Dump(PassInstrumentation):
             show = full if self.options.full or self._folder is not None else printed
             yield from (show(line) for line in lines if self.options.admits(line))
 
-    @staticmethod
-    def _make(folder: Path) -> None:
+    def _new_file(self, name: str) -> Path:
+        assert self._folder is not None, "ONNX models are written to files"
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise unwritable(folder, error) from error
+            raise unwritable(self._folder, error) from error
+        self.files += 1
+        return self._folder / name
 
     def _write(self, name: str, lines: list[str]) -> None:
-        assert self._folder is not None
-        self._make(self._folder)
-        publish.write(self._folder / name, "".join(f"{line}\n" for line in lines))
-        self.files += 1
+        publish.write(self._new_file(name), "".join(f"{line}\n" for line in lines))
         self.lines += len(lines)

@@ -80,21 +80,18 @@ class Log(PassInstrumentation):
     def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:
         """Dump the graph before the pass."""
         self._pass = pass_.name
-        if pass_.name in self._dumped:
-            self._print(
-                Level.DUMP,
-                _place(type(pass_).run.__code__),
-                f"before {index} {pass_}:",
-                ir.print_model(model, types=known_types(cx), full=True),
-            )
+        self._dump(pass_, f"before {index} {pass_}:", model, cx)
 
     def after_pass(self, pass_: Pass, record: PassRecord, model: ir.Model, cx: Context) -> None:
         """Dump the graph after the pass."""
+        self._dump(pass_, f"after {record.index} {pass_}:", model if record.changes else None, cx)
+
+    def _dump(self, pass_: Pass, title: str, model: ir.Model | None, cx: Context) -> None:
         if pass_.name in self._dumped:
             text = "(nothing changed)"
-            if record.changes:
+            if model is not None:
                 text = ir.print_model(model, types=known_types(cx), full=True)
-            self._print(Level.DUMP, _place(type(pass_).run.__code__), f"after {record.index} {pass_}:", text)
+            self._print(Level.DUMP, _place(type(pass_).run.__code__), title, text)
 
     def rewrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
         if self._level(action.owner) >= Level.UPDATE:

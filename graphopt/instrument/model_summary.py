@@ -36,7 +36,7 @@ class Summary:
     @classmethod
     def of(cls, model: ir.Model) -> Summary:
         """Compute the figures of ``model``."""
-        ops = Counter(_op(node) for node in ir.walk_nodes(model.graph))
+        ops = Counter(op_name(node.domain, node.op_type) for node in ir.walk_nodes(model.graph))
         constants = ops.pop("Constant", 0)
         inside = sum(ir.count_nodes(function.graph) for function in model.functions.values())
         tensors = list(weights(model))
@@ -96,12 +96,12 @@ class Interface:
 
 def weights(model: ir.Model) -> Iterator[ir.TensorProtocol]:
     """The tensors of initializers and Constant nodes in ``model``, tied tensors once."""
-    seen = set()
+    visited = set()
     for graph in ir.graphs_of(model):
         for tensor in _tensors(graph):
             storage = ir.storage_of(tensor)
-            if storage not in seen:
-                seen.add(storage)
+            if storage not in visited:
+                visited.add(storage)
                 yield tensor
 
 
@@ -128,7 +128,3 @@ def _tensors(graph: ir.Graph) -> Iterator[ir.TensorProtocol]:
 def op_name(domain: str, op_type: str) -> str:
     """``Conv``, or ``domain::Op`` outside ai.onnx."""
     return f"{domain}::{op_type}" if domain else op_type
-
-
-def _op(node: ir.Node) -> str:
-    return op_name(node.domain, node.op_type)

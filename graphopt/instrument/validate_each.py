@@ -46,9 +46,6 @@ class ValidateEach(PassInstrumentation):
         verdict = self._verifier.verify(model, numerics=self._numerics)
         if not verdict.ok:
             rewrites = ", ".join(f"{name} ×{count}" for name, count in record.rewrites.most_common(5))
-            raise VerificationFailed(
-                f"pass {record.index} ({pass_}) changed the results: {verdict.summary()}",
-                hint=f"it made these rewrites: {rewrites}; --stop-after N narrows it down"
-                if rewrites
-                else None,
-            )
+            hint = f"it made these rewrites: {rewrites}; --stop-after N narrows it down" if rewrites else None
+            message = f"pass {record.index} ({pass_}) changed the results: {verdict.summary()}"
+            raise VerificationFailed(message, hint=hint)

@@ -44,7 +44,7 @@ class ModelDiff:
 
     def counts(self) -> dict[str, int]:
         """The number of nodes by kind of change, including unchanged ones."""
-        marks = Counter(mark for mark, line in _lines(self.changes) if _is_node(line))
+        marks = Counter(change.mark for change in self.changes if _is_node(change.line))
         return {
             "equal": self.equal,
             "renamed": self.renamed,
@@ -126,11 +126,6 @@ def compare(before: ir.Model, after: ir.Model, types: tuple[Types, Types] | None
 
 def _is_node(line: Line) -> bool:
     return line.kind == "node" and line.operator != "Constant"
-
-
-def _lines(changes: tuple[Change, ...]) -> Iterator[tuple[str, Line]]:
-    for change in changes:
-        yield change.mark, change.line
 
 
 def _reordered(before: ir.Model, after: ir.Model) -> Iterator[Change]:

@@ -68,11 +68,6 @@ class Line:
         levels = len(self.path) - bool(owner_of(self.path))
         return 2 * levels + inner
 
-    @property
-    def bare(self) -> tuple[object, ...]:
-        """The line without types, which inference refines; types of constants and outputs are included."""
-        return self.operator, self.operands, self.attributes
-
 
 def owner_of(path: Path) -> str:
     """The function at the start of a path; empty for the main graph."""

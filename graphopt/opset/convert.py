@@ -128,18 +128,19 @@ def obstacle(node: onnx.NodeProto, types: Mapping[str, str | None], source: int,
     for attribute in node.attribute:
         if attribute.name not in after.attributes and (before is None or attribute.name in before.attributes):
             return f"{node.op_type} has no attribute {attribute.name!r} in opset {target}"
-    for verb, what, names, found, allowed in (
-        ("takes", "inputs", node.input, _inputs(after), None if before is None else _inputs(before)),
-        ("gives", "outputs", node.output, _outputs(after), None if before is None else _outputs(before)),
+    for verb, kind, names, parameters in (
+        ("takes", "input", node.input, _inputs),
+        ("gives", "output", node.output, _outputs),
     ):
-        if not found.count(names) and (allowed is None or allowed.count(names)):
-            return f"{node.op_type} can't have {len(names)} {what} in opset {target}"
+        new, old = parameters(after), None if before is None else parameters(before)
+        if not new.count(names) and (old is None or old.count(names)):
+            return f"{node.op_type} can't have {len(names)} {kind}s in opset {target}"
         for index, name in enumerate(names):
-            if not (name or found.may_lack(index)) and (allowed is None or allowed.may_lack(index)):
-                return f"{node.op_type} can't leave out {what[:-1]} {index} in opset {target}"
+            if not (name or new.may_lack(index)) and (old is None or old.may_lack(index)):
+                return f"{node.op_type} can't leave out {kind} {index} in opset {target}"
             type_ = types.get(name)
-            if not (type_ is None or found.takes(index, type_)) and (
-                allowed is None or allowed.takes(index, type_)
+            if not (type_ is None or new.accepts(index, type_)) and (
+                old is None or old.accepts(index, type_)
             ):
                 return f"{node.op_type} {verb} no {type_} in opset {target}"
     return None
@@ -162,7 +163,7 @@ class _Parameters:
         """Whether the parameter at ``index`` may be omitted although others follow."""
         return index >= len(self.items) or self.items[index].option != _Option.Single
 
-    def takes(self, index: int, type_: str) -> bool:
+    def accepts(self, index: int, type_: str) -> bool:
         """Whether the parameter at ``index`` may have this type."""
         if index < len(self.items):
             return type_ in self.items[index].types
@@ -204,10 +205,7 @@ def _stepped(model: onnx.ModelProto, following: int, changed: list[onnx.NodeProt
 
 def _means_the_same(node: onnx.NodeProto, version: int, following: int) -> bool:
     """Whether ``node`` is valid in the older version; attributes with default values are removed."""
-    before, after = (
-        ir.operator_schema("", node.op_type, version),
-        ir.operator_schema("", node.op_type, following),
-    )
+    before, after = (ir.operator_schema("", node.op_type, opset) for opset in (version, following))
     if before is None or after is None or not after.min_input <= len(node.input) <= after.max_input:
         return False
     kept = []
@@ -217,19 +215,19 @@ def _means_the_same(node: onnx.NodeProto, version: int, following: int) -> bool:
             kept.append(attribute)
         elif attribute != definition.default_value:
             return False
-    told = {attribute.name for attribute in kept}
+    given = {attribute.name for attribute in kept}
     for name, definition in after.attributes.items():
         known = before.attributes.get(name)
-        if name not in told and (known is None or known.default_value != definition.default_value):
+        if name not in given and (known is None or known.default_value != definition.default_value):
             return False
     del node.attribute[:]
     node.attribute.extend(kept)
     return True
 
 
-def _reason(told: str) -> str:
+def _reason(message: str) -> str:
     """The informative part of an error of onnx's version converter."""
-    if "No Adapter" in told:
+    if "No Adapter" in message:
         return "onnx's converter has no adapter for it"
-    match = re.search(r"Assertion `.*?` failed: (.*)", told, re.S)
-    return " ".join((match[1] if match and match[1].strip() else told).split())[-200:]
+    match = re.search(r"Assertion `.*?` failed: (.*)", message, re.S)
+    return " ".join((match[1] if match and match[1].strip() else message).split())[-200:]

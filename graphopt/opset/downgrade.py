@@ -71,9 +71,9 @@ def _split_to_17(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProt
         raise UnsupportedModel("the size of what is split is unknown")
     count = len(node.output)
     part = -(-size // count)
-    told = int64s(f"{node.name}_sizes", [min(part, size - part * index) for index in range(count)])
-    made = onnx.helper.make_node("Split", [node.input[0], told.output[0]], list(node.output), axis=axis)
-    return replaced(model, node, [told, made], 17)
+    sizes = int64s(f"{node.name}_sizes", [min(part, size - part * index) for index in range(count)])
+    made = onnx.helper.make_node("Split", [node.input[0], sizes.output[0]], list(node.output), axis=axis)
+    return replaced(model, node, [sizes, made], 17)
 
 
 def _reduce(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
@@ -251,7 +251,7 @@ def _same_shapes(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProt
     return moved(model, version)
 
 
-def _knows(
+def _allows_only(
     name: str, values: Sequence[bytes], model: onnx.ModelProto, node: onnx.NodeProto
 ) -> onnx.ModelProto:
     """The older version supports only ``values`` of the attribute ``name``."""
@@ -282,10 +282,10 @@ OLDER: dict[tuple[str, int, int], Adapter] = {
         for what in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
     },
     **{(name, 8, 7): _same_shapes for name in ("Max", "Mean", "Min", "Sum")},
-    ("Pad", 19, 18): partial(_knows, "mode", (b"constant", b"reflect", b"edge")),
-    ("Resize", 19, 18): partial(_knows, "coordinate_transformation_mode", _COORDINATES),
-    ("ScatterElements", 18, 17): partial(_knows, "reduction", (b"none", b"add", b"mul")),
-    ("ScatterND", 18, 17): partial(_knows, "reduction", (b"none", b"add", b"mul")),
+    ("Pad", 19, 18): partial(_allows_only, "mode", (b"constant", b"reflect", b"edge")),
+    ("Resize", 19, 18): partial(_allows_only, "coordinate_transformation_mode", _COORDINATES),
+    ("ScatterElements", 18, 17): partial(_allows_only, "reduction", (b"none", b"add", b"mul")),
+    ("ScatterND", 18, 17): partial(_allows_only, "reduction", (b"none", b"add", b"mul")),
     ("Dropout", 12, 11): partial(_inputs_to_attributes, ("ratio", "=0")),
     ("Clip", 11, 10): _clip_to_10,
     ("Pad", 11, 10): partial(_inputs_to_attributes, ("pads", "value")),

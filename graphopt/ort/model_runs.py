@@ -169,18 +169,21 @@ class RemoteRuns:
 
         Raises:
             RuntimeFailure, ResourceLimit: onnxruntime refuses the model, crashes, or exceeds a limit on time
-                or
-                memory. Later calls raise the same error without another attempt.
+                or memory. Later calls raise the same error without another attempt.
         """
+        self._loaded_child(level)
+
+    def _loaded_child(self, level: Optimizations) -> Child:
+        """The process with the session at ``level``."""
         if level in self._failures:
             raise self._failures[level]
         child = self._ready()
         if level in self._loaded:
-            return
+            return child
         if self._single:
             self._loaded.clear()
         try:
-            child.ask(
+            child.invoke(
                 "load",
                 level,
                 timeout=START + SLACK * self._loading,
@@ -191,14 +194,14 @@ class RemoteRuns:
             self._failures[level] = failure
             raise
         self._loaded.add(level)
+        return child
 
     def run(self, level: Optimizations, feeds: Mapping[str, Any]) -> list[Any]:
         """The outputs for ``feeds``; unknown names are ignored."""
-        self.load(level)
-        assert self._child is not None
+        child = self._loaded_child(level)
         most = self.seconds
         try:
-            outputs, seconds = self._child.ask(
+            outputs, seconds = child.invoke(
                 "timed",
                 level,
                 dict(feeds),

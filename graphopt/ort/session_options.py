@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 #: saving strips.
 KEY = "graphopt:session-options"
 _SPINNING = "session.intra_op.allow_spinning"
-_UNTOLD = ("libraries", "cpu_level", "remark")
+_NOT_STORED = ("libraries", "cpu_level", "remark")
 #: Largest number of optimizer names read from a file: onnxruntime has some 200.
 _MOST_DISABLED = 1000
 #: Protects setting the CPU level of a library and registering it: the level is global to the process.
@@ -117,7 +117,9 @@ class SessionChoice:
         """The options that differ from the defaults, without libraries, for JSON."""
         plain = asdict(SessionChoice())
         return {
-            key: value for key, value in asdict(self).items() if value != plain[key] and key not in _UNTOLD
+            key: value
+            for key, value in asdict(self).items()
+            if value != plain[key] and key not in _NOT_STORED
         }
 
     @classmethod
@@ -125,8 +127,7 @@ class SessionChoice:
         """Parse the result of :meth:`to_dict` or of others; unknown entries are ignored.
 
         The number of threads is limited to the number of cores, with a remark: onnxruntime needs minutes to
-            start
-        thousands.
+        start thousands.
         """
         if not isinstance(data, dict):
             return cls()

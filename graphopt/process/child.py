@@ -27,6 +27,7 @@ from graphopt.errors import GraphoptError, ResourceLimit, RuntimeFailure, exhaus
 from graphopt.process import fork_server
 from graphopt.process import memory as ram
 from graphopt.process.interpreter_command import command
+from graphopt.process.resource_usage import peak_resident
 
 T = TypeVar("T")
 _is_child: ContextVar[bool] = ContextVar("is_child", default=False)
@@ -125,11 +126,11 @@ class Child:
     def new(
         self, factory: Callable[..., Any], *args: Any, timeout: float | None = None, doing: str = ""
     ) -> None:
-        """Create an object by ``factory(*args)`` and keep it in the process, for :meth:`ask`."""
+        """Create an object by ``factory(*args)`` and keep it in the process, for :meth:`invoke`."""
         self.made += 1
         self._request(("new", factory, args), timeout, None, doing)
 
-    def ask(
+    def invoke(
         self,
         method: str,
         *args: Any,
@@ -138,7 +139,7 @@ class Child:
         doing: str = "",
     ) -> Any:
         """Call a method of the object created by :meth:`new`; limits and errors as for :meth:`call`."""
-        return self._request(("ask", method, args), timeout, cpu, doing)
+        return self._request(("invoke", method, args), timeout, cpu, doing)
 
     def close(self) -> None:
         process, self._process = self._process, None
@@ -309,12 +310,12 @@ def serve(memory: int | None, preload: Sequence[str]) -> None:
             if folder is not None:
                 with contextlib.suppress(OSError):  # it was removed
                     os.chdir(folder)
-            function = getattr(kept, target) if kind == "ask" else target
+            function = getattr(kept, target) if kind == "invoke" else target
             with _limited_cpu(cpu):
                 result = function(*args)
             if kind == "new":
                 kept, result = result, None
-            data = pickle.dumps((True, result, _peak_bytes()), protocol=5)
+            data = pickle.dumps((True, result, peak_resident()), protocol=5)
         except Exception as error:
             data = _pickled_error(error)
         replies.write(data)
@@ -341,18 +342,7 @@ def _limited_cpu(seconds: float | None) -> Iterator[None]:
 
 def _pickled_error(error: Exception) -> bytes:
     try:
-        data = pickle.dumps((False, error, _peak_bytes()), protocol=5)
-        pickle.loads(data)
+        pickle.loads(pickle.dumps(error, protocol=5))
     except Exception:  # an error that can't be pickled is replaced by its text
-        replacement = RuntimeFailure(f"{type(error).__name__}: {error}")
-        data = pickle.dumps((False, replacement, _peak_bytes()), protocol=5)
-    return data
-
-
-def _peak_bytes() -> int:
-    if sys.platform == "win32":
-        return 0
-    import resource
-
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
+        error = RuntimeFailure(f"{type(error).__name__}: {error}")
+    return pickle.dumps((False, error, peak_resident()), protocol=5)

@@ -97,7 +97,7 @@ class Server:
     def __init__(self, channel: socket.socket, join: Callable[[], object]) -> None:
         self._channel, self._join = channel, join
         self._lock = threading.Lock()
-        self._asked = 0
+        self._requests = 0
         self._owner = os.getpid()
         atexit.register(self.close)
 
@@ -140,11 +140,11 @@ class Server:
 
     def _request(self, request: list[Any], descriptors: Sequence[int] = ()) -> int | None:
         with self._lock:
-            self._asked += 1
-            message = json.dumps([self._asked, *request]).encode()
+            self._requests += 1
+            message = json.dumps([self._requests, *request]).encode()
             socket.send_fds(self._channel, [message], list(descriptors))
             answer: dict[str, Any] = {}
-            while answer.get("to") != self._asked:  # skip answers to interrupted requests
+            while answer.get("to") != self._requests:  # skip answers to interrupted requests
                 reply = self._channel.recv(_MESSAGE)
                 if not reply:
                     raise ConnectionError("the fork server died")

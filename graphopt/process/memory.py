@@ -79,8 +79,13 @@ def _of_limits() -> Iterator[int]:
 
 def _data_bytes() -> int:
     """Private memory of this process, as RLIMIT_DATA counts it."""
+    return status_bytes("VmData")
+
+
+def status_bytes(entry: str) -> int:
+    """An entry of ``/proc/self/status`` in bytes; 0 if missing."""
     lines = _lines(Path("/proc/self/status"))
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("VmData:")), 0)
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{entry}:")), 0)
 
 
 def _number(path: Path) -> int | None:

@@ -6,6 +6,8 @@ import os
 import sys
 import time
 
+from graphopt.process.memory import status_bytes
+
 
 class ResourceMeter:
     """Measures the block under ``with``.
@@ -35,9 +37,9 @@ def peak_resident() -> int:
     """Peak resident memory of this process in bytes; 0 if unknown."""
     if sys.platform == "win32":
         return 0
-    status = _status("VmHWM")
-    if status:
-        return status
+    peak = status_bytes("VmHWM")
+    if peak:
+        return peak
     import resource
 
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -45,16 +47,7 @@ def peak_resident() -> int:
 
 
 def _resident() -> int:
-    return _status("VmRSS") or peak_resident()
-
-
-def _status(entry: str) -> int:
-    """An entry of ``/proc/self/status`` in bytes; 0 if missing."""
-    try:
-        with open("/proc/self/status") as file:
-            return next((int(line.split()[1]) * 1024 for line in file if line.startswith(entry + ":")), 0)
-    except OSError:
-        return 0
+    return status_bytes("VmRSS") or peak_resident()
 
 
 def _reset_peak() -> None:

@@ -112,7 +112,7 @@ def test_groups_with_unsupported_kernels_stay_with_onnxruntime(
 
 @pytest.mark.skipif(compiler() is None, reason="no C compiler")
 def test_an_instruction_is_one_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(OPS, "abs", Op("abs", 1, lambda x: x * x * x, "({0} * {0} * {0})"))
+    monkeypatch.setitem(OPS, "abs", Op("abs", lambda x: x * x * x, "({0} * {0} * {0})"))
     _, kernel = only_kernel(grouped("g (float[N,64] x) => (float[N,64] y) { a = Abs(x) y = Add(a, x) }"))
     x = np.random.default_rng(5).normal(size=(3, 64)).astype(np.float32)
     (expected,) = interpreter.run(kernel, [x])

@@ -95,7 +95,7 @@ def test_output_on_stdout_is_harmless(child):
 def test_an_object_is_kept_between_calls():
     with Child() as child:
         child.new(Counter, 5)
-        assert [child.ask("add", 1), child.ask("add", 10)] == [6, 16]
+        assert [child.invoke("add", 1), child.invoke("add", 10)] == [6, 16]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")

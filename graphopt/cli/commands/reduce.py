@@ -67,7 +67,7 @@ def command(run: Run, model: Path, output: Path, chosen: failing_check.CheckValu
         limits = culprit.limits if culprit is not None and culprit.masked_by is not None else RewriteLimit()
         around = culprit.place.node if culprit is not None and culprit.place is not None else None
         fails = StillFails(attempt, check, limits, child)
-        result = reduce(attempt.model, fails, around=around, say=lambda text: advance(None, text))
+        result = reduce(attempt.model, fails, around=around, progress=lambda text: advance(None, text))
     run.invocation.written += api.save(result.model, output)
     inputs = None
     if fails.feeds and npz.first_other(fails.feeds) is None:

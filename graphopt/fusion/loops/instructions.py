@@ -1,4 +1,4 @@
-"""The instructions of the loop IR: arity, cost, reference semantics, and C expression of each.
+"""The instructions of the loop IR: cost, reference semantics, and C expression of each.
 
 A new instruction is one entry of the table. All operands of an instruction have one type, except for the
 first operand of ``select``, a bool. The result has that type, too, except for predicates (bool) and ``cast``.
@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-#: Cost of an instruction that takes dozens of machine instructions, relative to an addition.
+#: Cost of an instruction that compiles to dozens of machine instructions, relative to an addition.
 COSTLY = 8
 
 
@@ -27,7 +27,6 @@ class Op:
     """An instruction.
 
     Attributes:
-        arity: number of operands.
         numpy: its value, from arrays; ``None`` for instructions with further operands, and reductions.
         c: C expression of floats, as a format string: ``{0}``, ``{1}`` … are the operands, ``{end}`` is the
             suffix of vector functions, and ``{type}`` and ``{mask}`` are the vector types of the operands and
@@ -40,7 +39,6 @@ class Op:
     """
 
     name: str
-    arity: int
     numpy: Callable[..., Any] | None = None
     c: str | None = None
     ints: str | None = None
@@ -69,9 +67,9 @@ def _sigmoid(x: Any) -> Any:
 
 
 def _function(name: str, numpy: Callable[..., Any], arity: int = 1, **options: Any) -> Op:
-    """An instruction of floats that is a function ``name`` of the headers."""
+    """An instruction of floats, implemented by the function ``name`` of the headers."""
     operands = ", ".join(f"{{{index}}}" for index in range(arity))
-    return Op(name, arity, numpy, f"{name}{{end}}({operands})", **options)
+    return Op(name, numpy, f"{name}{{end}}({operands})", **options)
 
 
 def _rounding(name: str, numpy: Callable[..., Any]) -> Op:
@@ -82,21 +80,21 @@ _ERF = np.vectorize(math.erf, otypes=[np.float64])
 _TYPED, _TYPED_2 = "_{type}{end}({0})", "_{type}{end}({0}, {1})"
 
 _TABLE = [
-    Op("load", 0),
-    Op("constant", 0),
-    Op("extent", 0),
-    Op("cast", 1),
-    Op("round", 1),
-    Op("select", 3, np.where),
-    Op("add", 2, np.add, "({0} + {1})", bools="({0} | {1})"),
-    Op("sub", 2, np.subtract, "({0} - {1})"),
-    Op("mul", 2, np.multiply, "({0} * {1})", bools="({0} & {1})"),
-    Op("div", 2, _divide, "({0} / {1})", ints="div" + _TYPED_2),
-    Op("mod", 2, lambda x, y: x - y * _divide(x, y), ints="mod" + _TYPED_2),
-    Op("min", 2, np.minimum, "min" + _TYPED_2, bools="({0} & {1})"),
-    Op("max", 2, np.maximum, "max" + _TYPED_2, bools="({0} | {1})"),
-    Op("neg", 1, np.negative, "(-{0})"),
-    Op("abs", 1, np.abs, "abs" + _TYPED),
+    Op("load"),
+    Op("constant"),
+    Op("extent"),
+    Op("cast"),
+    Op("round"),
+    Op("select", np.where),
+    Op("add", np.add, "({0} + {1})", bools="({0} | {1})"),
+    Op("sub", np.subtract, "({0} - {1})"),
+    Op("mul", np.multiply, "({0} * {1})", bools="({0} & {1})"),
+    Op("div", _divide, "({0} / {1})", ints="div" + _TYPED_2),
+    Op("mod", lambda x, y: x - y * _divide(x, y), ints="mod" + _TYPED_2),
+    Op("min", np.minimum, "min" + _TYPED_2, bools="({0} & {1})"),
+    Op("max", np.maximum, "max" + _TYPED_2, bools="({0} | {1})"),
+    Op("neg", np.negative, "(-{0})"),
+    Op("abs", np.abs, "abs" + _TYPED),
     _function("fmod", np.fmod, 2, cost=COSTLY),
     _function("pow", np.power, 2, ints="pow" + _TYPED_2, cost=COSTLY, precise=True),
     _function("sqrt", np.sqrt, precise=True),
@@ -111,21 +109,21 @@ _TABLE = [
     _rounding("ceil", np.ceil),
     _rounding("round_even", np.rint),
     _rounding("trunc", np.trunc),
-    Op("lt", 2, np.less, "({mask}{end})({0} < {1})", bools="(~{0} & {1})", predicate=True),
-    Op("le", 2, np.less_equal, "({mask}{end})({0} <= {1})", bools="(~{0} | {1})", predicate=True),
-    Op("eq", 2, np.equal, "({mask}{end})({0} == {1})", bools="(~({0} ^ {1}))", predicate=True),
-    Op("isnan", 1, np.isnan, "({0} != {0})", predicate=True),
-    Op("isinf", 1, np.isinf, "(abs_f32{end}({0}) == __builtin_inff())", predicate=True),
-    Op("and", 2, np.bitwise_and, "({0} & {1})", bools="({0} & {1})"),
-    Op("or", 2, np.bitwise_or, "({0} | {1})", bools="({0} | {1})"),
-    Op("xor", 2, np.bitwise_xor, "({0} ^ {1})", bools="({0} ^ {1})"),
-    Op("not", 1, np.invert, "(~{0})", bools="(~{0})"),
-    Op("shl", 2, _shift(np.left_shift), ints="shl" + _TYPED_2),
-    Op("shr", 2, _shift(np.right_shift), ints="shr" + _TYPED_2),
-    Op("reduce_sum", 1),
-    Op("reduce_prod", 1),
-    Op("reduce_max", 1),
-    Op("reduce_min", 1),
+    Op("lt", np.less, "({mask}{end})({0} < {1})", bools="(~{0} & {1})", predicate=True),
+    Op("le", np.less_equal, "({mask}{end})({0} <= {1})", bools="(~{0} | {1})", predicate=True),
+    Op("eq", np.equal, "({mask}{end})({0} == {1})", bools="(~({0} ^ {1}))", predicate=True),
+    Op("isnan", np.isnan, "({0} != {0})", predicate=True),
+    Op("isinf", np.isinf, "(abs_f32{end}({0}) == __builtin_inff())", predicate=True),
+    Op("and", np.bitwise_and, "({0} & {1})", bools="({0} & {1})"),
+    Op("or", np.bitwise_or, "({0} | {1})", bools="({0} | {1})"),
+    Op("xor", np.bitwise_xor, "({0} ^ {1})", bools="({0} ^ {1})"),
+    Op("not", np.invert, "(~{0})", bools="(~{0})"),
+    Op("shl", _shift(np.left_shift), ints="shl" + _TYPED_2),
+    Op("shr", _shift(np.right_shift), ints="shr" + _TYPED_2),
+    Op("reduce_sum"),
+    Op("reduce_prod"),
+    Op("reduce_max"),
+    Op("reduce_min"),
 ]
 
 #: All instructions, by name.

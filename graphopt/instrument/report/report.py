@@ -14,13 +14,7 @@ from graphopt.instrument.report import json, text
 from graphopt.instrument.report.specializations import VariantReport
 from graphopt.instrument.rewrite_stats import RefusalCount
 from graphopt.passes.instrumentation import PassRecord
-from graphopt.util.text_tables import (
-    Block,
-    Table,
-    counted,
-    flat,
-    human_bytes,
-)
+from graphopt.util.text_tables import Block, Table, counted, flat, human_bytes
 
 if TYPE_CHECKING:
     from graphopt.cost import Costs, Decision

@@ -161,16 +161,10 @@ def passes_table(report: Report) -> Table:
     """Each run of a pass: its time, the figures after it, and its changes."""
     table = Table(["", "pass", "time", "nodes", "weights", "changes"], "><>>><")
     for record in report.passes:
-        rules = record.describe(4)
         weights = report.weight_bytes.get(record.index)
-        table.add(
-            record.index,
-            record.name,
-            human_seconds(record.seconds),
-            f"{record.nodes:,}",
-            "" if weights is None else human_bytes(weights),
-            rules,
-        )
+        size = "" if weights is None else human_bytes(weights)
+        seconds, nodes = human_seconds(record.seconds), f"{record.nodes:,}"
+        table.add(record.index, record.name, seconds, nodes, size, record.describe(4))
     return table
 
 
@@ -178,9 +172,8 @@ def _changed_ops(report: Report) -> Iterator[tuple[str, int, int, str]]:
     """Operators whose number changed: a line for each of the largest changes, and one for the others."""
     groups: dict[str, list[str]] = {}
     for name in dict.fromkeys([*report.original.ops, *report.optimized.ops]):
-        groups.setdefault(_NATIVE if name.startswith(f"{dialects.NATIVE_DOMAIN}::") else name, []).append(
-            name
-        )
+        row = _NATIVE if name.startswith(f"{dialects.NATIVE_DOMAIN}::") else name
+        groups.setdefault(row, []).append(name)
     rows = []
     for name, ops in groups.items():
         old, new = (sum(side.ops.get(op, 0) for op in ops) for side in (report.original, report.optimized))
@@ -253,9 +246,8 @@ def kept(interface: Interface) -> str:
     required = len(interface.ports("required"))
     parts = [counted(required, "input"), counted(len(interface.signature.outputs), "output")]
     if interface.symbols:
-        parts.append(
-            "dynamic " + ", ".join(interface.symbols[:6]) + (", …" if len(interface.symbols) > 6 else "")
-        )
+        more = ", …" if len(interface.symbols) > 6 else ""
+        parts.append(f"dynamic {', '.join(interface.symbols[:6])}{more}")
     overridable = len(interface.ports("overridable"))
     if overridable:
         parts.append(counted(overridable, "overridable initializer"))

@@ -63,11 +63,11 @@ class _RemoteRuns:
     def load(self, level: Optimizations) -> None:
         if not (self._child.made and self._child.alive):
             self._child.new(_Runs, self._bundle)
-        self._child.ask("load", level, doing="loading the model")
+        self._child.invoke("load", level, doing="loading the model")
 
     def run(self, level: Optimizations, feeds: Mapping[str, Any]) -> list[Any]:
         self.load(level)
-        outputs: list[Any] = self._child.ask("run", level, dict(feeds), timeout=self.seconds)
+        outputs: list[Any] = self._child.invoke("run", level, dict(feeds), timeout=self.seconds)
         return outputs
 
 
