@@ -6,11 +6,11 @@ consistent. They differ by the rewrite at fault.
 
 If the failure names a node, as onnxruntime's messages do, the rewrite that added it is tried first.
 
-Rewriting that does not terminate is stopped, and its rule is known. Three cases need more. If a check fails
-without any rewrite, because of a pass that changes the model in other ways, the number of passes is searched.
-If a rewrite is harmful only together with others, a minimal set of them is searched (delta debugging, Zeller
-and Hildebrandt 2002). If two faults mask each other, a check may pass at the end and fail in between: then
-some intermediate states are probed, and each rule alone.
+Rewriting that does not terminate is stopped, and its rule is recorded. Three cases need more runs. If a check
+fails without any rewrite, because of a pass that changes the model in other ways, the number of passes is
+searched. If a rewrite is harmful only together with others, a minimal set of them is searched (delta
+debugging, Zeller and Hildebrandt 2002). If two faults mask each other, a check may pass at the end and fail
+in between: then some intermediate states are probed, and each rule without the others.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from graphopt.util.text_tables import counted
 _MINIMIZING = 100
 #: Number of intermediate states to probe, besides the ends of passes, if the check passes at the end.
 _PROBES = 8
-#: Number of rules to try alone in that case.
+#: Number of rules to try without the others in that case.
 _OWNERS = 32
 #: Number of rewrites to try first because they added a node that the failure names.
 _SUSPECTS = 3

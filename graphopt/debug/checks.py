@@ -132,7 +132,7 @@ def make_check(options: CheckOptions, original: ir.Model, *, empty: bool = True)
     """The check of results of ``original``.
 
     Args:
-        empty: let ``numerics`` try dims of size 0, too.
+        empty: whether ``numerics`` also tries dims of size 0.
 
     Raises:
         UsageError: the options do not fit the model.

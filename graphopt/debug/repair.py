@@ -25,7 +25,7 @@ from graphopt.rewrite.filter import RewriteLimit
 
 #: Hints for a required pass at fault, by the sessions that show the first difference.
 _HINTS = {
-    "off": "it was asked for, and is not left out; --no-verify writes the result all the same",
+    "off": "it is required, so it is not left out; --no-verify writes the result anyway",
     "default": "only default sessions differ: onnxruntime's own optimizer breaks what is right without it",
 }
 _FAILURES = (VerificationFailed, PassFailed)

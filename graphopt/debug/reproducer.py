@@ -1,7 +1,7 @@
 """Reproducers: folders with everything needed to reproduce a fault.
 
-It contains ``model.onnx``, ``inputs.npz`` (if inputs matter, and can be stored in a file), ``case.json``
-(passes, options, allowed rewrites, the check, versions, the command) and a ``README.md``.
+A folder contains ``model.onnx``, ``case.json`` (passes, options, allowed rewrites, the check, versions, the
+command), a ``README.md``, and ``inputs.npz`` if inputs matter and can be stored in a file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from graphopt.util import npz
 _FORMAT = 1
 _PACKAGES = ("graphopt", "onnx", "onnx-ir", "onnxruntime", "onnxruntime-gpu", "numpy", "ml_dtypes")
 _MODEL, _INPUTS, CASE, _README = "model.onnx", "inputs.npz", "case.json", "README.md"
-#: Folder for files that a command names; its name differs from those of the other files.
+#: Folder for files that a command names; no other file has this name.
 _FILES = "check"
 
 
@@ -52,7 +52,7 @@ class Case:
     """The contents of a reproducer besides its model: the run, and the check that fails.
 
     Attributes:
-        what: the rewrite or pass at fault, as text.
+        what: the rewrite or pass at fault.
         reason: the failure of the check.
         pipeline: the passes, as texts of :func:`graphopt.debug.trial_run.steps_text`.
         lines: the nodes around the rewrite at fault.
@@ -157,7 +157,7 @@ def save_culprit(
 ) -> bool:
     """Write a reproducer of ``culprit``; returns whether it fails again when replayed.
 
-    It contains the model immediately before the rewrite, and that rewrite alone; or, if that does not fail,
+    It contains the model immediately before the rewrite, and only this rewrite; or, if that does not fail,
     the whole run up to the rewrite.
     """
     for model, pipeline, limits, feeds in _forms(culprit, trial):

@@ -68,7 +68,7 @@ class _Trace(PassInstrumentation):
     """Applies ``limits`` to each rewrite, and records rewrites and passes.
 
     Args:
-        journal: a file that gets a line for each event, in case the process dies.
+        journal: a file that receives a line for each event, in case the process dies.
     """
 
     def __init__(self, limits: RewriteLimit, journal: Path | None = None) -> None:

@@ -2,7 +2,7 @@
 
 For a new back end, add a package ``graphopt/fusion/backends/NAME`` that binds ``BACKEND`` to an
 implementation of :class:`Backend`; it is found by walking the package, and used for devices of its kind.
-Passes, verification, the store of libraries and the command line know back ends only through this module.
+Passes, verification, the store of libraries and the command line access back ends only through this module.
 
 - ``features`` declares which kernels it supports; groups with other kernels stay with onnxruntime.
 - ``schedule`` chooses loops and stages. :func:`graphopt.fusion.loops.collapse.collapse` and
@@ -81,7 +81,7 @@ class Backend(Protocol):
         ...
 
     def render(self, kernels: Sequence[Kernel]) -> str:
-        """One source file with ``kernels``; equal kernels give equal text.
+        """One source file with ``kernels``; equal kernels yield equal text.
 
         Raises:
             ValueError: the name of a kernel is not an identifier.

@@ -1,6 +1,6 @@
 """The library of a model: built from the groups in the model, never loaded from the model's folder.
 
-A model that names a library would run code when it is opened. So a model contains only the definitions of its
+Opening a model that names a library would run code. Therefore a model contains only the definitions of its
 kernels (:mod:`graphopt.fusion.groups`), and the library is loaded from the store, or built.
 """
 

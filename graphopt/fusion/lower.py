@@ -1,4 +1,4 @@
-"""Lowering: a group, given as a graph of its own, becomes a kernel of the loop IR."""
+"""Lowering of a group, represented as a graph, to a kernel of the loop IR."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ FREE_REASON = "it moves no element in memory"
 
 
 class Shapes(Enum):
-    """Shapes of values in groups: any, or only those without symbols."""
+    """Permitted shapes of values in groups: all, or only static ones."""
 
     ANY = "any"
     STATIC = "static"
@@ -40,7 +40,7 @@ class Shapes(Enum):
 
 @dataclass(eq=False)
 class FusionPolicy:
-    """Groups of nodes that a loop nest computes, and onnxruntime would compute in several passes over memory.
+    """Selects groups of nodes that onnxruntime would compute in several passes over memory, a kernel in one.
 
     Attributes:
         minimum: minimum size of a group; equal computations count once, free moves do not count.

@@ -123,7 +123,7 @@ class Dump(PassInstrumentation):
             self._write(f"{name}.{suffix}", [str(line) for line in self._lines_of(stage, is_full=True)])
 
     def finish(self) -> None:
-        """Show what the passes changed: a summary, and the changes of each pass."""
+        """Show a summary, and the changes of each pass."""
         if not self._compares or self._folder is not None:
             return
         if self.options.diff:

@@ -35,7 +35,7 @@ class NewConstant:
 
 
 def constants_of(model: ir.Model) -> Iterator[ir.Value]:
-    """The constants of the main graph, those of Constant nodes included."""
+    """The constants of the main graph, including Constant nodes."""
     yield from model.graph.initializers.values()
     for node in model.graph:
         if node.op_type == "Constant" and node.domain == "" and node.outputs:
@@ -72,7 +72,7 @@ def growth_lines(
         weights: growth of its weights in bytes, which may be negative.
         made: the constants that the original lacks.
         passes: all runs of passes, in order.
-        nodes: number of nodes of the original, without those of functions.
+        nodes: number of nodes of the original, without functions.
         functions: number of nodes that functions gained.
     """
     if grown <= 0:

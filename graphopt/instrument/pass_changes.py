@@ -24,7 +24,7 @@ class Stage:
 
     Attributes:
         nodes: number of nodes before the pass; :attr:`record` has the number after it.
-        pooled: number of small constants replaced by equal ones, and number of those equal ones.
+        pooled: number of small constants replaced by equal ones, and number of their replacements.
         unread: number of small constants removed because they had no uses.
     """
 

@@ -53,7 +53,7 @@ class Stats(PassInstrumentation):
         by_pass: add up the weights after each pass, at the cost of a walk over the model.
 
     Attributes:
-        rewrites: by operator, the number of nodes that each rule or pass removed, minus those that it added.
+        rewrites: by operator, the number of nodes that each rule or pass removed, minus the added nodes.
         weight_bytes: by index of the pass, the size of all weights after it in bytes.
         makers: by the name of a constant of the main graph, the pass that created it; ``""`` for constants of
             the original.

@@ -235,7 +235,7 @@ class _Matcher:
                 self._pair(node, partner)
 
     def _by_origin(self, ours: ir.Graph, theirs: ir.Graph) -> None:
-        """Pair free nodes if one was derived from the other alone, or both have the same name."""
+        """Pair free nodes if one was derived only from the other, or both have the same name."""
         named = {ir.label(node): node for node in self._free(ours, self.nodes)}
         for partner in self._free(theirs, self._taken):
             origin, *others = ir.origins(partner)

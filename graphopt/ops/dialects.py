@@ -14,7 +14,7 @@ The counterparts in PyTorch's JIT executor are ``prim::GradOf``, ``prim::Autogra
 ``graphopt.profile``: ``y = Guard(x)`` with an attribute ``seen``, an assumption about ``x`` as JSON
 (``graphopt.profile.ValueProfile.to_dict``): its type (none if empty), sizes and contents.
 
-- If the assumption holds, ``y`` is ``x``. Otherwise the run deoptimizes: its results are those of the model
+- If the assumption holds, ``y`` is ``x``. Otherwise the run deoptimizes: it returns the results of the model
   without the rewrites that rely on guards, even if other nodes ran or failed.
 - A size given as text is a symbol. It represents one number in each run: all guards that name it, in bodies
   and functions too, must observe that number every time they run. It is distinct from the model's own dims,
@@ -69,7 +69,7 @@ def is_guard(node: ir.Node | None) -> bool:
 
 
 def guards_of(model: ir.Model) -> list[ir.Node]:
-    """All guards of ``model``, including those in bodies and functions."""
+    """All guards of ``model``, also in bodies and functions."""
     return [node for graph in ir.graphs_of(model) for node in graph if is_guard(node)]
 
 

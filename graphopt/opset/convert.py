@@ -30,7 +30,7 @@ NEWEST = int(onnx.defs.onnx_opset_version())
 def convert(model: onnx.ModelProto, target: int) -> onnx.ModelProto:
     """A model of few nodes at opset ``target`` of ai.onnx, its only import.
 
-    The converter takes milliseconds, and layers of a model are often equal: equal models are converted once.
+    A conversion costs milliseconds, and layers of a model are often equal. Equal models are converted once.
 
     Raises:
         UnsupportedModel: a step has no adapter, or the adapter rejects the model.

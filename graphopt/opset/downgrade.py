@@ -68,7 +68,7 @@ def _split_to_17(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProt
     shape = dims(model, node.input[0]) or []
     size = shape[axis] if -len(shape) <= axis < len(shape) else 0
     if not size or not isinstance(size, int):
-        raise UnsupportedModel("the size of what is split is unknown")
+        raise UnsupportedModel("the size of the split axis is unknown")
     count = len(node.output)
     part = -(-size // count)
     sizes = int64s(f"{node.name}_sizes", [min(part, size - part * index) for index in range(count)])
@@ -155,7 +155,7 @@ def _resize_to_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelPro
 def _roi_align_to_15(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
     """Opset 15 supports only the mode ``output_half_pixel``, which is not the default of opset 16."""
     if attribute(node, "coordinate_transformation_mode") != b"output_half_pixel":
-        raise UnsupportedModel("RoiAlign of opset 15 knows no other mode than output_half_pixel")
+        raise UnsupportedModel("RoiAlign of opset 15 has only the mode output_half_pixel")
     return replaced(model, node, [without(node, "coordinate_transformation_mode")], 15)
 
 
@@ -163,7 +163,7 @@ def _grid_sample_to_19(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.Mod
     """Opset 19 supports two spatial dimensions only, and names modes after them."""
     shape = dims(model, node.input[0])
     if shape is None or len(shape) != 4:
-        raise UnsupportedModel("GridSample of opset 19 takes two spatial dimensions, and that is not known")
+        raise UnsupportedModel("GridSample of opset 19 requires exactly two spatial axes")
     names = {b"linear": "bilinear", b"cubic": "bicubic", b"nearest": "nearest"}
     return renamed(model, node, "mode", names, 19)
 
@@ -171,7 +171,7 @@ def _grid_sample_to_19(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.Mod
 def _quantizer_to_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
     """Opset 12 supports only one scale for the whole tensor."""
     if dims(model, node.input[1]) not in ([], [1]):
-        raise UnsupportedModel(f"{node.op_type} of opset 12 has one scale, and that is not known")
+        raise UnsupportedModel(f"{node.op_type} of opset 12 requires one scale for the whole tensor")
     return replaced(model, node, [without(node, "axis")], 12)
 
 
@@ -185,7 +185,7 @@ def _group_normalization_to_20(model: onnx.ModelProto, node: onnx.NodeProto) -> 
     name, shape, dtype = node.name, dims(model, x), element_type(model, x)
     stash = attribute(node, "stash_type", onnx.TensorProto.FLOAT)
     if shape is None or not dtype:
-        raise UnsupportedModel("the rank or type of what GroupNormalization takes is unknown")
+        raise UnsupportedModel("the rank or type of the input of GroupNormalization is unknown")
     made, groups = [], attribute(node, "num_groups")
     if dtype != stash:
         made.append(onnx.helper.make_node("Cast", [x], [f"{name}_stashed"], to=stash))

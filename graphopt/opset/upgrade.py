@@ -63,7 +63,7 @@ def _pad_from_10(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProt
 def _type_of(model: onnx.ModelProto, node: onnx.NodeProto) -> int:
     dtype = element_type(model, node.input[0])
     if not dtype:
-        raise UnsupportedModel(f"the type of what {node.op_type} takes is unknown")
+        raise UnsupportedModel(f"the type of the input of {node.op_type} is unknown")
     return dtype
 
 
@@ -75,7 +75,7 @@ def _resize_from_10(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelP
     if node.name == _GROWS:
         pass
     elif nearest and scales is None:
-        raise UnsupportedModel("which is the nearest pixel depends on scales that are not constant")
+        raise UnsupportedModel("the nearest pixel depends on scales that are not constant")
     elif nearest and scales is not None:
         factors = onnx.numpy_helper.to_array(scales)
         rounding = "ceil" if factors.min(initial=1) < 1 else "floor"

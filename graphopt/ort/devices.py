@@ -174,7 +174,7 @@ def target_device(device: str | Device | None, *, probe: bool = True) -> Device 
 def probe_cuda(index: int = 0) -> CudaStatus:
     """Determine, once per process, whether onnxruntime can run on CUDA device ``index``, printing nothing.
 
-    Cheap checks with clear reasons come first (build, driver, libraries), a session last, because onnxruntime
+    Cheap checks with clear reasons (build, driver, libraries) precede a trial session, because onnxruntime
     reports failures on stdout and silently falls back to the CPU.
     """
     import onnxruntime

@@ -59,7 +59,7 @@ class Problem:
     """A problem with the installation.
 
     Attributes:
-        what: description in one sentence.
+        what: the problem in one sentence.
         broken: graphopt does not work because of it.
     """
 

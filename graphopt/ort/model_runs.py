@@ -23,7 +23,7 @@ _LOADING = 60.0
 #: Wall-clock seconds per second of CPU time before a child is killed: the child may wait for other processes
 #: or a lock.
 SLACK = 8.0
-#: Wall-clock seconds that a child may take in any case.
+#: Wall-clock seconds that are added to the limit of each call of a child.
 START = 30.0
 
 

@@ -1,7 +1,7 @@
 """Publish files atomically, with concurrent writers and despite ``kill -9``.
 
-Everything is written to a temporary file next to its target, and renamed in one step. Temporaries belong to
-the process that holds a lock on them, so that the next writer recognizes and removes those of killed
+Everything is written to a temporary file next to its target, and renamed in one step. A temporary
+belongs to the process that locks it, so that the next writer recognizes and removes temporaries of killed
 processes. A power failure is not covered: files are not synced to disk.
 """
 

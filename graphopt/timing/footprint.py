@@ -34,7 +34,7 @@ class HotOp:
     Attributes:
         op: the operator that onnxruntime ran, which may be a fusion of several.
         provider: its execution provider (``CPU``, ``CUDA``).
-        nodes: number of kernel runs; those in a loop count once per iteration.
+        nodes: number of kernel runs; in a loop, one per iteration.
         milliseconds: their time, including nested graphs.
         share: share of the time of all kernels, including nested graphs.
     """

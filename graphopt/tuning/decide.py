@@ -1,9 +1,9 @@
 """Decide which groups of rewrites and which session options stay.
 
-The decisions depend on measurements of variants alone. A group is evaluated by leaving its rewrites out of
-the model with all others. Groups are screened in few processes, several at a time; only groups that seem to
-make a difference are measured again, thoroughly, in fresh processes, so that a claim needs two measurements
-that agree. Then:
+Decisions depend only on measurements of variants. The effect of a group is the difference between the model
+with all rewrites and the model without the rewrites of the group. Groups are screened in few processes,
+several at a time. Only groups with an apparent effect are measured again, thoroughly, in fresh processes: a
+claim needs two measurements that agree. Then:
 
 - If a group makes the model slower for one of several shapes, the group is reverted, or only the rules at
   fault.
@@ -112,7 +112,7 @@ def _groups(groups: Sequence[Group], measurer: Measurer) -> TuningDecision:
 
 
 def _idle(groups: Sequence[Group], off: Mapping[str, Sequence[str]], measurer: Measurer) -> list[Group]:
-    """The groups that make the model neither faster or slower nor smaller."""
+    """The groups without effect on speed or size."""
     current = _variant(off)
     size = measurer.size(current)
     found = [group for group in groups if measurer.size(current.without(group.owners)) <= size]
@@ -125,7 +125,7 @@ def _idle(groups: Sequence[Group], off: Mapping[str, Sequence[str]], measurer: M
 def _together(
     pool: Sequence[Group], off: Mapping[str, Sequence[str]], measurer: Measurer
 ) -> Measurement | None:
-    """Compare the model without all groups that make no difference individually with the model with them."""
+    """Compare the model without ``pool``, groups without an individual effect, to the model with them."""
     if len(pool) < 2:
         return None
     reference = _variant(off)
@@ -138,7 +138,7 @@ def _variant(off: Mapping[str, Sequence[str]]) -> Variant:
 
 
 def _guilty(group: Group, measurer: Measurer) -> tuple[str, ...]:
-    """The rule of a harmful group without which the model is no slower, if one suffices; otherwise all."""
+    """The rule to revert in a harmful group, if reverting one rule suffices; otherwise all its rules."""
     if group.whole or len(group.owners) == 1 or measurer.spent() >= _SHARE:
         return group.owners
     rules = group.owners[:_RULES]
@@ -183,7 +183,7 @@ def _settle(found: TuningDecision, groups: Sequence[Group], measurer: Measurer) 
 
 
 def _raise_opset(found: TuningDecision, opset: int, measurer: Measurer) -> None:
-    """Convert the model to ``opset`` first, if it is faster then."""
+    """Keep the conversion to ``opset`` if it makes the model faster."""
     raised = replace(found.variant, opset=opset)
     measurement = screen(found.variant, [raised], measurer, _SHARE, frozenset({raised}))[0]
     kept = measurement is not None and measurement.pays

@@ -123,7 +123,8 @@ class Tuning:
         measurements = (finding.measurement for finding in self.decision.groups)
         widths = [each.band.high for each in measurements if each is not None and each.rough]
         if widths:
-            yield f"the machine is busy: differences up to {max(widths) - 1:.0%} could not be told from noise"
+            noise = max(widths) - 1
+            yield f"the machine is busy: differences up to {noise:.0%} could not be distinguished from noise"
 
     def _unmeasured(self) -> Iterator[str]:
         """A line with a sufficient budget, if no group or not all kernels were measured."""

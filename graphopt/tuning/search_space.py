@@ -95,7 +95,7 @@ class KernelRecorder(PassInstrumentation):
 def rewrite_groups(
     records: Iterable[PassRecord], passes: Iterable[Pass], kernels: Sequence[Group] = ()
 ) -> list[Group]:
-    """The groups of rewrites of a run: first those for speed, then by number of rewrites.
+    """The groups of rewrites of a run: groups for speed first, then by number of rewrites.
 
     Passes that the user requested for their effect, such as an opset conversion, are not groups.
 

@@ -47,7 +47,7 @@ class Tune:
     Attributes:
         budget: seconds for measurements; the comparison with the original is made in any case.
         threads: threads inside one operator; by default one per core, and other numbers are tried.
-        shapes: sets of input shapes to measure; by default those of the inputs.
+        shapes: sets of input shapes to measure; by default the shapes of the inputs.
         fresh: measure again, even if the store has a result.
 
     Raises:

@@ -1,6 +1,6 @@
 """Compile and link C sources to a shared library, for several CPU levels.
 
-Builds are reproducible: equal sources and compilers give equal bytes. All kernels of a model are in one
+Builds are reproducible: equal sources and compilers yield equal bytes. All kernels of a model are in one
 library, because a session of onnxruntime accepts only one library per domain.
 """
 

@@ -1,7 +1,7 @@
 """The source of kernels: one C file with the vector extensions of gcc and clang, on top of ``runtime.h``.
 
 The same source is compiled for each CPU level (``-DGO_LEVEL=2 -march=x86-64-v2`` and so on), or once for the
-default of the machine, with ``-ffp-contract=off``: sums and products are rounded separately, like those of
+default of the machine, with ``-ffp-contract=off``: sums and products are rounded separately, as in
 separate operators.
 """
 
