@@ -1,9 +1,9 @@
 """Measure the costs of fused operators on this machine.
 
-Each pass is a fresh process that visits all places; a place is a subject at a choice of sizes. At each place,
-the replaced nodes, an identical copy of them, and all fused operators run in turns. Each contributes one
-ratio. The ratios of the nodes to their copy show the noise. There are enough passes to distinguish gains
-from noise, unless a budget limits them; there is at least one.
+Each pass is a fresh process that visits all grid points; a grid point is a subject at a choice of sizes. At
+each point, the replaced nodes, an identical copy of them, and all fused operators run in turns. Each
+contributes one ratio. The ratios of the nodes to their copy show the noise. There are enough passes to
+distinguish gains from noise, unless a budget limits them; there is at least one.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from graphopt.util.text_tables import counted, human_seconds
 
 #: Name of the second session of the replaced nodes.
 TWIN = "twin"
-#: Extent of the measurement at one place in one pass.
+#: Extent of the measurement at one point in one pass.
 _LIMITS = RaceLimits(rounds=10, processes=1, warmup=2, seconds=1.0)
-#: Wall-clock seconds after which a place is skipped.
+#: Wall-clock seconds after which a point is skipped.
 _PATIENCE = 120.0
 #: Number of decimals of figures.
 _DIGITS = 4
@@ -38,7 +38,7 @@ Progress = Callable[[str, float], None]
 
 
 @dataclass(frozen=True)
-class Place:
+class GridPoint:
     """A subject at a choice of sizes."""
 
     subject: Subject
@@ -48,8 +48,8 @@ class Place:
         return ", ".join([str(self.subject), *(f"{name} {size}" for name, size in self.sizes.items())])
 
 
-#: Measures places, one after the other, in one process; yields the ratio of each operator for each place.
-Stopwatch = Callable[[Sequence[Place], int], Iterator[dict[str, float]]]
+#: Measures points, one after the other, in one process; yields the ratio of each operator for each point.
+Stopwatch = Callable[[Sequence[GridPoint], int], Iterator[dict[str, float]]]
 
 
 @dataclass(frozen=True)
@@ -63,27 +63,27 @@ class HarnessStopwatch:
     device: Device
     threads: int
 
-    def __call__(self, places: Sequence[Place], index: int) -> Iterator[dict[str, float]]:
-        """The ratios of all operators that run at each of ``places``; none if the replaced nodes do not run.
+    def __call__(self, points: Sequence[GridPoint], index: int) -> Iterator[dict[str, float]]:
+        """The ratios of all operators that run at each of ``points``; none if the replaced nodes do not run.
 
         Args:
             index: number of the pass, which determines the order of turns.
         """
         with Child(preload=["onnxruntime", "graphopt.timing.stopwatch"], fresh=True) as child:
-            for place in places:
-                yield self._measure(child, place, index)
+            for point in points:
+                yield self._measure(child, point, index)
 
-    def _measure(self, child: Child, place: Place, index: int) -> dict[str, float]:
-        contest = place.subject.make(**place.sizes)
-        own = {TWIN: contest.choices[UNFUSED]} if UNFUSED in contest.choices else {}
+    def _measure(self, child: Child, point: GridPoint, index: int) -> dict[str, float]:
+        competition = point.subject.make(**point.sizes)
+        own = {TWIN: competition.choices[UNFUSED]} if UNFUSED in competition.choices else {}
         setup = Setup(
-            contest.feeds,
+            competition.feeds,
             device=self.device,
             threads=self.threads,
             provider_options=cuda_options(self.device),
-            choices=contest.choices | own,
+            choices=competition.choices | own,
         )
-        models = {**contest.models, TWIN: contest.models[UNFUSED]}
+        models = {**competition.models, TWIN: competition.models[UNFUSED]}
         try:
             return _ratios(child, models, setup, index)
         except GraphoptError:  # an operator does not run on this machine
@@ -129,18 +129,18 @@ def calibrate(
     Raises:
         RuntimeFailure: nothing could be measured.
     """
-    places = [Place(subject, sizes) for subject in subjects for sizes in choices(subject.axes)]
+    points = [GridPoint(subject, sizes) for subject in subjects for sizes in choices(subject.axes)]
     stopwatch = stopwatch or HarnessStopwatch(device, threads)
-    found: list[dict[str, list[float]]] = [{} for _ in places]
+    found: list[dict[str, list[float]]] = [{} for _ in points]
     begin = clock()
     passes = 0
-    while passes == 0 or _goes_on(passes, clock() - begin, budget):
-        for number, measured in enumerate(stopwatch(places, passes)):
+    while passes == 0 or _continues(passes, clock() - begin, budget):
+        for number, measured in enumerate(stopwatch(points, passes)):
             for name, ratio in measured.items():
                 found[number].setdefault(name, []).append(ratio)
-            progress(*_progress(places, passes, number, clock() - begin, budget))
+            progress(*_progress(points, passes, number, clock() - begin, budget))
         passes += 1
-    grids = tuple(_grids(places, found))
+    grids = tuple(_grids(points, found))
     if not grids:
         raise RuntimeFailure(f"nothing could be measured on {device}")
     effort = f"{counted(threads, 'thread')}, {counted(passes, 'pass', 'passes')}"
@@ -148,7 +148,7 @@ def calibrate(
     return Costs(f"figures calibrated on this machine for {device}", device.kind, where, grids, passes)
 
 
-def _goes_on(passes: int, spent: float, budget: float | None) -> bool:
+def _continues(passes: int, spent: float, budget: float | None) -> bool:
     """Whether to start another pass."""
     if budget is None:
         return passes < ENOUGH_PASSES
@@ -156,21 +156,21 @@ def _goes_on(passes: int, spent: float, budget: float | None) -> bool:
 
 
 def _progress(
-    places: Sequence[Place], passes: int, number: int, spent: float, budget: float | None
+    points: Sequence[GridPoint], passes: int, number: int, spent: float, budget: float | None
 ) -> tuple[str, float]:
     """The description of the current measurement, and the share of all measurements done."""
     if budget is not None:
-        return f"pass {passes + 1}: {places[number]}", min(1.0, spent / budget)
-    done = (passes * len(places) + number + 1) / (ENOUGH_PASSES * len(places))
+        return f"pass {passes + 1}: {points[number]}", min(1.0, spent / budget)
+    done = (passes * len(points) + number + 1) / (ENOUGH_PASSES * len(points))
     left = human_seconds(spent / done - spent)
-    return f"pass {passes + 1} of {ENOUGH_PASSES}, about {left} left: {places[number]}", done
+    return f"pass {passes + 1} of {ENOUGH_PASSES}, about {left} left: {points[number]}", done
 
 
-def _grids(places: Sequence[Place], found: Sequence[dict[str, list[float]]]) -> Iterator[Grid]:
-    """The figures by subject and operator, without operators that did not run at all places."""
+def _grids(points: Sequence[GridPoint], found: Sequence[dict[str, list[float]]]) -> Iterator[Grid]:
+    """The figures by subject and operator, without operators that did not run at all points."""
     by_subject: dict[Subject, list[dict[str, list[float]]]] = {}
-    for place, measured in zip(places, found, strict=True):
-        by_subject.setdefault(place.subject, []).append(measured)
+    for point, measured in zip(points, found, strict=True):
+        by_subject.setdefault(point.subject, []).append(measured)
     for subject, series in by_subject.items():
         everywhere = [ratio for measured in series for ratio in measured.get(TWIN, ())]
         for name in series[0]:
@@ -183,10 +183,10 @@ def _grids(places: Sequence[Place], found: Sequence[dict[str, list[float]]]) -> 
 def _figure(
     measured: Sequence[float], twin: Sequence[float], everywhere: Sequence[float]
 ) -> tuple[float, float]:
-    """The ratio at one place, and the ratio below which a difference is claimed.
+    """The ratio at one point, and the ratio below which a difference is claimed.
 
     No difference is claimed if passes disagree about its direction. A few passes reveal little of the noise,
-    so the noise of the subject's other places then counts too.
+    so the noise of the subject's other points then counts too.
     """
     middle = ratios.median(measured)
     band = min(ratios.band_of(twin).low, LEAST_GAIN)

@@ -170,8 +170,8 @@ class Bisection:
         self, base: RewriteLimit, outcome: TrialResult, untouched: TrialResult, reason: str
     ) -> Culprit:
         """The culprit for rewriting that does not terminate, which is known without further, slow runs."""
-        assert outcome.blamed is not None and untouched.model is not None
-        owner = outcome.blamed.owner
+        assert outcome.failed_at is not None and untouched.model is not None
+        owner = outcome.failed_at.owner
         number, last = max(
             (number, step) for number, step in enumerate(outcome.steps, 1) if step.place.owner == owner
         )
@@ -261,7 +261,7 @@ class Bisection:
         after, why = self._try(limits)
         assert before.model is not None
         return Culprit(
-            after.blamed,
+            after.failed_at,
             0,
             bad,
             after.passes[bad - 1],
@@ -276,15 +276,15 @@ class Bisection:
 
     def _find_needs(self, base: RewriteLimit, culprit: Culprit) -> tuple[RewriteSite, ...]:
         """A minimal set of other rewrites with which the culprit is harmful."""
-        guilty = culprit.place
-        assert guilty is not None
+        site = culprit.place
+        assert site is not None
         outcome = self._trial(culprit.limits)
         self.runs += 1
-        others = [place for place in dict.fromkeys(step.place for step in outcome.steps) if place != guilty]
+        others = [place for place in dict.fromkeys(step.place for step in outcome.steps) if place != site]
         stop = self.runs + _MINIMIZING
 
         def harmful(places: Sequence[RewriteSite]) -> bool:
-            only = frozenset([guilty, *places])
+            only = frozenset([site, *places])
             return self.runs < stop and self._try(replace(base, only=only))[1] is not None
 
         if harmful([]) or not harmful(others):

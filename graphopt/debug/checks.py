@@ -221,11 +221,9 @@ class NumericsCheck:
         return self._verifier.refusal
 
     def feeds(self) -> Feeds | None:
-        """The inputs of the first comparison that failed."""
         return None if self._failed is None else self._verifier.feeds(self._failed)
 
     def scope(self) -> str:
-        """The compared shapes and kinds of values."""
         return self._scope
 
 
@@ -270,10 +268,10 @@ class GrowthCheck(_WithoutFeeds):
 
     def __call__(self, model: ir.Model) -> str | None:
         after = self._count(model)
-        for what, old in self._before.items():
-            new = after[what]
-            if new > self._growth * old + _LEEWAY[what]:
-                return f"{old:,.0f} {what} became {new:,.0f}"
+        for quantity, old in self._before.items():
+            new = after[quantity]
+            if new > self._growth * old + _LEEWAY[quantity]:
+                return f"{old:,.0f} {quantity} became {new:,.0f}"
         return None
 
 

@@ -88,7 +88,7 @@ class _Reducer:
         self._shrink_sizes()
         return Reduction(self._model, (before, len(self._model.graph)), self._tries)
 
-    def _keep(self, what: str, candidate: ir.Model | None) -> bool:
+    def _keep(self, change: str, candidate: ir.Model | None) -> bool:
         """Continue with ``candidate`` if it still fails."""
         if candidate is None:
             return False
@@ -96,7 +96,7 @@ class _Reducer:
         if not self._fails(candidate):
             return False
         self._model = candidate
-        self._report(f"try {self._tries}: {counted(len(candidate.graph), 'node')} ({what})")
+        self._report(f"try {self._tries}: {counted(len(candidate.graph), 'node')} ({change})")
         return True
 
     def _circle(self, label: str) -> None:

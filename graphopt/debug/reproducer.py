@@ -180,13 +180,13 @@ def save_culprit(
 
 def _forms(culprit: Culprit, trial: Trial) -> Iterator[tuple[ir.Model, Pipeline, RewriteLimit, Feeds | None]]:
     """Candidates for reproducing the fault, the smallest first."""
-    guilty = next((item for item in trial.pipeline.passes() if str(item) == culprit.pass_text), None)
+    faulty_pass = next((item for item in trial.pipeline.passes() if str(item) == culprit.pass_text), None)
     alone = RewriteLimit(first=0)
     if culprit.place is not None and culprit.number:
         alone = RewriteLimit(only=frozenset([culprit.place]))
     for feeds in (culprit.feeds, None) if culprit.feeds is not None else (None,):
-        if guilty is not None:
-            yield culprit.before, Pipeline((guilty,)), alone, feeds
+        if faulty_pass is not None:
+            yield culprit.before, Pipeline((faulty_pass,)), alone, feeds
         yield trial.model, trial.pipeline, culprit.limits, feeds
 
 

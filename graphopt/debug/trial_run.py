@@ -48,7 +48,7 @@ class TrialResult:
     Attributes:
         model: the result; an intermediate state if the pipeline failed; ``None`` if the process died.
         passes: the passes begun, in order, as text.
-        blamed: the rule and the node that failed, if known.
+        failed_at: the rule and the node that failed, if known.
         endless: rewriting was stopped because it did not terminate.
     """
 
@@ -56,7 +56,7 @@ class TrialResult:
     steps: list[RewriteStep] = field(default_factory=list)
     passes: list[str] = field(default_factory=list)
     error: str | None = None
-    blamed: RewriteSite | None = None
+    failed_at: RewriteSite | None = None
     endless: bool = False
 
 
@@ -175,7 +175,7 @@ def run(
     except Exception as error:  # any exception of a pass is a fault to be found
         outcome.error = _text(error)
         if isinstance(error, PassFailed) and error.owner is not None:
-            outcome.blamed, outcome.endless = RewriteSite(error.owner, error.node), error.endless
+            outcome.failed_at, outcome.endless = RewriteSite(error.owner, error.node), error.endless
     finally:
         cx.close()
         trace.close()

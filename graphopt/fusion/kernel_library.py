@@ -59,10 +59,7 @@ class Libraries:
 
 
 def libraries_for(
-    model: ir.Model,
-    settings: Settings,
-    device: Device = CPU,
-    progress: ProgressCallback | None = None,
+    model: ir.Model, settings: Settings, device: Device = CPU, progress: ProgressCallback | None = None
 ) -> Libraries:
     """The libraries of ``model`` on ``device``, from the store or built.
 

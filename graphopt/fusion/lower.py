@@ -11,18 +11,7 @@ from graphopt.context import Context
 from graphopt.fusion.cluster import find_clusters
 from graphopt.fusion.loop_nest import AffineMap, LoopNest
 from graphopt.fusion.loops.builder import Expr, IRBuilder, live
-from graphopt.fusion.loops.ir import (
-    ZERO,
-    Access,
-    Axis,
-    CantFuse,
-    Element,
-    Kernel,
-    Port,
-    Segment,
-    Size,
-    Store,
-)
+from graphopt.fusion.loops.ir import ZERO, Access, Axis, CantFuse, Element, Kernel, Port, Segment, Size, Store
 from graphopt.fusion.operator_table import EmitContext, element_of, find, unfit
 from graphopt.fusion.symbol_table import SymbolTable
 
@@ -174,12 +163,7 @@ class _Lowering:
         return builder.constant(float(number) if element.is_float else int(number), element)
 
     def _result(
-        self,
-        builder: IRBuilder,
-        value: ir.Value,
-        indices: AffineMap,
-        start: int,
-        found: dict[_Use, Expr],
+        self, builder: IRBuilder, value: ir.Value, indices: AffineMap, start: int, found: dict[_Use, Expr]
     ) -> tuple[Expr | None, list[_Use]]:
         """The expression of a node's result, or the operands that have to be lowered first."""
         node = value.producer()
@@ -248,8 +232,8 @@ def _in_place(kernel: Kernel) -> Kernel:
             own = [access for access in loads if access.port == index]
             same = all(access == replace(store.access, port=index) for access in own)
             fits = port.dims == output.dims and port.element.bytes == output.element.bytes
-            taken = any(index == pair[0] for pair in pairs)
-            if own and same and fits and not taken:
+            is_shared = any(index == pair[0] for pair in pairs)
+            if own and same and fits and not is_shared:
                 pairs.append((index, number))
                 break
     return replace(kernel, in_place=tuple(pairs))

@@ -174,11 +174,11 @@ class Dump(PassInstrumentation):
         changes = difference(before, after, by_key(before, after, replaced))
         changes = attribute(changes, before, self._rewritten, stage.record.name)
         stage.changes = list(self.options.filtered(changes))
-        gone = [ident for ident in before.inlined if ident not in after.shown]
+        removed = [ident for ident in before.inlined if ident not in after.shown]
         inlined = after.inlined
-        pooled = [ident for ident in gone if inlined.get(final.get(ident, ident)) == before.inlined[ident]]
+        pooled = [ident for ident in removed if inlined.get(final.get(ident, ident)) == before.inlined[ident]]
         stage.pooled = len(pooled), len(dict.fromkeys(final[ident] for ident in pooled))
-        stage.unread = len(gone) - len(pooled)
+        stage.unread = len(removed) - len(pooled)
 
     def _lines_of(self, stage: Stage, *, is_full: bool) -> list[Printed]:
         if self.options.diff:

@@ -81,13 +81,13 @@ def by_key(before: Snapshot, after: Snapshot, replaced: Mapping[Ident, Operand] 
         if same is not None and len(same.idents) == len(line.idents):
             lines[line.key] = same.key
             values |= {old: new for old, new in zip(line.idents, same.idents, strict=True) if old != new}
-    taken = dict.fromkeys(lines.values())
+    partners = dict.fromkeys(lines.values())
     paths: dict[Path, Path] = {}
     for key in before.lines:
         if key[0] not in paths:
             paths[key[0]] = _moved(key[0], paths, lines)
         twin = (paths[key[0]], *key[1:])
-        if key not in lines and twin in after.lines and twin not in taken:
+        if key not in lines and twin in after.lines and twin not in partners:
             lines[key] = twin
     return Matching(lines, values, replaced or {}, is_one_model=True, paths=paths)
 

@@ -160,7 +160,7 @@ class _Matcher:
         self.graphs: dict[ir.Graph, ir.Graph] = {before.graph: after.graph}
         for key, partner in functions.items():
             self.graphs[before.functions[key].graph] = after.functions[partner].graph
-        self._taken: dict[ir.Node, None] = {}
+        self._partners: dict[ir.Node, None] = {}
         self._fresh: list[ir.Node] = []
 
     def run(self) -> None:
@@ -192,17 +192,17 @@ class _Matcher:
 
     def _pair(self, node: ir.Node, partner: ir.Node) -> None:
         self.nodes[node] = partner
-        self._taken[partner] = None
+        self._partners[partner] = None
         self._fresh.append(node)
 
     def _free(self, graph: ir.Graph, known: Iterable[ir.Node]) -> list[ir.Node]:
-        taken = known if isinstance(known, dict) else dict.fromkeys(known)
-        return [node for node in graph if node not in taken and not _is_inlined(node)]
+        paired = known if isinstance(known, dict) else dict.fromkeys(known)
+        return [node for node in graph if node not in paired and not _is_inlined(node)]
 
     def _by(self, ours: ir.Graph, theirs: ir.Graph, key: Callable[[_Side, ir.Node], int | None]) -> None:
         """Pair free nodes with equal ``key``: nodes with equal names first, the others in order."""
         groups: dict[int | None, list[ir.Node]] = {}
-        for node in self._free(theirs, self._taken):
+        for node in self._free(theirs, self._partners):
             groups.setdefault(key(self.other, node), []).append(node)
         waiting: dict[int | None, list[ir.Node]] = {}
         for node in self._free(ours, self.nodes):
@@ -218,18 +218,18 @@ class _Matcher:
                     rest.append(node)
                 else:
                     self._pair(node, partner)
-            left = [partner for partner in groups[number] if partner not in self._taken]
+            left = [partner for partner in groups[number] if partner not in self._partners]
             for node, partner in zip(rest, left, strict=False):
                 self._pair(node, partner)
 
     def _by_name(
         self, ours: ir.Graph, theirs: ir.Graph, counts: Callable[[str], bool], *, same_operator: bool
     ) -> None:
-        named = {_name(node): node for node in self._free(theirs, self._taken)}
+        named = {_name(node): node for node in self._free(theirs, self._partners)}
         for node in self._free(ours, self.nodes):
             name = _name(node)
             partner = named.get(name) if name and counts(name) else None
-            if partner is None or partner in self._taken:
+            if partner is None or partner in self._partners:
                 continue
             if not same_operator or self._are_akin(node, partner):
                 self._pair(node, partner)
@@ -237,7 +237,7 @@ class _Matcher:
     def _by_origin(self, ours: ir.Graph, theirs: ir.Graph) -> None:
         """Pair free nodes if one was derived only from the other, or both have the same name."""
         named = {ir.label(node): node for node in self._free(ours, self.nodes)}
-        for partner in self._free(theirs, self._taken):
+        for partner in self._free(theirs, self._partners):
             origin, *others = ir.origins(partner)
             node = named.get(origin) if not others and not _NUMBERED.fullmatch(origin) else None
             if node is not None and node not in self.nodes and self._are_akin(node, partner):
@@ -265,12 +265,12 @@ class _Matcher:
                 if value is not None and twin is not None and value.index() == twin.index():
                     self._try(value.producer(), twin.producer())
             for output, twin in zip(node.outputs, partner.outputs, strict=False):
-                mine, theirs = self._readers(output, self.nodes), self._readers(twin, self._taken)
+                mine, theirs = self._readers(output, self.nodes), self._readers(twin, self._partners)
                 for key, reader in mine.items():
                     self._try(reader, theirs.get(key))
 
     def _try(self, node: ir.Node | None, partner: ir.Node | None, *, any_operator: bool = False) -> None:
-        if node is None or partner is None or node in self.nodes or partner in self._taken:
+        if node is None or partner is None or node in self.nodes or partner in self._partners:
             return
         if node.graph is None or self.graphs.get(node.graph) is not partner.graph:
             return

@@ -115,12 +115,7 @@ def compare(before: ir.Model, after: ir.Model, types: tuple[Types, Types] | None
     counts = [Counter(line.operator for line in lines) for lines in nodes]
     operators = {name: (counts[0][name], counts[1][name]) for name in sorted({**counts[0], **counts[1]})}
     return ModelDiff(
-        tuple(interface),
-        tuple(rest),
-        operators,
-        len(equal),
-        renamed,
-        (len(nodes[0]), len(nodes[1])),
+        tuple(interface), tuple(rest), operators, len(equal), renamed, (len(nodes[0]), len(nodes[1]))
     )
 
 

@@ -278,8 +278,8 @@ OLDER: dict[tuple[str, int, int], Adapter] = {
     ("Flatten", 11, 10): _flatten_to_10,
     ("ReduceSum", 13, 12): _reduce,
     **{
-        (f"Reduce{what}", 18, 17): _reduce
-        for what in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
+        (f"Reduce{kind}", 18, 17): _reduce
+        for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
     },
     **{(name, 8, 7): _same_shapes for name in ("Max", "Mean", "Min", "Sum")},
     ("Pad", 19, 18): partial(_allows_only, "mode", (b"constant", b"reflect", b"edge")),

@@ -112,7 +112,7 @@ def _upsample_from_9(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.Model
 def _softmax_from_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
     """Over the flattened axes; onnx's converter, which avoids that for some axes, requires a known axis."""
     if node.name == REFERRING:
-        shape, flat, done = (f"{node.name}_{what}" for what in ("shape", "flat", "done"))
+        shape, flat, done = (f"{node.name}_{suffix}" for suffix in ("shape", "flat", "done"))
         flatten = onnx.helper.make_node("Flatten", [node.input[0]], [flat])
         flatten.attribute.extend(node.attribute)  # the default is the same
         made = [
@@ -156,7 +156,7 @@ def _group_normalization_from_20(model: onnx.ModelProto, node: onnx.NodeProto) -
     numbers = {"column": [-1, 1], "repeats": [1, channels // groups], "flat": [-1]}
     made = [int64s(f"{node.name}_{name}", items) for name, items in numbers.items()]
     for index in (1, 2):
-        column, wide, flat = (f"{node.name}_{index}_{what}" for what in ("column", "wide", "flat"))
+        column, wide, flat = (f"{node.name}_{index}_{suffix}" for suffix in ("column", "wide", "flat"))
         made += [
             onnx.helper.make_node("Reshape", [node.input[index], f"{node.name}_column"], [column]),
             onnx.helper.make_node("Expand", [column, f"{node.name}_repeats"], [wide]),

@@ -42,7 +42,7 @@ class Runner(Protocol):
         """Create the session at ``level``; raises RuntimeFailure or ResourceLimit, every time."""
 
     def run(self, level: Optimizations, feeds: Mapping[str, Any]) -> list[Any]:
-        """The outputs; raises RuntimeFailure or ResourceLimit."""
+        """The outputs; unknown names in ``feeds`` are ignored; raises RuntimeFailure or ResourceLimit."""
 
 
 class Runs:
@@ -89,11 +89,9 @@ class Runs:
         return made
 
     def load(self, level: Optimizations) -> None:
-        """Create the session at ``level``; raises RuntimeFailure, every time."""
         self.session(level)
 
     def run(self, level: Optimizations, feeds: Mapping[str, Any]) -> list[Any]:
-        """The outputs for ``feeds``; unknown names are ignored."""
         outputs, seconds = self.timed(level, feeds, self.seconds)
         self.spent += seconds
         return outputs
@@ -197,7 +195,6 @@ class RemoteRuns:
         return child
 
     def run(self, level: Optimizations, feeds: Mapping[str, Any]) -> list[Any]:
-        """The outputs for ``feeds``; unknown names are ignored."""
         child = self._loaded_child(level)
         most = self.seconds
         try:

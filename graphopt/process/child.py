@@ -131,12 +131,7 @@ class Child:
         self._request(("new", factory, args), timeout, None, doing)
 
     def invoke(
-        self,
-        method: str,
-        *args: Any,
-        timeout: float | None = None,
-        cpu: float | None = None,
-        doing: str = "",
+        self, method: str, *args: Any, timeout: float | None = None, cpu: float | None = None, doing: str = ""
     ) -> Any:
         """Call a method of the object created by :meth:`new`; limits and errors as for :meth:`call`."""
         return self._request(("invoke", method, args), timeout, cpu, doing)
@@ -173,11 +168,7 @@ class Child:
             raise _no_process(str(error)) from error
 
     def _request(
-        self,
-        request: tuple[str, Any, tuple[Any, ...]],
-        timeout: float | None,
-        cpu: float | None,
-        doing: str,
+        self, request: tuple[str, Any, tuple[Any, ...]], timeout: float | None, cpu: float | None, doing: str
     ) -> Any:
         data = pickle.dumps((*request, cpu, _folder()), protocol=5)
         if not self.alive:

@@ -95,10 +95,10 @@ def footprint(
     peaks: list[float] = []
     for number in range(max(1, processes)):
         with Child(preload=["onnxruntime", "graphopt.timing.footprint"], fresh=True) as child:
-            took, peak = child.call(measure, source, setup, name, timeout=_PATIENCE)
+            duration, peak = child.call(measure, source, setup, name, timeout=_PATIENCE)
             if number == 0:
                 placement, outputs = child.call(profile, source, setup, checked, name, timeout=_PATIENCE)
-        seconds.append(took)
+        seconds.append(duration)
         peaks.append(peak)
     return Footprint(ratios.median(seconds), int(ratios.median(peaks)), placement, outputs)
 
@@ -148,14 +148,16 @@ def read_profile(events: Iterable[Mapping[str, Any]], assigned: dict[str, int]) 
     keys = sorted({key for cost in costs for key in cost})
     none = (0, 0.0)
     number = {key: ratios.median([cost.get(key, none)[0] for cost in costs]) for key in keys}
-    took = {key: ratios.median([cost.get(key, none)[1] for cost in costs]) for key in keys}
-    total = sum(took.values()) or 1.0
+    duration = {key: ratios.median([cost.get(key, none)[1] for cost in costs]) for key in keys}
+    total = sum(duration.values()) or 1.0
     by_provider: Counter[str] = Counter()
     for (_, provider), count in number.items():
         by_provider[provider] += round(count)
     hot = tuple(
-        HotOp(op, provider, number[op, provider], took[op, provider] / 1e3, took[op, provider] / total)
-        for op, provider in sorted(keys, key=lambda key: -took[key])
+        HotOp(
+            op, provider, number[op, provider], duration[op, provider] / 1e3, duration[op, provider] / total
+        )
+        for op, provider in sorted(keys, key=lambda key: -duration[key])
     )
     copies = sum(round(count) for (op, _), count in number.items() if op.startswith("Memcpy"))
     return Placement(assigned, dict(by_provider), copies, hot)
@@ -169,8 +171,8 @@ def _costs(
     for event in kernels:
         if begin <= event["ts"] <= end:
             key = (event["args"].get("op_name", ""), _short(event["args"].get("provider", "")))
-            count, took = found.get(key, (0, 0.0))
-            found[key] = (count + 1, took + event["dur"])
+            count, duration = found.get(key, (0, 0.0))
+            found[key] = (count + 1, duration + event["dur"])
     return found
 
 

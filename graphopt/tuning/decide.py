@@ -89,7 +89,7 @@ def _groups(groups: Sequence[Group], measurer: Measurer) -> TuningDecision:
     measurements = screen(everything, without, measurer, _SHARE, careful)
     measured = list(zip(groups, measurements, strict=True))
     off = {
-        group.name: _guilty(group, measurer)
+        group.name: _owners_to_revert(group, measurer)
         for group, measurement in measured
         if measurement is not None and measurement.faster
     }
@@ -137,7 +137,7 @@ def _variant(off: Mapping[str, Sequence[str]]) -> Variant:
     return Variant(frozenset(owner for owners in off.values() for owner in owners))
 
 
-def _guilty(group: Group, measurer: Measurer) -> tuple[str, ...]:
+def _owners_to_revert(group: Group, measurer: Measurer) -> tuple[str, ...]:
     """The rule to revert in a harmful group, if reverting one rule suffices; otherwise all its rules."""
     if group.whole or len(group.owners) == 1 or measurer.spent() >= _SHARE:
         return group.owners
@@ -146,12 +146,12 @@ def _guilty(group: Group, measurer: Measurer) -> tuple[str, ...]:
     measurements = measurer(
         everything.without(group.owners), [everything.without([rule]) for rule in rules], thorough=True
     )
-    innocent = [
+    harmless = [
         (measurement.ratio, rule)
         for measurement, rule in zip(measurements, rules, strict=True)
         if not measurement.slower and not measurement.suspicious
     ]
-    return (min(innocent)[1],) if innocent else group.owners
+    return (min(harmless)[1],) if harmless else group.owners
 
 
 def _settle(found: TuningDecision, groups: Sequence[Group], measurer: Measurer) -> list[Group]:
@@ -170,9 +170,9 @@ def _settle(found: TuningDecision, groups: Sequence[Group], measurer: Measurer) 
     others = [variant.without(group.owners) for group in fresh]
     measurements = screen(variant, others, measurer, _LATER_SHARE, frozenset(others))
     names = {group.name for group in now}
-    gone = [known[group.name] for group in groups if group.whole and group.name not in names]
-    found.groups = [finding for finding in found.groups if finding not in gone]
-    trusted = all(finding.kept for finding in gone)
+    replaced = [known[group.name] for group in groups if group.whole and group.name not in names]
+    found.groups = [finding for finding in found.groups if finding not in replaced]
+    trusted = all(finding.kept for finding in replaced)
     for group, measurement in zip(fresh, measurements, strict=True):
         kept = trusted if measurement is None else measurement.inverse().pays
         if not kept:
@@ -221,7 +221,7 @@ def _check(found: TuningDecision, groups: Sequence[Group], measurer: Measurer) -
     if found.final.failure:
         cause = f"the result does not run: {found.final.failure}"
     unknown = {finding.name for finding in found.groups if finding.measurement is None}
-    for what, given_up in (
+    for description, given_up in (
         ("all rewrites for speed", [group for group in groups if group.speed]),
         ("all rewrites for speed, or not measured", [g for g in groups if g.speed or g.name in unknown]),
     ):
@@ -233,7 +233,7 @@ def _check(found: TuningDecision, groups: Sequence[Group], measurer: Measurer) -
         _give_up(found, given_up)
         found.variant, found.final = variant, final
         if not final.slower:
-            found.fallback = f"{cause}: {what} were reverted"
+            found.fallback = f"{cause}: {description} were reverted"
             return
     found.variant, found.final = Variant(original=True), Measurement(same=True)
     found.fallback = f"{cause}: all rewrites were reverted"

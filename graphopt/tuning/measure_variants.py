@@ -62,7 +62,6 @@ class HarnessMeasurer:
         return (time.monotonic() - self._begin) / self._budget
 
     def __call__(self, reference: Variant, others: list[Variant], *, thorough: bool) -> list[Measurement]:
-        """One measurement for each of ``others``."""
         measurements: list[Measurement | None] = [self.known(reference, other) for other in others]
         waiting = [index for index, measurement in enumerate(measurements) if measurement is None]
         for start in range(0, len(waiting), self._together):
@@ -73,7 +72,6 @@ class HarnessMeasurer:
         return [measurement for measurement in measurements if measurement is not None]
 
     def known(self, reference: Variant, other: Variant) -> Measurement | None:
-        """A result without timing: both are the same, or ``other`` can't be built."""
         self._report("making variants", self.spent())
         try:
             return Measurement(same=True) if self._builder.same(reference, other) else None
@@ -81,14 +79,12 @@ class HarnessMeasurer:
             return Measurement.failed(error.message)
 
     def size(self, variant: Variant) -> Size:
-        """Nodes, bytes of weights, and constants of a variant."""
         try:
             return self._builder.size(variant)
         except GraphoptError:
             return (0, 0, 0)
 
     def single(self, variant: Variant) -> list[Group] | None:
-        """The native groups of a variant; ``None`` if it can't be built."""
         try:
             return self._builder.kernels(variant)
         except GraphoptError:

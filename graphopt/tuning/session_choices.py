@@ -25,11 +25,7 @@ def try_choices(
     kept = _combined(reference, sorted(winners, key=lambda item: item[0]), measurer)
     return kept, [
         Finding(
-            str(choice),
-            None,
-            measurement,
-            not kept.plain and kept | choice == kept,
-            conclusion(measurement),
+            str(choice), None, measurement, not kept.plain and kept | choice == kept, conclusion(measurement)
         )
         for measurement, choice in zip(measurements, choices, strict=True)
     ]

@@ -186,8 +186,8 @@ class Tuner:
                 lambda text, spent: self._report(attempt, text, min(spent, 1.0)),
             )
             found = search(groups, choices, measurer, opset)
-            took = time.perf_counter() - begin
-            return Tuning(found, self._where(), shapes, took, measurer.measured)
+            duration = time.perf_counter() - begin
+            return Tuning(found, self._where(), shapes, duration, measurer.measured)
 
     def _where(self) -> str:
         threads = "default threads" if self.tune.threads is None else counted(self.tune.threads, "thread")

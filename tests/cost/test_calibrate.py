@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from graphopt.cost import Axis
-from graphopt.cost.calibrate import TWIN, HarnessStopwatch, Place, calibrate
-from graphopt.cost.calibration_models import SUBJECTS, UNFUSED, Contest, Subject
+from graphopt.cost.calibrate import TWIN, GridPoint, HarnessStopwatch, calibrate
+from graphopt.cost.calibration_models import SUBJECTS, UNFUSED, CompetingModels, Subject
 from graphopt.cost.table import choices
 from graphopt.errors import RuntimeFailure
 from graphopt.ort import session
@@ -18,7 +18,7 @@ from graphopt.ort.devices import CPU
 from graphopt.timing.ratios import LEAST_PROCESSES
 
 
-def no_models(**sizes: int) -> Contest:
+def no_models(**sizes: int) -> CompetingModels:
     raise AssertionError("the made-up stopwatch needs none")
 
 
@@ -33,7 +33,7 @@ class Readings:
         self.now = 0.0
         self.indices: list[int] = []
 
-    def __call__(self, places: Sequence[Place], index: int) -> Iterator[dict[str, float]]:
+    def __call__(self, points: Sequence[GridPoint], index: int) -> Iterator[dict[str, float]]:
         self.indices.append(index)
         for reading in self.passes[min(index, len(self.passes) - 1)]:
             self.now += 10
@@ -138,31 +138,31 @@ def test_small_site_is_measured() -> None:
 
 
 def test_an_operator_without_kernel_does_not_affect_others() -> None:
-    def make(rows: int) -> Contest:
+    def make(rows: int) -> CompetingModels:
         (gelu,) = (subject for subject in SUBJECTS if (subject.name, subject.case) == ("GELU", "quick"))
-        contest = gelu.make(rows=rows)
-        broken = contest.models["QuickGelu"].replace(b"QuickGelu", b"QuackGelu")
-        return replace(contest, models=contest.models | {"QuackGelu": broken})
+        competition = gelu.make(rows=rows)
+        broken = competition.models["QuickGelu"].replace(b"QuickGelu", b"QuackGelu")
+        return replace(competition, models=competition.models | {"QuackGelu": broken})
 
-    place = Place(replace(NORM, make=make), {"rows": 1})
-    (found,) = HarnessStopwatch(CPU, threads=1)([place], 0)
+    point = GridPoint(replace(NORM, make=make), {"rows": 1})
+    (found,) = HarnessStopwatch(CPU, threads=1)([point], 0)
     assert set(found) == {"QuickGelu", TWIN}
 
 
 @pytest.mark.parametrize("subject", SUBJECTS, ids=str)
 def test_fused_operators_compute_the_same_as_the_replaced_nodes(subject: Subject) -> None:
     sizes = list(choices(subject.axes))[1]
-    contest = subject.make(**sizes)
-    assert next(iter(contest.models)) == UNFUSED and len(contest.models) > 1
-    outputs = {name: _run(model, contest) for name, model in contest.models.items()}
+    competition = subject.make(**sizes)
+    assert next(iter(competition.models)) == UNFUSED and len(competition.models) > 1
+    outputs = {name: _run(model, competition) for name, model in competition.models.items()}
     for name, arrays in outputs.items():
         for array, wanted in zip(arrays, outputs[UNFUSED], strict=True):
             np.testing.assert_allclose(array, wanted, rtol=1e-3, atol=1e-3, err_msg=name)
 
 
-def _run(model: bytes, contest: Contest) -> list[np.ndarray]:
+def _run(model: bytes, competition: CompetingModels) -> list[np.ndarray]:
     made = session.create(model, optimizations="off", threads=1)
-    return made.run(None, {argument.name: contest.feeds[argument.name] for argument in made.get_inputs()})
+    return made.run(None, {argument.name: competition.feeds[argument.name] for argument in made.get_inputs()})
 
 
 def test_each_operator_has_one_grid_for_each_case() -> None:

@@ -98,11 +98,11 @@ def test_operators_marked_as_used_anyway_are_used_and_others_consult_the_table(s
     """With figures under which no operator pays, only operators that do not consult the table are fused."""
     dear = tuple(replace(grid, ratios=(9.0,) * len(grid.ratios)) for grid in shipped("cpu").grids)
     costs = Costs("dear", "cpu", "nowhere", dear)
-    contest = subject.make(**next(choices(subject.axes)))
-    model = ir.from_proto(onnx.load_model_from_string(contest.models[UNFUSED]))
+    competition = subject.make(**next(choices(subject.axes)))
+    model = ir.from_proto(onnx.load_model_from_string(competition.models[UNFUSED]))
     was = ops(model)
     _, cx = run_pipeline(model, "fixpoint(peephole),fuse-builtin,batch-mm", Options(costs=costs))
-    fused = [name for name in contest.models if name != UNFUSED and name not in was]
+    fused = [name for name in competition.models if name != UNFUSED and name not in was]
     made = [name for name in fused if name in ops(model)]
     if all(UNUSED_FIGURES.get(name) == "used anyway" for name in fused):
         assert made and not cx.decisions

@@ -6,6 +6,6 @@ each of the fused operators that can replace them.
 """
 
 from graphopt.cost.calibration_models import attention, matmuls, normalizations
-from graphopt.cost.calibration_models.competing_models import UNFUSED, Contest, Subject
+from graphopt.cost.calibration_models.competing_models import UNFUSED, CompetingModels, Subject
 
 SUBJECTS: tuple[Subject, ...] = (*attention.SUBJECTS, *normalizations.SUBJECTS, *matmuls.SUBJECTS)

@@ -7,7 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.cost.calibration_models.competing_models import UNFUSED, Contest, Subject, contest, random
+from graphopt.cost.calibration_models.competing_models import (
+    UNFUSED,
+    CompetingModels,
+    Subject,
+    competing_models,
+    random,
+)
 from graphopt.cost.table import Axis
 
 _HEADS, _SIZE, _GROUPS = 8, 64, 2
@@ -33,36 +39,44 @@ def _rows(length: int, key_heads: int = _HEADS) -> dict[str, np.ndarray]:
     return {name: random(seed, 1, length, count * _SIZE) for seed, (name, count) in enumerate(heads.items())}
 
 
-def _attention(length: int) -> Contest:
-    return _self_attention(length, "", "", "")
+def _causal_mask(length: int) -> np.ndarray:
+    return np.triu(np.full((1, 1, length, length), -1e9, np.float32), 1)
 
 
-def _masked_attention(length: int) -> Contest:
+def _key_counts(length: int) -> dict[str, np.ndarray]:
+    """The inputs of GroupQueryAttention with the number of keys."""
+    return {"last": np.array([length - 1], np.int32), "total": np.array(length, np.int32)}
+
+
+def _attention(length: int) -> CompetingModels:
+    return _self_attention(length)
+
+
+def _masked_attention(length: int) -> CompetingModels:
     mask = np.zeros((1, 1, length, length), np.float32)
     mask[..., length - length // 4 :] = -1e9
-    return _self_attention(length, "mask", "mask", "", mask=mask)
+    return _self_attention(length, "mask", bias="mask", mask=mask)
 
 
-def _causal_attention(length: int) -> Contest:
+def _causal_attention(length: int) -> CompetingModels:
     """The mask is a constant of the unfused model, as in exported models."""
-    mask = np.triu(np.full((1, 1, length, length), -1e9, np.float32), 1)
     grouped = f"""y:3 | y = com.microsoft.GroupQueryAttention<{_COUNTS}, kv_num_heads = {_HEADS}>(
         q, k, v, , , last, total)"""
-    counts = {"last": np.array([length - 1], np.int32), "total": np.array(length, np.int32)}
+    constants = _key_counts(length) | {"mask": _causal_mask(length)}
     return _self_attention(
-        length, "mask", "", ", unidirectional = 1", grouped, constants=counts | {"mask": mask}
+        length, "mask", causal=", unidirectional = 1", grouped=grouped, constants=constants
     )
 
 
 def _self_attention(
     length: int,
-    added: str,
-    bias: str,
-    causal: str,
+    added: str = "",
+    bias: str = "",
+    causal: str = "",
     grouped: str | None = None,
     constants: Mapping[str, Any] | None = None,
     **feeds: np.ndarray,
-) -> Contest:
+) -> CompetingModels:
     """Attention over ``length`` of 3-D queries, keys and values."""
     score = "scaled = Mul(product, scale)"
     score += f" score = Add(scaled, {added})" if added else " score = Identity(scaled)"
@@ -77,10 +91,10 @@ def _self_attention(
     }
     if grouped is not None:
         texts["GroupQueryAttention"] = grouped
-    return contest(texts, _rows(length) | feeds, {**_SHAPES, **(constants or {})})
+    return competing_models(texts, _rows(length) | feeds, {**_SHAPES, **(constants or {})})
 
 
-def _one_head(length: int) -> Contest:
+def _one_head(length: int) -> CompetingModels:
     """Attention with one head, without splitting into heads and merging."""
     texts = {
         UNFUSED: """y:3 | kt = Transpose<perm = [0, 2, 1]>(k) product = MatMul(q, kt)
@@ -89,12 +103,11 @@ def _one_head(length: int) -> Contest:
         "Attention": "y:3 | y = Attention<q_num_heads = 1, kv_num_heads = 1>(q, k, v)",
     }
     feeds = {name: random(seed, 1, length, _SIZE) for seed, name in enumerate("qkv")}
-    return contest(texts, feeds, {"scale": _SHAPES["scale"]})
+    return competing_models(texts, feeds, {"scale": _SHAPES["scale"]})
 
 
-def _grouped_attention(length: int) -> Contest:
+def _grouped_attention(length: int) -> CompetingModels:
     """Causal attention with one key and value per four query heads, repeated in the unfused model."""
-    mask = np.triu(np.full((1, 1, length, length), -1e9, np.float32), 1)
     repeat = " ".join(
         f"{x}u = Unsqueeze({x}n, two) {x}e = Expand({x}u, wide) {x}r = Reshape({x}e, all)" for x in "kv"
     )
@@ -118,14 +131,13 @@ def _grouped_attention(length: int) -> Contest:
         "two": np.array([2]),
         "wide": np.array([1, _GROUPS, _HEADS // _GROUPS, length, _SIZE]),
         "all": np.array([1, _HEADS, length, _SIZE]),
-        "mask": mask,
-        "last": np.array([length - 1], np.int32),
-        "total": np.array(length, np.int32),
+        "mask": _causal_mask(length),
+        **_key_counts(length),
     }
-    return contest(texts, _rows(length, _GROUPS), constants)
+    return competing_models(texts, _rows(length, _GROUPS), constants)
 
 
-def _attention_to_past(length: int) -> Contest:
+def _attention_to_past(length: int) -> CompetingModels:
     """A single query attends to ``length`` keys; all except the last are past keys."""
     unfused = f"""y:3 present_k:4 present_v:4 |
         qs = Reshape(q, heads) qh = Transpose<perm = [0, 2, 1, 3]>(qs)
@@ -148,8 +160,7 @@ def _attention_to_past(length: int) -> Contest:
                 q, k, v, past_k, past_v, last, total)""",
     }
     past = {name: random(seed, 1, _HEADS, length - 1, _SIZE) for seed, name in ((3, "past_k"), (4, "past_v"))}
-    counts = {"last": np.array([length - 1], np.int32), "total": np.array(length, np.int32)}
-    return contest(texts, _rows(1) | past, {**_SHAPES, **counts})
+    return competing_models(texts, _rows(1) | past, {**_SHAPES, **_key_counts(length)})
 
 
 _LENGTH = Axis("length", (16, 64, 256, 1024), 256)

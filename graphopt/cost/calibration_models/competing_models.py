@@ -20,7 +20,7 @@ _HEADER = '<ir_version: 10, opset_import: ["": 23, "com.microsoft": 1]>'
 
 
 @dataclass(frozen=True)
-class Contest:
+class CompetingModels:
     """Models that compute the same.
 
     Attributes:
@@ -46,21 +46,21 @@ class Subject:
     name: str
     case: str
     axes: tuple[Axis, ...]
-    make: Callable[..., Contest]
+    make: Callable[..., CompetingModels]
 
     def __str__(self) -> str:
         return f"{self.name}, {self.case}" if self.case else self.name
 
 
-def contest(
+def competing_models(
     texts: Mapping[str, str],
     feeds: dict[str, np.ndarray],
     weights: Mapping[str, Any] | None = None,
     choices: dict[str, SessionChoice] | None = None,
-) -> Contest:
+) -> CompetingModels:
     """Models from the text of their bodies, with the ``weights`` that they use as initializers."""
     models = {name: _model(text, feeds, weights or {}) for name, text in texts.items()}
-    return Contest(models, feeds, choices or {})
+    return CompetingModels(models, feeds, choices or {})
 
 
 def _model(text: str, feeds: Mapping[str, np.ndarray], weights: Mapping[str, Any]) -> bytes:

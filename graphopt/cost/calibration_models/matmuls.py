@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.cost.calibration_models.competing_models import UNFUSED, Contest, Subject, contest, random
+from graphopt.cost.calibration_models.competing_models import (
+    UNFUSED,
+    CompetingModels,
+    Subject,
+    competing_models,
+    random,
+)
 from graphopt.cost.table import Axis
 
 
-def _shared_input(count: int, width: int, rows: int) -> Contest:
+def _shared_input(count: int, width: int, rows: int) -> CompetingModels:
     """``count`` MatMuls of [rows, width] with [width, width]."""
     parts = {f"w{index}": random(index, width, width) for index in range(count)}
     names = [f"y{index}" for index in range(count)]
@@ -19,10 +25,10 @@ def _shared_input(count: int, width: int, rows: int) -> Contest:
         UNFUSED: f"{results} | {apart}",
         "batch-mm": f"{results} | wide = MatMul(x, all) {', '.join(names)} = Split<axis = 1>(wide, sizes)",
     }
-    return contest(texts, {"x": random(9, rows, width)}, weights)
+    return competing_models(texts, {"x": random(9, rows, width)}, weights)
 
 
-def _sum_of_products(count: int, width: int, rows: int) -> Contest:
+def _sum_of_products(count: int, width: int, rows: int) -> CompetingModels:
     """The sum of ``count`` MatMuls of [rows, width], parts of one tensor, with [width, width]."""
     parts = {f"w{index}": random(index, width, width) for index in range(count)}
     inputs = {f"x{index}": random(index + 9, rows, width) for index in range(count)}
@@ -34,10 +40,10 @@ def _sum_of_products(count: int, width: int, rows: int) -> Contest:
         UNFUSED: f"s{count - 1}:2 | {' '.join(nodes)}",
         "batch-mm": f"y:2 | wide = Concat<axis = 1>({', '.join(inputs)}) y = MatMul(wide, all)",
     }
-    return contest(texts, inputs, weights)
+    return competing_models(texts, inputs, weights)
 
 
-def _convolutions(count: int, channels: int, pixels: int) -> Contest:
+def _convolutions(count: int, channels: int, pixels: int) -> CompetingModels:
     """``count`` 1x1 convolutions of an image of ``pixels`` by ``pixels``, with unchanged number of channels.
 
     Each is followed by another one, because onnxruntime keeps its own layout between two convolutions.
@@ -57,7 +63,7 @@ def _convolutions(count: int, channels: int, pixels: int) -> Contest:
         f"r{index} = Relu(c{index}) {name} = Conv(r{index}, next)" for index, name in enumerate(names)
     )
     texts = {UNFUSED: f"{results} | {apart} {behind}", "batch-mm": f"{results} | {joined} {behind}"}
-    return contest(texts, {"x": random(9, 1, channels, pixels, pixels)}, weights)
+    return competing_models(texts, {"x": random(9, 1, channels, pixels, pixels)}, weights)
 
 
 _COUNT = Axis("count", (2, 4), 3)

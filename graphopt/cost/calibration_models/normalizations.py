@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from graphopt.cost.calibration_models.competing_models import UNFUSED, Contest, Subject, contest, random
+from graphopt.cost.calibration_models.competing_models import (
+    UNFUSED,
+    CompetingModels,
+    Subject,
+    competing_models,
+    random,
+)
 from graphopt.cost.table import Axis
 from graphopt.ort.session_options import SessionChoice
 
@@ -21,7 +27,7 @@ _RMS = """square = Pow({x}, two) mean = ReduceMean(square, last) safe = Add(mean
 _EPSILON = "epsilon = 1e-5"
 
 
-def _skip_norm(rows: int) -> Contest:
+def _skip_norm(rows: int) -> CompetingModels:
     """onnxruntime fuses the unfused nodes itself, unless that optimizer is disabled."""
     texts = {
         UNFUSED: f"y:2 s:2 | s = Add(x, skip) y = LayerNormalization<{_EPSILON}>(s, gain, bias)",
@@ -29,37 +35,37 @@ def _skip_norm(rows: int) -> Contest:
             x, skip, gain, bias)""",
     }
     choices = {UNFUSED: SessionChoice(disabled=("SkipLayerNormFusion",))}
-    return contest(texts, _two(rows), _WEIGHTS, choices)
+    return competing_models(texts, _two(rows), _WEIGHTS, choices)
 
 
-def _skip_rms_norm(rows: int) -> Contest:
+def _skip_rms_norm(rows: int) -> CompetingModels:
     texts = {
         UNFUSED: f"y:2 s:2 | s = Add(x, skip) y = RMSNormalization<{_EPSILON}>(s, gain)",
         "SkipSimplifiedLayerNormalization": f"""y:2 s:2 |
             y, , , s = com.microsoft.SkipSimplifiedLayerNormalization<{_EPSILON}>(x, skip, gain)""",
     }
-    return contest(texts, _two(rows), _WEIGHTS)
+    return competing_models(texts, _two(rows), _WEIGHTS)
 
 
-def _rms_norm(rows: int) -> Contest:
+def _rms_norm(rows: int) -> CompetingModels:
     texts = {
         UNFUSED: f"y:2 | {_RMS.format(x='x', y='y')}",
         "RMSNormalization": f"y:2 | y = RMSNormalization<{_EPSILON}>(x, gain)",
         "SimplifiedLayerNormalization": f"y:2 | y = SimplifiedLayerNormalization<{_EPSILON}>(x, gain)",
     }
-    return contest(texts, {"x": random(0, rows, _WIDTH)}, _WEIGHTS)
+    return competing_models(texts, {"x": random(0, rows, _WIDTH)}, _WEIGHTS)
 
 
-def _layer_norm(rows: int) -> Contest:
+def _layer_norm(rows: int) -> CompetingModels:
     texts = {
         UNFUSED: f"""y:2 | middle = ReduceMean(x, last) d = Sub(x, middle) {_RMS.format(x="d", y="scaled")}
             y = Add(scaled, bias)""",
         "LayerNormalization": f"y:2 | y = LayerNormalization<{_EPSILON}>(x, gain, bias)",
     }
-    return contest(texts, {"x": random(0, rows, _WIDTH)}, _WEIGHTS)
+    return competing_models(texts, {"x": random(0, rows, _WIDTH)}, _WEIGHTS)
 
 
-def _group_norm(pixels: int) -> Contest:
+def _group_norm(pixels: int) -> CompetingModels:
     """GroupNormalization of 8 groups of 64 channels, unfused by InstanceNormalization."""
     weights = {
         "gain": random(1, 64),
@@ -76,19 +82,19 @@ def _group_norm(pixels: int) -> Contest:
             r = Reshape(n, whole) s = Mul(r, gain3) y = Add(s, bias3)""",
         "GroupNormalization": f"y:3 | y = GroupNormalization<{_EPSILON}, num_groups = 8>(x, gain, bias)",
     }
-    return contest(texts, {"x": random(0, 1, 64, pixels)}, weights)
+    return competing_models(texts, {"x": random(0, 1, 64, pixels)}, weights)
 
 
-def _gelu(rows: int) -> Contest:
+def _gelu(rows: int) -> CompetingModels:
     weights = {"root": np.float32(2**0.5), "one": np.float32(1), "half": np.float32(0.5)}
     texts = {
         UNFUSED: "y:2 | d = Div(x, root) e = Erf(d) a = Add(e, one) b = Mul(x, a) y = Mul(b, half)",
         "Gelu": "y:2 | y = Gelu(x)",
     }
-    return contest(texts, {"x": random(0, rows, _WIDTH)}, weights)
+    return competing_models(texts, {"x": random(0, rows, _WIDTH)}, weights)
 
 
-def _tanh_gelu(rows: int) -> Contest:
+def _tanh_gelu(rows: int) -> CompetingModels:
     weights = {
         "three": np.float32(3),
         "c": np.float32(0.044715),
@@ -102,15 +108,15 @@ def _tanh_gelu(rows: int) -> Contest:
         "Gelu": 'y:2 | y = Gelu<approximate = "tanh">(x)',
         "FastGelu": "y:2 | y = com.microsoft.FastGelu(x)",
     }
-    return contest(texts, {"x": random(0, rows, _WIDTH)}, weights)
+    return competing_models(texts, {"x": random(0, rows, _WIDTH)}, weights)
 
 
-def _quick_gelu(rows: int) -> Contest:
+def _quick_gelu(rows: int) -> CompetingModels:
     texts = {
         UNFUSED: "y:2 | s = Mul(x, factor) g = Sigmoid(s) y = Mul(x, g)",
         "QuickGelu": "y:2 | y = com.microsoft.QuickGelu<alpha = 1.702>(x)",
     }
-    return contest(texts, {"x": random(0, rows, _WIDTH)}, {"factor": np.float32(1.702)})
+    return competing_models(texts, {"x": random(0, rows, _WIDTH)}, {"factor": np.float32(1.702)})
 
 
 def _two(rows: int) -> dict[str, np.ndarray]:

@@ -36,12 +36,7 @@ _MISSED = 3
 
 
 def blocks(report: Report, verbose: int = 0, *, warned: bool = False) -> Iterator[Block]:
-    """The lines and tables of the report.
-
-    Args:
-        verbose: 1 adds the passes and the most important rewrites that were not made, 2 all of these.
-        warned: a warning named the reason why nothing was verified.
-    """
+    """The lines and tables of the report; arguments as for :meth:`Report.blocks`."""
     yield table(report)
     yield f"  kept      {kept(report.interface)}"
     yield from (f"  {line}" for line in _growth(report))

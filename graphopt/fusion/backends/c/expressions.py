@@ -10,13 +10,7 @@ from graphopt.fusion.loops.instructions import OPS
 from graphopt.fusion.loops.ir import Element, Instruction, single
 
 #: Vector types in C, without suffix; that of a bool depends on the compared type.
-NAMES = {
-    Element.F32: "f32",
-    Element.I8: "i8",
-    Element.U8: "u8",
-    Element.I32: "i32",
-    Element.I64: "i64",
-}
+NAMES = {Element.F32: "f32", Element.I8: "i8", Element.U8: "u8", Element.I32: "i32", Element.I64: "i64"}
 _MASKS = {1: "i8", 4: "i32", 8: "i64"}
 
 

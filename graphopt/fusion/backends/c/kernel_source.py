@@ -135,7 +135,7 @@ def _output(kernel: Kernel, index: int, dims: list[str]) -> Iterator[str]:
     yield f"    if (!run.out[{index}]) return 1;"
     # No streaming stores in place: the memory is in the caches.
     apart = [
-        f"run.out[{index}] != run.in[{taken}] && " for taken, output in kernel.in_place if output == index
+        f"run.out[{index}] != run.in[{source}] && " for source, output in kernel.in_place if output == index
     ]
     width = kernel.outputs[index].element.bytes
     yield f"    run.far[{index}] = {''.join(apart)}go_far(run.out[{index}], {len(dims)}, {shape}, {width});"
