@@ -41,7 +41,7 @@ class BodyGradient:
         type_ = cx.facts.type(like) or like.type
         if type_ is None or isinstance(type_, ir.OptionalType):
             raise self._node.refusal(f"the type of {like.name!r} in its body is unknown or optional")
-        new = ir.Value(name=cx.edit.fresh_name(f"{like.name}_{suffix}"), type=type_)
+        new = self.op.formal(f"{like.name}_{suffix}", type_)
         cx.facts.assume_like(new, like=like)
         self._placeholders[new] = None
         return new
@@ -84,12 +84,7 @@ class BodyGradient:
                 values[value] = resolve(value)
         first = op.made_since(mark)
         self._lift_constants([*first, *copied, *made])
-        copier = ir.Cloner(
-            {**values},
-            value_name=edit.fresh_name,
-            node_name=edit.fresh_node_name,
-            declarations=False,
-        )
+        copier = op.cloner(values)
         copies = copier.nodes(copied)
         for copy in copies:
             edit.append(self.body, copy)

@@ -95,8 +95,7 @@ class IterationGradient:
         return self.cotangents[k] if k < len(self.cotangents) else None
 
     def _sum(self, value: ir.Value) -> ir.Value:
-        name = self.op.cx.edit.fresh_name(f"{value.name}_grad_sum")
-        return ir.Value(name=name, type=self.op.cx.facts.type(value) or value.type)
+        return self.op.formal(f"{value.name}_grad_sum", self.op.cx.facts.type(value) or value.type)
 
     @property
     def is_zero(self) -> bool:

@@ -110,16 +110,28 @@ class NodeBuilder:
 
     def inline_body(self, body: ir.Graph, inputs: Sequence[ir.Value]) -> list[ir.Value]:
         """Copies of the nodes of ``body``, applied to ``inputs``; returns its outputs."""
-        edit = self.cx.edit
-        values = dict(zip(body.inputs, inputs, strict=True))
-        for value in body.initializers.values():
-            values[value] = self.constant(ir.constant_of(value))
-        copier = ir.Cloner(
-            {**values}, value_name=edit.fresh_name, node_name=edit.fresh_node_name, declarations=False
-        )
+        copier = self.body_cloner(body, inputs)
         for node in copier.nodes(body):
             self._append(node)
         return [copier.values.get(output) or output for output in body.outputs]
+
+    def body_cloner(self, body: ir.Graph, inputs: Sequence[ir.Value]) -> ir.Cloner:
+        """Copies nodes of ``body``, applied to ``inputs``; initializers become constants of this graph."""
+        values = dict(zip(body.inputs, inputs, strict=True))
+        for value in body.initializers.values():
+            values[value] = self.constant(ir.constant_of(value))
+        return self.cloner(values)
+
+    def cloner(self, values: Mapping[ir.Value, ir.Value]) -> ir.Cloner:
+        """Copies nodes, with their inputs replaced by ``values``."""
+        edit = self.cx.edit
+        return ir.Cloner(
+            {**values}, value_name=edit.fresh_name, node_name=edit.fresh_node_name, declarations=False
+        )
+
+    def formal(self, name: str, type_: ir.TypeProtocol | None, shape: ir.Shape | None = None) -> ir.Value:
+        """An input of a new body, with a unique name."""
+        return ir.Value(name=self.cx.edit.fresh_name(name), type=type_, shape=shape)
 
     def _append(self, node: ir.Node) -> None:
         self.cx.edit.append(self.graph, node)

@@ -56,13 +56,9 @@ def repeated(
         dtypes: element types of the carried sequences, which are empty at first.
         write: writes an iteration.
     """
-
-    def formal(name: str, type_: ir.TypeProtocol, shape: ir.Shape | None) -> ir.Value:
-        return ir.Value(name=op.cx.edit.fresh_name(name), type=type_, shape=shape)
-
-    index = formal("number", ir.TensorType(ir.DataType.INT64), ir.Shape([]))
-    running = formal("running", ir.TensorType(ir.DataType.BOOL), ir.Shape([]))
-    carried = [formal("list", ir.SequenceType(ir.TensorType(dtype)), None) for dtype in dtypes]
+    index = op.formal("number", ir.TensorType(ir.DataType.INT64), ir.Shape([]))
+    running = op.formal("running", ir.TensorType(ir.DataType.BOOL), ir.Shape([]))
+    carried = [op.formal("list", ir.SequenceType(ir.TensorType(dtype))) for dtype in dtypes]
     inner = op.begin_body("each", [index, running, *carried])
     results = write(inner, index, carried)
     body = inner.end_body([inner.Identity(running), *results])

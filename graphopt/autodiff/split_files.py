@@ -21,21 +21,17 @@ def plan_of(found: Split) -> dict[str, Any]:
     """The plan of a training loop, for JSON: names and order of inputs and outputs, and sizes in bytes."""
     joint, report = found.joint, found.report
 
-    def names(values: Any) -> list[str]:
-        return [value.name or "" for value in values]
+    def part(file: str, model: ir.Model) -> dict[str, Any]:
+        return {
+            "file": file,
+            "inputs": [value.name or "" for value in model.graph.inputs],
+            "outputs": [value.name or "" for value in model.graph.outputs],
+        }
 
     return {
         "format": FORMAT,
-        "forward": {
-            "file": FORWARD,
-            "inputs": names(found.forward.graph.inputs),
-            "outputs": names(found.forward.graph.outputs),
-        },
-        "backward": {
-            "file": BACKWARD,
-            "inputs": names(found.backward.graph.inputs),
-            "outputs": names(found.backward.graph.outputs),
-        },
+        "forward": part(FORWARD, found.forward),
+        "backward": part(BACKWARD, found.backward),
         "loss": joint.loss,
         "handed": found.handed,
         "saved": [asdict(item) for item in found.saved],

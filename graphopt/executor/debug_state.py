@@ -106,15 +106,9 @@ class DebugState:
     def to_dict(self) -> dict[str, Any]:
         """The JSON form."""
         return {
-            "strategy": self.strategy,
-            "depth": self.depth,
+            **vars(self),
             "plans": [vars(plan) for plan in self.plans],
             "reasons": dict(self.reasons),
-            "profiled": self.profiled,
-            "compiling": self.compiling,
-            "released": self.released,
-            "kept": self.kept,
-            "evicted": self.evicted,
             "failures": list(self.failures),
             "remarks": list(self.remarks),
         }

@@ -235,7 +235,7 @@ class _SameDims(GraphBuilder):
 
 def _formal(op: GraphBuilder, value: ir.Value, *, sliced: bool = False) -> ir.Value:
     """An input of a body, with the type and shape of ``value`` or of a slice of it."""
-    formal = ir.Value(name=op.cx.edit.fresh_name(f"{op.prefix}_in"), type=ir.TensorType(op.dtype(value)))
+    formal = op.formal(f"{op.prefix}_in", ir.TensorType(op.dtype(value)))
     op.cx.facts.assume_like(formal, like=value, sliced=sliced)
     return formal
 

@@ -78,7 +78,8 @@ def loop(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> Co
         body_grad.discard()
         return {}
     number, condition = form.body.inputs[:2]
-    back, running = _scalar(op, "back", ir.DataType.INT64), _scalar(op, "running", ir.DataType.BOOL)
+    back = op.formal("back", ir.TensorType(ir.DataType.INT64), ir.Shape([]))
+    running = op.formal("running", ir.TensorType(ir.DataType.BOOL), ir.Shape([]))
     ran = [output for output in form.gathered if output.name]
     trips = op.dim(ran[0] if ran else iteration.gather(number), 0)
     count = op.scalar(trips)
@@ -143,11 +144,6 @@ def _placed(op: GraphBuilder, x: ir.Value, rows: ir.Value, trips: Size) -> ir.Va
     return op.Concat(dx, zeros, axis=0)
 
 
-def _scalar(op: GraphBuilder, name: str, dtype: ir.DataType) -> ir.Value:
-    """A scalar input of a body."""
-    return ir.Value(name=op.cx.edit.fresh_name(name), type=ir.TensorType(dtype), shape=ir.Shape([]))
-
-
 def _recomputed_states(iteration: IterationGradient, trips: ir.Value) -> Sequence[ir.Value]:
     """The carried values after ``trips`` iterations, recomputed: changing shapes can't be gathered."""
     form, inner, edit = iteration.form, iteration.body_grad.op, iteration.op.cx.edit
@@ -163,14 +159,7 @@ def _recomputed_states(iteration: IterationGradient, trips: ir.Value) -> Sequenc
         )
         for value in form.body.inputs
     ]
-    copier = ir.Cloner(
-        dict(zip(form.body.inputs, inputs, strict=True)),
-        value_name=edit.fresh_name,
-        node_name=edit.fresh_node_name,
-        declarations=False,
-    )
-    for value in form.body.initializers.values():
-        copier.values[value] = iteration.op.constant(ir.constant_of(value))
+    copier = iteration.op.body_cloner(form.body, inputs)
     nodes = copier.nodes(iteration.body_grad.primal)
     own = dict.fromkeys(output for node in nodes for output in node.outputs)
     outputs: dict[ir.Value, None] = {}
