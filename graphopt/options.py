@@ -29,7 +29,7 @@ class _Device(TypedDict, total=False):
     device: Annotated[
         "str | Device | None",
         Opt(
-            "Device to run models on, and to optimize the result for.",
+            "Device that runs models; optimizations target it, too.",
             "Device",
             metavar="auto|cpu|cuda[:N]",
             default="auto",

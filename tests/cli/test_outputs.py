@@ -45,7 +45,7 @@ def test_files(invoke: Invoke, small: Path, tmp_path: Path, command: str, option
         (tmp_path / "none" / "file", "there is no folder"),
         (small / "file", f"{small} is a file, not a folder"),
         (f"{small}/deep/file", f"{small} is a file, not a folder"),
-        *([] if (command, option) == ("optimize", "-o") else [("-", "stdout takes reports")]),
+        *([] if (command, option) == ("optimize", "-o") else [("-", "stdout is for reports")]),
     ):
         check(invoke(command, small, *rest, option, path), 2, words)
 

@@ -53,7 +53,7 @@ def check_file(path: Path | None, suffixes: Sequence[str] = ()) -> None:
     from graphopt import publish
 
     if str(path) == "-":
-        raise UsageError("stdout takes reports, not files", hint="name a file")
+        raise UsageError("stdout is for reports, not files", hint="name a file")
     if path.is_dir():
         raise UsageError(f"can't write {path}: it is a folder", hint="give the name of a file")
     _check_parents(path)
@@ -85,7 +85,7 @@ def check_folder(path: Path | None) -> None:
     if path is None:
         return
     if str(path) == "-":
-        raise UsageError("stdout takes reports, not files", hint="give a folder")
+        raise UsageError("stdout is for reports, not files", hint="give a folder")
     if path.exists() and not path.is_dir():
         raise UsageError(f"{path} is a file, not a folder")
     from graphopt import publish
@@ -105,7 +105,7 @@ def check_new(path: Path, option: str) -> None:
     """
     check_folder(path)
     if path.is_dir() and next(path.iterdir(), None) is not None:
-        raise UsageError(f"{path} is not empty", hint=f"{option} takes a new folder, or an empty one")
+        raise UsageError(f"{path} is not empty", hint=f"{option} requires a new or empty folder")
 
 
 def free_folder(path: Path) -> Path:
@@ -130,6 +130,6 @@ def _check_parents(path: Path) -> None:
             raise UsageError(f"can't write {path}: {parent} is a file, not a folder")
 
 
-def _check_access(place: Path, path: Path) -> None:
-    if not os.access(place, os.W_OK):
-        raise UsageError(f"can't write {path}: {place} is not writable")
+def _check_access(folder: Path, path: Path) -> None:
+    if not os.access(folder, os.W_OK):
+        raise UsageError(f"can't write {path}: {folder} is not writable")

@@ -1,7 +1,7 @@
 """Options of the command line that several commands share.
 
 Most are created from the table :data:`graphopt.options.OPTIONS`. Their values are stored in
-:attr:`graphopt.cli.invocation.Run.options`, and are no arguments of the function of a command.
+:attr:`graphopt.cli.invocation.Run.options`; the function of a command does not receive them as arguments.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _pairs(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
     return pairs_of(texts)
 
 
-#: By notation of the value, the arguments of ``click.option``; options with another notation are text.
+#: The arguments of ``click.option`` by the notation of the value; options with other notations are text.
 _KINDS: Mapping[str, dict[str, Any]] = {
     "RULE,...": {
         "multiple": True,
@@ -204,8 +204,8 @@ output_options = group(
 
 #: The hint for a fuser that is combined with another choice of passes.
 FUSER_HINT = (
-    "a fuser chooses the passes: none and ort those of -O2, builtin those of -O3, native those of -O3 and"
-    " fuse-groups, which other pipelines may name"
+    "a fuser selects a pipeline: -O2 for none and ort, -O3 for builtin, -O3 with fuse-groups for native;"
+    " other pipelines may contain fuse-groups, too"
 )
 _ONE_PIPELINE = "--skip leaves out passes; --pre-pass and --post-pass add some at the ends"
 
@@ -348,12 +348,12 @@ input_options = input_options_of()
 
 device_options = of_section("Device")
 
-#: For commands that run no model, but optimize for a device.
+#: For commands that optimize for a device, and run no model.
 target_options = group(
     "Passes",
     option(
         "device",
-        help="Device that the result is for, present or not: decides which fused operators pay off."
+        help="Target device of optimizations, present or not: its costs determine the fused operators."
         "  [default: auto]",
     ),
 )

@@ -44,7 +44,7 @@ class Failure:
         """
         advice = {
             "--debug shows the traceback": debug,
-            "--save-repro FOLDER keeps all it takes to repeat it": kept,
+            "--save-repro FOLDER records the command and its files": kept,
         }
         hint = "; ".join(text for text, is_done in advice.items() if not is_done) or None
         if (found := blamed(error)) is not None:
@@ -77,22 +77,18 @@ class Failure:
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON."""
-        told = {"message": self.message, "hint": self.hint, "status": int(self.status)}
-        return {**told, "details": list(self.details)} if self.details else told
+        fields = {"message": self.message, "hint": self.hint, "status": int(self.status)}
+        return {**fields, "details": list(self.details)} if self.details else fields
 
-    def tell(self, about: str = "", color: bool | None = None) -> None:
+    def print(self, about: str = "", color: bool | None = None) -> None:
         """Print it to stderr; ``about`` names the object at fault, unless the message does."""
-        if about in self.message:
-            about = ""
+        start = "" if about in self.message else f"{about}: "
         with contextlib.suppress(OSError):  # a full stderr can't be reported anywhere
-            self._tell(about, color)
-
-    def _tell(self, about: str, color: bool | None) -> None:
-        say(f"graphopt: {about}{': ' if about else ''}{self.message}", "bad", stream=sys.stderr, color=color)
-        for line in self.details:
-            say(f"  {line}", stream=sys.stderr, color=color)
-        if self.hint:
-            say(f"hint: {self.hint}", "hint", stream=sys.stderr, color=color)
+            say(f"graphopt: {start}{self.message}", "bad", stream=sys.stderr, color=color)
+            for line in self.details:
+                say(f"  {line}", stream=sys.stderr, color=color)
+            if self.hint:
+                say(f"hint: {self.hint}", "hint", stream=sys.stderr, color=color)
 
 
 def tell(
@@ -126,7 +122,7 @@ def tell(
     for path, name in (names or {}).items():
         hint = failure.hint and failure.hint.replace(path, name)
         failure = replace(failure, message=failure.message.replace(path, name), hint=hint)
-    failure.tell(about, color)
+    failure.print(about, color)
     return failure
 
 

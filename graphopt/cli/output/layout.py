@@ -95,8 +95,8 @@ def fitted(table: Table, width: int, indent: str = "  ") -> tuple[list[str], lis
         ]
         if rest:
             hang = len(indent) + 2 * _HANG
-            said = "   ".join(f"{name} {cell.strip()}".strip() for name, cell in rest)
-            body += wrapped(" " * hang + said, width, hang)
+            text = "   ".join(f"{name} {cell.strip()}".strip() for name, cell in rest)
+            body += wrapped(" " * hang + text, width, hang)
     return head, body
 
 

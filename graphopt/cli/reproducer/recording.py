@@ -126,7 +126,7 @@ class Recording:
 
     # Inputs -------------------------------------------------------------------------------------
 
-    def _room(self, path: Path) -> Path:
+    def _new_path(self, path: Path) -> Path:
         """The destination of ``path``, in a separate folder, so that names and external data do not clash."""
         target = self._folder / IN / str(len(self._kept) + 1) / path.name
         self._kept[target.relative_to(self._folder).as_posix()] = str(path.absolute())
@@ -137,7 +137,7 @@ class Recording:
         return target.relative_to(self._folder).as_posix()
 
     def _keep_file(self, path: Path) -> str:
-        target = self._room(path)
+        target = self._new_path(path)
         self._copy(path, target)
         return self._name(target)
 
@@ -150,12 +150,12 @@ class Recording:
         file = calibrated(self._settings) if self._settings.costs == AUTO else None
         if file is None:
             return SHIPPED
-        target = self._room(Path("costs.json"))
+        target = self._new_path(Path("costs.json"))
         target.write_text(file, encoding="utf-8")
         return self._name(target)
 
     def _keep_folder(self, path: Path) -> str:
-        target = self._room(path)
+        target = self._new_path(path)
         if path.is_dir():
             shutil.copytree(path, target)
         else:
@@ -175,7 +175,7 @@ class Recording:
         """Copy the file and its external data; if the data are in another folder, write the model anew."""
         from graphopt import ir
 
-        target = self._room(path)
+        target = self._new_path(path)
         if not self._copy(path, target):
             return self._name(target)
         model = self._copy_data(path, target)
@@ -187,7 +187,7 @@ class Recording:
 
     def _keep_models(self, folder: Path) -> str:
         """Copy the models in ``folder``, and their external data."""
-        target = self._room(folder)
+        target = self._new_path(folder)
         target.mkdir()
         for path in sorted(folder.glob("*.onnx")):
             if self._copy(path, target / path.name):
@@ -281,7 +281,7 @@ def _readme(recorded: Recorded) -> str:
         lines.append(f"It ended with status {outcome.status}{f': {outcome.error}' if outcome.error else '.'}")
     lines += [
         "",
-        "Run it again, and compare what becomes of it, with",
+        "Rerun it, and compare the outcomes, with",
         "",
         "    graphopt replay .",
         "",

@@ -42,25 +42,25 @@ def rerun(folder: Path, application: click.Group, *, allow_command: bool = False
     """
     recorded = Recorded.load(folder)
     _check(recorded.arguments, folder, application, allow_command)
-    with publish.ScratchFolder() as place:
-        (place / OUT).mkdir()
+    with publish.ScratchFolder() as scratch:
+        (scratch / OUT).mkdir()
         if (folder / IN).is_dir():
             if recorded.arguments[0] == "optimize" and "--output" not in recorded.arguments:
                 # the results are written next to the models, and must not get into the reproducer
-                shutil.copytree(folder / IN, place / IN, copy_function=_link)
+                shutil.copytree(folder / IN, scratch / IN, copy_function=_link)
             else:
-                (place / IN).symlink_to((folder / IN).absolute(), target_is_directory=True)
-        (place / SETTINGS).write_text(_settings(folder, allow_command), encoding="utf-8")
-        report = place / "outcome.json"
+                (scratch / IN).symlink_to((folder / IN).absolute(), target_is_directory=True)
+        (scratch / SETTINGS).write_text(_settings(folder, allow_command), encoding="utf-8")
+        report = scratch / "outcome.json"
         words = [json.dumps(sys.path), json.dumps([recorded.arguments, str(report)])]
         done = subprocess.run(
-            [sys.executable, "-c", _PROGRAM, *words], cwd=place, capture_output=True, text=True, check=False
+            [sys.executable, "-c", _PROGRAM, *words], cwd=scratch, capture_output=True, text=True, check=False
         )
         if report.exists():
             return Outcome.from_dict(json.loads(report.read_text(encoding="utf-8")))
-    said = done.stderr.strip().splitlines()
-    why = f"the process died{f': {said[-1][:200]}' if said else ''}"
-    return Outcome(done.returncode, why, ended=False)
+    lines = done.stderr.strip().splitlines()
+    reason = f"the process died{f': {lines[-1][:200]}' if lines else ''}"
+    return Outcome(done.returncode, reason, ended=False)
 
 
 def _settings(folder: Path, allow_command: bool) -> str:
@@ -73,7 +73,7 @@ def _settings(folder: Path, allow_command: bool) -> str:
     if settings.compiler != "auto" and not allow_command:
         raise UsageError(
             f"{folder} would run the C compiler {settings.compiler!r}",
-            hint="--allow-command lets it, if you trust the folder",
+            hint="--allow-command permits it, if you trust the folder",
         )
     if settings.allow_external:
         raise UsageError(f"{folder} would read {settings.allow_external[0]}, which is not in it")
@@ -111,5 +111,5 @@ def _check(arguments: Sequence[str], folder: Path, application: click.Group, all
         elif isinstance(kind, Runs) and text not in KINDS and not allow_command:
             raise UsageError(
                 f"{folder} would run the command {text!r}",
-                hint="--allow-command lets it, if you trust the folder",
+                hint="--allow-command permits it, if you trust the folder",
             )
