@@ -80,7 +80,12 @@ class Usage:
 
 def metered(tool: Tool, source: Path, target: Path, *, sample: bool = False) -> Usage:
     """Optimize `source` into `target`; returns resource usage, with anonymous memory if `sample`."""
-    meter = [sys.executable, "-S", str(ROOT / "benchmarks" / "metered.py"), *(["--sample"] if sample else [])]
+    meter = [
+        sys.executable,
+        "-S",
+        str(ROOT / "benchmarks" / "resource_usage.py"),
+        *(["--sample"] if sample else []),
+    ]
     command = [*meter, *tool.command, str(source), *tool.before_target, str(target)]
     done = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, check=True)
     return Usage(**json.loads(done.stdout.splitlines()[-1]))

@@ -28,7 +28,7 @@ import onnx
 from onnx.backend.test.case.node import collect_testcases
 from onnx.reference import ReferenceEvaluator
 
-from benchmarks.adjoints import Adjoint, Differentiator, Refused, Unloadable, by_graphopt, by_onnx_ad
+from benchmarks.backward_models import Adjoint, Differentiator, Refused, Unloadable, by_graphopt, by_onnx_ad
 from benchmarks.common import arguments, markdown_table, publish
 from benchmarks.split_step import difference
 from graphopt import ir

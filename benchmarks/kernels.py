@@ -20,10 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.bound_race import COPIED, COPY, Racer, race
+from benchmarks.bound_sessions import COPIED, COPY, Racer, race
 from benchmarks.common import arguments, machine, markdown_table, publish, versions
 from benchmarks.kernel_models import PATTERNS, Example
-from benchmarks.native import Native, natives
+from benchmarks.native_models import Native, natives
 from graphopt.ort import session
 from graphopt.process.child import Child
 from graphopt.timing import ratios
@@ -51,7 +51,7 @@ def measure(example: Example, native: Native, threads: int, processes: int, seco
     racers = {ORIGINAL: plain, NATIVE: Racer(native.model, native.choice), TWIN: plain}
     found: list[dict[str, list[float]]] = []
     for index in range(processes):
-        with Child(preload=["onnxruntime", "benchmarks.bound_race"]) as child:
+        with Child(preload=["onnxruntime", "benchmarks.bound_sessions"]) as child:
             found.append(child.call(race, racers, example.feeds, threads, seconds, index, timeout=600))
     band = ratios.band_of([_ratio(times, TWIN) for times in found])
     compared = ratios.compare([_ratio(times, NATIVE) for times in found], band)

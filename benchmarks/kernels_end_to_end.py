@@ -21,7 +21,7 @@ from typing import Any
 from benchmarks.common import arguments, machine, markdown_table, publish, versions
 from benchmarks.kernel_models import NETWORKS, Example
 from benchmarks.latency import distance
-from benchmarks.native import Native, natives
+from benchmarks.native_models import Native, natives
 from graphopt.ort import session
 from graphopt.timing.compare_speed import compare_speed
 from graphopt.timing.stopwatch import RaceLimits, Setup

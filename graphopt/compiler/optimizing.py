@@ -119,7 +119,7 @@ def optimize(env: Environment, model: ModelLike, **options: Unpack[OptimizeOptio
         attempt = replace(attempt, libraries=toolchain.paths)
         found = None
         if (folder := chosen["save_repro"]) is not None:
-            from graphopt.debug.repair import saving
+            from graphopt.debug.drop_faulty_rewrites import saving
 
             how = (settings, env.device, tuple(chosen["command"]))
             found = saving(Path(folder), env.load(original), attempt, *how)
@@ -192,7 +192,7 @@ def _produce(
         narrowing = attempt.verify_each or attempt.validate_each or attempt.stop_after is not None
         if not repairs or narrowing or isinstance(failure, NotFused):
             raise
-        from graphopt.debug.repair import repair
+        from graphopt.debug.drop_faulty_rewrites import repair
 
         result, report = repair(attempt, loaded(original), failure, found=found)
         seconds = time.perf_counter() - begin - sum(report.seconds.values())

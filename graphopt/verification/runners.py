@@ -9,7 +9,7 @@ from graphopt.ort.model_runs import RemoteRuns, Runner, Runs
 from graphopt.ort.session import Source
 from graphopt.ort.session_options import SessionChoice
 from graphopt.process.child import Child
-from graphopt.verification.memory_plan import MemoryPlan
+from graphopt.verification.session_memory import MemoryPlan
 
 #: CPU time limit of one run, in seconds.
 _PATIENCE = 20.0

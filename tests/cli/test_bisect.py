@@ -12,19 +12,19 @@ import onnx
 import pytest
 
 from graphopt.debug.check_commands import shell_symbol
-from graphopt.debug.repair import repair
+from graphopt.debug.drop_faulty_rewrites import repair
 from graphopt.debug.reproducer import load
 from tests.cli.conftest import Invoke
-from tests.debug import faults
+from tests.debug import faulty_passes
 
-PLANTED = "tests.debug.faults"
+PLANTED = "tests.debug.faulty_passes"
 
 
 @pytest.fixture(scope="module")
 def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The file of a model of more than 200 nodes."""
     path = tmp_path_factory.mktemp("models") / "big.onnx"
-    onnx.save(faults.big_model(), path)
+    onnx.save(faulty_passes.big_model(), path)
     return path
 
 
@@ -243,7 +243,7 @@ def test_strict(invoke: Invoke, big: Path) -> None:
 def test_after_the_last_drop_no_optional_pass_runs(
     invoke: Invoke, big: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("graphopt.debug.repair.repair", partial(repair, most_drops=1))
+    monkeypatch.setattr("graphopt.debug.drop_faulty_rewrites.repair", partial(repair, most_drops=1))
     outcome = invoke("optimize", big, "-o", "out.onnx", *plant("ManyWrong", "SwappedInputs"))
     assert outcome.status == 0 and "warning: dropped many-wrong at first_0" in outcome.err
     assert "swapped-inputs, everywhere" in outcome.err

@@ -29,13 +29,13 @@ from graphopt.passes.pipelines import make_pipeline
 from graphopt.process.child import Child
 from graphopt.rewrite.filter import RewriteLimit, RewriteSite
 from graphopt.rules.identities import drop_identity
-from tests.debug import faults
+from tests.debug import faulty_passes
 from tests.support import ops, parse
 
 
 @pytest.fixture(scope="module")
 def model() -> ir.Model:
-    return ir.from_proto(faults.big_model())
+    return ir.from_proto(faulty_passes.big_model())
 
 
 @pytest.fixture(scope="module")
@@ -45,7 +45,7 @@ def child() -> Iterator[Child]:
 
 
 def trial(model: ir.Model, *names: str) -> Trial:
-    passes = ["dce", *(f"tests.debug.faults:{name}" for name in names), "dce"]
+    passes = ["dce", *(f"tests.debug.faulty_passes:{name}" for name in names), "dce"]
     return Trial(model, make_pipeline((), passes))
 
 
@@ -103,12 +103,12 @@ def test_a_planted_fault(
 def test_a_reproducer_keeps_the_options_of_a_foreign_pass(
     model: ir.Model, child: Child, tmp_path: Path
 ) -> None:
-    tried = Trial(model, Pipeline((Fixpoint((faults.WrongFactor(factor=3.0),), rounds=1),)))
+    tried = Trial(model, Pipeline((Fixpoint((faulty_passes.WrongFactor(factor=3.0),), rounds=1),)))
     culprit, _ = bisect(tried, CheckOptions(), child)
     assert culprit is not None and save_culprit(tmp_path, culprit, tried, CheckOptions())
-    assert load(tmp_path).pipeline == ("tests.debug.faults:WrongFactor{factor=3.0}",)
+    assert load(tmp_path).pipeline == ("tests.debug.faulty_passes:WrongFactor{factor=3.0}",)
     assert replay(tmp_path) is not None
-    assert steps_text(tried.pipeline) == ["fixpoint(tests.debug.faults:WrongFactor{factor=3.0})"]
+    assert steps_text(tried.pipeline) == ["fixpoint(tests.debug.faulty_passes:WrongFactor{factor=3.0})"]
 
 
 def test_a_case_keeps_all_options(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_pass_that_changes_the_model_outside_of_rewrites(
     assert (culprit.title, culprit.pass_index) == ("pass unasked", 2)
     assert any(line.startswith("- %d_0 = Sub(%q_0, %x)") for line in culprit.lines)
     assert save_culprit(tmp_path, culprit, tried, CheckOptions())
-    assert load(tmp_path).pipeline == ("tests.debug.faults:Unasked",)
+    assert load(tmp_path).pipeline == ("tests.debug.faulty_passes:Unasked",)
     assert replay(tmp_path) is not None
     small = reduce(model, StillFails(tried, CheckOptions(), RewriteLimit(), child))
     assert small.nodes[1] < 10
@@ -252,7 +252,7 @@ def test_a_wrong_rule_of_the_default_pipeline_is_dropped(
     result = graphopt.optimize(model)
     assert [(drop.owner, drop.node) for drop in result.report.dropped] == [("to-log-softmax", "softmax_7")]
     assert result.verdict is not None and result.verdict.ok
-    assert ops(result.model).count("Softmax") == faults.BRANCHES and "Mul" not in ops(result.model)
+    assert ops(result.model).count("Softmax") == faulty_passes.BRANCHES and "Mul" not in ops(result.model)
     with pytest.raises(VerificationFailed):
         graphopt.optimize(model, strict=True)
 

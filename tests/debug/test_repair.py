@@ -18,13 +18,13 @@ from graphopt.rewrite.rule import Rule
 from graphopt.rules import all_rules
 from graphopt.transforms.scalar import peephole
 from tests.cli.broken_passes import Crash
-from tests.debug import faults
+from tests.debug import faulty_passes
 from tests.support import ops, parse
 
 
 @pytest.fixture(scope="module")
 def model() -> ir.Model:
-    return ir.from_proto(faults.big_model())
+    return ir.from_proto(faulty_passes.big_model())
 
 
 @pytest.fixture(autouse=True)
@@ -59,10 +59,10 @@ def dropped(result: graphopt.api.Result) -> list[tuple[str, str]]:
 @pytest.mark.parametrize(
     ("fault", "guilty"),
     [
-        (faults.Fails, ("fails", "second_22")),
-        (faults.Cycle, ("cycle", "sub_13")),
-        (faults.LostOutput, ("lost-output", "add_35")),
-        (faults.NeverEnds, ("never-ends", "")),
+        (faulty_passes.Fails, ("fails", "second_22")),
+        (faulty_passes.Cycle, ("cycle", "sub_13")),
+        (faulty_passes.LostOutput, ("lost-output", "add_35")),
+        (faulty_passes.NeverEnds, ("never-ends", "")),
         (Crash, ("crash", "")),
     ],
 )
@@ -78,10 +78,10 @@ def test_a_harmful_rewrite_is_dropped(
 
 
 def test_rewrites_with_unwritable_results_are_dropped(model: ir.Model) -> None:
-    result = graphopt.optimize(model, pipeline="dce", post_passes=[faults.CanNotBeWritten()])
+    result = graphopt.optimize(model, pipeline="dce", post_passes=[faulty_passes.CanNotBeWritten()])
     assert dropped(result) == [("can-not-be-written", "softmax_4")]
     with pytest.raises(VerificationFailed):
-        graphopt.optimize(model, pipeline="dce", post_passes=[faults.CanNotBeWritten()], strict=True)
+        graphopt.optimize(model, pipeline="dce", post_passes=[faulty_passes.CanNotBeWritten()], strict=True)
 
 
 def test_a_rule_that_fails_at_one_node(model: ir.Model, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,7 +150,7 @@ def test_a_rule_that_does_not_terminate_is_dropped(
 
 
 def test_several_faults_at_once(model: ir.Model) -> None:
-    planted = [faults.Fails(), Crash(), faults.WrongConstant()]
+    planted = [faulty_passes.Fails(), Crash(), faulty_passes.WrongConstant()]
     result = graphopt.optimize(model, pipeline="dce", post_passes=planted)
     assert sorted(dropped(result)) == [
         ("crash", ""),

@@ -10,12 +10,12 @@ import pytest
 import graphopt
 from graphopt import ir
 from graphopt.debug.bisect import quoted_names
-from graphopt.debug.repair import _alike, repair
+from graphopt.debug.drop_faulty_rewrites import _alike, repair
 from graphopt.errors import PassFailed, VerificationFailed
 from graphopt.rewrite import Exact, rule
 from graphopt.rewrite.rule import Rule
 from graphopt.transforms.scalar import peephole
-from tests.debug import faults
+from tests.debug import faulty_passes
 from tests.support import parse
 
 #: Products that fail if the batch is empty and FusedMatMul itself transposes the operand.
@@ -70,27 +70,27 @@ def test_rewrite_that_added_the_failing_node_is_tried_first(monkeypatch: pytest.
 
 
 def test_searches_that_exhaust_their_runs_drop_all_suspect_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphopt.debug.repair.repair", partial(repair, most_runs=4))
-    model = ir.from_proto(faults.big_model())
-    result = graphopt.optimize(model, pipeline="O1", post_passes=[faults.WrongConstant()])
+    monkeypatch.setattr("graphopt.debug.drop_faulty_rewrites.repair", partial(repair, most_runs=4))
+    model = ir.from_proto(faulty_passes.big_model())
+    result = graphopt.optimize(model, pipeline="O1", post_passes=[faulty_passes.WrongConstant()])
     assert [(drop.owner, drop.node) for drop in result.report.dropped] == [("wrong-constant", "")]
     assert result.report.search_runs <= 5
     assert result.verdict is not None and result.verdict.ok
 
 
 def test_search_limit_of_0_runs_drops_all_suspect_rules(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphopt.debug.repair.repair", partial(repair, most_runs=0))
-    model = ir.from_proto(faults.big_model())
-    result = graphopt.optimize(model, pipeline="O1", post_passes=[faults.WrongConstant()])
+    monkeypatch.setattr("graphopt.debug.drop_faulty_rewrites.repair", partial(repair, most_runs=0))
+    model = ir.from_proto(faulty_passes.big_model())
+    result = graphopt.optimize(model, pipeline="O1", post_passes=[faulty_passes.WrongConstant()])
     assert result.report.search_runs == 2, "one to list the passes that changed the model, and the result"
     assert {drop.owner for drop in result.report.dropped} >= {"peephole", "wrong-constant"}
     assert not result.report.rewrites and result.verdict is not None and result.verdict.ok
 
 
 def test_finally_only_required_passes_run(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphopt.debug.repair.repair", partial(repair, most_drops=1))
-    model = ir.from_proto(faults.big_model())
-    planted = [faults.WrongConstant(), faults.Unasked(), faults.SwappedInputs()]
+    monkeypatch.setattr("graphopt.debug.drop_faulty_rewrites.repair", partial(repair, most_drops=1))
+    model = ir.from_proto(faulty_passes.big_model())
+    planted = [faulty_passes.WrongConstant(), faulty_passes.Unasked(), faulty_passes.SwappedInputs()]
     result = graphopt.optimize(model, pipeline="dce", post_passes=planted)
     assert {drop.owner for drop in result.report.dropped} >= {"wrong-constant", "swapped-inputs"}
     assert result.verdict is not None and result.verdict.ok

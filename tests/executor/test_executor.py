@@ -445,7 +445,9 @@ def test_wrong_general_plan_is_an_error_with_strict() -> None:
 
 
 def test_wrong_specialization_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphopt.debug.repair.repair", lambda *_, **__: pytest.fail("searched"))
+    monkeypatch.setattr(
+        "graphopt.debug.drop_faulty_rewrites.repair", lambda *_, **__: pytest.fail("searched")
+    )
     executor = _with_pass(WrongWhereSizesAreKnown())
     for _ in range(3):
         np.testing.assert_array_equal(executor.run({"x": -np.ones((2, 4), np.float32)})["y"], 0)

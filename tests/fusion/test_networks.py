@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from benchmarks.kernel_models import PATTERNS, Example, networks, processing
-from benchmarks.native import natives
+from benchmarks.native_models import natives
 from graphopt.errors import NoCompiler
 from graphopt.fusion.backends.c.compiler import find_compiler
 from graphopt.ort import session

@@ -7,7 +7,7 @@ import pytest
 from graphopt.errors import UsageError
 from graphopt.passes.pipeline import Pipeline, pipeline_text
 from graphopt.passes.pipelines import PIPELINES, registry
-from tests.debug.faults import WrongFactor
+from tests.debug.faulty_passes import WrongFactor
 
 
 @pytest.mark.parametrize(
@@ -70,8 +70,8 @@ def test_every_pass_has_a_summary_and_a_dashed_name() -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "tests.debug.faults:WrongFactor{factor=7.0}",
-        "dce,fixpoint(tests.debug.faults:WrongFactor{factor=7.0},cse)",
+        "tests.debug.faulty_passes:WrongFactor{factor=7.0}",
+        "dce,fixpoint(tests.debug.faulty_passes:WrongFactor{factor=7.0},cse)",
     ],
 )
 def test_custom_passes_are_named_by_import_path(text: str) -> None:
@@ -83,11 +83,11 @@ def test_custom_passes_are_named_by_import_path(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("tests.debug.faults:WrongFactor{x=7}", "has no option 'x'; its options: factor"),
-        ("tests.debug.faults:WrongFactor{factor=much}", "'much' is not a value"),
-        ("tests.debug.faults:Nothing", "has no Nothing"),
-        ("tests.debug.faults:put", "can't be made without arguments: node, cx, made"),
-        ("tests.debug.faults:big_model", "is a function, neither a pass nor a rule"),
+        ("tests.debug.faulty_passes:WrongFactor{x=7}", "has no option 'x'; its options: factor"),
+        ("tests.debug.faulty_passes:WrongFactor{factor=much}", "'much' is not a value"),
+        ("tests.debug.faulty_passes:Nothing", "has no Nothing"),
+        ("tests.debug.faulty_passes:put", "can't be made without arguments: node, cx, made"),
+        ("tests.debug.faulty_passes:big_model", "is a function, neither a pass nor a rule"),
         ("tests.cli.broken_passes:Copy{deep}", "takes no options"),
         ("tests.debug.nowhere:Pass", "No module named"),
     ],

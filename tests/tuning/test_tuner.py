@@ -27,7 +27,7 @@ from graphopt.tuning.search_space import Variant, choices_for, newer_opset, rewr
 from graphopt.tuning.tuner import Tune
 from graphopt.tuning.variant_builder import VariantBuilder, attempt_for
 from tests.support import parse
-from tests.tuning.harmful import Idle, Slow
+from tests.tuning.slow_passes import Idle, Slow
 
 SIZE = 96
 
@@ -73,7 +73,7 @@ def optimize(model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
 
 def spoilt(optimize: Call) -> None:
     """Tune with a pass that makes the model slower: it is reverted, and the result is the simplified model."""
-    tuning, operators = optimize("--post-pass", "tests.tuning.harmful:Slow", "--budget", "10s", "--fresh")
+    tuning, operators = optimize("--post-pass", "tests.tuning.slow_passes:Slow", "--budget", "10s", "--fresh")
     by_name = {group["name"]: group for group in tuning["groups"]}
     assert by_name["slow"]["kept"] is False and by_name["slow"]["rewrites"] == 2
     assert operators == ["MatMul", "Relu"] * 2
@@ -104,7 +104,7 @@ def test_the_same_model_is_no_faster(optimize: Call, monkeypatch: pytest.MonkeyP
         VariantBuilder, "same", lambda self, one, other: False
     )  # otherwise no measurement would be made
     for _ in range(3):
-        tuning, _ = optimize("--post-pass", "tests.tuning.harmful:Idle", "--budget", "20s", "--fresh")
+        tuning, _ = optimize("--post-pass", "tests.tuning.slow_passes:Idle", "--budget", "20s", "--fresh")
         (idle,) = (group for group in tuning["groups"] if group["name"] == "idle")
         assert idle["kept"] is False and idle["reason"] == "no difference, and nothing smaller"
 
@@ -113,7 +113,7 @@ def test_rewrites_without_effect_are_not_measured_again(
     optimize: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tuner, "choices_for", lambda *arguments: ())  # they would have to be measured
-    first, operators = optimize("--post-pass", "tests.tuning.harmful:Idle", "--budget", "30s")
+    first, operators = optimize("--post-pass", "tests.tuning.slow_passes:Idle", "--budget", "30s")
     assert all("faster" not in group["reason"] for group in first["groups"])
     assert all(group["reading"]["same"] for group in first["groups"])  # onnxruntime removes it, too
     by_name = {group["name"]: group for group in first["groups"]}
@@ -124,7 +124,7 @@ def test_rewrites_without_effect_are_not_measured_again(
         pytest.fail("it is measured again")
 
     monkeypatch.setattr(tuner, "search", fail)
-    second, again = optimize("--post-pass", "tests.tuning.harmful:Idle", "--budget", "1m")
+    second, again = optimize("--post-pass", "tests.tuning.slow_passes:Idle", "--budget", "1m")
     assert again == operators and second == {**first, "stored": True}
 
 

@@ -17,7 +17,7 @@ from graphopt.ort import preflight
 from graphopt.ort.devices import Device, choose_device
 from graphopt.ort.session import Optimizations
 from graphopt.ort.session_options import SessionChoice, recommended_by
-from graphopt.specialization.bundle.files import BundleFiles
+from graphopt.specialization.bundle.checked_files import BundleFiles
 from graphopt.specialization.bundle.plan import PLAN, folder_of
 from graphopt.specialization.bundle.prepacked_weights import prepacked
 from graphopt.specialization.compiled_guards import compile_guards

@@ -8,7 +8,7 @@ import pytest
 from graphopt import ir
 from graphopt.ort import loadable_model
 from graphopt.verification import verifier
-from graphopt.verification.memory_plan import MemoryPlan
+from graphopt.verification.session_memory import MemoryPlan
 from graphopt.verification.verifier import Verifier
 from tests.ort.build import parse
 

@@ -1,4 +1,4 @@
-"""repair: if a result differs from the original, find the rewrites at fault, and run again without them."""
+"""If a result differs from the original, find the rewrites at fault, and optimize again without them."""
 
 from __future__ import annotations
 
