@@ -229,26 +229,26 @@ def prepare(settings: config.Settings, **options: Unpack[OptimizeOptions]) -> At
         UsageError: a pass, rule or option is unknown, or options contradict each other.
         TypeError: an object is not a pass, or not a rule.
     """
-    asked = settings.settle(options)
-    passes = make_pipeline(asked["pipeline"] or "", asked["pre_passes"], asked["post_passes"])
-    if (target := asked["target_opset"]) is not None:  # before all other passes, pre-passes included
+    settled = settings.settle(options)
+    passes = make_pipeline(settled["pipeline"] or "", settled["pre_passes"], settled["post_passes"])
+    if (target := settled["target_opset"]) is not None:  # before all other passes, pre-passes included
         passes = Pipeline((*make_pipeline(_conversion(target, settings)).steps, *passes.steps))
-    if asked["strip_docs"]:
+    if settled["strip_docs"]:
         passes = Pipeline((*passes.steps, *make_pipeline("strip-docs").steps))
-    own_rules = checked_rules(asked["rules"])
+    own_rules = checked_rules(settled["rules"])
     every_own = checked_rules({id(rule): rule for rule in (*own_rules, *rules_by_place(passes))}.values())
     for_speed = any(step.for_speed for step in passes.passes())
-    device = target_device(asked["device"], probe=for_speed)  # probing takes time
-    limits = make_options(settings, asked, device=device, every_own=every_own)
+    device = target_device(settled["device"], probe=for_speed)  # probing takes time
+    limits = make_options(settings, settled, device=device, every_own=every_own)
     names = [step.name for step in passes.passes()]
     check_applied(own_rules, names)
     own = [step.name for step in own_passes(passes.passes())] + [rule.name for rule in every_own]
     kernels = passes.provides(NATIVE_GROUPS, skip=limits.skip)
     limits = replace(limits, kernels=kernels, own=frozenset(own), rules=own_rules)
-    fixed, ranges = asked["dims"] or {}, asked["dim_ranges"] or {}
+    fixed, ranges = settled["dims"] or {}, settled["dim_ranges"] or {}
     return picked(
         Attempt,
-        asked,
+        settled,
         pipeline=passes,
         options=limits,
         dims=fixed,
@@ -276,15 +276,15 @@ def make_options(
     Raises:
         UsageError: a pass or rule is unknown, no rule remains, or the table of costs can't be read.
     """
-    asked = settings.settle(options or {})
+    settled = settings.settle(options or {})
     numerics = Numerics.REASSOCIATES
-    if asked["exact"]:
+    if settled["exact"]:
         numerics = Numerics.EXACT
-    elif asked["fast_math"]:
+    elif settled["fast_math"]:
         numerics = Numerics.APPROXIMATES
-    skip, only = frozenset(asked["skip"] or ()), frozenset(asked["only"])
+    skip, only = frozenset(settled["skip"] or ()), frozenset(settled["only"])
     if skip or only:
-        skip, only = _rule_names(asked["skip"] or (), only, every_own)
+        skip, only = _rule_names(settled["skip"] or (), only, every_own)
         if only and only <= skip:
             raise UsageError("no rule remains: all selected rules are skipped")
     costs = None
@@ -294,11 +294,11 @@ def make_options(
         costs = costs_for(settings.costs, device, settings.cache_dir)
     return picked(
         Options,
-        asked,
+        settled,
         numerics=numerics,
         skip=skip,
         only=only or None,
-        share_buffers=tuple(asked["share_buffers"]),
+        share_buffers=tuple(settled["share_buffers"]),
         device=device or CPU,
         costs=costs,
         # these depend on the model
@@ -361,9 +361,9 @@ def vouch(
     Raises:
         UsageError: no input has such a dim, it has another fixed size, or its size is out of its range.
     """
-    from graphopt.inputs import dim_options as said
+    from graphopt.inputs import dim_options
 
-    ranges = said.vouch(model, dims or {}, dim_ranges or {})
+    ranges = dim_options.vouch(model, dims or {}, dim_ranges or {})
     return replace(options or Options(), dim_ranges=ranges)
 
 

@@ -239,7 +239,7 @@ def variable(name: str, environ: Mapping[str, str] | None = None) -> str | None:
     return (os.environ if environ is None else environ).get(name) or None
 
 
-def wants_color(environ: Mapping[str, str] | None = None) -> bool | None:
+def color_setting(environ: Mapping[str, str] | None = None) -> bool | None:
     """Whether the environment forces colours on or off, such as by ``NO_COLOR`` or ``FORCE_COLOR``."""
     environ = os.environ if environ is None else environ
     if environ.get("NO_COLOR"):
@@ -305,7 +305,7 @@ def _variables(environ: Mapping[str, str] | None) -> Mapping[str, str]:
 def _conventions(environ: Mapping[str, str]) -> dict[str, Any]:
     """Defaults from environment variables of general use."""
     values: dict[str, Any] = {"cache_dir": Path(environ.get("XDG_CACHE_HOME") or "~/.cache") / "graphopt"}
-    color = wants_color(environ)
+    color = color_setting(environ)
     return values if color is None else {**values, "color": color}
 
 

@@ -11,7 +11,7 @@ from graphopt.analysis.symbolic import Dim, product, typical
 from graphopt.ops import traits
 from graphopt.util.resource_budget import Budget
 
-#: Time limit of shape inference, in seconds; values inferred later cost nothing.
+#: Time limit of shape inference, in seconds. The values left have unknown shapes and no cost.
 _TIME_LIMIT = 5.0
 
 #: Operations per output element, for operators with more than one.
@@ -113,7 +113,7 @@ def _numel(value: ir.Value | None, facts: ShapeFacts) -> Dim | None:
 
 
 def _per_element(node: ir.Node, facts: ShapeFacts) -> Dim | None:
-    """One (or a few) operations for each element of the larger of first input and first output."""
+    """One or a few operations per element of the first input or the first output, whichever is larger."""
     out, first = _numel(node.outputs[0], facts), _numel(node.inputs[0], facts) if node.inputs else None
     if out is None:
         return None
@@ -122,14 +122,14 @@ def _per_element(node: ir.Node, facts: ShapeFacts) -> Dim | None:
 
 
 def _matmul(node: ir.Node, facts: ShapeFacts) -> Dim | None:
-    """2·M·N·K for each matrix of the batch; FusedMatMul may have K before M, or M before the batch."""
+    """2·M·N·K per matrix of the batch. FusedMatMul also accepts [K, M], and M before the batch dims."""
     a, out = facts.shape(node.inputs[0]), _numel(node.outputs[0], facts)  # type: ignore[arg-type]
     if not a or out is None:
         return None
-    told = {name: node.attributes.get(name) for name in ("transA", "transBatchA")}
-    if any(attribute is not None and attribute.is_ref() for attribute in told.values()):
+    flags = {name: node.attributes.get(name) for name in ("transA", "transBatchA")}
+    if any(attribute is not None and attribute.is_ref() for attribute in flags.values()):
         return None
-    swapped, rows_first = (attribute is not None and bool(attribute.value) for attribute in told.values())
+    swapped, rows_first = (attribute is not None and bool(attribute.value) for attribute in flags.values())
     return 2 * out * a[(0 if rows_first else -2) if swapped else -1]
 
 
@@ -144,7 +144,7 @@ def _gemm(node: ir.Node, facts: ShapeFacts) -> Dim | None:
 
 
 def _conv(node: ir.Node, facts: ShapeFacts) -> Dim | None:
-    """2 · outputs · (C/group · kernel): the weight's elements for each output channel."""
+    """2 · outputs · (C/group · kernel), with C/group · kernel weights per output channel."""
     index = {"QLinearConv": 3}.get(node.op_type, 1)
     weight, out = facts.shape(node.inputs[index]), _numel(node.outputs[0], facts)  # type: ignore[arg-type]
     return None if weight is None or out is None else 2 * out * product(weight[1:])
@@ -156,7 +156,7 @@ def _conv_transpose(node: ir.Node, facts: ShapeFacts) -> Dim | None:
 
 
 def _recurrent(node: ir.Node, facts: ShapeFacts) -> Dim | None:
-    """Input and recurrent weights (all gates and directions), once for each time step and batch."""
+    """The product with all weights of all gates and directions, per time step and batch element."""
     x, w, r = (facts.shape(value) if value is not None else None for value in node.inputs[:3])
     if x is None or w is None or r is None or len(x) != 3:
         return None
@@ -172,7 +172,7 @@ _FORMULAS: dict[str, Callable[[ir.Node, ShapeFacts], Dim | None]] = {
 
 
 def result_bytes(model: ir.Model) -> int:
-    """Total bytes of all node outputs of one run, with dynamic dims of 16; unknown sizes are 0."""
+    """Total bytes of all node outputs in one run. Dynamic dims count as 16, unknown sizes as 0."""
     facts = ShapeFacts(
         model, constant=ir.constant_of, version=ir.Scopes(model).version, budget=Budget(seconds=_TIME_LIMIT)
     )

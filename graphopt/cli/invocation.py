@@ -54,7 +54,7 @@ class Invocation:
 
     def __post_init__(self) -> None:
         if self.color is None:
-            self.color = config.wants_color(self.environ)
+            self.color = config.color_setting(self.environ)
 
     @property
     def seconds(self) -> float:

@@ -151,7 +151,7 @@ class _Evaluation:
             for node in remaining:
                 reads = ir.reads(node)
                 if any(value in lost for value in reads):
-                    self._drop(node, "it needs what could not be computed", lost)
+                    self._drop(node, "an operand could not be computed", lost)
                     continue
                 risk = self._risk(node)
                 if risk.kind == "refused":
@@ -224,7 +224,7 @@ class _Evaluation:
     def _is_lost(self, node: ir.Node, lost: set[ir.Value]) -> bool:
         if not any(value in lost for value in ir.reads(node)):
             return False
-        self._drop(node, "it needs what could not be computed", lost)
+        self._drop(node, "an operand could not be computed", lost)
         return True
 
     def _session(self, nodes: list[ir.Node], wanted: list[ir.Value], risky: bool) -> Tensors:
@@ -258,8 +258,8 @@ class _ConstantModel:
         self._copies: dict[ir.Value, ir.Value] = {}
         self._initializers: list[ir.Value] = []
         captured = {value: None for node in nodes for value in ir.captured(node)}
-        taken = [value.name for value in captured]
-        if len(set(taken)) != len(taken):
+        captured_names = [value.name for value in captured]
+        if len(set(captured_names)) != len(captured_names):
             raise _Unfit("two values of the same name are read by bodies")
         for value in captured:
             self._copies[value] = ir.Value(name=value.name)
@@ -270,7 +270,7 @@ class _ConstantModel:
         for node in nodes:
             for value in ir.reads(node):
                 if value not in produced:
-                    self._hold(value, constant)
+                    self._set_constant(value, constant)
         self._nodes = [self._copied(node, index) for index, node in enumerate(nodes)]
         self._outputs = [self._copies[value] for value in wanted]
         self.names = {value: self._copies[value].name or "" for value in wanted}
@@ -282,7 +282,7 @@ class _ConstantModel:
             self._copies[value] = copy
         return copy
 
-    def _hold(self, value: ir.Value, constant: Constant) -> None:
+    def _set_constant(self, value: ir.Value, constant: Constant) -> None:
         copy = self._copy(value)
         if copy.const_value is not None:
             return

@@ -115,14 +115,14 @@ def _inside(node: ir.Node, functions: Functions) -> bool | None:
         return None
     if node.op_type == "Loop" and node.domain == "":
         return True
-    seen = set(graphs)
+    visited = set(graphs)
     while graphs:
         for nested in ir.walk_nodes(graphs.pop()):
             if nested.domain == "" and nested.op_type in _RISKY_INSIDE:
                 return True
             function = functions.get(nested.op_identifier())
-            if function is not None and function.graph not in seen:
-                seen.add(function.graph)
+            if function is not None and function.graph not in visited:
+                visited.add(function.graph)
                 graphs.append(function.graph)
     return False
 

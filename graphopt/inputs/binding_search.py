@@ -18,7 +18,7 @@ _LARGEST = 1 << 22
 #: Number of the user's example bindings that are tried, in addition to more discriminating ones.
 _KNOWN = 2
 #: Number of errors from which constraints are derived: for one binding, and in a whole search.
-_LESSONS, _ALL_LESSONS = 8, 32
+_ERRORS_PER_BINDING, _ERRORS_PER_SEARCH = 8, 32
 #: Limit on wall-clock time, as a multiple of the CPU time, because runs may be in other processes, or wait.
 _WAITING = 8
 
@@ -83,12 +83,12 @@ def find_valid_bindings(
         if search.found.valid:
             break
         inputs.use_rank(rank)
-        search.try_harder()
+        search.try_restricted()
     if search.found.valid:
         first = search.found.valid[0]
         search.try_all(inputs.dimensions.variations(first.binding), first.restriction, wanted)
-        if (stuck := search.stuck()) and wanted > 1:  # perhaps all at the smallest size, which reveals little
-            others = inputs.dimensions.larger(first.binding, stuck)
+        if wanted > 1 and (symbols := search.constant_sizes()):  # perhaps all are the smallest valid size
+            others = inputs.dimensions.larger(first.binding, symbols)
             search.try_all(others, first.restriction, len(search.found.valid) + 1, _LARGEST)
         # range-dependent rewrites fail at the ends of a range, if anywhere
         ends = len(search.found.valid) + 2
@@ -103,19 +103,19 @@ class _Search:
         self._clock = clock
         self._stop = (clock() + seconds, time.monotonic() + _WAITING * seconds)
         self._tried: set[tuple[object, ...]] = set()
-        self._lessons = _ALL_LESSONS
-        self._informed = False
+        self._remaining_errors = _ERRORS_PER_SEARCH
+        self._is_constrained = False
         self.found = BindingSearch()
 
     def try_all(
         self, bindings: Iterable[dict[str, int]], restriction: int, wanted: int, elements: int | None = None
     ) -> None:
         """Try ``bindings`` with at most ``elements`` input elements until ``wanted`` are found."""
-        for wish in bindings:
-            for _ in range(_LESSONS):
+        for wanted_binding in bindings:
+            for _ in range(_ERRORS_PER_BINDING):
                 if len(self.found.valid) >= wanted or self._late():
                     return
-                binding = self._inputs.binding(wish)
+                binding = self._inputs.binding(wanted_binding)
                 key = (restriction, *binding.items())
                 if key in self._tried or (elements is not None and self._inputs.elements(binding) > elements):
                     break
@@ -126,11 +126,11 @@ class _Search:
                     self.found.valid.append(ValidBinding(binding, restriction))
                     break
                 self._note(reason)
-                if self._lessons == 0 or not self._inputs.learn_from(reason, binding):
+                if self._remaining_errors == 0 or not self._inputs.learn_from(reason, binding):
                     break
-                self._lessons -= 1
+                self._remaining_errors -= 1
 
-    def stuck(self) -> list[str]:
+    def constant_sizes(self) -> list[str]:
         """The symbols above 1 that have the same size in all bindings found, if there are several."""
         bindings = [valid.binding for valid in self.found.valid]
         return [
@@ -139,11 +139,11 @@ class _Search:
             if len(bindings) > 1 and size > 1 and all(one[symbol] == size for one in bindings)
         ]
 
-    def try_harder(self) -> None:
-        """Find one binding with more restricted values and likelier sizes."""
+    def try_restricted(self) -> None:
+        """Find one binding with more restricted values and more probable sizes."""
         self._try_likelier()
         if not self.found.valid and self._inputs.drop_constraints():
-            self._lessons = 0
+            self._remaining_errors = 0
             self._try_likelier()
 
     def _try_likelier(self) -> None:
@@ -154,9 +154,9 @@ class _Search:
 
     def _note(self, reason: str) -> None:
         """Keep the first error, or the first for sizes that satisfy the graph's constraints."""
-        informed = self._inputs.constraints is not None
-        if self.found.refusal is None or (informed and not self._informed):
-            self.found.refusal, self._informed = reason, informed
+        is_constrained = self._inputs.constraints is not None
+        if self.found.refusal is None or (is_constrained and not self._is_constrained):
+            self.found.refusal, self._is_constrained = reason, is_constrained
 
     def _late(self) -> bool:
         return self._clock() > self._stop[0] or time.monotonic() > self._stop[1]

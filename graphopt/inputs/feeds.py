@@ -198,10 +198,10 @@ class Inputs:
         """:meth:`binding` of each of ``tries``."""
         yield from map(self.binding, tries)
 
-    def binding(self, wish: Binding) -> dict[str, int]:
-        """``wish`` adjusted to the user's fixed sizes and ranges, and to the constraints."""
+    def binding(self, requested: Binding) -> dict[str, int]:
+        """``requested`` adjusted to the user's fixed sizes and ranges, and to the constraints."""
         binding = {
-            symbol: self._known.get(symbol, self._within(symbol, size)) for symbol, size in wish.items()
+            symbol: self._known.get(symbol, self._within(symbol, size)) for symbol, size in requested.items()
         }
         return binding if self.constraints is None else self.constraints.adjust(binding)
 

@@ -71,13 +71,13 @@ def try_out(
         UsageError: ``inputs`` does not fit the model.
         RuntimeFailure: the model runs on none of the inputs that were tried.
     """
-    maker = Inputs(model, inputs)
+    generator = Inputs(model, inputs)
     with runner(model, device, choice) as runs:
-        return try_with(runs, maker, optimizations=optimizations, typical=typical)
+        return try_with(runs, generator, optimizations=optimizations, typical=typical)
 
 
 def try_with(
-    runs: Runner, maker: Inputs, *, optimizations: Optimizations = "default", typical: bool = False
+    runs: Runner, generator: Inputs, *, optimizations: Optimizations = "default", typical: bool = False
 ) -> TimedRun:
     """:func:`try_out` with an existing runner and input generator."""
     trial: TimedRun | None = None
@@ -89,13 +89,13 @@ def try_with(
             outputs = runs.run(optimizations, feeds)
         except RuntimeFailure as failure:
             return str(failure)
-        trial = TimedRun(feeds, named(maker.signature, outputs), time.perf_counter() - start)
+        trial = TimedRun(feeds, named(generator.signature, outputs), time.perf_counter() - start)
         return None
 
     runs.load(optimizations)  # a model that does not load is reported by its own error
-    found = find_valid_bindings(maker, attempt, wanted=1, typical=typical)
+    found = find_valid_bindings(generator, attempt, wanted=1, typical=typical)
     if trial is None:
-        given = maker.options.given
+        given = generator.options.given
         raise RuntimeFailure(
             f"the model does not run on the {'given' if given else 'generated'} inputs: {found.refusal}",
             hint="change the values of --input-shape and --input"

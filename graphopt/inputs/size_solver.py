@@ -38,9 +38,9 @@ def solve(
     sizes = dict(binding)
     known = [rule for rule in rules if _names(rule) and sizes.keys() >= _names(rule).keys()]
     moved: set[str] = set()
-    hopeless: set[SizeConstraint] = set()
+    unsatisfied: set[SizeConstraint] = set()
     for _ in range(_CHANGES):
-        broken = next((rule for rule in known if rule not in hopeless and not _holds(rule, sizes)), None)
+        broken = next((rule for rule in known if rule not in unsatisfied and not _holds(rule, sizes)), None)
         if broken is None:
             break
         found = [
@@ -55,7 +55,7 @@ def solve(
         else:
             changes = _two_changes(broken, sizes, ranges, late)
         if not changes:
-            hopeless.add(broken)
+            unsatisfied.add(broken)
         sizes |= changes
         moved |= changes.keys()
     return sizes

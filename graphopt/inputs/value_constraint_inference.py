@@ -69,14 +69,14 @@ class _Path:
 def _uses(start: ir.Value, model: ir.Model) -> Iterator[tuple[_Path, ir.Node, int]]:
     """All uses of ``start``'s elements: the path to the value, the node and its input index."""
     pending = [_Path(start)]
-    seen = {start}
+    visited = {start}
     while pending:
         path = pending.pop()
         for node, index in path.value.uses():
             yield path, node, index
             for step in _steps(path, node, index, model):
-                if step.value not in seen:
-                    seen.add(step.value)
+                if step.value not in visited:
+                    visited.add(step.value)
                     pending.append(step)
 
 

@@ -177,12 +177,12 @@ def node_comment(node: onnx_ir.Node) -> str:
     stem = _STEM.sub("", name)
     if not name or re.split(r"[/.]", stem)[-1] == node.op_type:
         return ""
-    if any(output.name and _is_akin(stem, _STEM.sub("", output.name)) for output in node.outputs):
+    if any(output.name and _is_prefix(stem, _STEM.sub("", output.name)) for output in node.outputs):
         return ""
     return _commented([name if _PLAIN.fullmatch(name) else _shorten(name)])
 
 
-def _is_akin(one: str, other: str) -> bool:
+def _is_prefix(one: str, other: str) -> bool:
     """Whether one name is a prefix of the other, as exporters name nodes and their values."""
     short, long = sorted((one, other), key=len)
     return long.startswith(short) and (len(long) == len(short) or not long[len(short)].isalnum())

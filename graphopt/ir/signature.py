@@ -218,18 +218,18 @@ def _proto_text(proto: Any) -> str:
 
 
 def _compare_ports(
-    what: str, before: tuple[Port, ...], after: tuple[Port, ...], distrusted: Collection[str]
+    direction: str, before: tuple[Port, ...], after: tuple[Port, ...], distrusted: Collection[str]
 ) -> list[Change]:
     names, new_names = [port.name for port in before], [port.name for port in after]
     changes: list[Change] = []
     if names != new_names:
         lost = [name for name in names if name not in new_names]
         added = [name for name in new_names if name not in names]
-        changes += [Change("gone", name, f"{what} {name!r} is gone") for name in lost]
-        changes += [Change("new", name, f"{what} {name!r} is new") for name in added]
+        changes += [Change("gone", name, f"{direction} {name!r} is gone") for name in lost]
+        changes += [Change("new", name, f"{direction} {name!r} is new") for name in added]
         if not lost and not added:
             same = sorted(names) == sorted(new_names)
-            text = f"the {what}s changed their {'order' if same else 'number'}"
+            text = f"the {direction}s changed their {'order' if same else 'number'}"
             changes.append(Change("order", "", text))
     remaining = list(after)
     for port in before:
@@ -237,19 +237,19 @@ def _compare_ports(
         other = next((candidate for candidate in remaining if candidate.name == port.name), None)
         if other is not None:
             remaining.remove(other)
-            changes += _compare_port(what, port, other, port.name in distrusted)
+            changes += _compare_port(direction, port, other, port.name in distrusted)
     return changes
 
 
-def _compare_port(what: str, a: Port, b: Port, distrusted: bool) -> list[Change]:
-    name = f"{what} {a.name!r}"
+def _compare_port(direction: str, a: Port, b: Port, distrusted: bool) -> list[Change]:
+    name = f"{direction} {a.name!r}"
     changes: list[Change] = []
     if a.role != b.role:
         changes.append(Change("role", a.name, f"{name} was {a.role}, now {b.role}"))
     if a.type != b.type and a.type and "undefined" not in a.type:
         changes.append(Change("type", a.name, f"{name} was of type {a}, now {b if b.type else 'undeclared'}"))
     if a.dims is None or distrusted:
-        if what == "input" and b.dims is not None:
+        if direction == "input" and b.dims is not None:
             changes.append(Change("rank", a.name, f"{name} took any rank, now {len(b.dims)}"))
         return changes
     if b.dims is None:

@@ -110,7 +110,7 @@ class Store:
             ResourceLimit: the disk is full, or the folder can't be written.
         """
         path = self._path(kind, key)
-        if _is_whole(path, check):
+        if _is_complete(path, check):
             return path
         with contextlib.ExitStack() as stack:
             with self._writing(path.parent):
@@ -121,7 +121,7 @@ class Store:
                 raise self._unwritable(error) from error
             with self._writing(path.parent), publish.locked(path.parent):
                 _seal(new)
-                if not _is_whole(path, check):  # otherwise another process was faster
+                if not _is_complete(path, check):  # otherwise another process was faster
                     if path.is_file():
                         raise NotADirectoryError(errno.ENOTDIR, "a file is in the way")
                     publish.put_folder(new, path)
@@ -176,7 +176,7 @@ def _seal(folder: Path) -> None:
     (folder / _SUMS).write_text("".join(lines), encoding="utf-8")
 
 
-def _is_whole(folder: Path, check: bool) -> bool:
+def _is_complete(folder: Path, check: bool) -> bool:
     """Whether the files of ``folder`` have the listed sizes and, with ``check``, contents."""
     try:
         lines = (folder / _SUMS).read_text(encoding="utf-8").splitlines()

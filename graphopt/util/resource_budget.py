@@ -66,14 +66,14 @@ class Budget:
 
     def remarks(self) -> list[str]:
         """Remarks about the omitted computations, for the report."""
-        told, undone = [], []
+        messages, interrupted = [], []
         if self.unfolded:
-            undone.append(f"{counted(len(self.unfolded), 'node')} not folded")
+            interrupted.append(f"{counted(len(self.unfolded), 'node')} not folded")
         if self.unknown:
-            undone.append(f"nothing inferred about {counted(self.unknown, 'node')}")
-        if undone:
-            told.append(f"--time-limit {self.seconds:g} was reached: {', '.join(undone)}")
+            interrupted.append(f"nothing inferred about {counted(self.unknown, 'node')}")
+        if interrupted:
+            messages.append(f"--time-limit {self.seconds:g} was reached: {', '.join(interrupted)}")
         if self.oversized:
-            what, limit = counted(len(self.oversized), "node"), human_bytes(self.nbytes or 0)
-            told.append(f"{what} not folded: that would take more than --memory-limit, {limit}")
-        return told
+            nodes, limit = counted(len(self.oversized), "node"), human_bytes(self.nbytes or 0)
+            messages.append(f"{nodes} not folded: that would take more than --memory-limit, {limit}")
+        return messages

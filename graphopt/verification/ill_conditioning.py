@@ -64,7 +64,7 @@ def excuse_for(
     if meant is None or meant.value.shape != expected.shape:
         return None
     overflowing = (
-        ("large", "huge") if kind == "f" or numeric_traits.tells_nan else ("large", "huge", "special")
+        ("large", "huge") if kind == "f" or numeric_traits.detects_nan else ("large", "huge", "special")
     )
     if not exact and numeric_traits.rounds and not meant.finite and case.distribution in overflowing:
         return "it depends on overflow in the original"
@@ -76,8 +76,8 @@ def excuse_for(
         return "it depends on rounding in the original" if same else None
     if not numeric_traits.sure_nans:
         dropped = original.without_nan(name, case.feeds)
-        by_place = np.isnan(meant.value) & ~np.isnan(meant.value if dropped is None else dropped)
-        if _agree_but(by_place, expected, actual, tolerance):
+        by_position = np.isnan(meant.value) & ~np.isnan(meant.value if dropped is None else dropped)
+        if _agree_but(by_position, expected, actual, tolerance):
             return "a maximum drops or keeps NaN by its position"
     with np.errstate(all="ignore"):
         wide = meant.value.astype(expected.dtype)

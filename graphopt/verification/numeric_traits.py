@@ -24,11 +24,11 @@ class _Trait(Flag):
     #: An operator that chooses between 0.0 and -0.0 by their position.
     EITHER_ZERO = auto()
     #: An operator whose kernels drop or keep a NaN depending on its position.
-    NAN_BY_PLACE = auto()
+    NAN_BY_POSITION = auto()
     #: A quotient, whose infinity has the sign of a zero.
     POLE = auto()
     #: An operator that distinguishes NaN or infinities from other numbers.
-    TELLS_NAN = auto()
+    DETECTS_NAN = auto()
     #: An operator that rounds floats.
     ROUNDS = auto()
 
@@ -38,11 +38,11 @@ _FLOATS = _Trait.DOUBLE | _Trait.FLOAT | _Trait.BFLOAT16 | _Trait.FLOAT16 | _Tra
 _BY_OPERATOR = {
     **dict.fromkeys(("Max", "Min"), _Trait.EITHER_ZERO),
     **dict.fromkeys(
-        ("ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool"), _Trait.EITHER_ZERO | _Trait.NAN_BY_PLACE
+        ("ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool"), _Trait.EITHER_ZERO | _Trait.NAN_BY_POSITION
     ),
-    **dict.fromkeys(("LogSoftmax", "ArgMax", "ArgMin", "TopK"), _Trait.NAN_BY_PLACE),
+    **dict.fromkeys(("LogSoftmax", "ArgMax", "ArgMin", "TopK"), _Trait.NAN_BY_POSITION),
     **dict.fromkeys(("Div", "Reciprocal", "Pow"), _Trait.POLE),
-    **dict.fromkeys(("IsNaN", "IsInf", "Equal"), _Trait.TELLS_NAN),
+    **dict.fromkeys(("IsNaN", "IsInf", "Equal"), _Trait.DETECTS_NAN),
     # operators with float results for integers
     **dict.fromkeys(
         ("HannWindow", "HammingWindow", "BlackmanWindow", "MelWeightMatrix", "TfIdfVectorizer"), _Trait.FLOAT
@@ -73,7 +73,7 @@ class NumericTraits:
         sure_nans: propagation of NaN is determined; maximum kernels drop or keep a NaN by its position.
         poles: the computation contains a division, so the sign of an infinity may depend on the sign of a
             zero.
-        tells_nan: NaN or infinities are distinguished from other numbers.
+        detects_nan: NaN or infinities are distinguished from other numbers.
         rounds: some float is rounded; otherwise rounding is no excuse for a difference.
     """
 
@@ -81,7 +81,7 @@ class NumericTraits:
     sure_signs: bool = True
     sure_nans: bool = True
     poles: bool = False
-    tells_nan: bool = False
+    detects_nan: bool = False
     rounds: bool = True
 
     @property
@@ -107,9 +107,9 @@ def _numeric_traits(flags: _Trait) -> NumericTraits:
     return NumericTraits(
         next((name for trait, name in _COARSEST.items() if trait in flags), "float32"),
         _Trait.EITHER_ZERO not in flags,
-        _Trait.NAN_BY_PLACE not in flags,
+        _Trait.NAN_BY_POSITION not in flags,
         _Trait.POLE in flags,
-        _Trait.TELLS_NAN in flags,
+        _Trait.DETECTS_NAN in flags,
         _Trait.ROUNDS in flags,
     )
 

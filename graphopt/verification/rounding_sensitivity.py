@@ -87,7 +87,7 @@ def _merged(one: Deviations | None, other: Deviations | None) -> Deviations | No
 def _concerns(numeric_traits: NumericTraits, replaced: bool) -> bool:
     """Whether an output may change with roundings, or with the replacement of NaN."""
     if replaced:
-        return not numeric_traits.tells_nan and (numeric_traits.rounds or not numeric_traits.sure_nans)
+        return not numeric_traits.detects_nan and (numeric_traits.rounds or not numeric_traits.sure_nans)
     return numeric_traits.rounds
 
 

@@ -1,9 +1,9 @@
 """Fills: tensors whose elements are all equal, of any shape.
 
-``ConstantOfShape`` and ``Expand`` of a number create them, most data movement operators propagate them, and
-element-wise functions of fills are fills. A number is a numpy scalar of the tensor's dtype, compared bit by
-bit: -0.0 is not 0.0. Only results that IEEE 754 and two's complement define exactly are computed here:
-kernels can't round them differently.
+``ConstantOfShape`` and ``Expand`` of a number create fills, most data movement operators propagate them, and
+element-wise functions of fills are fills. A number is a numpy scalar of the tensor's dtype. Numbers are
+compared bit by bit: -0.0 is not 0.0. This module computes only results that IEEE 754 and two's complement
+define exactly, so that all kernels agree.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Rule: TypeAlias = Callable[[NodeFacts], Fill]
 
 
 def fill_of(node: NodeFacts) -> Fill:
-    """The number that all elements of the first output equal (for Split, of all outputs), or ``None``."""
+    """The value of all elements of the first output (of all outputs for Split); ``None`` if unknown."""
     rule = _RULES.get(node.ir.op_type)
     return None if rule is None or node.ir.domain != "" else rule(node)
 
@@ -89,7 +89,7 @@ def _where(node: NodeFacts) -> Fill:
 
 
 def _signless(fill: Fill) -> Fill:
-    """``fill``, or ``None`` for -0.0, whose sign onnxruntime's Where may change."""
+    """``fill``, or ``None`` for -0.0: onnxruntime's Where may change its sign."""
     return None if fill is not None and not fill and _is_negative(fill) else fill
 
 
@@ -124,12 +124,11 @@ def _unary(compute: Callable[[Any], Any], kinds: str) -> _Rule:
 def _binary(
     compute: Callable[[Any, Any], Any], kinds: str, *, absorbing: int | None = None, extremum: bool = False
 ) -> _Rule:
-    """The function ``compute`` of two numbers, or of more, from the left.
+    """The binary function ``compute``, applied to two or more numbers from left to right.
 
     Args:
-        absorbing: an integer or boolean that determines the result, for any other number.
-        extremum: whether the function selects one of the numbers; the result for zeros of different signs is
-            unknown.
+        absorbing: an integer or boolean operand that determines the result alone, such as 0 in a product.
+        extremum: whether the function is a maximum or minimum, whose result for 0.0 and -0.0 is unknown.
     """
 
     def rule(node: NodeFacts) -> Fill:
@@ -155,7 +154,7 @@ def _binary(
 
 
 def _computed(compute: Callable[..., Any], *fills: Fill, kinds: str) -> Fill:
-    """``compute`` of numbers of one dtype; ``None`` if the result is not a number, or not defined exactly."""
+    """``compute`` of numbers of one dtype; ``None`` if the result is NaN or not defined exactly."""
     numbers = [fill for fill in fills if fill is not None]
     first = numbers[0] if numbers else None
     if first is None or len(numbers) < len(fills) or any(n.dtype != first.dtype for n in numbers):
@@ -184,7 +183,7 @@ _CASTS = "?bBhHiIlLqQfd"
 
 
 def _converted(fill: Fill, dtype: ir.DataType) -> Fill:
-    """``fill`` in another type if all conversions agree: in range, and at most a fraction is truncated."""
+    """``fill`` converted to ``dtype``, truncated to an integer if necessary; ``None`` out of range."""
     if fill is None or dtype in (ir.DataType.UNDEFINED, ir.DataType.STRING):
         return None
     target = dtype.numpy()

@@ -91,7 +91,7 @@ class Inference:
         return fresh
 
     def equate(self, node: ir.Node, vague: Dim, dim: Dim) -> None:
-        """Record an equality that ``node`` requires, if ``node`` is part of every run."""
+        """Record an equality that ``node`` requires, if every run executes ``node``."""
         if self.depth == 0 and self._trail is None and node.graph is self.state.model.graph:
             self.state.equate(vague, dim)
 
@@ -169,7 +169,7 @@ class Inference:
         return found
 
     def _compute(self, wanted: ir.Value) -> Fact:
-        """Infer ``wanted`` after the values that it depends on. Does not recurse over nodes."""
+        """Infer ``wanted`` after the values that it depends on, by iteration instead of recursion."""
         facts = self.facts
         stack = [wanted]
         entered: set[ir.Node] = set()
@@ -248,7 +248,7 @@ class Inference:
         return joined(facts, self.fresh)
 
     def _declared_input(self, value: ir.Value) -> Fact:
-        """The facts of an input of the model; the runtime enforces its declaration."""
+        """The declared facts of an input of the model, which the runtime enforces."""
         declared = value.type
         if isinstance(declared, ir.SequenceType | ir.OptionalType):
             return declared_fact(declared)
@@ -360,7 +360,7 @@ class Assumption:
 
 
 def declared_fact(declared: ir.TypeProtocol) -> Fact:
-    """The facts of a declared type, without its shape, which runtimes do not enforce for elements."""
+    """The facts of a declared type without shapes: runtimes do not enforce the shapes of elements."""
     if isinstance(declared, ir.SequenceType | ir.OptionalType):
         return Fact(container=type(declared), element=declared_fact(declared.elem_type))
     return Fact(declared.dtype) if isinstance(declared, ir.TensorType) else UNKNOWN

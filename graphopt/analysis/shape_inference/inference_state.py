@@ -61,7 +61,7 @@ class InferenceState:
         self._reserve_names()
 
     def _reserve_names(self) -> None:
-        """Create symbols for the model's own dim names before fresh symbols are named."""
+        """Create symbols for the dim names of the model first, so that fresh symbols have other names."""
         for value in self.model.graph.inputs:
             for dim in value.shape or ():
                 if isinstance(dim, ir.SymbolicDim) and dim.value not in ir.ANONYMOUS_DIMS and dim.value:
@@ -98,10 +98,10 @@ class InferenceState:
     # equalities that hold in every completed run
 
     def equate(self, vague: Dim, dim: Dim) -> None:
-        """Record that ``vague``, if it is a single atom, always equals ``dim``.
+        """Record that ``vague`` always equals ``dim``, if ``vague`` is a single atom.
 
-        Equalities about symbols of guards are ignored: a symbol is shared by all guards that name it, and an
-        equality found at one of them may hold only in runs that reach it.
+        Equalities about symbols of guards are ignored. All guards with the same name share a symbol, and an
+        equality found at one guard may hold only in runs that reach this guard.
         """
         if self._guard_symbols and not self._guard_names.isdisjoint(symbols(vague)):
             return
@@ -143,10 +143,10 @@ class InferenceState:
     # scopes
 
     def calls(self, graph: ir.Graph) -> tuple[ir.Function, list[ir.Node]] | None:
-        """The function with body ``graph``, and all its calls; ``None`` without such a function.
+        """The function with body ``graph``, and all its calls; ``None`` if there is no such function.
 
-        Always ``None`` for a model with training info, which may contain opaque calls. Later calls are copies
-        of these, or reported by :meth:`invalidate_calls`.
+        Always ``None`` for a model with training info, which may contain opaque calls. Calls added later
+        are copies of the existing ones, or reported by :meth:`invalidate_calls`.
         """
         if self._calls is None:
             functions = self.model.functions

@@ -35,7 +35,7 @@ _NAMED_ELEMENTS = 16
 
 
 class UnknownAttribute(Exception):
-    """An attribute refers to one of the enclosing function, and the call is unknown."""
+    """An attribute refers to an attribute of the enclosing function, whose call is unknown."""
 
 
 class Assumption(Protocol):
@@ -92,7 +92,7 @@ class NodeFacts:
         known = scope.known
         self.facts = [ABSENT if value is None else known(value) for value in node.inputs]
 
-    # inputs; an index beyond the last input is a missing input
+    # inputs; an index beyond the last input denotes an omitted input
 
     def has(self, index: int) -> bool:
         """Whether input ``index`` is present."""
@@ -221,7 +221,7 @@ class NodeFacts:
         return Fact(dtype or self.dtype(index), self.shape(index))
 
     def broadcast(self, shapes: Sequence[ShapeTuple | None]) -> ShapeTuple | None:
-        """The result of multidirectional broadcasting (ONNX: Broadcasting in ONNX)."""
+        """The shape that ``shapes`` broadcast to (ONNX: Multidirectional Broadcasting)."""
         first = shapes[0]
         if first is None:
             return None
@@ -238,7 +238,7 @@ class NodeFacts:
         return tuple(self.broadcast_dim(dims) for dims in zip(*padded, strict=True))
 
     def broadcast_dim(self, dims: Iterable[Dim]) -> Dim:
-        """The size that ``dims`` broadcast to. All dims other than 1 are equal, or the node fails."""
+        """The size that ``dims`` broadcast to. The node fails unless all dims other than 1 are equal."""
         found: list[Dim] = []
         for dim in map(self.scope.resolved, dims):
             if dim != 1 and dim not in found:

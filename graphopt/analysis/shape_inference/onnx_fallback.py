@@ -17,12 +17,12 @@ if TYPE_CHECKING:
 
 #: Operators whose floating-point inputs determine a shape.
 _SHAPED_BY_FLOATS = frozenset({"Range", "Resize", "Upsample"})
-#: Maximum number of elements of a constant passed to onnx; larger ones never determine a shape.
+#: Maximum number of elements of a constant passed to onnx. Larger constants never determine a shape.
 _DATA_LIMIT = 1024
 
 
 def infer_with_onnx(node: NodeFacts) -> list[Fact] | None:
-    """The facts of the node's outputs by the inference function of onnx's schema.
+    """The facts of the node's outputs, inferred by onnx's schema of the operator.
 
     Symbolic dims are passed as names. Returns ``None`` if onnx has no such function, the node has bodies, or
     inference fails.
@@ -45,7 +45,7 @@ def infer_with_onnx(node: NodeFacts) -> list[Fact] | None:
 
 
 def _sizes(dims: Iterable[Dim], step: int) -> Callable[[Dim], int]:
-    """A size for each of ``dims``: different sizes, or equal sizes with ``step`` 0."""
+    """Sizes for ``dims``: all different, or all equal if ``step`` is 0."""
     sizes = {dim: 96 + step * place for place, dim in enumerate(dims)}
     return sizes.__getitem__
 
@@ -199,7 +199,7 @@ def _dims(
 
 
 def with_contrib_types(node: NodeFacts, found: Fact | Iterable[Fact] | None) -> list[Fact]:
-    """The facts of a node's outputs from a shape rule, with missing element types filled in."""
+    """The facts that a shape rule returned, with missing element types added."""
     facts = [found] if isinstance(found, Fact) else list(found or ())
     pairs = zip_longest(facts, result_types(node.ir.op_type))
     return [_typed(node, fact or UNKNOWN, type_) for fact, type_ in pairs]

@@ -1,7 +1,7 @@
 """Shape facts: dtypes, shapes and small contents of a model's values, without running it.
 
 Facts are stored in a table beside the model. They are inferred on demand from a value's producer, and cached.
-The model itself is not modified, and its declarations of values other than inputs are not trusted. The facts
+The model itself is not modified. Its declarations are trusted for inputs only. The facts
 of a node's outputs are inferred by a rule of :mod:`graphopt.analysis.shape_inference.rules`, or otherwise by
 onnx's inference. Without either, the outputs are unknown, which is not an error.
 
@@ -73,7 +73,7 @@ class ShapeFacts:
 
     @classmethod
     def of(cls, edit: ir.Editor, ranges: Mapping[str, tuple[Bound, Bound]], budget: Budget) -> ShapeFacts:
-        """Facts about the model of ``edit``, updated by edits; the editor verifies declarations with them."""
+        """Facts about the model of ``edit``: a listener of edits, and the editor's check of declarations."""
         facts = cls(
             edit.model,
             constant=ir.constant_of,
@@ -86,7 +86,7 @@ class ShapeFacts:
         return facts
 
     def rebuild(self, edit: ir.Editor) -> ShapeFacts:
-        """New facts after an external change of the model; same ranges, same budget."""
+        """New facts after an external change of the model, with the same ranges and budget."""
         edit.listeners.remove(self)
         return ShapeFacts.of(edit, self._state.ranges, self._state.budget)
 
@@ -115,7 +115,7 @@ class ShapeFacts:
         return None if dtype == ir.DataType.UNDEFINED else dtype
 
     def type(self, value: ir.Value) -> ir.TypeProtocol | None:
-        """The tensor, sequence or optional type; ``None`` unless known down to the element type."""
+        """The tensor, sequence or optional type; ``None`` if any part of it is unknown."""
         return self._scope.infer(value).type
 
     def known_ints(self, value: ir.Value) -> Contents | None:
@@ -127,7 +127,7 @@ class ShapeFacts:
         return fact.contents if fact.shape is not None and len(fact.shape) <= 1 else None
 
     def fill(self, value: ir.Value) -> np.generic | None:
-        """The number that all elements of ``value`` equal, bit by bit, for any shape; otherwise ``None``."""
+        """The number that all elements of ``value`` equal bit by bit; ``None`` if unknown."""
         return self._scope.fill(value)
 
     def nbytes(self, value: ir.Value) -> Dim | None:
@@ -189,7 +189,7 @@ class ShapeFacts:
     def assume_equal(self, dim: Dim, other: Dim) -> None:
         """Assume that ``dim``, a single symbol, always equals ``other``.
 
-        In earlier facts, only the dims themselves are substituted.
+        Existing facts are updated only where a whole dim is ``dim``.
         """
         self._state.equate(dim, other)
 
@@ -231,8 +231,8 @@ class ShapeFacts:
     def refresh(self) -> None:
         """Infer the outputs of nodes again if their inputs have more precise facts than before.
 
-        More precise outputs are propagated to their readers; known facts are kept. Edits record such nodes,
-        so the cost is zero without such nodes.
+        More precise outputs are propagated to their readers. Edits record the affected nodes, so that the
+        cost is zero if there are none.
         """
         while self._outdated and not self._state.budget.over:
             pending, self._outdated = list(self._outdated), {}
@@ -305,7 +305,7 @@ def _is_more_precise(fact: Fact, before: Fact) -> bool:
 
 
 def _merged(before: Fact, after: Fact) -> tuple[Fact, list[tuple[Dim, Dim]]]:
-    """Combine two facts about one value; returns also the fresh symbols in them with equal, better dims."""
+    """Two facts about one value combined, and pairs of a fresh symbol and a more precise, equal dim."""
     if before.container is not None or after.container is not None:
         return (after if before.type is None else before), []
     equal_dims: list[tuple[Dim, Dim]] = []

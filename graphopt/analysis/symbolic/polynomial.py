@@ -33,7 +33,7 @@ class Atom(str):
     """An indivisible part of an expression: its canonical text. Atoms with equal text are equal.
 
     Attributes:
-        operands: the dims that it is computed from.
+        operands: the dims from which it is computed.
         lo, hi: bounds of its value.
         birth: 0, or the number of the newest fresh symbol within (see :func:`fresh_symbol`).
     """

@@ -18,7 +18,7 @@ def zero_with(dim: Dim, cause: Dim) -> bool:
 
 
 def _zero_by_symbol(dim: Dim, cause: SymDim) -> bool:
-    """Whether ``cause`` is 0 only if some symbol is 0, and then ``dim`` is 0, too."""
+    """Whether ``cause`` is 0 only if one of its symbols is 0, and ``dim`` is 0 if this symbol is."""
     if dim == cause or known_nonzero(cause):
         return True
     for name, atom in symbols(cause).items():

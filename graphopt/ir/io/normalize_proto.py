@@ -134,7 +134,9 @@ def _keep_last_definitions(graph: onnx.GraphProto) -> list[str]:
         equal = [name for name in several if name not in different]
         unequal = [name for name in several if name in different]
         kinds = [(equal, "with the same contents"), (unequal, "with different contents: the last is used")]
-        return [f"the model defines {_listed(names)} more than once, {how}" for names, how in kinds if names]
+        return [
+            f"the model defines {_listed(names)} more than once, {note}" for names, note in kinds if names
+        ]
     return []
 
 

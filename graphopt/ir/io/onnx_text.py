@@ -49,8 +49,8 @@ def _complaint(error: Exception) -> str:
         before, after = error.object[: error.start], error.object[error.start :]
         line = before[before.rfind(b"\n") + 1 :] + after.partition(b"\n")[0]
         return f"text that is not UTF-8 in {_shortened(line.decode('utf-8', 'replace'))}"
-    said = error.args[0] if error.args else ""
-    text = said.decode("utf-8", "replace") if isinstance(said, bytes) else str(said)
+    detail = error.args[0] if error.args else ""
+    text = detail.decode("utf-8", "replace") if isinstance(detail, bytes) else str(detail)
     found = re.search(r"Error context:(.*)\n(.*)", text)
     if found is None:
         return "onnx can't parse its own output"

@@ -98,7 +98,7 @@ def saving(
         external_data = False  # a device has no folder for a second file
     data = codec.external_data
     if external_data is None:
-        external_data = (data is not None and data.by_default) or _wants_external_data(model)
+        external_data = (data is not None and data.by_default) or _needs_external_data(model)
     if external_data and data is not None:
         with _saving_with_data(model, path, codec, data, threshold) as written:
             yield written
@@ -153,7 +153,7 @@ def _read_by(model: onnx_ir.Model) -> tuple[Path, ...]:
     return files
 
 
-def _wants_external_data(model: onnx_ir.Model) -> bool:
+def _needs_external_data(model: onnx_ir.Model) -> bool:
     """Whether the model was loaded with external data, or is too large without it.
 
     Data files that a format writes by default express no preference.

@@ -60,10 +60,10 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
-def expect(item: Any, type_: type, what: str) -> Any:
+def expect(item: Any, type_: type, expected: str) -> Any:
     """``item`` if it is of ``type_``. Raises :class:`Fault` otherwise."""
     if type(item) is not type_:  # True is an int, too
-        raise Fault(f"expects {what}, found {shown(item)}")
+        raise Fault(f"expects {expected}, found {shown(item)}")
     return item
 
 

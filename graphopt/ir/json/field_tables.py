@@ -85,7 +85,7 @@ class Entries:
         if len(entries) != len(value):
             keys = [getattr(entry, self._key) for entry in value]
             twice = next(key for key in keys if keys.count(key) > 1)
-            raise InvalidModel(f"{twice!r} is told twice, which the JSON IR can't hold")
+            raise InvalidModel(f"{twice!r} occurs twice, which the JSON IR can't represent")
         return entries
 
     def read(self, message: Any, name: str, item: Any) -> None:

@@ -187,7 +187,7 @@ def _read_place(tensor: onnx.TensorProto, document: dict[str, Any]) -> None:
 def _read_base64(tensor: onnx.TensorProto, text: str) -> None:
     data = decode_base64(text)
     if tensor.data_type == _STRING:
-        raise Fault('strings are told in "data"')
+        raise Fault('strings belong in "data"')
     if tensor.data_type in ELEMENTS:
         wanted = nbytes(tensor.data_type, tensor.dims)
         if len(data) != wanted:
@@ -222,7 +222,7 @@ def _place(index: int, dims: Sequence[int]) -> list[int]:
 def _read_array(items: list[Any], data_type: int) -> np.ndarray:
     name = element_name(data_type)
     if data_type not in ELEMENTS or data_type == onnx.TensorProto.UNDEFINED:
-        raise Fault(f"contents of type {name} can't be told as numbers")
+        raise Fault(f"contents of type {name} can't be written as numbers")
     dtype = np.dtype(onnx.helper.tensor_dtype_to_np_dtype(data_type))
     if dtype.kind == "c":
         part = np.dtype(f"f{dtype.itemsize // 2}")

@@ -235,9 +235,9 @@ class _Reader:
             self._next()
             proto.denotation = self._name()
 
-    def _name(self, what: str = "a name") -> str:
+    def _name(self, expected: str = "a name") -> str:
         if self.kind not in {"plain", "quoted"}:
-            raise self._fault(what)
+            raise self._fault(expected)
         name = self.token
         self._next()
         return name

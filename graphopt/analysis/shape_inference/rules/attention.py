@@ -9,7 +9,7 @@ from graphopt.analysis.symbolic import Dim, floordiv
 
 @shape_rule("Attention")
 def attention(node: NodeFacts) -> list[Fact]:
-    """Y, present key, present value, and the scores between the two products (ONNX: Attention).
+    """Y, present key, present value, and the attention scores (ONNX: Attention).
 
     Q, K and V are [batch, heads, sequence, size], or [batch, sequence, heads * size]; Y has the same form.
     """

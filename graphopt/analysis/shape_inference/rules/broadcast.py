@@ -29,14 +29,14 @@ _BOOLEAN = frozenset({"And", "Or", "Xor", "Equal", "Greater", "GreaterOrEqual", 
     *("Pow", "Sub", "Sum", "Xor"),
 )
 def elementwise(node: NodeFacts) -> Fact:
-    """All inputs broadcast together; the dtype is that of the inputs (for Pow, of the base), or bool."""
+    """All inputs broadcast together. The dtype is bool, or the dtype of the first input."""
     op_type = node.ir.op_type
     dtype = ir.DataType.BOOL if op_type in _BOOLEAN else node.dtype(0)
     if dtype is None and op_type != "Pow":  # inputs have one dtype, except for the exponent
         dtype = next((fact.dtype for fact in node.facts if fact.dtype is not None), None)
     shapes = [fact.shape for fact in node.facts]
     if node.version < 8 and node.version < _NUMPY_STYLE_SINCE.get(op_type, 7):
-        # The second input is broadcast to the first, or all inputs have one shape.
+        # The second input broadcasts to the first, or all inputs have the same shape.
         known = shapes[0] if "broadcast" in node.ir.attributes else next(filter(None, shapes), None)
         return Fact(dtype, known)
     shape = shapes[0] if len(shapes) == 1 else node.broadcast(shapes)
@@ -70,7 +70,7 @@ def _contents(
 
 
 def stretch(fact: Fact, shape: ShapeTuple) -> Contents:
-    """The contents of ``fact`` broadcast to the static ``shape``. Raises ValueError if they do not fit."""
+    """The contents of ``fact``, broadcast to the static ``shape``. Raises ValueError if they do not fit."""
     contents = fact.contents
     assert contents is not None
     if fact.shape == shape:

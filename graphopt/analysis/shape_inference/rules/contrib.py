@@ -1,4 +1,4 @@
-"""The operators of onnxruntime (com.microsoft) that are most frequent in exported and optimized models."""
+"""Frequent operators of onnxruntime's domain, com.microsoft."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def like_first(node: NodeFacts) -> Fact:
 
 @contrib_rule("QLinearAdd", "QLinearMul")
 def qlinear_binary(node: NodeFacts) -> Fact:
-    """A and B, each followed by its scale and zero point, then scale and zero point of the result."""
+    """Inputs: A and B, each with scale and zero point; then scale and zero point of the result."""
     return Fact(node.dtype(0), node.broadcast([node.shape(0), node.shape(3)]))
 
 
 @contrib_rule("QLinearWhere")
 def qlinear_where(node: NodeFacts) -> Fact:
-    """The condition, X and Y, each followed by its scale and zero point, then those of the result."""
+    """Inputs: condition; X and Y, each with scale and zero point; scale and zero point of the result."""
     return Fact(node.dtype(1), node.broadcast([node.shape(0), node.shape(1), node.shape(4)]))
 
 
@@ -54,7 +54,7 @@ def dynamic_quantize_lstm(node: NodeFacts) -> list[Fact]:
 
 @contrib_rule("QLinearConcat")
 def qlinear_concat(node: NodeFacts) -> Fact:
-    """Scale and zero point of the result, then a tensor, scale and zero point for each input."""
+    """Inputs: scale and zero point of the result; then a tensor, its scale and its zero point, repeated."""
     shapes = [node.shape(index) for index in range(2, len(node.facts), 3)]
     known = [shape for shape in shapes if shape is not None]
     if len(known) < len(shapes) or not known:
@@ -89,7 +89,7 @@ def matmul_n_bits(node: NodeFacts) -> Fact:
 
 @contrib_rule("FusedMatMul", "TransposeMatMul")
 def fused_matmul(node: NodeFacts) -> Fact | None:
-    """MatMul with either input transposed in its last two dims, or with its rows as the first dim."""
+    """MatMul whose inputs may be transposed: the last two dims, or the rows moved to the front."""
     shapes = []
     for index, side in enumerate("AB"):
         shape = node.shape(index)
@@ -121,7 +121,7 @@ def matmul_to_float(node: NodeFacts) -> Fact:
 
 @contrib_rule("SkipLayerNormalization", "SkipSimplifiedLayerNormalization")
 def skip_layer_normalization(node: NodeFacts) -> list[Fact]:
-    """The result, two statistics that no kernel returns, and the sum of input, skip and bias."""
+    """Outputs: the result, two statistics that no kernel returns, the sum of input, skip and bias."""
     statistics = Fact(ir.DataType.FLOAT)
     return [node.like(0), statistics, statistics, node.like(0)]
 

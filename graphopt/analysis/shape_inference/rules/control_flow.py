@@ -19,7 +19,7 @@ _ROUNDS = 3  # of weakening presumed facts of carried values, before they are di
 
 @shape_rule("If")
 def if_(node: NodeFacts) -> list[Fact]:
-    """The facts common to both branches, or the facts of the branch that is known to run."""
+    """The facts common to both branches, or of one branch if the condition is constant."""
     condition = node.contents(0)
     names: tuple[str, ...] = ("then_branch", "else_branch")
     if condition in ((0,), (1,)):
@@ -93,9 +93,9 @@ def _run(
 ) -> list[Fact]:
     """The facts of ``wanted`` that hold in every iteration.
 
-    The facts of the initial carried values are presumed for every iteration, then weakened until the body
-    implies them (a fixed point). The first of ``wanted`` are the new values of ``carried``. If ``condition``
-    is given, the first carried value always equals it.
+    A fixed-point iteration: the facts of the initial carried values are presumed for every iteration, then
+    weakened until the body implies them. The first of ``wanted`` are the new values of ``carried``. If
+    ``condition`` is given, the first carried value always equals it.
     """
     presumed = [_copy(fact) for fact in initial]
     for _ in range(_ROUNDS):
@@ -114,7 +114,7 @@ def _run(
 
 
 def _weakened(node: NodeFacts, presumed: Fact, result: Fact, mark: int) -> Fact:
-    """The facts common to ``presumed`` and ``result``; a fresh symbol represents any size."""
+    """The facts common to ``presumed`` and ``result``; a fresh symbol is compatible with any size."""
     if presumed.container is not None or result.container is not None:
         if presumed.container is not result.container:
             return UNKNOWN
@@ -162,7 +162,7 @@ def _outside(node: NodeFacts, fact: Fact, mark: int) -> Fact:
 
 
 def _perhaps_skipped(node: NodeFacts, value: ir.Value, fact: Fact) -> Fact:
-    """The facts of a scan that also hold for a loop without iterations.
+    """The facts of a scan output that also hold if the loop has no iterations.
 
     Without iterations, onnxruntime returns a size of 0 for an unknown dim, and a vector for an unknown rank.
     Only the rank and the sizes that the body declares are certain.

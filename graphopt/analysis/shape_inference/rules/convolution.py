@@ -11,7 +11,7 @@ from graphopt.analysis.symbolic import Dim, ceildiv, dim_max, dim_min, floordiv
 
 
 class _Window:
-    """The attributes that define the movement of a window over the spatial axes."""
+    """Kernel, strides, dilations and pads of a window that moves over the spatial axes."""
 
     def __init__(self, node: NodeFacts, kernel: Sequence[Dim], axes: int) -> None:
         self.kernel = node.attr_ints("kernel_shape") or kernel
@@ -25,7 +25,7 @@ class _Window:
 
     @property
     def same(self) -> bool:
-        """Whether padding is automatic, so that only the stride shrinks the input."""
+        """Whether padding is automatic, so that the output has size ceil(input / stride)."""
         return self.mode in ("SAME_UPPER", "SAME_LOWER")
 
     def extent(self, axis: int) -> Dim:
@@ -113,7 +113,7 @@ def conv_transpose(node: NodeFacts) -> Fact:
 def _pooled(node: NodeFacts, spatial: ShapeTuple) -> list[Dim]:
     """The spatial dims of pooling, as onnxruntime computes them.
 
-    Division truncates, as in C: a window counts although the input is too small for it by less than a stride.
+    Division truncates as in C: an input smaller than the kernel by less than a stride still has one window.
     With ``ceil_mode``, no window may start after the end of the input and its leading padding.
     """
     window = _Window(node, (), len(spatial))
@@ -129,7 +129,7 @@ def _pooled(node: NodeFacts, spatial: ShapeTuple) -> list[Dim]:
             last = floordiv(size + window.before[axis] - 1, stride) + 1
             dims.append(dim_min(ceildiv(room, stride) + 1, last))
         else:
-            # room / stride + 1, rounded towards zero, for all results that are not negative
+            # room / stride + 1, rounded towards zero, for nonnegative results
             dims.append(dim_max(floordiv(room, stride) + 1, dim_min(room + stride, 1), 0))
     return dims
 

@@ -21,7 +21,7 @@ from graphopt.analysis.symbolic import Dim, ceildiv, dim_max, product
 
 @shape_rule("Constant")
 def constant(node: NodeFacts) -> Fact:
-    """The tensor itself; a reference to an attribute is resolved in the call."""
+    """The facts of the tensor. A reference to an attribute is resolved in the current call."""
     tensor = node.scope.constant(node.ir.outputs[0])
     if tensor is not None:
         return constant_fact(tensor)
@@ -49,7 +49,7 @@ _SCALARS = {"value_float": ir.DataType.FLOAT, "value_string": ir.DataType.STRING
 
 
 def _dense(attribute: ir.Attr) -> Fact:
-    """The facts of a sparse constant, which the node returns as a dense tensor."""
+    """The facts of a sparse constant; the output is a dense tensor."""
     carried = ir.opaque_attribute(attribute)
     if carried is None:
         return UNKNOWN

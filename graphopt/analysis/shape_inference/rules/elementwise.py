@@ -99,7 +99,7 @@ _EXACT_FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FL
 
 
 def _whole_numbers(node: NodeFacts) -> Contents | None:
-    """The elements of a small floating-point constant, if they are whole numbers."""
+    """The elements of a small floating-point constant, if all are integral."""
     array = node.constant_array(0, limit=16)
     if array is None:
         return None
@@ -134,7 +134,7 @@ def batch_normalization(node: NodeFacts) -> list[Fact]:
 
 @shape_rule("LayerNormalization", "SimplifiedLayerNormalization")
 def layer_normalization(node: NodeFacts) -> list[Fact]:
-    """Y; mean and inverse deviation, in ``stash_type``, have size 1 from ``axis`` on.
+    """Y, then mean and inverse deviation of type ``stash_type``, whose dims from ``axis`` on are 1.
 
     onnxruntime accepts an input and a scale of different dtypes: Y has the dtype of the scale. Its own
     operator in the standard domain, SimplifiedLayerNormalization, returns only the inverse deviation.

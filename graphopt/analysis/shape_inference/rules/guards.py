@@ -23,22 +23,26 @@ from graphopt.profile.annotations import assertion_of
 
 @shape_rule(dialects.GUARD, domain=dialects.GUARD_DOMAIN)
 def guard(node: NodeFacts) -> Fact:
-    """Type, sizes and contents of the input; the assertion replaces unknown ones."""
-    known, seen = node.fact(0), assertion_of(node.ir)
+    """The facts of the input, completed by the assertion."""
+    known, asserted = node.fact(0), assertion_of(node.ir)
     if known is ABSENT:
         return UNKNOWN
-    if seen is None or known.container is not None or (known.type is None and not _is_tensor(seen)):
+    if asserted is None or known.container is not None or (known.type is None and not _is_tensor(asserted)):
         return known
-    dtype = known.dtype or _dtypes().get(seen.type)
-    shape = _shape(node, known.shape, seen)
+    dtype = known.dtype or _dtypes().get(asserted.type)
+    shape = _shape(node, known.shape, asserted)
     contents = known.contents
-    if seen.ints is not None and tracks_contents(dtype, shape) and element_count(shape) == len(seen.ints):
-        contents = ir.all_ints(contents) or seen.ints
+    if (
+        asserted.ints is not None
+        and tracks_contents(dtype, shape)
+        and element_count(shape) == len(asserted.ints)
+    ):
+        contents = ir.all_ints(contents) or asserted.ints
     return Fact(dtype, shape, contents)
 
 
-def _is_tensor(seen: ValueProfile) -> bool:
-    return seen.shape is not None or seen.type in _dtypes()
+def _is_tensor(asserted: ValueProfile) -> bool:
+    return asserted.shape is not None or asserted.type in _dtypes()
 
 
 @cache
@@ -47,11 +51,11 @@ def _dtypes() -> dict[str, ir.DataType]:
     return {text_of_type(ir.TensorType(dtype)): dtype for dtype in ir.DataType if dtype.value}
 
 
-def _shape(node: NodeFacts, known: ShapeTuple | None, seen: ValueProfile) -> ShapeTuple | None:
-    if seen.shape is None or (known is not None and len(known) != len(seen.shape)):
+def _shape(node: NodeFacts, known: ShapeTuple | None, asserted: ValueProfile) -> ShapeTuple | None:
+    if asserted.shape is None or (known is not None and len(known) != len(asserted.shape)):
         return known  # an input of another rank deoptimizes the run
-    sizes = [None] * len(seen.shape) if known is None else known
-    return tuple(_size(node, size, dim) for size, dim in zip(sizes, seen.shape, strict=True))
+    sizes = [None] * len(asserted.shape) if known is None else known
+    return tuple(_size(node, size, dim) for size, dim in zip(sizes, asserted.shape, strict=True))
 
 
 def _size(node: NodeFacts, known: Dim | None, asserted: int | str) -> Dim:

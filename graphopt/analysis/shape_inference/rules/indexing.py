@@ -37,7 +37,7 @@ def gather_elements(node: NodeFacts) -> Fact:
 
 @shape_rule("GatherND")
 def gather_nd(node: NodeFacts) -> Fact:
-    """The last dim of the indices is the number of indexed axes after the batch dims."""
+    """The last dim of the indices is the number of indexed axes, which follow the batch dims."""
     shape, indices = node.shape(0), node.shape(1)
     if shape is None or indices is None or not isinstance(indices[-1], int):
         return Fact(node.dtype(0))
@@ -67,7 +67,7 @@ def one_hot(node: NodeFacts) -> Fact:
 
 @shape_rule("NonZero")
 def non_zero(node: NodeFacts) -> Fact:
-    """A row for each axis (one for a scalar), a column for each element that is not zero."""
+    """[rank, nonzero elements]; the rank of a scalar counts as 1."""
     rank = node.rank(0)
     rows: Dim = node.fresh() if rank is None else max(rank, 1)
     return Fact(ir.DataType.INT64, (rows, node.fresh()))

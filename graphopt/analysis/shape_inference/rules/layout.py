@@ -29,7 +29,7 @@ from graphopt.analysis.symbolic import (
 
 @shape_rule("Reshape")
 def reshape(node: NodeFacts) -> Fact:
-    """0 copies a dim, unless ``allowzero``; -1 is the remaining size (ONNX: Reshape)."""
+    """An entry of 0 copies a dim unless ``allowzero``; -1 is inferred from the number of elements."""
     target: Contents | None
     if node.version < 5:
         target = node.attr_ints("shape")
@@ -67,8 +67,8 @@ def reshaped(
             dims.append(None if source is None else or_else(entry, source[index]))
     unknown = [index for index, dim in enumerate(dims) if dim is None]
     if len(unknown) == 1 and source is not None:
-        # The numbers of elements are equal, so the others determine the one dim if none of them is 0. Beside
-        # a -1, no dim can be 0.
+        # The number of elements is constant, so the other dims determine the unknown one if they are nonzero,
+        # as they must be beside a -1.
         known = [dim for dim in dims if dim is not None]
         if target[unknown[0]] == -1 or all(known_nonzero(dim) for dim in known):
             dims[unknown[0]] = _quotient(source, known)
@@ -119,7 +119,7 @@ def _quotient(source: ShapeTuple, known: Sequence[Dim]) -> Dim | None:
 
 @shape_rule("Flatten")
 def flatten(node: NodeFacts) -> Fact:
-    """Two dims: the product of the dims before ``axis``, and the product from ``axis`` on."""
+    """[product of the dims before ``axis``, product of the dims from ``axis`` on]."""
     shape = node.shape(0)
     if shape is None:
         return Fact(node.dtype(0), node.fresh_shape(2))
@@ -131,7 +131,7 @@ def flatten(node: NodeFacts) -> Fact:
 
 
 def _axes(node: NodeFacts, since: int) -> tuple[bool, tuple[int, ...] | None]:
-    """Whether the node has axes, and their values; they are an input from opset ``since`` on."""
+    """Whether the node specifies axes, and their values: an attribute, from opset ``since`` on an input."""
     if node.version < since:
         axes = node.attr_ints("axes")
         return axes is not None, axes
@@ -140,7 +140,7 @@ def _axes(node: NodeFacts, since: int) -> tuple[bool, tuple[int, ...] | None]:
 
 @shape_rule("Squeeze")
 def squeeze(node: NodeFacts) -> Fact:
-    """Without axes, all dims of size 1 are removed; the rank depends on knowing each of them."""
+    """Without axes, all dims of size 1 are removed, so that one unknown dim makes the rank unknown."""
     shape = node.shape(0)
     given_axes, axes = _axes(node, 13)
     if shape is None:

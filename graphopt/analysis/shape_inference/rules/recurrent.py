@@ -17,8 +17,8 @@ def recurrent(node: NodeFacts) -> list[Fact]:
 def recurrent_facts(node: NodeFacts, width: Dim | None) -> list[Fact]:
     """The facts of a recurrent operator's outputs.
 
-    Y is [sequence, directions, batch, hidden]; with ``layout`` 1, batch is first. The states have no sequence
-    dim.
+    Y is [sequence, directions, batch, hidden]; with ``layout`` 1, the batch dim is first. The states have
+    no sequence dim.
 
     Args:
         width: the hidden size of the weights, for nodes without the attribute.

@@ -22,7 +22,7 @@ _AXES_INPUT_SINCE = {"ReduceSum": 13}  # all others: 18
     *("ReduceProd", "ReduceSum", "ReduceSumSquare"),
 )
 def reduce_(node: NodeFacts) -> Fact:
-    """Axes are an attribute or an input; by default all axes, or none with ``noop_with_empty_axes``."""
+    """Axes are an attribute or an input. The default is all axes, or none if ``noop_with_empty_axes``."""
     dtype, shape = node.dtype(0), node.shape(0)
     keep = node.attr_int("keepdims", 1) == 1
     as_input = node.version >= _AXES_INPUT_SINCE.get(node.ir.op_type, 18)

@@ -89,7 +89,7 @@ def sequence_length(node: NodeFacts) -> Fact:
 
 @shape_rule("SplitToSequence")
 def split_to_sequence(node: NodeFacts) -> Fact:
-    """Without ``split``, each element has size 1 along ``axis``; ``keepdims`` 0 removes the axis."""
+    """Without ``split``, each element has size 1 along ``axis``, or lacks the axis if ``keepdims`` is 0."""
     shape, dtype = node.shape(0), node.dtype(0)
     if shape is None:
         return _sequence(Fact(dtype))
@@ -126,7 +126,7 @@ def optional(node: NodeFacts) -> Fact | None:
 
 @shape_rule("OptionalGetElement")
 def optional_get_element(node: NodeFacts) -> Fact:
-    """The contents of an optional; since opset 18, another tensor or sequence unchanged."""
+    """The element of an optional; since opset 18, also a tensor or sequence, returned unchanged."""
     fact = node.fact(0)
     return fact if fact.container is not ir.OptionalType else fact.element or UNKNOWN
 

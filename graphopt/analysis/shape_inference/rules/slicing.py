@@ -32,7 +32,7 @@ _TO_THE_END = (1 << 31) - 1  # exporters write INT32_MAX or INT64_MAX; no dim ex
 
 @shape_rule("Slice")
 def slice_(node: NodeFacts) -> Fact:
-    """Starts, ends, axes and steps: attributes before opset 10, inputs since."""
+    """Starts, ends, axes and steps are attributes before opset 10, and inputs since."""
     shape = node.shape(0)
     if shape is None:
         return Fact(node.dtype(0))
@@ -116,7 +116,7 @@ def _clamp(index: Dim, lo: Dim, hi: Dim) -> Dim:
 
 @shape_rule("Split")
 def split(node: NodeFacts) -> list[Fact]:
-    """Sizes are an attribute, from opset 13 on an input; without sizes, all parts are equal.
+    """The sizes are an attribute, from opset 13 on an input; without them, all parts have equal sizes.
 
     With ``num_outputs`` (opset 18), the last part is the remainder.
     """
@@ -187,8 +187,8 @@ def concatenated(node: NodeFacts, shapes: Sequence[ShapeTuple], axis: int) -> Sh
 def _agreed(node: NodeFacts, shapes: Sequence[ShapeTuple], place: int) -> Dim:
     """The size of a dim that is not concatenated.
 
-    onnxruntime requires equal sizes only of nonempty inputs. Therefore an input determines the size if it is
-    never empty. So does the first input if all others are empty whenever it is.
+    onnxruntime requires equal sizes of nonempty inputs only. Therefore the size is known from an input that
+    is never empty, and from the first input if the others are empty whenever the first input is empty.
     """
     first = shapes[0][place]
     for shape in shapes:
@@ -203,7 +203,7 @@ def _agreed(node: NodeFacts, shapes: Sequence[ShapeTuple], place: int) -> Dim:
 
 
 def _all_empty_with(shape: ShapeTuple, others: Sequence[ShapeTuple]) -> bool:
-    """Whether tensors of the shapes ``others`` are empty whenever a tensor of ``shape`` is."""
+    """Whether tensors of shapes ``others`` are empty whenever a tensor of ``shape`` is empty."""
     return all(any(zero_with(size, dim) for size in other) for dim in shape for other in others)
 
 

@@ -1,4 +1,4 @@
-"""Fourier transforms. onnx's own inference replaces unknown lengths by the length of the input."""
+"""Fourier transforms, for which onnx's own inference assumes the length of the input where it is unknown."""
 
 from __future__ import annotations
 
