@@ -113,7 +113,7 @@ def _numel(value: ir.Value | None, facts: ShapeFacts) -> Dim | None:
 
 
 def _per_element(node: ir.Node, facts: ShapeFacts) -> Dim | None:
-    """One or a few operations per element of the first input or the first output, whichever is larger."""
+    """One or a few operations per element: of the input for reductions, otherwise of the output."""
     out, first = _numel(node.outputs[0], facts), _numel(node.inputs[0], facts) if node.inputs else None
     if out is None:
         return None

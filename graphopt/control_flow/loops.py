@@ -138,7 +138,7 @@ def entries_of(form: LoopForm, name: str, count: int) -> Sequence[int]:
 
 
 def symbols_outside(form: LoopForm, cx: Context) -> dict[str, None]:
-    """The symbols in shapes of the values that a loop reads, which are the same in all iterations."""
+    """The symbols in the shapes of outer values that a loop reads; they are equal in all iterations."""
     outside: dict[str, None] = {}
     for value in ir.reads(form.node):
         for dim in (*(cx.shape(value) or ()), *(cx.known_ints(value) or ())):
@@ -162,8 +162,8 @@ def rebuild(
 ) -> ir.Node:
     """Replace the loop of ``form`` by a loop that keeps the listed values and also stacks ``more``.
 
-    The removed outputs must be unused; nodes of the body that only these outputs need are removed, too. The
-    outputs for ``more`` are the last ones of the new node, and unused.
+    The removed outputs must be unused. Nodes of the body that serve only these outputs are removed, too. The
+    outputs for ``more`` are the last outputs of the new node; they have no readers yet.
     """
     node, body, edit = form.node, form.body, cx.edit
     inputs = [*node.inputs[: form.head], *(form.starts[k] for k in carried)]

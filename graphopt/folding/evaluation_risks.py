@@ -42,7 +42,7 @@ _RISKY_INSIDE = _CRASH_ON_EMPTY | _SIZED_BY.keys() | {"Div", "Mod", "Loop"}
 class FoldingRisk(NamedTuple):
     """The risk of evaluating an operator.
 
-    ``safe``: evaluate in this process; ``open``: unknown until the inputs are known; ``risky``: evaluate in a
+    ``safe``: evaluate in this process; ``open``: depends on the contents of inputs; ``risky``: evaluate in a
     child process only; ``refused``: do not evaluate.
     """
 
@@ -56,9 +56,9 @@ SAFE, OPEN = FoldingRisk("safe"), FoldingRisk("open")
 def is_plain(node: ir.Node) -> bool:
     """Whether ``node``, without known risks, may be computed in graphopt's own process.
 
-    Nearly all foldable nodes are element-wise or move elements. All others (Einsum, reductions, convolutions,
-    recurrences, vendor operators, bodies and calls) have kernels or type inference in onnxruntime that
-    malformed models may crash.
+    Nearly all foldable nodes are element-wise or move elements. Malformed models may crash onnxruntime's
+    kernels or type inference of all others: Einsum, reductions, convolutions, recurrences, vendor operators,
+    bodies and calls.
     """
     return traits.is_elementwise(node) or (node.domain == "" and node.op_type in _PLAIN)
 
@@ -79,7 +79,7 @@ def folding_risk(
         functions: the model's functions.
         dtypes: cache of inferred element types, shared by calls.
         limit: largest result in bytes.
-        filled: whether a value is known to have elements, of any contents.
+        filled: whether a value is provably nonempty.
     """
     if any(attribute.is_ref() for attribute in node.attributes.values()):
         return FoldingRisk("refused", "an attribute is a parameter of its function")

@@ -37,7 +37,7 @@ class BindingSearch:
 
     Attributes:
         valid: bindings with which the model runs.
-        refusal: the error for the likeliest binding that failed, if any.
+        refusal: the error for the most plausible binding that failed, if any.
         tries: number of runs.
     """
 
@@ -63,8 +63,8 @@ def find_valid_bindings(
     Args:
         inputs: generates the feeds; keeps the rank of inputs that works.
         attempt: runs the model.
-        wanted: number of bindings; fewer if the model accepts fewer. There may be two more at the ends of
-            given ranges, and one with larger sizes of dims that have the same size in all others.
+        wanted: maximum number of bindings. There may be two more at the ends of given ranges, and one with
+            larger sizes of dims that have the same size in all others.
         seconds: CPU seconds after which no further try begins; the wall-clock limit is several times that.
         typical: try production sizes first (a batch of 1, long sequences) instead of discriminating ones.
         clock: CPU time in seconds, by default of this process.

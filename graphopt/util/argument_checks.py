@@ -1,6 +1,6 @@
 """Checks of the arguments of public functions against their annotations, before a function runs.
 
-An annotation is evaluated when its argument is first given; only then are imports for type checkers executed.
+An annotation, with its imports for type checkers, is evaluated at the first use of its argument.
 """
 
 from __future__ import annotations

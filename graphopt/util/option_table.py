@@ -25,10 +25,10 @@ class Opt:
             empty.
         metavar: the notation of its value on the command line, which determines the parser; a switch has
             none.
-        default: its value if it is not given; ``False`` for a switch.
+        default: the value of an omitted option; ``False`` for a switch.
         setting: the type of its value in settings; ``None`` if it is not a setting. The default of a setting
             is its value in the settings in force.
-        excludes: options that must not be given, too.
+        excludes: options that can't be combined with this one.
         needs: options that must be in force.
         hint: the next step if ``excludes`` or ``needs`` is violated.
     """

@@ -46,7 +46,7 @@ from graphopt.verification.verdict import Row
 _DRAWS = 20
 #: Deviations are estimates: a difference may be larger by this factor.
 _MARGIN = 4.0
-#: The sum of a tensor's differences may exceed that of one other rounding by this factor.
+#: Factor by which the sum of a tensor's differences may exceed the sum for another rounding.
 _SPREAD = 16.0
 
 
@@ -60,14 +60,14 @@ class Judge:
         numerics: class of the rewrites, which sets the requirements.
         output_traits: numeric traits of each output.
         rounding: for each output, the absolute rounding error of its operator.
-        original: runs the original to measure its conditioning after a difference; ``None`` to never do so.
+        original: runs the original, to measure its conditioning after a difference; ``None`` to skip this.
         references: reference evaluations of the original and of the candidate, for some differences.
         bits: require bit-identical outputs without optimizations.
-        draws_random: the original draws random numbers, and its candidates must do so too.
-        empties: some tensors have no elements for any inputs.
+        draws_random: whether the original, and therefore the candidate, must draw random numbers.
+        empties: whether some tensors are empty for all inputs.
         perturbed: returns the original with differently rounded intermediate results in each run.
-        unreliable: outputs that onnxruntime computes wrongly on empty tensors; only their types, and shapes
-            where these are right, are compared.
+        unreliable: outputs that onnxruntime computes wrongly on empty tensors. Only their types and correct
+            shapes are compared.
     """
 
     outputs: Sequence[str]
@@ -84,9 +84,9 @@ class Judge:
     unreliable: Callable[[Case], Unreliable] = lambda case: Unreliable()
 
     def rows(self, cases: Iterable[Case]) -> list[Row]:
-        """All cases at all optimization levels at which the original runs.
+        """The rows of all cases, at all optimization levels at which the original runs.
 
-        The search for excuses is slow: after a difference without an excuse, it is skipped for the output.
+        The search for excuses is slow. It is skipped for an output with an earlier difference without excuse.
         """
         found, failed = [], list[int]()
         for case in cases:
@@ -143,7 +143,7 @@ class Judge:
     def _compare(
         self, case: Case, level: Optimizations, place: int, a: Any, b: Any, *, excuses: bool
     ) -> tuple[Outcome, str | None]:
-        """The outcome for one output, and the excuse for an allowed difference (searched if ``excuses``)."""
+        """The outcome for one output, and the excuse for an allowed difference, if ``excuses`` is true."""
         if place in case.random:
             return same_kind(a, b, shapes=place not in case.random_shapes), None
         demand = _nonfinite(self.numerics, case.distribution, level)
@@ -202,9 +202,9 @@ class Judge:
             yield [Deviation(amount, float("inf")) for amount in case.noise[place]]
 
     def _differ_by_nan(self, case: Case, level: Optimizations, place: int) -> bool:
-        """Whether a tensor of other types than floats differs for every rounding, with NaN but no infinities.
+        """Whether a non-float tensor differs for every rounding of inputs with NaN but without infinities.
 
-        The effect of infinities depends on the order of evaluation; that of NaN does not.
+        The effect of infinities depends on the order of evaluation; the effect of NaN does not.
         """
         dtype = getattr(case.off[place], "dtype", None)
         if (
@@ -230,10 +230,10 @@ class Judge:
     def _agree_if_finite(
         self, case: Case, level: Optimizations, place: int, tolerance: Tolerance, demand: NonFinite
     ) -> bool:
-        """Whether both models agree on inputs with large numbers in place of infinities, and the same NaN.
+        """Whether both models agree if large numbers replace the infinities of the inputs.
 
         Another order of evaluation turns infinities into NaN (inf - inf). A later operator, such as a
-        reciprocal or a comparison, turns either into a finite number.
+        reciprocal or a comparison, turns both into finite numbers.
         """
         if self.original is None or case.distribution != "special":
             return False
@@ -255,11 +255,11 @@ class Judge:
     ) -> bool:
         """Whether the reference evaluator decides a difference in favour of the candidate.
 
-        The evaluator is consulted in cases in which kernels deviate from the specification: tensors without
-        elements and, unless rewrites are exact, NaN, which some kernels drop depending on its position. It
-        decides for the candidate if its result for the original is the candidate's output. It also does so if
-        its results for both models are equal, and either the original deviates from them, or there are no
-        elements and neither model deviates in shape (some kernels leave empty sums uninitialized).
+        The evaluator is consulted where kernels deviate from the specification: for empty tensors and, unless
+        rewrites are exact, for NaN, which some kernels drop depending on its position. The candidate is right
+        if the evaluator's result for the original is the candidate's output. If the evaluator's results for
+        both models are equal, the candidate is also right if the original deviates from them, or if the
+        tensor is empty and both models have its shape (some kernels leave empty sums uninitialized).
         """
         lenient = case.distribution == "special" and self.numerics is not Numerics.EXACT
         nothing = case.empty or self.empties
@@ -272,7 +272,7 @@ class Judge:
             return False
 
         def deviates(value: Any) -> bool:
-            """Whether ``value`` deviates in its shape, or, if it has elements, in their values."""
+            """Whether the shape or an element of ``value`` deviates."""
             difference = same_kind if nothing else partial(compare, tolerance=tolerance, nonfinite=demand)
             return difference(original, value).reason is not None
 
@@ -294,10 +294,10 @@ _SPACING: dict[Coarsest, float] = {
 
 
 def absolute_rounding(output: ir.Value, coarsest: Coarsest) -> float:
-    """The absolute rounding error, for all inputs, of the bounded operators that compute ``output``; else 0.
+    """The absolute rounding error of the bounded operators that compute ``output``; 0 for other operators.
 
-    Operators that only move elements are skipped. If several operators supply elements, each must be bounded;
-    constants have no error.
+    Operators that only move elements are skipped. If several operators supply elements, all must be bounded.
+    Constants have no error.
     """
     pending, visited, bounded = [output], dict.fromkeys([output]), False
     while pending:

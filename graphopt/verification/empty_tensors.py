@@ -3,8 +3,8 @@
 If the summed tensor is empty, a few kernels return without writing their outputs, which then contain
 uninitialized memory: the final states of a recurrence over a sequence of length 0, or a batch of matrix
 products over an axis of length 0. A second run does not reveal this reliably, because the memory may contain
-the same bytes. Reductions over negative axes do not reduce the shape of an empty tensor. So the detection
-uses the sizes of operands.
+the same bytes. Reductions over negative axes do not reduce the shape of an empty tensor. Therefore the
+detection uses the sizes of operands.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Unreliable:
 
 
 class EmptyTensors:
-    """Detector of outputs of one model that are unreliable because of empty tensors.
+    """Detects the outputs of one model that empty tensors make unreliable.
 
     Args:
         model: returns the model when it is first needed.
@@ -62,7 +62,7 @@ class EmptyTensors:
 
     @cached_property
     def _suspects(self) -> dict[ir.Node, bool]:
-        """The nodes that may be wrong, each with whether its shapes may be wrong, or only its elements."""
+        """The nodes whose results may be wrong, and whether shapes may be wrong, or only elements."""
         kinds = {node: _suspicion(node, self._model.functions) for node in self._model.graph}
         return {node: kind for node, kind in kinds.items() if kind is not None}
 
@@ -102,7 +102,7 @@ class EmptyTensors:
             yield from node.outputs
 
     def _sizes(self, feeds: Feeds) -> Mapping[ir.Value, int]:
-        """Numbers of elements of the inputs and outputs of the suspects, as far as known."""
+        """The known numbers of elements of the inputs and outputs of the suspects."""
         known: dict[ir.Value, int] = {}
         for value in self._values():
             tensor = ir.constant_of(value)
@@ -139,8 +139,8 @@ def _is_tensor(value: ir.Value) -> bool:
 def _suspicion(node: ir.Node, functions: Mapping[Any, ir.Function]) -> bool | None:
     """Whether the shapes of ``node``'s outputs may be wrong, or only their elements; ``None`` for neither.
 
-    A node with bodies or a call is as suspicious as the nodes inside; operators of other domains may leave
-    everything unwritten.
+    For a node with bodies or a call, the nodes inside decide. Operators of other domains may leave all
+    outputs unwritten.
     """
     function = functions.get(node.op_identifier())
     bodies = [function] if function is not None else ir.bodies(node)

@@ -17,9 +17,9 @@ from graphopt.verification.output_comparison import (
 )
 from graphopt.verification.reference_cases import Case
 
-#: A result's error against the exact value may exceed the original's own error by this factor.
+#: Factor by which the candidate's error against the exact value may exceed the original's error.
 _MARGIN = 2.0
-#: The original's error may exceed the reference evaluator's rounding error by this factor.
+#: Factor by which the original's error may exceed the reference evaluator's rounding error.
 _TRUST = 1000.0
 
 
@@ -34,7 +34,7 @@ def excuse_for(
     *,
     exact: bool,
 ) -> str | None:
-    """The excuse for output ``name`` being ``actual`` instead of ``expected``; ``None`` if there is none.
+    """The excuse for the difference between ``expected`` and ``actual``; ``None`` without an excuse.
 
     Args:
         name: name of the output.
@@ -93,7 +93,7 @@ def excuse_for(
     if halved is not None and halved.shape == wide.shape:  # no runtime rounds at every step
         with np.errstate(all="ignore"):
             nearer = np.where(np.abs(actual - wide) <= np.abs(actual - halved), wide, halved)
-            # if halves overflow and the original deviates from the specification, so may the candidate
+            # if halves overflow and the original deviates from the specification, the candidate may, too
             deviates = ~np.isfinite(halved) & ~np.isclose(halved, expected, equal_nan=True)
             nearer = np.where(deviates, actual, nearer)
         if compare(nearer.astype(wide.dtype), actual, tolerance).reason is None:
@@ -113,7 +113,7 @@ def _differ_by_zeros(
 
 
 def _explains(plain: Any, wide: Any, expected: Any, tolerance: Tolerance) -> bool:
-    """Whether precision, not another computation, explains the distance of ``expected`` from ``wide``.
+    """Whether the distance of ``expected`` from ``wide`` is due to precision, not to another computation.
 
     ``plain`` and ``wide`` are results of the reference evaluator; ``plain`` has the precision of
     ``expected``. If the evaluator's computation differs from onnxruntime's, for example for an empty pooling
@@ -135,7 +135,7 @@ def _explains(plain: Any, wide: Any, expected: Any, tolerance: Tolerance) -> boo
 
 
 def _as_near(wide: Any, expected: Any, actual: Any, tolerance: Tolerance, *, poles: bool) -> bool:
-    """Whether ``actual`` is about as near to ``wide`` as ``expected``.
+    """Whether ``actual`` and ``expected`` are about equally near to ``wide``.
 
     With ``poles``, an element does not count if it is finite in only one of ``wide`` and ``expected``.
     ``poles`` is false for denormal inputs, whose reciprocals overflow: an infinity must stay infinite.

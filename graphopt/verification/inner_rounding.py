@@ -17,14 +17,14 @@ _KEPT = frozenset({"If", "Loop", "Scan", "SequenceMap", "Constant", "DequantizeL
 
 
 def with_inner_rounding(model: bytes) -> bytes:
-    """A serialized model in which :func:`perturb_rounding` has changed every float that is rounded."""
+    """A serialized model with the perturbations of :func:`perturb_rounding`."""
     proto = onnx.ModelProto.FromString(model)
     perturb_rounding(proto)
     return proto.SerializeToString()
 
 
 def perturb_rounding(proto: onnx.ModelProto) -> int:
-    """Perturb every float that an operator rounds by up to two units in the last place; modifies ``proto``.
+    """Perturb all rounded floats of ``proto`` by up to two units in the last place, in place.
 
     The result of each such operator, also in bodies, is multiplied element-wise by random numbers next to 1.
     Runs draw different numbers, and every session draws the same sequence.
@@ -72,7 +72,7 @@ def _round(graph: onnx.GraphProto, types: dict[str, int], count: int) -> int:
 
 
 def _types(graph: onnx.GraphProto) -> Iterator[tuple[str, int]]:
-    """Names of the tensors in ``graph`` and its bodies, with their element types as far as they are known."""
+    """The known element types of the tensors in ``graph`` and its bodies, by name."""
     for info in (*graph.value_info, *graph.output):
         yield info.name, info.type.tensor_type.elem_type
     for node in graph.node:

@@ -69,11 +69,11 @@ class NumericTraits:
 
     Attributes:
         coarsest: the coarsest float type in the computation.
-        sure_signs: the signs of zeros are determined; maximum kernels choose between 0.0 and -0.0 freely.
-        sure_nans: propagation of NaN is determined; maximum kernels drop or keep a NaN by its position.
+        sure_signs: the signs of zeros are determined: no maximum chooses between 0.0 and -0.0.
+        sure_nans: the propagation of NaN is determined: no maximum drops NaN depending on its position.
         poles: the computation contains a division, so the sign of an infinity may depend on the sign of a
             zero.
-        detects_nan: NaN or infinities are distinguished from other numbers.
+        detects_nan: an operator distinguishes NaN or infinities from other numbers.
         rounds: some float is rounded; otherwise rounding is no excuse for a difference.
     """
 
@@ -86,7 +86,7 @@ class NumericTraits:
 
     @property
     def halves(self) -> bool:
-        """Whether it computes in half precision, for which onnxruntime inserts casts and rounds freely."""
+        """Whether the computation is in half precision, for which onnxruntime inserts and removes casts."""
         return self.coarsest in ("float16", "bfloat16")
 
 
@@ -117,7 +117,7 @@ def _numeric_traits(flags: _Trait) -> NumericTraits:
 def _along(
     graph: ir.Graph, outer: Mapping[ir.Value, _Trait], model: ir.Model, called: dict[object, _Trait]
 ) -> dict[ir.Value, _Trait]:
-    """The traits of every value of ``graph``; each body counts as a whole at its node."""
+    """The traits of every value of ``graph``. The traits of a body are united at its node."""
     found = dict(outer)
     for value in (*graph.inputs, *graph.initializers.values()):
         tensor = ir.constant_of(value)
@@ -176,7 +176,7 @@ def _of_dtype(dtype: ir.DataType | None) -> _Trait:
 
 
 def draws_random(model: ir.Model) -> tuple[bool, bool]:
-    """Whether ``model`` draws random numbers or updates statistics, and whether it draws random numbers."""
+    """Whether outputs vary from run to run, and whether random numbers are a cause."""
     random = [node.op_type for graph in ir.graphs_of(model) for node in graph if traits.is_random(node)]
     # batch statistics also change from run to run, but converge
     return bool(random), any(op_type != "BatchNormalization" for op_type in random)

@@ -13,11 +13,11 @@ import onnx
 
 from graphopt import ir
 
-#: By the specification, in the widest floats, without negative zeros, or with maxima that drop NaN.
+#: Modes: the specification, the widest floats, no negative zeros, or maxima that drop NaN.
 Mode = Literal["plain", "wide", "unsigned", "dropping"]
 #: The format in which onnx's evaluator logs a result.
 _RESULT = " + %s: %s"
-#: Largest weights, in bytes, for which external data is embedded for the evaluator, which can't read it.
+#: Largest weights, in bytes, to embed for the evaluator, which can't read external data.
 _EMBEDDED = 1 << 28
 #: CPU time limit of one evaluation, in seconds. It is CPU time so that no excuse depends on the load of the
 #: machine.
@@ -34,8 +34,8 @@ class WideResult(NamedTuple):
 class Reference:
     """Evaluates a model by onnx's reference evaluator, which follows the specification.
 
-    It is slow and has no vendor domains, so it is used only where onnxruntime's own result is in doubt: on
-    tensors with a dim of size 0, for example, some of its kernels return wrong shapes.
+    It is slow and has no vendor domains. It is used only where onnxruntime's result is in doubt, for example
+    on empty tensors, for which some kernels return wrong shapes.
 
     Args:
         model: returns the model when it is first needed.
@@ -80,7 +80,7 @@ class Reference:
     def is_tie(self, name: str, feeds: Mapping[str, Any], indices: Any) -> bool:
         """Whether an ArgMax (ArgMin) computes the output, and ``indices`` are ties of its own indices.
 
-        Rounding or overflow made these elements equal; the operator itself returns the first of them.
+        Rounding or overflow made these elements equal. The operator returns the first of equal elements.
         """
         results = self._run(name, feeds)
         if results is None or self._proto is None:

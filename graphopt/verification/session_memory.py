@@ -11,7 +11,7 @@ from graphopt.util.text_tables import human_bytes
 #: Memory of a default session, in multiples of the bytes of its weights: it repacks weights, or converts
 #: half-precision ones to float32.
 _SESSION = 2
-#: Usable share of the available memory; results of runs and other processes need the rest.
+#: Share of the available memory that sessions may use. Results of runs and other processes need the rest.
 _SHARE = 0.8
 #: Bytes of a session in addition to its weights.
 _BASE = 1 << 27
@@ -24,7 +24,7 @@ class MemoryPlan:
     Attributes:
         limit: bytes of memory of a process; ``None`` for no limit.
         single: only one process with one session may be alive at a time.
-        refusal: reason why not even one session fits.
+        refusal: the reason, if not even one session fits.
     """
 
     limit: int | None = None
