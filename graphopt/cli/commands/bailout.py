@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import click
 
 from graphopt.cli.framework import command_decorator
-from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import relations, shared_options
 from graphopt.cli.options.parameter_types import Count, reads_data, reads_model, writes
@@ -39,7 +38,6 @@ _MODES = "--list shows the exit points, --at N cuts at one, --all inserts a bail
 @command_decorator.command(
     "bailout",
     example=EXAMPLE,
-    section=Section.EXPERT,
     everyday="--list --at --all -o --prefix --profile --input --input-shape",
 )
 @click.argument("source", type=reads_model, metavar="MODEL")

@@ -14,7 +14,6 @@ import click
 
 from graphopt import publish
 from graphopt.cli.framework import command_decorator
-from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import completion, option_values, shared_options
 from graphopt.cli.options.parameter_types import Count, Runs, Seconds, split_some, writes
@@ -94,8 +93,6 @@ cuda_flags = shared_options.values_of(
 @command_decorator.command(
     "bench",
     example=EXAMPLE,
-    section=Section.EVERYDAY,
-    rank=4,
     everyday="--against --device --threads --input-shape --input --dim"
     " -O --fuser --seconds --processes --hot --plot",
 )

@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from graphopt.cli.framework import command_decorator
-from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups import failing_check
 from graphopt.cli.options import shared_options
@@ -26,8 +25,6 @@ graphopt bisect model.onnx --check 'python check.py {model}' -o fault/
 @command_decorator.command(
     "bisect",
     example=EXAMPLE,
-    section=Section.DEBUGGING,
-    rank=2,
     everyday="--check -o --seconds -O --passes --skip --dim --input-shape --input --device",
 )
 @shared_options.model_argument()

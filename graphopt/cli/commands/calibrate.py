@@ -9,7 +9,6 @@ import click
 
 from graphopt import publish
 from graphopt.cli.framework import command_decorator
-from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import option_values, shared_options
 from graphopt.cli.options.parameter_types import Seconds, writes
@@ -30,7 +29,7 @@ graphopt calibrate -o costs.json --no-store
 """
 
 
-@command_decorator.command("calibrate", example=EXAMPLE, section=Section.EXPERT)
+@command_decorator.command("calibrate", example=EXAMPLE)
 @shared_options.group(
     "Measurement",
     click.option(

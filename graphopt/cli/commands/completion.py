@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from graphopt.cli.framework import command_decorator
-from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.output.command_output import Output
 
@@ -24,9 +23,7 @@ _SETUPS = {
 _VARIABLE = "_GRAPHOPT_COMPLETE"
 
 
-@command_decorator.command(
-    "completion", example=EXAMPLE, section=Section.EXPERT, needs_settings=False, has_details=False
-)
+@command_decorator.command("completion", example=EXAMPLE, needs_settings=False, has_details=False)
 @click.argument("shell", required=False, type=click.Choice([*_SETUPS]), metavar="[bash|zsh|fish]")
 def command(run: Run, shell: str | None) -> Output:
     """Print a shell completion script.

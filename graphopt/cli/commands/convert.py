@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from graphopt.cli.framework import command_decorator
-from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import Size, reads_model, writes_model
@@ -22,7 +21,7 @@ graphopt convert model.onnx newer.onnx --target-opset 21
 """
 
 
-@command_decorator.command("convert", example=EXAMPLE, section=Section.EVERYDAY, rank=6)
+@command_decorator.command("convert", example=EXAMPLE)
 @click.argument("source", type=reads_model, metavar="IN")
 @click.argument("target", type=writes_model, metavar="OUT")
 @shared_options.group(

@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from graphopt.cli.framework import command_decorator
-from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import reads_model
@@ -22,7 +21,7 @@ graphopt diff a.onnx b.onnx --json
 """
 
 
-@command_decorator.command("diff", example=EXAMPLE, section=Section.INSIDE, rank=2)
+@command_decorator.command("diff", example=EXAMPLE)
 @click.argument("before", type=reads_model, metavar="A")
 @click.argument("after", type=reads_model, metavar="B")
 @shared_options.group("Diff", shared_options.pager_option)

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from graphopt.cli.framework import command_decorator
-from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import ExitStatus, UsageError
@@ -21,9 +20,7 @@ graphopt doctor --json | jq .problems
 """
 
 
-@command_decorator.command(
-    "doctor", example=EXAMPLE, needs_settings=False, section=Section.DEBUGGING, rank=1, has_details=False
-)
+@command_decorator.command("doctor", example=EXAMPLE, needs_settings=False, has_details=False)
 def command(run: Run) -> Output:
     """Show versions and devices, and how to mend faults.
 

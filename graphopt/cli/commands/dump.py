@@ -13,7 +13,6 @@ import click
 
 from graphopt import publish
 from graphopt.cli.framework import command_decorator
-from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import option_values, shared_options
 from graphopt.cli.options.parameter_types import writes
@@ -42,8 +41,6 @@ _SUFFIXES: dict[str, Format] = {".txt": "text", ".diff": "text", ".dot": "dot", 
 @command_decorator.command(
     "dump",
     example=EXAMPLE,
-    section=Section.INSIDE,
-    rank=1,
     everyday="--pass-by-pass --full --filter --format -o -O --passes --skip --dim",
 )
 @shared_options.model_argument()

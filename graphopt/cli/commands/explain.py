@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, TypeVar
 import click
 
 from graphopt.cli.framework import command_decorator
-from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import completion, shared_options
 from graphopt.cli.options.parameter_types import split_some
@@ -32,7 +31,7 @@ graphopt explain model.onnx --target-opset 20 --dim batch=1
 _NAMES = 3
 
 
-@command_decorator.command("explain", example=EXAMPLE, section=Section.INSIDE, rank=2)
+@command_decorator.command("explain", example=EXAMPLE)
 @shared_options.model_argument()
 @shared_options.group(
     "Explain",

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphopt.cli.framework import command_decorator
-from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups.loss import chosen_loss, loss_options
 from graphopt.cli.options import relations, shared_options
@@ -34,7 +33,7 @@ graphopt grad model.onnx --loss loss --split --memory-budget 0.5 --dim N=32 -o s
 _WHOLE = "without it, there is one joint graph, and nothing is saved"
 
 
-@command_decorator.command("grad", example=EXAMPLE, section=Section.TRAINING, rank=1)
+@command_decorator.command("grad", example=EXAMPLE)
 @click.argument("model", type=reads_model, metavar="MODEL")
 @loss_options("Gradients")
 @shared_options.group(

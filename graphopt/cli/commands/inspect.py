@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from graphopt.cli.framework import command_decorator
-from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import option_values, shared_options
 from graphopt.cli.output.command_output import Output
@@ -32,7 +31,7 @@ graphopt inspect model.bundle -v
 _LISTED = 15
 
 
-@command_decorator.command("inspect", example=EXAMPLE, section=Section.EVERYDAY, rank=3)
+@command_decorator.command("inspect", example=EXAMPLE)
 @shared_options.model_argument()
 @shared_options.model_options
 @shared_options.dim_options

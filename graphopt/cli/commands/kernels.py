@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphopt.cli.framework import command_decorator
-from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import writes_file
@@ -32,7 +31,7 @@ graphopt kernels model.onnx --source
 _OPS, _TYPES = 4, 40
 
 
-@command_decorator.command("kernels", example=EXAMPLE, section=Section.INSIDE, rank=6)
+@command_decorator.command("kernels", example=EXAMPLE)
 @shared_options.model_argument()
 @shared_options.group(
     "Files",

@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from graphopt.cli.framework import command_decorator
-from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import reads_model, writes
@@ -21,9 +20,7 @@ graphopt unlift-parameters lifted.onnx weights.safetensors -o model.onnx
 """
 
 
-@command_decorator.command(
-    "lift-parameters", example=EXAMPLE, section=Section.TRAINING, rank=3, has_details=False
-)
+@command_decorator.command("lift-parameters", example=EXAMPLE, has_details=False)
 @click.argument("model", type=reads_model, metavar="MODEL")
 @shared_options.model_output
 @shared_options.group(

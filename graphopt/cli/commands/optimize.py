@@ -18,7 +18,6 @@ import click
 from graphopt import publish
 from graphopt.cli.files import destinations
 from graphopt.cli.framework import command_decorator
-from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups import specialization
 from graphopt.cli.options import relations, shared_options
@@ -102,8 +101,6 @@ tune_options = shared_options.values_of(
 @command_decorator.command(
     "optimize",
     example=EXAMPLE,
-    section=Section.EVERYDAY,
-    rank=1,
     everyday="-o -O --exact --fuser --dim --input-shape"
     " --input --target-opset --skip --report --dry-run --verify --device",
 )

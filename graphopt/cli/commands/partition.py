@@ -11,7 +11,6 @@ import click
 
 from graphopt import publish
 from graphopt.cli.framework import command_decorator
-from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import option_values, relations, shared_options
 from graphopt.cli.options.parameter_types import Count, reads_data, split_some, writes
@@ -41,8 +40,6 @@ _AUTODIFF, _FUSION = ("--policy", "autodiff"), ("--policy", "fusion")
 @command_decorator.command(
     "partition",
     example=EXAMPLE,
-    section=Section.INSIDE,
-    rank=5,
     everyday="--policy --wrt --minimum --explain -o --plot --shapes --profile --device",
 )
 @shared_options.model_argument()

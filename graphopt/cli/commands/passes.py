@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphopt.cli.framework import command_decorator
-from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import completion
 from graphopt.cli.output.command_output import Output
@@ -27,7 +26,7 @@ graphopt passes collapse-views
 """
 
 
-@command_decorator.command("passes", example=EXAMPLE, section=Section.INSIDE, rank=3, has_details=False)
+@command_decorator.command("passes", example=EXAMPLE, has_details=False)
 @click.argument("name", required=False, shell_complete=completion.passes_and_rules)
 def command(run: Run, name: str | None) -> Output:
     """List all passes, or describe one.

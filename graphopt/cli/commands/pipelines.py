@@ -5,7 +5,6 @@ from __future__ import annotations
 import click
 
 from graphopt.cli.framework import command_decorator
-from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import completion
 from graphopt.cli.output.command_output import Output
@@ -19,7 +18,7 @@ graphopt pipelines show 'noopt,fixpoint(cse,dce)'
 """
 
 
-@command_decorator.command("pipelines", example=EXAMPLE, section=Section.INSIDE, rank=4, has_details=False)
+@command_decorator.command("pipelines", example=EXAMPLE, has_details=False)
 @click.argument("action", required=False, metavar="[show]", shell_complete=completion.pipeline_text)
 @click.argument("name", required=False, metavar="[NAME|TEXT]", shell_complete=completion.pipeline_text)
 def command(run: Run, action: str | None, name: str | None) -> Output:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 
 from graphopt.cli.framework import command_decorator
-from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups.input_files import arrays_in, recorded_option
 from graphopt.cli.options import option_values, shared_options
@@ -32,7 +31,7 @@ graphopt profile model.onnx --merge monday.json --merge tuesday.json -o week.jso
 """
 
 
-@command_decorator.command("profile", example=EXAMPLE, section=Section.EXPERT)
+@command_decorator.command("profile", example=EXAMPLE)
 @click.argument("model", type=reads_model, metavar="MODEL")
 @shared_options.group(
     "Files",

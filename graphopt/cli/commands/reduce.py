@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from graphopt.cli.framework import command_decorator
-from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups import failing_check
 from graphopt.cli.options import shared_options
@@ -25,8 +24,6 @@ graphopt reduce model.onnx -o small.onnx -O0 --check 'python still_fails.py {mod
 @command_decorator.command(
     "reduce",
     example=EXAMPLE,
-    section=Section.DEBUGGING,
-    rank=3,
     everyday="-o --check --seconds -O --passes --dim --input-shape --input --device",
 )
 @click.argument("model", type=reads_model, metavar="MODEL")

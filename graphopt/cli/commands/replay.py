@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from graphopt.cli.framework import command_decorator
-from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import reads_folder
@@ -24,7 +23,7 @@ graphopt replay model.repro --allow-command
 _SOURCES = "reproducers are written by graphopt bisect, and by other commands with --save-repro FOLDER"
 
 
-@command_decorator.command("replay", example=EXAMPLE, section=Section.DEBUGGING, rank=4, has_details=False)
+@command_decorator.command("replay", example=EXAMPLE, has_details=False)
 @click.argument("folder", type=reads_folder, metavar="FOLDER")
 @shared_options.group(
     "Reproducer",

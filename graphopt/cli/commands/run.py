@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphopt.cli.framework import command_decorator
-from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups import executor_runs
 from graphopt.cli.options import option_values, shared_options
@@ -32,8 +31,6 @@ graphopt run model.onnx --inputs requests/ --fusion-strategy static:1,dynamic:2 
 @command_decorator.command(
     "run",
     example=EXAMPLE,
-    section=Section.EVERYDAY,
-    rank=5,
     everyday="-o --input --input-shape --seed --device --optimizations --inputs --rounds --fuser",
 )
 @shared_options.model_argument()

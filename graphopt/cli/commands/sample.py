@@ -9,7 +9,6 @@ import click
 from graphopt import publish
 from graphopt.cli.files import sample_model
 from graphopt.cli.framework import command_decorator
-from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import writes_file
@@ -21,7 +20,7 @@ graphopt sample -o sample.onnx
 """
 
 
-@command_decorator.command("sample", example=EXAMPLE, section=Section.EVERYDAY, rank=7, has_details=False)
+@command_decorator.command("sample", example=EXAMPLE, has_details=False)
 @shared_options.group(
     "Files",
     click.option(

@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from graphopt.cli.framework import command_decorator
-from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups.loss import chosen_loss, loss_options
 from graphopt.cli.options import shared_options
@@ -27,8 +26,6 @@ graphopt unlift-parameters model.onnx checkpoint.safetensors -o trained.onnx
 @command_decorator.command(
     "train-step",
     example=EXAMPLE,
-    section=Section.TRAINING,
-    rank=2,
     everyday="--optimizer --learning-rate --loss --loss-fn --wrt"
     " -o --state --weight-decay --clip-norm --accumulate",
     has_details=False,

@@ -7,7 +7,6 @@ from pathlib import Path
 import click
 
 from graphopt.cli.framework import command_decorator
-from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import reads_data, reads_model
@@ -19,9 +18,7 @@ graphopt unlift-parameters model.onnx finetuned.safetensors -o finetuned.onnx
 """
 
 
-@command_decorator.command(
-    "unlift-parameters", example=EXAMPLE, section=Section.TRAINING, rank=4, has_details=False
-)
+@command_decorator.command("unlift-parameters", example=EXAMPLE, has_details=False)
 @click.argument("model", type=reads_model, metavar="MODEL")
 @click.argument("parameters", type=reads_data, metavar="PARAMETERS")
 @shared_options.model_output

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import click
 
 from graphopt.cli.framework import command_decorator
-from graphopt.cli.framework.help import Section
 from graphopt.cli.invocation import Run
 from graphopt.cli.options import option_values, shared_options
 from graphopt.cli.options.parameter_types import reads_model
@@ -29,7 +28,7 @@ graphopt verify model.onnx model.bundle
 """
 
 
-@command_decorator.command("verify", example=EXAMPLE, section=Section.EVERYDAY, rank=2)
+@command_decorator.command("verify", example=EXAMPLE)
 @click.argument("original", type=reads_model, metavar="A")
 @click.argument("candidate", type=reads_model, metavar="B")
 @shared_options.group(

@@ -17,7 +17,7 @@ import click
 from graphopt import config, publish
 from graphopt.cli.files import sample_model
 from graphopt.cli.framework import other_tools
-from graphopt.cli.framework.help import CONTEXT_SETTINGS, HelpedCommand, Section
+from graphopt.cli.framework.help import CONTEXT_SETTINGS, HelpedCommand
 from graphopt.cli.invocation import Invocation, Run
 from graphopt.cli.options import completion, relations
 from graphopt.cli.options.parameter_types import writes
@@ -68,8 +68,6 @@ def command(
     name: str,
     *,
     example: str,
-    section: Section,
-    rank: int = 0,
     everyday: str = "",
     needs_settings: bool = True,
     has_details: bool = True,
@@ -77,10 +75,8 @@ def command(
     """Turn a function into a command, which prints the returned :class:`.Output`.
 
     Args:
-        name: its name.
+        name: its name, as in :data:`graphopt.cli.framework.command_list.COMMANDS`.
         example: command lines for its help, the most useful ones first.
-        section: its group in the help of graphopt.
-        rank: its place in the group; commands of the same rank are sorted by name.
         everyday: the options that ``--help`` describes, separated by spaces; ``--help-all`` describes all.
         needs_settings: report unreadable settings as an error; otherwise the defaults are in force.
         has_details: ``-v`` shows more; otherwise ``-v`` is accepted, but not listed in the help.
@@ -120,8 +116,6 @@ def command(
         return click.command(
             name,
             cls=Command,
-            section=section,
-            rank=rank,
             examples=example.strip().splitlines(),
             everyday=everyday.split(),
             context_settings=CONTEXT_SETTINGS,

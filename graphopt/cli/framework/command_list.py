@@ -16,7 +16,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     "Look inside": {
         "dump": "Print a model, or the changes of each pass.",
         "diff": "Show how the graphs of two models differ.",
-        "explain": "Show what -O3 fuses, and why the rest is left.",
+        "explain": "Show the fusions of -O3, and the reasons for unfused nodes.",
         "passes": "List all passes, or describe one.",
         "pipelines": "List the named pipelines, or show the steps of one.",
         "partition": "Find groups of nodes that can be handled as one.",

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Sequence
-from enum import Enum
 from typing import Any
 
 import click
@@ -23,16 +22,6 @@ _ALL = "graphopt.help_all"
 CONTEXT_SETTINGS = {"help_option_names": ["-h", "--help"]}
 
 
-class Section(Enum):
-    """Groups of commands, in the order of ``graphopt --help``."""
-
-    EVERYDAY = "Everyday"
-    INSIDE = "Look inside"
-    DEBUGGING = "Debugging"
-    TRAINING = "Training"
-    EXPERT = "Expert"
-
-
 class HelpContext(click.Context):
     """A context whose help fits the stream that it is printed on."""
 
@@ -45,8 +34,6 @@ class HelpedCommand(click.Command):
     """A command with a short help and a long one.
 
     Args:
-        section: its group of commands.
-        rank: its place in the group; commands of the same rank are sorted by name.
         examples: command lines, the most useful ones first.
         everyday: the options in the short help, in this order; all options if empty.
     """
@@ -56,14 +43,11 @@ class HelpedCommand(click.Command):
     def __init__(
         self,
         *arguments: Any,
-        section: Section,
-        rank: int = 0,
         examples: Sequence[str] = (),
         everyday: Sequence[str] = (),
         **more: Any,
     ) -> None:
         super().__init__(*arguments, **more)
-        self.section, self.rank = section, rank
         self.examples, self.everyday = tuple(examples), tuple(everyday)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
