@@ -1,4 +1,4 @@
-"""The gradient of a body, as a body of its own.
+"""The gradient of a body, as a separate body.
 
 The gradient is first appended to the primal body, where all values are in scope and facts about them hold. It
 then moves to a new body, together with copies of the primal nodes that it depends on. These copies recompute

@@ -91,7 +91,7 @@ class NodeBuilder:
     ) -> tuple[ir.Value, ...]:
         """Copies of the nodes of ``function``, applied to ``inputs``; returns its outputs.
 
-        The function's operators must mean the same at the opset of this graph.
+        The function's operators must have the same semantics at the opset of this graph.
         """
         edit = self.cx.edit
         missing = [None] * (len(function.inputs) - len(inputs))
@@ -177,7 +177,7 @@ class NodeBuilder:
     def end_body(self, outputs: Sequence[ir.Value]) -> ir.Graph:
         """The finished body, which returns ``outputs``.
 
-        Facts inside it rest on assumptions about its inputs and are discarded.
+        Facts inside it depend on assumptions about its inputs, and are discarded.
         """
         self.cx.edit.set_outputs(self.graph, outputs)
         self.cx.facts.invalidate(self.graph)

@@ -305,7 +305,7 @@ def vjp_of_standard_function(
             opset.
     """
     standard = ir.standard_function(node.raw, node.version, [_kind(node, x) for x in node.inputs])
-    if standard is None or not _means_the_same(op, standard.function):
+    if standard is None or not _has_same_semantics(op, standard.function):
         raise _no_rule(node)
 
     def decompose() -> list[ir.Value | None]:
@@ -318,8 +318,8 @@ def vjp_of_standard_function(
     return vjp_of_decomposition(op, node, cotangents, decompose)
 
 
-def _means_the_same(op: GraphBuilder, function: ir.Function) -> bool:
-    """Whether the operators of ``function``, all standard ones, mean the same at the graph's opset."""
+def _has_same_semantics(op: GraphBuilder, function: ir.Function) -> bool:
+    """Whether the standard operators of ``function`` have the same semantics at the graph's opset."""
     there = ir.standard_version(function.opset_imports)
     return all(convert.still_means_the_same(node.op_type, there, op.version) for node in function.graph)
 

@@ -95,7 +95,7 @@ def with_bailouts(
 
     Raises:
         UsageError: the profile is of another model.
-        UnsupportedModel: a part of it can't be put into a branch.
+        UnsupportedModel: a part of it can't be moved into a branch.
         VerificationFailed: the result does not compute the same.
     """
     from graphopt.specialization.deopt import insert_bailouts

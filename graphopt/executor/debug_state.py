@@ -47,15 +47,15 @@ class DebugState:
         strategy: the fusion strategy.
         depth: the number of remaining specializations.
         plans: the plans, the optimized ones first, in the order in which their guards are checked.
-        reasons: numbers of runs of the general plan, by reason; the first ones of each reason with the first
-            violated assumption of the nearest plan.
+        reasons: numbers of runs of the general plan, by reason. For the first runs of each reason, the text
+            includes the first violated assumption of the nearest plan.
         profiled: the number of runs profiled for the next specialization.
         compiling: whether a specialization is being made.
         released: whether the original was released.
-        kept: why the last attempt to release it failed.
+        kept: the reason why the last attempt to release the original failed.
         evicted: the number of evicted plans.
         failures: failed specializations, with the reasons.
-        remarks: why plans run without some native kernels.
+        remarks: the reasons why plans run without some native kernels.
     """
 
     strategy: str

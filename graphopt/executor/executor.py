@@ -1,4 +1,4 @@
-"""The public executor: runs a model, and lets a :class:`Specializer` profile the runs and make plans."""
+"""The public executor: runs a model; a :class:`Specializer` profiles the runs and creates plans."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Executor:
 
     Args:
         original: the model.
-        factory: makes plans of it.
+        factory: creates its plans.
         options: options.
         inputs, outputs: names, nested like the caller's tensors; by default a dict by name.
         clock: the current time in seconds, for the delay of the release.
@@ -223,7 +223,7 @@ class Executor:
         return self._specializer.signature
 
     def graph_for(self, feeds: Mapping[str, Any]) -> ir.Model:
-        """The model that would run for ``feeds`` with the current plans; makes no specialization."""
+        """The model that would run for ``feeds`` with the current plans; creates no specialization."""
         specializer = self._specializer
         return (specializer.known_plan(feeds) or specializer.cache.general()).model
 

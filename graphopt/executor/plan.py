@@ -1,4 +1,4 @@
-"""Plans: models ready to run, with their guards; and the factory that makes them."""
+"""Plans, which are models ready to run with their guards, and the factory that creates them."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ class Plan:
         hits: the number of its runs.
         last_used: the index of its last run among all runs.
         kernels: names of the native kernels that it runs; empty until prepared.
-        remarks: why other native kernels are not used; empty until prepared.
-        problems: why its model is not optimized.
+        remarks: the reasons why other native kernels are not used; empty until prepared.
+        problems: the reasons why its model is not optimized.
     """
 
     name: str
@@ -134,7 +134,7 @@ class Optimize(Protocol):
 
 @dataclass(frozen=True)
 class PlanFactory:
-    """Makes plans from models, which are not modified.
+    """Creates plans from models, which are not modified.
 
     Attributes:
         optimize: optimizes a model.

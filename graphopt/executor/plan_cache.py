@@ -17,20 +17,20 @@ from graphopt.specialization.compiled_guards import Dispatch, compile_guards
 
 
 class PlanCache:
-    """The source model and the two plans that accept all inputs, which are made on first use.
+    """The source model and the two plans that accept all inputs, which are created on first use.
 
     Each plan has a lock of its own, so that a run never waits for a plan that it does not need.
 
     Args:
         original: the source model.
-        factory: makes the plans.
+        factory: creates the plans.
         delay: time between the last plan and the release of the original, in seconds.
         clock: the current time, in seconds.
         is_last: the general plan is the last one: there will be no specializations.
 
     Attributes:
         original: the source model.
-        kept: why the last attempt to release it failed; ``None`` if it did not.
+        kept: the reason why the last attempt to release the original failed; ``None`` without a failure.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class PlanCache:
         return plan
 
     def note_made(self) -> None:
-        """Restart the delay, because a plan was made."""
+        """Restart the delay, because a plan was created."""
         self._last_made = self._clock()
 
     @property

@@ -1,4 +1,4 @@
-"""The state of an executor between flushes: profiles runs, selects plans, and makes new ones.
+"""The state of an executor between flushes: profiles runs, and selects and creates plans.
 
 Modelled on ``torch/csrc/jit/runtime/profiling_graph_executor_impl.cpp``. There, a failing guard calls a
 fallback function with an executor of its own and one specialization less; here that chain is one list of
@@ -36,13 +36,13 @@ from graphopt.profile import (
 
 #: Maximum number of runs, per reason for using the general plan, that are compared with all guards.
 _EXPLAINED = 20
-#: Reason for using the general plan while another thread makes the specialization.
+#: Reason for using the general plan while another thread creates the specialization.
 _IN_PROGRESS = "a specialization is being made"
 
 
 @dataclass(frozen=True, eq=False)
 class Job:
-    """A specialization to make, with everything that determines it.
+    """A specialization to create, with everything that determines it.
 
     Attributes:
         original: the source model.
@@ -71,15 +71,15 @@ class Job:
 
 
 class Specializer:
-    """Selects the plan of each run, profiles the runs, and makes plans.
+    """Selects the plan of each run, profiles the runs, and creates plans.
 
-    At most one job makes a plan at a time. Neither jobs nor runs hold the state lock. A run that satisfies
+    At most one job creates a plan at a time. Neither jobs nor runs hold the state lock. A run that satisfies
     a guard acquires only the lock of the counters.
 
     Args:
         signature: the signature of the original.
         cache: the original, and the plans for all inputs.
-        factory: makes plans.
+        factory: creates plans.
         options: options of the executor.
         strategy: the number and kinds of specializations.
         depth: the maximum number of specializations.
@@ -115,7 +115,7 @@ class Specializer:
     # Running ------------------------------------------------------------------------------------
 
     def plan_for(self, feeds: Mapping[str, Any]) -> Plan:
-        """The plan for ``feeds``; makes a specialization if one is due."""
+        """The plan for ``feeds``; creates a specialization if one is due."""
         return self.known_plan(feeds) or self._missed(feeds)
 
     def known_plan(self, feeds: Mapping[str, Any]) -> Plan | None:
@@ -189,7 +189,7 @@ class Specializer:
         return "the original was released" if self.cache.original.model is None else None
 
     def _count_reason(self, reason: str, feeds: Mapping[str, Any]) -> None:
-        """Count a run of the general plan; the first ones with a violated assumption of the nearest guard."""
+        """Count a run of the general plan; the first runs with a violated assumption of the nearest guard."""
         text = reason
         if self._explained[reason] < _EXPLAINED:
             near = min((plan.guard.explain(feeds) for plan in self._plans.plans), key=len, default=[])
@@ -217,7 +217,7 @@ class Specializer:
             self._start(job)
 
     def _observe(self, feeds: Mapping[str, Any]) -> None:
-        """Add ``feeds`` to the profile, unless specializing for them failed before; holds the state lock."""
+        """Add ``feeds`` to the profile, unless a specialization for them failed; requires the state lock."""
         if self._known_failure(feeds) is None:
             self._profile = self._profile.with_run(observe(self._types, feeds))
 
@@ -232,7 +232,7 @@ class Specializer:
         return None
 
     def _begin(self) -> Job | None:
-        """Create the next job, or ``None`` if there is none; holds the state lock."""
+        """The next job, or ``None`` if there is none; requires the state lock."""
         original = self.cache.original.model
         if original is not None and self._depth > 0:
             self._job = Job(original, self._profile, self._strategy.kind(self._depth))

@@ -1,8 +1,8 @@
 """Vector-Jacobian products of an executor: a forward and a backward model per set of requested gradients.
 
-The counterpart of the differentiable groups of PyTorch's profiling executor: the requested gradients are the
-key of a plan; the forward and the backward model are compiled by executors of their own on first use; the
-plan profiles which output cotangents are absent, and specializes the backward model for that.
+The counterpart of the differentiable groups of PyTorch's profiling executor. The set of requested gradients
+is the key of a plan. Separate executors compile the forward and the backward model on first use. The plan
+profiles the absence of output cotangents, and specializes the backward model for it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Value profiles of runs, the assumptions derived from them, and the guards that check those.
+"""Value profiles of runs, the assumptions derived from them, and the guards that check the assumptions.
 
 This package neither runs nor changes models; :mod:`graphopt.specialization` does.
 """

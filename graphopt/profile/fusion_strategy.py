@@ -23,7 +23,7 @@ class SpecializationKind(Enum):
 
 @dataclass(frozen=True)
 class FusionStrategy:
-    """The number and the kinds of the specializations to make, in order.
+    """The number and the kinds of the specializations to create, in order.
 
     Attributes:
         steps: pairs of a kind and a number of specializations.

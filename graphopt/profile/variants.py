@@ -1,4 +1,4 @@
-"""Derive the variants to make from a profile and a fusion strategy."""
+"""Derive the variants to create from a profile and a fusion strategy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphopt.profile.value_profile import ANY, Dim, ValueProfile
 
 @dataclass(frozen=True)
 class Variant:
-    """A specialization to make.
+    """A specialization to create.
 
     Attributes:
         name: such as ``static-1``.

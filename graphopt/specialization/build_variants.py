@@ -60,7 +60,7 @@ class Specialized:
         general: the model for all inputs.
         branches: the variants, in the order in which their guards are checked.
         plan: a record of each branch.
-        report: of ``general`` and all variants.
+        report: the report of ``general`` and all variants.
         original: fingerprint of the original model.
         model: the versioned model; ``None`` for a bundle.
     """

@@ -86,7 +86,7 @@ class Gain:
     """The gain of a variant over the general model.
 
     Attributes:
-        shortfall: why it is too small for a guard; ``None`` if it is not.
+        shortfall: the reason why it is too small for a guard; ``None`` if it is not.
         ratio: its measured time over that of the general model; ``None`` if it was not measured.
     """
 

@@ -55,7 +55,7 @@ class Bundle:
     Attributes:
         folder: its folder.
         plan: its contents.
-        remarks: why variants run without cached weights or without native kernels.
+        remarks: the reasons why variants run without cached weights or without native kernels.
 
     Raises:
         UsageError: the bundle does not exist.

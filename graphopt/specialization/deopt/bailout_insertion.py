@@ -98,7 +98,7 @@ def _insert(
 
     Args:
         copies: the values of ``current``, by the corresponding values of the general model.
-        point: in the general model, with its ``levels``.
+        point: the exit point in the general model, with its ``levels``.
     """
     with context_for(current) as cx:
         here = _corresponding(current, copies, point, levels)

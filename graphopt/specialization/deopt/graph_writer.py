@@ -23,7 +23,7 @@ class Writer:
     """Appends nodes to ``graph``.
 
     Attributes:
-        edit: of the new model.
+        edit: the editor of the new model.
         graph: the main graph of the new model, or a body.
         copier: maps values of the other model to their copies.
         constants: copies of its tensors, in the main graph, by identity.

@@ -27,7 +27,7 @@ class ExitCondition(Protocol):
     """The condition under which a run exits.
 
     Attributes:
-        needs_count: whether the condition depends on how often the exit point was reached before.
+        needs_count: whether the condition depends on the number of earlier visits of the exit point.
     """
 
     needs_count: bool
@@ -217,7 +217,7 @@ class PrefixWriter:
     ) -> tuple[ir.Value, ir.Value | None, dict[ir.Value, ir.Value]]:
         """Set the outputs of a body; returns the corresponding outputs of its node.
 
-        These are: whether the run exits, how often the exit point was reached, and the live values.
+        These are: whether the run exits, the number of visits of the exit point, and the live values.
 
         Args:
             known: copies of the live values of inner levels.
@@ -278,7 +278,7 @@ class PrefixWriter:
 
 @dataclass(frozen=True)
 class _Opened:
-    """A new node, the writer of its body, and the body's value for how often the exit point was reached."""
+    """A new node, the writer of its body, and the body's value with the number of exit point visits."""
 
     node: ir.Node
     writer: Writer

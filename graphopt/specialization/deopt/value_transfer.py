@@ -42,9 +42,9 @@ class Transfer:
         """The transfer of a value of this type and these sizes.
 
         Args:
-            name: of the input; two inputs are named ``NAME_elements`` and ``NAME_shape``.
-            sizes: ``None`` for an unknown rank.
-            editor: of the model to split.
+            name: the name of the input; two inputs are named ``NAME_elements`` and ``NAME_shape``.
+            sizes: the sizes of the value; ``None`` for an unknown rank.
+            editor: the editor of the model to split.
 
         Raises:
             UnsupportedModel: the rank is unknown, and the opset lacks the operators to restore it.
