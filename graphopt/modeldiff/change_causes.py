@@ -39,12 +39,12 @@ def attribute(
             removal.by = cause.by
     kept = []
     for change in changes:
-        cause = causes.get(change.old.key) if change.mark == "-" and change.old is not None else None
-        if cause is None:
+        old = change.old if change.mark == "-" else None
+        cause = None if old is None else causes.get(old.key)
+        if old is None or cause is None:
             kept.append(change)
         else:
-            assert change.old is not None
-            cause.unread_lines.append(change.old)
+            cause.unread_lines.append(old)
     return kept
 
 

@@ -68,7 +68,7 @@ def test_unknown_type_is_refused(node: str) -> None:
     proto = ir.to_proto(model)
     proto.graph.node[0].output[0] = "x2"
     proto.graph.node.append(onnx.parser.parse_node(f"y = {node}".replace("(x)", "(x2)")))
-    with pytest.raises(UnsupportedModel, match=r"the type of what .* is unknown"):
+    with pytest.raises(UnsupportedModel, match=r"the type of the input of .* is unknown"):
         run_pipeline(ir.from_proto(proto), "convert-opset{target=13}")
 
 
@@ -205,7 +205,7 @@ REFUSED: Mapping[str, tuple[int, int, str, str]] = {
         20,
         19,
         "g (float[1,1,2,2,2] x, float[1,2,2,2,3] g) => (float[a,b,c,d,e] y) { y = GridSample (x, g) }",
-        "two spatial dimensions",
+        "two spatial axes",
     ),
     "a scale for each slice": (
         13,

@@ -107,23 +107,20 @@ class _SegmentRun:
         scalar = [1] * len(self.kernel.axes)
         if step.is_reduction:
             return self.reduction(step.op.removeprefix("reduce_"), args[0], dtype)
-        if step.op == "load":
-            assert step.access is not None
+        if step.access is not None:
             indices = self.indices(step.access)
             data = self.inputs[step.access.port].reshape(-1)
             return data[indices].astype(dtype) if indices.size else np.zeros(indices.shape, dtype)
         if step.op == "constant":
             exact = np.float32 if step.element.is_float else dtype
             return np.full(scalar, step.value).astype(exact).astype(dtype)
-        if step.op == "extent":
-            assert step.size is not None
+        if step.size is not None:
             return np.full(scalar, number(step.size, self.symbols)).astype(dtype)
         if step.op == "cast":
             if dtype in (np.uint8, np.int8) and args[0].dtype.kind == "f":
                 return args[0].astype(np.int32).astype(dtype)
             return args[0].astype(dtype)
-        if step.op == "round":
-            assert step.into is not None
+        if step.into is not None:
             return args[0].astype(np.float32).astype(TYPES[step.into]).astype(dtype)
         assert op.numpy is not None
         if op.precise and args[0].dtype.kind == "f":

@@ -121,8 +121,7 @@ class VectorExpressions:
             assert args[1].number is not None
             inverse = self.splat(element, float_literal(1 / single(args[1].number)))
             return Value(f"div_by{end}({first.code}, {args[1].code}, {inverse.code})", element, first.width)
-        if step.op == "round":
-            assert step.into is not None
+        if step.into is not None:
             return Value(f"round_{step.into.name.lower()}{end}({first.code})", element, first.width)
         template = op.c if element.is_float or op.ints is None else op.ints
         assert template is not None

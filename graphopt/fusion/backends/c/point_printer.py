@@ -95,8 +95,7 @@ class PointPrinter:
         step = self.nest.body[index]
         if step.op == "load":
             value = self._load(index, unit, part)
-        elif step.op == "extent":
-            assert step.size is not None
+        elif step.size is not None:
             value = self.write.splat(step.element, self.sizes.c(step.size))
         else:
             args = [self._value(arg, unit) for arg in step.args]
