@@ -21,6 +21,7 @@ from graphopt.executor.vjp import GradientPlan, Pullback
 from graphopt.ir.signature import Signature
 from graphopt.ort.devices import Device
 from graphopt.ort.session import explain
+from graphopt.profile import FusionStrategy
 from graphopt.util.element_types import native_feeds, numpy_type
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Executor:
         check_names(self._nested_inputs, [port.name for port in signature.inputs], "input")
         check_names(self._nested_outputs, [port.name for port in signature.outputs], "output")
         options = self.options
-        strategy = options.strategy or current_strategy()
+        strategy = current_strategy() if options.strategy is None else FusionStrategy.of(options.strategy)
         depth = strategy.depth if options.depth is None else options.depth
         if depth > strategy.depth:
             warnings.warn(

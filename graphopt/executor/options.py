@@ -11,7 +11,7 @@ from typing import Literal
 from graphopt import ir
 from graphopt.errors import UsageError, unknown
 from graphopt.ort.session import Optimizations
-from graphopt.profile import FusionStrategy
+from graphopt.profile import FusionStrategy, StrategyLike
 from graphopt.util.argument_checks import checked
 
 
@@ -20,7 +20,7 @@ class ExecutorOptions:
     """Options of an executor.
 
     Attributes:
-        strategy: the number and kinds of specializations.
+        strategy: the number and kinds of specializations, in any form; kept as a :class:`FusionStrategy`.
         profiled_runs: the number of runs to profile before each specialization.
         compile: ``blocking`` lets runs wait for a specialization; ``background`` uses the general plan
             meanwhile.
@@ -35,7 +35,7 @@ class ExecutorOptions:
         requires_grad: inputs and initializers for which :meth:`Executor.vjp` returns gradients.
     """
 
-    strategy: FusionStrategy | None = None
+    strategy: StrategyLike | None = None
     profiled_runs: int = 1
     compile: Literal["blocking", "background"] = "blocking"
     wait: float | None = 2.0
@@ -46,10 +46,8 @@ class ExecutorOptions:
     requires_grad: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not isinstance(self.strategy, FusionStrategy | None):
-            raise UsageError(
-                f"not a FusionStrategy: {self.strategy!r}", hint="FusionStrategy.parse parses a string"
-            )
+        if self.strategy is not None:
+            object.__setattr__(self, "strategy", FusionStrategy.of(self.strategy))
         for name, least in (("profiled_runs", 0), ("most_plans", 1), ("depth", 0)):
             number = getattr(self, name)
             optional = number is None and name != "profiled_runs"
@@ -165,15 +163,15 @@ def check_fuser(name: str) -> str:
 
 
 @checked
-def set_fusion_strategy(strategy: FusionStrategy | str) -> FusionStrategy:
+def set_fusion_strategy(strategy: StrategyLike) -> FusionStrategy:
     """Set the strategy for executors created or flushed later in this thread or task; returns the old one.
 
     Args:
-        strategy: such as ``static:2,dynamic:10``.
+        strategy: such as ``static:2,dynamic:10``, ``always-dynamic`` or ``[("STATIC", 2), ("DYNAMIC", 10)]``.
 
     Raises:
-        UsageError: the syntax is invalid.
+        UsageError: the strategy is invalid.
     """
     before = current_strategy()
-    _strategy.set(FusionStrategy.parse(strategy) if isinstance(strategy, str) else strategy)
+    _strategy.set(FusionStrategy.of(strategy))
     return before

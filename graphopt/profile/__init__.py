@@ -4,7 +4,7 @@ This package neither runs nor changes models; :mod:`graphopt.specialization` doe
 """
 
 from graphopt.profile.branch_inputs import branch_inputs
-from graphopt.profile.fusion_strategy import FusionStrategy, SpecializationKind
+from graphopt.profile.fusion_strategy import FusionStrategy, SpecializationKind, StrategyLike
 from graphopt.profile.guard import Guard
 from graphopt.profile.profile import Pattern, Profile, check_profile
 from graphopt.profile.value_profile import ValueProfile, contents_of, merged, observe, unfit
@@ -16,6 +16,7 @@ __all__ = [
     "Pattern",
     "Profile",
     "SpecializationKind",
+    "StrategyLike",
     "ValueProfile",
     "Variant",
     "branch_inputs",

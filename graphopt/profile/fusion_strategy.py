@@ -5,6 +5,7 @@ Modelled on ``FusionStrategy`` of PyTorch's profiling executor.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -56,21 +57,47 @@ class FusionStrategy:
 
     @classmethod
     def parse(cls, text: str) -> FusionStrategy:
-        """Parse ``static:2,dynamic:10``, or ``none``.
+        """Parse ``static:2,dynamic:10``, ``none``, ``always-dynamic`` or ``static-then-dynamic``.
 
         Raises:
             UsageError: the syntax is invalid.
         """
-        if text.strip().lower() == "none":
-            return cls(())
-        steps = []
-        for part in map(str.strip, text.split(",")):
-            word, _, count = part.partition(":")
-            try:
-                steps.append((SpecializationKind(word.strip().lower()), parse_natural(count)))
-            except ValueError as error:
-                raise UsageError(
-                    f"invalid fusion strategy {text!r}",
-                    hint="examples: static:2,dynamic:10, or none",
-                ) from error
-        return cls(tuple(steps))
+        name = text.strip().lower()
+        if name in NAMED_STRATEGIES:
+            return cls(NAMED_STRATEGIES[name])
+        try:
+            return cls(tuple(_step(*part.split(":")) for part in name.split(",")))
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"invalid fusion strategy {text!r}", hint=_EXAMPLES) from error
+
+    @classmethod
+    def of(cls, strategy: StrategyLike) -> FusionStrategy:
+        """``strategy`` itself, its text, or its pairs, such as ``[("STATIC", 2), ("DYNAMIC", 10)]``.
+
+        Raises:
+            UsageError: it is none of these.
+        """
+        if isinstance(strategy, str):
+            return cls.parse(strategy)
+        if isinstance(strategy, FusionStrategy):
+            return strategy
+        try:
+            return cls(tuple(_step(kind, str(count)) for kind, count in strategy))
+        except (AttributeError, TypeError, ValueError) as error:
+            raise UsageError(f"invalid fusion strategy {strategy!r}", hint=_EXAMPLES) from error
+
+
+#: Forms of a strategy in arguments; pairs are those of ``torch.jit.set_fusion_strategy``.
+StrategyLike = FusionStrategy | str | Sequence[tuple[str, int]]
+
+#: The steps of strategies by name.
+NAMED_STRATEGIES = {
+    "none": (),
+    "always-dynamic": ((SpecializationKind.DYNAMIC, 12),),
+    "static-then-dynamic": FusionStrategy().steps,
+}
+_EXAMPLES = f"examples: static:2,dynamic:10; {', '.join(sorted(NAMED_STRATEGIES))}"
+
+
+def _step(kind: str, count: str) -> tuple[SpecializationKind, int]:
+    return SpecializationKind(kind.strip().lower()), parse_natural(count)

@@ -147,6 +147,16 @@ def test_strategy_text_round_trips(text: str) -> None:
     assert FusionStrategy.parse("none") == FusionStrategy(())
 
 
+def test_strategies_have_names_and_are_given_as_pairs() -> None:
+    assert str(FusionStrategy.parse("always-dynamic")) == "dynamic:12"
+    assert FusionStrategy.of("Static-Then-Dynamic") == FusionStrategy()
+    assert FusionStrategy.of([("STATIC", 2), ("DYNAMIC", 10)]) == FusionStrategy()
+    assert FusionStrategy.of(FusionStrategy()) == FusionStrategy()
+    for wrong in ([("STATIC", -1)], [("FAST", 1)], ["static"], 5, [("STATIC", "x")]):
+        with pytest.raises(UsageError, match="invalid fusion strategy"):
+            FusionStrategy.of(wrong)  # type: ignore[arg-type]
+
+
 @pytest.mark.parametrize("text", ["", ",", "static", "static:-1", "fast:2", "static:2:3", "none,static:1"])
 def test_invalid_strategy_text_is_rejected(text: str) -> None:
     with pytest.raises(UsageError, match="fusion strategy"):

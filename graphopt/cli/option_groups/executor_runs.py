@@ -30,6 +30,9 @@ class ExecutorValues:
     rounds: int | None
     fusion_strategy: str | None
     profiled_runs: int | None
+    depth: int | None
+    most_plans: int | None
+    background: bool
     fuser: str | None
     no_optimize: bool
 
@@ -54,7 +57,7 @@ executor_options = shared_options.values_of(
     _with_inputs(
         "--fusion-strategy",
         metavar="TEXT",
-        help="Number of specializations of each kind, in order (docs/specialize.md)."
+        help="Number of specializations of each kind, in order, or always-dynamic (docs/specialize.md)."
         "  [default: static:2,dynamic:10]",
     ),
     _with_inputs(
@@ -63,6 +66,16 @@ executor_options = shared_options.values_of(
         metavar="N",
         help="Profiled runs before each specialization.  [default: 1]",
     ),
+    _with_inputs(
+        "--depth", type=Count(0), metavar="N", help="Maximum number of specializations.  [default: all]"
+    ),
+    _with_inputs(
+        "--most-plans",
+        type=Count(1),
+        metavar="N",
+        help="Specializations to keep; the least recently used one is evicted.  [default: all]",
+    ),
+    _with_inputs("--background", is_flag=True, help="Run the general plan until a specialization is ready."),
     shared_options.fuser_option(default="builtin", **_NEEDS_INPUTS),
     _with_inputs("--no-optimize", is_flag=True, help="Run the unmodified model."),
 )
@@ -74,7 +87,6 @@ def run_all(run: Run, model: Path, chosen: ExecutorValues) -> Output:
     from graphopt.api import is_bundle, load_model
     from graphopt.executor.options import ExecutorOptions
     from graphopt.inputs.feeds import InputOptions, Inputs
-    from graphopt.profile import FusionStrategy
 
     if is_bundle(model):
         raise UsageError(
@@ -90,16 +102,21 @@ def run_all(run: Run, model: Path, chosen: ExecutorValues) -> Output:
         except UsageError as error:
             text = error.message if str(file) in error.message else f"{file}: {error.message}"
             raise UsageError(text, hint=error.hint) from error
-    strategy = None if chosen.fusion_strategy is None else FusionStrategy.parse(chosen.fusion_strategy)
+    how = ExecutorOptions(
+        strategy=chosen.fusion_strategy,
+        profiled_runs=1 if chosen.profiled_runs is None else chosen.profiled_runs,
+        compile="background" if chosen.background else "blocking",
+        wait=None,
+        most_plans=chosen.most_plans,
+        depth=chosen.depth,
+    )
     option_values.chosen_device(run)
-    runs = 1 if chosen.profiled_runs is None else chosen.profiled_runs
     rounds = chosen.rounds or 1
     with ExitStack() as stack:
         if chosen.fuser is not None:
             stack.enter_context(graphopt.fuser(chosen.fuser))
         stack.enter_context(graphopt.optimized_execution(not chosen.no_optimize))
         advance = stack.enter_context(run.console.progress("compiling"))
-        how = ExecutorOptions(strategy=strategy, profiled_runs=runs, wait=None)
         executor = run.compiler.compile(loaded, how)
         rows: list[dict[str, Any]] = []
         for number in range(rounds):

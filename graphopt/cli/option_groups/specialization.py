@@ -77,7 +77,7 @@ specialize_options = values_of(
     _with_profile(
         "--fusion-strategy",
         metavar="TEXT",
-        help="Number of specializations of each kind, in order (docs/specialize.md)."
+        help="Number of specializations of each kind, in order, or always-dynamic (docs/specialize.md)."
         "  [default: static:2,dynamic:10]",
     ),
     _with_profile("--variants", type=Count(1), metavar="N", help="Maximum number of variants."),
