@@ -12,7 +12,7 @@ from graphopt.context import Context
 from graphopt.errors import UsageError
 from graphopt.ir.io.model_conversion import PassBase, take_over
 from graphopt.passes.base import Pass
-from graphopt.passes.lookup import import_object
+from graphopt.passes.import_paths import import_object
 from graphopt.passes.registry import make
 
 #: Names of the passes that run a pass or rule of the caller, given by their option ``path``.

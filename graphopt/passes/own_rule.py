@@ -9,7 +9,7 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.errors import UsageError
 from graphopt.passes.base import Pass
-from graphopt.passes.lookup import import_object
+from graphopt.passes.import_paths import import_object
 from graphopt.rewrite.rule import Rule
 from graphopt.rewrite.worklist import apply_rules
 

@@ -30,9 +30,9 @@ from graphopt.errors import (
 from graphopt.passes.base import Pass
 from graphopt.passes.instrumentation import History, PassInstrumentation, PassRecord
 from graphopt.passes.onnx_ir import load_pass
-from graphopt.passes.qdq_pairs import QuantizedPairs
+from graphopt.passes.pipeline_syntax import Item, parse_items
+from graphopt.passes.quantized_pairs import QuantizedPairs
 from graphopt.passes.registry import Registry
-from graphopt.passes.text import Item, parse_items
 from graphopt.util.text_tables import counted
 
 #: Most rewrites of one run of a pass, a constant plus a number per node; more count as non-termination.

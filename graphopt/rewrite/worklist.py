@@ -13,11 +13,11 @@ from graphopt import ir
 from graphopt.context import Action, Context, Refusal
 from graphopt.errors import PassFailed, ResourceLimit
 from graphopt.rewrite import lost_outputs, qdq_propagation
-from graphopt.rewrite.apply import try_rule
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.matcher import Match, Matcher
 from graphopt.rewrite.pattern import OpPattern
 from graphopt.rewrite.rule import Rule
+from graphopt.rewrite.rule_application import try_rule
 from graphopt.util.argument_checks import checked
 
 #: Most rewrites per initial node; a higher number counts as non-termination.

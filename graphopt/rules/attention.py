@@ -11,10 +11,10 @@ from graphopt.analysis import symbolic
 from graphopt.context import Refusal
 from graphopt.rewrite import Builder, Match, Outcome, fusion
 from graphopt.rules.support.attention.bias import bias_of
+from graphopt.rules.support.attention.dot_product_attention import Attention, attention_of
 from graphopt.rules.support.attention.heads import split_rows
 from graphopt.rules.support.attention.nan_guard import guard_nan, has_float_inputs
-from graphopt.rules.support.attention.pattern import Attention, attention_of
-from graphopt.rules.support.attention.profit import (
+from graphopt.rules.support.attention.profitability import (
     GROUPED,
     MULTI_HEAD,
     STANDARD,

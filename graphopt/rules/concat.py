@@ -8,7 +8,7 @@ from graphopt import ir
 from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
 from graphopt.rules.support.axes import axis_of
 from graphopt.rules.support.operands import producer_of
-from graphopt.rules.support.slice_pad import INT32_MAX, Range, slice_, slice_ranges
+from graphopt.rules.support.slices_and_pads import INT32_MAX, Range, slice_, slice_ranges
 
 
 @rule(lambda op, xs: op.Concat(xs.rest()), numerics=Exact, tags=("onnxoptimizer:fuse_consecutive_concats",))

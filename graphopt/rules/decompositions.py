@@ -11,7 +11,7 @@ from graphopt import ir
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.support.axes import axis_of, reduce, unsqueeze
 from graphopt.rules.support.operands import int_of
-from graphopt.rules.support.reshape import reshape
+from graphopt.rules.support.reshape_targets import reshape
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16)
 

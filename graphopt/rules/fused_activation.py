@@ -10,7 +10,7 @@ from typing import Any
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Exact, Match, Outcome, fusion
-from graphopt.rules.support import quantized
+from graphopt.rules.support import quantizers
 from graphopt.rules.support.operands import operand, require_kernel, same_shape
 
 #: Activations of FusedConv and FusedGemm, each with its attributes in order.
@@ -22,8 +22,8 @@ _OF_CONV_BY_PROVIDER = {"CUDAExecutionProvider": ("Relu",)}
 
 def _require_floats(m: Match, node: ir.Node) -> None:
     """Refuse if onnxruntime may run ``node`` on integers."""
-    operands = [quantized.dequantized(m, value) for value in node.inputs]
-    ends = [user for user in ir.readers(m.root.outputs[0]) if quantized.is_quantizer(user, "QuantizeLinear")]
+    operands = [quantizers.dequantized(m, value) for value in node.inputs]
+    ends = [user for user in ir.readers(m.root.outputs[0]) if quantizers.is_quantizer(user, "QuantizeLinear")]
     if any(operands) or ends:
         m.refuse("onnxruntime runs this form on integers", node.inputs[0])
 

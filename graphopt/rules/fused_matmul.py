@@ -15,7 +15,7 @@ from graphopt.analysis import symbolic
 from graphopt.context import Dim
 from graphopt.rewrite import Builder, Match, Outcome, fusion
 from graphopt.rules.support import ort_fusions as fusions
-from graphopt.rules.support import quantized
+from graphopt.rules.support import quantizers
 from graphopt.rules.support.axes import perm_of
 from graphopt.rules.support.constants import times_number
 from graphopt.rules.support.operands import int_of, require_kernel, same_shape
@@ -70,7 +70,7 @@ def _read(m: Match, node: ir.Node) -> Product:
     a, b = node.inputs
     assert a is not None and b is not None
     require_kernel(m, _NAME, a)
-    if any(quantized.dequantized(m, side) is not None for side in (a, b)):
+    if any(quantizers.dequantized(m, side) is not None for side in (a, b)):
         m.refuse("onnxruntime multiplies dequantized operands as integers", a)
     if node.op_type == "MatMul" and fusions.is_in_attention(node):
         m.refuse(fusions.ATTENTION, node.outputs[0])

@@ -10,7 +10,7 @@ from graphopt import ir
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
 from graphopt.rewrite.builder import Builder, to_float32
 from graphopt.rules.support import ort_fusions as fusions
-from graphopt.rules.support import quantized
+from graphopt.rules.support import quantizers
 from graphopt.rules.support.affine_layers import by_channel, folded_name, with_affine
 from graphopt.rules.support.constants import affordable, exact, factor_of, keeps_shape, rounded
 from graphopt.rules.support.operands import operand
@@ -38,7 +38,7 @@ def matmul_add_to_gemm(op: Builder, m: Match, a: ir.Value, b: ir.Value, c: ir.Va
     for factor in (a, b):
         if m.rank(factor) != 2:
             return m.no("not a matrix", factor)
-        if quantized.is_quantizer(factor.producer(), "DequantizeLinear"):
+        if quantizers.is_quantizer(factor.producer(), "DequantizeLinear"):
             return m.no("runtimes compute a product of dequantized matrices in integers", factor)
     if not keeps_shape(m, product, c):
         return m.no("the sum may be wider than the product", c)

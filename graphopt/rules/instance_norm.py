@@ -10,20 +10,20 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Match, Outcome, fusion
-from graphopt.rules.support import norms
+from graphopt.rules.support import normalizations
 from graphopt.rules.support.constants import exact, keeps_shape, rounded
 from graphopt.rules.support.operands import require_kernel
 
 _NAME = "InstanceNormalization"
 
 
-@fusion(norms.layer_norms, pattern="InstanceNorm", anchors=())
+@fusion(normalizations.layer_norms, pattern="InstanceNorm", anchors=())
 def instance_norm(
     op: Builder, m: Match, x: ir.Value, eps: ir.Value | None, scale: ir.Value | None
 ) -> Outcome:
     """(x - mean) / Sqrt(variance + eps) → InstanceNormalization(x), per channel, of scale 1."""
-    shape, dtype, epsilon = norms.facts_of(m, x, eps)
-    if norms.first_axis(m, len(shape)) != 2 or not norms.is_spatial(m, x, 2, scale):
+    shape, dtype, epsilon = normalizations.facts_of(m, x, eps)
+    if normalizations.first_axis(m, len(shape)) != 2 or not normalizations.is_spatial(m, x, 2, scale):
         return m.no("it does not reduce exactly the axes after the channel", x)
     require_kernel(m, _NAME, x, domain="")
     channels = shape[1]

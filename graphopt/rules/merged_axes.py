@@ -9,7 +9,7 @@ from graphopt.context import Dim
 from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
 from graphopt.rules.support.axes import perm_of
 from graphopt.rules.support.operands import same_shape
-from graphopt.rules.support.reshape import reshape, reshape_target
+from graphopt.rules.support.reshape_targets import reshape, reshape_target
 
 
 @rule(

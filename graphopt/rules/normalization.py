@@ -12,32 +12,34 @@ import numpy as np
 from graphopt import ir
 from graphopt.context import Dim
 from graphopt.rewrite import Builder, Match, Outcome, fusion
-from graphopt.rules.support import norms
+from graphopt.rules.support import normalizations
 from graphopt.rules.support.axes import reduce
 from graphopt.rules.support.operands import keeps_shape_of, producer_of, require_kernel, same_shape
 
 # Cores ----------------------------------------------------------------------------------------
 
 
-@fusion(norms.layer_norms, pattern="LayerNorm", anchors=("Sqrt",), tags=("onnxruntime:LayerNormFusion",))
+@fusion(
+    normalizations.layer_norms, pattern="LayerNorm", anchors=("Sqrt",), tags=("onnxruntime:LayerNormFusion",)
+)
 def layer_norm(op: Builder, m: Match, x: ir.Value, eps: ir.Value | None, scale: ir.Value | None) -> Outcome:
     """(x - mean) / Sqrt(variance + eps) → LayerNormalization(x) of scale 1."""
-    return _core(op, m, norms.LAYER, x, eps, scale)
+    return _core(op, m, normalizations.LAYER, x, eps, scale)
 
 
 @fusion(
-    norms.rms_norms,
+    normalizations.rms_norms,
     pattern="RMSNorm",
     anchors=("Sqrt",),
     tags=("onnxscript:rms-normalization", "onnxruntime:SimplifiedLayerNormFusion"),
 )
 def rms_norm(op: Builder, m: Match, x: ir.Value, eps: ir.Value | None, scale: ir.Value | None) -> Outcome:
     """x / Sqrt(mean(x^2) + eps) → RMSNormalization(x) of scale 1."""
-    return _core(op, m, norms.RMS, x, eps, scale)
+    return _core(op, m, normalizations.RMS, x, eps, scale)
 
 
 @fusion(
-    norms.scaled_rms_norms,
+    normalizations.scaled_rms_norms,
     pattern="RMSNorm for onnxruntime to fuse",
     anchors=(),
     tags=("onnxruntime:SimplifiedLayerNormFusion",),
@@ -48,11 +50,15 @@ def rms_norm_spelling(op: Builder, m: Match, x: ir.Value, eps: ir.Value, scale: 
     onnxruntime fuses this form. Opset 23 introduced RMSNormalization.
     """
     rank, dtype = m.rank(x), m.dtype(x)
-    if m.version >= norms.RMS.since or m.cx.options.portable:
+    if m.version >= normalizations.RMS.since or m.cx.options.portable:
         return m.no("the opset has an operator for it, or --portable is set", x)
     if dtype != ir.DataType.FLOAT or rank is None or m.rank(scale) != 1:
         return m.no("not of type float, of unknown rank, or the scale is not a vector", x)
-    if norms.first_axis(m, rank) != rank - 1 or ir.scalar_of(eps) is None or not keeps_shape_of(m, x):
+    if (
+        normalizations.first_axis(m, rank) != rank - 1
+        or ir.scalar_of(eps) is None
+        or not keeps_shape_of(m, x)
+    ):
         return m.no("it is not taken over the last axis, or constants broadcast it", x)
     square = op.Pow(x, np.array(2, np.float32))
     mean = reduce(op, m, "ReduceMean", square, (rank - 1,), keepdims=True)
@@ -60,21 +66,26 @@ def rms_norm_spelling(op: Builder, m: Match, x: ir.Value, eps: ir.Value, scale: 
 
 
 def _core(
-    op: Builder, m: Match, kind: norms.Kind, x: ir.Value, eps: ir.Value | None, scale: ir.Value | None
+    op: Builder,
+    m: Match,
+    kind: normalizations.Kind,
+    x: ir.Value,
+    eps: ir.Value | None,
+    scale: ir.Value | None,
 ) -> Outcome:
     """A normalization of scale 1, times ``scale`` if there is one."""
-    shape, dtype, epsilon = norms.facts_of(m, x, eps)
-    first = norms.first_axis(m, len(shape))
+    shape, dtype, epsilon = normalizations.facts_of(m, x, eps)
+    first = normalizations.first_axis(m, len(shape))
     if first is None:
         return m.no("it is not taken over the last axes", x)
-    if kind is norms.LAYER and norms.is_spatial(m, x, first, scale):
+    if kind is normalizations.LAYER and normalizations.is_spatial(m, x, first, scale):
         return m.no("it normalizes each channel: InstanceNormalization applies", x)
-    result = norms.write_unscaled(op, m, kind, x, shape, first, dtype, epsilon)
+    result = normalizations.write_unscaled(op, m, kind, x, shape, first, dtype, epsilon)
     return result if scale is None else op.Mul(result, scale)
 
 
 @fusion(
-    norms.layer_norms_with_bias,
+    normalizations.layer_norms_with_bias,
     pattern="LayerNorm for onnxruntime to fuse",
     anchors=(),
     tags=("onnxruntime:LayerNormFusion",),
@@ -87,27 +98,29 @@ def layer_norm_spelling(
     onnxruntime fuses this form. Opset 17 introduced LayerNormalization.
     """
     shape, epsilon = m.shape(x), ir.scalar_of(eps)
-    if m.version >= norms.LAYER.since or m.cx.options.portable:
+    if m.version >= normalizations.LAYER.since or m.cx.options.portable:
         return m.no("the opset has an operator for it, or --portable is set", x)
     if m.dtype(x) != ir.DataType.FLOAT or shape is None or epsilon is None:
         return m.no("not of type float, or the rank or epsilon is unknown", x)
-    first = norms.first_axis(m, len(shape))
+    first = normalizations.first_axis(m, len(shape))
     if first is None or not keeps_shape_of(m, x):
         return m.no("it is not taken over the last axes, or constants broadcast it", x)
     parameters = [_for_each(op, m, value, shape[first:], x) for value in (scale, bias)]
     factor, summand = parameters
     if factor is None or summand is None:
         return m.no("the scale or bias is not one number per element", x)
-    if parameters == [scale, bias] and norms.is_canonical(m):
+    if parameters == [scale, bias] and normalizations.is_canonical(m):
         return m.no("onnxruntime already fuses this form", x)
-    return op.Add(op.Mul(norms.canonical_form(op, m, x, first, len(shape), float(epsilon)), factor), summand)
+    return op.Add(
+        op.Mul(normalizations.canonical_form(op, m, x, first, len(shape), float(epsilon)), factor), summand
+    )
 
 
 # Scale, bias and casts ------------------------------------------------------------------------
 
 
 @fusion(
-    lambda op, x, one, g: op.Mul(op.one_of(*norms.OPERATORS)(x, one.constant(), tag="norm"), g),
+    lambda op, x, one, g: op.Mul(op.one_of(*normalizations.OPERATORS)(x, one.constant(), tag="norm"), g),
     pattern="norm with scale and bias",
     anchors=(),
 )
@@ -161,7 +174,8 @@ def _for_each(
 
 @fusion(
     lambda op, x, s, t: op.Cast(
-        op.one_of(*norms.OPERATORS)(op.Cast(x, to=int(ir.DataType.FLOAT)), s.rest(), tag="norm"), to=t
+        op.one_of(*normalizations.OPERATORS)(op.Cast(x, to=int(ir.DataType.FLOAT)), s.rest(), tag="norm"),
+        to=t,
     ),
     pattern="norm between casts",
     anchors=(),

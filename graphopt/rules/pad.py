@@ -10,8 +10,8 @@ import numpy as np
 from graphopt import ir
 from graphopt.analysis import symbolic
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
-from graphopt.rules.support import quantized
-from graphopt.rules.support.slice_pad import Padding, pad, pad_number, padding_of
+from graphopt.rules.support import quantizers
+from graphopt.rules.support.slices_and_pads import Padding, pad, pad_number, padding_of
 
 
 @rule(lambda op, x, a, b: op.Pad(op.Pad(x, a.rest(), tag="inner"), b.rest()), numerics=Exact)
@@ -80,8 +80,8 @@ def pad_into_dequantized_conv(
     Only for padding by the zero point on spatial axes.
     """
     dequantize, padding = m.node("dequantize"), padding_of(m, m.node("pad"))
-    parameters = quantized.parameters(m, dequantize)
-    if parameters is None or not quantized.is_per_tensor(m, dequantize):
+    parameters = quantizers.parameters(m, dequantize)
+    if parameters is None or not quantizers.is_per_tensor(m, dequantize):
         return m.no("the scale and zero point are not known, or not of the whole tensor", x)
     if padding is None or pad_number(padding) != parameters[1].item():
         return m.no("it does not pad by a known amount of the zero point", x)
@@ -112,8 +112,8 @@ def pad_into_quantized_conv(
     padding = padding_of(m, m.node("pad"))
     points = []
     for node in (quantize, dequantize):
-        parameters = quantized.parameters(m, node)
-        if parameters is None or not quantized.is_per_tensor(m, node):
+        parameters = quantizers.parameters(m, node)
+        if parameters is None or not quantizers.is_per_tensor(m, node):
             return m.no("the scale and zero point are not known, or not of the whole tensor", x)
         points.append(parameters[1].item())
     if points[0] != points[1] or padding is None or pad_number(padding) != 0:

@@ -10,9 +10,9 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
-from graphopt.rules.support import quantized
+from graphopt.rules.support import quantizers
 from graphopt.rules.support.operands import operand
-from graphopt.rules.support.quantized import BYTES, WORDS
+from graphopt.rules.support.quantizers import BYTES, WORDS
 
 
 @rule(
@@ -25,7 +25,7 @@ from graphopt.rules.support.quantized import BYTES, WORDS
 )
 def drop_round_trip(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """QuantizeLinear(DequantizeLinear(x)) → x, with the same scale and zero point."""
-    fault = quantized.inversion_obstacle(m, m.node("dequantize"), m.root)
+    fault = quantizers.inversion_obstacle(m, m.node("dequantize"), m.root)
     return x if fault is None else m.no(fault, x)
 
 
@@ -41,7 +41,7 @@ def drop_relu_before_quantizing(
 ) -> Outcome:
     """QuantizeLinear(Relu(x)) → QuantizeLinear(x), if the zero point is the least integer."""
     scale, dtype = m.constant(s), m.dtype(m.root.outputs[0])
-    point = quantized.zero_point(m, m.root)
+    point = quantizers.zero_point(m, m.root)
     if scale is None or not np.all(np.isfinite(scale) & (scale > 0)):
         return m.no("a scale is not a positive number", s)
     if dtype not in (*BYTES, *WORDS) or point is None:
@@ -62,7 +62,7 @@ def drop_relu_before_quantizing(
 )
 def drop_clip_before_quantizing(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """QuantizeLinear(Clip(x, a, b)) → QuantizeLinear(x), if it saturates within a and b."""
-    parameters, dtype = quantized.parameters(m, m.root), m.dtype(m.root.outputs[0])
+    parameters, dtype = quantizers.parameters(m, m.root), m.dtype(m.root.outputs[0])
     if parameters is None or dtype not in (*BYTES, *WORDS) or m.dtype(x) != ir.DataType.FLOAT:
         return m.no("not 8 or 16 bits, or the scale is no positive number in float32", x)
     scale, point = (array.astype(np.float64) for array in parameters)

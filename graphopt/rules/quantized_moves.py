@@ -13,9 +13,9 @@ import numpy as np
 from graphopt import ir
 from graphopt.ops import traits
 from graphopt.rewrite import Builder, Exact, Match, Outcome, qdq_propagation, rule
-from graphopt.rules.support import quantized
+from graphopt.rules.support import quantizers
 from graphopt.rules.support.operands import operand, producer_of
-from graphopt.rules.support.quantized import BYTES, WORDS, is_quantizer
+from graphopt.rules.support.quantizers import BYTES, WORDS, is_quantizer
 
 _COMPLETES = "onnxruntime would run an operator on integers, with different rounding"
 _PAIRED = "onnxruntime needs int8 in pairs of QuantizeLinear and DequantizeLinear"
@@ -62,16 +62,16 @@ def move_quantized(op: Builder, m: Match) -> Outcome:
             return m.no("the moved value has other readers", value, shared=True)
         moves.append(node)
         value = node.inputs[0]
-    dequantize = quantized.dequantized(m, value)
+    dequantize = quantizers.dequantized(m, value)
     if dequantize is None:
         return m.no("the moved value is not the result of a DequantizeLinear", value)
     moves.reverse()
-    fault = quantized.inversion_obstacle(m, dequantize, m.root, moves)
+    fault = quantizers.inversion_obstacle(m, dequantize, m.root, moves)
     if fault is not None:
         return m.no(fault, value)
     data = dequantize.inputs[0]
     assert data is not None
-    if quantized.stays_paired(m, data, m.root.outputs[0]):
+    if quantizers.stays_paired(m, data, m.root.outputs[0]):
         return m.no(_PAIRED, data)
     paddings = {node: _quantized_padding(m, node) for node in moves if node.op_type == "Pad"}
     if None in paddings.values():
@@ -84,7 +84,7 @@ def move_quantized(op: Builder, m: Match) -> Outcome:
 
 def _quantized_padding(m: Match, pad: ir.Node) -> np.ndarray | None:
     """The padding value of ``pad``, quantized with the root's parameters."""
-    parameters, dtype = quantized.parameters(m, m.root), m.dtype(m.root.outputs[0])
+    parameters, dtype = quantizers.parameters(m, m.root), m.dtype(m.root.outputs[0])
     value = operand(pad, 2)
     number = np.zeros((), np.float32) if value is None else m.constant(value)
     if (
@@ -108,7 +108,7 @@ _MAX_PARTS = 16
 
 
 def _moved_behind(op: Any, x: Any, d: Any, r: Any) -> Iterator[Any]:
-    for domain in quantized.DOMAINS:
+    for domain in quantizers.DOMAINS:
         dequantized = op.domain(domain).DequantizeLinear(x, d.rest(), tag="dequantize")
         yield op.one_of(*qdq_propagation.MOVERS)(dequantized, r.rest())
 
@@ -121,7 +121,7 @@ def move_before_dequantize(op: Builder, m: Match, x: ir.Value, d: Any, r: Any) -
         return m.no("onnxruntime loads it", x)
     if not _supports_integers(m, m.root, m.dtype(x)):
         return m.no("runtimes may not support it for these integers", x)
-    if m.root.op_type == "MaxPool" and quantized.parameters(m, dequantize) is None:
+    if m.root.op_type == "MaxPool" and quantizers.parameters(m, dequantize) is None:
         return m.no("the scale is not one positive number, so the largest integer may differ", x)
     return op.like(dequantize, [op.like(m.root, [x, *r]), *d])
 
@@ -149,7 +149,7 @@ def quantize_before_moves(op: Builder, m: Match, b: Any) -> Outcome:
             return m.no("runtimes may not support it for these integers", value)
         moves.append(move)
         value = move.inputs[0]
-    if not quantized.is_per_tensor(m, m.root) or quantized.parameters(m, m.root) is None:
+    if not quantizers.is_per_tensor(m, m.root) or quantizers.parameters(m, m.root) is None:
         return m.no("the scale is not one positive number", b[0] if b else None)
     data = op.like(m.root, [value, *b])
     for move in reversed(moves):
@@ -170,18 +170,18 @@ def split_quantized(op: Builder, m: Match, part: ir.Value) -> Outcome:
         return m.no("it quantizes no part of a Split", part)
     if len(split.outputs) > _MAX_PARTS:
         return m.no("there are too many parts", part)
-    dequantize = quantized.dequantized(m, split.inputs[0])
+    dequantize = quantizers.dequantized(m, split.inputs[0])
     if dequantize is None:
         return m.no("the split value is not the result of a DequantizeLinear", split.inputs[0])
-    if not quantized.is_per_tensor(m, dequantize) or m.dtype(m.root.outputs[0]) not in (*BYTES, *WORDS):
+    if not quantizers.is_per_tensor(m, dequantize) or m.dtype(m.root.outputs[0]) not in (*BYTES, *WORDS):
         return m.no("it has one scale per channel, or not 8 or 16 bits", part)
     data = dequantize.inputs[0]
     assert data is not None
     for other in split.outputs:
         for user in ir.readers(other):
-            if not is_quantizer(user, "QuantizeLinear") or quantized.inversion_obstacle(m, dequantize, user):
+            if not is_quantizer(user, "QuantizeLinear") or quantizers.inversion_obstacle(m, dequantize, user):
                 return m.no("not all parts are quantized again in the same way", other)
-            if quantized.stays_paired(m, data, user.outputs[0]):
+            if quantizers.stays_paired(m, data, user.outputs[0]):
                 return m.no(_PAIRED, data)
         if other.is_graph_output():
             return m.no("a part is a graph output", other)
@@ -215,20 +215,20 @@ def dequantize_later(op: Builder, m: Match, x: ir.Value, a: Any, b: Any) -> Outc
         joins_views = move.op_type in traits.RESHAPES and producer_of(x, *traits.RESHAPES) is not None
         if move.op_type != "Slice" and not joins_views:
             return m.no("it gains nothing, or may select more elements than there are", x)
-        if quantized.stays_paired(m, x):
+        if quantizers.stays_paired(m, x):
             return m.no(_PAIRED, x)
     if not fits:
         return m.no("runtimes may not support it for this type", x)
     changed: dict[str, Any] = {}
-    per_tensor = quantized.is_per_tensor(m, dequantize)
+    per_tensor = quantizers.is_per_tensor(m, dequantize)
     done_anyway = (
         ("Transpose",) if ir.constant_of(x) is not None else ("Slice", "Reshape", "Squeeze", "Unsqueeze")
     )
-    if not (per_tensor and move.op_type in done_anyway) and quantized.completes_unit(m, move.outputs[0]):
+    if not (per_tensor and move.op_type in done_anyway) and quantizers.completes_unit(m, move.outputs[0]):
         return m.no(_COMPLETES, x)
     if not per_tensor:
-        axis = None if m.attribute(dequantize, "block_size") else quantized.quantized_axis(m, dequantize)
-        new_axis = None if axis is None else quantized.axis_after(m, move, axis)
+        axis = None if m.attribute(dequantize, "block_size") else quantizers.quantized_axis(m, dequantize)
+        new_axis = None if axis is None else quantizers.axis_after(m, move, axis)
         if new_axis is None:
             return m.no("it changes the axis of the scales", dequantize.inputs[1])
         changed = {"axis": new_axis}
@@ -246,7 +246,7 @@ def dequantize_later(op: Builder, m: Match, x: ir.Value, a: Any, b: Any) -> Outc
 def quantize_later(op: Builder, m: Match, q: Any, b: Any) -> Outcome:
     """Reshape(QuantizeLinear(Reshape(x))) → QuantizeLinear(Reshape(Reshape(x)))."""
     quantize = m.node("quantize")
-    if not quantized.is_per_tensor(m, quantize):
+    if not quantizers.is_per_tensor(m, quantize):
         return m.no("it has one scale per channel", quantize.inputs[1])
     return op.like(quantize, [op.like(m.root, [m.node("inner").outputs[0], *b]), *q])
 
@@ -254,30 +254,30 @@ def quantize_later(op: Builder, m: Match, q: Any, b: Any) -> Outcome:
 @rule(lambda op, xs: op.Concat(xs.rest()), numerics=Exact)
 def concat_then_dequantize(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
     """Concat(DequantizeLinear(x), DequantizeLinear(y)) → DequantizeLinear(Concat(x, y))."""
-    nodes = [quantized.dequantized(m, x) for x in xs]
+    nodes = [quantizers.dequantized(m, x) for x in xs]
     first = nodes[0]
-    if first is None or len(xs) < 2 or not quantized.is_per_tensor(m, first):
+    if first is None or len(xs) < 2 or not quantizers.is_per_tensor(m, first):
         return m.no("its operands are not dequantized, or with one scale per channel", xs[0])
     dtype = m.dtype(first.inputs[0])
     if dtype not in (*BYTES, *WORDS):
         return m.no("not 8 or 16 bits", xs[0])
     data: list[ir.Value] = []
     for x, node in zip(xs, nodes, strict=True):
-        if node is None or m.dtype(x) != m.dtype(xs[0]) or not quantized.same_parameters(m, node, first):
+        if node is None or m.dtype(x) != m.dtype(xs[0]) or not quantizers.same_parameters(m, node, first):
             return m.no("the operands are dequantized with different parameters", x)
         if not m.only_use(x):
             return m.no("it has other readers", x, shared=True)
         integers = node.inputs[0]
         assert integers is not None
-        if quantized.stays_paired(m, integers):
+        if quantizers.stays_paired(m, integers):
             return m.no(_PAIRED, integers)
         data.append(integers)
     for user in ir.readers(m.root.outputs[0]):
-        if is_quantizer(user, "QuantizeLinear") and quantized.inversion_obstacle(m, first, user):
+        if is_quantizer(user, "QuantizeLinear") and quantizers.inversion_obstacle(m, first, user):
             return m.no(
                 "it is quantized with other parameters, for which runtimes have a kernel", m.root.outputs[0]
             )
-    if quantized.completes_unit(m, m.root.outputs[0]):
+    if quantizers.completes_unit(m, m.root.outputs[0]):
         return m.no(_COMPLETES, m.root.outputs[0])
     return op.like(first, [op.like(m.root, data), *first.inputs[1:]])
 
@@ -292,7 +292,7 @@ def shape_of_dequantized(op: Builder, m: Match, x: ir.Value) -> Outcome:
     dtype = m.dtype(x)
     if dtype not in (*BYTES, *WORDS, ir.DataType.INT32):
         return m.no("runtimes may not support it for this type", x)
-    if quantized.stays_paired(m, x):
+    if quantizers.stays_paired(m, x):
         return m.no(_PAIRED, x)
     return op.like(m.root, [x])
 
@@ -308,10 +308,10 @@ def arg_of_quantized(op: Builder, m: Match, x: ir.Value) -> Outcome:
     dequantize = m.node("dequantize")
     if m.dtype(x) not in BYTES:
         return m.no("not 8 bits", x)
-    if not quantized.is_per_tensor(m, dequantize) or quantized.parameters(m, dequantize) is None:
+    if not quantizers.is_per_tensor(m, dequantize) or quantizers.parameters(m, dequantize) is None:
         return m.no("the scale is not one positive number in float32", dequantize.inputs[1])
     if m.dtype(dequantize.outputs[0]) != ir.DataType.FLOAT:
         return m.no("not dequantized in float32", x)
-    if quantized.stays_paired(m, x):
+    if quantizers.stays_paired(m, x):
         return m.no(_PAIRED, x)
     return op.like(m.root, [x])

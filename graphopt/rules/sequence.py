@@ -11,7 +11,7 @@ from graphopt.context import Dim
 from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
 from graphopt.rules.support.axes import axis_of
 from graphopt.rules.support.operands import operand
-from graphopt.rules.support.slice_pad import Range, slice_
+from graphopt.rules.support.slices_and_pads import Range, slice_
 
 #: Most outputs of a new Split.
 _MOST_PARTS = 64

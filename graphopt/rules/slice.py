@@ -6,7 +6,7 @@ from graphopt import ir
 from graphopt.analysis import symbolic
 from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
 from graphopt.rules.support.axes import axis_of
-from graphopt.rules.support.slice_pad import INT64_MAX, Range, range_from, slice_, slice_ranges
+from graphopt.rules.support.slices_and_pads import INT64_MAX, Range, range_from, slice_, slice_ranges
 
 
 @rule(

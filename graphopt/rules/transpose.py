@@ -7,10 +7,10 @@ from graphopt.analysis.symbolic import Dim
 from graphopt.ops import traits
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.support import ort_fusions as fusions
-from graphopt.rules.support import quantized
+from graphopt.rules.support import quantizers
 from graphopt.rules.support.axes import REDUCTIONS, axes_of, axis_of, perm_of, reduce, squeeze, unsqueeze
 from graphopt.rules.support.operands import has_one_element, producer_of, same_shape
-from graphopt.rules.support.reshape import nonzero_dims, reshape, reshape_target
+from graphopt.rules.support.reshape_targets import nonzero_dims, reshape, reshape_target
 from graphopt.rules.support.transpose_region import Region
 
 Perm = tuple[int, ...]
@@ -165,7 +165,7 @@ def transpose_and_matmul_to_gemm(op: Builder, m: Match, a: ir.Value, b: ir.Value
     if m.dtype(a) not in (ir.DataType.FLOAT, ir.DataType.DOUBLE):
         return m.no("not float or double", a)
     for factor in (a, b):
-        if quantized.is_quantizer(factor.producer(), "DequantizeLinear"):
+        if quantizers.is_quantizer(factor.producer(), "DequantizeLinear"):
             return m.no("runtimes compute a product of dequantized matrices in integers", factor)
     return op.Gemm(a, b, **{"transA" if m.root.inputs[0] is transposed else "transB": 1})
 

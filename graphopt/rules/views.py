@@ -6,7 +6,7 @@ from graphopt import ir
 from graphopt.ops import traits
 from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
 from graphopt.rules.support.operands import operand, same_shape
-from graphopt.rules.support.reshape import nonzero_dims, reshape, reshape_target
+from graphopt.rules.support.reshape_targets import nonzero_dims, reshape, reshape_target
 
 #: Opset version before which Reshape had its shape as an attribute, and supported fewer types.
 _SHAPE_INPUT = 5

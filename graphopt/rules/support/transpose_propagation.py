@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from graphopt import ir
 from graphopt.ops import traits
 from graphopt.rewrite import Builder, Match
-from graphopt.rules.support import quantized
+from graphopt.rules.support import quantizers
 from graphopt.rules.support.axes import REDUCTIONS, axes_of, axis_of, reduce
 from graphopt.rules.support.operands import has_one_element, operand
-from graphopt.rules.support.slice_pad import pad, padding_of, slice_, slice_ranges
+from graphopt.rules.support.slices_and_pads import pad, padding_of, slice_, slice_ranges
 
 #: Largest constant that is transposed although it has other readers, in elements.
 _SMALL = 1024
@@ -51,7 +51,7 @@ def mover_of(m: Match, node: ir.Node) -> Mover | None:
 
 def is_cheap(m: Match, value: ir.Value) -> bool:
     """Whether ``value`` is a constant that may be stored transposed."""
-    dequantize = quantized.dequantized_constant(m, value)
+    dequantize = quantizers.dequantized_constant(m, value)
     if dequantize is not None and dequantize.inputs[0] is not None:
         value = dequantize.inputs[0]
     constant = ir.constant_of(value)
@@ -136,13 +136,13 @@ def _quantizes(m: Match, node: ir.Node, perm: Perm) -> bool:
     """Whether it has one scale per tensor, or one per index of an axis."""
     scale = node.inputs[1]
     by_axis = scale is not None and m.rank(scale) == 1
-    return quantized.is_per_tensor(m, node) or (
+    return quantizers.is_per_tensor(m, node) or (
         by_axis and axis_of(m, node, len(perm), default=1) is not None
     )
 
 
 def _quantized(op: Builder, m: Match, node: ir.Node, inputs: Inputs, perm: Perm) -> object:
-    rebuild = _same if quantized.is_per_tensor(m, node) else _along_axis
+    rebuild = _same if quantizers.is_per_tensor(m, node) else _along_axis
     return rebuild(op, m, node, inputs, perm)
 
 

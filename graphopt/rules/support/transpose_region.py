@@ -9,7 +9,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Match
-from graphopt.rules.support import quantized
+from graphopt.rules.support import quantizers
 from graphopt.rules.support.axes import perm_of
 from graphopt.rules.support.operands import producer_of
 from graphopt.rules.support.transpose_propagation import is_cheap, mover_of
@@ -137,9 +137,9 @@ class Region:
             both, source = self._composed(inner), inner.inputs[0]
             assert source is not None
             return source if both is None else op.Transpose(source, perm=both)
-        dequantize = quantized.dequantized_constant(self.m, value)
+        dequantize = quantizers.dequantized_constant(self.m, value)
         if dequantize is not None and is_cheap(self.m, value):
-            return quantized.transposed_constant(op, self.m, dequantize, self.perm)
+            return quantizers.transposed_constant(op, self.m, dequantize, self.perm)
         array = self.m.constant(value) if is_cheap(self.m, value) else None
         if array is None:
             return op.Transpose(value, perm=list(self.perm))

@@ -16,7 +16,7 @@ from graphopt import ir
 from graphopt.analysis.symbolic import product
 from graphopt.context import Context, Dim
 from graphopt.rewrite.builder import Builder
-from graphopt.rules.support.quantized import is_quantizer
+from graphopt.rules.support.quantizers import is_quantizer
 
 
 @dataclass(frozen=True)

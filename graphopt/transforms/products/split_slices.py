@@ -14,8 +14,8 @@ from graphopt.context import Context
 from graphopt.passes.base import Pass
 from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.matcher import Match
-from graphopt.rules.support.quantized import is_quantizer
-from graphopt.rules.support.slice_pad import slice_ranges
+from graphopt.rules.support.quantizers import is_quantizer
+from graphopt.rules.support.slices_and_pads import slice_ranges
 
 
 @dataclass(frozen=True)

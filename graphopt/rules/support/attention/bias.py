@@ -7,7 +7,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.context import Dim
 from graphopt.rewrite import Builder, Match
-from graphopt.rules.support.attention.pattern import Attention, spans
+from graphopt.rules.support.attention.dot_product_attention import Attention, spans
 from graphopt.rules.support.attention.scores import Mask, Term, tensor_of
 from graphopt.rules.support.axes import unsqueeze
 

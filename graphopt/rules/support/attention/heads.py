@@ -15,8 +15,8 @@ from graphopt.context import Dim
 from graphopt.rewrite import Builder, Match
 from graphopt.rules.support.axes import axis_of, perm_of
 from graphopt.rules.support.operands import producer_of, same_shape
-from graphopt.rules.support.reshape import reshape
-from graphopt.rules.support.slice_pad import Range, slice_
+from graphopt.rules.support.reshape_targets import reshape
+from graphopt.rules.support.slices_and_pads import Range, slice_
 
 
 @dataclass(frozen=True)

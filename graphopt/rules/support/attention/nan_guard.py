@@ -9,8 +9,8 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Match
-from graphopt.rules.support.attention.magnitude import max_magnitude
-from graphopt.rules.support.attention.pattern import Attention
+from graphopt.rules.support.attention.dot_product_attention import Attention
+from graphopt.rules.support.attention.mask_magnitude import max_magnitude
 from graphopt.rules.support.axes import reduce
 
 

@@ -15,9 +15,8 @@ from graphopt.analysis import symbolic
 from graphopt.analysis.symbolic import Minimum
 from graphopt.context import Dim
 from graphopt.rewrite import Match
-from graphopt.rules.support.attention.causal import step_of
 from graphopt.rules.support.attention.heads import Heads, heads_of, same_dim, unmerged
-from graphopt.rules.support.attention.magnitude import max_magnitude
+from graphopt.rules.support.attention.mask_magnitude import max_magnitude
 from graphopt.rules.support.attention.scores import (
     MINUS_INFINITY,
     Mask,
@@ -27,6 +26,7 @@ from graphopt.rules.support.attention.scores import (
     tensor_of,
     unscaled,
 )
+from graphopt.rules.support.attention.step_matrices import step_of
 from graphopt.rules.support.axes import axis_of
 from graphopt.rules.support.operands import WIDENED, same_shape
 
