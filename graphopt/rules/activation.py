@@ -12,7 +12,7 @@ from graphopt import ir
 from graphopt.ops import traits
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.support import numeric_safety
-from graphopt.rules.support.constants import keeps_shape
+from graphopt.rules.support.broadcasting import keeps_shape
 from graphopt.rules.support.operands import producer_of
 
 _FLOAT, _DOUBLE = ir.DataType.FLOAT, ir.DataType.DOUBLE

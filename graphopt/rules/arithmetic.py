@@ -10,14 +10,9 @@ from graphopt import ir
 from graphopt.analysis.shape_inference.fills import is_number
 from graphopt.rewrite import Approximates, Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.support import ort_fusions as fusions
-from graphopt.rules.support.constants import (
-    FLOATS,
-    INTEGERS,
-    OLD_BROADCASTING,
-    affordable,
-    aligns_right,
-    keeps_shape,
-)
+from graphopt.rules.support.broadcasting import keeps_shape, require_right_alignment
+from graphopt.rules.support.element_types import FLOATS, INTEGERS
+from graphopt.rules.support.folded_constants import affordable
 from graphopt.rules.support.numeric_safety import never_denormal
 from graphopt.rules.support.operands import other_operand
 
@@ -123,8 +118,7 @@ def cancel_negations(op: Builder, m: Match, x: ir.Value) -> Outcome:
 )
 def absorb_negation(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
     """x + -y → x - y; x - -y → x + y; -x * -y → x * y; -x / -y → x / y; |-x| → |x|."""
-    if not aligns_right(m):
-        return m.no(OLD_BROADCASTING)
+    require_right_alignment(m)
     match m.root.op_type:
         case "Add":
             return op.Sub(x, y)
@@ -142,8 +136,7 @@ def absorb_negation(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
 @rule(lambda op, x, y: op.Neg(op.Sub(x, y)), numerics=Reassociates, exclusive=True)
 def swap_difference(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
     """-(x - y) → y - x, except for the sign of a zero."""
-    if not aligns_right(m):
-        return m.no(OLD_BROADCASTING)
+    require_right_alignment(m)
     return op.Sub(y, x)
 
 
@@ -155,8 +148,7 @@ def swap_difference(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
 )
 def negate_constant(op: Builder, m: Match, x: ir.Value, c: ir.Value) -> Outcome:
     """-(x * c) → x * -c; -(x / c) → x / -c."""
-    if not aligns_right(m):
-        return m.no(OLD_BROADCASTING)
+    require_right_alignment(m)
     number = m.constant(c)
     if m.dtype(x) not in FLOATS or number is None:
         return m.no("the smallest integer is its own negation", x)
@@ -198,8 +190,7 @@ def join_any_reciprocal(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outc
 
 
 def _joined(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
-    if not aligns_right(m):
-        return m.no(OLD_BROADCASTING)
+    require_right_alignment(m)
     inverse = m.node("inverse")
     if m.dtype(x) not in FLOATS:
         return m.no("integers are rounded in between", x)

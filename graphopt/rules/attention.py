@@ -22,7 +22,7 @@ from graphopt.rules.support.attention.profitability import (
     choose,
     nodes_saved,
 )
-from graphopt.rules.support.operands import unavailable
+from graphopt.rules.support.kernel_availability import unavailable
 
 #: GroupQueryAttention requires head sizes that are a multiple of this, in elements.
 _GROUPED_SIZES = 8

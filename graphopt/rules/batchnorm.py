@@ -10,14 +10,8 @@ from graphopt import ir
 from graphopt.ops import traits
 from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
 from graphopt.rules.support.affine_layers import LAYERS, channels_of, folded_name, with_affine
-from graphopt.rules.support.constants import (
-    OLD_BROADCASTING,
-    affordable,
-    aligns_right,
-    along_axis,
-    exact,
-    rounded,
-)
+from graphopt.rules.support.broadcasting import along_axis, require_right_alignment
+from graphopt.rules.support.folded_constants import affordable, exact, rounded
 
 
 @dataclass(frozen=True)
@@ -104,8 +98,7 @@ def batchnorm_into_matmul(op: Builder, m: Match, x: ir.Value, w: ir.Value) -> Ou
 )
 def affine_into_batchnorm(op: Builder, m: Match, x: ir.Value, c: ir.Value) -> Outcome:
     """c * BatchNormalization(x) + d → BatchNormalization(x) with another scale and bias."""
-    if not aligns_right(m):
-        return m.no(OLD_BROADCASTING)
+    require_right_alignment(m)
     node, number, rank = m.node("norm"), m.constant(c), m.rank(x)
     norm = _normalization(m, node)
     if norm is None or number is None or rank is None:

@@ -10,7 +10,9 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
-from graphopt.rules.support.constants import FLOATS, INTEGERS, affordable, keeps_shape, limits
+from graphopt.rules.support.broadcasting import keeps_shape
+from graphopt.rules.support.element_types import FLOATS, INTEGERS
+from graphopt.rules.support.folded_constants import affordable, limits
 from graphopt.rules.support.operands import other_operand
 
 _FLOAT, _DOUBLE = ir.DataType.FLOAT, ir.DataType.DOUBLE

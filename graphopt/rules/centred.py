@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
-from graphopt.rules.support.constants import FLOATS, OLD_BROADCASTING, aligns_right
+from graphopt.rules.support.broadcasting import require_right_alignment
+from graphopt.rules.support.element_types import FLOATS
 
 #: Most nodes visited upwards from the scale, in search of the difference that its variance reads.
 _FAR = 12
@@ -25,8 +26,7 @@ def scale_difference(
     op: Builder, m: Match, x: ir.Value, mean: ir.Value, s: ir.Value, b: ir.Value | None
 ) -> Outcome:
     """x * s + (b - mean * s) → (x - mean) * s + b, if s depends on x - mean."""
-    if not aligns_right(m):
-        return m.no(OLD_BROADCASTING)
+    require_right_alignment(m)
     if m.dtype(x) not in FLOATS:
         return m.no("not a floating-point type, or an unknown one", x)
     difference = _difference(m, x, mean, s)

@@ -8,15 +8,9 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
-from graphopt.rules.support.constants import (
-    FLOATS,
-    INTEGERS,
-    OLD_BROADCASTING,
-    affordable,
-    aligns_right,
-    exact,
-    rounded,
-)
+from graphopt.rules.support.broadcasting import require_right_alignment
+from graphopt.rules.support.element_types import FLOATS, INTEGERS
+from graphopt.rules.support.folded_constants import affordable, exact, rounded
 
 
 def _lies_left(node: ir.Node, constant: ir.Value) -> bool:
@@ -35,8 +29,7 @@ def _numbers(
     m: Match, x: ir.Value, a: ir.Value, b: ir.Value, dtypes: Collection[ir.DataType], otherwise: str
 ) -> tuple[np.ndarray, np.ndarray]:
     """The constants ``a`` and ``b``; refuses if they do not align, or the type of ``x`` is no ``dtypes``."""
-    if not aligns_right(m):
-        m.refuse(OLD_BROADCASTING)
+    require_right_alignment(m)
     first, second = m.constant(a), m.constant(b)
     known = m.dtype(x) in dtypes and m.dtype(a) == m.dtype(b) == m.dtype(x)
     if not known or first is None or second is None:

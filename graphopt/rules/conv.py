@@ -18,15 +18,8 @@ from graphopt.rules.support.affine_layers import (
     with_affine,
 )
 from graphopt.rules.support.axes import axes_of
-from graphopt.rules.support.constants import (
-    OLD_BROADCASTING,
-    affordable,
-    aligns_right,
-    along_axis,
-    exact,
-    factor_of,
-    rounded,
-)
+from graphopt.rules.support.broadcasting import along_axis, require_right_alignment
+from graphopt.rules.support.folded_constants import affordable, exact, factor_of, rounded
 from graphopt.rules.support.operands import int_of
 
 _CONVS = ("Conv", "ConvTranspose")
@@ -81,8 +74,7 @@ def mul_into_conv(op: Builder, m: Match, c: ir.Value | None) -> Outcome:
 )
 def affine_after_squeeze_into_conv(op: Builder, m: Match, a: Any, c: ir.Value) -> Outcome:
     """c * Squeeze(Conv(x, w, b)) + d → Squeeze(Conv(x, w', b')), for one number per channel."""
-    if not aligns_right(m):
-        return m.no(OLD_BROADCASTING)
+    require_right_alignment(m)
     conv, squeeze, number = m.node("conv"), m.node("squeeze"), m.constant(c)
     axes, rank, channels = axes_of(m, squeeze), m.rank(conv.outputs[0]), channels_of(m, conv)
     if axes is None or rank is None or channels is None or number is None or 1 in axes:
@@ -144,8 +136,7 @@ def shift_before_conv(
     op: Builder, m: Match, x: ir.Value, c: ir.Value, w: ir.Value, b: ir.Value | None
 ) -> Outcome:
     """Conv(x + c, w, b) → Conv(x, w, b'), for one number per channel and without padding."""
-    if not aligns_right(m):
-        return m.no(OLD_BROADCASTING)
+    require_right_alignment(m)
     conv, shift_node = m.root, m.node("shift")
     weight, number, group = m.constant(w), m.constant(c), int_of(m, conv, "group", 1)
     bias = m.constant(b)

@@ -12,7 +12,8 @@ from graphopt.rewrite.builder import Builder, to_float32
 from graphopt.rules.support import ort_fusions as fusions
 from graphopt.rules.support import quantizers
 from graphopt.rules.support.affine_layers import by_channel, folded_name, with_affine
-from graphopt.rules.support.constants import affordable, exact, factor_of, keeps_shape, rounded
+from graphopt.rules.support.broadcasting import keeps_shape
+from graphopt.rules.support.folded_constants import affordable, exact, factor_of, rounded
 from graphopt.rules.support.operands import operand
 
 #: Types for which runtimes have a kernel of Gemm.

@@ -10,14 +10,16 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Match, Outcome, fusion
+from graphopt.rules.support import normalization_patterns as patterns
 from graphopt.rules.support import normalizations
-from graphopt.rules.support.constants import exact, keeps_shape, rounded
-from graphopt.rules.support.operands import require_kernel
+from graphopt.rules.support.broadcasting import keeps_shape
+from graphopt.rules.support.folded_constants import exact, rounded
+from graphopt.rules.support.kernel_availability import require_kernel
 
 _NAME = "InstanceNormalization"
 
 
-@fusion(normalizations.layer_norms, pattern="InstanceNorm", anchors=())
+@fusion(patterns.layer_norms, pattern="InstanceNorm", anchors=())
 def instance_norm(
     op: Builder, m: Match, x: ir.Value, eps: ir.Value | None, scale: ir.Value | None
 ) -> Outcome:

@@ -12,14 +12,16 @@ from typing import NamedTuple
 from graphopt import ir
 from graphopt.context import Dim
 from graphopt.rewrite import Builder, Match, Outcome, fusion
+from graphopt.rules.support import normalization_patterns as patterns
 from graphopt.rules.support import normalizations
 from graphopt.rules.support.axes import axes_of
-from graphopt.rules.support.operands import other_operand, same_shape
+from graphopt.rules.support.operands import other_operand
 from graphopt.rules.support.reshape_targets import reshape, reshape_target
+from graphopt.rules.support.shape_equality import same_shape
 
 
 @fusion(
-    normalizations.layer_norms_by_batch_norm,
+    patterns.layer_norms_by_batch_norm,
     pattern="LayerNorm by BatchNormalization",
     anchors=("ReduceSumSquare",),
 )
@@ -32,7 +34,7 @@ def layer_norm_by_batch_norm(op: Builder, m: Match, x: ir.Value, n: ir.Value) ->
     )
 
 
-@fusion(normalizations.layer_norms_by_batch_norm, pattern="LayerNorm for onnxruntime to fuse", anchors=())
+@fusion(patterns.layer_norms_by_batch_norm, pattern="LayerNorm for onnxruntime to fuse", anchors=())
 def layer_norm_spelling_by_batch_norm(op: Builder, m: Match, x: ir.Value, n: ir.Value) -> Outcome:
     """Keras' LayerNorm before opset 17 → (x - mean) / Sqrt(variance + eps), which onnxruntime fuses."""
     if m.version >= normalizations.LAYER.since or m.cx.options.portable:

@@ -11,7 +11,8 @@ from typing import Any
 from graphopt import ir
 from graphopt.rewrite import Approximates, Builder, Match, Outcome, fusion
 from graphopt.rules.support.axes import axes_of
-from graphopt.rules.support.operands import require_kernel, require_shape_of
+from graphopt.rules.support.kernel_availability import require_kernel
+from graphopt.rules.support.shape_equality import require_shape_of
 
 #: Largest lower bound of a length; vectors shorter than the bound are divided by it, not by their length.
 _NOTHING = 1e-6

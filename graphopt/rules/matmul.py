@@ -10,7 +10,9 @@ from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.support import ort_fusions as fusions
 from graphopt.rules.support.affine_layers import folded_name, folded_weight
 from graphopt.rules.support.axes import reduce
-from graphopt.rules.support.constants import FLOATS, affordable, exact, factor_of, keeps_shape, rounded
+from graphopt.rules.support.broadcasting import keeps_shape
+from graphopt.rules.support.element_types import FLOATS
+from graphopt.rules.support.folded_constants import affordable, exact, factor_of, rounded
 
 
 @rule(

@@ -8,8 +8,8 @@ from graphopt import ir
 from graphopt.context import Dim
 from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
 from graphopt.rules.support.axes import perm_of
-from graphopt.rules.support.operands import same_shape
 from graphopt.rules.support.reshape_targets import reshape, reshape_target
+from graphopt.rules.support.shape_equality import same_shape
 
 
 @rule(

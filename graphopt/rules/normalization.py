@@ -12,23 +12,24 @@ import numpy as np
 from graphopt import ir
 from graphopt.context import Dim
 from graphopt.rewrite import Builder, Match, Outcome, fusion
+from graphopt.rules.support import normalization_patterns as patterns
 from graphopt.rules.support import normalizations
 from graphopt.rules.support.axes import reduce
-from graphopt.rules.support.operands import keeps_shape_of, producer_of, require_kernel, same_shape
+from graphopt.rules.support.kernel_availability import require_kernel
+from graphopt.rules.support.operands import producer_of
+from graphopt.rules.support.shape_equality import keeps_shape_of, same_shape
 
 # Cores ----------------------------------------------------------------------------------------
 
 
-@fusion(
-    normalizations.layer_norms, pattern="LayerNorm", anchors=("Sqrt",), tags=("onnxruntime:LayerNormFusion",)
-)
+@fusion(patterns.layer_norms, pattern="LayerNorm", anchors=("Sqrt",), tags=("onnxruntime:LayerNormFusion",))
 def layer_norm(op: Builder, m: Match, x: ir.Value, eps: ir.Value | None, scale: ir.Value | None) -> Outcome:
     """(x - mean) / Sqrt(variance + eps) → LayerNormalization(x) of scale 1."""
     return _core(op, m, normalizations.LAYER, x, eps, scale)
 
 
 @fusion(
-    normalizations.rms_norms,
+    patterns.rms_norms,
     pattern="RMSNorm",
     anchors=("Sqrt",),
     tags=("onnxscript:rms-normalization", "onnxruntime:SimplifiedLayerNormFusion"),
@@ -39,7 +40,7 @@ def rms_norm(op: Builder, m: Match, x: ir.Value, eps: ir.Value | None, scale: ir
 
 
 @fusion(
-    normalizations.scaled_rms_norms,
+    patterns.scaled_rms_norms,
     pattern="RMSNorm for onnxruntime to fuse",
     anchors=(),
     tags=("onnxruntime:SimplifiedLayerNormFusion",),
@@ -85,7 +86,7 @@ def _core(
 
 
 @fusion(
-    normalizations.layer_norms_with_bias,
+    patterns.layer_norms_with_bias,
     pattern="LayerNorm for onnxruntime to fuse",
     anchors=(),
     tags=("onnxruntime:LayerNormFusion",),

@@ -10,7 +10,9 @@ from typing import Any
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Match, Outcome, fusion
-from graphopt.rules.support.operands import has_one_element, operand, producer_of, require_kernel, same_shape
+from graphopt.rules.support.kernel_availability import require_kernel
+from graphopt.rules.support.operands import operand, producer_of
+from graphopt.rules.support.shape_equality import has_one_element, same_shape
 
 _TO_FLOAT, _DYNAMIC = "MatMulIntegerToFloat", "DynamicQuantizeMatMul"
 _FLOAT = int(ir.DataType.FLOAT)

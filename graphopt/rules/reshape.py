@@ -14,8 +14,9 @@ from graphopt.ops import traits
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.support import ort_fusions as fusions
 from graphopt.rules.support.axes import axes_of, squeeze, unsqueeze
-from graphopt.rules.support.operands import has_one_element, producer_of, same_shape
+from graphopt.rules.support.operands import producer_of
 from graphopt.rules.support.reshape_targets import nonzero_dims, reshape, reshape_target
+from graphopt.rules.support.shape_equality import has_one_element, same_shape
 
 _EMPTY_BATCHES = "onnxruntime fuses Transpose and MatMul into a kernel that fails on empty batches"
 _CHEAP_VIEWS = ("Reshape", "Flatten")

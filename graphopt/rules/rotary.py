@@ -18,9 +18,11 @@ from graphopt.rewrite import Builder, Match, Outcome, fusion
 from graphopt.rewrite.matcher import Refused
 from graphopt.rules.support.attention.heads import Heads, heads_of, split_rows
 from graphopt.rules.support.axes import axis_of
-from graphopt.rules.support.operands import WIDENED, producer_of, same_shape, unavailable
+from graphopt.rules.support.kernel_availability import unavailable
+from graphopt.rules.support.operands import producer_of
 from graphopt.rules.support.reshape_targets import reshape
 from graphopt.rules.support.rotary_tables import is_doubled, tables_of
+from graphopt.rules.support.shape_equality import WIDENED, same_shape
 from graphopt.rules.support.slices_and_pads import Range, slice_, slice_ranges
 
 _ROTARY = "RotaryEmbedding"

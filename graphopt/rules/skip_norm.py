@@ -15,7 +15,9 @@ from graphopt.context import Dim
 from graphopt.rewrite import Builder, Match, Outcome, fusion
 from graphopt.rules.support import normalizations
 from graphopt.rules.support.axes import axis_of
-from graphopt.rules.support.operands import operand, producer_of, require_kernel, same_shape
+from graphopt.rules.support.kernel_availability import require_kernel
+from graphopt.rules.support.operands import operand, producer_of
+from graphopt.rules.support.shape_equality import same_shape
 
 _LAYER, _RMS = "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"
 #: Outputs of both operators: the result, two statistics that no kernel returns, and the sum.

@@ -6,7 +6,7 @@ from graphopt import ir
 from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
 from graphopt.rules.support import normalizations
 from graphopt.rules.support import ort_fusions as fusions
-from graphopt.rules.support.operands import same_shape
+from graphopt.rules.support.shape_equality import same_shape
 
 
 @rule(lambda op, x, y: op.Add(x, y), numerics=Exact, pass_="fuse-builtin", phase=2)

@@ -9,8 +9,9 @@ from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.support import ort_fusions as fusions
 from graphopt.rules.support import quantizers
 from graphopt.rules.support.axes import REDUCTIONS, axes_of, axis_of, perm_of, reduce, squeeze, unsqueeze
-from graphopt.rules.support.operands import has_one_element, producer_of, same_shape
+from graphopt.rules.support.operands import producer_of
 from graphopt.rules.support.reshape_targets import nonzero_dims, reshape, reshape_target
+from graphopt.rules.support.shape_equality import has_one_element, same_shape
 from graphopt.rules.support.transpose_region import Region
 
 Perm = tuple[int, ...]

@@ -10,7 +10,8 @@ import pytest
 from graphopt import ir
 from graphopt.api import context_for
 from graphopt.rewrite.matcher import Match
-from graphopt.rules.support.constants import affordable, along_axis, factor_of, keeps_shape, rounded
+from graphopt.rules.support.broadcasting import along_axis, keeps_shape
+from graphopt.rules.support.folded_constants import affordable, factor_of, rounded
 
 _HEADER = '<ir_version: 8, opset_import: ["" : 18]>\n'
 

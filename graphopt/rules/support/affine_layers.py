@@ -13,7 +13,8 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Match
-from graphopt.rules.support.constants import affordable, aligns_right, along_axis, exact, rounded
+from graphopt.rules.support.broadcasting import aligns_right, along_axis
+from graphopt.rules.support.folded_constants import affordable, exact, rounded
 from graphopt.rules.support.operands import int_of, operand
 
 #: Operators with channels on axis 1 of the result, and weight and bias as inputs 1 and 2.

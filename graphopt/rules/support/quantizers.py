@@ -11,7 +11,8 @@ from graphopt.analysis import symbolic
 from graphopt.ops import traits
 from graphopt.rewrite import Builder, Match
 from graphopt.rules.support.axes import axis_of, perm_of
-from graphopt.rules.support.operands import has_one_element, operand, same_shape
+from graphopt.rules.support.operands import operand
+from graphopt.rules.support.shape_equality import has_one_element, same_shape
 
 #: The domains of QuantizeLinear and DequantizeLinear.
 DOMAINS = ("", ir.MICROSOFT)

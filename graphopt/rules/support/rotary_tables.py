@@ -8,8 +8,9 @@ from graphopt import ir
 from graphopt.ops import traits
 from graphopt.rewrite import Builder, Match
 from graphopt.rules.support.axes import axis_of, perm_of, squeeze, unsqueeze
-from graphopt.rules.support.operands import producer_of, same_shape
+from graphopt.rules.support.operands import producer_of
 from graphopt.rules.support.reshape_targets import reshape
+from graphopt.rules.support.shape_equality import same_shape
 from graphopt.rules.support.slices_and_pads import INT64_MAX, Range, slice_
 
 #: Longest chain of nodes followed from a table to the node that doubles its numbers.

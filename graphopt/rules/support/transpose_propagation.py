@@ -14,7 +14,8 @@ from graphopt.ops import traits
 from graphopt.rewrite import Builder, Match
 from graphopt.rules.support import quantizers
 from graphopt.rules.support.axes import REDUCTIONS, axes_of, axis_of, reduce
-from graphopt.rules.support.operands import has_one_element, operand
+from graphopt.rules.support.operands import operand
+from graphopt.rules.support.shape_equality import has_one_element
 from graphopt.rules.support.slices_and_pads import pad, padding_of, slice_, slice_ranges
 
 #: Largest constant that is transposed although it has other readers, in elements.

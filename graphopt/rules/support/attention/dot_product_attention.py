@@ -28,7 +28,7 @@ from graphopt.rules.support.attention.scores import (
 )
 from graphopt.rules.support.attention.step_matrices import step_of
 from graphopt.rules.support.axes import axis_of
-from graphopt.rules.support.operands import WIDENED, same_shape
+from graphopt.rules.support.shape_equality import WIDENED, same_shape
 
 #: Largest magnitude of the other scores, relative to the mask constant, that the constant still dominates.
 _MASK_DOMINANCE = 1e-3

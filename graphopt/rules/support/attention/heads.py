@@ -14,8 +14,9 @@ from graphopt.analysis.symbolic import OrElse
 from graphopt.context import Dim
 from graphopt.rewrite import Builder, Match
 from graphopt.rules.support.axes import axis_of, perm_of
-from graphopt.rules.support.operands import producer_of, same_shape
+from graphopt.rules.support.operands import producer_of
 from graphopt.rules.support.reshape_targets import reshape
+from graphopt.rules.support.shape_equality import same_shape
 from graphopt.rules.support.slices_and_pads import Range, slice_
 
 

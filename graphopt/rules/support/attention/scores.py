@@ -12,7 +12,7 @@ from graphopt import ir
 from graphopt.numerics import Numerics
 from graphopt.rewrite import Match
 from graphopt.rules.support.attention.heads import unmerged, unmerged_keys
-from graphopt.rules.support.constants import times_number
+from graphopt.rules.support.folded_constants import times_number
 from graphopt.rules.support.operands import producer_of
 
 #: Mask constants up to this leave no weight to masked scores, for scores of any usual magnitude.

@@ -15,7 +15,8 @@ from graphopt import ir
 from graphopt.analysis import symbolic
 from graphopt.context import Dim
 from graphopt.rewrite import Match
-from graphopt.rules.support.operands import int_of, ints_of, producer_of, same_shape
+from graphopt.rules.support.operands import int_of, ints_of, producer_of
+from graphopt.rules.support.shape_equality import same_shape
 
 #: Longest chain of nodes followed from a mask to its sources.
 _MAX_DEPTH = 24

@@ -1,9 +1,8 @@
-"""Constants in rules: broadcasting, size and rounding."""
+"""Constants computed by rules: factors of products, size and rounding."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,78 +10,20 @@ import ml_dtypes
 import numpy as np
 
 from graphopt import ir
-from graphopt.context import Dim
 from graphopt.rewrite import Match
-
-FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
-INTEGERS = frozenset(
-    {
-        ir.DataType.INT8,
-        ir.DataType.INT16,
-        ir.DataType.INT32,
-        ir.DataType.INT64,
-        ir.DataType.UINT8,
-        ir.DataType.UINT16,
-        ir.DataType.UINT32,
-        ir.DataType.UINT64,
-    }
-)
-
-#: The refusal for operators of an old opset; see :func:`aligns_right`.
-OLD_BROADCASTING = "operators broadcast along a given axis at this opset"
+from graphopt.rules.support.broadcasting import aligns_right
+from graphopt.rules.support.element_types import FLOATS
 
 #: Bytes by which a new constant may exceed the constants that it replaces.
 _SLACK = 4096
 
+
 #: Absolute errors below this are ignored: the smallest normal float32.
 _NEGLIGIBLE = float(np.finfo(np.float32).tiny)
 
+
 #: Types whose range exceeds this are not checked for overflow of sums: values are far below their limits.
 _ROOMY = 1e30
-
-
-# Broadcasting --------------------------------------------------------------------------------
-
-
-def aligns_right(m: Match) -> bool:
-    """Whether operators broadcast as in numpy; before opset 7, attributes control broadcasting."""
-    return m.version >= 7
-
-
-def keeps_shape(m: Match, x: ir.Value, *others: ir.Value) -> bool:
-    """Whether broadcasting ``x`` with ``others`` provably results in the shape of ``x``."""
-    shape = m.shape(x)
-    return aligns_right(m) and all(_fits_into(m, m.shape(other), shape) for other in others)
-
-
-def _fits_into(m: Match, small: Sequence[Dim] | None, big: Sequence[Dim] | None) -> bool:
-    if small is None:
-        return False
-    if big is None:
-        return len(small) == 0
-    if len(small) > len(big):
-        return False
-    aligned = big[len(big) - len(small) :]
-    return all(
-        (isinstance(a, int) and a == 1) or m.cx.facts.dim_equal(a, b)
-        for a, b in zip(small, aligned, strict=True)
-    )
-
-
-def along_axis(array: np.ndarray, axis: int, rank: int, size: int) -> np.ndarray | None:
-    """The elements along ``axis``, of length ``size``, of ``array`` broadcast to ``rank`` dims.
-
-    ``None`` if it varies along another axis, or if broadcasting would widen the tensor.
-    """
-    if not array.ndim <= rank > axis:
-        return None
-    dims = (1,) * (rank - array.ndim) + array.shape
-    if any(dim != 1 for index, dim in enumerate(dims) if index != axis) or dims[axis] not in (1, size):
-        return None
-    return np.broadcast_to(array.reshape(-1), (size,))
-
-
-# Size ----------------------------------------------------------------------------------------
 
 
 def affordable(m: Match, nbytes: int, *replaced: ir.Value | None) -> bool:
@@ -94,9 +35,6 @@ def affordable(m: Match, nbytes: int, *replaced: ir.Value | None) -> bool:
         if tensor is not None and value is not None and m.only_use(value) and not value.is_graph_input():
             freed += tensor.nbytes
     return nbytes <= freed + _SLACK
-
-
-# Rounding ------------------------------------------------------------------------------------
 
 
 def factor_of(m: Match, node: ir.Node, constant: ir.Value | None) -> np.ndarray | None:
