@@ -72,7 +72,7 @@ def argmax_of_softmax(op: Builder, m: Match, x: ir.Value, p: int, q: int) -> Out
     if m.version < 13 and (rank is None or p % rank != rank - 1):
         return m.no("the softmax is taken of all further axes at once", x)
     if _squashes(m, x, q):
-        return m.no("close together: the softmax tells fewer of them apart", x)
+        return m.no("the elements may be close together, and more of them equal after the softmax", x)
     if not (numeric_safety.is_finite(m, x) or numeric_safety.may_approximate(m)):
         return m.no("NaN or an infinity makes all of the softmax NaN", x, hint="--fast-math")
     return op.like(m.root, [x])
@@ -83,12 +83,9 @@ def _squashes(m: Match, x: ir.Value, axis: int) -> bool:
 
     A Softmax along the same axis does not: its largest elements are far apart, or as close as before.
     """
-    softmax, node = producer_of(x, "Softmax"), x.producer()
+    softmax, node = producer_of(x, "Softmax"), numeric_safety.computed_by(x)
     if softmax is not None and m.attribute(softmax, "axis") == axis:
         return False
-    while node is not None and node.domain == "" and node.op_type in traits.VIEW:
-        source = node.inputs[0]
-        node = source.producer() if source is not None else None
     return node is not None and node.domain == "" and node.op_type in traits.BOUNDED | {"Softplus"}
 
 

@@ -1,4 +1,4 @@
-"""Adding, multiplying, negating: neutral elements, signs, and chains of constants."""
+"""Sums, products and negations: neutral elements, signs and reciprocals."""
 
 from __future__ import annotations
 

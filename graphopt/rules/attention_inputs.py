@@ -1,4 +1,4 @@
-"""Computations on operands that fused attention also does itself: factors, biases, a Split."""
+"""Factors, biases and Splits of operands that fused attention can include."""
 
 from __future__ import annotations
 

@@ -6,23 +6,19 @@ broadcasts keys and values to groups of heads.
 
 from __future__ import annotations
 
-from typing import Any
-
 from graphopt import ir
 from graphopt.rewrite import Builder, Match, Outcome, fusion
 from graphopt.rules.support.attention.heads import Heads, heads_of, split_rows
 from graphopt.rules.support.axes import axis_of
 
 
-def _by_heads(m: Match, *values: ir.Value) -> list[Heads] | None:
-    """``values`` by heads, if all are [B, N, S, D]."""
+def _by_heads(m: Match, *values: ir.Value) -> list[Heads]:
+    """``values`` by heads; refuses if one is not [B, N, S, D]."""
     found = [heads_of(m, value) if m.rank(value) == 4 else None for value in values]
     known = [heads for heads in found if heads is not None]
-    return known if len(known) == len(values) else None
-
-
-def _attributes(m: Match, **changed: Any) -> dict[str, Any]:
-    return {**m.root.attributes, **changed}
+    if len(known) < len(values):
+        m.refuse("queries, keys or values are not [batch, heads, length, size]", values[0])
+    return known
 
 
 @fusion(
@@ -36,8 +32,6 @@ def attention_of_shared_keys(
 ) -> Outcome:
     """Attention(q, repeat(k), repeat(v)) → Attention(q, k, v), which broadcasts heads of k and v."""
     found = _by_heads(m, q, k, v)
-    if found is None:
-        return m.no("queries, keys or values are not [batch, heads, length, size]", q)
     keys, values = found[1].shared, found[2].shared
     if keys is None or values is None:
         return m.no("keys and values are not repeated for several heads", k)
@@ -46,7 +40,7 @@ def attention_of_shared_keys(
     if any(value is not None for value in more[1:]):
         return m.no("it has a past", k)
     inputs = [q, keys.as_split(op, m), values.as_split(op, m), *more[:1]]
-    return op.fused(op.node("Attention", inputs, _attributes(m), outputs=1))
+    return op.fused(op.node("Attention", inputs, dict(m.root.attributes)))
 
 
 @fusion(lambda op, q, k, v, more: op.Attention(q, k, v, more.rest()), exclusive=False, anchors=())
@@ -55,16 +49,14 @@ def attention_of_rows(
 ) -> Outcome:
     """Attention(split(q), split(k), split(v)) → split(Attention(q, k, v)), on rows [B, S, N * D]."""
     found = _by_heads(m, q, k, v)
-    if found is None:
-        return m.no("queries, keys or values are not [batch, heads, length, size]", q)
-    for heads in found:
-        if not heads.has_rows or not all(isinstance(heads.shape[axis], int) for axis in (1, 3)):
-            return m.no("queries, keys or values are not split from rows of all heads", heads.tensor)
+    for x in found:
+        if not x.has_rows or not all(isinstance(x.shape[axis], int) for axis in (1, 3)):
+            return m.no("queries, keys or values are not split from rows of all heads", x.tensor)
     if any(value is not None for value in more[1:]):
         return m.no("it has a past", k)
-    rows = [heads.as_rows(op, m) for heads in found]
-    attributes = _attributes(m, q_num_heads=found[0].shape[1], kv_num_heads=found[1].shape[1])
-    result = op.fused(op.node("Attention", [*rows, *more[:1]], attributes))
+    rows = [x.as_rows(op, m) for x in found]
+    heads = {"q_num_heads": found[0].shape[1], "kv_num_heads": found[1].shape[1]}
+    result = op.fused(op.node("Attention", [*rows, *more[:1]], {**m.root.attributes, **heads}))
     return split_rows(op, m, result, (*found[0].shape[:3], found[2].shape[3]))
 
 

@@ -13,7 +13,7 @@ from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.support.broadcasting import keeps_shape
 from graphopt.rules.support.element_types import FLOATS, INTEGERS
 from graphopt.rules.support.folded_constants import affordable, limits
-from graphopt.rules.support.operands import other_operand
+from graphopt.rules.support.operands import operand, other_operand
 
 _FLOAT, _DOUBLE = ir.DataType.FLOAT, ir.DataType.DOUBLE
 
@@ -75,7 +75,7 @@ def _clip(m: Match, node: ir.Node, x: ir.Value, lowest: float, highest: float) -
         bounds = [m.attribute(node, "min"), m.attribute(node, "max")]
     else:
         for index, missing in ((1, lowest), (2, highest)):
-            value = node.inputs[index] if index < len(node.inputs) else None
+            value = operand(node, index)
             bounds.append(missing if value is None else ir.scalar_of(value))
     if any(bound is None or math.isnan(bound) for bound in bounds):
         return None

@@ -1,4 +1,4 @@
-"""Expand, and other operands that only repeat elements."""
+"""Expands: redundant before operators that broadcast, in chains, or with computed shapes."""
 
 from __future__ import annotations
 

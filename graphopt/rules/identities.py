@@ -41,7 +41,7 @@ def drop_identity(op: Builder, m: Match, x: ir.Value) -> Outcome:
 )
 def drop_dropout(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Dropout(x) → x, in inference mode or with ratio 0."""
-    ratio = m.constant(m.root.inputs[1]) if len(m.root.inputs) > 1 else None
+    ratio = m.constant(operand(m.root, 1))
     if traits.is_random(m.root) and (ratio is None or ratio.any()):
         return m.no("it may run in training mode")
     if len(m.root.outputs) == 1:

@@ -1,4 +1,4 @@
-"""Transposes of axes that a Reshape merges before or splits after, without need."""
+"""Transposes of groups of axes, between Reshapes that merge or split the groups."""
 
 from __future__ import annotations
 

@@ -29,6 +29,14 @@ def collapse_pads(op: Builder, m: Match, x: ir.Value) -> Outcome:
     return pad(op, m, m.root, x, amounts)
 
 
+def _padding(m: Match, x: ir.Value, number: float | bool | None, name: str) -> Padding:
+    """The padding of the matched Pad of ``x``; refuses if it does not pad by ``number``."""
+    padding = padding_of(m, m.node("pad"))
+    if padding is None or number is None or pad_number(padding) != number:
+        m.refuse(f"it does not pad by a known amount of {name}", x)
+    return padding
+
+
 @rule(
     lambda op, x, a, w, rest: op.Conv(op.Pad(x, a.rest(), tag="pad"), w, rest.rest()),
     numerics=Reassociates,
@@ -42,10 +50,7 @@ def collapse_pads(op: Builder, m: Match, x: ir.Value) -> Outcome:
 )
 def pad_into_conv(op: Builder, m: Match, x: ir.Value, w: ir.Value, rest: tuple[ir.Value, ...]) -> Outcome:
     """Conv(Pad(x, a), w) → Conv(x, w, pads=a), for zeros on spatial axes."""
-    padding = padding_of(m, m.node("pad"))
-    if padding is None or pad_number(padding) != 0:
-        return m.no("it does not pad by a known amount of zeros", x)
-    return _into_spatial_pads(op, m, padding, [x, w, *rest])
+    return _into_spatial_pads(op, m, _padding(m, x, 0, "zeros"), [x, w, *rest])
 
 
 @rule(
@@ -57,10 +62,7 @@ def pad_into_conv_integer(
     op: Builder, m: Match, x: ir.Value, w: ir.Value, z: ir.Value | None, rest: tuple[ir.Value, ...]
 ) -> Outcome:
     """ConvInteger(Pad(x, a), w) → ConvInteger(x, w, pads=a), for the zero point on spatial axes."""
-    padding = padding_of(m, m.node("pad"))
-    zero = 0 if z is None else ir.scalar_of(z)
-    if padding is None or zero is None or pad_number(padding) != zero:
-        return m.no("it does not pad by a known amount of the zero point", x)
+    padding = _padding(m, x, 0 if z is None else ir.scalar_of(z), "the zero point")
     inputs = [x, w, z, *rest]
     return _into_spatial_pads(op, m, padding, inputs if z is not None or rest else inputs[:2])
 
@@ -79,12 +81,8 @@ def pad_into_dequantized_conv(
 
     Only for padding by the zero point on spatial axes.
     """
-    dequantize, padding = m.node("dequantize"), padding_of(m, m.node("pad"))
-    parameters = quantizers.parameters(m, dequantize)
-    if parameters is None or not quantizers.is_per_tensor(m, dequantize):
-        return m.no("the scale and zero point are not known, or not of the whole tensor", x)
-    if padding is None or pad_number(padding) != parameters[1].item():
-        return m.no("it does not pad by a known amount of the zero point", x)
+    dequantize = m.node("dequantize")
+    padding = _padding(m, x, _zero_point(m, x, dequantize), "the zero point")
     return _into_spatial_pads(op, m, padding, [op.like(dequantize, [x, *q]), w, *rest])
 
 
@@ -109,15 +107,9 @@ def pad_into_quantized_conv(
     Only for padding by 0 on spatial axes.
     """
     quantize, dequantize = m.node("quantize"), m.node("dequantize")
-    padding = padding_of(m, m.node("pad"))
-    points = []
-    for node in (quantize, dequantize):
-        parameters = quantizers.parameters(m, node)
-        if parameters is None or not quantizers.is_per_tensor(m, node):
-            return m.no("the scale and zero point are not known, or not of the whole tensor", x)
-        points.append(parameters[1].item())
-    if points[0] != points[1] or padding is None or pad_number(padding) != 0:
-        return m.no("it does not pad by a known amount of zeros, or the zero points differ", x)
+    if _zero_point(m, x, quantize) != _zero_point(m, x, dequantize):
+        return m.no("the zero points differ", x)
+    padding = _padding(m, x, 0, "zeros")
     return _into_spatial_pads(
         op, m, padding, [op.like(dequantize, [op.like(quantize, [x, *b]), *q]), w, *rest]
     )
@@ -130,9 +122,7 @@ def pad_into_quantized_conv(
 )
 def pad_into_average_pool(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """AveragePool(Pad(x, a)) → AveragePool(x, pads=a, count_include_pad=1), for zeros."""
-    padding = padding_of(m, m.node("pad"))
-    if padding is None or pad_number(padding) != 0:
-        return m.no("it does not pad by a known amount of zeros", x)
+    padding = _padding(m, x, 0, "zeros")
     own = m.attribute(m.root, "pads")
     if own is not None and any(own) and m.attribute(m.root, "count_include_pad") != 1:
         return m.no("its own pads are excluded from the average")
@@ -146,10 +136,15 @@ def pad_into_average_pool(op: Builder, m: Match, x: ir.Value) -> Outcome:
 )
 def pad_into_max_pool(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """MaxPool(Pad(x, a)) → MaxPool(x, pads=a), for minus infinity (zeros may change sign)."""
-    padding = padding_of(m, m.node("pad"))
-    if padding is None or pad_number(padding) != -np.inf:
-        return m.no("it does not pad by a known amount of minus infinity", x)
-    return _into_pool(op, m, padding, [x])
+    return _into_pool(op, m, _padding(m, x, -np.inf, "minus infinity"), [x])
+
+
+def _zero_point(m: Match, x: ir.Value, node: ir.Node) -> float:
+    """The zero point of the quantizer ``node``; refuses if it is not one known number."""
+    parameters = quantizers.parameters(m, node)
+    if parameters is None or not quantizers.is_per_tensor(m, node):
+        m.refuse("the scale and zero point are not known, or not of the whole tensor", x)
+    return parameters[1].item()
 
 
 def _into_pool(

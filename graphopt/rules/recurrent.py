@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from graphopt import ir
 from graphopt.analysis.shape_inference.fills import is_number
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
+from graphopt.rules.support.operands import operand
 
 _LAYERS = ("LSTM", "GRU", "RNN")
 _BIAS, _LENGTHS, _INITIAL_H, _INITIAL_C, _PEEPHOLES = 3, 4, 5, 6, 7
@@ -17,26 +17,23 @@ _BIAS, _LENGTHS, _INITIAL_H, _INITIAL_C, _PEEPHOLES = 3, 4, 5, 6, 7
 )
 def drop_initial_zeros(op: Builder, m: Match) -> Outcome:
     """LSTM(x, …, initial_h=0) → LSTM(x, …); likewise initial_c, GRU and RNN."""
-    return _without(op, m, [i for i in (_INITIAL_H, _INITIAL_C) if is_number(m.fill(_input(m, i)), 0.0)])
+    return _without(
+        op, m, [i for i in (_INITIAL_H, _INITIAL_C) if is_number(m.fill(operand(m.root, i)), 0.0)]
+    )
 
 
 @rule(lambda op, rest: op.one_of(*_LAYERS)(rest.rest()), numerics=Exact)
 def drop_full_lengths(op: Builder, m: Match) -> Outcome:
     """LSTM(x, …, sequence_lens=all steps) → LSTM(x, …); likewise GRU and RNN."""
-    x = m.root.inputs[0]
-    shape, layout = m.shape(x), m.attribute(m.root, "layout")
-    length, steps = m.fill(_input(m, _LENGTHS)), None if not shape else shape[1 if layout else 0]
+    shape, layout = m.shape(m.root.inputs[0]), m.attribute(m.root, "layout")
+    length, steps = m.fill(operand(m.root, _LENGTHS)), None if not shape else shape[1 if layout else 0]
     return _without(op, m, [_LENGTHS] if isinstance(steps, int) and length == steps else [])
 
 
 @rule(lambda op, rest: op.one_of(*_LAYERS)(rest.rest()), numerics=Reassociates)
 def drop_recurrent_zeros(op: Builder, m: Match) -> Outcome:
     """LSTM(x, …, B=0, P=0) → LSTM(x, …); likewise GRU and RNN (zeros may change sign)."""
-    return _without(op, m, [i for i in (_BIAS, _PEEPHOLES) if m.fill(_input(m, i)) == 0])
-
-
-def _input(m: Match, index: int) -> ir.Value | None:
-    return m.root.inputs[index] if index < len(m.root.inputs) else None
+    return _without(op, m, [i for i in (_BIAS, _PEEPHOLES) if m.fill(operand(m.root, i)) == 0])
 
 
 def _without(op: Builder, m: Match, indices: list[int]) -> Outcome:

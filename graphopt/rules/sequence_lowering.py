@@ -1,4 +1,4 @@
-"""Sequences taken apart into tensors, with more nodes than before."""
+"""Lowering of sequences to tensors, at the cost of more nodes."""
 
 from __future__ import annotations
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
+from graphopt.rules.support.operands import operand
 
 _MUTATIONS = ("SequenceInsert", "SequenceErase")
 
@@ -59,7 +60,7 @@ def _is_plain(m: Match, node: ir.Node, op_types: tuple[str, ...]) -> bool:
 def _apply(m: Match, step: ir.Node, elements: list[ir.Value | None]) -> None:
     """Apply ``step`` to ``elements``. Positions may be negative, as in Python; the default is the end."""
     inserts = step.op_type == "SequenceInsert"
-    position = step.inputs[1 + inserts] if len(step.inputs) > 1 + inserts else None
+    position = operand(step, 1 + inserts)
     size = len(elements)
     index = (size if inserts else -1) if position is None else ir.scalar_of(position)
     if index is None or not -size <= index < size + inserts:

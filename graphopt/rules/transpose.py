@@ -177,23 +177,24 @@ def transpose_and_matmul_to_gemm(op: Builder, m: Match, a: ir.Value, b: ir.Value
 )
 def reduce_of_transpose(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """ReduceSum(Transpose(x)) → ReduceSum(x), if the remaining axes keep their order."""
-    perm, axes = perm_of(m, m.node("T")), axes_of(m, m.root)
-    if perm is None or not axes:
-        return m.no("axes unknown", x)
-    if not _in_order([perm[axis] for axis in range(len(perm)) if axis not in axes]):
-        return m.no("the remaining axes change their order", x)
-    return reduce(op, m, m.root.op_type, x, sorted(perm[axis] for axis in axes), keepdims=False)
+    axes = _axes_before_transpose(m, x)
+    return reduce(op, m, m.root.op_type, x, axes, keepdims=False) if axes else m.no("nothing is reduced", x)
 
 
 @rule(lambda op, x, p, a: op.Squeeze(op.Transpose(x, perm=p, tag="T"), a.rest()), numerics=Exact)
 def squeeze_of_transpose(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """Squeeze(Transpose(x)) → Squeeze(x), if the remaining axes keep their order."""
+    return squeeze(op, m, x, _axes_before_transpose(m, x))
+
+
+def _axes_before_transpose(m: Match, x: ir.Value) -> list[int]:
+    """The axes of ``x`` that the root removes behind the Transpose, if the others keep their order."""
     perm, axes = perm_of(m, m.node("T")), axes_of(m, m.root)
     if perm is None or axes is None:
-        return m.no("axes unknown", x)
+        m.refuse("axes unknown", x)
     if not _in_order([perm[axis] for axis in range(len(perm)) if axis not in axes]):
-        return m.no("the remaining axes change their order", x)
-    return squeeze(op, m, x, sorted(perm[axis] for axis in axes))
+        m.refuse("the remaining axes change their order", x)
+    return sorted(perm[axis] for axis in axes)
 
 
 @rule(lambda op, x, a, q: op.Transpose(op.Unsqueeze(x, a.rest(), tag="view"), perm=q), numerics=Exact)

@@ -17,14 +17,10 @@ def may_approximate(m: Match) -> bool:
 
 def is_finite(m: Match, value: ir.Value) -> bool:
     """Whether ``value`` is provably finite, because it is cast from integers."""
-    node: ir.Node | None = value.producer()
-    while (
-        node is not None and node.domain == "" and node.op_type in traits.VIEW and node.inputs[0] is not None
-    ):
-        value, node = node.inputs[0], node.inputs[0].producer()
-    if node is None or node.domain or node.op_type != "Cast" or node.inputs[0] is None:
+    node = computed_by(value)
+    if node is None or node.domain or node.op_type != "Cast":
         return False
-    source, target = m.dtype(node.inputs[0]), m.dtype(value)
+    source, target = m.dtype(node.inputs[0]), m.dtype(node.outputs[0])
     roomy = target in (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.BFLOAT16)
     return roomy and source is not None and (source.is_integer() or source == ir.DataType.BOOL)
 
@@ -48,13 +44,11 @@ _NONNEGATIVE = frozenset(
 )
 #: Operators whose results are sums or averages of their operands.
 _SUMS = frozenset({"Add", "AveragePool", "GlobalAveragePool", "ReduceMean", "ReduceSum", "Sum"})
-#: Longest chain of views that is followed.
-_MOST = 32
 
 
 def never_denormal(m: Match, value: ir.Value) -> bool:
     """Whether no element of ``value`` is denormal, for all inputs of the model."""
-    node = _source(m, value)
+    node = computed_by(value)
     if node is None or node.domain != "":
         return _least(m, value) is not None
     if node.op_type in _ROOTS:
@@ -76,14 +70,12 @@ def never_denormal(m: Match, value: ir.Value) -> bool:
     return _least(m, value) is not None
 
 
-def _source(m: Match, value: ir.Value) -> ir.Node | None:
-    """The node that computes the elements of ``value``."""
+def computed_by(value: ir.Value) -> ir.Node | None:
+    """The node that computes the elements of ``value``, before any views."""
     node = value.producer()
-    for _ in range(_MOST):
-        if node is None or node.domain != "" or node.op_type not in traits.VIEW or node.inputs[0] is None:
-            return node
-        node = node.inputs[0].producer()
-    return None
+    while node is not None and node.domain == "" and node.op_type in traits.VIEW:
+        node = None if node.inputs[0] is None else node.inputs[0].producer()
+    return node
 
 
 def _least(m: Match, value: ir.Value) -> float | None:
@@ -97,7 +89,7 @@ def _least(m: Match, value: ir.Value) -> float | None:
 
 def _nonnegative(m: Match, value: ir.Value, depth: int = 4) -> bool:
     """Whether no element of ``value`` is negative."""
-    node = _source(m, value)
+    node = computed_by(value)
     if node is None or node.domain != "":
         least = _least(m, value)
         return least is not None and least >= 0

@@ -175,8 +175,7 @@ def inversion_obstacle(
 
 def quantized_axis(m: Match, node: ir.Node) -> int | None:
     """The axis of the scales of ``node``, counted from the front."""
-    data = node.inputs[0]
-    return None if data is None else axis_of(m, node, m.rank(data), default=1)
+    return axis_of(m, node, m.rank(node.inputs[0]), default=1)
 
 
 def axis_after(m: Match, view: ir.Node, axis: int) -> int | None:

@@ -55,7 +55,7 @@ class _Scope:
     name: str
     members: frozenset[str]
 
-    def holds(self, node: ir.Node) -> bool:
+    def contains(self, node: ir.Node) -> bool:
         """Whether ``node`` originates from the scope."""
         return any(name in self.members or ir.is_within(name, self.name) for name in ir.origins(node))
 
@@ -69,7 +69,7 @@ def _check(scope: _Scope, model: ir.Model, rules: Sequence[Rule], cx: Context) -
     }
     everywhere = [group for group in groups_in(model, rules) if not inside.issuperset(group)]
     everywhere += [[call] for call in native_calls(model)]
-    groups = [group for group in everywhere if any(map(scope.holds, group))]
+    groups = [group for group in everywhere if any(map(scope.contains, group))]
     fused = dict.fromkeys(node for group in groups for node in group)
     nodes = [
         node
@@ -77,7 +77,7 @@ def _check(scope: _Scope, model: ir.Model, rules: Sequence[Rule], cx: Context) -
         for node in graph
         if node.op_type != "Constant" and node not in inside
     ]
-    strays = [node for node in nodes if node not in fused and scope.holds(node)]
+    strays = [node for node in nodes if node not in fused and scope.contains(node)]
     if strays:
         missed = list(missed_in(model, rules, cx))
         nothing = not any(map(is_fused, everywhere))
@@ -107,13 +107,17 @@ def _left_out(
     reasons: dict[str, list[str]] = {}
     far = False
     for node in strays:
-        why = ungrouped.get(ir.label(node))
-        place = _nearest(node, missed) if why is None else None
-        far |= place is None and why is None
-        reason = "no fusion pattern matches these nodes" if place is None else f"{place.rule}: {place.reason}"
-        reason = reason if why is None else f"fuse-groups: {why}"
-        if place is not None and place.hint is not None:
-            reason += f" ({place.hint})"
+        ungrouped_reason = ungrouped.get(ir.label(node))
+        missing = _nearest(node, missed) if ungrouped_reason is None else None
+        far |= missing is None and ungrouped_reason is None
+        reason = (
+            "no fusion pattern matches these nodes"
+            if missing is None
+            else f"{missing.rule}: {missing.reason}"
+        )
+        reason = reason if ungrouped_reason is None else f"fuse-groups: {ungrouped_reason}"
+        if missing is not None and missing.hint is not None:
+            reason += f" ({missing.hint})"
         reasons.setdefault(reason, []).append(display_name(node))
     hint = "name a smaller scope, without the nodes that no fusion pattern matches" if far else None
     if far and nothing:
@@ -131,4 +135,4 @@ def _left_out(
 def _nearest(node: ir.Node, missed: Sequence[Missed]) -> Missed | None:
     """The nearest missed pattern around ``node``."""
     names = ir.origins(node)
-    return next((place for place in missed if any(name in place.origins for name in names)), None)
+    return next((missing for missing in missed if any(name in missing.origins for name in names)), None)

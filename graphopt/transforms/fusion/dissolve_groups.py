@@ -64,8 +64,8 @@ def dissolve(model: ir.Model, cx: Context) -> None:
     # the first call of each function uses the original names, other calls use new names
     for graph, call in sorted(calls, key=lambda item: first[item[1].op_identifier()] is not item[1]):
         if ir.inline_obstacle(cx.edit, call) is None:
-            place = constants[graph].place[call]
-            _lift_constants(ir.inline_call(cx.edit, call, prefixed=False), place, constants[graph], cx)
+            position = constants[graph].position[call]
+            _lift_constants(ir.inline_call(cx.edit, call, prefixed=False), position, constants[graph], cx)
     called = {node.op_identifier() for graph in ir.graphs_of(model) for node in graph}
     for key in groups:
         if key not in called:
@@ -78,7 +78,7 @@ class _Constants:
     """Constants of a graph by name, and small ones by contents, as after ``constant-pooling``.
 
     Attributes:
-        place: position of each node in the graph, before groups were dissolved.
+        position: position of each node in the graph, before groups were dissolved.
     """
 
     def __init__(self, graph: ir.Graph, around: _Constants | None, holder: ir.Node | None) -> None:
@@ -86,7 +86,7 @@ class _Constants:
         self.graph = graph
         self._around = around
         self._holder = holder
-        self.place = {node: index for index, node in enumerate(graph)}
+        self.position = {node: index for index, node in enumerate(graph)}
         self._by_name: dict[str, ir.Value] = {}
         self._by_contents: dict[str, ir.Value] = {}
         for value in ir.constants_in(graph):
@@ -100,41 +100,41 @@ class _Constants:
         if tensor.nbytes <= COPIED_BYTES:
             self._by_contents.setdefault(ir.hash_of(tensor), value)
 
-    def get(self, tensor: ir.TensorProtocol, name: str, place: int, cx: Context) -> ir.Value:
-        """A constant with the contents of ``tensor``, visible at ``place``; a new one if there is none.
+    def get(self, tensor: ir.TensorProtocol, name: str, position: int, cx: Context) -> ir.Value:
+        """A constant with the contents of ``tensor``, visible at ``position``; a new one if there is none.
 
         Args:
             name: name of the preferred constant, and of a new one.
         """
-        found = self._find(tensor, name, place)
+        found = self._find(tensor, name, position)
         if found is None:
             found = cx.edit.constant(self.graph, tensor, name)
             self._add(found)
         return found
 
-    def _find(self, tensor: ir.TensorProtocol, name: str, place: int) -> ir.Value | None:
+    def _find(self, tensor: ir.TensorProtocol, name: str, position: int) -> ir.Value | None:
         contents = ir.hash_of(tensor)
         for value in (self._by_name.get(name), self._by_contents.get(contents)):
             known = ir.constant_of(value)
             if value is None or known is None or ir.hash_of(known) != contents:
                 continue
             producer = value.producer()
-            if producer is None or self.place.get(producer, place) < place:
+            if producer is None or self.position.get(producer, position) < position:
                 return value
         if self._around is None or self._holder is None:
             return None
-        return self._around._find(tensor, name, self._around.place[self._holder])
+        return self._around._find(tensor, name, self._around.position[self._holder])
 
 
-def _lift_constants(nodes: list[ir.Node], place: int, constants: _Constants, cx: Context) -> None:
+def _lift_constants(nodes: list[ir.Node], position: int, constants: _Constants, cx: Context) -> None:
     """Replace inlined Constant nodes by constants of the graph with their original names.
 
     Args:
-        nodes: the nodes of a function, inlined at ``place``.
+        nodes: the nodes of a function, inlined at ``position``.
     """
     for node in nodes:
         tensor = ir.constant_of(node.outputs[0]) if node.op_type == "Constant" else None
         if tensor is None or node.name is None:
             continue
-        cx.edit.replace(node.outputs[0], constants.get(tensor, node.name, place, cx))
+        cx.edit.replace(node.outputs[0], constants.get(tensor, node.name, position, cx))
         cx.edit.remove(node)

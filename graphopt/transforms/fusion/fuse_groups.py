@@ -54,7 +54,7 @@ class FuseGroups(Pass):
         cx.infer_afresh()  # groups depend on the model only, so that the pass is idempotent
         policy = FusionPolicy(cx, self.min, self.shapes)
         signatures = signatures_of(model)
-        withheld = {(owner, node): why for owner, node, why in cx.options.withheld}
+        withheld = {(owner, node): reason for owner, node, reason in cx.options.withheld}
         changed = False
         proposals = propose_kernels(model.graph, policy)
         if any(proposal.groups for proposal in proposals):
@@ -65,8 +65,8 @@ class FuseGroups(Pass):
             begun = [(group, cx.begin_rewrite(self.name, group.nodes[0])) for group in proposal.groups]
             allowed = [(group, action) for group, action in begun if action is not None]
             for group in [group for group, action in begun if action is None]:
-                why = withheld.get((self.name, ir.label(group.nodes[0])), "its group was excluded")
-                cx.ungrouped |= {ir.label(node): why for node in group.nodes}
+                reason = withheld.get((self.name, ir.label(group.nodes[0])), "its group was excluded")
+                cx.ungrouped |= {ir.label(node): reason for node in group.nodes}
             if allowed and model.ir_version < FUNCTIONS_SINCE:
                 cx.remarks.append(f"IR version {model.ir_version} → {FUNCTIONS_SINCE}, for functions")
                 cx.edit.raise_ir_version(FUNCTIONS_SINCE)

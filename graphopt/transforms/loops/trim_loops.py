@@ -34,7 +34,11 @@ class TrimLoops(Pass):
                     self._trim(form, cx)
 
     def _trim(self, form: LoopForm, cx: Context) -> None:
-        fixed = [k for k in range(form.carried) if _is_fixed(form, k) and not _tells_shapes(form, k, cx)]
+        fixed = [
+            k
+            for k in range(form.carried)
+            if _is_fixed(form, k) and not _only_formal_declares_shape(form, k, cx)
+        ]
         needed = _needed(form, fixed, cx)
         carried = [k for k in range(form.carried) if k not in fixed and form.formals[k] in needed]
         rows = [k for k, output in enumerate(form.gathered) if ir.is_read(output)]
@@ -74,7 +78,7 @@ def _is_fixed(form: LoopForm, index: int) -> bool:
     return value is not None
 
 
-def _tells_shapes(form: LoopForm, index: int, cx: Context) -> bool:
+def _only_formal_declares_shape(form: LoopForm, index: int, cx: Context) -> bool:
     """Whether only the formal declares the shape of a stacked output if the loop has no trips."""
     return bool(form.rows) and form.node.op_type == "Loop" and not cx.edit.trusts_shape(form.formals[index])
 

@@ -15,7 +15,7 @@ from graphopt.control_flow.loops import declare_shape
 from graphopt.passes.base import Pass
 
 #: Number of nodes that a run may add to a small model; a larger model may at most double.
-_ROOM = 4096
+_BUDGET = 4096
 
 
 @dataclass(frozen=True)
@@ -41,16 +41,16 @@ class UnrollLoops(Pass):
     def run(self, model: ir.Model, cx: Context) -> None:
         """Unroll inner loops first; an outer loop may then be too large."""
         graphs = list(ir.graphs_of(model))
-        room = max(_ROOM, sum(map(len, graphs)))
+        budget = max(_BUDGET, sum(map(len, graphs)))
         for graph in reversed(graphs):
             for node in list(graph):
                 if node.op_type in ("Loop", "Scan") and node.domain == "":
-                    room -= self._unroll(node, room, cx)
+                    budget -= self._unroll(node, budget, cx)
 
-    def _unroll(self, node: ir.Node, room: int, cx: Context) -> int:
+    def _unroll(self, node: ir.Node, budget: int, cx: Context) -> int:
         """Unroll ``node`` if possible; returns the number of added nodes."""
         found = iterations_of(node, cx, self.name)
-        reason = found if isinstance(found, str) else self._obstacle(node, found, room, cx)
+        reason = found if isinstance(found, str) else self._obstacle(node, found, budget, cx)
         if isinstance(found, str) or reason is not None:
             cx.refuse(Refusal(self.name, ir.label(node), reason or ""))
             return 0
@@ -69,7 +69,7 @@ class UnrollLoops(Pass):
         cx.end_rewrite(action, node, made)
         return len(made)
 
-    def _obstacle(self, node: ir.Node, loop: Iterations, room: int, cx: Context) -> str | None:
+    def _obstacle(self, node: ir.Node, loop: Iterations, budget: int, cx: Context) -> str | None:
         """The reason why ``node`` stays, although its trip count is known."""
         size = sum(inner.op_type != "Constant" for inner in ir.walk_nodes(loop.body))
         copies = loop.trips
@@ -85,7 +85,7 @@ class UnrollLoops(Pass):
             copies = self.factor + loop.trips % self.factor
         if copies > 1 and size > self.body:
             return f"its body has {size} nodes; the limit is {self.body}"
-        if copies * size > room:
+        if copies * size > budget:
             return "the model has reached the limit of growth"
         if loop.trips == 0 and loop.stacks:
             return "it has no trips, and its stacked outputs have unknown shapes"
@@ -95,7 +95,7 @@ class UnrollLoops(Pass):
             return "a caller may override a constant of its body"
         if any(isinstance(formal.type, ir.OptionalType) for formal, *_ in loop.carried):
             return "a carried value is optional, and may change its type from trip to trip"
-        if _is_in_loop(node, cx) and _tells_shapes(loop, cx):
+        if _is_in_loop(node, cx) and _declares_unproven_shapes(loop, cx):
             return "only its body declares shapes, and an enclosing loop may stack tensors without a trip"
         if not cx.is_deterministic(node):
             return "its body may draw random numbers or have effects"
@@ -104,7 +104,7 @@ class UnrollLoops(Pass):
         return None
 
 
-def _tells_shapes(loop: Iterations, cx: Context) -> bool:
+def _declares_unproven_shapes(loop: Iterations, cx: Context) -> bool:
     """Whether the body declares shapes that are not inferred; onnxruntime relies on them."""
     return not all(map(cx.edit.trusts_shape, _declared(loop)))
 
@@ -198,10 +198,7 @@ def _formal(value: ir.Value, cx: Context) -> ir.Value:
 
 def _copier(given: Mapping[ir.Value, ir.Value], cx: Context) -> ir.Cloner:
     return ir.Cloner(
-        dict(given),
-        value_name=cx.edit.fresh_name,
-        node_name=cx.edit.fresh_node_name,
-        declarations=False,
+        dict(given), value_name=cx.edit.fresh_name, node_name=cx.edit.fresh_node_name, declarations=False
     )
 
 

@@ -55,11 +55,7 @@ def proto_of(
 
 
 def variants_of(
-    node: ir.Node,
-    proto: onnx.NodeProto,
-    references: References,
-    source: int,
-    cx: Context,
+    node: ir.Node, proto: onnx.NodeProto, references: References, source: int, cx: Context
 ) -> Iterator[tuple[str, onnx.AttributeProto | None, onnx.NodeProto]]:
     """Variants of ``proto`` with other values of referenced attributes, or without optional ones."""
     definition = ir.operator_schema("", node.op_type, source)

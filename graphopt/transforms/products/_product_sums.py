@@ -35,7 +35,7 @@ class Sum:
 
 def sums_of(graph: ir.Graph, cx: Context) -> Iterator[Sum]:
     """Yield trees of Adds with at least two products; each may be merged before the next is requested."""
-    roots = [node for node in graph if _is_add(node) and not _goes_into_sum(node.outputs[0], graph)]
+    roots = [node for node in graph if _is_add(node) and not _is_only_summand(node.outputs[0], graph)]
     for root in roots:
         found = _sum(root, cx)
         if len(found.products) > 1:
@@ -46,7 +46,7 @@ def _is_add(node: ir.Node | None) -> bool:
     return node is not None and node.op_type == "Add" and not node.domain
 
 
-def _goes_into_sum(value: ir.Value, graph: ir.Graph) -> bool:
+def _is_only_summand(value: ir.Value, graph: ir.Graph) -> bool:
     """Whether an Add of ``graph`` is the only reader of ``value``."""
     users = value.uses()
     if len(users) != 1 or value.is_graph_output():
@@ -67,7 +67,7 @@ def _sum(root: ir.Node, cx: Context) -> Sum:
         for value in reversed(node.inputs):
             assert value is not None
             producer = value.producer()
-            inner = producer is not None and producer.graph is graph and _goes_into_sum(value, graph)
+            inner = producer is not None and producer.graph is graph and _is_only_summand(value, graph)
             if producer is not None and inner and _is_add(producer):
                 pending.append(producer)
             else:
@@ -91,7 +91,7 @@ def _product(value: ir.Value, graph: ir.Graph, cx: Context) -> Member | None:
         node is None
         or node.graph is not graph
         or node.op_type != "MatMul"
-        or not _goes_into_sum(value, graph)
+        or not _is_only_summand(value, graph)
     ):
         return None
     member = next(members_of(node, cx), None)

@@ -26,7 +26,7 @@ class Member:
     Attributes:
         node: the MatMul, Gemm or Conv.
         key: equal for members that share the input and all properties of the result except its width.
-        place: the index of the shared input.
+        shared_index: the index of the shared input.
         weight: the constant.
         axis: the axis along which weights are concatenated.
         out_axis: the axis along which the result is split.
@@ -37,7 +37,7 @@ class Member:
 
     node: ir.Node
     key: Hashable
-    place: int
+    shared_index: int
     weight: ir.Value
     axis: int
     out_axis: int
@@ -48,7 +48,7 @@ class Member:
     @property
     def shared(self) -> ir.Value:
         """The shared input."""
-        value = self.node.inputs[self.place]
+        value = self.node.inputs[self.shared_index]
         assert value is not None
         return value
 

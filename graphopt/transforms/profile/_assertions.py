@@ -12,39 +12,41 @@ from graphopt.ir.signature import notation, text_of_type
 from graphopt.profile import ValueProfile
 
 
-def conflict(seen: ValueProfile, value: ir.Value, cx: Context) -> str | None:
-    """How ``seen`` contradicts the facts about ``value``; ``None`` if it does not."""
+def conflict(profile: ValueProfile, value: ir.Value, cx: Context) -> str | None:
+    """How ``profile`` contradicts the facts about ``value``; ``None`` if it does not."""
     type_, shape, contents = cx.facts.type(value), cx.shape(value), _contents(value, cx)
-    if type_ is not None and seen.type and text_of_type(type_) != seen.type:
-        return f"its type is {notation(text_of_type(type_), shape)}, not {notation(seen.type, seen.shape)}"
-    if shape is not None and seen.shape is not None:
-        if len(shape) != len(seen.shape):
-            return f"its rank is {len(shape)}, not {len(seen.shape)}"
-        for axis, (known, dim) in enumerate(zip(shape, seen.shape, strict=True)):
+    if type_ is not None and profile.type and text_of_type(type_) != profile.type:
+        return (
+            f"its type is {notation(text_of_type(type_), shape)}, not {notation(profile.type, profile.shape)}"
+        )
+    if shape is not None and profile.shape is not None:
+        if len(shape) != len(profile.shape):
+            return f"its rank is {len(shape)}, not {len(profile.shape)}"
+        for axis, (known, dim) in enumerate(zip(shape, profile.shape, strict=True)):
             if isinstance(dim, int) and not _may_be(known, dim):
                 return f"its dim {axis} is {known}, not {dim}"
-    if contents is not None and seen.ints is not None and not _all_may_be(contents, seen.ints):
-        return f"it holds {', '.join(map(str, contents))}, not {', '.join(map(str, seen.ints))}"
+    if contents is not None and profile.ints is not None and not _all_may_be(contents, profile.ints):
+        return f"it holds {', '.join(map(str, contents))}, not {', '.join(map(str, profile.ints))}"
     return None
 
 
-def is_implied(seen: ValueProfile, value: ir.Value, cx: Context, given: ir.Value | None = None) -> bool:
-    """Whether the facts about ``value`` imply ``seen``.
+def is_implied(profile: ValueProfile, value: ir.Value, cx: Context, given: ir.Value | None = None) -> bool:
+    """Whether the facts about ``value`` imply ``profile``.
 
     Args:
-        given: the output of a guard that asserts ``seen`` of ``value``; its dims define the symbols.
+        given: the output of a guard that asserts ``profile`` of ``value``; its dims define the symbols.
     """
     type_, shape = cx.facts.type(value), cx.shape(value)
-    if seen.type and (type_ is None or text_of_type(type_) != seen.type):
+    if profile.type and (type_ is None or text_of_type(type_) != profile.type):
         return False
-    if seen.ints is not None and _contents(value, cx) != seen.ints:
+    if profile.ints is not None and _contents(value, cx) != profile.ints:
         return False
-    if seen.shape is None:
+    if profile.shape is None:
         return True
-    if shape is None or len(shape) != len(seen.shape):
+    if shape is None or len(shape) != len(profile.shape):
         return False
     meant = None if given is None else cx.shape(given)
-    for axis, (known, dim) in enumerate(zip(shape, seen.shape, strict=True)):
+    for axis, (known, dim) in enumerate(zip(shape, profile.shape, strict=True)):
         if isinstance(dim, int):
             if known != dim:
                 return False
@@ -61,8 +63,8 @@ def _may_be(known: Dim, size: int) -> bool:
     return least <= size <= most
 
 
-def _all_may_be(known: Contents, seen: tuple[int, ...]) -> bool:
-    return len(known) == len(seen) and all(map(_may_be, known, seen))
+def _all_may_be(known: Contents, profiled: tuple[int, ...]) -> bool:
+    return len(known) == len(profiled) and all(map(_may_be, known, profiled))
 
 
 def _contents(value: ir.Value, cx: Context) -> Contents | None:

@@ -41,8 +41,8 @@ class EliminateGuards(Pass):
 
     def _visit(self, node: ir.Node, value: ir.Value, cx: Context) -> ir.Node | None:
         """Remove the guard ``node`` if its assertion holds for ``value``, or else let it read ``value``."""
-        seen, output = assertion_of(node), node.outputs[0]
-        if seen is not None and is_implied(seen, value, cx, output):
+        profile, output = assertion_of(node), node.outputs[0]
+        if profile is not None and is_implied(profile, value, cx, output):
             if action := cx.begin_rewrite(self.name, node):
                 cx.edit.replace(output, value)
                 cx.edit.remove(node)

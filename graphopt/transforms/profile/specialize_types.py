@@ -36,42 +36,46 @@ class SpecializeTypes(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Specialize all annotated inputs together, because they share symbols."""
-        found = {value: seen for value in model.graph.inputs if (seen := annotation_of(value)) is not None}
+        found = {
+            value: profile for value in model.graph.inputs if (profile := annotation_of(value)) is not None
+        }
         symbols = _symbols(found)
-        for value, seen in found.items():
+        for value, profile in found.items():
             cx.edit.remove_metadata(value, is_annotation)
-            if seen.shape is not None and isinstance(value.type, ir.TensorType):
+            if profile.shape is not None and isinstance(value.type, ir.TensorType):
                 old = value.shape
                 dims = None if old is None else [dim if isinstance(dim, int) else dim.value for dim in old]
                 value.metadata_props[DECLARED] = json.dumps(dims)
                 value.shape = ir.Shape(
                     [
                         known if isinstance(known, int) else _declared(dim, known, symbols)
-                        for known, dim in zip(dims or [None] * len(seen.shape), seen.shape, strict=False)
+                        for known, dim in zip(
+                            dims or [None] * len(profile.shape), profile.shape, strict=False
+                        )
                     ]
                 )
         if found:
             cx.invalidate("specialize")
-        for value, seen in found.items():
-            if seen.ints is not None and seen.is_static and value.dtype is not None:
-                self._pin(value, seen, cx)
+        for value, profile in found.items():
+            if profile.ints is not None and profile.is_static and value.dtype is not None:
+                self._pin(value, profile, cx)
 
-    def _pin(self, value: ir.Value, seen: ValueProfile, cx: Context) -> None:
+    def _pin(self, value: ir.Value, profile: ValueProfile, cx: Context) -> None:
         """Replace the uses of ``value`` by a constant with its contents."""
         graph, dtype = value.graph, value.dtype
         if not ir.is_read(value) or graph is None or dtype is None:
             return
-        data = np.array(seen.ints, dtype.numpy()).reshape(
-            [dim for dim in seen.shape or () if isinstance(dim, int)]
+        data = np.array(profile.ints, dtype.numpy()).reshape(
+            [dim for dim in profile.shape or () if isinstance(dim, int)]
         )
         cx.edit.replace(value, cx.edit.constant(graph, data, f"{value.name}_seen"))
 
 
-def _declared(seen: Dim, known: str | None, symbols: Mapping[str, Dim]) -> Dim | None:
-    """The new declaration of a dim profiled as ``seen`` and declared as ``known``."""
-    if isinstance(seen, int):
-        return seen
-    return symbols.get(seen, known)
+def _declared(profiled: Dim, known: str | None, symbols: Mapping[str, Dim]) -> Dim | None:
+    """The new declaration of a dim profiled as ``profiled`` and declared as ``known``."""
+    if isinstance(profiled, int):
+        return profiled
+    return symbols.get(profiled, known)
 
 
 def _symbols(found: dict[ir.Value, ValueProfile]) -> dict[str, int | str]:
@@ -84,8 +88,10 @@ def _symbols(found: dict[ir.Value, ValueProfile]) -> dict[str, int | str]:
     }
     pairs = [
         (dim, old)
-        for value, seen in found.items()
-        for dim, old in zip(seen.shape or (), value.shape or [None] * len(seen.shape or ()), strict=False)
+        for value, profile in found.items()
+        for dim, old in zip(
+            profile.shape or (), value.shape or [None] * len(profile.shape or ()), strict=False
+        )
         if is_symbol(dim)
     ]
     named: dict[str, int | str] = {dim: old for dim, old in pairs if isinstance(old, int)}

@@ -124,11 +124,11 @@ class CheckAliasing(Pass):
                 raise unknown("input", source, map(str, inputs), hint)
             if target not in outputs:
                 raise unknown("output", target, map(str, outputs), "graphopt inspect lists them")
-        for index, what in enumerate(("input", "output")):
+        for index, kind in enumerate(("input", "output")):
             names = [pair[index] for pair in pairs]
             twice = next((name for name in names if names.count(name) > 1), None)
             if twice is not None:
-                raise UsageError(f"{what} {twice!r} can't share its buffer twice")
+                raise UsageError(f"{kind} {twice!r} can't share its buffer twice")
         if pairs:
             _check([(inputs[source], outputs[target]) for source, target in pairs], cx)
 
@@ -181,7 +181,7 @@ class _Reads:
 
 
 def _overwritten(source: ir.Value, target: ir.Value, reads: _Reads, cx: Context) -> str | None:
-    """Why ``target`` may overwrite elements of ``source`` before they are read."""
+    """The reason why ``target`` may overwrite elements of ``source`` before they are read."""
     writer = target.producer()
     if writer is None:
         return f"{target.name!r} is another input, and may be written at any time"
@@ -199,7 +199,7 @@ def _overwritten(source: ir.Value, target: ir.Value, reads: _Reads, cx: Context)
 
 def _reads(source: ir.Value, graph: ir.Graph, cx: Context) -> Iterator[ir.Node]:
     """The nodes of ``graph`` that read elements of ``source``, also in bodies and through views."""
-    pending, seen = [source], {source: None}
+    pending, visited = [source], {source: None}
     while pending:
         value = pending.pop()
         for reader in ir.readers(value):
@@ -212,8 +212,8 @@ def _reads(source: ir.Value, graph: ir.Graph, cx: Context) -> Iterator[ir.Node]:
                 yield top
             if reader.op_type in _ALIASES and reader.domain == "":
                 fresh = [] if reader.inputs[0] is not value else reader.outputs[:1]
-                pending += [output for output in fresh if output not in seen]
-                seen |= dict.fromkeys(fresh)
+                pending += [output for output in fresh if output not in visited]
+                visited |= dict.fromkeys(fresh)
 
 
 def _dependencies(graph: ir.Graph, bits: dict[ir.Node, int]) -> dict[ir.Node | None, int]:
@@ -230,14 +230,14 @@ def _dependencies(graph: ir.Graph, bits: dict[ir.Node, int]) -> dict[ir.Node | N
 
 
 def _sizes_differ(source: ir.Value, target: ir.Value, cx: Context) -> str | None:
-    """Why the two can't share a buffer: their sizes are known to differ. onnxruntime checks unknown sizes."""
+    """The reason why the sizes prevent sharing; onnxruntime checks sizes that are unknown."""
     dtypes = [cx.dtype(value) or value.dtype for value in (source, target)]
     if None in dtypes or dtypes[0] is not dtypes[1]:
         return "they are not known to be tensors of one dtype"
     one, other = cx.shape(source), cx.shape(target)
     if one is None or other is None:
         return None
-    gaps = [here - there for here, there in zip(one, other, strict=False)]
+    gaps = [a - b for a, b in zip(one, other, strict=False)]
     if len(one) == len(other) and not any(at_least(gap, 1) or at_least(-gap, 1) for gap in gaps):
         return None
     types = f"the input is {ir.type_text(dtypes[0], one)}, the output {ir.type_text(dtypes[1], other)}"
@@ -246,7 +246,7 @@ def _sizes_differ(source: ir.Value, target: ir.Value, cx: Context) -> str | None
 
 
 def _not_in_place(node: ir.Node, source: ir.Value, target: ir.Value, cx: Context) -> str | None:
-    """Why ``node``, which reads ``source`` and writes ``target``, can't compute in place."""
+    """The reason why ``node``, which reads ``source`` and writes ``target``, can't compute in place."""
     shared = _shared_operands(node, source)
     if node.op_type in _ALIASES and node.domain == "" and shared == [0]:
         return None
@@ -255,14 +255,14 @@ def _not_in_place(node: ir.Node, source: ir.Value, target: ir.Value, cx: Context
         return f"{_named(node)} reads it element by element, but in another shape" if unlike else None
     if node.op_type == "If" and node.domain == "":
         return _overwritten_in_branch(node, source, node.outputs.index(target), cx)
-    places = _IN_PLACE.get((node.domain, node.op_type), {})
-    if shared and all(places.get(index) == node.outputs.index(target) for index in shared):
+    outputs = _IN_PLACE.get((node.domain, node.op_type), {})
+    if shared and all(outputs.get(index) == node.outputs.index(target) for index in shared):
         return None
     return f"{_named(node)} reads it while it writes {target.name!r}"
 
 
 def _overwritten_in_branch(node: ir.Node, source: ir.Value, index: int, cx: Context) -> str | None:
-    """Why output ``index`` of a branch of the If ``node`` may overwrite ``source``.
+    """The reason why output ``index`` of a branch of the If ``node`` may overwrite ``source``.
 
     onnxruntime writes the outputs of a branch directly to the buffers of the If.
     """

@@ -70,9 +70,9 @@ class ConstantPropagation(Pass):
         limit = cx.options.fold_limit if self.limit is None else self.limit
         most = max(limit, ir.initializer_bytes(model, above=limit) // 4)
         nodes_by_graph = [(graph, constant_nodes(graph, cx)) for graph in ir.graphs_of(model)]
-        wanted = affordable_results(nodes_by_graph, cx, limit, most)
+        kept = affordable_results(nodes_by_graph, cx, limit, most)
         epoch = cx.edit.epoch
-        for (graph, nodes), values in zip(nodes_by_graph, wanted, strict=True):
+        for (graph, nodes), values in zip(nodes_by_graph, kept, strict=True):
             computed = [value for value in values if not self._write_fill(graph, value, cx)]
             if computed:
                 self._evaluate(graph, nodes, computed, cx)
@@ -123,10 +123,10 @@ class ConstantPropagation(Pass):
         return True
 
     def _evaluate(
-        self, graph: ir.Graph, nodes: Sequence[ir.Node], wanted: Sequence[ir.Value], cx: Context
+        self, graph: ir.Graph, nodes: Sequence[ir.Node], kept: Sequence[ir.Value], cx: Context
     ) -> None:
-        together = cx.budget.allows(_peak(_needed(nodes, wanted), wanted, cx))
-        for batch in [wanted] if together else [[value] for value in wanted]:
+        together = cx.budget.allows(_peak(_needed(nodes, kept), kept, cx))
+        for batch in [kept] if together else [[value] for value in kept]:
             needed = _needed(nodes, batch)
             peak = 0 if together else _peak(needed, batch, cx)
             if not cx.budget.allows(peak):
@@ -198,9 +198,9 @@ def _sources(nodes: Sequence[ir.Node]) -> dict[ir.Node, dict[ir.Value, None]]:
     return found
 
 
-def _needed(nodes: Sequence[ir.Node], wanted: Sequence[ir.Value]) -> list[ir.Node]:
-    """The subset of ``nodes`` on which ``wanted`` depends, in order."""
-    values = dict.fromkeys(wanted)
+def _needed(nodes: Sequence[ir.Node], kept: Sequence[ir.Value]) -> list[ir.Node]:
+    """The subset of ``nodes`` on which ``kept`` depends, in order."""
+    values = dict.fromkeys(kept)
     needed = []
     for node in reversed(nodes):
         if any(output in values for output in node.outputs):
@@ -209,11 +209,11 @@ def _needed(nodes: Sequence[ir.Node], wanted: Sequence[ir.Value]) -> list[ir.Nod
     return needed[::-1]
 
 
-def _peak(nodes: Sequence[ir.Node], wanted: Sequence[ir.Value], cx: Context) -> int:
+def _peak(nodes: Sequence[ir.Node], kept: Sequence[ir.Value], cx: Context) -> int:
     """Peak bytes of the results of ``nodes``, each freed after its last use."""
     sizes = {value: nbytes_of(value, cx) or 0 for node in nodes for value in named_outputs(node)}
     uses = Counter(value for node in nodes for value in ir.reads(node))
-    uses.update(wanted)
+    uses.update(kept)
     now = peak = 0
     for node in nodes:
         now += sum(sizes[value] for value in named_outputs(node))

@@ -51,7 +51,7 @@ class CommonSubexpressionElimination(Pass):
         merges = first is not None and _can_merge(node, first, cx)
         if first is None or not merges or (quantized and _would_miscompile(node, first, cx)):
             for key in keys:
-                scope.seen.setdefault(key, node)
+                scope.representatives.setdefault(key, node)
             return
         action = cx.begin_rewrite(self.name, node)
         if action is None:
@@ -68,17 +68,17 @@ class _Scope:
 
     outer: _Scope | None = None
     holder: ir.Node | None = None
-    seen: dict[Hashable, ir.Node] = field(default_factory=dict)
+    representatives: dict[Hashable, ir.Node] = field(default_factory=dict)
     position: dict[ir.Node, int] = field(default_factory=dict)
 
     def find(self, key: Hashable) -> ir.Node | None:
         """An earlier node with this ``key``."""
-        if key in self.seen:
-            return self.seen[key]
+        if key in self.representatives:
+            return self.representatives[key]
         scope: _Scope = self
         while scope.outer is not None and scope.holder is not None:
             outer, holder = scope.outer, scope.holder
-            found = outer.seen.get(key)
+            found = outer.representatives.get(key)
             if found is not None and outer.position[found] < outer.position[holder]:
                 return found
             scope = outer

@@ -40,8 +40,8 @@ class GatherLoopLists(Pass):
     def _gather_one(self, form: LoopForm, cx: Context) -> ir.Node | None:
         """Replace one sequence of the loop; returns the new loop, or ``None``."""
         for index, start in enumerate(form.starts):
-            maker = None if start is None else start.producer()
-            if maker is None or maker.op_type != "SequenceEmpty" or maker.domain != "":
+            producer = None if start is None else start.producer()
+            if producer is None or producer.op_type != "SequenceEmpty" or producer.domain != "":
                 continue
             appended = _appended(form, index)
             reason = "it does not append exactly one tensor per iteration to the sequence"
@@ -129,9 +129,9 @@ def _obstacle(form: LoopForm, index: int, appended: ir.Value, cx: Context) -> st
 
 def _as_output(form: LoopForm, appended: ir.Value, element: tuple[Dim, ...], cx: Context) -> ir.Value:
     """``appended`` as an output of the body, through an Identity if it can't be one itself."""
-    dtype, maker = cx.dtype(appended), appended.producer()
+    dtype, producer = cx.dtype(appended), appended.producer()
     assert dtype is not None
-    if maker is None or maker.graph is not form.body or appended.is_graph_output():
+    if producer is None or producer.graph is not form.body or appended.is_graph_output():
         node = cx.edit.make_node("Identity", [appended], name=f"{ir.label(form.node)}_row")
         cx.edit.append(form.body, node)
         cx.edit.note_origin([node], [form.node], GatherLoopLists.name)
@@ -151,20 +151,20 @@ def _axis(reader: ir.Node, rank: int) -> tuple[int, bool] | None:
 
 
 def _can_join(reader: ir.Node, element: tuple[Dim, ...]) -> bool:
-    told = _axis(reader, len(element))
-    if told is None or told[1]:
-        return told is not None
-    others = [dim for axis, dim in enumerate(element) if axis != told[0]]
-    return element[told[0]] == 1 or all(
-        isinstance(dim, int) and dim > 0 for dim in (element[told[0]], *others)
+    joined_axis = _axis(reader, len(element))
+    if joined_axis is None or joined_axis[1]:
+        return joined_axis is not None
+    others = [dim for axis, dim in enumerate(element) if axis != joined_axis[0]]
+    return element[joined_axis[0]] == 1 or all(
+        isinstance(dim, int) and dim > 0 for dim in (element[joined_axis[0]], *others)
     )
 
 
 def _joined(op: Builder, reader: ir.Node, rows: ir.Value, element: tuple[Dim, ...]) -> ir.Value:
     """The result of ``reader``, computed from the tensors stacked along a new first axis."""
-    told = _axis(reader, len(element))
-    assert told is not None
-    axis, is_new = told
+    joined_axis = _axis(reader, len(element))
+    assert joined_axis is not None
+    axis, is_new = joined_axis
     if axis > 0:
         rest = range(axis + 1, len(element) + 1)
         rows = op.Transpose(rows, perm=[*range(1, axis + 1), 0, *rest])

@@ -15,7 +15,7 @@ from graphopt import ir
 from graphopt.analysis import symbolic
 from graphopt.context import Dim
 from graphopt.rewrite import Match
-from graphopt.rules.support.operands import int_of, ints_of, producer_of
+from graphopt.rules.support.operands import int_of, ints_of, operand, producer_of
 from graphopt.rules.support.shape_equality import same_shape
 
 #: Longest chain of nodes followed from a mask to its sources.
@@ -231,7 +231,7 @@ class Reader:
 
     def _triangle(self, node: ir.Node, known: Known) -> Known | None:
         upper = int_of(self._m, node, "upper", 1)
-        shift = self._number(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] is not None else 0
+        shift = 0 if operand(node, 1) is None else self._number(operand(node, 1))
         if not isinstance(known, Step) or known.offset is not None or shift is None:
             return None
         zero = type(known.near)(0)
