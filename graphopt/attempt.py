@@ -38,7 +38,8 @@ from graphopt.util.option_table import picked
 if TYPE_CHECKING:
     from graphopt.inputs.feeds import InputOptions
     from graphopt.ort.devices import Device
-    from graphopt.rewrite.explain import Fused, Missed
+    from graphopt.rewrite.fused_operators import Fused
+    from graphopt.rewrite.missed_fusions import Missed
     from graphopt.rewrite.rule import Rule
     from graphopt.verification.verdict import Verdict
     from graphopt.verification.verifier import Verifier
@@ -168,7 +169,7 @@ class Attempt:
         """The fused operators that the pipeline created."""
         if not self._fuses():
             return []
-        from graphopt.rewrite.explain import fused_in
+        from graphopt.rewrite.fused_operators import fused_in
         from graphopt.rules import admitted_fusions
 
         return list(fused_in(model, admitted_fusions(self.options)))
@@ -177,7 +178,7 @@ class Attempt:
         """The remaining partial matches of the pipeline's fusion patterns."""
         if not self._fuses():
             return []
-        from graphopt.rewrite.explain import missed_in, weighed_against
+        from graphopt.rewrite.missed_fusions import missed_in, weighed_against
         from graphopt.rules import fusing_rules
 
         missed = list(missed_in(model, fusing_rules(self.options), cx))

@@ -218,7 +218,7 @@ def _check_built(model: ir.Model, scopes: Mapping[str, frozenset[str]], librarie
     """Check that the native groups created from ``scopes`` have kernels."""
     if not scopes:
         return
-    from graphopt.rewrite.explain import native_in
+    from graphopt.rewrite.fused_operators import native_in
 
     for fused in native_in(model):
         if fused.op.rpartition(".")[2] in libraries.kernels:

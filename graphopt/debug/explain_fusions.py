@@ -10,7 +10,9 @@ from graphopt.context import Context, Options, context_for
 from graphopt.errors import unknown
 from graphopt.passes.pipeline import Pipeline, Step
 from graphopt.passes.pipelines import registry
-from graphopt.rewrite.explain import Explanation, explain, native_in, nearest_to, weighed_against
+from graphopt.rewrite.explain import Explanation, explain
+from graphopt.rewrite.fused_operators import native_in
+from graphopt.rewrite.missed_fusions import nearest_to, weighed_against
 from graphopt.rewrite.rule import Rule
 from graphopt.rules import admitted_fusions, all_rules
 from graphopt.transforms.fusion.fuse_builtin import FuseBuiltin

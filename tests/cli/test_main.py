@@ -71,7 +71,7 @@ def test_a_plain_run_imports_no_passes_but_its_own(small: Path) -> None:
 
 def test_plain_run_imports_no_optional_modules(small: Path) -> None:
     names = modules_after("optimize", small, "-o", small.with_name("out.onnx"), "--no-verify")
-    others = ("graphopt.debug", "graphopt.tuning", "graphopt.rewrite.explain", "graphopt.timing")
+    others = ("graphopt.debug", "graphopt.tuning", "graphopt.rewrite.missed_fusions", "graphopt.timing")
     assert not [name for name in names if name.startswith(others)]
 
 

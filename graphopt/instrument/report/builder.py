@@ -15,7 +15,8 @@ from graphopt.instrument.rewrite_stats import Stats
 from graphopt.passes.instrumentation import History
 
 if TYPE_CHECKING:
-    from graphopt.rewrite.explain import Fused, Missed
+    from graphopt.rewrite.fused_operators import Fused
+    from graphopt.rewrite.missed_fusions import Missed
     from graphopt.verification.verdict import Verdict
 
 

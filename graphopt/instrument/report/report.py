@@ -19,7 +19,8 @@ from graphopt.util.text_tables import Block, Table, counted, flat, human_bytes
 if TYPE_CHECKING:
     from graphopt.cost import Costs, Decision
     from graphopt.ort.session_options import SessionChoice
-    from graphopt.rewrite.explain import Fused, Missed
+    from graphopt.rewrite.fused_operators import Fused
+    from graphopt.rewrite.missed_fusions import Missed
     from graphopt.verification.verdict import Verdict
 
 

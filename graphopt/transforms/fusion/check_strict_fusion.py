@@ -15,7 +15,8 @@ from graphopt.context import Context
 from graphopt.errors import NotFused
 from graphopt.ops import dialects
 from graphopt.passes.base import Pass
-from graphopt.rewrite.explain import Missed, groups_in, is_fused, main_node, missed_in, native_calls
+from graphopt.rewrite.fused_operators import groups_in, is_fused, main_node, native_calls
+from graphopt.rewrite.missed_fusions import Missed, missed_in
 from graphopt.rewrite.partial_match import display_name
 from graphopt.rewrite.rule import Rule
 from graphopt.rules import fusing_rules
