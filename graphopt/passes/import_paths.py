@@ -22,8 +22,8 @@ def import_object(path: str) -> Any:
     except ImportError as error:
         raise UsageError(f"pass {path}: {error}", hint=_NAMED) from error
     except (Exception, SystemExit) as error:  # the imported module may raise any exception
-        place = raised_at(error)
-        at = f" at {place}" if place else ""
+        origin = raised_at(error)
+        at = f" at {origin}" if origin else ""
         cause = f"{type(error).__name__}: {error}"
         raise UsageError(f"pass {path}: importing {module_name} fails{at}: {cause}") from error
     found: Any = module

@@ -16,7 +16,7 @@ from graphopt.passes.import_paths import import_object
 from graphopt.passes.registry import make
 
 #: Names of the passes that run a pass or rule of the caller, given by their option ``path``.
-BY_PLACE = ("onnx-ir", "own-rule")
+BY_PATH = ("onnx-ir", "own-rule")
 _PASSES = (
     "a pass is a subclass of graphopt.passes.base.Pass or of onnx_ir.passes.PassBase,"
     " or a rule decorated with graphopt.rewrite.rule"

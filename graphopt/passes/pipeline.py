@@ -221,7 +221,7 @@ class _Run:
         cx.observers.append(counter)
         before = Counter(cx.edit.counts)
         cx.most_actions = cx.actions + _ACTIONS + _ACTIONS_PER_NODE * self._size.nodes
-        told, epoch = len(cx.remarks), cx.edit.epoch
+        first_remark, epoch = len(cx.remarks), cx.edit.epoch
         cx.forget_reads()
         start = time.perf_counter()
         cx.renew_ties()
@@ -238,7 +238,7 @@ class _Run:
         except Exception as error:  # any exception of a pass
             origin = _origin(error)
             if not cx.options.own.isdisjoint((pass_.name, getattr(error, "owner", None))) and origin:
-                raise blame(origin, f"pass {index} ({_place_text(pass_, error)})") from origin.__cause__
+                raise blame(origin, f"pass {index} ({_failed_step(pass_, error)})") from origin.__cause__
             raise PassFailed.of(error, f"pass {index} ({pass_})") from error
         finally:
             cx.observers.remove(counter)
@@ -257,7 +257,7 @@ class _Run:
             counter.rewrites,
             self._size.reported,
             pass_.does,
-            tuple(cx.remarks[told:]),
+            tuple(cx.remarks[first_remark:]),
             self._round,
             self._loop,
         )
@@ -281,7 +281,7 @@ def _origin(error: Exception) -> Exception | None:
     return error
 
 
-def _place_text(pass_: Pass, error: Exception) -> str:
+def _failed_step(pass_: Pass, error: Exception) -> str:
     """The pass, and the rule and the node within it that are known to have failed."""
     if isinstance(error, PassFailed) and error.owner is not None:
         return f"{pass_}, rule {error.owner} at {error.node}"
@@ -337,8 +337,8 @@ def pipeline_text(step: Step, registry: Registry) -> str:
     if isinstance(step, Fixpoint):
         return f"fixpoint({','.join(pipeline_text(inner, registry) for inner in step.steps)})"
     if isinstance(step, Pass) and registry.passes.get(step.name) is not type(step):
-        place = f"{type(step).__module__}:{type(step).__qualname__}"
-        return place + str(step).removeprefix(step.name)
+        path = f"{type(step).__module__}:{type(step).__qualname__}"
+        return path + str(step).removeprefix(step.name)
     return str(step)
 
 

@@ -29,8 +29,8 @@ def parse_items(text: str) -> tuple[Item, ...]:
     """
     items, end = _sequence(text, 0, depth=0)
     if end != len(text):
-        what = "unbalanced ')'" if text[end] == ")" else "a comma is expected"
-        raise _error(text, end, what)
+        fault = "unbalanced ')'" if text[end] == ")" else "a comma is expected"
+        raise _error(text, end, fault)
     return items
 
 
@@ -72,7 +72,7 @@ def _option(part: str) -> tuple[str, str]:
     return key.strip().replace("-", "_"), value.strip() if separator else "true"
 
 
-def _error(text: str, at: int, what: str) -> UsageError:
+def _error(text: str, at: int, fault: str) -> UsageError:
     file = "/" in re.split(r"[\s,{}()]", text[at:], maxsplit=1)[0]
     hint = "name your own passes as module:Class, not by file" if file else None
-    return UsageError(f"pipeline text: {what} at column {at + 1}: {text[:at]}⟨here⟩{text[at:]}", hint=hint)
+    return UsageError(f"pipeline text: {fault} at column {at + 1}: {text[:at]}⟨here⟩{text[at:]}", hint=hint)

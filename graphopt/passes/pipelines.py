@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from graphopt.errors import UsageError
 from graphopt.ir.io.model_conversion import PassBase
 from graphopt.passes.base import Pass
-from graphopt.passes.onnx_ir import BY_PLACE, GivenOnnxIrPass
+from graphopt.passes.onnx_ir import BY_PATH, GivenOnnxIrPass
 from graphopt.passes.pipeline import Fixpoint, Pipeline, Step
 from graphopt.passes.registry import Passes, Registry
 from graphopt.rewrite.rule import Rule
@@ -144,7 +144,7 @@ def make_pipeline(
         TypeError: an object is no pass.
     """
     made = Pipeline(_all_steps(pipeline)).filled(_all_steps(pre_passes), _all_steps(post_passes))
-    _check_names(item for item in own_passes(made.passes()) if item.name not in BY_PLACE)
+    _check_names(item for item in own_passes(made.passes()) if item.name not in BY_PATH)
     return made
 
 
@@ -159,9 +159,9 @@ def _check_names(own: Iterable[Pass]) -> None:
 
         is_pass = item.name in registry().passes
         if is_pass or any(item.name == rule.name for rule in all_rules()):
-            place = f"{type(item).__module__}:{type(item).__name__}"
+            path = f"{type(item).__module__}:{type(item).__name__}"
             raise UsageError(
-                f"pass {place} is named {item.name!r}, like a {'pass' if is_pass else 'rule'} of graphopt",
+                f"pass {path} is named {item.name!r}, like a {'pass' if is_pass else 'rule'} of graphopt",
                 hint='give its class another name, or a name="..." of its own',
             )
 
@@ -194,4 +194,4 @@ def _steps(item: object) -> Sequence[Step]:
 def own_passes(passes: Iterable[Pass]) -> list[Pass]:
     """The caller's passes among ``passes``: neither graphopt's nor added by an installed package."""
     known = registry().passes
-    return [item for item in passes if item.name in BY_PLACE or known.get(item.name) is not type(item)]
+    return [item for item in passes if item.name in BY_PATH or known.get(item.name) is not type(item)]

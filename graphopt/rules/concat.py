@@ -150,9 +150,9 @@ def split_of_concat(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
         return m.no("it splits along another axis, or into another number of parts", concat)
     if not all(_same_size(m, x, part, axis) for x, part in zip(xs, m.root.outputs, strict=True)):
         return m.no("it splits at other positions", concat)
-    named = [(part, x) for part, x in zip(m.root.outputs, xs, strict=True) if part.is_graph_output()]
-    bearing = {x for part, x in named if m.cx.edit.can_replace(part, x)}
-    if len(named) - len(bearing) > 1:  # one Identity may replace the Split
+    returned = [(part, x) for part, x in zip(m.root.outputs, xs, strict=True) if part.is_graph_output()]
+    replaceable = {x for part, x in returned if m.cx.edit.can_replace(part, x)}
+    if len(returned) - len(replaceable) > 1:  # one Identity may replace the Split
         return m.no("several outputs of the graph would need an Identity", concat)
     return tuple(xs)
 

@@ -143,7 +143,7 @@ def test_shapes_of_a_profile_are_tried_first(invoke: Invoke, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     "pipeline", ["profiling", "profiling-builtin", "profiling-gradients", "plan-optimized"]
 )
-def test_named_pipelines_specialize_without_losing_passes(
+def test_pipelines_specialize_without_losing_passes(
     invoke: Invoke, model: Path, tmp_path: Path, pipeline: str
 ) -> None:
     out = tmp_path / "out.onnx"

@@ -32,7 +32,7 @@ def test_sizes_and_blanks_are_read() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(PIPELINES))
-def test_named_pipelines_parse(name: str) -> None:
+def test_pipelines_parse(name: str) -> None:
     pipeline = Pipeline.parse(name, registry())
     assert Pipeline.parse(str(pipeline), registry()) == pipeline
 
