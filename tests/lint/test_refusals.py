@@ -57,7 +57,15 @@ def answers() -> dict[str, str]:
     texts, found = _texts(), {}
     for path in _files():
         for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "no":
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr
+                in (
+                    "no",
+                    "refuse",
+                )
+            ):
                 for pattern in _pattern(node.args[0], texts):
                     found.setdefault(pattern, f"{path.stem}.py:{node.lineno}")
     return found
