@@ -75,7 +75,7 @@ class ConstraintSystem:
             self._gather(model, budget)
 
     def _gather(self, model: ir.Model, budget: Budget) -> None:
-        """Add the constraints of all nodes, those of the main graph first, within the time budget."""
+        """Add the constraints of all nodes, of the main graph first, within the time budget."""
         values = ValueBounds(self._facts)
         for graph in ir.graphs_of(model):
             for node in graph:
@@ -121,7 +121,7 @@ class ConstraintSystem:
         return self._add_rest(constraint)
 
     def _may_be(self, symbol: Symbol, dim: Dim) -> bool:
-        """Whether ``dim`` is within the range of ``symbol`` for some sizes of other symbols."""
+        """Whether ``dim`` can be within the range of ``symbol``."""
         first, last = self._ranges.get(symbol.name, (0, None))
         low, high = bounds(dim)
         return high >= first and (last is None or low <= last)
@@ -202,8 +202,8 @@ def _reduced(difference: Dim) -> Dim:
 def _solutions(difference: SymDim, order: Mapping[str, int]) -> list[tuple[Symbol, Dim]]:
     """Solutions of ``difference = 0`` for one symbol each, the best first.
 
-    Preferred are solutions for a symbol that the model does not name, then solutions that are a sum of other
-    symbols, not a difference, then solutions for a symbol late in ``order``.
+    Solutions for a symbol that the model does not name precede others, then nonnegative solutions, then
+    solutions for a symbol late in ``order``.
     """
     found: list[tuple[Symbol, Dim]] = []
     for monomial, coefficient in difference.terms:

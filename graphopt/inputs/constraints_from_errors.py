@@ -31,7 +31,7 @@ _WITHIN = re.compile(r"within the inclusive range \[-(\d+),")
 def constraints_from_error(
     message: str, constraints: ConstraintSystem, binding: Binding
 ) -> list[SizeConstraint]:
-    """Constraints that ``message``, the error of a run with ``binding``, reports as violated; possibly none.
+    """The violated constraints according to ``message``, the error of a run with ``binding``.
 
     Args:
         message: message of the error raised by :func:`graphopt.ort.session.run`.
@@ -81,7 +81,7 @@ def _disagreeing(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _agreements(a: int, b: int, dims: Sequence[Dim], binding: Binding) -> Iterator[SizeConstraint]:
-    """The constraint that the first dim of size ``a`` equals the first dim of size ``b``, or ``b``."""
+    """Equality of the first dim of size ``a`` and the first dim of size ``b``, or the number itself."""
     left, right = (
         [dim for dim in dims if not isinstance(dim, int) and evaluate(dim, binding) == size]
         for size in (a, b)
@@ -95,7 +95,7 @@ def _agreements(a: int, b: int, dims: Sequence[Dim], binding: Binding) -> Iterat
 
 
 def _alike(shapes: Sequence[Sequence[Dim]], binding: Binding) -> Iterator[SizeConstraint]:
-    """Constraints that dims of inputs of the same rank agree where they differ and neither is 1."""
+    """Equality of the dims of inputs of equal rank that differ, if neither is 1."""
     for one, other in combinations(shapes, 2):
         if len(one) == len(other):
             for a, b in zip(one, other, strict=True):

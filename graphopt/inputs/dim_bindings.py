@@ -1,8 +1,8 @@
 """Bindings: sizes for the dynamic dims of a model's inputs.
 
-A binding maps each symbol to a size. A model rarely declares the bindings that it accepts (a mask as long as
-past and present together, images in multiples of 32). They are found by trial, from small, discriminating
-sizes to larger and likelier sizes.
+A binding maps each symbol to a size. A model rarely declares the bindings that it accepts, such as a mask as
+long as past and present together, or images in multiples of 32. They are found by trial, from small,
+discriminating sizes to larger, more typical sizes.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ class Dimensions:
         yield {**binding, **two}
 
     def larger(self, binding: Binding, symbols: Iterable[str]) -> Iterator[dict[str, int]]:
-        """Variations of a valid binding with larger sizes of ``symbols``: of all, then of each."""
+        """Variations of a valid binding: larger sizes of all ``symbols``, then of each of them."""
         sizes = {symbol: binding[symbol] for symbol in symbols}
         for factor in (3, 2):
             yield {**binding, **{symbol: factor * size for symbol, size in sizes.items()}}

@@ -112,7 +112,7 @@ def describe_range(name: str, found: Range) -> str:
 def _resolved(
     model: ir.Model, name: str, size: int | None, within: Range = (0, None)
 ) -> tuple[str | None, tuple[str, int] | None]:
-    """The symbol that ``name`` means, or the input and axis without one; neither if the dim is fixed."""
+    """The symbol of ``name``, or its input and axis if there is no symbol; neither for a fixed dim."""
     symbols = dict.fromkeys(
         symbol for value in model.graph.inputs for symbol in _names(value) if symbol is not None
     )

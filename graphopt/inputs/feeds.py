@@ -37,11 +37,11 @@ class InputOptions:
         files: arrays to feed, as (input name, ``.npy`` file) or (``None``, ``.npz`` file).
         seed: seed of all generated inputs.
         ranges: smallest and largest size of dynamic dims; sizes outside are not tried.
-        vouched: the user also fixed dims of the model.
+        vouched: whether the user also fixed dims of the model.
         arrays: arrays to feed, by input name.
-        profiled: shapes and arrays originate from a profile, not from the user. If the original does not run
-            with them, nothing is compared; this is no error.
-        examples: shapes by input name with which the model is known to run, to be tried first.
+        profiled: whether shapes and arrays originate from a profile. If the original does not run with them,
+            nothing is compared, without an error.
+        examples: shapes by input name, with which the model runs; they are tried first.
     """
 
     shapes: Mapping[str, Shape] = field(default_factory=dict)
@@ -208,7 +208,7 @@ class Inputs:
     def learn_from(self, refusal: str, binding: Binding) -> bool:
         """Derive constraints from the error of a run with ``binding``; returns whether any are new.
 
-        The first error causes the graph's own constraints to be collected, which is slower than a few runs.
+        After the first error, the constraints of the graph are collected, which is slower than a few runs.
         """
         if self.constraints is None:
             if not self.dynamic:

@@ -1,6 +1,6 @@
 """Constraints that operators place on the sizes of their inputs: a table by operator.
 
-They contain more than shape inference derives: the columns of a matrix equal the rows of the next, a
+They exceed the results of shape inference: the columns of a matrix equal the rows of the next, the input of a
 recurrence has as many features as its weights, an index is below the size of the indexed axis. onnxruntime
 refuses to run a node whose constraints are violated.
 """

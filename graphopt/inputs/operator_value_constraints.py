@@ -25,9 +25,9 @@ class ValueRange:
         below: symbols of dims that are exclusive upper bounds.
         choices: discriminating values, such as constants in comparisons of the graph.
         only_choices: only ``choices`` are valid (the keys of an encoder).
-        integral: a float input that is cast to integers and used as such.
-        from_end: negative values count from the end, as for indices.
-        known: some use determines the meaning of the values.
+        integral: whether a float input is cast to integers and used as such.
+        from_end: whether negative values count from the end, as for indices.
+        known: whether a use determines the meaning of the values.
         pattern: ``axes`` are 0, 1, 2 …; a ``reshape`` target is -1, 1, 1 …, which is valid for all data.
     """
 
@@ -97,7 +97,7 @@ def _index_into(table: int, axis: int | None = None) -> Callable[[ir.Node, int],
 
 
 def _shape(value: ir.Value | None) -> tuple[Any, ...] | None:
-    """The shape of ``value``: of the constant that it is computed from element by element, or as declared."""
+    """The shape of the constant that ``value`` is an element-wise function of, or the declared shape."""
     while value is not None and ir.constant_of(value) is None:
         node = value.producer()
         if node is None or node.op_type not in ("DequantizeLinear", "QuantizeLinear", "Cast", "Identity"):
@@ -108,7 +108,7 @@ def _shape(value: ir.Value | None) -> tuple[Any, ...] | None:
 
 
 def _nd_index(node: ir.Node, index: int) -> ValueRange:
-    """Index tuples: below the smallest of the dims, which suits every position of the tuple."""
+    """Index tuples: below the smallest dim, so that each element is valid for every indexed axis."""
     shape = _shape(node.inputs[0])
     sizes = [size for size in shape if isinstance(size, int)] if shape is not None else []
     return ValueRange(0, max(min(sizes, default=1) - 1, 0), known=True)
@@ -123,7 +123,7 @@ def _compared(node: ir.Node, index: int) -> ValueRange | None:
 
 
 def _bounded(node: ir.Node, index: int) -> ValueRange | None:
-    """Values around the bounds of floats; random integers exceed such bounds often enough."""
+    """Values around the bounds of floats. Integers are omitted: random integers often exceed the bounds."""
     others = [_numbers(value) for place, value in enumerate(node.inputs) if place != index]
     named = (_attribute(node, name) for name in ("min", "max"))
     numbers = [*chain.from_iterable(others), *(number for number in named if number is not None)]

@@ -1,7 +1,7 @@
 """Bounds on the elements of integer tensors, as expressions over the sizes of inputs.
 
-Indices that a graph computes itself, such as positions of tokens, are results of Range and Shape and a few
-further operators. Their upper bound is a lower bound for the size of the axis that they index.
+Indices that a graph computes, such as positions of tokens, are results of a few operators, such as Range and
+Shape. Their upper bound is a lower bound for the size of the axis that they index.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ class Sampler:
         return numbers.astype(np.int8 if signed else np.uint8).astype(low_type.dtype)
 
     def _free_integers(self, bits: int, least: int) -> Array:
-        """Integers without known range: types of few bits are probably quantized data, other types counts."""
+        """Integers without known range: quantized data for types of few bits, counts for other types."""
         if self.restriction:
             return self._restricted()
         if bits <= 16:
@@ -232,7 +232,7 @@ def _below(numbers: Array, bound: float) -> Array:
 
 
 def _with_extremes(numbers: Array, least: int, generator: np.random.Generator) -> Array:
-    """Replace some of several integers by ones that floats can't represent.
+    """Replace some of several integers by integers that floats can't represent.
 
     Only unsigned replacements are positive, because a positive integer may become the size of a tensor.
     """

@@ -46,7 +46,7 @@ def is_overridable(value: onnx_ir.Value) -> bool:
 
 @contextmanager
 def as_variables(graph: onnx_ir.Graph, names: Iterable[str]) -> Iterator[None]:
-    """Treat initializers of the main graph, whose contents will change, as variables within the context."""
+    """Treat initializers of the main graph as variables within the block: their contents will change."""
     before = graph.meta.get(UPDATED_OUTSIDE, frozenset())
     graph.meta[UPDATED_OUTSIDE] = before | frozenset(names)
     try:
@@ -112,7 +112,7 @@ def _tensor_of_constant_node(node: onnx_ir.Node) -> onnx_ir.TensorProtocol | Non
 
 
 def read(*values: onnx_ir.Value | None) -> None:
-    """Record that the contents of constants are read; without effect unless an edit follows."""
+    """Record a read of the contents of constants, which takes effect with the next edit."""
     for value in values:
         if value is not None and value.graph is not None:
             record = value.graph.meta.data.get(READ_RECORD)
@@ -121,7 +121,7 @@ def read(*values: onnx_ir.Value | None) -> None:
 
 
 def read_for_facts(value: onnx_ir.Value) -> None:
-    """Record that facts depend on the contents of a constant; any later edit may rely on these facts."""
+    """Record that facts, on which any later edit may rely, depend on the contents of a constant."""
     if value.graph is not None:
         record = value.graph.meta.data.get(READ_RECORD)
         if record is not None:
@@ -129,7 +129,7 @@ def read_for_facts(value: onnx_ir.Value) -> None:
 
 
 def fill_of_tensor(tensor: onnx_ir.TensorProtocol) -> np.generic | None:
-    """The number that all elements of ``tensor`` equal, bit by bit; ``None`` if there is none."""
+    """The number that all elements of ``tensor`` equal bit by bit, or ``None``."""
     if _FILL not in tensor.meta:
         tensor.meta[_FILL] = _common_number(tensor)
     number: np.generic | None = tensor.meta[_FILL]
@@ -151,7 +151,7 @@ def _common_number(tensor: onnx_ir.TensorProtocol) -> np.generic | None:
 
 
 def scalar_of(value: onnx_ir.Value | None) -> int | float | bool | None:
-    """The number in a constant ``value`` of one element, of any rank; ``None`` otherwise."""
+    """The only element of the constant ``value``, of any rank; ``None`` for other values."""
     tensor = constant_of(value)
     if tensor is None or tensor.size != 1 or tensor.dtype == onnx_ir.DataType.STRING:
         return None

@@ -44,6 +44,6 @@ def declared_values(model: onnx_ir.Model) -> Iterator[onnx_ir.Value]:
 
 
 def declare_dim(value: onnx_ir.Value, axis: int, size: int) -> None:
-    """Declare dim ``axis`` of ``value`` as ``size``. Only before facts are inferred from the model."""
+    """Declare dim ``axis`` of ``value`` as ``size``, before any facts about the model are inferred."""
     assert value.shape is not None
     value.shape = onnx_ir.Shape([size if index == axis else dim for index, dim in enumerate(value.shape)])

@@ -45,7 +45,7 @@ def fingerprint(item: onnx_ir.Model | onnx_ir.Graph | onnx_ir.Function, *, names
 
 
 def function_fingerprints(model: onnx_ir.Model) -> dict[tuple[str, str, str], str]:
-    """The fingerprint of each function of ``model``, in order; a call contains its callee's."""
+    """The fingerprint of each function of ``model``, in order. A call includes that of its callee."""
     digests: _Digests = {}
     for key in feed_order({key: _callees(model, key) for key in model.functions}):
         digests[key] = _function(model.functions[key], digests)

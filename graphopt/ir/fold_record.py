@@ -53,7 +53,7 @@ class FoldRecord:
     built_in: frozenset[str] = frozenset()
 
     def to_json(self) -> str:
-        """Serialize for :meth:`parse`. Each initializer is listed once, and other parts refer to it by index.
+        """The text for :meth:`parse`. Each initializer is listed once; other parts refer to it by index.
 
         A long record is an object with one entry, ``zlib``: the text compressed and encoded in base 85.
         """

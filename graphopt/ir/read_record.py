@@ -212,7 +212,7 @@ def read_record_of(model: onnx_ir.Model) -> ReadRecord | None:
 
 
 def sources_of(value: onnx_ir.Value) -> tuple[str, ...]:
-    """The original initializers that the initializer ``value`` was derived from, usually itself."""
+    """The original initializers from which ``value`` was derived, usually ``value`` itself."""
     text = value.metadata_props.get(SOURCES) or value.metadata_props.get(STANDS_FOR)
     return (value.name or "",) if text is None else _parse_names(text)
 

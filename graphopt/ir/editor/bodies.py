@@ -52,7 +52,7 @@ class BodyEdits(ConstantEdits):
         return graph
 
     def inline_body(self, body: onnx_ir.Graph, holder: onnx_ir.Node) -> list[onnx_ir.Value]:
-        """Move the nodes of ``body`` before ``holder``, the node with it; returns the body's outputs.
+        """Move the nodes of ``body`` before ``holder``, the node with this body; returns its outputs.
 
         The caller replaces the outputs of ``holder`` and removes it. ``body`` must have no inputs.
         """
@@ -97,7 +97,7 @@ class BodyEdits(ConstantEdits):
         return nodes, outputs
 
     def hoist(self, node: onnx_ir.Node, holder: onnx_ir.Node) -> None:
-        """Move ``node`` before ``holder`` from a body of ``holder``; it must not read values of that body."""
+        """Move ``node``, which reads no values of its body, before ``holder``, the node with this body."""
         graph_of(node).remove(node)
         for output in node.outputs:
             if output.name and self._taken.is_shared(output):

@@ -15,7 +15,7 @@ from graphopt.ir.scopes import normal_imports
 
 
 class ConstantRefused(Exception):
-    """A graph does not support constants of a type. See :meth:`Editor.supports_constant`."""
+    """The graph does not support constants of this type (:meth:`Editor.supports_constant`)."""
 
 
 class ConstantEdits(ValueEdits):

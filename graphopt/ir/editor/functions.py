@@ -21,7 +21,7 @@ class FunctionEdits(EditorState):
         attributes: Sequence[onnx_ir.Attr],
         imports: Mapping[str, int],
     ) -> onnx_ir.Function:
-        """Create a function; ``nodes``, which must read ``inputs`` already, move there from their graph."""
+        """Create a function from ``nodes``, which already read ``inputs``, and move them from their graph."""
         if nodes:
             graph_of(nodes[0]).remove(nodes)
         for node in nodes:

@@ -28,7 +28,7 @@ class InputOutputEdits(ValueEdits):
         return value
 
     def to_input(self, value: onnx_ir.Value) -> None:
-        """Convert an initializer of the main graph to an input, the last one if it is not an input yet."""
+        """Convert an initializer of the main graph to an input, which is added last unless it exists."""
         graph, tensor = self.model.graph, value.const_value
         assert tensor is not None and value.name is not None
         del graph.initializers[value.name]
@@ -40,7 +40,7 @@ class InputOutputEdits(ValueEdits):
         self._changed("input")
 
     def to_initializer(self, value: onnx_ir.Value, tensor: onnx_ir.TensorProtocol) -> None:
-        """Convert an input of the main graph to an initializer, or set the contents of one.
+        """Convert an input of the main graph to an initializer, or set the contents of an initializer.
 
         An overridable initializer remains an input, and so does every initializer below IR version 4.
         """

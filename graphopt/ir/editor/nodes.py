@@ -75,7 +75,7 @@ class NodeEdits(EditorState):
         self._changed("move")
 
     def reorder(self, graph: onnx_ir.Graph, nodes: Sequence[onnx_ir.Node]) -> None:
-        """Order the nodes of ``graph`` as ``nodes``, which is a topological order of all of them."""
+        """Reorder the nodes of ``graph``; ``nodes`` has all of them in topological order."""
         if list(graph) != list(nodes):
             graph.remove(nodes)
             graph.extend(nodes)

@@ -74,7 +74,7 @@ class ValueEdits(NodeEdits):
             graph.outputs[graph.outputs.index(old)] = new
 
     def take_over(self, new: onnx_ir.Value, old: onnx_ir.Value) -> None:
-        """Transfer the name and declarations of ``old`` to ``new``; ``old`` has a fresh name afterwards.
+        """Transfer the name and declarations of ``old`` to ``new``, and give ``old`` a fresh name.
 
         In bodies, ``new`` keeps its own shape if ``old`` does not declare one: the shape determines the rank
         of the scan outputs of a Loop without iterations.
@@ -103,6 +103,6 @@ class ValueEdits(NodeEdits):
     def declare(
         self, value: onnx_ir.Value, dtype: onnx_ir.DataType, dims: Sequence[int | str | None] | None
     ) -> None:
-        """Declare ``value`` as a tensor of ``dtype`` with ``dims``, ``None`` for an unknown dim or rank."""
+        """Declare ``value`` as a tensor of ``dtype`` with ``dims``; ``None`` is an unknown dim or rank."""
         value.type, value.shape = onnx_ir.TensorType(dtype), None if dims is None else onnx_ir.Shape(dims)
         self._changed("declare")

@@ -36,7 +36,7 @@ class VersionEdits(EditorState):
         self._changed("import")
 
     def raise_ir_version(self, version: int) -> None:
-        """Raise the model's IR version. Initializers that were inputs by necessity remain constants."""
+        """Raise the model's IR version. Initializers that had to be inputs remain constants."""
         model = self.model
         if model.ir_version < 4 <= version:
             defaults = set(model.graph.initializers.values())

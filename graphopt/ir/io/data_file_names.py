@@ -91,7 +91,7 @@ class DataFile:
 
 
 def _if_equal(file: Path, content: Path) -> os.stat_result | None:
-    """The status of ``file`` if it equals the file ``content``; ``None`` if not, or if unreadable."""
+    """The status of ``file`` if it has the contents of the file ``content``; otherwise ``None``."""
     import filecmp
 
     try:
@@ -130,7 +130,7 @@ def locations(proto: onnx.ModelProto, folder: Path) -> list[Path]:
 
 
 def mentions(model: Path, name: str) -> bool:
-    """Whether the file ``model`` may contain ``name``, so that it may read data of that name.
+    """Whether the file ``model`` contains ``name``, and therefore may read data of that name.
 
     JSON may escape some characters; a name with such characters may be in every file.
     """
@@ -143,7 +143,7 @@ def mentions(model: Path, name: str) -> bool:
 
 
 def remove_unread(old: Iterable[Path], path: Path, suffix: str, new: Path) -> None:
-    """Remove the ``old`` data files of the model ``path`` that nothing reads after the switch to ``new``.
+    """Remove the ``old`` data files of the model ``path`` that are unused after the switch to ``new``.
 
     The folder must be locked. Only files named after the model are removed, and only if no other file of the
     folder mentions them: a model may have any suffix.

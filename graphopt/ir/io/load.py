@@ -103,7 +103,7 @@ def _parse(path: Path) -> onnx.ModelProto:
 
 
 def _recognized_error(path: Path, data: bytes) -> InvalidModel | None:
-    """The error for a file of another kind than a model; ``None`` if its kind is unknown."""
+    """The error for a file of a known kind that is not a model; ``None`` if the kind is unknown."""
     kind = recognized(path, data)
     if kind is None:
         return None

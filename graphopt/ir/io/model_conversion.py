@@ -30,7 +30,7 @@ def as_model(
     allow_external: Sequence[str | os.PathLike[str]] = (),
     base_dir: str | os.PathLike[str] | None = None,
 ) -> onnx_ir.Model:
-    """Convert ``source`` to a model. A model that graphopt created is returned itself, not a copy.
+    """``source`` as a model; a model that graphopt created is returned without a copy.
 
     A ModelProto, and a model that onnx-ir loaded, are copied, so that later changes do not affect the
     original.
@@ -65,7 +65,7 @@ def as_model(
 
 
 def _adopted(model: onnx_ir.Model) -> onnx_ir.Model:
-    """A copy of a model that graphopt did not load, with the same normalization as loaded models."""
+    """A copy of a model from elsewhere, normalized like a loaded model."""
     changes: list[Change] = []
     folders: list[str] = []
     for slot in slots(model):

@@ -102,7 +102,7 @@ def _repaired(text: str | bytes) -> str:
 
 
 def _keep_last_definitions(graph: onnx.GraphProto) -> list[str]:
-    """Keep one definition of each name; returns remarks about constants that had several.
+    """Keep one definition of each name; returns remarks about duplicate constants.
 
     Raises:
         InvalidModel: a name has several definitions that are not all constants.

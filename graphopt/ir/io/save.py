@@ -173,7 +173,7 @@ def _needs_external_data(model: onnx_ir.Model) -> bool:
 def _saving_with_data(
     model: onnx_ir.Model, path: Path, codec: Codec, external: ExternalData, threshold: int
 ) -> Iterator[list[Path]]:
-    """Publish the model and its data file; at any time ``path`` is the old model or the new one."""
+    """Publish the model and its data file. ``path`` is the old model until it is the new model."""
     suffix = external.suffix
     written: list[Path] = []
     with contextlib.ExitStack() as stack:
