@@ -50,7 +50,7 @@ def test_relations_name_options() -> None:
     ("given", "message"),
     [
         ({"exact": True, "fast_math": True}, "exact and fast_math exclude each other"),
-        ({"verify": False, "require_verified": True}, "require_verified goes with verify"),
+        ({"verify": False, "require_verified": True}, "require_verified requires verify"),
         ({"pipeline": "O1", "fuser": "ort"}, "fuser and pipeline exclude each other"),
     ],
 )

@@ -24,7 +24,7 @@ from graphopt.cli.framework.help import CONTEXT_SETTINGS, HelpContext, write_exa
 from graphopt.cli.framework.other_tools import spelled_out
 from graphopt.cli.invocation import Invocation
 from graphopt.cli.output.console import say
-from graphopt.cli.output.error_messages import tell
+from graphopt.cli.output.error_messages import report_error
 from graphopt.errors import ExitStatus, UsageError, causes, unknown
 from graphopt.process.own_process import claim_process
 
@@ -125,7 +125,7 @@ def _print_version(context: click.Context, parameter: click.Parameter, value: bo
 )
 @click.pass_context
 def cli(context: click.Context) -> None:
-    """Make ONNX models smaller and faster, without changing what they compute or how they are called."""
+    """Make ONNX models smaller and faster, with the same results and the same interface."""
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
@@ -175,7 +175,7 @@ def call(invocation: Invocation) -> int:
     except Exception as error:
         if any(isinstance(cause, KeyboardInterrupt) for cause in causes(error)):
             return _interrupted(invocation)  # loading an extension module, which raises ImportError
-        failure = tell(
+        failure = report_error(
             error,
             debug=invocation.debug,
             kept=invocation.reproducer is not None,

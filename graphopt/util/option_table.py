@@ -163,7 +163,7 @@ def check(
         for other in option.needs if name in given else ():
             if other not in in_force:
                 hint = option.hint or f"add {label(other)}, or leave {label(name)} out"
-                raise UsageError(f"{label(name)} goes with {label(other)}", hint=hint)
+                raise UsageError(f"{label(name)} requires {label(other)}", hint=hint)
         for other in option.excludes:
             if other in in_force:
                 hint = option.hint or "leave one of them out"

@@ -11,7 +11,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from graphopt.cli.output.error_messages import tell
+from graphopt.cli.output.error_messages import report_error
 from tests.cli.conftest import SMALL, Invoke, Outcome
 
 
@@ -443,7 +443,7 @@ def test_error_about_an_invalid_model_is_attributed_to_the_model(
         )
     for name, status in {"good": 70, "bad": 3, "none": 70}.items():
         files = ["explain", str(tmp_path), str(tmp_path / f"{name}.onnx")]
-        failure = tell(IndexError("tuple index out of range"), debug=False, files=files)
+        failure = report_error(IndexError("tuple index out of range"), debug=False, files=files)
         assert failure.status == status, name
     said = capsys.readouterr().err
     assert (

@@ -87,7 +87,7 @@ def test_all_bailouts_in_one_model(invoke: Invoke, model: Path, tmp_path: Path) 
             "no value is called 'att'; nearest: at  (graphopt bailout MODEL --list shows the exit points)",
         ),
         (("--at", "half", "-o", "out.onnx"), "is a constant"),
-        (("--at", "1", "--most", "2", "-o", "out.onnx"), "--most goes with --all"),
+        (("--at", "1", "--most", "2", "-o", "out.onnx"), "--most requires --all"),
         (("--at", "1", "-o", "nowhere/out.onnx"), "there is no folder"),
     ],
 )

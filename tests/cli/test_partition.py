@@ -186,4 +186,4 @@ def test_each_policy_has_options_of_its_own(invoke: Invoke, path: Path) -> None:
         ("autodiff", ["--shapes", "any"]),
     ):
         ran = invoke("partition", path, "--policy", policy, *others)
-        assert ran.status == 2 and "goes with --policy" in ran.err
+        assert ran.status == 2 and "requires --policy" in ran.err

@@ -24,7 +24,7 @@ def _related() -> list[tuple[str, relations.Option, str, bool]]:
         for param in command.params:
             if isinstance(param, relations.Option):
                 found += [(name, param, other, True) for other in param.excludes]
-                found += [(name, param, param.goes_with, False)] if param.goes_with else []
+                found += [(name, param, param.requires, False)] if param.requires else []
     return found
 
 
@@ -52,12 +52,12 @@ def test_each_is_checked(
     for wanted in _commands()[name].params:
         if wanted.required and isinstance(wanted, click.Option):
             arguments += _given(wanted)
-    if exclude and param.goes_with is not None:
-        arguments += _given(relations.named(_commands()[name], param.goes_with))
+    if exclude and param.requires is not None:
+        arguments += _given(relations.named(_commands()[name], param.requires))
     if exclude:
         arguments += _given(relations.named(_commands()[name], other))
     assert main(arguments, {}) == 2
-    said = f"{other} and {param.label} exclude each other" if exclude else f"{param.label} goes with {other}"
+    said = f"{other} and {param.label} exclude each other" if exclude else f"{param.label} requires {other}"
     assert said in capsys.readouterr().err
 
 

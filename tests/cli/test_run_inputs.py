@@ -76,8 +76,8 @@ def test_the_file_at_fault_is_named(invoke: Invoke, requests: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["--rounds", "2"], "--rounds goes with --inputs"),
-        (["--no-optimize"], "--no-optimize goes with --inputs"),
+        (["--rounds", "2"], "--rounds requires --inputs"),
+        (["--no-optimize"], "--no-optimize requires --inputs"),
         (["--inputs", "REQUESTS", "--fuser", "fast"], "'fast' is not one of"),
         (["--inputs", "REQUESTS", "-o", "o.npz"], "-o and --inputs exclude each other"),
         (["--inputs", "nowhere"], "no such file or folder"),

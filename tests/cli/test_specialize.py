@@ -47,10 +47,10 @@ def test_report_lists_variants(invoke: Invoke, model: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        (["--emit", "bundle"], "--emit goes with --profile"),
-        (["--variants", "2"], "--variants goes with --profile"),
-        (["--single-file"], "--single-file goes with --profile"),
-        (["--fusion-strategy", "static:1"], "--fusion-strategy goes with --profile"),
+        (["--emit", "bundle"], "--emit requires --profile"),
+        (["--variants", "2"], "--variants requires --profile"),
+        (["--single-file"], "--single-file requires --profile"),
+        (["--fusion-strategy", "static:1"], "--fusion-strategy requires --profile"),
         (["--profile", "PROFILE", "--fusion-strategy", "quick"], "invalid fusion strategy"),
         (["--profile", "PROFILE", "--dim", "B=7"], "no profiled run complies with the sizes given for B=7"),
         (["--profile", "PROFILE", "--dim-range", "B=9:"], "no profiled run complies with the sizes given"),
@@ -103,7 +103,7 @@ def test_a_specialized_model_is_specialized_again(invoke: Invoke, model: Path, t
 
 def test_bundle_requires_a_profile(invoke: Invoke, model: Path, tmp_path: Path) -> None:
     told = invoke("optimize", model, "-o", tmp_path / "m.bundle", "--emit", "bundle")
-    assert told.status == 2 and "--emit goes with --profile" in told.err
+    assert told.status == 2 and "--emit requires --profile" in told.err
 
 
 def test_a_profile_of_another_model_is_refused(invoke: Invoke, model: Path, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_options_are_checked_when_a_compiler_is_created() -> None:
         Compiler(exakt=True)  # type: ignore[call-arg]
     with pytest.raises(UsageError, match="fast_math exclude each other"):
         Compiler(exact=True, fast_math=True)
-    with pytest.raises(UsageError, match="require_verified goes with verify"):
+    with pytest.raises(UsageError, match="require_verified requires verify"):
         Compiler(verify=False, require_verified=True)
     with pytest.raises(UsageError, match="seed can't be -1"):
         Compiler(config.Settings(seed=-1))

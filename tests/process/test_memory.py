@@ -12,7 +12,7 @@ import onnx
 import onnx.parser
 import pytest
 
-from graphopt.cli.output.error_messages import tell
+from graphopt.cli.output.error_messages import report_error
 from graphopt.errors import ExitStatus, exhausted
 from graphopt.process import memory
 
@@ -91,7 +91,7 @@ def test_a_limit_in_force_is_kept() -> None:
 def test_errors_of_exhausted_resources(error: Exception, expected: str | None) -> None:
     limit = exhausted(error)
     assert expected in limit if limit is not None and expected is not None else limit is expected
-    status = tell(error, debug=False).status
+    status = report_error(error, debug=False).status
     assert (status == ExitStatus.RESOURCE_LIMIT) == (expected is not None)
 
 

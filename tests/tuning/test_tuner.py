@@ -172,7 +172,7 @@ def test_a_model_that_does_not_run_is_still_optimized(
 def test_options_of_tuning_require_tune(model: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["--budget", "60s"], ["--threads", "1"], ["--fresh"]):
         assert main(["optimize", str(model), "-o", "out.onnx", *arguments], {}) == 2
-        assert f"{arguments[0]} goes with --tune" in capsys.readouterr().err
+        assert f"{arguments[0]} requires --tune" in capsys.readouterr().err
     assert main(["optimize", str(model), "-o", "out.onnx", "--tune", "--budget", "soon"], {}) == 2
     assert "--budget" in capsys.readouterr().err
     assert main(["optimize", str(model), "-o", "out.onnx", "--tune", "--budget", "0s"], {}) == 2

@@ -23,7 +23,7 @@ from graphopt.cli.option_groups import specialization
 from graphopt.cli.options import relations, shared_options
 from graphopt.cli.options.parameter_types import Seconds, Writes, writes
 from graphopt.cli.output.command_output import Output
-from graphopt.cli.output.error_messages import tell
+from graphopt.cli.output.error_messages import report_error
 from graphopt.cli.views import optimization
 from graphopt.errors import UsageError
 from graphopt.options import OptimizeOptions
@@ -85,15 +85,15 @@ tune_options = shared_options.values_of(
     ),
     relations.option(
         "--budget",
-        goes_with="--tune",
+        requires="--tune",
         type=Seconds(positive=True),
         metavar="TIME",
         help="Approximate measuring time, such as 60s or 2m; in less than about 35s, little is measured."
         " The comparison with IN takes up to half a minute more.  [default: 60s]",
     ),
-    shared_options.threads_option("one per core, and others are tried", goes_with="--tune"),
+    shared_options.threads_option("one per core, and others are tried", requires="--tune"),
     relations.option(
-        "--fresh", is_flag=True, goes_with="--tune", help="Measure again, even if the store has results."
+        "--fresh", is_flag=True, requires="--tune", help="Measure again, even if the store has results."
     ),
 )
 
@@ -357,7 +357,7 @@ def _optimize_all(job: _Job, planned: destinations.Plan) -> Output:
         try:
             report = job.optimize(source, target, marks=planned.marks, several=True)
         except Exception as error:  # the remaining models are still optimized
-            failure = tell(
+            failure = report_error(
                 error,
                 debug=run.invocation.debug,
                 kept=run.save_repro is not None,

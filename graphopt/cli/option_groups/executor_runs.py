@@ -18,7 +18,7 @@ from graphopt.cli.output.command_output import Output
 from graphopt.errors import UsageError
 from graphopt.util.text_tables import Table, human_seconds
 
-_NEEDS_INPUTS = {"goes_with": "--inputs", "hint": "add --inputs FILE.npz or a folder of them"}
+_NEEDS_INPUTS = {"requires": "--inputs", "hint": "add --inputs FILE.npz or a folder of them"}
 _with_inputs = partial(relations.option, **_NEEDS_INPUTS)
 
 

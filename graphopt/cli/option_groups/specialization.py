@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from graphopt.api import Result
     from graphopt.specialization.build_variants import Specialization, Specialized
 
-_with_profile = partial(relations.option, goes_with="--profile", hint="graphopt profile makes one")
+_with_profile = partial(relations.option, requires="--profile", hint="graphopt profile makes one")
 
 
 @dataclass(frozen=True)

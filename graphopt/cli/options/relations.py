@@ -15,7 +15,7 @@ class Option(click.Option):
     """An option with relations to others of its command.
 
     Args:
-        goes_with: another option that must be given, too.
+        requires: another option that must be given, too.
         excludes: options that must not be given.
         where: another option, and its required value.
         hint: the next step if a relation is violated.
@@ -24,16 +24,16 @@ class Option(click.Option):
     def __init__(
         self,
         *arguments: Any,
-        goes_with: str | None = None,
+        requires: str | None = None,
         excludes: Sequence[str] = (),
         where: tuple[str, str] | None = None,
         hint: str | None = None,
         **more: Any,
     ) -> None:
         super().__init__(*arguments, **more)
-        self.goes_with = goes_with
+        self.requires = requires
         self.excludes = excludes
-        self.needs = () if goes_with is None else (goes_with,)
+        self.needs = () if requires is None else (requires,)
         self.where = where
         self.hint = hint
 
@@ -68,7 +68,7 @@ def check(context: click.Context) -> None:
             other, value = param.where
             if context.params.get(named(command, other).name or "") != value:
                 hint = param.hint or f"add {other} {value}, or leave {param.label} out"
-                raise UsageError(f"{param.label} goes with {other} {value}", hint=hint)
+                raise UsageError(f"{param.label} requires {other} {value}", hint=hint)
 
 
 def _is_given(context: click.Context, param: click.Parameter) -> bool:

@@ -91,7 +91,7 @@ class Failure:
                 say(f"hint: {self.hint}", "hint", stream=sys.stderr, color=color)
 
 
-def tell(
+def report_error(
     error: Exception,
     *,
     debug: bool,
