@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import graphopt
-from graphopt import ir
+from graphopt import Trainer, api, ir
 from tests.cli.conftest import Invoke
+from tests.fusion.backends.c.runtime.samples import compiled
+from tests.support import parse
 from tests.training.models import batches, linear
 
 
@@ -105,3 +107,23 @@ def test_losses_are_named_as_for_grad(invoke: Invoke, model: Path, options: tupl
     differentiated = invoke("grad", model, *options, "-o", out)
     assert "--loss" in trained.err or "mae" in trained.err
     assert (trained.status, trained.err) == (2, differentiated.err)
+
+
+@compiled
+def test_fused_steps_are_written_with_their_kernels(invoke: Invoke, tmp_path: Path) -> None:
+    path, out = tmp_path / "model.onnx", tmp_path / "step.onnx"
+    api.save(parse("g (float[N,4] x) => (float[N,4] y) <float[4,4] w = {1,0,2,0,0,1,0,1,1,1,0,0,0,1,0,2}> "
+                   "{ m = MatMul(x, w) s = Sigmoid(m) y = Mul(m, s) }"), path)  # fmt: skip
+    loss = ["--loss-fn", "mse:y,t"]
+    found = invoke("train-step", path, *loss, "--optimizer", "adam", "--fuser", "native", "-o", out)
+    assert found.status == 0 and out.with_suffix(".kernels.so").exists(), found.err
+    assert "step.kernels.so" in found.out
+    losses = [
+        [Trainer(step).step({"x": np.ones((2, 4), np.float32), "t": np.zeros((2, 4), np.float32)})]
+        for step in (out, api.train_step(path, "mse:y,t", "adam"))
+    ]
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+    found = invoke("grad", path, *loss, "--fuser", "native", "-o", tmp_path / "joint.onnx")
+    assert (tmp_path / "joint.kernels.so").exists() and "joint.kernels.so" in found.out
+    found = invoke("grad", path, *loss, "--fuser", "native", "--split", "-o", tmp_path / "halves")
+    assert found.status == 0 and list((tmp_path / "halves").glob("*.kernels.so")), found.err

@@ -11,6 +11,7 @@ import click
 
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
+from graphopt.cli.option_groups.gradient_fuser import gradient_fuser_option
 from graphopt.cli.option_groups.loss import chosen_loss, loss_options
 from graphopt.cli.options import relations, shared_options
 from graphopt.cli.options.parameter_types import reads_model, writes
@@ -42,6 +43,7 @@ _WHOLE = "without it, there is one joint graph, and nothing is saved"
     click.option(
         "--only-loss", is_flag=True, help="Return the loss and gradients, none of the model's outputs."
     ),
+    gradient_fuser_option(),
 )
 @shared_options.group(
     "Splitting",
@@ -101,6 +103,7 @@ def command(
     wrt: tuple[str, ...],
     only_loss: bool,
     split: bool,
+    fuser: str | None,
     output: Path,
     **values: Any,
 ) -> Output:
@@ -114,16 +117,19 @@ def command(
     gradients from them, and OUT/plan.json describes their inputs (docs/split.md).
     """
     from graphopt import api, ir
+    from graphopt.cli.files.kernel_libraries import writing_kernels
     from graphopt.cli.files.output_paths import check_target
     from graphopt.cli.option_groups.gradient_split import write_split
 
     loss_value = chosen_loss(loss, loss_fn)
     outputs = "loss" if only_loss else "all"
     if split:
-        return write_split(run, model, loss_value, wrt, outputs, output, **values)
+        return write_split(run, model, loss_value, wrt, outputs, output, fuser=fuser, **values)
     check_target(model, output)
     with run.console.warnings_as_notes(), run.console.progress("differentiating"):
-        joint = api.differentiate(model, loss_value, wrt, outputs=outputs)
+        joint = api.differentiate(model, loss_value, wrt, outputs=outputs, fuser=fuser)
+        with writing_kernels(joint.model, output, run.settings) as libraries:
+            sizes = run.save(joint.model, output)
     nodes = ir.count_nodes(joint.model.graph)
     data = {
         "model": str(model),
@@ -137,7 +143,7 @@ def command(
         "opset": joint.opset,
         "nodes": nodes,
     }
-    return Output(data, _text(joint, nodes, run.verbose), run.save(joint.model, output))
+    return Output(data, _text(joint, nodes, run.verbose), sizes | run.invocation.wrote(libraries))
 
 
 def _text(joint: Joint, nodes: int, verbose: int) -> Iterator[str]:

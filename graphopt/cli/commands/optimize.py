@@ -317,7 +317,7 @@ def _write(
     remarks: list[str] = []
     with writing(report.libraries, library):
         written = specialization.write(made, target, how)
-    if how is None and not report.libraries and remove_stale(library):
+    if made.model is not None and not report.libraries and remove_stale(library):
         remarks.append(f"removed {library}, the kernels of the replaced model")
     return sum(run.invocation.wrote(written).values()), remarks
 

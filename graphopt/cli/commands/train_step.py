@@ -9,6 +9,7 @@ import click
 
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
+from graphopt.cli.option_groups.gradient_fuser import gradient_fuser_option
 from graphopt.cli.option_groups.loss import chosen_loss, loss_options
 from graphopt.cli.options import shared_options
 from graphopt.cli.options.parameter_types import Count, reads_model, writes
@@ -92,6 +93,7 @@ graphopt unlift-parameters model.onnx checkpoint.safetensors -o trained.onnx
         help="Average the gradients of N steps for one update.  [default: 1]",
     ),
     click.option("--with-outputs", is_flag=True, help="Also return the model's own outputs."),
+    gradient_fuser_option(),
 )
 @shared_options.model_output
 @shared_options.group(
@@ -121,6 +123,7 @@ def command(
     output: Path,
     state: Path | None,
     betas: str | None,
+    fuser: str | None,
     **settings: Any,
 ) -> Output:
     """Write a model that performs one training step.
@@ -131,6 +134,7 @@ def command(
     parameters and state are written to a separate file; unlift-parameters puts trained ones into MODEL.
     """
     from graphopt import api, ir
+    from graphopt.cli.files.kernel_libraries import writing_kernels
     from graphopt.cli.files.output_paths import check_file, check_target
     from graphopt.training.training_step import plan_file, state_file
     from graphopt.util.text_tables import counted, human_bytes
@@ -151,9 +155,11 @@ def command(
             no_decay=no_decay,
             outputs="all" if with_outputs else "loss",
             betas=_numbers(betas),
+            fuser=fuser,
             **settings,
         )
-    written = step.save(output, state, external_data=run.settings.external_data)
+        with writing_kernels(step.model, output, run.settings) as libraries:
+            written = step.save(output, state, external_data=run.settings.external_data)
     nodes, plan = ir.count_nodes(step.model.graph), step.plan
     carried = sum(step.initial[name].nbytes for name in plan.carried)
     kinds = [("parameter", plan.parameters), ("running statistic", plan.statistics), ("state", plan.state)]
@@ -165,7 +171,7 @@ def command(
         f"  {counted(nodes, 'node')}",
     ]
     data = {"model": str(model), "output": str(output), **plan.to_dict(), "nodes": nodes}
-    return Output(data, text, run.invocation.wrote(written))
+    return Output(data, text, run.invocation.wrote([*written, *libraries]))
 
 
 def _numbers(text: str | None) -> tuple[float, ...] | None:

@@ -5,6 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from graphopt import ir
+    from graphopt.config import Settings
 
 
 def library_of(model: Path) -> Path:
@@ -52,3 +57,19 @@ def writing(libraries: Sequence[str], target: Path) -> Iterator[None]:
     (source,) = libraries
     with writing_library(Path(source), target):
         yield
+
+
+@contextlib.contextmanager
+def writing_kernels(model: ir.Model, target: Path, settings: Settings) -> Iterator[list[Path]]:
+    """Build the kernels of ``model``, and write their library beside ``target`` with the files of the block.
+
+    Yields the path of the library in a list, which is empty for a model without kernels.
+
+    Raises:
+        UsageError: the library can't be written; then the block does not run.
+    """
+    from graphopt.fusion.kernel_library import libraries_for
+
+    libraries = libraries_for(model, settings).paths
+    with writing(libraries, library_of(target)):
+        yield [library_of(target)] if libraries else []

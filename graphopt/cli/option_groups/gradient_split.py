@@ -30,10 +30,12 @@ def write_split(
     save_everything: bool,
     dims: dict[str, int],
     no_verify: bool,
+    fuser: str | None,
 ) -> Output:
     """Split the joint graph, and write both halves and the plan to the folder ``output``."""
     from graphopt import api
-    from graphopt.autodiff.split_files import plan_of, save_split
+    from graphopt.autodiff.split_files import BACKWARD, FORWARD, plan_of, save_split
+    from graphopt.cli.files.kernel_libraries import writing_kernels
     from graphopt.cli.files.output_paths import check_new
     from graphopt.instrument.report import verdict_dict, verdict_lines
 
@@ -47,12 +49,17 @@ def write_split(
             memory_budget=1.0 if memory_budget is None else memory_budget,
             save_everything=save_everything,
             dims=dims,
+            fuser=fuser,
         )
     verdict = None
     if not no_verify:
         with run.console.progress("verifying"):
             verdict = api.verify_split(found)
-    sizes = run.invocation.wrote(save_split(found, output))
+    written = save_split(found, output)
+    for half, name in ((found.forward, FORWARD), (found.backward, BACKWARD)):
+        with writing_kernels(half, output / name, run.settings) as libraries:
+            written += libraries
+    sizes = run.invocation.wrote(written)
     data = {"model": str(model), **plan_of(found), "verification": verdict_dict(verdict)}
     return Output(data, [*_text(found, run.verbose), *verdict_lines(verdict)], sizes)
 

@@ -1,0 +1,18 @@
+"""``--fuser`` of commands that write differentiated models."""
+
+from __future__ import annotations
+
+import click
+
+from graphopt.cli.options.shared_options import Decorator
+
+
+def gradient_fuser_option() -> Decorator:
+    """``--fuser``, which fuses nodes after differentiation (docs/training.md)."""
+    decorator: Decorator = click.option(
+        "--fuser",
+        type=click.Choice(["none", "builtin", "native"]),
+        help="Fuse nodes of the result, and verify it: builtin (operators of onnxruntime), or native (also"
+        " compiled kernels, in OUT as *.kernels.so).  [default: none]",
+    )
+    return decorator
