@@ -31,20 +31,20 @@ class _Settings:
 
     verify_seconds: Annotated[
         Seconds,
-        "CPU time; after about half of it, no further inputs are compared: each kind at one size comes first",
+        "CPU time of verification, half of it for further inputs after each kind of values at one size",
     ] = Seconds(10.0)
     costs: Annotated[
-        str, "what fused operators cost: auto (as calibrated here, else as shipped), shipped, or a .json file"
+        str, "cost table of fused operators: auto (calibrated here, else shipped), shipped, or a .json file"
     ] = "auto"
     compiler: Annotated[
-        str, "C compiler of native kernels, maybe with arguments: auto for $CC, gcc, clang or ziglang"
+        str, "C compiler of native kernels, with optional arguments: auto for $CC, gcc, clang or ziglang"
     ] = "auto"
     cpu_level: Annotated[
-        int | None, "level of x86-64 whose native kernels run: 2, 3 or 4; by default the CPU's own"
+        int | None, "x86-64 level of native kernels: 2, 3 or 4; by default the level of the CPU"
     ] = None
     seed: Annotated[int, "seed of generated inputs"] = 0
-    external_data: Annotated[bool | None, "weights in a file beside the model; by default as before"] = None
-    allow_external: Annotated[tuple[Path, ...], "further folders that external data may lie in"] = ()
+    external_data: Annotated[bool | None, "weights in a separate file; by default as in the original"] = None
+    allow_external: Annotated[tuple[Path, ...], "further folders that may contain external data"] = ()
     log: Annotated[str, "passes or rule files joined by ':', each plain, with '>' or with '>>'"] = ""
     cache_dir: Annotated[Path, "folder of the store"] = Path("~/.cache/graphopt")
     color: Annotated[bool | None, "colours; by default where the output is a terminal"] = None
