@@ -16,7 +16,7 @@ from onnx import defs
 from graphopt import config
 from graphopt.cost import Costs, shipped
 from graphopt.options import OPTIONS
-from graphopt.passes.describe import options_of, prose
+from graphopt.passes.pass_descriptions import options_of, prose
 from graphopt.passes.pipelines import PIPELINES, SUMMARIES, registry
 from graphopt.rules import all_rules
 

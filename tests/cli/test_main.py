@@ -18,7 +18,7 @@ from graphopt.cli.main import cli
 from graphopt.cli.output import console
 from graphopt.debug.reproducer import versions
 from graphopt.ort.installation import version_of
-from graphopt.passes.describe import options_of
+from graphopt.passes.pass_descriptions import options_of
 from graphopt.passes.pipelines import make_pipeline, registry
 from graphopt.rules import all_rules
 from tests.cli.conftest import Invoke

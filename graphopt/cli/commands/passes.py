@@ -94,7 +94,7 @@ def _describe_pass(kind: type[Pass], rules: list[Rule]) -> Output:
 
 
 def _pass_text(kind: type[Pass], rules: list[Rule]) -> Iterator[Block]:
-    from graphopt.passes.describe import options_of, prose
+    from graphopt.passes.pass_descriptions import options_of, prose
 
     yield from _prose(kind.name, prose(kind))
     if found := options_of(kind):
@@ -118,7 +118,7 @@ def _describe_rules(rules: list[Rule]) -> Output:
 
 
 def _rule_text(rule: Rule) -> Iterator[Block]:
-    from graphopt.passes.describe import prose
+    from graphopt.passes.pass_descriptions import prose
 
     yield from _prose(rule.name, prose(rule.replace))
     yield f"\n  applied by {rule.pass_}, family {rule.family}, numerics {rule.numerics.name.lower()}"
@@ -141,7 +141,7 @@ def _rules_table(rules: list[Rule]) -> Table:
 
 
 def _pass_dict(kind: type[Pass]) -> dict[str, Any]:
-    from graphopt.passes.describe import options_of
+    from graphopt.passes.pass_descriptions import options_of
 
     return {
         "name": kind.name,
