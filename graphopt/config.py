@@ -31,7 +31,7 @@ class _Settings:
 
     verify_seconds: Annotated[
         Seconds,
-        "CPU time of verification, half of it for further inputs after each kind of values at one size",
+        "CPU time of verification; after half of it, only one size of each kind of values is compared",
     ] = Seconds(10.0)
     costs: Annotated[
         str, "cost table of fused operators: auto (calibrated here, else shipped), shipped, or a .json file"
