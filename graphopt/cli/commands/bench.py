@@ -170,7 +170,7 @@ def command(
         for shapes in grid:
             with run.console.progress("timing") as advance:
                 results.append(bench.run(replace(inputs, shapes=shapes), advance))
-            run.console.blocks(blocks(results[-1], bench, hot=how.hot))
+            run.console.print(*blocks(results[-1], bench, hot=how.hot))
     notes = []
     if how.plot is not None:
         publish.write(how.plot, drawing(results))

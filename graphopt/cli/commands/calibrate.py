@@ -89,7 +89,7 @@ def command(
         costs = costs_for(run.settings.costs, device, run.settings.cache_dir)
     else:
         if budget is None:
-            run.console.note(f"  {ENOUGH_PASSES} passes through all places, of about a minute each")
+            run.console.note(f"  {ENOUGH_PASSES} passes over all operators, of about a minute each")
         with run.console.progress("calibrating") as advance:
             costs = calibrate(
                 device, budget=budget, threads=threads, progress=lambda text, spent: advance(spent, text)

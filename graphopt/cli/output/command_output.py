@@ -51,6 +51,6 @@ class Output:
         if console.as_json:
             console.write(self.json())
         elif self.files is None or not console.quiet:
-            console.blocks(self.blocks())
+            console.print(*self.blocks())
         for note in self.notes:
             console.note(note)

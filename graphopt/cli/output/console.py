@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
@@ -41,6 +41,9 @@ _STYLES: dict[Tone, dict[str, Any]] = {
 }
 _WHOLE: frozenset[Tone] = frozenset({"title", "hint"})
 
+#: Indentation of tables.
+_INDENT = "  "
+
 #: Called with the completed fraction (0 to 1, or ``None`` for unknown) and the current activity.
 Advance = Callable[[float | None, str], None]
 
@@ -67,38 +70,28 @@ class Console:
 
     # Results ------------------------------------------------------------------------------
 
-    def print(self, text: str = "", tone: Tone = "plain", **style: Any) -> None:
-        """A line of results, with its label in the colour of ``tone``.
-
-        Args:
-            style: for the whole line, as for :func:`click.style`.
-        """
-        if not self.as_json:
-            self._clear()
-            say(text, tone, stream=self._stream, color=self.color, **style)
-
-    def table(self, table: Table, indent: str = "  ") -> None:
-        """A table of results."""
+    def print(self, *blocks: Block) -> None:
+        """Print lines and tables of results; nothing if JSON was requested."""
         if self.as_json:
             return
         self._clear()
+        for block in blocks:
+            if isinstance(block, Table):
+                self._table(block)
+            else:
+                tone = block.tone if isinstance(block, Line) else "plain"
+                say(block, tone, stream=self._stream, color=self.color)
+
+    def _table(self, table: Table) -> None:
         if _is_terminal(self._stream):
-            head, body = fitted(table, columns(self._stream), indent)
+            head, body = fitted(table, columns(self._stream), _INDENT)
             for line in head:
                 self._line(line, bold=True)
             for line in body:
                 self._line(line)
         else:
-            for line in table.lines(indent):  # whole: programs read the lines, too
+            for line in table.lines(_INDENT):  # whole: programs read the lines, too
                 self._line(line)
-
-    def blocks(self, blocks: Iterable[Block]) -> None:
-        """The lines and tables of a report."""
-        for block in blocks:
-            if isinstance(block, Table):
-                self.table(block)
-            else:
-                self.print(block, block.tone if isinstance(block, Line) else "plain")
 
     def write(self, text: str) -> None:
         """Print ``text`` without changes, even if JSON was requested."""
@@ -181,18 +174,17 @@ class Console:
         return RichConsole(file=stream, no_color=self.color is False, highlight=False, soft_wrap=True)
 
 
-def say(text: str, tone: Tone = "plain", *, stream: TextIO, color: bool | None = None, **style: Any) -> None:
+def say(text: str, tone: Tone = "plain", *, stream: TextIO, color: bool | None = None) -> None:
     """Print ``text``, on terminals wrapped at their width.
 
     Args:
         tone: colours the label, or all of a title or hint.
-        style: for whole lines, as for :func:`click.style`.
     """
     if _is_terminal(stream):
         lines = wrapped(text, columns(stream))
     else:
         lines = [text if (width := _columns_variable()) is None else heading_within(text, width)]
-    style = style or (_STYLES[tone] if tone in _WHOLE else {})
+    style = _STYLES[tone] if tone in _WHOLE else {}
     for number, line in enumerate(lines):
         line = _encodable(line, stream)
         if style:

@@ -155,7 +155,7 @@ def verify(run: Run, original: Path, candidate: Path, *, signature: bool) -> Out
                 bits=run.settings.exact,
             )
         found[name] = verdict
-        run.console.blocks([Line(f"  {name}", "title"), *verdict_lines(verdict)])
+        run.console.print(Line(f"  {name}", "title"), *verdict_lines(verdict))
     equal = all(verdict.ok and verdict.unverifiable is None for verdict in found.values())
     return Output(
         {"equal": equal, "variants": {name: verdict_dict(verdict) for name, verdict in found.items()}},
