@@ -1,4 +1,4 @@
-"""graphopt calibrate: measure what fused operators cost on this machine."""
+"""graphopt calibrate: measure the cost of fused operators on this machine."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ graphopt calibrate -o costs.json --no-store
         "--budget",
         type=Seconds(positive=True),
         metavar="TIME",
-        help="Approximate measuring time; one pass over all operators, about a minute, is always made."
+        help="Approximate measuring time; the minimum is one pass over all operators, about a minute."
         "  [default: five passes, about five minutes]",
     ),
     shared_options.threads_option("1", default=1),

@@ -54,7 +54,7 @@ _WHOLE = "without it, there is one joint graph, and nothing is saved"
         requires="--split",
         hint=_WHOLE,
         metavar="FRACTION",
-        help="Save at most this fraction of the bytes that saving everything takes.  [default: 1]",
+        help="Maximum saved bytes, as a fraction of those without recomputation.  [default: 1]",
     ),
     relations.option(
         "--save-everything",

@@ -40,7 +40,7 @@ graphopt unlift-parameters lifted.onnx weights.safetensors -o model.onnx
         multiple=True,
         metavar="params|NAMES",
         help="Parameters to lift, comma-separated. params: floating-point initializers and constants with at"
-        " least one axis, except running statistics; or those whose gradients the model returns."
+        " least one axis, except running statistics; or, in a model that returns gradients, their parameters."
         "  [default: params]",
     ),
 )

@@ -89,7 +89,7 @@ tune_options = shared_options.values_of(
         type=Seconds(positive=True),
         metavar="TIME",
         help="Approximate measuring time, such as 60s or 2m; in less than about 35s, little is measured."
-        " The comparison with IN takes up to half a minute more.  [default: 60s]",
+        " Up to half a minute for the comparison with IN is added.  [default: 60s]",
     ),
     shared_options.threads_option("one per core, and others are tried", requires="--tune"),
     relations.option(
@@ -159,7 +159,7 @@ def command(
     leaves it out; exit status 1 if that does not help.
 
     Without -o the result of model.onnx is model.opt.onnx beside it. Of two paths, the second is the
-    result unless it is a model already. A folder stands for all models in it, and - for standard input.
+    result unless it is a model already. A folder names all models in it; - is standard input.
     If IN itself does not run, a warning reports that the result is not verified; if inputs are given, this
     is an error.
     """
@@ -268,21 +268,21 @@ class _Job:
                 check_representable(source, target)
             more["instruments"] = [*instruments(run, self.dump_dir), Progress(advance)]
             compiler = self.compiler.having(more)
-            made = (
+            result = (
                 compiler.optimize(source)
                 if how is None
                 else compiler.specialize(source, how, bundle=self.bundle)
             )
-            report = made.report
+            report = result.report
             if marks and not several:
                 run.console.note(f"  {source} → {target}")
-            if made.model is not None:
-                _check_guards(made.model, report)
+            if result.model is not None:
+                _check_guards(result.model, report)
                 if marks:
-                    destinations.mark(made.model.metadata_props)
+                    destinations.mark(result.model.metadata_props)
             advance(None, "writing")
             before_save = time.perf_counter()
-            new_bytes, remarks = _write(run, made, target, how)
+            new_bytes, remarks = _write(run, result, target, how)
         end = time.perf_counter()
         about = f"{name}: " if several else ""
         if report.verdict is not None:
@@ -300,7 +300,7 @@ class _Job:
 
 
 def _write(
-    run: Run, made: Result | Specialized, target: Path | None, how: Specialization | None
+    run: Run, result: Result | Specialized, target: Path | None, how: Specialization | None
 ) -> tuple[int | None, list[str]]:
     """Write a result; returns its size in bytes, if anything is written, and remarks."""
     from graphopt.cli.files.kernel_libraries import library_of, remove_stale, writing
@@ -309,15 +309,15 @@ def _write(
     if target is None:
         return None, []
     if target == destinations.STDOUT:
-        assert made.model is not None
-        return _write_to_stdout(made.model), []
+        assert result.model is not None
+        return _write_to_stdout(result.model), []
     if not target.parent.exists():
         make_folder(target.parent)
-    report, library = made.report, library_of(target)
+    report, library = result.report, library_of(target)
     remarks: list[str] = []
     with writing(report.libraries, library):
-        written = specialization.write(made, target, how)
-    if made.model is not None and not report.libraries and remove_stale(library):
+        written = specialization.write(result, target, how)
+    if result.model is not None and not report.libraries and remove_stale(library):
         remarks.append(f"removed {library}, the kernels of the replaced model")
     return sum(run.invocation.wrote(written).values()), remarks
 

@@ -134,7 +134,7 @@ def _prose(name: str, text: str) -> Iterator[Line]:
 
 
 def _rules_table(rules: list[Rule]) -> Table:
-    table = Table(["family", "rule", "what it does", "numerics"], "<<<<")
+    table = Table(["family", "rule", "effect", "numerics"], "<<<<")
     for rule in sorted(rules, key=lambda rule: rule.family):
         table.add(rule.family, rule.name, rule.summary, rule.numerics.name.lower())
     return table

@@ -42,7 +42,7 @@ def _list() -> Output:
     from graphopt.passes.pipelines import PIPELINES, SUMMARIES
 
     data = {name: {"summary": SUMMARIES.get(name, ""), "text": text} for name, text in PIPELINES.items()}
-    table = Table(["pipeline", "what it is for"], "<<")
+    table = Table(["pipeline", "purpose"], "<<")
     for name in PIPELINES:
         table.add(name, SUMMARIES.get(name, ""))
     return Output(data, [table, "\n  graphopt pipelines show NAME lists the steps"])

@@ -65,7 +65,7 @@ def command(
     """Run a model once and show its outputs.
 
     Inputs that are not given are generated, the same ones for the same seed. In a bundle, the first variant
-    whose guard accepts the inputs runs; -v shows why others do not. With --inputs, an executor runs all
+    whose guard accepts the inputs runs; -v explains the choice. With --inputs, an executor runs all
     files, specializes the model for their inputs, and reports the plan that ran each (docs/executor.md).
     """
     if chosen.recorded:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from graphopt.api import Result
     from graphopt.specialization.build_variants import Specialization, Specialized
 
-_with_profile = partial(relations.option, requires="--profile", hint="graphopt profile makes one")
+_with_profile = partial(relations.option, requires="--profile", hint="graphopt profile records one")
 
 
 @dataclass(frozen=True)
@@ -116,20 +116,20 @@ def bundle_folder(output: str) -> Path:
     return folder
 
 
-def write(made: Result | Specialized, target: Path, how: Specialization | None) -> list[Path]:
+def write(result: Result | Specialized, target: Path, how: Specialization | None) -> list[Path]:
     """Write a result to ``target``; returns the files."""
     from graphopt import api
 
     if how is None:
-        assert made.model is not None
-        return api.save(made.model, target)
+        assert result.model is not None
+        return api.save(result.model, target)
     from graphopt.specialization.build_variants import Specialized
     from graphopt.specialization.bundle.save import save_bundle
 
-    assert isinstance(made, Specialized)
-    if made.model is None:
-        return save_bundle(made, target)
+    assert isinstance(result, Specialized)
+    if result.model is None:
+        return save_bundle(result, target)
     external = config.current().external_data
-    if external is None and made.branches and not how.single_file:
+    if external is None and result.branches and not how.single_file:
         external = True  # the branches share weights there
-    return api.save(made.model, target, external_data=external)
+    return api.save(result.model, target, external_data=external)
