@@ -117,7 +117,7 @@ def session_bytes(model: ir.Model, path: Path, device: Device) -> int:
         artifact = Artifact(path if ir.codec_of(path).ort_reads else model)
         stack.callback(artifact.close)
         child = stack.enter_context(Child(preload=["onnxruntime", "graphopt.timing.footprint"], fresh=True))
-        return child.call(measure, artifact.source, Setup(trial.feeds, device=device))[1]
+        return child.call(measure, artifact.source, Setup(trial.feeds, device=device), "the model")[1]
 
 
 def _initializers(graphs: Iterable[ir.Graph]) -> Iterator[ir.Value]:
