@@ -51,7 +51,7 @@ def test_several_models_are_compared_unchanged(invoke: Invoke, small: Path, weig
     copy.parent.mkdir()
     copy.write_bytes(small.read_bytes())
     done = invoke("bench", small, copy, text, weights, *BRIEFLY, "--json")
-    assert done.status == 6 and "hint: --input-shape, or --input, chooses" in done.err
+    assert done.status == 6 and "hint: --input-shape or --input chooses" in done.err
     told = json.loads(done.out)
     assert told["device"] == "CPU" and told["threads"] == 1
     (table,) = told["tables"]
@@ -69,7 +69,7 @@ def test_dims_that_one_model_fixes(invoke: Invoke, small: Path) -> None:
     fixed = small.with_name("fixed.onnx")
     assert invoke("optimize", small, "-o", fixed, "--dim", "N=3", "--no-verify").status == 0
     done = invoke("bench", small, fixed, *BRIEFLY)
-    assert done.status == 6 and "hint: --dim N=3, or --input-shape" in done.err
+    assert done.status == 6 and "hint: --dim N=3 or --input-shape" in done.err
     done = invoke("bench", small, fixed, *BRIEFLY, "--dim", "N=3")
     assert done.status == 0 and "inputs x [3, 4]" in done.out and "outputs are equal" in done.out
 
@@ -108,7 +108,10 @@ def test_contents_of_an_interpreter_are_queried_in_a_child() -> None:
     ("arguments", "message"),
     [
         (["--against", "onnxslimm"], "no tool is called 'onnxslimm'; nearest: onnxslim"),
-        (["--against", "onnxslim", "--peer-python", "/nowhere/python"], "is no Python interpreter"),
+        (
+            ["--against", "onnxslim", "--peer-python", "/nowhere/python"],
+            "does not run as a Python interpreter",
+        ),
         (["--device", "cpu", "--cuda-graph"], "--cuda-graph is for CUDA"),
         (["--device", "cpu", "--no-tf32"], "--no-tf32 is for CUDA"),
         (["--input-shape", "z:1x4"], "no input is called 'z'"),
@@ -133,7 +136,7 @@ def test_a_tool_that_is_not_installed_is_named(
 
 def test_tools_go_with_one_model(invoke: Invoke, small: Path) -> None:
     done = invoke("bench", small, small, "--against", "onnxslim")
-    assert done.status == 2 and "--against goes with one model" in done.err
+    assert done.status == 2 and "--against needs one model" in done.err
 
 
 @pytest.mark.parametrize(
@@ -142,7 +145,7 @@ def test_tools_go_with_one_model(invoke: Invoke, small: Path) -> None:
 )
 def test_passes_go_with_one_model(invoke: Invoke, small: Path, option: str, values: list[str]) -> None:
     done = invoke("bench", small, small, option, *values)
-    assert done.status == 2 and f"{option} goes with one model" in done.err
+    assert done.status == 2 and f"{option} needs one model" in done.err
 
 
 def test_flags_become_options_of_the_cuda_provider() -> None:

@@ -216,7 +216,7 @@ def test_a_path_with_the_suffix_of_a_form_is_a_file(invoke: Invoke, small: Path)
         (["--full"], "--full needs --pass-by-pass"),
         (["--pass-by-pass", "--full", "--diff"], "exclude each other"),
         (["--format", "onnx"], "name a folder, or an .onnx file"),
-        (["--pass-by-pass", "--format", "dot", "--diff"], "is of text"),
+        (["--pass-by-pass", "--format", "dot", "--diff"], "compares text"),
         (["--filter", "("], "no regular expression"),
         (["--format", "svg"], "svg"),
     ],

@@ -156,7 +156,7 @@ def test_files_that_are_no_arrays_are_reported(invoke: Invoke, model: Path, tmp_
     done = invoke("profile", model, "--inputs", requests)
     assert done.status == 0 and "no .npz file: README.md" in done.err
     done = invoke("profile", model, "--inputs", requests, "--runs", 3)
-    assert done.status == 2 and "--runs is of inputs that are made up" in done.err
+    assert done.status == 2 and "--runs needs generated inputs" in done.err
 
 
 def test_failing_run_is_named_by_its_file(invoke: Invoke, tmp_path: Path) -> None:
