@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from graphopt import ir
 from graphopt.executor.plan import Plan
 from graphopt.profile import Guard
 from graphopt.util.text_tables import counted
@@ -36,7 +35,7 @@ class PlanState:
     def of(cls, plan: Plan, hits: int) -> PlanState:
         """The state of ``plan`` with this number of runs."""
         guard = "" if plan.guard == Guard() else str(plan.guard)
-        return cls(plan.name, plan.kind, guard, hits, ir.count_nodes(plan.model.graph), plan.kernels)
+        return cls(plan.name, plan.kind, guard, hits, plan.kept.nodes, plan.kernels)
 
 
 @dataclass(frozen=True)

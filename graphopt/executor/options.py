@@ -10,6 +10,7 @@ from typing import Literal
 
 from graphopt import ir
 from graphopt.errors import UsageError, unknown
+from graphopt.executor.kept_model import KeptModel
 from graphopt.ort.session import Optimizations
 from graphopt.profile import FusionStrategy, StrategyLike
 from graphopt.util.argument_checks import checked
@@ -26,7 +27,8 @@ class ExecutorOptions:
             meanwhile.
         wait: the maximum time that runs wait for a specialization from its start, in seconds, with
             ``blocking``; it then finishes in the background. ``None``: no limit.
-        release: release the original when it is not needed; no specializations are made afterwards.
+        release: release the original when it is not needed; no specializations are made afterwards. The
+            models of plans are moved to temporary files.
         delay: time between the last specialization, or the general plan if there will be none, and the
             release, in seconds.
         most_plans: the maximum number of optimized plans; the least recently used one is evicted, without
@@ -88,10 +90,10 @@ FUSERS = {
     "native": Fuser("native", "default"),
 }
 _fuser: ContextVar[str | None] = ContextVar("graphopt fuser", default=None)
-_last: ContextVar[ir.Model | None] = ContextVar("graphopt's last graph", default=None)
+_last: ContextVar[KeptModel | None] = ContextVar("graphopt's last graph", default=None)
 
 
-def note_executed(model: ir.Model) -> None:
+def note_executed(model: KeptModel) -> None:
     """Record ``model`` as the last one that an executor ran in this thread or task."""
     _last.set(model)
 
@@ -106,7 +108,7 @@ def last_executed_optimized_graph() -> ir.Model:
     found = _last.get()
     if found is None:
         raise UsageError("no executor has run yet")
-    return found
+    return found.get()
 
 
 def is_optimizing() -> bool:

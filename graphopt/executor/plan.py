@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from graphopt import ir
 from graphopt.errors import NotFused, PassFailed, VerificationFailed
+from graphopt.executor.kept_model import KeptModel
 from graphopt.fusion.kernel_library import Libraries
 from graphopt.ir.signature import Signature
 from graphopt.ort import preflight
@@ -53,7 +55,7 @@ class Plan:
     Attributes:
         name: such as ``static-1``.
         kind: the inputs that it accepts.
-        model: the model.
+        kept: the model, in memory or in a file.
         host: its execution environment.
         guard: its assumptions.
         specialization: how an optimized plan treats the sizes of dims; otherwise ``None``.
@@ -66,7 +68,7 @@ class Plan:
 
     name: str
     kind: Kind
-    model: ir.Model
+    kept: KeptModel
     host: Host
     guard: Guard = field(default_factory=Guard)
     specialization: SpecializationKind | None = None
@@ -79,6 +81,17 @@ class Plan:
     _artifact: Artifact | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    @property
+    def model(self) -> ir.Model:
+        """The model; raises UsageError as :meth:`KeptModel.get` does."""
+        return self.kept.get()
+
+    def spill(self) -> None:
+        """Drop the model from memory; raises errors as :meth:`KeptModel.spill` does."""
+        self.prepare()
+        source = None if self._artifact is None else self._artifact.source
+        self.kept.spill(source if isinstance(source, Path) else None)
+
     def prepare(self) -> VariantSession:
         """Create the session, once.
 
@@ -87,18 +100,20 @@ class Plan:
         """
         with self._lock:
             if self._ready is None:
-                self._artifact = Artifact(self.model)
-                host = self.host
-                libraries = host.libraries(self.model)
+                model, host = self.model, self.host
+                artifact = Artifact(model)
+                libraries = host.libraries(model)
                 self.kernels, self.remarks = libraries.kernels, libraries.remarks
                 session = preflight.create(
-                    self._artifact.source,
+                    artifact.source,
                     optimizations=host.optimizations,
                     device=host.device,
                     threads=host.threads,
                     choice=libraries.choice,
                 )
-                self._ready = VariantSession(session, Signature.of(self.model))
+                if not isinstance(artifact.source, bytes):  # onnxruntime maps the file of a large model
+                    self._artifact = artifact
+                self._ready = VariantSession(session, Signature.of(model))
             return self._ready
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
@@ -163,13 +178,18 @@ class PlanFactory:
                 raise
             model = self.prepare(original)
             problems = (f"the general plan runs the original: {failure.message}",)
-        plan = Plan("general", "general", model, self.host, problems=problems)
+        plan = Plan("general", "general", KeptModel(model), self.host, problems=problems)
         plan.prepare()
         return plan
 
     def fallback(self, original: ir.Model) -> Plan:
         """The plan that runs while optimizing is off."""
-        return Plan("fallback", "fallback", self.prepare(original), replace(self.host, optimizations="off"))
+        return Plan(
+            "fallback",
+            "fallback",
+            KeptModel(self.prepare(original)),
+            replace(self.host, optimizations="off"),
+        )
 
     def specialized(self, original: ir.Model, guard: Guard, kind: SpecializationKind) -> Plan:
         """A plan for inputs that satisfy ``guard``, ready to run, without a name.
@@ -178,6 +198,6 @@ class PlanFactory:
             GraphoptError: optimizing or verifying failed.
         """
         model = self.optimize(specialize_inputs(original, guard), FIRST, original, guard)
-        plan = Plan("", "optimized", model, self.host, guard, kind)
+        plan = Plan("", "optimized", KeptModel(model), self.host, guard, kind)
         plan.prepare()
         return plan

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from graphopt import config, ir
 from graphopt.errors import UsageError
 from graphopt.executor.plan import Plan, PlanFactory
 from graphopt.model_arguments import ModelLike, copy, loaded
+from graphopt.process import memory
 from graphopt.specialization.compiled_guards import Dispatch, compile_guards
 
 
@@ -31,6 +33,7 @@ class PlanCache:
     Attributes:
         original: the source model.
         kept: the reason why the last attempt to release the original failed; ``None`` without a failure.
+        last_made: the time of the last plan, from which the delay counts; ``None`` before.
     """
 
     def __init__(
@@ -48,7 +51,8 @@ class PlanCache:
         self._general: Plan | None = None
         self._fallback: Plan | None = None
         self._general_lock, self._fallback_lock = threading.Lock(), threading.Lock()
-        self._last_made: float | None = None
+        self._releasing = threading.Lock()
+        self.last_made: float | None = None
 
     @property
     def plans(self) -> list[Plan]:
@@ -77,34 +81,47 @@ class PlanCache:
                     original = self.original.find()
                     if original is None:
                         return self.general()
-                    plan = self._fallback = self._factory.fallback(original)
+                    plan = self._factory.fallback(original)
+                    if self.original.model is None:
+                        plan.spill()
+                    self._fallback = plan
         return plan
 
     def note_made(self) -> None:
         """Restart the delay, because a plan was created."""
-        self._last_made = self._clock()
+        self.last_made = self._clock()
 
     @property
     def is_due(self) -> bool:
         """Whether more than the delay has passed since the last plan."""
-        made = self._last_made
+        made = self.last_made
         return made is not None and self._clock() - made > self._delay
 
-    def release(self) -> None:
+    def release(self, plans: Sequence[Plan]) -> None:
         """Release the original and the fallback plan, after making the general plan.
 
-        If the general plan can't be made, the original is kept for another delay, and :attr:`kept` has the
-        reason; no run fails because of this.
+        The models of the remaining plans are moved to files. If the general plan can't be made, or a file
+        can't be written, the original is kept for another delay, and :attr:`kept` has the reason; no run
+        fails because of this.
+
+        Args:
+            plans: the guarded plans.
         """
-        try:
-            self.general()
-        except Exception as error:  # of any kind, from optimizing
-            self.kept = str(error) or type(error).__name__
-            self.note_made()
-            return
-        self.kept = None
-        self._fallback = None
-        self.original.release()
+        with self._releasing:
+            if self.original.model is None:
+                return
+            try:
+                for plan in (self.general(), *plans):
+                    plan.spill()
+            except Exception as error:  # of any kind, from optimizing
+                self.kept = str(error) or type(error).__name__
+                self.note_made()
+                return
+            self.kept = None
+            self._fallback = None
+            self.original.release()
+        gc.collect()  # nodes, values and graphs refer to each other
+        memory.trim()
 
 
 class ModelSource:

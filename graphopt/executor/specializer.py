@@ -7,9 +7,11 @@ plans with one dispatch function.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -36,6 +38,10 @@ from graphopt.profile import (
 
 #: Maximum number of runs, per reason for using the general plan, that are compared with all guards.
 _EXPLAINED = 20
+#: Seconds after the delay at which the original is released, so that it has passed by any clock.
+_TICK = 0.05
+#: Longest delay that a timer accepts, in seconds.
+_LONGEST_DELAY = threading.TIMEOUT_MAX - 1
 #: Reason for using the general plan while another thread creates the specialization.
 _IN_PROGRESS = "a specialization is being made"
 
@@ -110,6 +116,7 @@ class Specializer:
         self._evicted = self._runs = 0
         self._reasons: Counter[str] = Counter()
         self._explained: Counter[str] = Counter()
+        self._timed: float | None = None
         self.last: Plan | None = None
 
     # Running ------------------------------------------------------------------------------------
@@ -131,11 +138,14 @@ class Specializer:
             plan.hits += 1
             plan.last_used = self._runs
         self.last = plan
-        note_executed(plan.model)
+        note_executed(plan.kept)
         if plan.kind == "general":
             self._profile_run(feeds)
-        if self._options.release and self.cache.original.model is not None and self.cache.is_due:
-            self._release()
+        if self._options.release and self.cache.original.model is not None:
+            if self.cache.is_due:
+                self._release()
+            else:
+                self._release_later()
 
     def _missed(self, feeds: Mapping[str, Any]) -> Plan:
         """The plan for ``feeds`` that satisfy no guard: a new one, or the general one."""
@@ -283,6 +293,8 @@ class Specializer:
                 self._failures.append(failure)
                 self._failed_patterns |= {pattern.key for pattern in job.profile.patterns}
             self._job = None
+        if self._options.release:
+            self._release_later()
         job.done.set()
 
     def wait(self) -> None:
@@ -294,10 +306,27 @@ class Specializer:
     def _release(self) -> None:
         """Release the original, unless a job needs it; the delay restarts after the job."""
         if self._job is None:
-            self.cache.release()
+            self.cache.release(self._plans.plans)
             if self.cache.original.model is None:
                 with self._state:
                     self._profile = Profile("")
+
+    def _release_later(self) -> None:
+        """Release the original after the delay, also if no run follows; a fork depends on its runs."""
+        made, delay = self.cache.last_made, self._options.delay
+        if made is None or made == self._timed or self.cache.kept is not None or delay > _LONGEST_DELAY:
+            return
+        self._timed = made
+        timer = threading.Timer(delay + _TICK, _release_idle, (weakref.ref(self),))
+        timer.daemon = True
+        with contextlib.suppress(RuntimeError):  # too many threads: the next run releases it
+            timer.start()
+            weakref.finalize(self, timer.cancel).atexit = False
+
+    def release_if_due(self) -> None:
+        """Release the original if the delay has passed."""
+        if self.cache.original.model is not None and self.cache.is_due:
+            self._release()
 
     # Inspection ---------------------------------------------------------------------------------
 
@@ -320,3 +349,10 @@ class Specializer:
             )
         remarks = dict.fromkeys(remark for plan in plans for remark in (*plan.problems, *plan.remarks))
         return replace(state, plans=tuple(map(PlanState.of, plans, hits)), remarks=tuple(remarks))
+
+
+def _release_idle(specializer: weakref.ref[Specializer]) -> None:
+    """Release the original of a specializer that still exists; runs in the thread of a timer."""
+    found = specializer()
+    if found is not None:
+        found.release_if_due()

@@ -97,9 +97,16 @@ class GradientPlan:
         if not self.real:
             raise UsageError("no output is differentiable: none is of a floating-point type")
         self._start, self._runs_to_profile = start, profiled_runs
-        self._split = split(model, self.real, wanted)
-        self._defaults = {name: values[name].const_value for name in wanted}
-        self._forward, self._backward = start(self._split.forward), start(self._split.backward)
+        parts = split(model, self.real, wanted)
+        self._cotangents, self._names = parts.joint.cotangents, parts.joint.gradients
+        self._defaults = {
+            name: (tuple(weight.shape.numpy()), weight.dtype.numpy())
+            for name in wanted
+            if (weight := values[name].const_value) is not None
+        }
+        self._forward, self._backward = start(parts.forward), start(parts.backward)
+        #: The model to specialize for absent cotangents; ``None`` when none will be made.
+        self._general: ir.Model | None = parts.backward
         self._read = frozenset(port.name for port in self._backward.signature.inputs)
         self._absent: frozenset[str] | None = None
         self._specialized: Runner | None = None
@@ -143,18 +150,18 @@ class GradientPlan:
         executor = self._backward_for(frozenset(name for name in self.real if name not in given))
         if executor is None:
             return {name: self._zeros(name, run) for name in self.wanted}
-        cotangents = self._split.joint.cotangents
+        cotangents = self._cotangents
         available = {**run.saved, **run.outputs, **run.feeds}
         for name in self.real:
             available[cotangents[name]] = given.get(name, np.zeros_like(run.outputs[name]))
         ports = [port.name for port in executor.signature.inputs if port.name in available]
         found = executor.run({name: available[name] for name in ports})
-        results = {name: found.get(self._split.joint.gradients[name]) for name in self.wanted}
+        results = {name: found.get(self._names[name]) for name in self.wanted}
         return {name: self._zeros(name, run) if dx is None else dx for name, dx in results.items()}
 
     def _zeros(self, name: str, run: Pullback) -> np.ndarray:
-        default = self._defaults[name]
-        return np.zeros_like(run.feeds[name] if name in run.feeds or default is None else default.numpy())
+        default = self._defaults.get(name)
+        return np.zeros_like(run.feeds[name]) if name in run.feeds or default is None else np.zeros(*default)
 
     def _backward_for(self, absent: frozenset[str]) -> Runner | None:
         """The backward executor for these absent cotangents; ``None`` if all gradients are zero.
@@ -166,12 +173,16 @@ class GradientPlan:
                 self._runs_to_profile -= 1
                 self._absent = absent if self._absent is None else self._absent & absent
                 return self._backward
-            if not self._absent or not self._absent <= absent:
+            if not self._absent:
+                self._general = None
+                return self._backward
+            if not self._absent <= absent:
                 return self._backward
             if not self._is_specialized:
-                cotangents = self._split.joint.cotangents
-                zero = [cotangents[name] for name in self.real if name in self._absent]
-                model = specialize_zero_cotangents(self._split.backward, cotangents.values(), zero)
+                assert self._general is not None
+                zero = [self._cotangents[name] for name in self.real if name in self._absent]
+                model = specialize_zero_cotangents(self._general, self._cotangents.values(), zero)
+                self._general = None
                 self._specialized = self._start(model) if model.graph.outputs else None
                 self._is_specialized = True
             return self._specialized

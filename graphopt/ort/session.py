@@ -88,13 +88,18 @@ def create(
     try:
         if device.capabilities.is_host:
             with unlogged(onnxruntime):
-                return onnxruntime.InferenceSession(source, options, providers=providers, **extra)
-        with quiet(onnxruntime):
-            return onnxruntime.InferenceSession(
-                source, options, providers=providers, enable_fallback=0, **extra
-            )
+                made = onnxruntime.InferenceSession(source, options, providers=providers, **extra)
+        else:
+            with quiet(onnxruntime):
+                made = onnxruntime.InferenceSession(
+                    source, options, providers=providers, enable_fallback=0, **extra
+                )
     except Exception as error:  # onnxruntime's errors have no common base
         raise RuntimeFailure(f"onnxruntime can't load the model: {explain(error)}") from error
+    if isinstance(source, bytes):
+        # kept by onnxruntime for a change of providers, as large as the weights
+        vars(made)["_model_bytes"] = None
+    return made
 
 
 def run(

@@ -1,4 +1,4 @@
-"""Available memory, and limits on memory."""
+"""Available memory, limits on memory, and the return of free memory."""
 
 from __future__ import annotations
 
@@ -39,6 +39,19 @@ def limit_data(nbytes: int) -> None:
     limits = [value for value in resource.getrlimit(resource.RLIMIT_DATA) if value != resource.RLIM_INFINITY]
     least = min([_data_bytes() + nbytes, *limits])
     resource.setrlimit(resource.RLIMIT_DATA, (least, least))
+
+
+def trim() -> None:
+    """Return free memory of the C library to the system; no effect except with glibc.
+
+    glibc keeps blocks below its adaptive threshold (up to 32 MB), such as weights, for later requests.
+    """
+    if sys.platform.startswith("linux"):
+        import ctypes
+
+        release = getattr(ctypes.CDLL(None), "malloc_trim", None)
+        if release is not None:
+            release(0)
 
 
 def _of_system(root: Path) -> Iterator[int]:

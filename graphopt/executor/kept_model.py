@@ -1,0 +1,74 @@
+"""The model of a plan: in memory, or in a file after the release of the original."""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from pathlib import Path
+
+from graphopt import ir, publish
+from graphopt.errors import GraphoptError, UsageError
+
+
+class KeptModel:
+    """A model that can be moved from memory to a file. Thread-safe.
+
+    The session of a plan has its own copy of the weights, so that the model is needed for inspection only.
+
+    Args:
+        model: the model, which must not change afterwards.
+
+    Attributes:
+        nodes: its number of nodes.
+    """
+
+    def __init__(self, model: ir.Model) -> None:
+        self.nodes = ir.count_nodes(model.graph)
+        self._model: ir.Model | None = model
+        self._last = weakref.ref(model)
+        self._path: Path | None = None
+        self._folder: publish.ScratchFolder | None = None
+        self._lock = threading.Lock()
+
+    def get(self) -> ir.Model:
+        """The model. After a spill, callers share one object while one of them has a reference to it.
+
+        Raises:
+            UsageError: the file can't be read.
+        """
+        model = self._model
+        if model is not None:
+            return model
+        with self._lock:
+            model = self._last()
+            if model is None:
+                assert self._path is not None
+                try:
+                    model = ir.load(self._path)
+                except GraphoptError as error:
+                    raise UsageError(
+                        f"the model of a plan can't be read again after the release: {error.message}",
+                        hint="flush the executor to create its plans again",
+                    ) from error
+                self._last = weakref.ref(model)
+            return model
+
+    def spill(self, path: Path | None = None) -> None:
+        """Drop the model from memory; does nothing if this was done before.
+
+        Args:
+            path: a file of the model that exists at least as long as this object; by default a temporary
+                file is written.
+
+        Raises:
+            UsageError, ResourceLimit: the file can't be written; the model is kept in memory.
+        """
+        with self._lock:
+            if self._model is None:
+                return
+            if path is None:
+                folder = publish.ScratchFolder()
+                path = folder.path / "model.onnx"
+                ir.save(self._model, path, external_data=True)
+                self._folder = folder
+            self._path, self._model = path, None
