@@ -11,7 +11,7 @@ import onnx
 import graphopt
 from graphopt import ir
 from graphopt.fusion.backends.c import BACKEND
-from graphopt.fusion.groups import groups_of
+from graphopt.fusion.group_functions import groups_of
 from graphopt.ort.session_options import SessionChoice
 from graphopt.util.disk_store import Store
 

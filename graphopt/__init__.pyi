@@ -43,7 +43,7 @@ from graphopt.autodiff.split_joint import Split as Split
 from graphopt.autodiff.value_and_grad import ValueAndGrad as ValueAndGrad
 from graphopt.compiler import Compiler as Compiler
 from graphopt.compiler.bailouts import Bailed as Bailed
-from graphopt.compiler.optimizing import Result as Result
+from graphopt.compiler.optimization import Result as Result
 from graphopt.context import Context as Context
 from graphopt.debug.bisect import Bisection as Bisection
 from graphopt.debug.checks import Check as Check
@@ -99,7 +99,7 @@ from graphopt.rewrite import Reassociates as Reassociates
 from graphopt.rewrite import Rule as Rule
 from graphopt.rewrite import apply_rules as apply_rules
 from graphopt.rewrite import rule as rule
-from graphopt.rewrite.explain import Explanation as Explanation
+from graphopt.rewrite.fusion_explanation import Explanation as Explanation
 from graphopt.specialization.build_variants import Specialization as Specialization
 from graphopt.specialization.build_variants import Specialized as Specialized
 from graphopt.specialization.bundle.loaded_bundle import Bundle as Bundle

@@ -24,7 +24,7 @@ from graphopt import config, ir
 from graphopt.attempt import make_options, vouch
 from graphopt.compiler import Compiler
 from graphopt.compiler.bailouts import Bailed
-from graphopt.compiler.optimizing import Result
+from graphopt.compiler.optimization import Result
 from graphopt.context import context_for
 from graphopt.errors import UsageError
 from graphopt.instrument.report import Report

@@ -19,7 +19,7 @@ from graphopt.context import Context, Options
 from graphopt.errors import ExitStatus, PassFailed, UsageError, blamed
 from graphopt.passes.base import Pass
 from graphopt.rewrite import Approximates, Exact, Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite.replacement_builder import Builder
 from graphopt.rewrite.rule import Rule
 from graphopt.transforms.scalar.dce import DeadCodeElimination
 from tests.support import ops, parse, run_pipeline

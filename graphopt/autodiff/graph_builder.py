@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff import ort_workarounds
+from graphopt.autodiff import empty_tensor_workarounds
 from graphopt.autodiff.node_builder import NodeBuilder, Operand, Size
 from graphopt.autodiff.sequence_loops import is_sequence, mapped
 
@@ -23,16 +23,16 @@ class GraphBuilder(NodeBuilder):
     # Operators with workarounds ------------------------------------------------------------
 
     def MatMul(self, a: Operand, b: Operand) -> ir.Value:
-        """See :func:`graphopt.autodiff.ort_workarounds.matmul`."""
-        return ort_workarounds.matmul(self, a, b)
+        """See :func:`graphopt.autodiff.empty_tensor_workarounds.matmul`."""
+        return empty_tensor_workarounds.matmul(self, a, b)
 
     def Einsum(self, *operands: Operand, equation: str) -> ir.Value:
-        """See :func:`graphopt.autodiff.ort_workarounds.einsum`."""
-        return ort_workarounds.einsum(self, operands, equation)
+        """See :func:`graphopt.autodiff.empty_tensor_workarounds.einsum`."""
+        return empty_tensor_workarounds.einsum(self, operands, equation)
 
     def Expand(self, x: ir.Value, shape: ir.Value | Sequence[int]) -> ir.Value:
-        """See :func:`graphopt.autodiff.ort_workarounds.expand`."""
-        return ort_workarounds.expand(self, x, shape)
+        """See :func:`graphopt.autodiff.empty_tensor_workarounds.expand`."""
+        return empty_tensor_workarounds.expand(self, x, shape)
 
     # Shapes --------------------------------------------------------------------------------
 

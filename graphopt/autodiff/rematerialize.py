@@ -8,7 +8,7 @@ from graphopt import ir
 from graphopt.analysis.cost import cost_of
 from graphopt.analysis.symbolic import TYPICAL, Dim, evaluate, symbols
 from graphopt.autodiff.losses import dynamic_dims
-from graphopt.autodiff.running_statistics import is_training
+from graphopt.autodiff.return_running_statistics import is_training
 from graphopt.context import Context
 from graphopt.errors import unknown
 from graphopt.ops import traits

@@ -11,7 +11,7 @@ from graphopt.autodiff.joint_graph import Joint, differentiate
 from graphopt.autodiff.losses import Loss, declared_dims
 from graphopt.autodiff.rematerialize import Estimates
 from graphopt.autodiff.residuals import JointPartition, ResidualSelection, all_residuals, dependents
-from graphopt.autodiff.running_statistics import is_training
+from graphopt.autodiff.return_running_statistics import is_training
 from graphopt.autodiff.unranked_residuals import flatten_unranked
 from graphopt.context import Context, context_for
 from graphopt.errors import UsageError

@@ -26,7 +26,7 @@ from graphopt.cli.invocation import Invocation
 from graphopt.cli.output.console import say
 from graphopt.cli.output.error_messages import report_error
 from graphopt.errors import ExitStatus, UsageError, causes, unknown
-from graphopt.process.own_process import claim_process
+from graphopt.process.fork_safety import claim_process
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

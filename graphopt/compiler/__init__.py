@@ -16,11 +16,11 @@ from graphopt.compiler import (
     bailouts,
     gradients,
     native_kernels,
-    optimizing,
+    optimization,
     parameters,
     partitioning,
-    running,
-    specializing,
+    runs,
+    specialization,
     training,
 )
 from graphopt.compiler.environment import Environment
@@ -60,14 +60,14 @@ class Compiler(Environment):
     def __init__(self, settings: config.Settings | None = None, **options: Unpack[OptimizeOptions]) -> None:
         super().__init__(settings, **options)
 
-    optimize = _method(optimizing.optimize)
-    explain = _method(optimizing.explain)
-    verify = _method(running.verify)
-    run = _method(running.run)
-    try_out = _method(running.try_out)
-    record_profile = _method(specializing.record_profile)
-    specialize = _method(specializing.specialize)
-    compile = _method(specializing.compile)
+    optimize = _method(optimization.optimize)
+    explain = _method(optimization.explain)
+    verify = _method(runs.verify)
+    run = _method(runs.run)
+    try_out = _method(runs.try_out)
+    record_profile = _method(specialization.record_profile)
+    specialize = _method(specialization.specialize)
+    compile = _method(specialization.compile)
     bailout = _method(bailouts.bailout)
     with_bailouts = _method(bailouts.with_bailouts)
     differentiate = _method(gradients.differentiate)

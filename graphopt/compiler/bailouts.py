@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from graphopt import ir
 from graphopt.compiler.environment import Environment
-from graphopt.compiler.optimizing import optimize
+from graphopt.compiler.optimization import optimize
 from graphopt.instrument.report import Report
 from graphopt.model_arguments import ModelLike
 from graphopt.options import CheckOptions, OptimizeOptions

@@ -65,7 +65,7 @@ def partition(
         names = (wrt,) if isinstance(wrt, str) else tuple(wrt)
         return partitioned(env.load(model), AutodiffGroups(minimum, views, names, tuple(no_grad), profile))
     if policy == "fusion":
-        from graphopt.fusion.policy import Shapes
+        from graphopt.fusion.kernel_policy import Shapes
         from graphopt.transforms.fusion._native_group import FusionGroups
 
         if shapes not in (known := [one.value for one in Shapes]):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphopt import ir
 from graphopt.compiler.environment import Environment
-from graphopt.compiler.optimizing import Result, optimize
+from graphopt.compiler.optimization import Result, optimize
 from graphopt.errors import unknown
 
 #: The pipelines for differentiated models, by fuser.

@@ -10,8 +10,8 @@ from graphopt.context import Context, Options, context_for
 from graphopt.errors import unknown
 from graphopt.passes.pipeline import Pipeline, Step
 from graphopt.passes.pipelines import registry
-from graphopt.rewrite.explain import Explanation, explain
 from graphopt.rewrite.fused_operators import native_in
+from graphopt.rewrite.fusion_explanation import Explanation, explain
 from graphopt.rewrite.missed_fusions import nearest_to, weighed_against
 from graphopt.rewrite.rule import Rule
 from graphopt.rules import admitted_fusions, all_rules

@@ -13,10 +13,10 @@ from graphopt.config import Settings
 from graphopt.context import context_for
 from graphopt.errors import NoCompiler, UnsupportedModel, UsageError
 from graphopt.fusion.backend import ProgressCallback, require_backend
-from graphopt.fusion.groups import Group, groups_of
+from graphopt.fusion.group_functions import Group, groups_of
+from graphopt.fusion.group_signature import Tensor
 from graphopt.fusion.kernel_library import SUFFIXES, writing_library
 from graphopt.fusion.loops.ir import Kernel
-from graphopt.fusion.signature import Tensor
 from graphopt.model_arguments import copy
 from graphopt.ops import dialects
 from graphopt.ort.devices import CPU

@@ -1,7 +1,7 @@
 """The library of a model: built from the groups in the model, never loaded from the model's folder.
 
 Opening a model that names a library would run code. Therefore a model contains only the definitions of its
-kernels (:mod:`graphopt.fusion.groups`), and the library is loaded from the store, or built.
+kernels (:mod:`graphopt.fusion.group_functions`), and the library is loaded from the store, or built.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from graphopt.util.text_tables import counted
 
 if TYPE_CHECKING:
     from graphopt.fusion.backend import Backend, ProgressCallback
-    from graphopt.fusion.groups import Group
+    from graphopt.fusion.group_functions import Group
 
 #: File name suffixes of shared libraries.
 SUFFIXES = (".so", ".dylib", ".dll")
@@ -71,7 +71,7 @@ def libraries_for(
     if not dialects.has_groups(model):
         return Libraries()
     from graphopt.fusion.backend import backend_for
-    from graphopt.fusion.groups import groups_of
+    from graphopt.fusion.group_functions import groups_of
 
     backend = backend_for(device)
     if backend is None:

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from graphopt import ir
 from graphopt.fusion.backend import backend_for
 from graphopt.fusion.cluster import find_clusters
-from graphopt.fusion.groups import lower_nodes
+from graphopt.fusion.group_functions import lower_nodes
+from graphopt.fusion.group_signature import Signature
+from graphopt.fusion.kernel_policy import FREE_REASON, FusionPolicy, is_free
 from graphopt.fusion.loops.ir import CantFuse, Kernel
 from graphopt.fusion.operator_table import find
-from graphopt.fusion.policy import FREE_REASON, FusionPolicy, is_free
-from graphopt.fusion.signature import Signature
 from graphopt.partitioning.propose_groups import Partition, Proposal, propose_all
 
 #: Maximum number of times that the last nodes of an unsupported group are removed.

@@ -29,7 +29,8 @@ from graphopt.ir.dims import (
 from graphopt.ir.editor.constants import ConstantRefused
 from graphopt.ir.editor.editor import Editor
 from graphopt.ir.fingerprint import attribute_key, fingerprint, function_fingerprints
-from graphopt.ir.fold_record import FoldRecord, build_in, fold_record, keep_record
+from graphopt.ir.folded_initializers import FoldRecord, build_in, fold_record, keep_record
+from graphopt.ir.initializer_reads import constants_in, digest_of, read_record_of, track
 from graphopt.ir.io.codecs import codec_of, suffixes
 from graphopt.ir.io.foreign_formats import folder_hint
 from graphopt.ir.io.load import data_files, load, metadata_of
@@ -37,8 +38,8 @@ from graphopt.ir.io.model_conversion import ModelLike, as_model, serialized
 from graphopt.ir.io.proto_conversion import from_proto, to_proto, to_whole_proto
 from graphopt.ir.io.save import check_format, save, save_together, saving, to_bytes
 from graphopt.ir.json import from_json, schema, to_json
-from graphopt.ir.literals import constant_text, declared_type, type_text
 from graphopt.ir.opaque_parts import has_training_info, opaque_attribute, opaque_type
+from graphopt.ir.print_values import constant_text, declared_type, type_text
 from graphopt.ir.printer import (
     Names,
     print_model,
@@ -54,7 +55,6 @@ from graphopt.ir.provenance import (
     noted_scopes,
     origins,
 )
-from graphopt.ir.read_record import constants_in, digest_of, read_record_of, track
 from graphopt.ir.region.clone import (
     Cloner,
     captured,

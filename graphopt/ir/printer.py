@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.constants import constant_of, is_overridable
-from graphopt.ir.literals import attribute_text, constant_text, declared_type, inline_text, quoted
+from graphopt.ir.print_values import attribute_text, constant_text, declared_type, inline_text, quoted
 from graphopt.ir.scopes import graphs_of
 
 #: Text of a value's type, such as ``f32[B, 4]``; ``None`` if it is unknown.

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from graphopt import ir
-from graphopt.ir.literals import attribute_text
+from graphopt.ir.print_values import attribute_text
 from graphopt.ir.printer import Operand, escaped, typed
 from graphopt.modeldiff.changes import Change
 from graphopt.modeldiff.snapshot import Line, Path

@@ -5,7 +5,7 @@ A policy assigns a role to each node. The algorithm
 :mod:`graphopt.partitioning.autodiff_policy` is the policy for groups that are differentiated.
 """
 
-from graphopt.partitioning.node_roles import Decision, Policy, Role
+from graphopt.partitioning.policy_interface import Decision, Policy, Role
 from graphopt.partitioning.propose_groups import Partition, Proposal, propose, propose_all
 
 __all__ = ["Decision", "Partition", "Policy", "Proposal", "Role", "propose", "propose_all"]

@@ -14,7 +14,7 @@ from graphopt.autodiff.sequence_loops import is_sequence
 from graphopt.autodiff.wrt import ALL
 from graphopt.context import Context
 from graphopt.ops import traits
-from graphopt.partitioning.node_roles import Decision, Role
+from graphopt.partitioning.policy_interface import Decision, Role
 from graphopt.partitioning.redundant_nodes import executed
 from graphopt.partitioning.requires_grad import requires_grad, sources
 

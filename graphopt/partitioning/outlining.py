@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Sequence
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.partitioning.node_roles import Policy
+from graphopt.partitioning.policy_interface import Policy
 from graphopt.partitioning.propose_groups import Partition, edges
 from graphopt.partitioning.redundant_nodes import duplicates
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from graphopt import ir
 from graphopt.partitioning.convex_groups import convex_groups, trimmed
-from graphopt.partitioning.node_roles import Decision, Policy, Role
+from graphopt.partitioning.policy_interface import Decision, Policy, Role
 
 
 @dataclass(frozen=True)

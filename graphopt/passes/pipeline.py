@@ -29,9 +29,9 @@ from graphopt.errors import (
 )
 from graphopt.passes.base import Pass
 from graphopt.passes.instrumentation import History, PassInstrumentation, PassRecord
+from graphopt.passes.keep_quantized_results import QuantizedPairs
 from graphopt.passes.onnx_ir import load_pass
 from graphopt.passes.pipeline_syntax import Item, parse_items
-from graphopt.passes.quantized_pairs import QuantizedPairs
 from graphopt.passes.registry import Registry
 from graphopt.util.text_tables import counted
 

@@ -34,8 +34,8 @@ from functools import lru_cache
 from typing import IO, Any
 
 from graphopt import config
+from graphopt.process.fork_safety import may_be_forked
 from graphopt.process.interpreter_command import command, search_path
-from graphopt.process.own_process import may_be_forked
 
 #: Modules that workers need.
 _IMPORTS = ("numpy", "onnxruntime", "graphopt.folding.run_constant_model", "graphopt.ort.model_runs")

@@ -5,8 +5,8 @@ classes of numerics.
 """
 
 from graphopt.numerics import Numerics
-from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.matcher import Match
+from graphopt.rewrite.replacement_builder import Builder
 from graphopt.rewrite.rule import Outcome, Rule, fusion, rule
 from graphopt.rewrite.worklist import apply_rules
 

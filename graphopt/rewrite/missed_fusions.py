@@ -9,7 +9,6 @@ from typing import Any
 from graphopt import ir
 from graphopt.context import Context, Refusal
 from graphopt.ops import dialects
-from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.matcher import Bindings, Match
 from graphopt.rewrite.neighborhood import (
     find_value,
@@ -20,6 +19,7 @@ from graphopt.rewrite.neighborhood import (
 )
 from graphopt.rewrite.partial_match import PartialMatch, PartialMatcher, display_name, paths_to
 from graphopt.rewrite.pattern import OpPattern
+from graphopt.rewrite.replacement_builder import Builder
 from graphopt.rewrite.rule import Rule
 from graphopt.rewrite.rule_application import try_rule
 

@@ -50,7 +50,7 @@ class Rule:
         pattern: the recognized function, such as ``RMSNorm``, in the table of fusions. Rules for other
             forms or targets of it share the name. Empty unless the rule recognizes a larger pattern.
         workaround: the rule changes models that onnxruntime fails to load so that it loads them
-            (:mod:`graphopt.rewrite.qdq_propagation`).
+            (:mod:`graphopt.rewrite.ort_qdq_propagation`).
     """
 
     name: str

@@ -12,10 +12,10 @@ from collections.abc import Iterable, Sequence
 from graphopt import ir
 from graphopt.context import Action, Context, Refusal
 from graphopt.errors import PassFailed, ResourceLimit
-from graphopt.rewrite import lost_outputs, qdq_propagation
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite import ort_lost_outputs, ort_qdq_propagation
 from graphopt.rewrite.matcher import Match, Matcher
 from graphopt.rewrite.pattern import OpPattern
+from graphopt.rewrite.replacement_builder import Builder
 from graphopt.rewrite.rule import Rule
 from graphopt.rewrite.rule_application import try_rule
 from graphopt.util.argument_checks import checked
@@ -70,7 +70,7 @@ class _Run:
         self._matcher = Matcher(cx)
         self._queue: deque[ir.Node] = deque()
         self._queued: set[ir.Node] = set()
-        self._quantized = qdq_propagation.has_quantizers(model)
+        self._quantized = ort_qdq_propagation.has_quantizers(model)
         self._reads = ir.read_record_of(cx.model)
         for graph in ir.graphs_of(model):
             for node in graph:
@@ -140,7 +140,7 @@ class _Run:
             cx.refuse(match.no(_MISCOMPILES))
             return False
         if any(
-            new is not None and lost_outputs.is_lost(old, new)
+            new is not None and ort_lost_outputs.is_lost(old, new)
             for old, new in zip(root.outputs, values, strict=False)
         ):
             builder.discard()
@@ -155,7 +155,7 @@ class _Run:
     def _would_miscompile(self, match: Match, builder: Builder, values: tuple[ir.Value | None, ...]) -> bool:
         """Whether onnxruntime would miscompile quantized values around the result."""
         workaround = self._index.has_workaround
-        return qdq_propagation.would_miscompile(
+        return ort_qdq_propagation.would_miscompile(
             self._cx, match.root, values, match.nodes, builder.made, workaround=workaround
         )
 

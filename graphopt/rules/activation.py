@@ -11,9 +11,9 @@ import numpy as np
 from graphopt import ir
 from graphopt.ops import traits
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
-from graphopt.rules.support import numeric_safety
-from graphopt.rules.support.broadcasting import keeps_shape
-from graphopt.rules.support.operands import producer_of
+from graphopt.rules.building_blocks import numeric_safety
+from graphopt.rules.building_blocks.broadcasting import keeps_shape
+from graphopt.rules.building_blocks.operands import producer_of
 
 _FLOAT, _DOUBLE = ir.DataType.FLOAT, ir.DataType.DOUBLE
 

@@ -9,12 +9,12 @@ import numpy as np
 from graphopt import ir
 from graphopt.analysis.shape_inference.fills import is_number
 from graphopt.rewrite import Approximates, Builder, Exact, Match, Outcome, Reassociates, rule
-from graphopt.rules.support import ort_fusions as fusions
-from graphopt.rules.support.broadcasting import keeps_shape, require_right_alignment
-from graphopt.rules.support.element_types import FLOATS, INTEGERS
-from graphopt.rules.support.folded_constants import affordable
-from graphopt.rules.support.numeric_safety import never_denormal
-from graphopt.rules.support.operands import other_operand
+from graphopt.rules.building_blocks import ort_fusions as fusions
+from graphopt.rules.building_blocks.broadcasting import keeps_shape, require_right_alignment
+from graphopt.rules.building_blocks.computed_constants import affordable
+from graphopt.rules.building_blocks.element_type_sets import FLOATS, INTEGERS
+from graphopt.rules.building_blocks.numeric_safety import never_denormal
+from graphopt.rules.building_blocks.operands import other_operand
 
 # Neutral elements ----------------------------------------------------------------------------
 

@@ -10,11 +10,11 @@ from graphopt import ir
 from graphopt.analysis import symbolic
 from graphopt.context import Refusal
 from graphopt.rewrite import Builder, Match, Outcome, fusion
-from graphopt.rules.support.attention.bias import bias_of
-from graphopt.rules.support.attention.dot_product_attention import Attention, attention_of
-from graphopt.rules.support.attention.heads import split_rows
-from graphopt.rules.support.attention.nan_guard import guard_nan, has_float_inputs
-from graphopt.rules.support.attention.profitability import (
+from graphopt.rules.building_blocks.attention.bias import bias_of
+from graphopt.rules.building_blocks.attention.dot_product_attention import Attention, attention_of
+from graphopt.rules.building_blocks.attention.heads import split_rows
+from graphopt.rules.building_blocks.attention.nan_guard import guard_nan, has_float_inputs
+from graphopt.rules.building_blocks.attention.profitability import (
     GROUPED,
     MULTI_HEAD,
     STANDARD,
@@ -22,7 +22,7 @@ from graphopt.rules.support.attention.profitability import (
     choose,
     nodes_saved,
 )
-from graphopt.rules.support.kernel_availability import unavailable
+from graphopt.rules.building_blocks.kernel_availability import unavailable
 
 #: GroupQueryAttention requires head sizes that are a multiple of this, in elements.
 _GROUPED_SIZES = 8

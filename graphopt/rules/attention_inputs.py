@@ -9,10 +9,10 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Exact, Match, Outcome, fusion
-from graphopt.rules.support.axes import axis_of
-from graphopt.rules.support.folded_constants import times_number
-from graphopt.rules.support.operands import producer_of
-from graphopt.rules.support.shape_equality import WIDENED, same_shape
+from graphopt.rules.building_blocks.axes import axis_of
+from graphopt.rules.building_blocks.computed_constants import times_number
+from graphopt.rules.building_blocks.operands import producer_of
+from graphopt.rules.building_blocks.shape_equality import WIDENED, same_shape
 
 Values = Sequence[ir.Value | None]
 

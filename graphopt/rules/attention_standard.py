@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Match, Outcome, fusion
-from graphopt.rules.support.attention.heads import Heads, heads_of, split_rows
-from graphopt.rules.support.axes import axis_of
+from graphopt.rules.building_blocks.attention.heads import Heads, heads_of, split_rows
+from graphopt.rules.building_blocks.axes import axis_of
 
 
 def _by_heads(m: Match, *values: ir.Value) -> list[Heads]:

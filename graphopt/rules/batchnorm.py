@@ -9,9 +9,9 @@ import numpy as np
 from graphopt import ir
 from graphopt.ops import traits
 from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
-from graphopt.rules.support.affine_layers import LAYERS, channels_of, folded_name, with_affine
-from graphopt.rules.support.broadcasting import along_axis, require_right_alignment
-from graphopt.rules.support.folded_constants import affordable, exact, rounded
+from graphopt.rules.building_blocks.affine_layers import LAYERS, channels_of, folded_name, with_affine
+from graphopt.rules.building_blocks.broadcasting import along_axis, require_right_alignment
+from graphopt.rules.building_blocks.computed_constants import affordable, exact, rounded
 
 
 @dataclass(frozen=True)

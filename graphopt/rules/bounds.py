@@ -10,10 +10,10 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
-from graphopt.rules.support.broadcasting import keeps_shape
-from graphopt.rules.support.element_types import FLOATS, INTEGERS
-from graphopt.rules.support.folded_constants import affordable, limits
-from graphopt.rules.support.operands import operand, other_operand
+from graphopt.rules.building_blocks.broadcasting import keeps_shape
+from graphopt.rules.building_blocks.computed_constants import affordable, limits
+from graphopt.rules.building_blocks.element_type_sets import FLOATS, INTEGERS
+from graphopt.rules.building_blocks.operands import operand, other_operand
 
 _FLOAT, _DOUBLE = ir.DataType.FLOAT, ir.DataType.DOUBLE
 

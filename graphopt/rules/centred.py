@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
-from graphopt.rules.support.broadcasting import require_right_alignment
-from graphopt.rules.support.element_types import FLOATS
+from graphopt.rules.building_blocks.broadcasting import require_right_alignment
+from graphopt.rules.building_blocks.element_type_sets import FLOATS
 
 #: Most nodes visited upwards from the scale, in search of the difference that its variance reads.
 _FAR = 12

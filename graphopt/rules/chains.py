@@ -8,9 +8,9 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
-from graphopt.rules.support.broadcasting import require_right_alignment
-from graphopt.rules.support.element_types import FLOATS, INTEGERS
-from graphopt.rules.support.folded_constants import affordable, exact, rounded
+from graphopt.rules.building_blocks.broadcasting import require_right_alignment
+from graphopt.rules.building_blocks.computed_constants import affordable, exact, rounded
+from graphopt.rules.building_blocks.element_type_sets import FLOATS, INTEGERS
 
 
 def _lies_left(node: ir.Node, constant: ir.Value) -> bool:

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
-from graphopt.rules.support.axes import axis_of
-from graphopt.rules.support.operands import producer_of
-from graphopt.rules.support.slices_and_pads import INT32_MAX, Range, slice_, slice_ranges
+from graphopt.rules.building_blocks.axes import axis_of
+from graphopt.rules.building_blocks.operands import producer_of
+from graphopt.rules.building_blocks.slices_and_pads import INT32_MAX, Range, slice_, slice_ranges
 
 
 @rule(lambda op, xs: op.Concat(xs.rest()), numerics=Exact, tags=("onnxoptimizer:fuse_consecutive_concats",))

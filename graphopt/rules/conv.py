@@ -8,8 +8,8 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
-from graphopt.rules.support import ort_fusions as fusions
-from graphopt.rules.support.affine_layers import (
+from graphopt.rules.building_blocks import ort_fusions as fusions
+from graphopt.rules.building_blocks.affine_layers import (
     LAYERS,
     by_channel,
     channels_of,
@@ -17,10 +17,10 @@ from graphopt.rules.support.affine_layers import (
     folded_weight,
     with_affine,
 )
-from graphopt.rules.support.axes import axes_of
-from graphopt.rules.support.broadcasting import along_axis, require_right_alignment
-from graphopt.rules.support.folded_constants import affordable, exact, factor_of, rounded
-from graphopt.rules.support.operands import int_of
+from graphopt.rules.building_blocks.axes import axes_of
+from graphopt.rules.building_blocks.broadcasting import along_axis, require_right_alignment
+from graphopt.rules.building_blocks.computed_constants import affordable, exact, factor_of, rounded
+from graphopt.rules.building_blocks.operands import int_of
 
 _CONVS = ("Conv", "ConvTranspose")
 

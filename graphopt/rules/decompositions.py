@@ -9,9 +9,9 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
-from graphopt.rules.support.axes import axis_of, reduce, unsqueeze
-from graphopt.rules.support.operands import int_of
-from graphopt.rules.support.reshape_targets import reshape
+from graphopt.rules.building_blocks.axes import axis_of, reduce, unsqueeze
+from graphopt.rules.building_blocks.operands import int_of
+from graphopt.rules.building_blocks.reshape_targets import reshape
 
 _FLOATS = (ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16)
 

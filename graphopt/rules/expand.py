@@ -10,7 +10,7 @@ from graphopt import ir
 from graphopt.analysis.symbolic import Dim
 from graphopt.ops import traits
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
-from graphopt.rules.support.operands import producer_of
+from graphopt.rules.building_blocks.operands import producer_of
 
 _BROADCASTING = (*sorted(traits.BINARY_ELEMENTWISE - {"PRelu"}), "Where", "Min", "Max", "Sum", "Mean")
 

@@ -10,10 +10,10 @@ from typing import Any
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Exact, Match, Outcome, fusion
-from graphopt.rules.support import quantizers
-from graphopt.rules.support.kernel_availability import require_kernel
-from graphopt.rules.support.operands import operand
-from graphopt.rules.support.shape_equality import same_shape
+from graphopt.rules.building_blocks import quantizers
+from graphopt.rules.building_blocks.kernel_availability import require_kernel
+from graphopt.rules.building_blocks.operands import operand
+from graphopt.rules.building_blocks.shape_equality import same_shape
 
 #: Activations of FusedConv and FusedGemm, each with its attributes in order.
 _OF_CONV = {"Relu": (), "Sigmoid": (), "Tanh": (), "LeakyRelu": ("alpha",), "HardSigmoid": ("alpha", "beta")}

@@ -14,13 +14,13 @@ from graphopt import ir
 from graphopt.analysis import symbolic
 from graphopt.context import Dim
 from graphopt.rewrite import Builder, Match, Outcome, fusion
-from graphopt.rules.support import ort_fusions as fusions
-from graphopt.rules.support import quantizers
-from graphopt.rules.support.axes import perm_of
-from graphopt.rules.support.folded_constants import times_number
-from graphopt.rules.support.kernel_availability import require_kernel
-from graphopt.rules.support.operands import int_of
-from graphopt.rules.support.shape_equality import same_shape
+from graphopt.rules.building_blocks import ort_fusions as fusions
+from graphopt.rules.building_blocks import quantizers
+from graphopt.rules.building_blocks.axes import perm_of
+from graphopt.rules.building_blocks.computed_constants import times_number
+from graphopt.rules.building_blocks.kernel_availability import require_kernel
+from graphopt.rules.building_blocks.operands import int_of
+from graphopt.rules.building_blocks.shape_equality import same_shape
 
 _NAME = "FusedMatMul"
 _SIZE_HINT = "give the size: --dim, --dim-range"

@@ -6,7 +6,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
-from graphopt.rules.support.axes import axes_of, axis_of, squeeze, unsqueeze
+from graphopt.rules.building_blocks.axes import axes_of, axis_of, squeeze, unsqueeze
 
 
 @rule(lambda op, x, i, j: op.Gather(op.Gather(x, i.constant(), tag="inner"), j.constant()), numerics=Exact)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from graphopt import ir
 from graphopt.rewrite import Builder, Match, Outcome, fusion
 from graphopt.rewrite.matcher import Refused
-from graphopt.rules.support import polynomials
-from graphopt.rules.support.kernel_availability import require_kernel, unavailable
-from graphopt.rules.support.operands import producer_of
-from graphopt.rules.support.shape_equality import require_shape_of
+from graphopt.rules.building_blocks import polynomials
+from graphopt.rules.building_blocks.kernel_availability import require_kernel, unavailable
+from graphopt.rules.building_blocks.operands import producer_of
+from graphopt.rules.building_blocks.shape_equality import require_shape_of
 
 #: Largest relative error of constants, which exporters round.
 _CLOSE, _CLOSE_IN_HALVES = 1e-5, 2e-3

@@ -8,13 +8,13 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.rewrite import Match, Outcome, Reassociates, rule
-from graphopt.rewrite.builder import Builder, to_float32
-from graphopt.rules.support import ort_fusions as fusions
-from graphopt.rules.support import quantizers
-from graphopt.rules.support.affine_layers import by_channel, folded_name, with_affine
-from graphopt.rules.support.broadcasting import keeps_shape
-from graphopt.rules.support.folded_constants import affordable, exact, factor_of, rounded
-from graphopt.rules.support.operands import operand
+from graphopt.rewrite.replacement_builder import Builder, to_float32
+from graphopt.rules.building_blocks import ort_fusions as fusions
+from graphopt.rules.building_blocks import quantizers
+from graphopt.rules.building_blocks.affine_layers import by_channel, folded_name, with_affine
+from graphopt.rules.building_blocks.broadcasting import keeps_shape
+from graphopt.rules.building_blocks.computed_constants import affordable, exact, factor_of, rounded
+from graphopt.rules.building_blocks.operands import operand
 
 #: Types for which runtimes have a kernel of Gemm.
 _TYPES = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16})

@@ -8,8 +8,8 @@ from graphopt import ir
 from graphopt.analysis.symbolic import Dim
 from graphopt.ops import traits
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
-from graphopt.rules.support.axes import axes_of, axis_of, perm_of
-from graphopt.rules.support.operands import ints_of, operand, producer_of
+from graphopt.rules.building_blocks.axes import axes_of, axis_of, perm_of
+from graphopt.rules.building_blocks.operands import ints_of, operand, producer_of
 
 
 @rule(

@@ -10,11 +10,11 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Match, Outcome, fusion
-from graphopt.rules.support import normalization_patterns as patterns
-from graphopt.rules.support import normalizations
-from graphopt.rules.support.broadcasting import keeps_shape
-from graphopt.rules.support.folded_constants import exact, rounded
-from graphopt.rules.support.kernel_availability import require_kernel
+from graphopt.rules.building_blocks import normalization_operators
+from graphopt.rules.building_blocks import normalization_patterns as patterns
+from graphopt.rules.building_blocks.broadcasting import keeps_shape
+from graphopt.rules.building_blocks.computed_constants import exact, rounded
+from graphopt.rules.building_blocks.kernel_availability import require_kernel
 
 _NAME = "InstanceNormalization"
 
@@ -24,8 +24,10 @@ def instance_norm(
     op: Builder, m: Match, x: ir.Value, eps: ir.Value | None, scale: ir.Value | None
 ) -> Outcome:
     """(x - mean) / Sqrt(variance + eps) → InstanceNormalization(x), per channel, of scale 1."""
-    shape, dtype, epsilon = normalizations.facts_of(m, x, eps)
-    if normalizations.first_axis(m, len(shape)) != 2 or not normalizations.is_spatial(m, x, 2, scale):
+    shape, dtype, epsilon = normalization_operators.facts_of(m, x, eps)
+    if normalization_operators.first_axis(m, len(shape)) != 2 or not normalization_operators.is_spatial(
+        m, x, 2, scale
+    ):
         return m.no("it does not reduce exactly the axes after the channel", x)
     require_kernel(m, _NAME, x, domain="")
     channels = shape[1]

@@ -12,12 +12,12 @@ from typing import NamedTuple
 from graphopt import ir
 from graphopt.context import Dim
 from graphopt.rewrite import Builder, Match, Outcome, fusion
-from graphopt.rules.support import normalization_patterns as patterns
-from graphopt.rules.support import normalizations
-from graphopt.rules.support.axes import axes_of
-from graphopt.rules.support.operands import other_operand
-from graphopt.rules.support.reshape_targets import reshape, reshape_target
-from graphopt.rules.support.shape_equality import same_shape
+from graphopt.rules.building_blocks import normalization_operators
+from graphopt.rules.building_blocks import normalization_patterns as patterns
+from graphopt.rules.building_blocks.axes import axes_of
+from graphopt.rules.building_blocks.operands import other_operand
+from graphopt.rules.building_blocks.reshape_targets import reshape, reshape_target
+from graphopt.rules.building_blocks.shape_equality import same_shape
 
 
 @fusion(
@@ -29,22 +29,22 @@ def layer_norm_by_batch_norm(op: Builder, m: Match, x: ir.Value, n: ir.Value) ->
     """BatchNormalization(rows as channels, by their own moments) → LayerNormalization(x) of scale 1."""
     found = _rows_of(m, x, n)
     data = _in_shape(op, m, x, found)
-    return normalizations.write_unscaled(
-        op, m, normalizations.LAYER, data, found.dims, found.first, found.dtype, found.epsilon
+    return normalization_operators.write_unscaled(
+        op, m, normalization_operators.LAYER, data, found.dims, found.first, found.dtype, found.epsilon
     )
 
 
 @fusion(patterns.layer_norms_by_batch_norm, pattern="LayerNorm for onnxruntime to fuse", anchors=())
 def layer_norm_spelling_by_batch_norm(op: Builder, m: Match, x: ir.Value, n: ir.Value) -> Outcome:
     """Keras' LayerNorm before opset 17 → (x - mean) / Sqrt(variance + eps), which onnxruntime fuses."""
-    if m.version >= normalizations.LAYER.since or m.cx.options.portable:
+    if m.version >= normalization_operators.LAYER.since or m.cx.options.portable:
         return m.no("the opset has an operator for it, or --portable is set", x)
     found = _rows_of(m, x, n)
     if found.dtype != ir.DataType.FLOAT or not _is_scaled_and_shifted(m, found.dims[found.first :]):
         return m.no(
             "not of type float, or not followed by the constant scale and bias that onnxruntime requires", x
         )
-    return normalizations.canonical_form(
+    return normalization_operators.canonical_form(
         op, m, _in_shape(op, m, x, found), found.first, len(found.dims), found.epsilon
     )
 

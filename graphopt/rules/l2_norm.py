@@ -10,9 +10,9 @@ from typing import Any
 
 from graphopt import ir
 from graphopt.rewrite import Approximates, Builder, Match, Outcome, fusion
-from graphopt.rules.support.axes import axes_of
-from graphopt.rules.support.kernel_availability import require_kernel
-from graphopt.rules.support.shape_equality import require_shape_of
+from graphopt.rules.building_blocks.axes import axes_of
+from graphopt.rules.building_blocks.kernel_availability import require_kernel
+from graphopt.rules.building_blocks.shape_equality import require_shape_of
 
 #: Largest lower bound of a length; vectors shorter than the bound are divided by it, not by their length.
 _NOTHING = 1e-6

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
-from graphopt.rules.support.broadcasting import keeps_shape
-from graphopt.rules.support.operands import other_operand
+from graphopt.rules.building_blocks.broadcasting import keeps_shape
+from graphopt.rules.building_blocks.operands import other_operand
 
 _BOOL = ir.DataType.BOOL
 

@@ -7,12 +7,12 @@ import re
 from graphopt import ir
 from graphopt.context import Dim
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
-from graphopt.rules.support import ort_fusions as fusions
-from graphopt.rules.support.affine_layers import folded_name, folded_weight
-from graphopt.rules.support.axes import reduce
-from graphopt.rules.support.broadcasting import keeps_shape
-from graphopt.rules.support.element_types import FLOATS
-from graphopt.rules.support.folded_constants import affordable, exact, factor_of, rounded
+from graphopt.rules.building_blocks import ort_fusions as fusions
+from graphopt.rules.building_blocks.affine_layers import folded_name, folded_weight
+from graphopt.rules.building_blocks.axes import reduce
+from graphopt.rules.building_blocks.broadcasting import keeps_shape
+from graphopt.rules.building_blocks.computed_constants import affordable, exact, factor_of, rounded
+from graphopt.rules.building_blocks.element_type_sets import FLOATS
 
 
 @rule(

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from graphopt import ir
 from graphopt.context import Dim
 from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
-from graphopt.rules.support.axes import perm_of
-from graphopt.rules.support.reshape_targets import reshape, reshape_target
-from graphopt.rules.support.shape_equality import same_shape
+from graphopt.rules.building_blocks.axes import perm_of
+from graphopt.rules.building_blocks.reshape_targets import reshape, reshape_target
+from graphopt.rules.building_blocks.shape_equality import same_shape
 
 
 @rule(

@@ -12,12 +12,12 @@ import numpy as np
 from graphopt import ir
 from graphopt.context import Dim
 from graphopt.rewrite import Builder, Match, Outcome, fusion
-from graphopt.rules.support import normalization_patterns as patterns
-from graphopt.rules.support import normalizations
-from graphopt.rules.support.axes import reduce
-from graphopt.rules.support.kernel_availability import require_kernel
-from graphopt.rules.support.operands import producer_of
-from graphopt.rules.support.shape_equality import keeps_shape_of, same_shape
+from graphopt.rules.building_blocks import normalization_operators
+from graphopt.rules.building_blocks import normalization_patterns as patterns
+from graphopt.rules.building_blocks.axes import reduce
+from graphopt.rules.building_blocks.kernel_availability import require_kernel
+from graphopt.rules.building_blocks.operands import producer_of
+from graphopt.rules.building_blocks.shape_equality import keeps_shape_of, same_shape
 
 # Cores ----------------------------------------------------------------------------------------
 
@@ -25,7 +25,7 @@ from graphopt.rules.support.shape_equality import keeps_shape_of, same_shape
 @fusion(patterns.layer_norms, pattern="LayerNorm", anchors=("Sqrt",), tags=("onnxruntime:LayerNormFusion",))
 def layer_norm(op: Builder, m: Match, x: ir.Value, eps: ir.Value | None, scale: ir.Value | None) -> Outcome:
     """(x - mean) / Sqrt(variance + eps) → LayerNormalization(x) of scale 1."""
-    return _core(op, m, normalizations.LAYER, x, eps, scale)
+    return _core(op, m, normalization_operators.LAYER, x, eps, scale)
 
 
 @fusion(
@@ -36,7 +36,7 @@ def layer_norm(op: Builder, m: Match, x: ir.Value, eps: ir.Value | None, scale: 
 )
 def rms_norm(op: Builder, m: Match, x: ir.Value, eps: ir.Value | None, scale: ir.Value | None) -> Outcome:
     """x / Sqrt(mean(x^2) + eps) → RMSNormalization(x) of scale 1."""
-    return _core(op, m, normalizations.RMS, x, eps, scale)
+    return _core(op, m, normalization_operators.RMS, x, eps, scale)
 
 
 @fusion(
@@ -51,12 +51,12 @@ def rms_norm_spelling(op: Builder, m: Match, x: ir.Value, eps: ir.Value, scale: 
     onnxruntime fuses this form. Opset 23 introduced RMSNormalization.
     """
     rank, dtype = m.rank(x), m.dtype(x)
-    if m.version >= normalizations.RMS.since or m.cx.options.portable:
+    if m.version >= normalization_operators.RMS.since or m.cx.options.portable:
         return m.no("the opset has an operator for it, or --portable is set", x)
     if dtype != ir.DataType.FLOAT or rank is None or m.rank(scale) != 1:
         return m.no("not of type float, of unknown rank, or the scale is not a vector", x)
     if (
-        normalizations.first_axis(m, rank) != rank - 1
+        normalization_operators.first_axis(m, rank) != rank - 1
         or ir.scalar_of(eps) is None
         or not keeps_shape_of(m, x)
     ):
@@ -69,19 +69,19 @@ def rms_norm_spelling(op: Builder, m: Match, x: ir.Value, eps: ir.Value, scale: 
 def _core(
     op: Builder,
     m: Match,
-    kind: normalizations.Kind,
+    kind: normalization_operators.Kind,
     x: ir.Value,
     eps: ir.Value | None,
     scale: ir.Value | None,
 ) -> Outcome:
     """A normalization of scale 1, times ``scale`` if there is one."""
-    shape, dtype, epsilon = normalizations.facts_of(m, x, eps)
-    first = normalizations.first_axis(m, len(shape))
+    shape, dtype, epsilon = normalization_operators.facts_of(m, x, eps)
+    first = normalization_operators.first_axis(m, len(shape))
     if first is None:
         return m.no("it is not taken over the last axes", x)
-    if kind is normalizations.LAYER and normalizations.is_spatial(m, x, first, scale):
+    if kind is normalization_operators.LAYER and normalization_operators.is_spatial(m, x, first, scale):
         return m.no("it normalizes each channel: InstanceNormalization applies", x)
-    result = normalizations.write_unscaled(op, m, kind, x, shape, first, dtype, epsilon)
+    result = normalization_operators.write_unscaled(op, m, kind, x, shape, first, dtype, epsilon)
     return result if scale is None else op.Mul(result, scale)
 
 
@@ -99,21 +99,22 @@ def layer_norm_spelling(
     onnxruntime fuses this form. Opset 17 introduced LayerNormalization.
     """
     shape, epsilon = m.shape(x), ir.scalar_of(eps)
-    if m.version >= normalizations.LAYER.since or m.cx.options.portable:
+    if m.version >= normalization_operators.LAYER.since or m.cx.options.portable:
         return m.no("the opset has an operator for it, or --portable is set", x)
     if m.dtype(x) != ir.DataType.FLOAT or shape is None or epsilon is None:
         return m.no("not of type float, or the rank or epsilon is unknown", x)
-    first = normalizations.first_axis(m, len(shape))
+    first = normalization_operators.first_axis(m, len(shape))
     if first is None or not keeps_shape_of(m, x):
         return m.no("it is not taken over the last axes, or constants broadcast it", x)
     parameters = [_for_each(op, m, value, shape[first:], x) for value in (scale, bias)]
     factor, summand = parameters
     if factor is None or summand is None:
         return m.no("the scale or bias is not one number per element", x)
-    if parameters == [scale, bias] and normalizations.is_canonical(m):
+    if parameters == [scale, bias] and normalization_operators.is_canonical(m):
         return m.no("onnxruntime already fuses this form", x)
     return op.Add(
-        op.Mul(normalizations.canonical_form(op, m, x, first, len(shape), float(epsilon)), factor), summand
+        op.Mul(normalization_operators.canonical_form(op, m, x, first, len(shape), float(epsilon)), factor),
+        summand,
     )
 
 
@@ -121,7 +122,9 @@ def layer_norm_spelling(
 
 
 @fusion(
-    lambda op, x, one, g: op.Mul(op.one_of(*normalizations.OPERATORS)(x, one.constant(), tag="norm"), g),
+    lambda op, x, one, g: op.Mul(
+        op.one_of(*normalization_operators.OPERATORS)(x, one.constant(), tag="norm"), g
+    ),
     pattern="norm with scale and bias",
     anchors=(),
 )
@@ -175,7 +178,9 @@ def _for_each(
 
 @fusion(
     lambda op, x, s, t: op.Cast(
-        op.one_of(*normalizations.OPERATORS)(op.Cast(x, to=int(ir.DataType.FLOAT)), s.rest(), tag="norm"),
+        op.one_of(*normalization_operators.OPERATORS)(
+            op.Cast(x, to=int(ir.DataType.FLOAT)), s.rest(), tag="norm"
+        ),
         to=t,
     ),
     pattern="norm between casts",

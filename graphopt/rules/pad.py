@@ -10,8 +10,8 @@ import numpy as np
 from graphopt import ir
 from graphopt.analysis import symbolic
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
-from graphopt.rules.support import quantizers
-from graphopt.rules.support.slices_and_pads import Padding, pad, pad_number, padding_of
+from graphopt.rules.building_blocks import quantizers
+from graphopt.rules.building_blocks.slices_and_pads import Padding, pad, pad_number, padding_of
 
 
 @rule(lambda op, x, a, b: op.Pad(op.Pad(x, a.rest(), tag="inner"), b.rest()), numerics=Exact)

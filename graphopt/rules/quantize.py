@@ -10,9 +10,9 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
-from graphopt.rules.support import quantizers
-from graphopt.rules.support.operands import operand
-from graphopt.rules.support.quantizers import BYTES, WORDS
+from graphopt.rules.building_blocks import quantizers
+from graphopt.rules.building_blocks.operands import operand
+from graphopt.rules.building_blocks.quantizers import BYTES, WORDS
 
 
 @rule(

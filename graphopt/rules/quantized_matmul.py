@@ -10,9 +10,9 @@ from typing import Any
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Match, Outcome, fusion
-from graphopt.rules.support.kernel_availability import require_kernel
-from graphopt.rules.support.operands import operand, producer_of
-from graphopt.rules.support.shape_equality import has_one_element, same_shape
+from graphopt.rules.building_blocks.kernel_availability import require_kernel
+from graphopt.rules.building_blocks.operands import operand, producer_of
+from graphopt.rules.building_blocks.shape_equality import has_one_element, same_shape
 
 _TO_FLOAT, _DYNAMIC = "MatMulIntegerToFloat", "DynamicQuantizeMatMul"
 _FLOAT = int(ir.DataType.FLOAT)

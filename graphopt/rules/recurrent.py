@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphopt.analysis.shape_inference.fills import is_number
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
-from graphopt.rules.support.operands import operand
+from graphopt.rules.building_blocks.operands import operand
 
 _LAYERS = ("LSTM", "GRU", "RNN")
 _BIAS, _LENGTHS, _INITIAL_H, _INITIAL_C, _PEEPHOLES = 3, 4, 5, 6, 7

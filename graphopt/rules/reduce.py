@@ -5,11 +5,11 @@ from __future__ import annotations
 from graphopt import ir
 from graphopt.analysis import symbolic
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
-from graphopt.rules.support import numeric_safety
-from graphopt.rules.support import ort_fusions as fusions
-from graphopt.rules.support.axes import REDUCTIONS, axes_of, axis_of, reduce
-from graphopt.rules.support.operands import ints_of
-from graphopt.rules.support.shape_equality import same_shape
+from graphopt.rules.building_blocks import numeric_safety
+from graphopt.rules.building_blocks import ort_fusions as fusions
+from graphopt.rules.building_blocks.axes import REDUCTIONS, axes_of, axis_of, reduce
+from graphopt.rules.building_blocks.operands import ints_of
+from graphopt.rules.building_blocks.shape_equality import same_shape
 
 _KINDS = (*REDUCTIONS, "ArgMax", "ArgMin")
 #: Operators of a normalization that read a mean: it is subtracted, or an epsilon is added to it.

@@ -12,11 +12,11 @@ from graphopt import ir
 from graphopt.analysis import symbolic
 from graphopt.ops import traits
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
-from graphopt.rules.support import ort_fusions as fusions
-from graphopt.rules.support.axes import axes_of, squeeze, unsqueeze
-from graphopt.rules.support.operands import producer_of
-from graphopt.rules.support.reshape_targets import nonzero_dims, reshape, reshape_target
-from graphopt.rules.support.shape_equality import has_one_element, same_shape
+from graphopt.rules.building_blocks import ort_fusions as fusions
+from graphopt.rules.building_blocks.axes import axes_of, squeeze, unsqueeze
+from graphopt.rules.building_blocks.operands import producer_of
+from graphopt.rules.building_blocks.reshape_targets import nonzero_dims, reshape, reshape_target
+from graphopt.rules.building_blocks.shape_equality import has_one_element, same_shape
 
 _EMPTY_BATCHES = "onnxruntime fuses Transpose and MatMul into a kernel that fails on empty batches"
 _CHEAP_VIEWS = ("Reshape", "Flatten")

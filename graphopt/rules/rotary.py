@@ -16,14 +16,14 @@ from graphopt.analysis import symbolic
 from graphopt.context import Dim
 from graphopt.rewrite import Builder, Match, Outcome, fusion
 from graphopt.rewrite.matcher import Refused
-from graphopt.rules.support.attention.heads import Heads, heads_of, split_rows
-from graphopt.rules.support.axes import axis_of
-from graphopt.rules.support.kernel_availability import unavailable
-from graphopt.rules.support.operands import producer_of
-from graphopt.rules.support.reshape_targets import reshape
-from graphopt.rules.support.rotary_tables import is_doubled, tables_of
-from graphopt.rules.support.shape_equality import WIDENED, same_shape
-from graphopt.rules.support.slices_and_pads import Range, slice_, slice_ranges
+from graphopt.rules.building_blocks.attention.heads import Heads, heads_of, split_rows
+from graphopt.rules.building_blocks.axes import axis_of
+from graphopt.rules.building_blocks.kernel_availability import unavailable
+from graphopt.rules.building_blocks.operands import producer_of
+from graphopt.rules.building_blocks.reshape_targets import reshape
+from graphopt.rules.building_blocks.rotary_tables import is_doubled, tables_of
+from graphopt.rules.building_blocks.shape_equality import WIDENED, same_shape
+from graphopt.rules.building_blocks.slices_and_pads import Range, slice_, slice_ranges
 
 _ROTARY = "RotaryEmbedding"
 #: The opset versions that introduced RotaryEmbedding, and ``allowzero`` of Reshape.

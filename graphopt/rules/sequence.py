@@ -9,9 +9,9 @@ import numpy as np
 from graphopt import ir
 from graphopt.context import Dim
 from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
-from graphopt.rules.support.axes import axis_of
-from graphopt.rules.support.operands import operand
-from graphopt.rules.support.slices_and_pads import Range, slice_
+from graphopt.rules.building_blocks.axes import axis_of
+from graphopt.rules.building_blocks.operands import operand
+from graphopt.rules.building_blocks.slices_and_pads import Range, slice_
 
 #: Most outputs of a new Split.
 _MOST_PARTS = 64

@@ -6,8 +6,8 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
+from graphopt.rules.building_blocks.axes import axis_of, squeeze, unsqueeze
 from graphopt.rules.sequence import split_of
-from graphopt.rules.support.axes import axis_of, squeeze, unsqueeze
 
 #: Operators that read or change a sequence and can be lowered if its tensors are known.
 _LOWERED = ("SequenceAt", "SequenceLength", "ConcatFromSequence", "SequenceInsert", "SequenceErase")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
-from graphopt.rules.support.operands import operand
+from graphopt.rules.building_blocks.operands import operand
 
 _MUTATIONS = ("SequenceInsert", "SequenceErase")
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
-from graphopt.rules.support.axes import axis_of, perm_of
-from graphopt.rules.support.operands import int_of, operand, producer_of
-from graphopt.rules.support.slices_and_pads import INT64_MAX, slice_ranges
+from graphopt.rules.building_blocks.axes import axis_of, perm_of
+from graphopt.rules.building_blocks.operands import int_of, operand, producer_of
+from graphopt.rules.building_blocks.slices_and_pads import INT64_MAX, slice_ranges
 
 
 @dataclass(frozen=True)

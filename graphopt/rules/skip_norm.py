@@ -13,11 +13,11 @@ from typing import Any
 from graphopt import ir
 from graphopt.context import Dim
 from graphopt.rewrite import Builder, Match, Outcome, fusion
-from graphopt.rules.support import normalizations
-from graphopt.rules.support.axes import axis_of
-from graphopt.rules.support.kernel_availability import require_kernel
-from graphopt.rules.support.operands import operand, producer_of
-from graphopt.rules.support.shape_equality import same_shape
+from graphopt.rules.building_blocks import normalization_operators
+from graphopt.rules.building_blocks.axes import axis_of
+from graphopt.rules.building_blocks.kernel_availability import require_kernel
+from graphopt.rules.building_blocks.operands import operand, producer_of
+from graphopt.rules.building_blocks.shape_equality import same_shape
 
 _LAYER, _RMS = "SkipLayerNormalization", "SkipSimplifiedLayerNormalization"
 #: Outputs of both operators: the result, two statistics that no kernel returns, and the sum.
@@ -41,14 +41,14 @@ class Skip:
 
 def _skip(m: Match, norm: ir.Node, sum_of: ir.Node) -> Skip:
     """The replacement of ``norm`` and its operand, the result of the Add ``sum_of``."""
-    layer = norm.op_type == normalizations.LAYER.name
+    layer = norm.op_type == normalization_operators.LAYER.name
     name = _LAYER if layer else _RMS
     sum_, scale = norm.inputs[:2]
     assert sum_ is not None and scale is not None
     require_kernel(m, name, sum_)
     shape, dtype, epsilon = m.shape(sum_), m.dtype(sum_), m.attribute(norm, "epsilon")
     rows = math.prod(shape[:-1]) if shape else None
-    decision = m.cx.weigh(name, by=normalizations.SKIP_RULE, at=[sum_], dtype=dtype, rows=rows)
+    decision = m.cx.weigh(name, by=normalization_operators.SKIP_RULE, at=[sum_], dtype=dtype, rows=rows)
     if not decision:
         m.refuse(decision.reason, sum_, hint="--device cuda, if the model runs there")
     if shape is None or len(shape) != 3:
@@ -90,12 +90,12 @@ def _parted(
 
 
 @fusion(
-    lambda op, x, y, p: op.one_of(*normalizations.OPERATORS)(
+    lambda op, x, y, p: op.one_of(*normalization_operators.OPERATORS)(
         op.one_of("Add", "Sum")(x, y, tag="sum"), p.rest()
     ),
     phase=2,
     pattern="skip + norm",
-    anchors=normalizations.OPERATORS,
+    anchors=normalization_operators.OPERATORS,
     tags=(
         "onnxscript:skip-layer-normalization",
         "onnxscript:skip-rms-normalization",
@@ -127,21 +127,23 @@ def sum_of_skip_norm(op: Builder, m: Match) -> Outcome:
 
 def _normalizes(m: Match, node: ir.Node, value: ir.Value) -> bool:
     """Whether ``node`` is a normalization of ``value`` with one output."""
-    known = node.domain == "" and node.op_type in normalizations.OPERATORS and node.inputs[0] is value
+    known = (
+        node.domain == "" and node.op_type in normalization_operators.OPERATORS and node.inputs[0] is value
+    )
     return known and node.graph is m.graph and not any(map(ir.is_read, node.outputs[1:]))
 
 
 def _normalized_skips(op: Any, x: Any, p: Any, g: Any, b: Any) -> Iterator[Any]:
     for name in (_LAYER, _RMS):
         skip = getattr(op.domain(ir.MICROSOFT), name)(x, p.rest(), outputs=_OUTPUTS, tag="skip")
-        yield op.one_of(*normalizations.OPERATORS)(skip[_SUM], g, b.optional())
+        yield op.one_of(*normalization_operators.OPERATORS)(skip[_SUM], g, b.optional())
 
 
 @fusion(_normalized_skips, phase=2, pattern="skip + norm", exclusive=False, anchors=())
 def norm_of_skip_norm(op: Builder, m: Match, g: ir.Value, b: ir.Value | None) -> Outcome:
     """norm(SkipLayerNormalization(x, y)[3]) → SkipLayerNormalization(x, y)[0]."""
     skip, norm, place = m.node("skip"), m.root, 2
-    layer = norm.op_type == normalizations.LAYER.name
+    layer = norm.op_type == normalization_operators.LAYER.name
     if (skip.op_type == _LAYER) != layer or operand(skip, place) is not g:
         return m.no("the normalizations differ", g)
     if layer and operand(skip, place + 1) is not b:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from graphopt import ir
 from graphopt.analysis import symbolic
 from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
-from graphopt.rules.support.axes import axis_of
-from graphopt.rules.support.slices_and_pads import INT64_MAX, Range, range_from, slice_, slice_ranges
+from graphopt.rules.building_blocks.axes import axis_of
+from graphopt.rules.building_blocks.slices_and_pads import INT64_MAX, Range, range_from, slice_, slice_ranges
 
 
 @rule(

@@ -7,8 +7,8 @@ from typing import Any
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Match, Outcome, fusion
-from graphopt.rules.support.axes import axes_of
-from graphopt.rules.support.kernel_availability import require_kernel
+from graphopt.rules.building_blocks.axes import axes_of
+from graphopt.rules.building_blocks.kernel_availability import require_kernel
 
 _FLOAT, _HALF = ir.DataType.FLOAT, ir.DataType.FLOAT16
 _SINCE = 13

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
-from graphopt.rules.support import normalizations
-from graphopt.rules.support import ort_fusions as fusions
-from graphopt.rules.support.shape_equality import same_shape
+from graphopt.rules.building_blocks import normalization_operators
+from graphopt.rules.building_blocks import ort_fusions as fusions
+from graphopt.rules.building_blocks.shape_equality import same_shape
 
 
 @rule(lambda op, x, y: op.Add(x, y), numerics=Exact, pass_="fuse-builtin", phase=2)
@@ -24,6 +24,8 @@ def sum_before_norm(op: Builder, m: Match, x: ir.Value, y: ir.Value) -> Outcome:
     if not same_shape(m, shape, m.shape(y)):
         return m.no("the summands differ in shape", y)
     rows = shape[0] * shape[1]
-    if m.cx.weigh("SkipLayerNormalization", by=normalizations.SKIP_RULE, at=[made], dtype=dtype, rows=rows):
+    if m.cx.weigh(
+        "SkipLayerNormalization", by=normalization_operators.SKIP_RULE, at=[made], dtype=dtype, rows=rows
+    ):
         return m.no("SkipLayerNormalization is fast on the device", made)
     return op.Sum(x, y)

@@ -10,8 +10,8 @@ import math
 
 from graphopt import ir
 from graphopt.rewrite import Builder, Match, Outcome, fusion
-from graphopt.rules.support.kernel_availability import require_opset
-from graphopt.rules.support.shape_equality import require_shape_of
+from graphopt.rules.building_blocks.kernel_availability import require_opset
+from graphopt.rules.building_blocks.shape_equality import require_shape_of
 
 _HARD_SWISH_SINCE, _MISH_SINCE = 14, 18
 

@@ -6,13 +6,21 @@ from graphopt import ir
 from graphopt.analysis.symbolic import Dim
 from graphopt.ops import traits
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
-from graphopt.rules.support import ort_fusions as fusions
-from graphopt.rules.support import quantizers
-from graphopt.rules.support.axes import REDUCTIONS, axes_of, axis_of, perm_of, reduce, squeeze, unsqueeze
-from graphopt.rules.support.operands import producer_of
-from graphopt.rules.support.reshape_targets import nonzero_dims, reshape, reshape_target
-from graphopt.rules.support.shape_equality import has_one_element, same_shape
-from graphopt.rules.support.transpose_region import Region
+from graphopt.rules.building_blocks import ort_fusions as fusions
+from graphopt.rules.building_blocks import quantizers
+from graphopt.rules.building_blocks.axes import (
+    REDUCTIONS,
+    axes_of,
+    axis_of,
+    perm_of,
+    reduce,
+    squeeze,
+    unsqueeze,
+)
+from graphopt.rules.building_blocks.operands import producer_of
+from graphopt.rules.building_blocks.reshape_targets import nonzero_dims, reshape, reshape_target
+from graphopt.rules.building_blocks.shape_equality import has_one_element, same_shape
+from graphopt.rules.building_blocks.transpose_region import Region
 
 Perm = tuple[int, ...]
 #: Operators on several operands that have one shape, or are joined along an axis.

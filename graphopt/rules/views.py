@@ -5,9 +5,9 @@ from __future__ import annotations
 from graphopt import ir
 from graphopt.ops import traits
 from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
-from graphopt.rules.support.operands import operand
-from graphopt.rules.support.reshape_targets import nonzero_dims, reshape, reshape_target
-from graphopt.rules.support.shape_equality import same_shape
+from graphopt.rules.building_blocks.operands import operand
+from graphopt.rules.building_blocks.reshape_targets import nonzero_dims, reshape, reshape_target
+from graphopt.rules.building_blocks.shape_equality import same_shape
 
 #: Opset version before which Reshape had its shape as an attribute, and supported fewer types.
 _SHAPE_INPUT = 5

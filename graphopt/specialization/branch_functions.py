@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from graphopt import ir
-from graphopt.fusion.groups import add_groups
+from graphopt.fusion.group_functions import add_groups
 from graphopt.model_arguments import copy
 from graphopt.specialization.variant_records import Branch
 

@@ -16,7 +16,7 @@ from graphopt.numerics import Numerics
 from graphopt.profile import Profile
 from graphopt.specialization.branch_functions import add_functions
 from graphopt.specialization.build_variants import Specialization, Specialized
-from graphopt.specialization.empty_like import empty_like
+from graphopt.specialization.empty_model import empty_like
 from graphopt.specialization.guard_nodes import GuardNodes
 from graphopt.specialization.shared_initializers import lift_shared_initializers
 from graphopt.specialization.specialize_inputs import profiled_inputs

@@ -14,7 +14,7 @@ from graphopt import ir, publish
 from graphopt.autodiff.graph_builder import GraphBuilder
 from graphopt.autodiff.joint_graph import Joint, differentiate
 from graphopt.autodiff.losses import Loss
-from graphopt.autodiff.running_statistics import PREFIX as STATE
+from graphopt.autodiff.return_running_statistics import PREFIX as STATE
 from graphopt.context import Context, context_for
 from graphopt.errors import UsageError, unknown
 from graphopt.model_arguments import PathLike

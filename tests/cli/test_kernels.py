@@ -11,7 +11,7 @@ import pytest
 import graphopt
 from graphopt import api, ir
 from graphopt.context import context_for
-from graphopt.fusion.groups import groups_of
+from graphopt.fusion.group_functions import groups_of
 from graphopt.passes.pipelines import make_pipeline
 from graphopt.profile import Guard, ValueProfile
 from graphopt.specialization.variant_records import Branch

@@ -12,7 +12,7 @@ import pytest
 from graphopt import ir
 from graphopt.context import context_for
 from graphopt.fusion.backends.c import CBackend
-from graphopt.fusion.groups import kernels_of
+from graphopt.fusion.group_functions import kernels_of
 from graphopt.fusion.loops.ir import Kernel
 from graphopt.passes.pipelines import make_pipeline
 from tests.support import parse

@@ -13,7 +13,7 @@ from graphopt import ir
 from graphopt.context import context_for
 from graphopt.errors import RuntimeFailure
 from graphopt.fusion.backend import Backend, backend_for, discover, require_backend
-from graphopt.fusion.groups import kernels_of
+from graphopt.fusion.group_functions import kernels_of
 from graphopt.fusion.loops import interpreter
 from graphopt.fusion.loops.instructions import OPS, Op
 from graphopt.fusion.loops.ir import Kernel

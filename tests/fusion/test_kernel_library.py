@@ -13,7 +13,7 @@ from graphopt.cli.main import main
 from graphopt.errors import NoCompiler, NotFused, UsageError, VerificationFailed
 from graphopt.executor.options import ExecutorOptions
 from graphopt.fusion.backends.c import CBackend
-from graphopt.fusion.groups import groups_of
+from graphopt.fusion.group_functions import groups_of
 from graphopt.fusion.kernel_inventory import writing_library
 from graphopt.fusion.kernel_library import Libraries, libraries_for
 from graphopt.ops import dialects

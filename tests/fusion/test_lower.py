@@ -9,11 +9,11 @@ from graphopt import ir
 from graphopt.analysis.symbolic import symbol
 from graphopt.context import context_for
 from graphopt.fusion import lower
+from graphopt.fusion.group_signature import Signature
 from graphopt.fusion.loops import interpreter
 from graphopt.fusion.loops.builder import IRBuilder
 from graphopt.fusion.loops.ir import Access, CantFuse, Element, Kernel, Size, Symbol
 from graphopt.fusion.loops.printer import text
-from graphopt.fusion.signature import Signature
 from graphopt.fusion.symbol_table import SymbolTable
 from graphopt.ort import session
 from tests.support import parse

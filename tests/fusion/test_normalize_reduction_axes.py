@@ -7,7 +7,7 @@ import pytest
 
 import graphopt
 from graphopt import ir
-from graphopt.fusion.groups import groups_of
+from graphopt.fusion.group_functions import groups_of
 from tests.fusion.backends.c.runtime import samples
 from tests.support import parse, run_pipeline
 

@@ -7,7 +7,7 @@ import pytest
 import graphopt
 from graphopt import ir
 from graphopt.context import context_for
-from graphopt.fusion.groups import groups_of
+from graphopt.fusion.group_functions import groups_of
 from graphopt.fusion.ort_overlap import adjacent_convolution, is_builtin, is_widened, overlap
 from tests.support import parse
 

@@ -20,7 +20,7 @@ SHARED = ("attention/*", "operands", "norms", "rotary_tables", "ort_fusions")
 
 def _files() -> list[Path]:
     families = {rule.family for rule in all_rules() if rule.is_fusion}
-    shared = [path for name in SHARED for path in RULES.glob(f"support/{name}.py")]
+    shared = [path for name in SHARED for path in RULES.glob(f"building_blocks/{name}.py")]
     return sorted({*(RULES / f"{family}.py" for family in families), *shared})
 
 

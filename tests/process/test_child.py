@@ -210,7 +210,7 @@ def test_forked_process_has_its_own_server(child):
 
 
 _ALONE = """
-from graphopt.process.own_process import claim_process
+from graphopt.process.fork_safety import claim_process
 from graphopt.process.child import Child
 import os, threading
 if {claim}: claim_process()

@@ -7,10 +7,10 @@ import pytest
 from graphopt import ir
 from graphopt.api import context_for
 from graphopt.rewrite import Exact, Match, Outcome, rule
-from graphopt.rewrite.builder import Builder
-from graphopt.rewrite.explain import explain
+from graphopt.rewrite.fusion_explanation import explain
 from graphopt.rewrite.partial_match import PartialMatch, PartialMatcher, paths_to
 from graphopt.rewrite.pattern import OpPattern, build
+from graphopt.rewrite.replacement_builder import Builder
 from tests.support import parse
 
 PATTERN, _ = build(lambda op, x, y: op.Sqrt(op.Add(op.Relu(op.Neg(x)), op.Mul(y, 2.0)), tag="root"))

@@ -10,8 +10,8 @@ import pytest
 from graphopt import ir
 from graphopt.api import context_for
 from graphopt.rewrite.matcher import Match
-from graphopt.rules.support.broadcasting import along_axis, keeps_shape
-from graphopt.rules.support.folded_constants import affordable, factor_of, rounded
+from graphopt.rules.building_blocks.broadcasting import along_axis, keeps_shape
+from graphopt.rules.building_blocks.computed_constants import affordable, factor_of, rounded
 
 _HEADER = '<ir_version: 8, opset_import: ["" : 18]>\n'
 

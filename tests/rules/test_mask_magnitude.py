@@ -10,7 +10,7 @@ import pytest
 from graphopt import ir
 from graphopt.api import context_for
 from graphopt.rewrite import Match
-from graphopt.rules.support.attention.mask_magnitude import max_magnitude
+from graphopt.rules.building_blocks.attention.mask_magnitude import max_magnitude
 
 HEAD = """
 <ir_version: 8, opset_import: ["" : 18, "f" : 1]>

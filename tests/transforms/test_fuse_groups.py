@@ -7,7 +7,7 @@ import pytest
 import graphopt
 from graphopt import ir
 from graphopt.context import context_for
-from graphopt.fusion.groups import Group, groups_of
+from graphopt.fusion.group_functions import Group, groups_of
 from graphopt.ops import dialects
 from graphopt.passes.pipelines import make_pipeline
 from tests.support import ATTENTION_STEPS, parse

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphopt import api, ir
-from graphopt.fusion.groups import groups_of
+from graphopt.fusion.group_functions import groups_of
 from graphopt.ops import dialects
 from tests.fusion.models import TWO, grouped
 

@@ -159,7 +159,7 @@ def test_signatures_and_documentation_stay() -> None:
     signature = inspect.signature(graphopt.optimize)
     assert str(signature.return_annotation) == "Result" and "target_opset" in signature.parameters
     assert (graphopt.optimize.__doc__ or "").startswith("Make a model smaller")
-    assert graphopt.optimize.__module__ == "graphopt.compiler.optimizing"
+    assert graphopt.optimize.__module__ == "graphopt.compiler.optimization"
     with pytest.raises(TypeError, match=r"optimize\(\) missing 1 required positional argument: 'model'"):
         graphopt.optimize()  # type: ignore[call-arg]
     with pytest.raises(TypeError, match=r"optimize\(\) takes 1 positional argument but 2 were given"):

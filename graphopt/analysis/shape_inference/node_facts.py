@@ -48,7 +48,7 @@ class Assumption(Protocol):
 
 
 class Scope(Protocol):
-    """Services of the engine for rules; implemented by :class:`.engine.Inference`."""
+    """Services of the engine for rules; implemented by :class:`.inference_engine.Inference`."""
 
     @property
     def newest_symbol(self) -> int: ...

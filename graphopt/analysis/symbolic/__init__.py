@@ -12,6 +12,7 @@ its bounds, named by a hash of its text, so that equal expressions remain equal.
 """
 
 from graphopt.analysis.symbolic.division import ceildiv, divide_exactly, floordiv
+from graphopt.analysis.symbolic.min_max import dim_max, dim_min, or_else
 from graphopt.analysis.symbolic.polynomial import (
     Atom,
     Dim,
@@ -28,7 +29,6 @@ from graphopt.analysis.symbolic.polynomial import (
 )
 from graphopt.analysis.symbolic.proofs import at_least, bounds, equal, known_nonzero
 from graphopt.analysis.symbolic.ranges import Bound
-from graphopt.analysis.symbolic.selection import dim_max, dim_min, or_else
 from graphopt.analysis.symbolic.substitution import (
     TYPICAL,
     declared_name,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from graphopt.analysis.symbolic.division import floordiv
+from graphopt.analysis.symbolic.min_max import extremum, or_else
 from graphopt.analysis.symbolic.polynomial import (
     Atom,
     Dim,
@@ -16,7 +17,6 @@ from graphopt.analysis.symbolic.polynomial import (
     lone,
     lone_atom,
 )
-from graphopt.analysis.symbolic.selection import extremum, or_else
 
 #: Assumed size of a dynamic dim in estimates of work and memory.
 TYPICAL = 16

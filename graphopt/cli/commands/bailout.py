@@ -115,7 +115,7 @@ def command(
     continues without these assumptions (docs/bailouts.md).
     """
     from graphopt import api
-    from graphopt.cli.files.output_paths import check_model_file
+    from graphopt.cli.files.check_output_paths import check_model_file
     from graphopt.profile import Profile
 
     _check(listing, at, every, profile_path, output)

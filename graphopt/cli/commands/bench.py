@@ -145,7 +145,7 @@ def command(
     Exit status 6 if one of the models does not run on the inputs of the first.
     """
     from graphopt import api
-    from graphopt.cli.files.output_paths import check_file
+    from graphopt.cli.files.check_output_paths import check_file
     from graphopt.cli.views.latencies import blocks, drawing
     from graphopt.inputs.feeds import InputOptions
     from graphopt.inputs.shape_grids import parse_grid

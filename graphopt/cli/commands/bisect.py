@@ -50,7 +50,7 @@ def command(run: Run, model: Path, output: Path | None, chosen: failing_check.Ch
     The pipeline runs about log2(rewrites) times. The rule, the node and its surroundings are printed, and
     a reproducer for graphopt replay is written. Exit status 1 if there is a fault, 0 if the check holds.
     """
-    from graphopt.cli.files.output_paths import check_new, free_folder
+    from graphopt.cli.files.check_output_paths import check_new, free_folder
     from graphopt.debug.bisect import Bisection
     from graphopt.debug.checks import make_check
     from graphopt.debug.reproducer import helper, isolated, save_culprit

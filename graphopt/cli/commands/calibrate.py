@@ -72,7 +72,7 @@ def command(
     which --show marks. The figures are valid for this processor, device and version of onnxruntime; without
     them, shipped ones are used (docs/cost.md).
     """
-    from graphopt.cli.files.output_paths import check_file
+    from graphopt.cli.files.check_output_paths import check_file
     from graphopt.cost.calibrate import calibrate
     from graphopt.cost.select_table import costs_for, keep
     from graphopt.cost.table import ENOUGH_PASSES

@@ -47,7 +47,7 @@ def command(run: Run, source: Path, target: Path, threshold: int) -> Output:
     With --target-opset, the result is compared with IN in onnxruntime before it is written.
     """
     from graphopt import api, ir
-    from graphopt.cli.files.output_paths import check_model_file, check_representable
+    from graphopt.cli.files.check_output_paths import check_model_file, check_representable
     from graphopt.instrument.report import verdict_dict, verdict_lines
 
     check_model_file(target)

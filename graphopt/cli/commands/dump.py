@@ -160,7 +160,7 @@ class _Target:
 
     @classmethod
     def of(cls, output: Path | None, chosen: Format | None, pass_by_pass: bool) -> _Target:
-        from graphopt.cli.files.output_paths import check_file, check_folder
+        from graphopt.cli.files.check_output_paths import check_file, check_folder
 
         by_suffix = None if output is None or output.is_dir() else _SUFFIXES.get(output.suffix)
         form = chosen or by_suffix or "text"

@@ -16,7 +16,7 @@ from graphopt.cli.output.command_output import Output
 from graphopt.util.text_tables import Line, shortened
 
 if TYPE_CHECKING:
-    from graphopt.rewrite.explain import Explanation
+    from graphopt.rewrite.fusion_explanation import Explanation
     from graphopt.rewrite.missed_fusions import Missed
 
 Item = TypeVar("Item")

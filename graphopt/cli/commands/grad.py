@@ -117,8 +117,8 @@ def command(
     gradients from them, and OUT/plan.json describes their inputs (docs/split.md).
     """
     from graphopt import api, ir
+    from graphopt.cli.files.check_output_paths import check_target
     from graphopt.cli.files.kernel_libraries import writing_kernels
-    from graphopt.cli.files.output_paths import check_target
     from graphopt.cli.option_groups.gradient_split import write_split
 
     loss_value = chosen_loss(loss, loss_fn)

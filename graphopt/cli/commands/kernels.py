@@ -18,7 +18,7 @@ from graphopt.errors import UsageError
 from graphopt.util.text_tables import Block, Table, counted, human_bytes
 
 if TYPE_CHECKING:
-    from graphopt.fusion.groups import Group
+    from graphopt.fusion.group_functions import Group
     from graphopt.fusion.kernel_inventory import Inventory
 
 EXAMPLE = """
@@ -57,7 +57,7 @@ def command(run: Run, model: Path, output: Path | None, source: bool) -> Output:
     that it uses, and never loads one from next to a model.
     """
     from graphopt import api
-    from graphopt.cli.files.output_paths import check_file
+    from graphopt.cli.files.check_output_paths import check_file
 
     if source and run.console.as_json:
         raise UsageError("--source prints C, and --json JSON", hint="leave one of them out")

@@ -53,7 +53,7 @@ def command(run: Run, model: Path, output: Path, parameters: Path | None, which:
     .safetensors, and its metadata lists them. unlift-parameters does the reverse.
     """
     from graphopt import api, ir
-    from graphopt.cli.files.output_paths import check_file, check_target
+    from graphopt.cli.files.check_output_paths import check_file, check_target
     from graphopt.parameters import parameter_files
 
     check_file(parameters, parameter_files.SUFFIXES)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphopt import publish
-from graphopt.cli.files import destinations
+from graphopt.cli.files import optimize_files
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups import specialization
@@ -163,12 +163,12 @@ def command(
     If IN itself does not run, a warning reports that the result is not verified; if inputs are given, this
     is an error.
     """
-    from graphopt.cli.files.output_paths import check_file, check_folder
+    from graphopt.cli.files.check_output_paths import check_file, check_folder
 
     if variants.bundle:
         planned = _plan_bundle(sources, output, dry_run=dry_run)
     else:
-        planned = destinations.plan(
+        planned = optimize_files.plan(
             sources,
             output,
             stdin=run.invocation.stdin,
@@ -184,7 +184,7 @@ def command(
         raise UsageError("--profile needs one model; several are given")
     extra = _extra_options(run, tuning, input_shapes, input_files)
     job = _Job(run, run.compiler.having(extra), how, variants.bundle, dump_dir)
-    if destinations.STDOUT in planned.targets:
+    if optimize_files.STDOUT in planned.targets:
         run.console.use_stderr()
         if native:
             raise UsageError("standard output can't contain the library of kernels", hint="-o FILE")
@@ -200,13 +200,13 @@ def command(
     return result
 
 
-def _plan_bundle(words: tuple[Path, ...], output: str | None, *, dry_run: bool) -> destinations.Plan:
+def _plan_bundle(words: tuple[Path, ...], output: str | None, *, dry_run: bool) -> optimize_files.Plan:
     """The models to read, and the folder for the bundle."""
     if output is None:
         output = str(words[1] if len(words) == 2 else words[0].with_suffix(".bundle"))
         words = words[:1]
     target = None if dry_run else specialization.bundle_folder(output)
-    return destinations.Plan(words, (target,) * len(words), output=output)
+    return optimize_files.Plan(words, (target,) * len(words), output=output)
 
 
 def _extra_options(
@@ -252,7 +252,7 @@ class _Job:
     ) -> Report:
         """Optimize one model and write it, unless ``target`` is ``None``."""
         from graphopt import ir
-        from graphopt.cli.files.output_paths import check_representable
+        from graphopt.cli.files.check_output_paths import check_representable
         from graphopt.cli.option_groups.instruments import Progress, instruments
         from graphopt.verification.verdict import INPUTS_HINT
 
@@ -279,7 +279,7 @@ class _Job:
             if result.model is not None:
                 _check_guards(result.model, report)
                 if marks:
-                    destinations.mark(result.model.metadata_props)
+                    optimize_files.mark(result.model.metadata_props)
             advance(None, "writing")
             before_save = time.perf_counter()
             new_bytes, remarks = _write(run, result, target, how)
@@ -303,12 +303,12 @@ def _write(
     run: Run, result: Result | Specialized, target: Path | None, how: Specialization | None
 ) -> tuple[int | None, list[str]]:
     """Write a result; returns its size in bytes, if anything is written, and remarks."""
+    from graphopt.cli.files.check_output_paths import make_folder
     from graphopt.cli.files.kernel_libraries import library_of, remove_stale, writing
-    from graphopt.cli.files.output_paths import make_folder
 
     if target is None:
         return None, []
-    if target == destinations.STDOUT:
+    if target == optimize_files.STDOUT:
         assert result.model is not None
         return _write_to_stdout(result.model), []
     if not target.parent.exists():
@@ -344,7 +344,7 @@ def _check_guards(model: ir.Model, report: Report) -> None:
         )
 
 
-def _optimize_all(job: _Job, planned: destinations.Plan) -> Output:
+def _optimize_all(job: _Job, planned: optimize_files.Plan) -> Output:
     """Optimize several models: prints a line for each as soon as it is written."""
     from graphopt.instrument.report import not_verified
 

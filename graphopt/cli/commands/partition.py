@@ -119,7 +119,7 @@ def command(
     over memory. With -o, each group becomes a function of the domain graphopt.autodiff, or graphopt.native,
     and the model is written once it has been compared with the original (docs/partition.md).
     """
-    from graphopt.cli.files.output_paths import check_file, check_target
+    from graphopt.cli.files.check_output_paths import check_file, check_target
     from graphopt.instrument.report import verdict_dict, verdict_lines
     from graphopt.profile import Profile
 

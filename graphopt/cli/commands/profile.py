@@ -83,7 +83,7 @@ def command(
     are generated, too.
     """
     from graphopt import api
-    from graphopt.cli.files.output_paths import check_file
+    from graphopt.cli.files.check_output_paths import check_file
     from graphopt.cli.views.profiles import profile_blocks
     from graphopt.ir.signature import Signature
     from graphopt.profile import Profile

@@ -43,7 +43,7 @@ def command(run: Run, model: Path, output: Path, chosen: failing_check.CheckValu
     written next to it, under OUT's name with .inputs.npz.
     """
     from graphopt import api
-    from graphopt.cli.files.output_paths import check_model_file
+    from graphopt.cli.files.check_output_paths import check_model_file
     from graphopt.debug.bisect import Bisection
     from graphopt.debug.checks import make_check
     from graphopt.debug.reduce_model import StillFails, reduce

@@ -71,7 +71,7 @@ def command(
     if chosen.recorded:
         return executor_runs.run_all(run, model, chosen)
     from graphopt import api
-    from graphopt.cli.files.output_paths import check_file
+    from graphopt.cli.files.check_output_paths import check_file
     from graphopt.cli.views.variants import choice_dict, choice_notes
     from graphopt.ort.session_options import recommended
     from graphopt.specialization.bundle.loaded_bundle import Bundle

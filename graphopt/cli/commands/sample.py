@@ -38,7 +38,7 @@ def command(run: Run, output: Path | None) -> Output:
     dynamic batch and sequence, random weights.
     """
     from graphopt import api, ir
-    from graphopt.cli.files.output_paths import check_model_file
+    from graphopt.cli.files.check_output_paths import check_model_file
 
     size = sample_model.PATH.stat().st_size
     data = {"nodes": sample_model.NODES, "bytes": size, "output": None if output is None else str(output)}

@@ -32,7 +32,7 @@ def command(run: Run, model: Path, parameters: Path, output: Path) -> Output:
     match. If MODEL has constants that were folded from a parameter, new contents of it are an error.
     """
     from graphopt import api
-    from graphopt.cli.files.output_paths import check_target
+    from graphopt.cli.files.check_output_paths import check_target
     from graphopt.util.text_tables import counted
 
     check_target(model, output)

@@ -50,7 +50,7 @@ def writing(libraries: Sequence[str], target: Path) -> Iterator[None]:
     if not libraries:
         yield
         return
-    from graphopt.cli.files.output_paths import check_file
+    from graphopt.cli.files.check_output_paths import check_file
     from graphopt.fusion.kernel_library import writing_library
 
     check_file(target)

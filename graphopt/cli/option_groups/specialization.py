@@ -107,7 +107,7 @@ def bundle_folder(output: str) -> Path:
     Raises:
         UsageError: a bundle can't be written there.
     """
-    from graphopt.cli.files.output_paths import check_folder
+    from graphopt.cli.files.check_output_paths import check_folder
     from graphopt.specialization.bundle.save import check_replaceable
 
     folder = Path(output)

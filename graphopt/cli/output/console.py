@@ -1,7 +1,8 @@
 """Output: results on stdout, narration and progress on stderr.
 
-On a terminal, lines and tables fit its width (:mod:`graphopt.cli.output.layout`), labels have colours, and
-progress bars come from rich. Piped, the same facts are whole lines and aligned tables without colour codes.
+On a terminal, lines and tables fit its width (:mod:`graphopt.cli.output.terminal_width`), labels have
+colours, and progress bars come from rich. Piped, the same facts are whole lines and aligned tables without
+colour codes.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from graphopt import config
-from graphopt.cli.output.layout import fitted, heading_within, wrapped
+from graphopt.cli.output.terminal_width import fitted, heading_within, wrapped
 from graphopt.util.text_tables import Block, Line, Table, Tone
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from graphopt import config, publish
-from graphopt.cli.files.output_paths import make_folder
+from graphopt.cli.files.check_output_paths import make_folder
 from graphopt.cli.invocation import Invocation
 from graphopt.cli.options.parameter_types import ReadsArrays, ReadsData, ReadsFolder, ReadsModel, Runs, Writes
 from graphopt.cli.reproducer.recorded_command import (

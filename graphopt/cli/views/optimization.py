@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from graphopt.cli.files import sample_model
-from graphopt.cli.files.destinations import STDOUT, Plan
+from graphopt.cli.files.optimize_files import STDOUT, Plan
 from graphopt.cli.invocation import Run
 from graphopt.util.text_tables import Block, human_seconds
 

@@ -9,7 +9,7 @@ import numpy as np
 from graphopt.ir import name_references
 from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.editor.values import ValueEdits
-from graphopt.ir.read_record import read_record_of
+from graphopt.ir.initializer_reads import read_record_of
 from graphopt.ir.schema_checks import operator_schema
 from graphopt.ir.scopes import normal_imports
 

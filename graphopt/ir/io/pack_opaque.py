@@ -18,7 +18,7 @@ import onnx
 
 from graphopt.ir._onnx_ir import onnx_ir
 from graphopt.ir.constants import NAMESPACE, UPDATED_OUTSIDE
-from graphopt.ir.fold_record import FOLDED, load_record, written_record
+from graphopt.ir.folded_initializers import FOLDED, load_record, written_record
 from graphopt.ir.io import serialization_details
 from graphopt.ir.name_references import note_names, tidy
 from graphopt.ir.opaque_parts import PACKED, TRAINING_INFO, TYPE

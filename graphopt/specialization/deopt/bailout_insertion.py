@@ -15,7 +15,7 @@ from graphopt.specialization.deopt.exit_points import ExitPoint, exit_points_of_
 from graphopt.specialization.deopt.graph_writer import Writer
 from graphopt.specialization.deopt.liveness import Live, is_fixed, live_at
 from graphopt.specialization.deopt.prefix_writer import PrefixWriter
-from graphopt.specialization.empty_like import empty_like
+from graphopt.specialization.empty_model import empty_like
 from graphopt.util.argument_checks import checked
 
 

@@ -15,7 +15,7 @@ from graphopt.specialization.deopt.graph_writer import Writer
 from graphopt.specialization.deopt.liveness import Live, is_given, live_at, type_of
 from graphopt.specialization.deopt.prefix_writer import PrefixWriter
 from graphopt.specialization.deopt.value_transfer import Transfer, scalar
-from graphopt.specialization.empty_like import copy_declaration, empty_like
+from graphopt.specialization.empty_model import copy_declaration, empty_like
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import ClassVar
 from graphopt import ir
 from graphopt.analysis.symbolic import Dim
 from graphopt.context import Context
-from graphopt.fusion.policy import FusionPolicy, Shapes
+from graphopt.fusion.kernel_policy import FusionPolicy, Shapes
 from graphopt.fusion.propose_kernels import kernel_inputs, propose_kernels
 from graphopt.ops import dialects
 from graphopt.partitioning.propose_groups import Partition, Proposal

@@ -8,7 +8,7 @@ from typing import ClassVar
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.fusion.backend import backend_for
-from graphopt.fusion.groups import note_signatures, signatures_of
+from graphopt.fusion.group_functions import note_signatures, signatures_of
 from graphopt.numerics import Numerics
 from graphopt.ops import dialects
 from graphopt.partitioning.outlining import COPIED_BYTES

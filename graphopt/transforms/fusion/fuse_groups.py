@@ -8,11 +8,11 @@ from typing import ClassVar
 from graphopt import ir
 from graphopt.analysis.symbolic import declared_name
 from graphopt.context import Context, Refusal
-from graphopt.fusion.groups import name_of, note_kernel, note_signatures, signatures_of
+from graphopt.fusion.group_functions import name_of, note_kernel, note_signatures, signatures_of
+from graphopt.fusion.group_signature import Signature
+from graphopt.fusion.kernel_policy import FusionPolicy, Shapes
 from graphopt.fusion.normalize_reduction_axes import normalize_reduction_axes
-from graphopt.fusion.policy import FusionPolicy, Shapes
 from graphopt.fusion.propose_kernels import is_inside, propose_kernels
-from graphopt.fusion.signature import Signature
 from graphopt.ops import dialects
 from graphopt.partitioning.outlining import FUNCTIONS_SINCE, outline_groups
 from graphopt.partitioning.propose_groups import Partition

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.fusion.groups import name_of, note_signatures, signatures_of
+from graphopt.fusion.group_functions import name_of, note_signatures, signatures_of
 from graphopt.ops import dialects
 from graphopt.passes.base import Pass
 from graphopt.util.text_tables import counted

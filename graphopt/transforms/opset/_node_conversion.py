@@ -12,7 +12,7 @@ from graphopt.context import Context
 from graphopt.errors import UnsupportedModel
 from graphopt.ops import traits
 from graphopt.opset import convert
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite.replacement_builder import Builder
 from graphopt.transforms.opset._attribute_references import (
     GRAPH_TYPES,
     References,

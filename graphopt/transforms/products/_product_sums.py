@@ -12,7 +12,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite.replacement_builder import Builder
 from graphopt.transforms.products._side_products import Member, drop, members_of
 
 

@@ -15,8 +15,8 @@ import numpy as np
 from graphopt import ir
 from graphopt.analysis.symbolic import product
 from graphopt.context import Context, Dim
-from graphopt.rewrite.builder import Builder
-from graphopt.rules.support.quantizers import is_quantizer
+from graphopt.rewrite.replacement_builder import Builder
+from graphopt.rules.building_blocks.quantizers import is_quantizer
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,10 @@ import numpy as np
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.passes.base import Pass
-from graphopt.rewrite.builder import Builder
 from graphopt.rewrite.matcher import Match
-from graphopt.rules.support.quantizers import is_quantizer
-from graphopt.rules.support.slices_and_pads import slice_ranges
+from graphopt.rewrite.replacement_builder import Builder
+from graphopt.rules.building_blocks.quantizers import is_quantizer
+from graphopt.rules.building_blocks.slices_and_pads import slice_ranges
 
 
 @dataclass(frozen=True)

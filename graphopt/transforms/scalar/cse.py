@@ -11,7 +11,7 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.ops import traits
 from graphopt.passes.base import Pass
-from graphopt.rewrite import lost_outputs, qdq_propagation
+from graphopt.rewrite import ort_lost_outputs, ort_qdq_propagation
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class CommonSubexpressionElimination(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Merge duplicates, in each graph and from outer graphs into bodies."""
-        quantized = qdq_propagation.has_quantizers(model)
+        quantized = ort_qdq_propagation.has_quantizers(model)
         for root in (model.graph, *(function.graph for function in model.functions.values())):
             pending: list[tuple[ir.Graph, _Scope]] = [(root, _Scope())]
             while pending:
@@ -88,11 +88,11 @@ class _Scope:
 def _would_miscompile(node: ir.Node, first: ir.Node, cx: Context) -> bool:
     """Whether onnxruntime would miscompile quantized values if ``first`` replaces ``node``."""
     few = itertools.islice(
-        ir.readers(first.outputs[0]), qdq_propagation.MAX_READERS
+        ir.readers(first.outputs[0]), ort_qdq_propagation.MAX_READERS
     )  # as many as propagation looks at
-    if not any(user.op_type in qdq_propagation.MOVERS for user in (*few, *ir.readers(node.outputs[0]))):
+    if not any(user.op_type in ort_qdq_propagation.MOVERS for user in (*few, *ir.readers(node.outputs[0]))):
         return False
-    return qdq_propagation.would_miscompile(cx, node, first.outputs, workaround=True)
+    return ort_qdq_propagation.would_miscompile(cx, node, first.outputs, workaround=True)
 
 
 def _can_merge(node: ir.Node, first: ir.Node, cx: Context) -> bool:
@@ -105,7 +105,7 @@ def _can_merge(node: ir.Node, first: ir.Node, cx: Context) -> bool:
     return all(
         cx.edit.can_replace(old, new)
         and (not new.is_graph_output() or cx.edit.trusts_shape(new))
-        and not lost_outputs.is_lost(old, new)
+        and not ort_lost_outputs.is_lost(old, new)
         for old, new in zip(node.outputs, first.outputs, strict=True)
     )
 

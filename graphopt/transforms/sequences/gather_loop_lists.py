@@ -11,7 +11,7 @@ from graphopt import ir
 from graphopt.context import Context, Dim, Refusal
 from graphopt.control_flow.loops import LoopForm, changing, loop_form, rebuild, symbols_outside
 from graphopt.passes.base import Pass
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite.replacement_builder import Builder
 
 _READERS = ("ConcatFromSequence", "SequenceAt", "SequenceLength")
 

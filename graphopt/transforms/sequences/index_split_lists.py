@@ -8,7 +8,7 @@ from typing import ClassVar
 from graphopt import ir
 from graphopt.context import Context, Refusal
 from graphopt.passes.base import Pass
-from graphopt.rewrite.builder import Builder
+from graphopt.rewrite.replacement_builder import Builder
 
 
 @dataclass(frozen=True)

@@ -221,7 +221,7 @@ def ending(commands: Sequence[str], model: bytes, folder: Path, seconds: int = 1
 
 def _be(arguments: list[str], seconds: int) -> None:
     from graphopt.cli.main import main
-    from graphopt.process.own_process import claim_process
+    from graphopt.process.fork_safety import claim_process
 
     signal.alarm(seconds)
     nothing = os.open(os.devnull, os.O_WRONLY)

@@ -8,11 +8,11 @@ import onnx
 
 from graphopt import ir
 from graphopt.context import Context, context_for
-from graphopt.fusion.groups import kernels_of, note_signatures
+from graphopt.fusion.group_functions import kernels_of, note_signatures
+from graphopt.fusion.group_signature import Signature
+from graphopt.fusion.kernel_policy import FusionPolicy
 from graphopt.fusion.loops.ir import Kernel
-from graphopt.fusion.policy import FusionPolicy
 from graphopt.fusion.propose_kernels import propose_kernels
-from graphopt.fusion.signature import Signature
 from graphopt.transforms.fusion.fuse_groups import make_groups
 
 

@@ -9,7 +9,7 @@ from graphopt.analysis.shape_inference.node_facts import NodeFacts, shape_rule
 from graphopt.analysis.shape_inference.rules.convolution import global_pool, pool
 from graphopt.analysis.shape_inference.rules.matmul import matmul_shape
 from graphopt.analysis.shape_inference.rules.recurrent import recurrent_facts
-from graphopt.analysis.shape_inference.rules.slicing import concatenated
+from graphopt.analysis.shape_inference.rules.slice_join_pad import concatenated
 from graphopt.analysis.shape_inference.value_facts import Fact
 from graphopt.analysis.symbolic import Dim, floordiv
 

@@ -13,7 +13,7 @@ from graphopt.errors import NoCompiler, ResourceLimit, RuntimeFailure
 from graphopt.fusion.backends.c import build_library, compiler
 from graphopt.fusion.backends.c.compiler import Compiler, find_compiler
 from graphopt.fusion.backends.c.source_file import source
-from graphopt.fusion.groups import kernels_of
+from graphopt.fusion.group_functions import kernels_of
 from graphopt.util.disk_store import Store
 from tests.fusion.backends.c.runtime import samples
 from tests.fusion.backends.c.runtime.groups import fused

@@ -11,7 +11,7 @@ from graphopt.fusion.backends.c import BACKEND
 from graphopt.fusion.backends.c.build_library import Plan, levels
 from graphopt.fusion.backends.c.compiler import find_compiler
 from graphopt.fusion.backends.c.source_file import source
-from graphopt.fusion.groups import kernels_of
+from graphopt.fusion.group_functions import kernels_of
 from graphopt.util.disk_store import Store
 from graphopt.verification.verifier import verify
 from tests.fusion.backends.c.runtime import samples

@@ -11,7 +11,7 @@ import pytest
 
 from graphopt import ir
 from graphopt.fusion.backends.c import BACKEND
-from graphopt.fusion.groups import kernels_of
+from graphopt.fusion.group_functions import kernels_of
 from graphopt.ort import session
 from graphopt.ort.session_options import SessionChoice
 from graphopt.util.disk_store import Store

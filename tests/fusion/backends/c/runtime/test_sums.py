@@ -11,7 +11,7 @@ import pytest
 
 from graphopt import ir
 from graphopt.fusion.backends.c import BACKEND
-from graphopt.fusion.groups import kernels_of
+from graphopt.fusion.group_functions import kernels_of
 from graphopt.util.disk_store import Store
 from tests.fusion.backends.c.runtime import samples
 from tests.support import run_pipeline

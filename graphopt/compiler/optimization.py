@@ -1,0 +1,288 @@
+"""Optimize a model, and explain which nodes are fused."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Unpack
+
+from graphopt import ir
+from graphopt.attempt import Attempt, prepare
+from graphopt.compiler.environment import Environment
+from graphopt.context import Options
+from graphopt.errors import InvalidModel, NotFused, PassFailed, UsageError, VerificationFailed
+from graphopt.fusion.kernel_library import Toolchain
+from graphopt.instrument.report import Report
+from graphopt.ir.signature import Signature
+from graphopt.model_arguments import ModelLike, PathLike, copy, loaded, save, to_proto
+from graphopt.ops import dialects
+from graphopt.options import ExplainOptions, OptimizeOptions
+from graphopt.own_rules import left_out
+from graphopt.passes.base import FUSED_OPERATORS, NATIVE_GROUPS
+from graphopt.passes.pipeline import Pipeline
+from graphopt.util.argument_checks import checked
+
+if TYPE_CHECKING:
+    import onnx
+
+    from graphopt.debug.culprit import Culprit
+    from graphopt.fusion.kernel_library import Libraries
+    from graphopt.rewrite.fusion_explanation import Explanation
+    from graphopt.verification.verdict import Verdict
+
+
+class Result(NamedTuple):
+    """The result of :func:`optimize`: an optimized model and its report; it unpacks as this pair.
+
+    >>> model, report = graphopt.optimize("model.onnx")
+    >>> graphopt.optimize("model.onnx").save("model.opt.onnx")
+    [PosixPath('model.opt.onnx')]
+    >>> proto = graphopt.optimize(onnx.load("model.onnx")).to_proto()
+    """
+
+    model: ir.Model
+    report: Report
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """The comparison with the original; ``None`` without verification."""
+        return self.report.verdict
+
+    def __repr__(self) -> str:
+        return f"Result({self.report.headline()}; it has .model, .report, .to_proto() and .save(path))"
+
+    def _repr_html_(self) -> str:
+        return self.report._repr_html_()
+
+    @checked
+    def to_proto(self) -> onnx.ModelProto:
+        """The optimized model as a new ``onnx.ModelProto`` (:func:`graphopt.to_proto`)."""
+        return to_proto(self.model)
+
+    @checked
+    def save(self, path: PathLike, *, external_data: bool | None = None) -> list[Path]:
+        """Write the optimized model to ``path``; arguments and errors are those of :func:`graphopt.save`."""
+        return save(self.model, path, external_data=external_data)
+
+
+@checked
+def optimize(env: Environment, model: ModelLike, **options: Unpack[OptimizeOptions]) -> Result:
+    """Make a model smaller and faster, and check that it still computes the same.
+
+    If the result differs, or a pass fails, bisection finds the rewrites at fault, and they are left out
+    (:attr:`Report.dropped`), unless ``strict`` forbids it.
+
+    >>> model, report = graphopt.optimize("model.onnx", exact=True)
+    >>> model, report = graphopt.optimize(model, pipeline="dce,cse", verify=False)
+
+    Args:
+        model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
+        options: declared in :class:`graphopt.options.OptimizeOptions`.
+
+    Raises:
+        UsageError: a pass, rule, fuser or option is unknown, or options exclude each other.
+        VerificationFailed: the result computes something else, or has another signature, and leaving out
+            rewrites does not help or is not allowed; or sharing buffers is not safe.
+        NotFused: a scope of ``strict_fusion`` did not become one fused operator, or one kernel.
+        PassFailed: a pass fails, and leaving it out does not help or is not allowed.
+        Exception: any exception of your own pass or rule, with a note that names it.
+        TypeError: ``model`` is not a model in an accepted form, or an object is not a pass or a rule.
+        RuntimeFailure: the original does not run with the given ``inputs``, ``dims`` or ``dim_ranges``; or,
+            with ``require_verified``, on any inputs.
+    """
+    env = _with_fuser(env.having(options))
+    chosen, settings = env.options, env.settings
+    attempt = prepare(settings, **env.given)
+    begin = time.perf_counter()
+    candidate, original, size = env.working_copy(model)
+    load_seconds = time.perf_counter() - begin
+    scopes = _scopes(candidate, tuple(chosen["strict_fusion"]), attempt.pipeline)
+    attempt = attempt.on(candidate)
+    attempt = replace(attempt, options=replace(attempt.options, strict_fusion=scopes))
+    original = copy(candidate) if attempt.dims else original
+    with contextlib.ExitStack() as stack:
+        if settings.verify or chosen["verify_each"]:
+            attempt.entered("starting onnxruntime")
+            reference = chosen["reference"]
+            verifier = env.verifier(
+                original if reference is None else reference,
+                attempt.inputs,
+                isolate=env.is_heavy(candidate),
+                signature=None if reference is None else Signature.of(candidate),
+            )
+            attempt = replace(attempt, verifier=stack.enter_context(verifier), verify=settings.verify)
+        toolchain = Toolchain(settings, attempt.options.device, tuple(chosen["instruments"]))
+        attempt = replace(attempt, libraries=toolchain.paths)
+        found = None
+        if (folder := chosen["save_repro"]) is not None:
+            from graphopt.debug.drop_faulty_rewrites import saving
+
+            how = (settings, env.device, tuple(chosen["command"]))
+            found = saving(Path(folder), env.load(original), attempt, *how)
+        run = partial(_produce, original=original, found=found, repairs=not chosen["strict"])
+        if (tune := chosen["tune"]) is None:
+            candidate, report = run(attempt, candidate)
+        else:
+            from graphopt.tuning.tuner import Tuner
+
+            tuner = Tuner(tune, attempt.inputs or env.inputs, env.device, env.store, env.toolchain)
+            candidate, report = tuner.run(candidate, attempt, run)
+    libraries = toolchain.libraries(candidate)
+    _check_built(candidate, scopes, libraries)
+    remarks = []
+    if attempt.verifier is not None and env.device_remark and chosen["device"] != "auto":
+        remarks.append(env.device_remark)
+    report = report.having(
+        file_bytes=(size, None),
+        seconds={} if size is None else {"load": load_seconds},
+        kernels=libraries.kernels,
+        libraries=libraries.paths,
+        remarks=[
+            *remarks,
+            *_assumed(attempt.dims, attempt.options),
+            *left_out(attempt.options, attempt.pipeline),
+            *libraries.remarks,
+        ],
+    )
+    report = report.having(remarks=_without_kernels(candidate, report, attempt.pipeline))
+    return Result(candidate, report)
+
+
+def _with_fuser(env: Environment) -> Environment:
+    """``env`` with the pipeline of the option ``fuser``, if given."""
+    fuser = env.given.get("fuser")
+    if fuser is None:
+        return env
+    from graphopt.executor.options import FUSERS, check_fuser
+
+    return env.without("fuser").having({"pipeline": FUSERS[check_fuser(fuser)].pipeline})
+
+
+def _produce(
+    attempt: Attempt,
+    candidate: ir.Model,
+    *,
+    original: ModelLike,
+    found: Callable[[Culprit, int], None] | None = None,
+    repairs: bool = True,
+) -> tuple[ir.Model, Report]:
+    """Run ``attempt``, and repair its result if necessary.
+
+    Args:
+        attempt: the pipeline and the checks of its result.
+        candidate: the model to optimize in place.
+        original: the same model in any form, for the repair.
+        found: called with each culprit and its number, from 1.
+        repairs: leave out harmful rewrites; otherwise they are errors.
+
+    Returns:
+        ``candidate``, or a copy of ``original`` optimized without the culprits; and the report.
+    """
+    begin = time.perf_counter()
+    try:
+        return candidate, attempt.run(candidate)
+    except (VerificationFailed, PassFailed) as failure:
+        misuse = ir.find_misuse(loaded(original)) if isinstance(failure, PassFailed) else None
+        if misuse is not None:  # passes can't handle an invalid model
+            raise InvalidModel(f"the model breaks the rules of ONNX: {misuse}") from failure
+        narrowing = attempt.verify_each or attempt.validate_each or attempt.stop_after is not None
+        if not repairs or narrowing or isinstance(failure, NotFused):
+            raise
+        from graphopt.debug.drop_faulty_rewrites import repair
+
+        result, report = repair(attempt, loaded(original), failure, found=found)
+        seconds = time.perf_counter() - begin - sum(report.seconds.values())
+        return result, report.having(seconds={"repair": seconds})
+
+
+def _scopes(model: ir.Model, scopes: Sequence[str], pipeline: Pipeline) -> dict[str, frozenset[str]]:
+    """The names of the nodes in each of ``scopes`` that ``pipeline`` has to fuse."""
+    if not scopes:
+        return {}
+    from graphopt.debug.explain_fusions import names_within
+
+    found = {scope: names_within(model, scope) for scope in scopes}
+    if not pipeline.provides(FUSED_OPERATORS, NATIVE_GROUPS):
+        raise UsageError(
+            "nothing is fused, so no scope can be",
+            hint="add -O3, which fuses operators, or --fuser native, for kernels",
+        )
+    return found
+
+
+def _check_built(model: ir.Model, scopes: Mapping[str, frozenset[str]], libraries: Libraries) -> None:
+    """Check that the native groups created from ``scopes`` have kernels."""
+    if not scopes:
+        return
+    from graphopt.rewrite.fused_operators import native_in
+
+    for fused in native_in(model):
+        if fused.op.rpartition(".")[2] in libraries.kernels:
+            continue
+        for scope, members in scopes.items():
+            if any(name in members or ir.is_within(name, scope) for name in fused.origins):
+                why = "; ".join(libraries.remarks) or "there is none for the device"
+                raise NotFused(f"{scope!r} is one native group, but its kernel is missing: {why}")
+
+
+def _without_kernels(model: ir.Model, report: Report, passes: Pipeline) -> list[str]:
+    """A remark if ``passes`` create groups without kernels, unless a note has the reason."""
+    groups = passes.provides(NATIVE_GROUPS, skip=report.skipped)
+    explained = any(note.startswith("no native groups") for note in report.notes())
+    if not groups or explained or dialects.has_groups(model):
+        return []
+    tuning = report.tuning
+    if tuning is not None and tuning.removed_kernels:
+        return ["no kernel is left, so there is no library"]
+    reason = "onnxruntime runs the nodes of the result as well without"
+    return [f"no native groups: {reason} (graphopt partition --policy fusion --explain has the reasons)"]
+
+
+def _assumed(dims: Mapping[str, int], options: Options) -> list[str]:
+    """Assumptions of the result that the user stated."""
+    found = []
+    if dims:
+        found.append(f"fixed as asked: {', '.join(f'{name} = {size}' for name, size in dims.items())}")
+    if options.dim_ranges:
+        from graphopt.inputs.dim_options import describe_range
+
+        ranges = [describe_range(name, found) for name, found in options.dim_ranges.items()]
+        found.append(f"relies on {', '.join(ranges)}: may be wrong for other sizes")
+    return found
+
+
+@checked
+def explain(
+    env: Environment,
+    model: ModelLike,
+    patterns: Sequence[str] = (),
+    *,
+    node: str | None = None,
+    **options: Unpack[ExplainOptions],
+) -> Explanation:
+    """Explain which nodes ``-O3`` puts into fused operators, and why it does not fuse others.
+
+    >>> explain("model.onnx", ["attention"]).missed[0].reason            # doctest: +SKIP
+    'the mask is the same for all keys'
+
+    Args:
+        model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
+        patterns: only rules of these names or families.
+        node: only this node of the model, or the nodes in this scope.
+        portable, skip, dims, dim_ranges, target_opset: as for :func:`optimize`.
+        device: the device for the result, available or not; it determines which operators are faster.
+
+    Raises:
+        UsageError: no node or pattern has the name.
+    """
+    from graphopt.debug.explain_fusions import explain_fusions
+
+    env = env.having(options)
+    env = env.without("fuser").having({"pipeline": "", "device": env.target})
+    candidate, _, _ = env.working_copy(model)
+    attempt = prepare(env.settings, **env.given).on(candidate)
+    return explain_fusions(candidate, attempt.options, patterns, node=node, before=attempt.pipeline.steps)

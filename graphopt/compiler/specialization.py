@@ -1,0 +1,246 @@
+"""Profiles, variants for them, and executors."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, Unpack, overload
+
+from graphopt import config, ir
+from graphopt.compiler.environment import Environment
+from graphopt.compiler.optimization import Result, optimize
+from graphopt.model_arguments import ModelLike
+from graphopt.options import DeviceOptions, OptimizeOptions, PlanOptions
+from graphopt.passes.pipelines import make_pipeline
+from graphopt.util.argument_checks import checked
+
+if TYPE_CHECKING:
+    from graphopt.executor.executor import Executor, NestedExecutor
+    from graphopt.executor.options import ExecutorOptions
+    from graphopt.executor.pytree import Nested
+    from graphopt.inputs.feeds import InputOptions
+    from graphopt.profile import Guard, Profile
+    from graphopt.specialization.build_variants import Specialization, Specialized
+
+
+@checked
+def record_profile(
+    env: Environment,
+    model: ModelLike,
+    runs: Iterable[Mapping[str, Any] | InputOptions],
+    *,
+    requires_grad: Iterable[str] = (),
+    **options: Unpack[DeviceOptions],
+) -> Profile:
+    """Run a model, and record properties of its inputs and of inner values with data-dependent shapes.
+
+    >>> batches = [{"x": np.zeros((n, 4), np.float32)} for n in (8, 64)]
+    >>> graphopt.record_profile("model.onnx", batches).values["x"].shape
+    ('d0', 4)
+
+    Args:
+        model: a model in any form (:data:`graphopt.ModelLike`).
+        runs: the inputs of each run: arrays by name, as for :func:`run`, or a description of generated
+            inputs. The contents of generated inputs are not recorded.
+        requires_grad: inputs that need a gradient.
+        options: as for :func:`run`.
+
+    Raises:
+        UsageError: inputs do not fit the model, or ``requires_grad`` names no input.
+        RuntimeFailure: onnxruntime can't load or run the model, or the device can't be used.
+    """
+    from graphopt.specialization.profile_recorder import Recorder
+
+    env = env.having(options)
+    with Recorder(env.load(model), device=env.device, requires_grad=requires_grad) as recorder:
+        for given in runs:
+            if isinstance(given, Mapping):
+                recorder.run(given)
+            else:
+                recorder.make_up(given)
+        return recorder.profile
+
+
+@checked
+def specialize(
+    env: Environment,
+    model: ModelLike,
+    how: Specialization,
+    *,
+    bundle: bool = False,
+    **options: Unpack[OptimizeOptions],
+) -> Specialized:
+    """Optimize a model, and variants of it for the inputs of a profile.
+
+    >>> found = specialize("model.onnx", Specialization(Profile.read("profile.json")))   # doctest: +SKIP
+    >>> save(found.model, "model.opt.onnx")                                         # doctest: +SKIP
+
+    Args:
+        model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
+        how: the profile, and the number of variants.
+        bundle: the result will be a bundle. Its guards cost almost nothing, so variants with few removed
+            nodes are kept, too.
+        options: as for :func:`optimize`, for the general model and each variant. Variants are verified with
+            generated inputs.
+
+    Raises:
+        UsageError: the profile is of another model; or as for :func:`optimize`.
+        VerificationFailed: as for :func:`optimize`.
+    """
+    from graphopt.profile import check_profile
+    from graphopt.specialization.build_variants import build, requested_variants
+    from graphopt.specialization.measured_gain import MeasuredGain
+    from graphopt.specialization.profile_guarantees import ranges_of, restrict
+    from graphopt.specialization.profitability import BUNDLE, ONE_MODEL
+    from graphopt.specialization.specialize_inputs import profiled_inputs, static_inputs
+    from graphopt.specialization.versioned_model import Checks, checked_model
+
+    env = env.having(options)
+    original = env.load(model)
+    check_profile(how.profile, original)
+    sizes, ranges = env.options["dims"] or {}, env.options["dim_ranges"] or {}
+    restricted = restrict(original, how.profile, sizes, ranges)
+    fingerprint, how = how.profile.model, replace(how, profile=restricted.profile)
+    given = replace(env.inputs, examples=(*env.inputs.examples, *how.profile.shapes))
+    of_variants = env.without("inputs", "dims", "dim_ranges")
+    own, strict = tuple(env.options["pre_passes"]), env.options["strict"]
+
+    policy, tune, seconds = BUNDLE if bundle else ONE_MODEL, env.options["tune"], 0.0
+    profiled = partial(profiled_inputs, profile=how.profile, inputs=given)
+    if tune is not None:  # all models are tuned, and each variant is timed against the general model
+        seconds = tune.budget / (1 + 2 * len(requested_variants(restricted.model, how, policy)))
+        policy = replace(
+            policy,
+            gain=MeasuredGain(
+                profiled, env.device, env.toolchain.libraries, seconds, not bundle, tune.threads, env.entered
+            ),
+        )
+
+    def optimized(candidate: ir.Model, first: tuple[str, ...], guard: Guard | None) -> Result:
+        if guard is None:
+            share = None if tune is None else tune.share(seconds, tune.shapes or how.profile.shapes[:1])
+            return optimize(env.having({"tune": share}), model, inputs=given)
+        fixed, typical = static_inputs(guard, given), profiled(guard)
+        shapes = () if typical is None else (typical.shapes,)
+        return optimize(
+            of_variants.having({"tune": None if tune is None else tune.share(seconds, shapes)}),
+            candidate,
+            pre_passes=(*first, *own),
+            inputs=fixed,
+            reference=None if fixed is None else restricted.model,
+            dim_ranges=ranges_of(candidate, restricted.ranges),
+        )
+
+    found = build(restricted.model, how, optimized, policy, strict=strict)
+    report = found.report.having(remarks=restricted.remarks)
+    if bundle:
+        return replace(found, original=fingerprint, report=report.having(libraries=()))
+    checks = Checks(
+        partial(env.verifier, restricted.model) if env.settings.verify else None,
+        replace(given, ranges=restricted.ranges, vouched=bool(sizes)),
+        env.numerics,
+        env.toolchain.libraries,
+        tuple(env.options["share_buffers"]),
+    )
+    found = replace(found, original=fingerprint, report=report)
+    return checked_model(found, how, checks, strict=strict)
+
+
+@overload
+def compile(
+    env: Environment,
+    model: ModelLike,
+    options: ExecutorOptions | None = None,
+    *,
+    inputs: Nested | None = None,
+    outputs: None = None,
+    threads: int | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    **arguments: Unpack[PlanOptions],
+) -> Executor: ...
+
+
+@overload
+def compile(
+    env: Environment,
+    model: ModelLike,
+    options: ExecutorOptions | None = None,
+    *,
+    inputs: Nested | None = None,
+    outputs: Nested,
+    threads: int | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    **arguments: Unpack[PlanOptions],
+) -> NestedExecutor: ...
+
+
+@checked
+def compile(
+    env: Environment,
+    model: ModelLike,
+    options: ExecutorOptions | None = None,
+    *,
+    inputs: Nested | None = None,
+    outputs: Nested | None = None,
+    threads: int | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    **arguments: Unpack[PlanOptions],
+) -> Executor:
+    """An executor, which runs a model and specializes it for the inputs that it receives.
+
+    >>> executor = graphopt.compile("model.onnx")
+    >>> executor({"x": x})["logits"].shape
+    (2, 3)
+
+    Args:
+        model: a model in any form (:data:`graphopt.ModelLike`). If it is given as a path, it is read again
+            when needed after its release.
+        options: options of the executor.
+        inputs, outputs: names, nested in dicts, lists and tuples like the tensors; by default dicts by name.
+        threads: threads inside one operator; by default onnxruntime's choice.
+        clock: the current time in seconds, for releasing the original.
+        arguments: as for :func:`optimize`, for all plans. The default pipeline is that of
+            :func:`graphopt.fuser`, else ``O3``. Each plan is compared with the original before it runs. A
+            specialization that differs is dropped; if a general plan differs, the original runs instead, or,
+            with ``strict``, an error is raised.
+
+    Raises:
+        UsageError: the model lacks a name of ``inputs`` or ``outputs``, or ``pipeline`` is unknown.
+        TypeError: an option is unknown.
+    """
+    from graphopt.executor.executor import Executor, NestedExecutor
+    from graphopt.executor.options import current_fuser
+    from graphopt.executor.plan import Host, PlanFactory
+    from graphopt.executor.plan_cache import ModelSource
+    from graphopt.inputs.feeds import InputOptions
+    from graphopt.specialization.specialize_inputs import static_inputs
+
+    env = env.having(arguments).without("inputs")
+    fuser = current_fuser()
+    text = env.given.get("pipeline") or ("O3" if fuser is None else fuser.pipeline)
+    own = tuple(env.options["pre_passes"])
+    make_pipeline(text, own)  # fails now if a pass or pipeline is unknown
+    host = Host(
+        env.device, threads, "default" if fuser is None else fuser.optimizations, env.toolchain.libraries
+    )
+    of_plans = env.having({"pipeline": text, "device": env.device, "strict": True})
+
+    def optimized(
+        model: ir.Model, first: tuple[str, ...], original: ir.Model, guard: Guard | None
+    ) -> ir.Model:
+        fixed = None if guard is None else static_inputs(guard, InputOptions(seed=env.settings.seed))
+        reference = None if fixed is None else original
+        with config.using(env.settings):
+            return optimize(
+                of_plans, model, pre_passes=(*first, *own), inputs=fixed, reference=reference
+            ).model
+
+    def prepared(candidate: ir.Model) -> ir.Model:
+        with config.using(env.settings):
+            return optimize(Environment(env.settings), candidate, pipeline="fallback", verify=False).model
+
+    maker = PlanFactory(optimized, prepared, host, env.options["strict"])
+    kind = Executor if outputs is None else NestedExecutor
+    return kind(ModelSource(model), maker, options, inputs=inputs, outputs=outputs, clock=clock)

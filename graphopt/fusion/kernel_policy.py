@@ -1,0 +1,166 @@
+"""The policy for groups that run as one kernel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from graphopt import ir
+from graphopt.analysis.symbolic import Dim, typical
+from graphopt.context import Context
+from graphopt.fusion.group_signature import Signature
+from graphopt.fusion.loops.ir import Kernel
+from graphopt.fusion.operator_table import find, qualified_name, unfit
+from graphopt.fusion.ort_overlap import adjacent_convolution, is_builtin, is_widened, overlap
+from graphopt.partitioning.policy_interface import Decision, Role
+from graphopt.partitioning.propose_groups import Partition
+from graphopt.partitioning.redundant_nodes import executed
+
+#: Moves that onnxruntime executes without copying elements.
+_FREE = frozenset({"Reshape", "Flatten", "Unsqueeze", "Squeeze", "Identity"})
+#: Fused operators of onnxruntime that are slower than kernels: 1.1 to 1.7 times, measured.
+_SLOW = frozenset({"BiasGelu", "FastGelu"})
+#: Number of elements below which memory traffic costs nothing.
+_FEW = 64
+#: Maximum memory traffic of a kernel, relative to that of its nodes.
+_SHARE = 0.8
+#: Reason to exclude free moves.
+FREE_REASON = "it moves no element in memory"
+
+
+class Shapes(Enum):
+    """Permitted shapes of values in groups: all, or only static ones."""
+
+    ANY = "any"
+    STATIC = "static"
+
+
+@dataclass(eq=False)
+class FusionPolicy:
+    """Selects groups of nodes that onnxruntime would compute in several passes over memory, a kernel in one.
+
+    Attributes:
+        minimum: minimum size of a group; equal computations count once, free moves do not count.
+        shapes: shapes of values in groups.
+        kind: the kind of groups, for messages.
+        kernels: signature and kernel of each proposed group.
+    """
+
+    cx: Context
+    minimum: int = 2
+    shapes: Shapes = Shapes.ANY
+    kind: str = "fusion"
+    kernels: dict[Partition, tuple[Signature, Kernel]] = field(default_factory=dict)
+
+    def size(self, nodes: Sequence[ir.Node]) -> int:
+        """The size of a group of ``nodes``, exact up to the minimum."""
+        counted = executed([node for node in nodes if not is_free(node)], self.minimum)
+        return counted + sum(node.op_type in _SLOW for node in nodes)
+
+    def is_ordered(self, node: ir.Node) -> bool:
+        """Never: nodes with side effects are not fused."""
+        return False
+
+    def decide(self, node: ir.Node) -> Decision:
+        """The role of ``node``, by its operator, its types and its neighbours."""
+        cx = self.cx
+        if find(node) is None:
+            return Decision(Role.BOUNDARY, f"no kernels for {qualified_name(node)}")
+        if ir.is_beyond_standard(node.domain, node.op_type, cx.version(node)):
+            return Decision(Role.BOUNDARY, "onnxruntime crashes on this nonstandard operator in functions")
+        outputs = [output for output in node.outputs if output.name]
+        if all(cx.known_ints(output) is not None for output in outputs):
+            return Decision(Role.BOUNDARY, "it computes sizes")
+        reason = unfit(node, cx) or self._unsupported_shape(node) or self.overlap(node)
+        if reason:
+            return Decision(Role.BOUNDARY, reason)
+        if is_free(node):
+            return Decision(Role.PASSTHROUGH, FREE_REASON)
+        return Decision(Role.MEMBER)
+
+    def _unsupported_shape(self, node: ir.Node) -> str | None:
+        for value in (*node.inputs, *node.outputs):
+            if value is None or not value.name:
+                continue
+            shape = self.cx.shape(value)
+            if shape is None:
+                return f"the rank of {value.name!r} is unknown"
+            if self.shapes is Shapes.STATIC and ir.all_ints(shape) is None:
+                return f"the shape of {value.name!r} is not static"
+            if 0 in shape:
+                return f"{value.name!r} has no elements"
+        return None
+
+    def unprofitable(
+        self, nodes: Sequence[ir.Node], inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]
+    ) -> str | None:
+        """The reason why a group of ``nodes`` is not worth a kernel; ``None`` if it is."""
+        if self.size(nodes) < self.minimum:
+            return f"its group has fewer than {self.minimum} nodes"
+        elements = [self._elements(value) for value in (*inputs, *outputs)]
+        if all(count is not None and count < _FEW for count in elements):
+            return "its group has too few elements"
+        before, after = self._traffic(nodes, inputs, outputs, self._bytes)
+        if after > before * _SHARE and not any(node.op_type in _SLOW for node in nodes):
+            return "its group saves too little memory traffic"
+        if is_widened(inputs, outputs, self.cx):
+            return "onnxruntime keeps its operands in single precision"
+        if is_builtin(nodes, inputs):
+            return "onnxruntime fuses its group into an operator that is as fast"
+        if not any(self._reduces(node) for node in nodes):
+            neighbour = adjacent_convolution(nodes)
+            if neighbour is not None:
+                return f"a kernel next to {neighbour} breaks onnxruntime's layout of convolutions"
+        return None
+
+    def overlap(self, node: ir.Node) -> str | None:
+        """The reason to leave ``node`` to onnxruntime although a kernel could compute it."""
+        return overlap(node, self.cx)
+
+    def _reduces(self, node: ir.Node) -> bool:
+        found = find(node)
+        return found is not None and found.reduces
+
+    def saved(
+        self, nodes: Sequence[ir.Node], inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]
+    ) -> Dim | None:
+        """Memory traffic that a kernel of ``nodes`` saves, in bytes; ``None`` if sizes are unknown."""
+        values = [*inputs, *outputs, *(value for node in nodes for value in (*node.inputs, *node.outputs))]
+        known = {value: self.cx.facts.nbytes(value) for value in values if value is not None and value.name}
+        if any(size is None for size in known.values()):
+            return None
+        before, after = self._traffic(nodes, inputs, outputs, known.__getitem__)
+        return before - after
+
+    def _traffic(
+        self,
+        nodes: Sequence[ir.Node],
+        inputs: Sequence[ir.Value],
+        outputs: Sequence[ir.Value],
+        size: Callable[[ir.Value], Any],
+    ) -> tuple[Any, Any]:
+        """Memory traffic of separate ``nodes``, and of a kernel."""
+        before = sum(
+            size(value)
+            for node in nodes
+            if not is_free(node)
+            for value in (*node.inputs, *node.outputs)
+            if value is not None and value.name
+        )
+        return before, sum(map(size, (*inputs, *outputs)))
+
+    def _elements(self, value: ir.Value) -> int | None:
+        shape = self.cx.static_shape(value)
+        return None if shape is None else math.prod(shape)
+
+    def _bytes(self, value: ir.Value) -> int:
+        found = self.cx.facts.nbytes(value)
+        return 0 if found is None else typical(found) or 0
+
+
+def is_free(node: ir.Node) -> bool:
+    """Whether onnxruntime runs ``node`` without copying elements."""
+    return node.domain == "" and node.op_type in _FREE

@@ -1,0 +1,67 @@
+"""Keep the results of default sessions of onnxruntime for quantized values after each pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from graphopt import ir
+from graphopt.context import Context
+from graphopt.rewrite import ort_qdq_propagation
+from graphopt.rewrite.worklist import apply_rules
+from graphopt.rules import admitted_rules
+
+_BY = "separate-quantized-pairs"
+
+
+@dataclass(frozen=True)
+class QuantizedPairs:
+    """The pairs of QuantizeLinear and DequantizeLinear that onnxruntime merges in the original.
+
+    A pass that removes, moves or inlines nodes may leave further pairs without a reader between them, so that
+    onnxruntime would merge them too, or miscompile an operator next to them. :meth:`protect` runs after each
+    pass, and preserves the results of default sessions.
+
+    Attributes:
+        joined: the inner two nodes of each two adjacent pairs that are merged in the original.
+    """
+
+    joined: frozenset[ir.Node]
+
+    @classmethod
+    def of(cls, model: ir.Model, cx: Context) -> QuantizedPairs | None:
+        """The pairs of ``model``; ``None`` if it has no quantizers."""
+        if not ort_qdq_propagation.has_quantizers(model):
+            return None
+        return cls(frozenset(node for pair in _joined(model, cx) for node in pair))
+
+    def protect(self, model: ir.Model, cx: Context) -> None:
+        """Apply the workaround rules, and insert a Clip without bounds between pairs that would be merged.
+
+        onnxruntime removes this Clip, but only after merging pairs.
+        """
+        if any(
+            ort_qdq_propagation.is_miscompiled(cx, node) for graph in ir.graphs_of(model) for node in graph
+        ):
+            apply_rules([rule for rule in admitted_rules(cx.options) if rule.workaround], model, cx)
+        for dequantize, quantize in list(_joined(model, cx)):
+            if dequantize in self.joined or quantize in self.joined:
+                continue
+            cx.forget_reads()
+            ort_qdq_propagation.merges_pairs(cx, dequantize)  # reads the parameters that the Clip depends on
+            clip = cx.edit.make_node("Clip", [dequantize.outputs[0]], name=f"{ir.label(quantize)}_clip")
+            cx.edit.insert_before(quantize, [clip])
+            cx.edit.set_input(quantize, 0, clip.outputs[0])
+            cx.edit.note_origin([clip], [quantize], _BY)
+            cx.commit_reads()
+        cx.forget_reads()
+
+
+def _joined(model: ir.Model, cx: Context) -> Iterator[tuple[ir.Node, ir.Node]]:
+    """The DequantizeLinear and QuantizeLinear between each two pairs that onnxruntime merges."""
+    for graph in ir.graphs_of(model):
+        for node in graph:
+            # few quantized values are quantized again: the search from this end has less work
+            dequantize = ort_qdq_propagation.dequantized_before(node)
+            if dequantize is not None and ort_qdq_propagation.merges_pairs(cx, dequantize) is node:
+                yield dequantize, node

@@ -1,0 +1,49 @@
+"""Attention whose result is 0, not NaN, for queries whose keys are all masked, as in PyTorch.
+
+Such models replace NaN in the softmax weights. With a fused operator, only its result can be corrected.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt import ir
+from graphopt.rewrite import Builder, Match
+from graphopt.rules.building_blocks.attention.dot_product_attention import Attention
+from graphopt.rules.building_blocks.attention.mask_magnitude import max_magnitude
+from graphopt.rules.building_blocks.axes import reduce
+
+
+def guard_nan(op: Builder, m: Match, found: Attention, result: ir.Value, *, rows: bool) -> ir.Value:
+    """``result`` with NaN replaced by the result of zero weights, if the pattern replaces NaN in its weights.
+
+    Args:
+        rows: ``result`` is [B, S, N * D], not [B, N, S, D].
+    """
+    if not found.guarded:
+        return result
+    dtype = m.dtype(found.q.tensor)
+    assert dtype is not None
+    zero = np.array(0, dtype.numpy())
+    if has_float_inputs(m):  # values may be NaN or infinite: 0 times such a value is NaN
+        values = found.v.as_rows(op, m) if rows else found.v.as_split(op, m)
+        nothing = reduce(op, m, "ReduceSum", op.Mul(values, zero), [1 if rows else 2], True)
+    elif may_mask_all_keys(m, found):
+        nothing = op.constant(zero)
+    else:
+        return result
+    guarded = op.Where(op.IsNaN(result), nothing, result)
+    assert isinstance(guarded, ir.Value)
+    return guarded
+
+
+def has_float_inputs(m: Match) -> bool:
+    """Whether an input of the model is of a floating-point or unknown type."""
+    dtypes = [m.dtype(value) for value in m.cx.model.graph.inputs]
+    return any(dtype is None or dtype.is_floating_point() for dtype in dtypes)
+
+
+def may_mask_all_keys(m: Match, found: Attention) -> bool:
+    """Whether all scores of a query may be minus infinity."""
+    total = sum((max_magnitude(m, bias) for bias in found.biases), sum(-mask.low for mask in found.masks))
+    return not total < float(np.finfo(np.float32).max) * (1 + 1e-6)
