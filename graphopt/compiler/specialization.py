@@ -32,9 +32,11 @@ def record_profile(
     runs: Iterable[Mapping[str, Any] | InputOptions],
     *,
     requires_grad: Iterable[str] = (),
+    watch: str = "shapes",
+    watch_limit: int = 1024,
     **options: Unpack[DeviceOptions],
 ) -> Profile:
-    """Run a model, and record properties of its inputs and of inner values with data-dependent shapes.
+    """Run a model, and record properties of its inputs and of inner values.
 
     >>> batches = [{"x": np.zeros((n, 4), np.float32)} for n in (8, 64)]
     >>> graphopt.record_profile("model.onnx", batches).values["x"].shape
@@ -45,16 +47,20 @@ def record_profile(
         runs: the inputs of each run: arrays by name, as for :func:`run`, or a description of generated
             inputs. The contents of generated inputs are not recorded.
         requires_grad: inputs that need a gradient.
+        watch: ``inputs``, ``shapes`` (also inner values with data-dependent shapes) or ``all`` values.
+        watch_limit: maximum number of inner values to record.
         options: as for :func:`run`.
 
     Raises:
-        UsageError: inputs do not fit the model, or ``requires_grad`` names no input.
+        UsageError: inputs do not fit the model, ``requires_grad`` names no input, or ``watch`` is unknown.
         RuntimeFailure: onnxruntime can't load or run the model, or the device can't be used.
     """
     from graphopt.specialization.profile_recorder import Recorder
+    from graphopt.transforms.profile.instrument import parse_watch
 
     env = env.having(options)
-    with Recorder(env.load(model), device=env.device, requires_grad=requires_grad) as recorder:
+    kind = parse_watch(watch)
+    with Recorder(env.load(model), env.device, requires_grad, kind, watch_limit) as recorder:
         for given in runs:
             if isinstance(given, Mapping):
                 recorder.run(given)

@@ -27,6 +27,12 @@ No runtime implements Guard. Shape inference derives facts about ``y`` from it; 
 guards are eliminated, or become a choice between the specialized and the general model. The counterparts in
 PyTorch's JIT executor are ``prim::Guard``, ``prim::BailOut`` and ``prim::TypeCheck``.
 
+Instrumented models call functions of the same domain, which any runtime executes: ``y = Profile(x)`` and
+``y = ProfileZero(x)`` return ``x``, and mark that profiled runs record the shape of the value that the
+attribute ``value`` names, or whether that gradient is zero. ``Counter()`` marks that runs are counted. They
+are lowered to outputs of the model that is run (:mod:`graphopt.specialization.instrumented_model`). The
+counterpart is ``prim::profile``.
+
 ``graphopt.native``: groups of nodes with a native kernel, as functions, and the operators that replace them.
 """
 
@@ -56,6 +62,11 @@ GUARD = "Guard"
 #: Attribute of a guard: its assumption, as JSON.
 SEEN = "seen"
 
+#: Functions of :data:`GUARD_DOMAIN` that mark watched values, and counted runs.
+PROFILE, PROFILE_ZERO, COUNTER = "Profile", "ProfileZero", "Counter"
+#: Attribute of a profiling node: the name of the watched value.
+WATCHED = "value"
+
 #: Domain of functions that are groups of nodes with a native kernel, and of the operators of these kernels.
 NATIVE_DOMAIN = "graphopt.native"
 #: Metadata of the model: types that its kernels are built for, by function name. Outside the private
@@ -71,6 +82,18 @@ def is_guard(node: ir.Node | None) -> bool:
 def guards_of(model: ir.Model) -> list[ir.Node]:
     """All guards of ``model``, also in bodies and functions."""
     return [node for graph in ir.graphs_of(model) for node in graph if is_guard(node)]
+
+
+def is_profiling_node(node: ir.Node | None, *op_types: str) -> bool:
+    """Whether ``node`` marks a watched value; with ``op_types``, whether it is a call of one of them."""
+    types = op_types or (PROFILE, PROFILE_ZERO)
+    return node is not None and node.domain == GUARD_DOMAIN and node.op_type in types
+
+
+def watched_name(node: ir.Node) -> str:
+    """The name of the value that the profiling node ``node`` watches."""
+    attribute = node.attributes.get(WATCHED)
+    return "" if attribute is None or attribute.is_ref() else attribute.as_string()
 
 
 def has_guards(node: ir.Node, functions: Mapping[Any, ir.Function]) -> bool:

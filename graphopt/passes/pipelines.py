@@ -105,10 +105,7 @@ SUMMARIES = {
 #: Steps that pipelines name but that do not exist yet, with their descriptions.
 PLANNED: dict[str, str] = {
     "differentiate": "guard each group by its profiled types, and split it into forward and backward parts",
-    "drop-counters": "remove the counters of profiled runs",
-    "instrument": "insert profiling nodes that record types and contents of values",
     "lower-fallbacks": "replace guards by Ifs, with the general version in the other branch",
-    "profile-autograd-zero": "record which gradients are zero, before profiling other values",
 }
 
 #: The packages of passes; those in ``graphopt.passes`` run passes and rules of callers.

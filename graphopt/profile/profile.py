@@ -46,12 +46,18 @@ class Profile:
         patterns: the runs grouped by input types and shapes, in order of first occurrence.
         values: profiles common to all runs, by name of an input or intermediate value.
         requires_grad: whether a gradient is wanted, by input; unknown for missing inputs.
+        zero_gradients: whether a watched gradient was zero in all runs, by name.
+        watched: the number of intermediate values that the runs watched.
+        left_out: the number of others, which are beyond a limit or can't be watched.
     """
 
     model: str
     patterns: tuple[Pattern, ...] = ()
     values: Mapping[str, ValueProfile] = field(default_factory=dict)
     requires_grad: Mapping[str, bool] = field(default_factory=dict)
+    zero_gradients: Mapping[str, bool] = field(default_factory=dict)
+    watched: int = 0
+    left_out: int = 0
 
     @property
     def runs(self) -> int:
@@ -69,10 +75,14 @@ class Profile:
         return tuple(found)
 
     def with_run(
-        self, inputs: Mapping[str, ValueProfile], inner: Mapping[str, ValueProfile] | None = None
+        self,
+        inputs: Mapping[str, ValueProfile],
+        inner: Mapping[str, ValueProfile] | None = None,
+        zeros: Mapping[str, bool] | None = None,
     ) -> Profile:
-        """This profile with one more run, of these inputs and intermediate values."""
-        return self.merge(Profile(self.model, (Pattern(dict(inputs)),), {**inputs, **(inner or {})}))
+        """This profile with one more run, of these inputs, intermediate values and zero gradients."""
+        values = {**inputs, **(inner or {})}
+        return self.merge(Profile(self.model, (Pattern(dict(inputs)),), values, zero_gradients=zeros or {}))
 
     def merge(self, other: Profile) -> Profile:
         """A profile of the runs of both.
@@ -92,8 +102,15 @@ class Profile:
         values = dict(other.values)
         if self.patterns:
             values = merged(self.values, other.values) if other.patterns else dict(self.values)
+        zeros = {**self.zero_gradients, **other.zero_gradients}
         return Profile(
-            self.model, tuple(patterns.values()), values, {**self.requires_grad, **other.requires_grad}
+            self.model,
+            tuple(patterns.values()),
+            values,
+            {**self.requires_grad, **other.requires_grad},
+            {name: zero and self.zero_gradients.get(name, True) for name, zero in zeros.items()},
+            max(self.watched, other.watched),
+            max(self.left_out, other.left_out),
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -107,6 +124,9 @@ class Profile:
             ],
             "values": _dicts(self.values),
             "requires_grad": dict(self.requires_grad),
+            **({"zero_gradients": dict(self.zero_gradients)} if self.zero_gradients else {}),
+            "watched": self.watched,
+            "left_out": self.left_out,
         }
 
     @classmethod
@@ -127,11 +147,19 @@ class Profile:
             raise InvalidModel("malformed profile: model or patterns missing")
         if not isinstance(grads, dict) or not all(type(wanted) is bool for wanted in grads.values()):
             raise InvalidModel("malformed profile: requires_grad must map inputs to booleans")
+        zeros = data.get("zero_gradients", {})
+        if not isinstance(zeros, dict) or not all(type(zero) is bool for zero in zeros.values()):
+            raise InvalidModel("malformed profile: zero_gradients must map values to booleans")
+        numbers = [data.get(key, 0) for key in ("watched", "left_out")]
+        if not all(type(number) is int and number >= 0 for number in numbers):
+            raise InvalidModel("malformed profile: watched and left_out must be natural numbers")
         return cls(
             data["model"],
             tuple(_pattern(item) for item in patterns),
             _value_profiles(data.get("values", {})),
             grads,
+            zeros,
+            *numbers,
         )
 
     def write(self, path: str | os.PathLike[str]) -> None:

@@ -1,4 +1,4 @@
-"""Record a profile: run a model, and observe its inputs and data-dependent intermediate values."""
+"""Record a profile: run an instrumented model, and observe its inputs and intermediate values."""
 
 from __future__ import annotations
 
@@ -13,11 +13,15 @@ from graphopt.context import context_for
 from graphopt.errors import unknown
 from graphopt.inputs import run_once
 from graphopt.inputs.feeds import InputOptions, Inputs
-from graphopt.ir.signature import Signature, text_of_type
+from graphopt.ir.signature import Signature
 from graphopt.model_arguments import copy
 from graphopt.ort.devices import CPU, Device
-from graphopt.profile import Profile, observe
-from graphopt.specialization.data_dependent_values import data_dependent_values
+from graphopt.partitioning.outlining import FUNCTIONS_SINCE
+from graphopt.profile import Profile, ValueProfile, observe
+from graphopt.specialization.instrumented_model import InstrumentedModel, lower_profiling_nodes
+from graphopt.transforms.autodiff.profile_autograd_zero import ProfileAutogradZero
+from graphopt.transforms.profile.instrument import Instrument, Watch
+from graphopt.transforms.profile.remove_profile_nodes import RemoveProfileNodes
 from graphopt.util.element_types import native_feeds
 
 if TYPE_CHECKING:
@@ -25,11 +29,10 @@ if TYPE_CHECKING:
 
 
 class Recorder:
-    """Runs a model, and profiles its inputs and intermediate values.
+    """Runs a model, and profiles its inputs and the intermediate values that ``instrument`` watches.
 
     onnxruntime's optimizations are off, so that intermediate values exist; a model that may crash the process
-    runs in a child. Only intermediate values with data-dependent shapes are recorded
-    (:func:`graphopt.specialization.data_dependent_values.data_dependent_values`).
+    runs in a child.
 
     >>> with Recorder(model) as recorder:                                 # doctest: +SKIP
     ...     recorder.run({"ids": np.zeros((1, 128), np.int64)})
@@ -40,18 +43,23 @@ class Recorder:
         model: the model, which is not modified.
         device: the device to run it on.
         requires_grad: inputs for which a gradient is wanted.
-        most: the maximum number of intermediate values to record, the first ones.
+        watch: the values to record.
+        limit: the maximum number of intermediate values to record, the first ones.
 
     Attributes:
         profile: the profile of all runs so far.
-        left_out: the number of intermediate values beyond ``most``.
 
     Raises:
         UsageError: ``requires_grad`` contains an unknown input.
     """
 
     def __init__(
-        self, model: ir.Model, *, device: Device = CPU, requires_grad: Iterable[str] = (), most: int = 256
+        self,
+        model: ir.Model,
+        device: Device = CPU,
+        requires_grad: Iterable[str] = (),
+        watch: Watch = Watch.SHAPES,
+        limit: int = 1024,
     ) -> None:
         inputs = Signature.of(model).inputs
         self._types = {port.name: port.type for port in inputs if port.role != "constant"}
@@ -59,12 +67,11 @@ class Recorder:
         for name in wanted:
             if name not in self._types:
                 raise unknown("input", name, self._types)
-        self.profile = Profile(ir.fingerprint(model, names=True), requires_grad=wanted)
-        with context_for(model) as cx:
-            inner = {value.name or "": type_ for value, type_ in data_dependent_values(model, cx.facts)}
-        self.left_out = max(0, len(inner) - most)
-        self._inner = dict(list(inner.items())[:most])
-        self._model = _with_outputs(model, self._inner)
+        self._models, watched, left_out = instrumented(model, watch, limit)
+        self.profile = Profile(
+            ir.fingerprint(model, names=True), requires_grad=wanted, watched=watched, left_out=left_out
+        )
+        self._outputs = [port.name for port in Signature.of(model).outputs]
         self._device = device
         self._stack = contextlib.ExitStack()
 
@@ -76,17 +83,19 @@ class Recorder:
     ) -> None:
         self._stack.close()
 
-    def run(self, feeds: Mapping[str, Any]) -> None:
-        """Run the model on ``feeds``, as for :func:`graphopt.run`.
+    def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:
+        """Run the model on ``feeds``, as for :func:`graphopt.run`; returns its outputs by name.
 
         Raises:
             UsageError: an input is missing or unknown.
             RuntimeFailure: the model fails on them.
         """
-        signature = Signature.of(self._model)
+        signature = Signature.of(self._models[0].model)
         feeds = native_feeds(feeds)
         run_once.check_feeds(feeds, signature)
-        self._record(feeds, run_once.named(signature, self._runner.run("off", feeds)), feeds)
+        outputs = run_once.named(signature, self._runners[0].run("off", feeds))
+        self._record(feeds, outputs, feeds)
+        return {name: outputs[name] for name in self._outputs}
 
     def make_up(self, inputs: InputOptions) -> None:
         """Run the model on ``inputs``, with generated arrays for missing ones.
@@ -97,29 +106,39 @@ class Recorder:
             UsageError: ``inputs`` do not fit the model.
             RuntimeFailure: the model fails on all generated inputs.
         """
-        maker = Inputs(self._model, inputs)
-        trial = run_once.try_with(self._runner, maker, optimizations="off", typical=True)
+        maker = Inputs(self._models[0].model, inputs)
+        trial = run_once.try_with(self._runners[0], maker, optimizations="off", typical=True)
         self._record(trial.feeds, trial.outputs, maker.given)
 
     @cached_property
-    def _runner(self) -> Runner:
-        """Created on the first run."""
-        return self._stack.enter_context(run_once.runner(self._model, self._device))
+    def _runners(self) -> list[Runner]:
+        """One for each model, created on the first run."""
+        return [self._stack.enter_context(run_once.runner(part.model, self._device)) for part in self._models]
 
     def _record(self, feeds: Mapping[str, Any], outputs: Mapping[str, Any], given: Collection[str]) -> None:
+        """Add a run to the profile: the first model's, with these ``outputs``; the other models run here."""
+        values: dict[str, ValueProfile] = {}
+        zeros: dict[str, bool] = {}
+        for number, part in enumerate(self._models):
+            if number:
+                signature = Signature.of(part.model)
+                outputs = run_once.named(signature, self._runners[number].run("off", feeds))
+            found = part.observed(outputs)
+            values |= found.values
+            zeros |= found.zeros
         inputs = observe(self._types, feeds, contents=given)
-        inner = {name: text_of_type(type_) for name, type_ in self._inner.items()}
-        self.profile = self.profile.with_run(inputs, observe(inner, outputs, contents=()))
+        self.profile = self.profile.with_run(inputs, values, zeros)
 
 
-def _with_outputs(model: ir.Model, inner: Mapping[str, ir.TensorType]) -> ir.Model:
-    """A copy of ``model`` with further outputs: the values with these names and types."""
+def instrumented(model: ir.Model, watch: Watch, limit: int) -> tuple[list[InstrumentedModel], int, int]:
+    """The models that observe values of ``model``, and the numbers of watched and of other values."""
     extended = copy(model)
-    edit, given = ir.Editor(extended), set(extended.graph.outputs)
-    for node in extended.graph:
-        for value in node.outputs:
-            type_ = inner.get(value.name or "")
-            if type_ is not None and value not in given:
-                value.type, value.shape = type_, None  # a declared shape may be wrong
-                edit.add_output(extended.graph, value)
-    return extended
+    if extended.ir_version < FUNCTIONS_SINCE:  # profiling nodes are calls of functions
+        ir.Editor(extended).raise_ir_version(FUNCTIONS_SINCE)
+    pass_ = Instrument(watch, limit)
+    with context_for(extended) as cx:
+        RemoveProfileNodes().run(extended, cx)  # the file may be an instrumented model
+        found = pass_.select(extended, cx)
+        pass_.run(extended, cx)
+        ProfileAutogradZero().run(extended, cx)
+    return lower_profiling_nodes(extended), len(found.inner), len(found.left_out)

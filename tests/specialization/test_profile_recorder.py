@@ -11,10 +11,13 @@ import pytest
 
 import graphopt
 from graphopt import ir
+from graphopt.context import context_for
 from graphopt.errors import RuntimeFailure, UsageError
 from graphopt.inputs.feeds import InputOptions
 from graphopt.profile import Profile, ValueProfile
+from graphopt.specialization.instrumented_model import lower_profiling_nodes
 from graphopt.specialization.profile_recorder import Recorder
+from graphopt.transforms.profile.instrument import Instrument, Watch
 
 from ..support import parse
 
@@ -151,9 +154,9 @@ def test_crash_prone_model_is_recorded_in_a_child() -> None:
 
 
 def test_number_of_recorded_intermediate_values_is_limited() -> None:
-    with Recorder(parse(FOUND), most=1) as recorder:
+    with Recorder(parse(FOUND), limit=1) as recorder:
         recorder.run(_feeds(1, 3))
-    assert recorder.left_out == 1
+    assert (recorder.profile.watched, recorder.profile.left_out) == (1, 1)
     assert "places" in recorder.profile.values and "ones" not in recorder.profile.values
 
 
@@ -185,3 +188,83 @@ def test_profile_is_valid_for_all_forms_of_a_model(tmp_path: Any) -> None:
     assert graphopt.record_profile(other, []).model != profile.model
     profile.write(tmp_path / "p.json")
     assert Profile.is_at(tmp_path / "p.json") and not Profile.is_at(tmp_path / "m.json")
+
+
+#: In each trip, v loses its last element; the branch runs if go holds.
+BODIES = """
+g (float[N] x, int64 n, bool go) => (float[K] y, float[M] z, float[J, 1] rows) {
+  one = Constant <value_ints = [1]> ()
+  zero = Constant <value_ints = [0]> ()
+  minus = Constant <value_ints = [-1]> ()
+  y, rows = Loop (n, , x) <body = b (int64 i, bool c, float[A] v) => (bool d, float[B] w, float[1] r) {
+    d = Identity(c)
+    w = Slice(v, zero, minus, zero)
+    r = Slice(v, zero, one, zero)
+  }>
+  z = If (go) <
+    then_branch = t () => (float[P] p) { p = Concat <axis = 0> (x, x, x) },
+    else_branch = e () => (float[Q] q) { q = Neg(x) }
+  >
+}
+"""
+
+
+def _bodies(n: int, go: bool, size: int = 6) -> dict[str, np.ndarray]:
+    return {"x": np.ones(size, np.float32), "n": np.array(n), "go": np.array(go)}
+
+
+def test_values_in_bodies_have_the_shapes_of_the_last_trip() -> None:
+    profile = graphopt.record_profile(parse(BODIES), [_bodies(3, True)], watch="all")
+    assert profile.values["w"].shape == (3,) and profile.values["v"].shape == (4,)
+    assert profile.values["p"].shape == (18,) and "q" not in profile.values
+    profile = profile.merge(graphopt.record_profile(parse(BODIES), [_bodies(0, False)], watch="all"))
+    assert not profile.values["w"].always and not profile.values["q"].always
+    assert profile.values["rows"].shape is not None and profile.values["rows"].shape[1] == 1
+    assert Profile.from_dict(profile.to_dict()) == profile
+
+
+def test_values_in_scans_and_nested_bodies_are_recorded() -> None:
+    text = """g (float[N, 4] x, bool go) => (float[4] s, float[N, 4] y) <float[4] init = {0, 0, 0, 0}> {
+      s, y = Scan <num_scan_inputs = 1, scan_output_axes = [0], body = b (float[4] a, float[4] r) => (float[4] t, float[4] u) {
+        t = Add(a, r)
+        u = If (go) <
+          then_branch = p () => (float[4] v) { found = NonZero(t) size = Shape(found) k = Cast <to = 1> (size) v = Expand(one, four) },
+          else_branch = q () => (float[4] w) { w = Neg(t) }
+        >
+      }> (init, x)
+    }"""
+    text = text.replace("{0, 0, 0, 0}>", "{0, 0, 0, 0}, float[1] one = {1}, int64[1] four = {4}>")
+    feeds = {"x": np.array([[0, 0, 0, 1], [0, 2, 0, 0]], np.float32), "go": np.array(True)}
+    profile = graphopt.record_profile(parse(text, ir_version=10), [feeds])
+    assert profile.values["found"] == ValueProfile("tensor(int64)", (1, 2))
+    profile = graphopt.record_profile(parse(text, ir_version=10), [feeds | {"go": np.array(False)}])
+    assert "found" not in profile.values and profile.watched == 1
+
+
+def test_many_values_are_observed_in_chunks() -> None:
+    model = parse(BODIES)
+    extended = model.clone()
+    with context_for(extended) as cx:
+        Instrument(Watch.ALL).run(extended, cx)
+    chunks = lower_profiling_nodes(extended, 4)
+    whole = lower_profiling_nodes(extended)
+    assert len(whole) == 1 and len(chunks) > 2
+    found: dict[str, ValueProfile] = {}
+    for part in chunks:
+        assert len(part.probes) <= 4
+        found |= part.observed(graphopt.run(part.model, _bodies(2, True))).values
+    outputs = graphopt.run(whole[0].model, _bodies(2, True))
+    assert found == whole[0].observed(outputs).values
+    assert list(outputs)[:3] == ["y", "z", "rows"]
+
+
+def test_watch_inputs_records_no_intermediate_values() -> None:
+    profile = graphopt.record_profile(parse(FOUND), [_feeds(2, 3)], watch="inputs")
+    assert profile.values.keys() == {"x", "n", "mask"} and (profile.watched, profile.left_out) == (0, 0)
+    with pytest.raises(UsageError, match="no kind of watched values is called 'all values'"):
+        graphopt.record_profile(parse(FOUND), [], watch="all values")
+
+
+def test_an_instrumented_model_can_be_profiled() -> None:
+    model = graphopt.optimize(parse(FOUND), pipeline="instrument{watch=all}", verify=False).model
+    assert graphopt.record_profile(model, [_feeds(2, 3)]).values["places"].shape == (2, 2)

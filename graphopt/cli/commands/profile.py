@@ -16,7 +16,6 @@ from graphopt.cli.options import option_values, shared_options
 from graphopt.cli.options.parameter_types import Count, reads_data, reads_model, writes
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError
-from graphopt.util.text_tables import counted
 
 if TYPE_CHECKING:
     from graphopt.inputs.feeds import InputOptions
@@ -27,6 +26,7 @@ EXAMPLE = """
 graphopt profile model.onnx --inputs requests/ -o profile.json
 graphopt profile model.onnx --input-shape ids:1x128,1x64,8x32 -o profile.json
 graphopt profile model.onnx --inputs monday.npz --inputs tuesday.npz --requires-grad x
+graphopt profile model.onnx --inputs requests/ --watch all -o profile.json
 graphopt profile model.onnx --merge monday.json --merge tuesday.json -o week.json
 """
 
@@ -61,6 +61,20 @@ graphopt profile model.onnx --merge monday.json --merge tuesday.json -o week.jso
         metavar="NAME",
         help="Record that a gradient is needed for this input.",
     ),
+    click.option(
+        "--watch",
+        type=click.Choice(["inputs", "shapes", "all"]),
+        default="shapes",
+        help="Record the inputs, also inner values with data-dependent shapes, or all values."
+        "  [default: shapes]",
+    ),
+    click.option(
+        "--watch-limit",
+        type=Count(0),
+        metavar="N",
+        default=1024,
+        help="Maximum number of inner values to record.  [default: 1024]",
+    ),
 )
 @shared_options.input_options_of(several=True)
 @shared_options.device_options
@@ -72,6 +86,8 @@ def command(
     recorded: tuple[Path, ...],
     runs: int | None,
     requires_grad: tuple[str, ...],
+    watch: str,
+    watch_limit: int,
     input_shapes: tuple[str, ...],
     input_files: tuple[str, ...],
 ) -> Output:
@@ -88,22 +104,22 @@ def command(
     from graphopt.ir.signature import Signature
     from graphopt.profile import Profile
     from graphopt.specialization.profile_recorder import Recorder
+    from graphopt.transforms.profile.instrument import Watch
 
     check_file(output, [".json"])
     wanted = list(_wanted(run, recorded, input_shapes, input_files, runs, merges=bool(others)))
     loaded = api.load_model(model)
-    with Recorder(loaded, device=option_values.chosen_device(run), requires_grad=requires_grad) as recorder:
+    device = option_values.chosen_device(run)
+    with Recorder(loaded, device, requires_grad, Watch(watch), watch_limit) as recorder:
         earlier = [_earlier(path, recorder.profile) for path in others]
         before = Profile.merge_all([*earlier, recorder.profile])  # fails early if they are not compatible
         _record(run, recorder, wanted)
         profile = before.merge(recorder.profile)
-    if recorder.left_out:
-        run.console.note(f"  {counted(recorder.left_out, 'inner value')} more are not recorded")
     if output is not None:
         profile.write(output)
     inputs = [port.name for port in Signature.of(loaded).inputs if port.role != "constant"]
     return Output(
-        {**profile.to_dict(), "inner_left_out": recorder.left_out},
+        {**profile.to_dict(), "inner_left_out": profile.left_out},
         profile_blocks(profile, inputs, run.verbose),
         notes=[] if output is None else [f"  wrote     {output}"],
     )

@@ -41,6 +41,9 @@ def profile_blocks(profile: Profile, inputs: Sequence[str], verbose: int) -> Ite
         table.add(name, _type(found) if found else "", remarks)
     yield table
     inner = [(name, value) for name, value in profile.values.items() if name not in inputs]
+    if profile.left_out:
+        yield f"  {counted(profile.left_out, 'inner value')} not watched, {profile.watched:,} watched"
+    yield from _zero_gradients(profile)
     if not inner:
         return
     yield ""
@@ -49,6 +52,12 @@ def profile_blocks(profile: Profile, inputs: Sequence[str], verbose: int) -> Ite
         table.add(name, _type(value), _remarks(value, None))
     yield table
     yield from _omitted(len(inner), limit, "inner value")
+
+
+def _zero_gradients(profile: Profile) -> Iterator[str]:
+    zero = [name for name, is_zero in profile.zero_gradients.items() if is_zero]
+    if zero:
+        yield f"  zero in all runs: the gradients {', '.join(zero)}"
 
 
 def _omitted(count: int, limit: int | None, noun: str) -> Iterator[str]:

@@ -6,13 +6,13 @@ from collections.abc import Container, Iterator
 from dataclasses import dataclass, replace
 
 from graphopt import ir
+from graphopt.analysis.data_dependent_values import data_dependent_values
 from graphopt.context import context_for
 from graphopt.errors import UnsupportedModel, UsageError, unknown
 from graphopt.model_arguments import copy
 from graphopt.ops import dialects
 from graphopt.profile import Profile, ValueProfile, check_profile
 from graphopt.profile.annotations import annotate, assertion_of
-from graphopt.specialization.data_dependent_values import data_dependent_values
 from graphopt.transforms.profile.insert_guards import InsertGuards
 from graphopt.transforms.profile.remove_profile_nodes import RemoveProfileNodes
 from graphopt.util.parse_values import parse_natural

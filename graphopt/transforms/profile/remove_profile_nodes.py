@@ -1,4 +1,4 @@
-"""remove-profile-nodes: remove guards and profile annotations."""
+"""remove-profile-nodes: remove profiling nodes, guards and profile annotations."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.ops import dialects
 from graphopt.passes.base import Pass
+from graphopt.transforms.profile._profiling_nodes import remove_profiling_nodes
 from graphopt.transforms.profile.clear_profile import ClearProfile
 
 
 @dataclass(frozen=True)
 class RemoveProfileNodes(Pass):
-    """Remove all guards and profile annotations, to make the model general again.
+    """Remove all profiling nodes, guards and profile annotations, to make the model general again.
 
-    ``Guard(x) → x``. This is correct only if no rewrite has relied on a guard: constants that were folded by
-    the facts of guards stay folded.
+    ``Profile(x) → x``, ``Guard(x) → x``. This is correct only if no rewrite has relied on a guard: constants
+    that were folded by the facts of guards stay folded.
 
     Modelled on ``ProfilingRecord::removeProfilingNodes`` of PyTorch's JIT.
     """
@@ -29,6 +30,9 @@ class RemoveProfileNodes(Pass):
         """Remove them from all graphs, and discard the facts that guards provided."""
         removed = 0
         ClearProfile().run(model, cx)
+        remove_profiling_nodes(
+            model, cx, self.name, dialects.PROFILE, dialects.PROFILE_ZERO, dialects.COUNTER
+        )
         for graph in ir.graphs_of(model):
             for node in list(graph):
                 if dialects.is_guard(node) and node.inputs and node.inputs[0] is not None:

@@ -1,4 +1,4 @@
-"""specialize-types: declare the model's inputs with their profiled types."""
+"""specialize-types: declare the model's inputs with their profiled types, and remove profiling nodes."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from graphopt.ops import dialects
 from graphopt.passes.base import Pass
 from graphopt.profile.annotations import annotation_of, is_annotation
 from graphopt.profile.value_profile import Dim, ValueProfile, is_symbol
+from graphopt.transforms.profile._profiling_nodes import remove_profiling_nodes
 
 #: Metadata key of a specialized input: the dims that it declared before, as JSON.
 DECLARED = f"{dialects.PROFILE_NOTES}declared"
@@ -22,7 +23,7 @@ DECLARED = f"{dialects.PROFILE_NOTES}declared"
 
 @dataclass(frozen=True)
 class SpecializeTypes(Pass):
-    """Declare the inputs of the model with their profiled types, and remove their annotations.
+    """Declare the inputs of the model with their profiled types, and remove annotations and profiling nodes.
 
     Dims are declared with their profiled sizes or with symbols; equal dims have the same symbol. An input
     whose contents never varied is replaced by a constant. The result is correct only for inputs that match
@@ -36,6 +37,7 @@ class SpecializeTypes(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Specialize all annotated inputs together, because they share symbols."""
+        remove_profiling_nodes(model, cx, self.name, dialects.PROFILE, dialects.PROFILE_ZERO)
         found = {
             value: profile for value in model.graph.inputs if (profile := annotation_of(value)) is not None
         }

@@ -1,0 +1,72 @@
+"""Return values of bodies as outputs of the nodes that contain the bodies."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from graphopt import ir
+
+#: Attributes of Scan with an entry per stacked output.
+_BY_OUTPUT = ("scan_output_axes", "scan_output_directions")
+
+
+def carry_out(edit: ir.Editor, value: ir.Value, graph: ir.Graph, width: int | None) -> ir.Value:
+    """The value in the main graph that contains the integers of ``value``, which is computed in ``graph``.
+
+    The result is that of the last trip of each enclosing loop, and zeros if the body did not run.
+
+    Args:
+        value: a vector of int64 whose first element is not 0.
+        width: its number of elements; ``None`` if unknown, which loops do not support.
+    """
+    while (holder := edit.scopes.holder(graph)) is not None:
+        assert holder.graph is not None
+        if holder.op_type == "If":
+            value = _of_branch(edit, value, graph, holder, width or 1)
+        else:
+            assert width is not None
+            value = _of_last_trip(edit, value, graph, holder, width)
+        graph = holder.graph
+    return value
+
+
+def _of_branch(edit: ir.Editor, value: ir.Value, branch: ir.Graph, holder: ir.Node, width: int) -> ir.Value:
+    """``value`` of ``branch``, or zeros of the other branch."""
+    for body in ir.bodies(holder):
+        if body is branch:
+            edit.add_output(body, value)
+            continue
+        zeros = edit.constant(body, np.zeros(width, np.int64), "not_executed")
+        node = edit.make_node("Identity", [zeros], name="not_executed")
+        edit.append(body, node)
+        _declare(node.outputs[0], None)
+        edit.add_output(body, node.outputs[0])
+    output = edit.add_node_output(holder, len(holder.outputs))
+    _declare(output, None)
+    return output
+
+
+def _of_last_trip(edit: ir.Editor, value: ir.Value, body: ir.Graph, holder: ir.Node, width: int) -> ir.Value:
+    """``value`` of the last trip of the Loop or Scan ``holder``, or zeros without a trip."""
+    _declare(value, width)
+    edit.add_output(body, value)
+    for name in _BY_OUTPUT:
+        attribute = holder.attributes.get(name)
+        if attribute is not None and not attribute.is_ref():
+            edit.set_attribute(holder, name, [*attribute.as_ints(), 0])
+    rows = edit.add_node_output(holder, len(holder.outputs))
+    rows.type, rows.shape = ir.TensorType(ir.DataType.INT64), ir.Shape([None, width])
+    graph = holder.graph
+    assert graph is not None
+    zeros = edit.constant(graph, np.zeros((1, width), np.int64), "no_trip")
+    whole = edit.make_node("Concat", [zeros, rows], {"axis": 0}, name="trips")
+    last = edit.constant(graph, np.array(-1), "last")
+    node = edit.make_node("Gather", [whole.outputs[0], last], {"axis": 0}, name="last_trip")
+    for made in (whole, node):
+        edit.append(graph, made)
+    _declare(node.outputs[0], width)
+    return node.outputs[0]
+
+
+def _declare(value: ir.Value, width: int | None) -> None:
+    value.type, value.shape = ir.TensorType(ir.DataType.INT64), ir.Shape([width])
