@@ -6,7 +6,7 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from graphopt import ir
@@ -120,9 +120,21 @@ class Executor:
             )
         return {name: as_array(value) for name, value in inputs.items()}
 
-    def run(self, feeds: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """The outputs by name, for numpy arrays by name; raises as :meth:`__call__` does."""
+    def run(self, feeds: Mapping[str, Any], *, donate: bool = False) -> dict[str, np.ndarray]:
+        """The outputs by name, for numpy arrays by name.
+
+        Args:
+            feeds: numpy arrays by name.
+            donate: empty the dict ``feeds``, also if the run fails, so that arrays without other references
+                are freed before this method returns, and arrays that had to be converted before the run.
+
+        Raises:
+            UsageError: an input is missing or unknown, or ``feeds`` to donate are not a dict.
+            RuntimeFailure: onnxruntime can't run the model.
+        """
         specializer = self._specializer  # a concurrent flush does not affect this run
+        if donate:
+            feeds = _emptied(feeds)
         feeds = native_feeds(feeds)
         plan = specializer.plan_for(feeds)
         found = plan.run(feeds)
@@ -261,6 +273,15 @@ class NestedExecutor(Executor):
     def __call__(self, inputs: Any) -> Any:
         """Run the model; returns the nested outputs. Arguments and errors as for :class:`Executor`."""
         return unflatten(self._nested_outputs or (), super().__call__(inputs))
+
+
+def _emptied(feeds: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of ``feeds``, which are emptied."""
+    if not isinstance(feeds, MutableMapping):
+        raise UsageError(f"donate=True empties the inputs: they must be a dict, not a {type(feeds).__name__}")
+    taken = dict(feeds)
+    feeds.clear()
+    return taken
 
 
 class BoundValue:

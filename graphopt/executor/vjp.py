@@ -30,38 +30,65 @@ class Runner(Protocol):
     def signature(self) -> Signature:
         """Inputs and outputs of the model."""
 
-    def run(self, feeds: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """The outputs by name, for arrays by name."""
+    def run(self, feeds: Mapping[str, Any], *, donate: bool = False) -> dict[str, np.ndarray]:
+        """The outputs by name, for arrays by name; see :meth:`Executor.run`."""
 
 
 @dataclass(frozen=True)
-class Pullback:
-    """Maps output cotangents to the requested gradients; created by :meth:`Executor.vjp`.
+class ForwardRun:
+    """The values of a forward run that the backward model may read.
 
     Attributes:
-        plan: the plan that ran forward.
-        feeds: its inputs; arrays that the backward model reads are copies.
-        outputs: its outputs, likewise.
-        saved: its residuals.
+        feeds: the inputs; arrays that the backward model reads are copies.
+        outputs: the outputs, likewise.
+        saved: the residuals.
     """
 
-    plan: GradientPlan
-    feeds: Mapping[str, Any]
-    outputs: Mapping[str, Any]
-    saved: Mapping[str, Any]
+    feeds: dict[str, Any]
+    outputs: dict[str, Any]
+    saved: dict[str, Any]
 
-    def __call__(self, gradients: Mapping[str, Any]) -> dict[str, np.ndarray]:
+
+class Pullback:
+    """Maps output cotangents to the requested gradients; created by :meth:`Executor.vjp`. Thread-safe.
+
+    Args:
+        plan: the plan that ran forward.
+        run: its run.
+    """
+
+    def __init__(self, plan: GradientPlan, run: ForwardRun) -> None:
+        self.plan = plan
+        self._run: ForwardRun | None = run
+        self._lock = threading.Lock()
+
+    def __call__(self, gradients: Mapping[str, Any], *, retain: bool = False) -> dict[str, np.ndarray]:
         """The gradients by name, with the shapes and dtypes of their inputs and initializers.
 
         Args:
             gradients: cotangents by output, of the shape and dtype of the output; ``None`` or a missing one
                 is zero.
+            retain: keep the residuals for another call; by default they are freed.
 
         Raises:
-            UsageError: an output is unknown or not differentiable, or a shape or dtype does not match.
+            UsageError: an output is unknown or not differentiable, a shape or dtype does not match, or the
+                residuals were freed.
             RuntimeFailure: onnxruntime can't run the backward model.
         """
-        return self.plan.backward(self, gradients)
+        given = self.plan.cotangents(self._found(), gradients)
+        with self._lock:
+            run = self._found()
+            if not retain:
+                self._run = None
+        return self.plan.backward(run, given, retain=retain)
+
+    def _found(self) -> ForwardRun:
+        if self._run is None:
+            raise UsageError(
+                "the residuals of this pullback were freed by its last call",
+                hint="pullback(…, retain=True) keeps them for another call",
+            )
+        return self._run
 
 
 class GradientPlan:
@@ -127,13 +154,13 @@ class GradientPlan:
             {name: self._copy_if_read(name, value) for name, value in part.items()}
             for part in (feeds, outputs)
         )
-        return outputs, Pullback(self, kept_feeds, kept, found)
+        return outputs, Pullback(self, ForwardRun(kept_feeds, kept, found))
 
     def _copy_if_read(self, name: str, value: Any) -> Any:
         return np.array(value) if name in self._read and isinstance(value, np.ndarray) else value
 
-    def backward(self, run: Pullback, gradients: Mapping[str, Any]) -> dict[str, np.ndarray]:
-        """The requested gradients; see :class:`Pullback`."""
+    def cotangents(self, run: ForwardRun, gradients: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """The given cotangents by output; raises UsageError as :class:`Pullback` does."""
         if not isinstance(gradients, Mapping):
             raise UsageError(f"gradients must be a dict of arrays by output, not {type(gradients).__name__}")
         for name in gradients:
@@ -147,19 +174,29 @@ class GradientPlan:
             if (value.shape, value.dtype) != (output.shape, output.dtype):
                 types = [f"{item.dtype} {list(item.shape)}" for item in (value, output)]
                 raise UsageError(f"the gradient of {name!r} is {types[0]}, but {name!r} is {types[1]}")
+        return given
+
+    def backward(
+        self, run: ForwardRun, given: Mapping[str, np.ndarray], *, retain: bool
+    ) -> dict[str, np.ndarray]:
+        """The requested gradients for these cotangents; see :class:`Pullback`."""
         executor = self._backward_for(frozenset(name for name in self.real if name not in given))
         if executor is None:
             return {name: self._zeros(name, run) for name in self.wanted}
-        cotangents = self._cotangents
         available = {**run.saved, **run.outputs, **run.feeds}
         for name in self.real:
-            available[cotangents[name]] = given.get(name, np.zeros_like(run.outputs[name]))
+            available[self._cotangents[name]] = given.get(name, np.zeros_like(run.outputs[name]))
         ports = [port.name for port in executor.signature.inputs if port.name in available]
-        found = executor.run({name: available[name] for name in ports})
+        feeds = {name: available[name] for name in ports}
+        if not retain:  # only the run has references to the residuals
+            del available
+            run.saved.clear()
+            run.outputs.clear()
+        found = executor.run(feeds, donate=not retain)
         results = {name: found.get(self._names[name]) for name in self.wanted}
         return {name: self._zeros(name, run) if dx is None else dx for name, dx in results.items()}
 
-    def _zeros(self, name: str, run: Pullback) -> np.ndarray:
+    def _zeros(self, name: str, run: ForwardRun) -> np.ndarray:
         default = self._defaults.get(name)
         return np.zeros_like(run.feeds[name]) if name in run.feeds or default is None else np.zeros(*default)
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import pickle
 import warnings
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -347,6 +349,20 @@ def test_dlpack_tensors_are_not_copied() -> None:
     assert np.shares_memory(as_array(_Foreign(array)), array)
     executor = compiled(parse(ANY))
     assert executor({"x": _Foreign(array), "z": np.zeros((2, 3), np.float32)})["y"].sum() == 6
+
+
+def test_donated_inputs_are_freed() -> None:
+    executor = compiled(parse(ANY))
+    for _ in range(3):
+        feeds = any_feeds((1, 2, 3), (2, 3))
+        expected = executor.run(feeds)["y"]
+        array = weakref.ref(feeds["x"])
+        assert executor.run(feeds)["y"].tolist() == expected.tolist() and len(feeds) == 2
+        assert executor.run(feeds, donate=True)["y"].tolist() == expected.tolist()
+        assert feeds == {} and array() is None
+    assert executor.debug_state().hits("static-1") > 0
+    with pytest.raises(UsageError, match="must be a dict, not a mappingproxy"):
+        executor.run(MappingProxyType(feeds), donate=True)
 
 
 def test_ort_values_stay_on_the_device() -> None:

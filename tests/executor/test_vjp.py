@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import graphopt
 from graphopt.autodiff.joint_graph import differentiate
 from graphopt.errors import UsageError
 from graphopt.executor.executor import Executor
+from graphopt.executor.vjp import Pullback
 from tests.autodiff.models import run
 from tests.support import parse
 
@@ -44,7 +46,7 @@ def test_gradients_equal_those_of_the_joint_graph_for_all_shapes(wanted: list[st
         outputs, pullback = trained.vjp(feeds, wanted)
         assert all(np.allclose(outputs[name], value) for name, value in run(parse(MODEL), feeds).items())
         given = {"y": numbers(rows, 2), "z": numbers(rows, 3)}
-        found = pullback(given)
+        found = pullback(given, retain=True)
         assert list(found) == sorted(wanted)
         for name, value in truth(feeds, given, wanted).items():
             assert np.allclose(found[name], value, atol=1e-5), name
@@ -65,7 +67,7 @@ def test_backward_model_is_specialized_for_absent_cotangents() -> None:
         ({"z": dz, "y": None}, True),
         ({}, True),
     ):
-        found = pullback(given)
+        found = pullback(given, retain=True)
         assert (plan.absent == {"y"}) == hits
         known = {name: value for name, value in given.items() if value is not None}
         for name, value in truth(feeds, zeros | known, ["x", "b", "w"]).items():
@@ -108,7 +110,7 @@ def test_gradients_that_do_not_depend_on_the_given_cotangents() -> None:
     trained = graphopt.compile(model, threads=1, verify=False)
     _, pullback = trained.vjp({"x": numbers(3), "q": numbers(3)}, ["x"])
     for given in ({"p": numbers(3)}, {"p": numbers(3)}, {}, {"p": numbers(3)}):
-        assert pullback(given)["x"].tolist() == [0, 0, 0]
+        assert pullback(given, retain=True)["x"].tolist() == [0, 0, 0]
     assert pullback({"y": numbers(3)})["x"].any()
 
 
@@ -123,3 +125,28 @@ def test_arrays_may_be_modified_before_the_backward_run() -> None:
     del outputs["y"]
     x[:] = 0
     assert np.allclose(pullback({"y": np.ones(3, np.float32)})["x"], expected)
+
+
+def _of_exp() -> tuple[graphopt.Executor, Pullback]:
+    trained = graphopt.compile(
+        parse("m (float[N] x) => (float[N] y) { t = Sin(x) u = Exp(t) y = Mul(u, t) }"),
+        threads=1,
+        verify=False,
+    )
+    return trained, trained.vjp({"x": numbers(3)}, ["x"])[1]
+
+
+def test_pullback_frees_its_residuals_after_use() -> None:
+    _, pullback = _of_exp()
+    assert pullback._run is not None and pullback._run.saved
+    saved = [weakref.ref(value) for value in pullback._run.saved.values()]
+    given = {"y": np.ones(3, np.float32)}
+    kept = pullback(given, retain=True)["x"]
+    with pytest.raises(UsageError):
+        pullback({"other": given["y"]})
+    assert all(value() is not None for value in saved)
+    np.testing.assert_array_equal(pullback(given)["x"], kept)
+    assert all(value() is None for value in saved)
+    with pytest.raises(UsageError, match="were freed by its last call") as error:
+        pullback(given)
+    assert "retain=True" in str(error.value.hint)
