@@ -22,17 +22,20 @@ from benchmarks.training_models import TASKS, Feeds, Task, weights
 #: Number of steps to compare.
 STEPS = 50
 _WARM_UP = 10
+_FUSERS = {"graphopt": None, "native": "native"}
 #: After so long, a process measures no more than 50 steps.
 _SECONDS = 3
-_BY = ("graphopt", "torch")
+#: graphopt without and with native kernels, and eager torch.
+_BY = ("graphopt", "native", "torch")
 
 
-def by_graphopt(task: Task, threads: int) -> Callable[[Feeds], float]:
+def by_graphopt(task: Task, threads: int, fuser: str | None = None) -> Callable[[Feeds], float]:
     """A function that does a step through onnxruntime, and returns the loss."""
     import graphopt
     from graphopt import ir
 
-    step = graphopt.train_step(ir.from_proto(task.model()), task.loss, task.optimizer, **task.settings)
+    model = ir.from_proto(task.model())
+    step = graphopt.train_step(model, task.loss, task.optimizer, fuser=fuser, **task.settings)
     return graphopt.Trainer(step, device="cpu", threads=threads).step
 
 
@@ -63,7 +66,7 @@ def by_torch(task: Task, threads: int) -> Callable[[Feeds], float]:
 def work(name: str, by: str, threads: int, steps: int) -> dict[str, Any]:
     """The losses of some steps, and the median time of a step in ms without the first few."""
     task = TASKS[name]
-    step = {"graphopt": by_graphopt, "torch": by_torch}[by](task, threads)
+    step = by_torch(task, threads) if by == "torch" else by_graphopt(task, threads, _FUSERS[by])
     losses, times = [], []
     for feeds in task.batches(steps):
         begin = time.perf_counter()
@@ -84,9 +87,13 @@ def _worked(name: str, by: str, threads: int, steps: int) -> dict[str, Any]:
 
 def compare_losses(name: str) -> dict[str, Any]:
     """How far the losses of 50 steps from the same start are apart."""
-    ours, theirs = (_worked(name, by, 1, STEPS)["losses"] for by in _BY)
-    apart = [abs(one - other) / abs(other) for one, other in zip(ours, theirs, strict=True)]
-    return {"name": name, "first": theirs[0], "last": theirs[-1], "ours": ours[-1], "apart": max(apart)}
+    found = {by: _worked(name, by, 1, STEPS)["losses"] for by in _BY}
+    theirs = found["torch"]
+    apart = [
+        abs(one - other) / abs(other) for by in _FUSERS for one, other in zip(found[by], theirs, strict=True)
+    ]
+    last = {by: losses[-1] for by, losses in found.items()}
+    return {"name": name, "first": theirs[0], **last, "apart": max(apart)}
 
 
 def compare_times(name: str, threads: int, rounds: int, steps: int) -> dict[str, Any]:
@@ -95,19 +102,23 @@ def compare_times(name: str, threads: int, rounds: int, steps: int) -> dict[str,
     for number in range(rounds):
         for by in _BY[:: 1 if number % 2 == 0 else -1]:
             times[by].append(_worked(name, by, threads, steps)["ms"])
-    ratios = sorted(one / other for one, other in zip(times["graphopt"], times["torch"], strict=True))
+    ratios = {
+        by: sorted(one / other for one, other in zip(times[by], times["torch"], strict=True))
+        for by in _FUSERS
+    }
     return {
         "name": name,
         "threads": threads,
         **{by: statistics.median(found) for by, found in times.items()},
-        "ratio": statistics.median(ratios),
-        "range": [ratios[0], ratios[-1]],
+        "ratios": {by: statistics.median(found) for by, found in ratios.items()},
+        "ranges": {by: [found[0], found[-1]] for by, found in ratios.items()},
     }
 
 
 def main() -> None:
     parser = arguments(__doc__ or "", models=False)
     parser.add_argument("--only", default="", help="only tasks whose name begins so")
+    parser.add_argument("--threads", default="1,2", help="numbers of threads")
     parser.add_argument("--rounds", type=int, default=7, help="processes of each")
     parser.add_argument("--steps", type=int, default=1000, help="the most steps in each process")
     parser.add_argument("--work", nargs=4, help="do the work of one process")
@@ -119,25 +130,40 @@ def main() -> None:
     names = [name for name in TASKS if name.startswith(options.only)]
     losses = [compare_losses(name) for name in names]
     times = [
-        compare_times(name, threads, options.rounds, options.steps) for name in names for threads in (1, 2)
+        compare_times(name, int(threads), options.rounds, options.steps)
+        for name in names
+        for threads in options.threads.split(",")
     ]
     text = markdown_table(
-        ["50 steps", "first loss", "last loss, torch", "last loss, graphopt", "largest relative difference"],
         [
-            [item["name"], *(f"{item[key]:.5f}" for key in ("first", "last", "ours")), f"{item['apart']:.1e}"]
+            "50 steps",
+            "first loss",
+            "last, torch",
+            "graphopt",
+            "native kernels",
+            "largest relative difference",
+        ],
+        [
+            [
+                item["name"],
+                *(f"{item[key]:.5f}" for key in ("first", "torch", *_FUSERS)),
+                f"{item['apart']:.1e}",
+            ]
             for item in losses
         ],
     )
     text += "\n\n" + markdown_table(
-        ["step of", "threads", "torch, ms", "graphopt, ms", "ratio", "least … most"],
+        ["step of", "threads", "torch, ms", "graphopt, ms", "ratio", "native kernels, ms", "ratio", "range"],
         [
             [
                 item["name"],
                 str(item["threads"]),
                 f"{item['torch']:.2f}",
                 f"{item['graphopt']:.2f}",
-                f"{item['ratio']:.2f}",
-                f"{item['range'][0]:.2f} … {item['range'][1]:.2f}",
+                f"{item['ratios']['graphopt']:.2f}",
+                f"{item['native']:.2f}",
+                f"{item['ratios']['native']:.2f}",
+                " … ".join(f"{bound:.2f}" for bound in item["ranges"]["native"]),
             ]
             for item in times
         ],

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import onnx
-from onnx import numpy_helper
+from onnx import TensorProto, helper, numpy_helper
 
 _SAMPLES = Path(__file__).resolve().parent.parent / "samples"
 Feeds = dict[str, np.ndarray]
@@ -143,6 +143,69 @@ def _gpt_task(name: str, sizes: _Sizes, size: int) -> Task:
     )
 
 
+def _lstm(sizes: _Sizes) -> onnx.ModelProto:
+    """A tagger of int64 ``ids`` [B, context] to ``logits`` [B, context, letters] by one LSTM layer."""
+    random, width = np.random.default_rng(0), sizes.width
+    shapes = {
+        "letters": (sizes.letters, width),
+        "w": (1, 4 * width, width),
+        "r": (1, 4 * width, width),
+        "b": (1, 8 * width),
+        "head": (width, sizes.letters),
+    }
+    tensors = [
+        numpy_helper.from_array(random.normal(0, 0.1, shape).astype(np.float32), name)
+        for name, shape in shapes.items()
+    ]
+    tensors.append(numpy_helper.from_array(np.array([1]), "direction"))
+    nodes = [
+        helper.make_node("Gather", ["letters", "ids"], ["x"]),
+        helper.make_node("Transpose", ["x"], ["steps"], perm=[1, 0, 2]),
+        helper.make_node("LSTM", ["steps", "w", "r", "b"], ["all"], hidden_size=width),
+        helper.make_node("Squeeze", ["all", "direction"], ["hidden"]),
+        helper.make_node("Transpose", ["hidden"], ["rows"], perm=[1, 0, 2]),
+        helper.make_node("MatMul", ["rows", "head"], ["logits"]),
+    ]
+    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, ["B", sizes.context])
+    logits = helper.make_tensor_value_info("logits", TensorProto.FLOAT, ["B", sizes.context, sizes.letters])
+    graph = helper.make_graph(nodes, "lstm", [ids], [logits], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+def _lstm_in_torch(start: dict[str, np.ndarray]) -> tuple[Callable[..., Any], dict[str, Any]]:
+    import torch
+    from torch.nn import functional as f
+
+    width = start["r"].shape[-1]
+    layer = torch.nn.LSTM(width, width, batch_first=True)
+    gates = np.r_[0:width, 2 * width : 4 * width, width : 2 * width]  # ONNX: i o f c; torch: i f c o
+    with torch.no_grad():
+        for own, name in ((layer.weight_ih_l0, "w"), (layer.weight_hh_l0, "r")):
+            own.copy_(torch.from_numpy(start[name][0][gates]))
+        for own, half in ((layer.bias_ih_l0, 0), (layer.bias_hh_l0, 1)):
+            own.copy_(torch.from_numpy(start["b"][0].reshape(2, -1)[half][gates]))
+    p = {name: torch.nn.Parameter(torch.from_numpy(start[name].copy())) for name in ("letters", "head")}
+
+    def loss(ids: Any, labels: Any) -> Any:
+        logits = layer(f.embedding(ids, p["letters"]))[0] @ p["head"]
+        return f.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+    return loss, {**p, **dict(layer.named_parameters())}
+
+
+def _lstm_task(name: str, sizes: _Sizes, size: int) -> Task:
+    like = _gpt_task(name, sizes, size)
+    return Task(
+        name,
+        lambda: _lstm(sizes),
+        like.loss,
+        "adam",
+        {"learning_rate": 1e-3, "clip_norm": 1.0},
+        like.batches,
+        _lstm_in_torch,
+    )
+
+
 #: By name; the first two are the networks of the samples.
 TASKS: dict[str, Task] = {
     task.name: task
@@ -158,5 +221,6 @@ TASKS: dict[str, Task] = {
         ),
         _gpt_task("gpt", _Sizes(96, 32, 64, 4, 2), 16),
         _gpt_task("gpt of 4 blocks", _Sizes(96, 64, 256, 8, 4), 8),
+        _lstm_task("lstm", _Sizes(96, 32, 128, 1, 1), 16),
     )
 }
