@@ -8,14 +8,15 @@ profiles the absence of output cotangents, and specializes the backward model fo
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff.split_joint import split
+from graphopt.autodiff.rule_registry import NoGradient
+from graphopt.autodiff.split_joint import Split, split
 from graphopt.autodiff.zero_cotangents import specialize_zero_cotangents
 from graphopt.errors import UsageError, unknown
 from graphopt.ir.signature import Signature
@@ -102,7 +103,11 @@ class GradientPlan:
 
     Raises:
         UsageError: a name is unknown, or no output is differentiable.
-        NoGradient: an operator on the way is not differentiable.
+        NoGradient: no output has gradients, because an operator on the way to each is not differentiable.
+
+    Attributes:
+        barred: errors by name of outputs through which no gradient can pass; only a cotangent for such an
+            output raises its error.
     """
 
     def __init__(
@@ -124,7 +129,8 @@ class GradientPlan:
         if not self.real:
             raise UsageError("no output is differentiable: none is of a floating-point type")
         self._start, self._runs_to_profile = start, profiled_runs
-        parts = split(model, self.real, wanted)
+        parts, self.barred = _split_outputs(model, self.real, wanted)
+        self.real = [name for name in self.real if name not in self.barred]
         self._cotangents, self._names = parts.joint.cotangents, parts.joint.gradients
         self._defaults = {
             name: (tuple(weight.shape.numpy()), weight.dtype.numpy())
@@ -163,8 +169,10 @@ class GradientPlan:
         """The given cotangents by output; raises UsageError as :class:`Pullback` does."""
         if not isinstance(gradients, Mapping):
             raise UsageError(f"gradients must be a dict of arrays by output, not {type(gradients).__name__}")
-        for name in gradients:
-            if name not in self.real:
+        for name, value in gradients.items():
+            if name in self.barred and value is not None:
+                raise self.barred[name]
+            if name not in self.real and name not in self.barred:
                 raise unknown("output with gradients", name, self.real, plural="outputs with gradients")
         given = {
             name: np.asarray(native(value, name)) for name, value in gradients.items() if value is not None
@@ -223,3 +231,26 @@ class GradientPlan:
                 self._specialized = self._start(model) if model.graph.outputs else None
                 self._is_specialized = True
             return self._specialized
+
+
+def _split_outputs(
+    model: ir.Model, outputs: Sequence[str], wanted: tuple[str, ...]
+) -> tuple[Split, dict[str, NoGradient]]:
+    """The split for all differentiable ``outputs``, and the errors of the others.
+
+    Raises:
+        NoGradient: no output is differentiable.
+    """
+    try:
+        return split(model, list(outputs), wanted), {}
+    except NoGradient:
+        barred: dict[str, NoGradient] = {}
+        for name in outputs:
+            try:
+                split(model, [name], wanted)
+            except NoGradient as error:
+                barred[name] = error
+        passable = [name for name in outputs if name not in barred]
+        if not passable:
+            raise
+        return split(model, passable, wanted), barred

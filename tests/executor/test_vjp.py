@@ -10,6 +10,7 @@ import pytest
 
 import graphopt
 from graphopt.autodiff.joint_graph import differentiate
+from graphopt.autodiff.rule_registry import NoGradient
 from graphopt.errors import UsageError
 from graphopt.executor.executor import Executor
 from graphopt.executor.vjp import Pullback
@@ -150,3 +151,22 @@ def test_pullback_frees_its_residuals_after_use() -> None:
     with pytest.raises(UsageError, match="were freed by its last call") as error:
         pullback(given)
     assert "retain=True" in str(error.value.hint)
+
+
+def test_an_operator_without_gradient_matters_only_on_the_path_of_a_cotangent() -> None:
+    text = """m (float[N] x) => (float[N] y, float[N] z) <float w = {2}> {
+        h = Mul(x, w) y = Exp(h) z = com.microsoft.SampleOp(h) }"""
+    domains = ', "com.microsoft" : 1'
+    executor = graphopt.compile(parse(text, domains=domains), threads=1, verify=False)
+    feeds = {"x": numbers(4)}
+    for _ in range(3):
+        outputs, pullback = executor.vjp(feeds, ["w", "x"])
+        assert np.allclose(outputs["z"], 2 * feeds["x"])
+        gradients = pullback({"y": np.ones(4, np.float32), "z": None}, retain=True)
+        assert np.allclose(gradients["x"], 2 * np.exp(2 * feeds["x"]), rtol=1e-5)
+        assert np.allclose(gradients["w"], np.sum(feeds["x"] * np.exp(2 * feeds["x"])), rtol=1e-5)
+        with pytest.raises(NoGradient, match="SampleOp"):
+            pullback({"z": outputs["z"]})
+    alone = graphopt.compile(parse(text.replace("float[N] y, ", ""), domains=domains), verify=False)
+    with pytest.raises(NoGradient, match="SampleOp"):
+        alone.vjp(feeds, ["x"])
