@@ -177,7 +177,7 @@ def _lstm_in_torch(start: dict[str, np.ndarray]) -> tuple[Callable[..., Any], di
     from torch.nn import functional as f
 
     width = start["r"].shape[-1]
-    layer = torch.nn.LSTM(width, width, batch_first=True)
+    layer: Any = torch.nn.LSTM(width, width, batch_first=True)
     gates = np.r_[0:width, 2 * width : 4 * width, width : 2 * width]  # ONNX: i o f c; torch: i f c o
     with torch.no_grad():
         for own, name in ((layer.weight_ih_l0, "w"), (layer.weight_hh_l0, "r")):
