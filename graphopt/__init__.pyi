@@ -64,10 +64,12 @@ from graphopt.errors import VerificationFailed as VerificationFailed
 from graphopt.executor.executor import Executor as Executor
 from graphopt.executor.executor import NestedExecutor as NestedExecutor
 from graphopt.executor.options import ExecutorOptions as ExecutorOptions
-from graphopt.executor.options import fuser as fuser
-from graphopt.executor.options import last_executed_optimized_graph as last_executed_optimized_graph
-from graphopt.executor.options import optimized_execution as optimized_execution
-from graphopt.executor.options import set_fusion_strategy as set_fusion_strategy
+from graphopt.executor.thread_local_switches import fuser as fuser
+from graphopt.executor.thread_local_switches import (
+    last_executed_optimized_graph as last_executed_optimized_graph,
+)
+from graphopt.executor.thread_local_switches import optimized_execution as optimized_execution
+from graphopt.executor.thread_local_switches import set_fusion_strategy as set_fusion_strategy
 from graphopt.fusion.kernel_inventory import Inventory as Inventory
 from graphopt.inputs.feeds import InputOptions as InputOptions
 from graphopt.inputs.run_once import TimedRun as TimedRun

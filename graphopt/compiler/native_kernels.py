@@ -31,7 +31,7 @@ def list_kernels(env: Environment, model: ModelLike) -> Inventory:
     """
     from graphopt.fusion.kernel_inventory import Inventory
 
-    return Inventory.of(env.load(model), env.settings)
+    return Inventory.of(env.load(model), env.settings, env.target)
 
 
 @checked

@@ -157,7 +157,7 @@ def _with_fuser(env: Environment) -> Environment:
     fuser = env.given.get("fuser")
     if fuser is None:
         return env
-    from graphopt.executor.options import FUSERS, check_fuser
+    from graphopt.executor.fusers import FUSERS, check_fuser
 
     return env.without("fuser").having({"pipeline": FUSERS[check_fuser(fuser)].pipeline})
 

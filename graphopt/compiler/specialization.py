@@ -217,9 +217,9 @@ def compile(
         TypeError: an option is unknown.
     """
     from graphopt.executor.executor import Executor, NestedExecutor
-    from graphopt.executor.options import current_fuser
     from graphopt.executor.plan import Host, PlanFactory
     from graphopt.executor.plan_cache import ModelSource
+    from graphopt.executor.thread_local_switches import current_fuser
     from graphopt.inputs.feeds import InputOptions
     from graphopt.specialization.specialize_inputs import static_inputs
 

@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 from graphopt import ir
 from graphopt.errors import RuntimeFailure, UsageError
 from graphopt.executor.debug_state import DebugState
-from graphopt.executor.options import ExecutorOptions, current_strategy
+from graphopt.executor.options import ExecutorOptions
 from graphopt.executor.plan import PlanFactory
 from graphopt.executor.plan_cache import ModelSource, PlanCache
 from graphopt.executor.pytree import Nested, as_array, check_names, flatten, unflatten
 from graphopt.executor.specializer import Specializer
+from graphopt.executor.thread_local_switches import current_strategy
 from graphopt.executor.vjp import GradientPlan, Pullback
 from graphopt.ir.signature import Signature
 from graphopt.ort.devices import Device

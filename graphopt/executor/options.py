@@ -1,19 +1,12 @@
-"""Options of an executor, and thread-local switches: optimizing, the fuser, the fusion strategy."""
+"""Options of an executor."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Literal
 
-from graphopt import ir
-from graphopt.errors import UsageError, unknown
-from graphopt.executor.kept_model import KeptModel
-from graphopt.ort.session import Optimizations
+from graphopt.errors import UsageError
 from graphopt.profile import FusionStrategy, StrategyLike
-from graphopt.util.argument_checks import checked
 
 
 @dataclass(frozen=True)
@@ -62,118 +55,3 @@ class ExecutorOptions:
                 raise UsageError(f"{name} must be a number of seconds of at least 0, not {seconds!r}")
         if self.compile not in ("blocking", "background"):
             raise UsageError(f"compile must be blocking or background, not {self.compile!r}")
-
-
-_optimizing: ContextVar[bool] = ContextVar("graphopt optimizes executors", default=True)
-_strategy: ContextVar[FusionStrategy | None] = ContextVar("graphopt fusion strategy", default=None)
-
-
-@dataclass(frozen=True)
-class Fuser:
-    """A fuser: which optimizer fuses operators.
-
-    Attributes:
-        pipeline: the preset of graphopt's passes.
-        optimizations: onnxruntime's optimization level.
-    """
-
-    pipeline: str
-    optimizations: Optimizations
-
-
-#: Fusers by name. ``none``: no fusion; ``ort``: onnxruntime only; ``builtin``: also graphopt, with fused
-#: operators of onnxruntime; ``native``: also graphopt's own kernels.
-FUSERS = {
-    "none": Fuser("O2", "basic"),
-    "ort": Fuser("O2", "default"),
-    "builtin": Fuser("O3", "default"),
-    "native": Fuser("native", "default"),
-}
-_fuser: ContextVar[str | None] = ContextVar("graphopt fuser", default=None)
-_last: ContextVar[KeptModel | None] = ContextVar("graphopt's last graph", default=None)
-
-
-def note_executed(model: KeptModel) -> None:
-    """Record ``model`` as the last one that an executor ran in this thread or task."""
-    _last.set(model)
-
-
-@checked
-def last_executed_optimized_graph() -> ir.Model:
-    """The model that an executor ran last in this thread or task.
-
-    Raises:
-        UsageError: no executor has run.
-    """
-    found = _last.get()
-    if found is None:
-        raise UsageError("no executor has run yet")
-    return found.get()
-
-
-def is_optimizing() -> bool:
-    """Whether executors optimize, in this thread or task."""
-    return _optimizing.get()
-
-
-def current_fuser() -> Fuser | None:
-    """The selected fuser, or ``None``."""
-    name = _fuser.get()
-    return None if name is None else FUSERS[name]
-
-
-def current_strategy() -> FusionStrategy:
-    """The strategy for executors created in this thread or task."""
-    return _strategy.get() or FusionStrategy()
-
-
-@checked
-@contextlib.contextmanager
-def optimized_execution(should_optimize: bool) -> Iterator[None]:
-    """Enable or disable optimization by executors within a ``with`` block, in this thread or task."""
-    token = _optimizing.set(should_optimize)
-    try:
-        yield
-    finally:
-        _optimizing.reset(token)
-
-
-@checked
-@contextlib.contextmanager
-def fuser(name: str) -> Iterator[None]:
-    """Select the fuser for executors created within a ``with`` block, in this thread or task.
-
-    Args:
-        name: ``none``, ``ort`` (onnxruntime only), ``builtin`` (also graphopt, with onnxruntime's operators)
-            or ``native`` (also graphopt's own kernels).
-
-    Raises:
-        UsageError: the fuser does not exist.
-    """
-    token = _fuser.set(check_fuser(name))
-    try:
-        yield
-    finally:
-        _fuser.reset(token)
-
-
-def check_fuser(name: str) -> str:
-    """``name``, if there is such a fuser; raises UsageError as :func:`fuser` does."""
-    if name not in FUSERS:
-        raise unknown("fuser", name, FUSERS)
-    return name
-
-
-@checked
-def set_fusion_strategy(strategy: StrategyLike) -> FusionStrategy:
-    """Set the strategy for executors created or flushed later in this thread or task; returns the old one.
-
-    Args:
-        strategy: such as ``static:2,dynamic:10``, ``always-dynamic`` or ``[("STATIC", 2), ("DYNAMIC", 10)]``.
-
-    Raises:
-        UsageError: the strategy is invalid.
-    """
-    before = current_strategy()
-    _strategy.set(FusionStrategy.of(strategy))
-    return before

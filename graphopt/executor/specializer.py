@@ -20,9 +20,10 @@ from typing import Any
 from graphopt import ir
 from graphopt.errors import GraphoptError
 from graphopt.executor.debug_state import DebugState, PlanState
-from graphopt.executor.options import ExecutorOptions, is_optimizing, note_executed
+from graphopt.executor.options import ExecutorOptions
 from graphopt.executor.plan import Plan, PlanFactory
 from graphopt.executor.plan_cache import GuardedPlans, PlanCache
+from graphopt.executor.thread_local_switches import is_optimizing, note_executed
 from graphopt.inputs.run_once import check_feeds
 from graphopt.ir.signature import Signature
 from graphopt.profile import (

@@ -24,9 +24,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
-from graphopt.errors import RuntimeFailure
 from graphopt.fusion.loops.ir import Element, Kernel
-from graphopt.ort.devices import Device
+from graphopt.ort.devices import CPU, Device
 from graphopt.util.disk_store import Store
 
 #: Reports progress: the completed share, from 0 to 1 or unknown, and the current step.
@@ -124,11 +123,10 @@ def backend_for(device: Device) -> Backend | None:
     return discover(_PACKAGE).get(device.kind)
 
 
-def require_backend(device: Device) -> Backend:
-    """The back end for ``device``; raises RuntimeFailure if its kind has none."""
-    backend = backend_for(device)
-    if backend is None:
-        raise RuntimeFailure(f"there are no kernels for {device}")
+def backend_or_host(device: Device) -> Backend:
+    """The back end for ``device``; the one for the CPU if its kind has none."""
+    backend = backend_for(device) or backend_for(CPU)
+    assert backend is not None, "the CPU has a back end"
     return backend
 
 

@@ -12,14 +12,14 @@ from graphopt.attempt import prepare
 from graphopt.config import Settings
 from graphopt.context import context_for
 from graphopt.errors import NoCompiler, UnsupportedModel, UsageError
-from graphopt.fusion.backend import ProgressCallback, require_backend
+from graphopt.fusion.backend import Backend, ProgressCallback, backend_or_host
 from graphopt.fusion.group_functions import Group, groups_of
 from graphopt.fusion.group_signature import Tensor
 from graphopt.fusion.kernel_library import SUFFIXES, writing_library
 from graphopt.fusion.loops.ir import Kernel
 from graphopt.model_arguments import copy
 from graphopt.ops import dialects
-from graphopt.ort.devices import CPU
+from graphopt.ort.devices import Device
 from graphopt.util.disk_store import Store
 from graphopt.util.text_tables import counted
 
@@ -31,15 +31,20 @@ class Inventory:
     Attributes:
         groups: the groups, in the order of their names.
         proposed: the model has no groups; ``groups`` are the ones that the pipeline ``native`` would create.
+        backend: prints and builds the kernels.
     """
 
     groups: tuple[Group, ...]
     proposed: bool
     settings: Settings
+    backend: Backend
 
     @classmethod
-    def of(cls, model: ir.Model, settings: Settings) -> Inventory:
+    def of(cls, model: ir.Model, settings: Settings, device: Device) -> Inventory:
         """The inventory of ``model``, which is not modified.
+
+        Args:
+            device: the device of the kernels; for a device without a back end, kernels are for the CPU.
 
         Raises:
             InvalidModel: the signatures of its groups are malformed.
@@ -50,7 +55,7 @@ class Inventory:
             attempt = prepare(settings, pipeline="native").on(model)
             with context_for(model, attempt.options) as cx:
                 attempt.pipeline.run(model, cx)
-        return cls(tuple(groups_of(model)), proposed, settings)
+        return cls(tuple(groups_of(model)), proposed, settings, backend_or_host(device))
 
     def __repr__(self) -> str:
         groups, kernels = counted(len(self.groups), "group"), counted(len(self.kernels), "kernel")
@@ -63,14 +68,14 @@ class Inventory:
 
     def source(self) -> str:
         """The source of all kernels."""
-        return require_backend(CPU).render(self.kernels)
+        return self.backend.render(self.kernels)
 
     @cached_property
     def built(self) -> Path | None:
         """The library, if it is in the store."""
         try:
             store, compiler = Store(self.settings.cache_dir), self.settings.compiler
-            return require_backend(CPU).find(self.kernels, store, compiler=compiler) if self.kernels else None
+            return self.backend.find(self.kernels, store, compiler=compiler) if self.kernels else None
         except NoCompiler:
             return None
 
@@ -95,7 +100,7 @@ class Inventory:
         if not self.kernels:
             raise UnsupportedModel("the model has no kernels, so there is no library to build")
         store, compiler = Store(self.settings.cache_dir), self.settings.compiler
-        built = require_backend(CPU).build(self.kernels, store, compiler=compiler, progress=progress)
+        built = self.backend.build(self.kernels, store, compiler=compiler, progress=progress)
         with writing_library(built, path):
             pass
 

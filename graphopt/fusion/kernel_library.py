@@ -119,10 +119,10 @@ class Toolchain:
     @cached_property
     def compiler(self) -> str:
         """The compiler and its CPU level, as text; ``none`` if there is no compiler."""
-        from graphopt.fusion.backend import require_backend
+        from graphopt.fusion.backend import backend_or_host
 
         try:
-            compiler = require_backend(CPU).describe_compiler(self.settings.compiler)
+            compiler = backend_or_host(self.device).describe_compiler(self.settings.compiler)
         except NoCompiler:
             return "none"
         return f"{compiler}, level {self.settings.cpu_level}"

@@ -1,13 +1,11 @@
-"""Compare the runs of one candidate with the original's outputs, and find excuses for differences."""
+"""Compare the runs of one candidate with the original's outputs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property
 from typing import Any
-
-import numpy as np
 
 from graphopt import ir
 from graphopt.errors import ResourceLimit, RuntimeFailure
@@ -19,35 +17,24 @@ from graphopt.ort.session import Optimizations
 from graphopt.process.child import ProcessCrashed
 from graphopt.util.text_tables import counted
 from graphopt.verification.empty_tensors import Unreliable
-from graphopt.verification.ill_conditioning import excuse_for
+from graphopt.verification.excuses import Difference, Excuses
 from graphopt.verification.numeric_traits import NumericTraits
 from graphopt.verification.onnx_reference import Reference
 from graphopt.verification.output_comparison import (
     Coarsest,
-    Deviation,
     NonFinite,
     Outcome,
     Tolerance,
     compare,
     identical,
-    leaves,
     same_kind,
 )
 from graphopt.verification.reference_cases import Case
-from graphopt.verification.rounding_sensitivity import (
-    input_sensitivity,
-    jittered,
-    rounding_sensitivity,
-    with_finite,
-)
+from graphopt.verification.rounding_sensitivity import MARGIN
 from graphopt.verification.verdict import Row
 
 #: Number of identical runs after which an output counts as constant.
 _DRAWS = 20
-#: Deviations are estimates: a difference may be larger by this factor.
-_MARGIN = 4.0
-#: Factor by which the sum of a tensor's differences may exceed the sum for another rounding.
-_SPREAD = 16.0
 
 
 @dataclass(frozen=True)
@@ -152,7 +139,7 @@ class Judge:
         tolerance = Tolerance.of(self.numerics, numeric_traits.coarsest)
         signed = strict and numeric_traits.sure_signs
         least = 0.0 if strict else self.rounding[place]
-        slack = [_MARGIN * moved + least if level == "default" else least for moved in case.noise[place]]
+        slack = [MARGIN * moved + least if level == "default" else least for moved in case.noise[place]]
         outcome = compare(a, b, tolerance, nonfinite=demand, signed_zeros=signed, slack=slack)
         bits = self.bits and level == "off"
         if outcome.reason is None and (not bits or identical(a, b)):
@@ -164,122 +151,25 @@ class Judge:
             return same_kind(a, b), None
         if outcome.reason is None:
             return replace(outcome, reason="not the same bits"), None
-        if not strict and case.distribution == "special" and self._differ_by_nan(case, level, place):
+        difference = Difference(case, level, place, a, b, tolerance, demand, least, strict=strict, bits=bits)
+        if not strict and case.distribution == "special" and self._excuses.differ_by_nan(difference):
             return outcome, None
         if not excuses:
             return outcome, None
-        # the fastest checks are first
-        unsure = numeric_traits.rounds or not numeric_traits.sure_nans
-        if not bits and self.original is not None and unsure and (numeric_traits.halves or not strict):
-            for known in self._deviations(case, place, self.original):
-                slack = [_MARGIN * moved.largest + least for moved in known]
-                sizes = [leaf.size for leaf in leaves(a)]
-                totals = [
-                    _SPREAD * moved.total + least * size for moved, size in zip(known, sizes, strict=False)
-                ]
-                excused = compare(a, b, tolerance, nonfinite=demand, slack=slack, totals=totals)
-                if excused.reason is None:
-                    return excused, f"{self.outputs[place]!r} is ill-conditioned: rounding moves it as much"
-        if not strict and self._agree_if_finite(case, level, place, tolerance, demand):
-            return Outcome(), f"{self.outputs[place]!r}: infinities are combined in another order"
-        if self._specified(case, place, a, b, tolerance, demand):
-            return Outcome(), f"{self.outputs[place]!r}: onnxruntime's kernels deviate from the specification"
-        if bits:
-            return outcome, None
-        name = self.outputs[place]
-        excuse = excuse_for(name, case, a, b, numeric_traits, self.references, tolerance, exact=strict)
-        return (Outcome(), f"{name!r}: {excuse}") if excuse else (outcome, None)
+        return self._excuses.find(difference) or (outcome, None)
 
-    def _deviations(self, case: Case, place: int, original: Runner) -> Iterator[list[Deviation]]:
-        """Deviations of an output of the original for other roundings: of inputs, then of all results."""
-        moved = input_sensitivity(case, original, self.output_traits)
-        if moved is not None:
-            yield moved[place]
-        moved = rounding_sensitivity(case, self.perturbed, self.output_traits)
-        if moved is not None:
-            yield moved[place]
-        else:
-            yield [Deviation(amount, float("inf")) for amount in case.noise[place]]
-
-    def _differ_by_nan(self, case: Case, level: Optimizations, place: int) -> bool:
-        """Whether a non-float tensor differs for every rounding of inputs with NaN but without infinities.
-
-        The effect of infinities depends on the order of evaluation; the effect of NaN does not.
-        """
-        dtype = getattr(case.off[place], "dtype", None)
-        if (
-            self.original is None
-            or not self.output_traits[place].sure_nans
-            or dtype is None
-            or dtype.kind not in "iub"
-        ):
-            return False
-        for feeds in with_finite(case.feeds, nans=False):
-            try:
-                pairs = [
-                    [runner.run(level, rounded)[place] for runner in (self.original, self.candidate)]
-                    for rounded in (feeds, *jittered(feeds))
-                ]
-                first = pairs[0][0]
-                if np.any(np.all([(one == first) & (other != first) for one, other in pairs], axis=0)):
-                    return True
-            except (RuntimeFailure, ResourceLimit, ValueError):  # ValueError: shapes differ
-                continue
-        return False
-
-    def _agree_if_finite(
-        self, case: Case, level: Optimizations, place: int, tolerance: Tolerance, demand: NonFinite
-    ) -> bool:
-        """Whether both models agree if large numbers replace the infinities of the inputs.
-
-        Another order of evaluation turns infinities into NaN (inf - inf). A later operator, such as a
-        reciprocal or a comparison, turns both into finite numbers.
-        """
-        if self.original is None or case.distribution != "special":
-            return False
-        fed = list(with_finite(case.feeds, nans=False))
-        try:
-            pairs = [
-                [runner.run(level, feeds)[place] for runner in (self.original, self.candidate)]
-                for feeds in fed
-            ]
-        except (RuntimeFailure, ResourceLimit):
-            return False
-        return bool(pairs) and all(
-            compare(one, other, tolerance, nonfinite=demand, slack=[self.rounding[place]]).reason is None
-            for one, other in pairs
-        )
-
-    def _specified(
-        self, case: Case, place: int, expected: Any, actual: Any, tolerance: Tolerance, demand: NonFinite
-    ) -> bool:
-        """Whether the reference evaluator decides a difference in favour of the candidate.
-
-        The evaluator is consulted where kernels deviate from the specification: for empty tensors and, unless
-        rewrites are exact, for NaN, which some kernels drop depending on its position. The candidate is right
-        if the evaluator's result for the original is the candidate's output. If the evaluator's results for
-        both models are equal, the candidate is also right if the original deviates from them, or if the
-        tensor is empty and both models have its shape (some kernels leave empty sums uninitialized).
-        """
-        lenient = case.distribution == "special" and self.numerics is not Numerics.EXACT
-        nothing = case.empty or self.empties
-        if self.references is None or not (nothing or lenient):
-            return False
-        original, candidate = (
-            reference.output(self.outputs[place], case.feeds) for reference in self.references
-        )
-        if original is None:
-            return False
-
-        def deviates(value: Any) -> bool:
-            """Whether the shape or an element of ``value`` deviates."""
-            difference = same_kind if nothing else partial(compare, tolerance=tolerance, nonfinite=demand)
-            return difference(original, value).reason is not None
-
-        same = [candidate] if deviates(expected) or not deviates(actual) else []
-        return any(
-            value is not None and compare(original, value, tolerance, nonfinite=demand).reason is None
-            for value in [actual, *same]
+    @cached_property
+    def _excuses(self) -> Excuses:
+        return Excuses(
+            outputs=self.outputs,
+            candidate=self.candidate,
+            numerics=self.numerics,
+            output_traits=self.output_traits,
+            rounding=self.rounding,
+            original=self.original,
+            references=self.references,
+            empties=self.empties,
+            perturbed=self.perturbed,
         )
 
 
@@ -315,7 +205,7 @@ def absolute_rounding(output: ir.Value, coarsest: Coarsest) -> float:
             return 0.0
         pending += [item for item in moved if item not in visited]
         visited |= dict.fromkeys(moved)
-    return _MARGIN * _SPACING[coarsest] if bounded else 0.0
+    return MARGIN * _SPACING[coarsest] if bounded else 0.0
 
 
 def _nonfinite(numerics: Numerics, distribution: Distribution, level: Optimizations) -> NonFinite:

@@ -1,4 +1,4 @@
-"""Detect differences due to ill-conditioning of the original: rounding, overflow, NaN, signed zeros."""
+"""Detect by the reference evaluator that a difference is due to rounding, overflow, NaN or signed zeros."""
 
 from __future__ import annotations
 

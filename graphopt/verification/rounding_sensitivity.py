@@ -14,6 +14,8 @@ from graphopt.verification.numeric_traits import NumericTraits
 from graphopt.verification.output_comparison import Deviation, discrete_deviations, sensitivities
 from graphopt.verification.reference_cases import Case
 
+#: Deviations are estimates: a difference may be larger by this factor.
+MARGIN = 4.0
 #: Relative perturbations of inputs, by type, that simulate the roundings inside a model.
 _JITTERS = {"float32": 1e-6, "float64": 1e-14, "float16": 1e-3, "bfloat16": 8e-3}
 #: Number of runs with differently rounded intermediate results.

@@ -18,7 +18,8 @@ from graphopt import api, ir
 from graphopt.context import Context
 from graphopt.errors import RuntimeFailure, UsageError, VerificationFailed
 from graphopt.executor.executor import Executor
-from graphopt.executor.options import ExecutorOptions, fuser, optimized_execution, set_fusion_strategy
+from graphopt.executor.options import ExecutorOptions
+from graphopt.executor.thread_local_switches import fuser, optimized_execution, set_fusion_strategy
 from graphopt.passes.base import Pass
 from graphopt.profile import FusionStrategy
 from tests.cli.broken_passes import ReluToSigmoid

@@ -13,7 +13,7 @@ import pytest
 
 from graphopt import ir
 from graphopt.executor.executor import Executor
-from graphopt.executor.options import optimized_execution
+from graphopt.executor.thread_local_switches import optimized_execution
 from graphopt.profile import FusionStrategy
 from tests.executor.helpers import ANY, Gate, any_feeds, compiled, rows, run_any, with_optimizer
 from tests.support import parse

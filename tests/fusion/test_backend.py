@@ -11,8 +11,7 @@ import pytest
 import graphopt
 from graphopt import ir
 from graphopt.context import context_for
-from graphopt.errors import RuntimeFailure
-from graphopt.fusion.backend import Backend, backend_for, discover, require_backend
+from graphopt.fusion.backend import Backend, backend_for, backend_or_host, discover
 from graphopt.fusion.group_functions import kernels_of
 from graphopt.fusion.loops import interpreter
 from graphopt.fusion.loops.instructions import OPS, Op
@@ -121,6 +120,16 @@ def test_an_instruction_is_one_record(tmp_path: Path, monkeypatch: pytest.Monkey
     np.testing.assert_array_equal(found, expected)
 
 
-def test_missing_backend_is_an_error() -> None:
-    with pytest.raises(RuntimeFailure, match="no kernels for CUDA"):
-        require_backend(Device("cuda"))
+def test_devices_without_a_backend_use_the_one_of_the_cpu(
+    toy: Backend, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert backend_or_host(Device("cuda")) is backend_for(CPU)
+    monkeypatch.setattr("graphopt.fusion.backend.discover", lambda package: {"cuda": toy})
+    assert backend_or_host(Device("cuda")) is toy
+
+
+def test_kernels_are_listed_for_the_device(toy: Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("graphopt.fusion.backend.discover", lambda package: {"cuda": toy})
+    model = grouped("g (float[N,64] x) => (float[N,64] y) { a = Abs(x) y = Exp(a) }")
+    found = graphopt.Compiler(device="cuda").list_kernels(model)
+    assert found.source().startswith(toy.render([]).splitlines()[0])

@@ -74,7 +74,7 @@ def chosen_pipeline(values: Mapping[str, Any]) -> str | None:
     level, passes, fuser = values["level"], values["passes"], values["fuser"]
     if fuser is None:
         return f"O{level}" if level is not None else ",".join(passes) or None
-    from graphopt.executor.options import FUSERS
+    from graphopt.executor.fusers import FUSERS
 
     base = FUSERS[fuser].pipeline if fuser != "native" else "O3"
     if level is not None and base != f"O{level}":
