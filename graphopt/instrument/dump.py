@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 from graphopt import ir, publish
 from graphopt.context import Action, Context
 from graphopt.errors import unwritable
+from graphopt.instrument.dump_formats import SUFFIXES, Format
 from graphopt.instrument.graphviz import to_dot
 from graphopt.instrument.inferred_types import known_types
 from graphopt.instrument.pass_changes import Stage, diffs, summary
@@ -21,10 +21,6 @@ from graphopt.modeldiff.snapshot import Ident, Line, Snapshot
 from graphopt.passes.base import Pass
 from graphopt.passes.instrumentation import PassInstrumentation, PassRecord
 from graphopt.util.text_tables import counted
-
-Format = Literal["text", "onnx", "dot"]
-
-_SUFFIXES = {"text": "txt", "onnx": "onnx", "dot": "dot"}
 
 
 @dataclass(frozen=True)
@@ -196,7 +192,7 @@ class Dump(PassInstrumentation):
             return
         lines = list(self._whole(model, cx))
         if self._folder is not None:
-            self._write(f"{name}.{_SUFFIXES[self.options.format]}", lines)
+            self._write(f"{name}{SUFFIXES[self.options.format][0]}", lines)
             return
         self.lines += len(lines)
         if title is not None and (lines or self.options.filter is None):

@@ -19,10 +19,11 @@ from graphopt.cli.options.parameter_types import writes
 from graphopt.cli.output.command_output import Output
 from graphopt.cli.output.pager import page, print_line
 from graphopt.errors import UsageError
+from graphopt.instrument.dump_formats import SUFFIXES, Format, format_by_suffix
 from graphopt.util.text_tables import counted
 
 if TYPE_CHECKING:
-    from graphopt.instrument.dump import Dump, Format
+    from graphopt.instrument.dump import Dump
     from graphopt.modeldiff.print_changes import Printed
 
 EXAMPLE = """
@@ -32,10 +33,6 @@ graphopt dump model.onnx --pass-by-pass
 graphopt dump model.onnx --pass-by-pass --filter 'layer.0/attention' -v
 graphopt dump model.onnx --passes cse,dce --pass-by-pass --format onnx -o stages/
 """
-
-_FORMATS = ("text", "onnx", "dot")
-#: Suffixes of files; -o with any other suffix names a folder.
-_SUFFIXES: dict[str, Format] = {".txt": "text", ".diff": "text", ".dot": "dot", ".gv": "dot", ".onnx": "onnx"}
 
 
 @command_decorator.command(
@@ -61,7 +58,7 @@ _SUFFIXES: dict[str, Format] = {".txt": "text", ".diff": "text", ".dot": "dot", 
     click.option(
         "--format",
         "format_",
-        type=click.Choice(_FORMATS),
+        type=click.Choice(tuple(SUFFIXES)),
         help="Text, loadable models, or graphs for Graphviz.  [default: by the suffix of -o; text]",
     ),
     click.option(
@@ -162,7 +159,8 @@ class _Target:
     def of(cls, output: Path | None, chosen: Format | None, pass_by_pass: bool) -> _Target:
         from graphopt.cli.files.check_output_paths import check_file, check_folder
 
-        by_suffix = None if output is None or output.is_dir() else _SUFFIXES.get(output.suffix)
+        # -o with any other suffix names a folder
+        by_suffix = None if output is None or output.is_dir() else format_by_suffix(output.suffix)
         form = chosen or by_suffix or "text"
         if form == "onnx" and output is None:
             raise UsageError("--format onnx needs -o", hint="name a folder, or an .onnx file")
