@@ -7,7 +7,6 @@ import pytest
 
 from graphopt import ir
 from graphopt.ort import loadable_model
-from graphopt.verification import verifier
 from graphopt.verification.session_memory import MemoryPlan
 from graphopt.verification.verifier import Verifier
 from tests.ort.build import parse
@@ -46,9 +45,7 @@ def test_a_model_that_does_not_fit_is_not_verified(monkeypatch: pytest.MonkeyPat
     model = parse("g (float[2] x) => (float[2] y) { y = Neg(x) }")
     with Verifier(model) as judge:
         assert judge.verify(model).unverifiable is None
-    monkeypatch.setattr(
-        verifier.MemoryPlan, "of", lambda model, limit: MemoryPlan(GIB, True, "running it needs more")
-    )
+    monkeypatch.setattr(MemoryPlan, "of", lambda model, limit: MemoryPlan(GIB, True, "running it needs more"))
     monkeypatch.setattr(loadable_model.Artifact, "_write", None)  # and its weights are not written
     with Verifier(model) as judge:
         assert "running it needs more" in (judge.verify(model).unverifiable or "")
@@ -57,7 +54,7 @@ def test_a_model_that_does_not_fit_is_not_verified(monkeypatch: pytest.MonkeyPat
 def test_one_process_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     model = parse("g (float[N] x) => (float[N] y) { y = Neg(x) }")
     other = parse("g (float[N] x) => (float[N] y) { z = Abs(x) y = Neg(z) }")
-    monkeypatch.setattr(verifier.MemoryPlan, "of", lambda model, limit: MemoryPlan(GIB, True))
+    monkeypatch.setattr(MemoryPlan, "of", lambda model, limit: MemoryPlan(GIB, True))
     with Verifier(model) as judge:
         assert judge.verify(model).ok and not judge.verify(other).ok
         assert judge.feeds(judge.verify(model).rows[0])["x"].dtype == np.float32
