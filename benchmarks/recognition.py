@@ -136,7 +136,7 @@ def table(found: list[Recognition]) -> str:
     return "\n\n".join(
         [
             common.markdown_table(header, rows),
-            "Reasons for what is not fused, with the number of models:",
+            "Reasons for missed fusions, with the number of models:",
             common.markdown_table(["rule and reason", "models"], told_reasons),
         ]
     )

@@ -85,7 +85,7 @@ class _Settings:
         """Check that the ``given`` options and the switches that settings enable can be combined.
 
         Raises:
-            UsageError: they can't.
+            UsageError: two options exclude each other, or one requires another.
         """
         on = {name for name, kind in _OF_OPTIONS.items() if kind is bool and getattr(self, name)}
         check(OPTIONS, given, on, label)
@@ -293,7 +293,7 @@ def _variables(environ: Mapping[str, str] | None) -> Mapping[str, str]:
     """``environ``, or the environment variables of the process.
 
     Raises:
-        TypeError: it is a path.
+        TypeError: ``environ`` is a path.
     """
     if isinstance(environ, str | os.PathLike):
         raise TypeError(

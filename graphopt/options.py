@@ -114,11 +114,11 @@ class RunOptions(DeviceOptions, _Inputs, total=False):
 
 
 class CompareOptions(RunOptions, DimOptions, total=False):
-    """How two models are compared."""
+    """The comparison of two models."""
 
 
 class CheckOptions(RunOptions, _Verify, total=False):
-    """How a result is compared with its original."""
+    """The comparison of a result with its original."""
 
 
 class PlanOptions(DeviceOptions, DimOptions, _Target, _Verify, total=False):
@@ -137,7 +137,7 @@ class PlanOptions(DeviceOptions, DimOptions, _Target, _Verify, total=False):
         "str | None",
         Opt(
             "Fusion by onnxruntime only (ort: -O2), by graphopt too (builtin: -O3), by graphopt and compiled"
-            " kernels (native: docs/kernels.md), or by neither (none: -O2; executors then disable"
+            " kernels (native: docs/kernels.md), or by none of these (none: -O2; executors then disable"
             " onnxruntime's fusions)."
         ),
     ]
@@ -159,7 +159,7 @@ class PlanOptions(DeviceOptions, DimOptions, _Target, _Verify, total=False):
     fold_limit: Annotated[
         "int | None",
         Opt(
-            "Maximum size of a folded constant that frees fewer bytes, in bytes or such as 64KiB.",
+            "Maximum size of a folded constant that frees fewer bytes, in bytes or with a unit: 64KiB.",
             "Passes",
             metavar="SIZE",
             default=64 * 1024,
@@ -169,8 +169,8 @@ class PlanOptions(DeviceOptions, DimOptions, _Target, _Verify, total=False):
     time_limit: Annotated[
         "float | None",
         Opt(
-            "Time limit of constant folding and inference together, in seconds or such as 2m;"
-            " then both stop.",
+            "Time limit of constant folding and shape inference together, in seconds or with a unit:"
+            " 2m; both stop at the limit.",
             "Passes",
             metavar="TIME",
             default=Seconds(60.0),
@@ -180,7 +180,7 @@ class PlanOptions(DeviceOptions, DimOptions, _Target, _Verify, total=False):
     memory_limit: Annotated[
         "int | None",
         Opt(
-            "Memory limit of constant folding and of risky verification runs, in bytes or such as 4GiB.",
+            "Memory limit of constant folding and of risky verification runs, in bytes or with a unit: 4GiB.",
             "Passes",
             metavar="SIZE",
             default=2 << 30,

@@ -1,4 +1,4 @@
-"""``op`` in a gradient rule: appends nodes to a graph."""
+"""The builder that gradient rules receive as ``op``: appends nodes to a graph."""
 
 from __future__ import annotations
 

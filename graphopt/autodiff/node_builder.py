@@ -245,7 +245,7 @@ class NodeBuilder:
         """The element type of ``value``.
 
         Raises:
-            UnknownType: it is unknown.
+            UnknownType: the element type is unknown.
         """
         dtype = self.cx.dtype(value) or value.dtype  # onnxruntime enforces declared element types
         if dtype is None:

@@ -72,7 +72,7 @@ class PrimalNode:
         """A required input.
 
         Raises:
-            NoGradient: it is omitted.
+            NoGradient: the input is omitted.
         """
         value = self.optional(index)
         if value is None:
@@ -136,7 +136,7 @@ class PrimalNode:
         """The number of axes of ``value``.
 
         Raises:
-            NoGradient: it is unknown.
+            NoGradient: the rank is unknown.
         """
         rank = self.cx.rank(value)
         if rank is None:
@@ -147,7 +147,7 @@ class PrimalNode:
         """The element type of ``value``.
 
         Raises:
-            NoGradient: it is unknown.
+            NoGradient: the element type is unknown.
         """
         dtype = self.cx.dtype(value) or value.dtype
         if dtype is None:

@@ -119,7 +119,7 @@ class NonDifferentiable:
     Attributes:
         ops: the operators.
         reason: a short reason.
-        quiet: no gradient is expected, so the operator is not reported as stopped.
+        quiet: no gradient is expected, so a node is not listed as a :class:`StoppedGradient`.
     """
 
     ops: tuple[str, ...]

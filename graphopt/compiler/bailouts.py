@@ -47,7 +47,7 @@ def bailout(
 
     Raises:
         UsageError: there is no such exit point, or the profile is of another model.
-        UnsupportedModel: a run can't leave the model there.
+        UnsupportedModel: a run can't leave the model at this exit point.
         VerificationFailed: the parts do not compute the same.
     """
     from graphopt.specialization.deopt import bailout_at

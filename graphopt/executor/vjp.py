@@ -148,7 +148,7 @@ class GradientPlan:
 
     @property
     def absent(self) -> frozenset[str] | None:
-        """The outputs whose cotangents the specialized backward model assumes to be zero; ``None`` before."""
+        """The outputs with zero cotangents in the specialized backward model; ``None`` if there is none."""
         return self._absent if self._is_specialized else None
 
     def forward(self, feeds: Mapping[str, Any]) -> tuple[dict[str, Any], Pullback]:

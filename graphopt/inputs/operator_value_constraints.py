@@ -123,7 +123,7 @@ def _compared(node: ir.Node, index: int) -> ValueRange | None:
 
 
 def _bounded(node: ir.Node, index: int) -> ValueRange | None:
-    """Values around the bounds of floats. Integers are omitted: random integers often exceed the bounds."""
+    """Values near the bounds of a float input. Integers are omitted: random ones often exceed the bounds."""
     others = [_numbers(value) for place, value in enumerate(node.inputs) if place != index]
     named = (_attribute(node, name) for name in ("min", "max"))
     numbers = [*chain.from_iterable(others), *(number for number in named if number is not None)]

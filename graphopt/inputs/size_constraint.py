@@ -63,7 +63,7 @@ class Site:
         return index < len(self.node.inputs) and self.node.inputs[index] is not None
 
     def value(self, index: int) -> ir.Value:
-        """Raises IndexError if there is none."""
+        """Input ``index`` of the node; raises IndexError if it is absent."""
         value = self.node.inputs[index]
         if value is None:
             raise IndexError(index)

@@ -69,7 +69,7 @@ def standard_function(
 
 
 def _newest(versions: Sequence[int], version: int) -> int:
-    """The newest opset version of a definition; onnx has none if operators changed since."""
+    """The newest of ``versions`` up to ``version``; for later versions, onnx may have no function."""
     return max((found for found in versions if found <= version), default=version)
 
 

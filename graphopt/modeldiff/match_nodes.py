@@ -88,7 +88,7 @@ class _Side:
         return self._alias.get(key, key)
 
     def operator(self, node: ir.Node) -> int:
-        """The number of the operator with its attributes, without bodies."""
+        """The number that identifies the operator and its attributes, without bodies."""
         known = self._operators.get(node)
         if known is None:
             attributes = [
@@ -100,7 +100,7 @@ class _Side:
         return known
 
     def value(self, value: ir.Value | None) -> int:
-        """The number of a value, wherever it is defined."""
+        """The number that identifies a value, in whichever graph it is defined."""
         if value is None:
             return -1
         if value not in self.forward:

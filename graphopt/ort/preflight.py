@@ -43,7 +43,7 @@ def create(
     """:func:`graphopt.ort.session.create` for a model that may crash onnxruntime.
 
     Args:
-        model, optimizations, device, threads, choice: as there.
+        model, optimizations, device, threads, choice: as for :func:`graphopt.ort.session.create`.
         store: records loaded models, so that each is tried once. The key is the hash of the model file,
             without external data.
 

@@ -88,7 +88,7 @@ class GivenOnnxIrPass(OnnxIrPass):
 
 
 def load_pass(path: str, options: Iterable[tuple[str, str]] = ()) -> Pass:
-    """The pass at ``package.module:name``, or one that applies the rule there.
+    """The pass at ``package.module:name``, or a pass that applies the rule of that name.
 
     Args:
         path: the import path of a pass of graphopt or onnx-ir, or of a rule.

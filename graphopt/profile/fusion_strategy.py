@@ -14,7 +14,7 @@ from graphopt.util.parse_values import parse_natural
 
 
 class SpecializationKind(Enum):
-    """How a specialization treats the sizes of dims."""
+    """The treatment of the sizes of dims in a specialization."""
 
     #: All sizes are fixed to the profiled ones.
     STATIC = "static"
@@ -43,7 +43,8 @@ class FusionStrategy:
     def kind(self, remaining: int) -> SpecializationKind:
         """The kind of the next specialization, with ``remaining`` of them left, this one included.
 
-        ``remaining`` exceeds :attr:`depth` only if the strategy was changed since; the kind is then static.
+        ``remaining`` exceeds :attr:`depth` only if the strategy was changed after ``remaining`` was set; the
+        kind is then static.
         """
         left = 0
         for kind, count in reversed(self.steps):

@@ -113,7 +113,7 @@ class Match:
         """Attribute ``name`` of ``node`` as a Python value, the schema's default when it is absent.
 
         Raises:
-            UnknownAttribute: it is a parameter of the function; the rule is refused then.
+            UnknownAttribute: the attribute refers to a parameter of the function; the match is then refused.
         """
         value = attribute_of(node, name, self.cx.version(node))
         if isinstance(value, ir.Attr):

@@ -1,4 +1,4 @@
-"""BatchNormalization with fixed statistics: a scale and a shift that can be folded into the layer before."""
+"""BatchNormalization with fixed statistics: a scale and a shift to be folded into the preceding layer."""
 
 from __future__ import annotations
 

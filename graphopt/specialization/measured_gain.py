@@ -28,7 +28,7 @@ _GENERAL, _VARIANT = "general", "variant"
 
 @dataclass(frozen=True)
 class MeasuredGain:
-    """Times each variant in turns with the general model, on inputs for which its guard holds.
+    """Times each variant alternately with the general model, on inputs for which its guard holds.
 
     A branch of one model is timed with its guard, and with the session options of the general model.
 

@@ -42,7 +42,7 @@ class VariantSession:
         return {name: value for name, value in feeds.items() if name not in self._unused}
 
     def run(self, feeds: Mapping[str, Any]) -> list[Any]:
-        """The outputs, in order; ignores feeds that the session lacks."""
+        """The outputs, in order; ignores feeds of inputs that the session lacks."""
         if self._unused or type(feeds) is not dict:
             feeds = self.own_feeds(feeds)
         try:

@@ -1,10 +1,10 @@
-"""The timing harness: compare models by running them in turns, in fresh processes.
+"""The timing harness: compare models by running them alternately, in fresh processes.
 
 Sources of error, and the countermeasures:
 
 - **Process layout**: several fresh processes, and the median of their ratios.
 - **Order**: sessions are created, and take turns, in a different order each time.
-- **Drift** (clock rates, other users of the machine): the models run in turns within a process, and only
+- **Drift** (clock rates, other users of the machine): the models run alternately within a process, and only
   times of the same round are divided by one another.
 - **Outliers**: the fastest run of a turn counts, and the median of rounds and processes.
 - **Noise mistaken for a result**: the original runs twice, as if it were two models. The 5th to 95th
@@ -60,7 +60,7 @@ class Speed:
 
 @dataclass(frozen=True)
 class Timing:
-    """Models timed in turns.
+    """Models timed alternately.
 
     Attributes:
         speeds: speeds by name, the original first.

@@ -1,7 +1,7 @@
 """Statistics of timings: ratios, the band of a model against itself, and significance of differences.
 
-All functions are pure. A *ratio* is the time of a model over that of the original, both measured in turns in
-one process; each process contributes one, the median over its rounds. The *band* results from timing the
+All functions are pure. A *ratio* is the time of a model over that of the original, both measured alternately
+in one process; each process contributes one, the median over its rounds. The *band* results from timing the
 original against itself in the same way: ratios inside it are noise.
 """
 

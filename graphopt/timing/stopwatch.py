@@ -1,4 +1,4 @@
-"""The work of a measuring process: sessions that are timed in turns.
+"""The work of a measuring process: sessions that are timed alternately.
 
 All arguments can be pickled and all results are plain numbers, because each measurement runs in a fresh
 process.
@@ -117,7 +117,7 @@ class RaceLimits:
 def race(
     sources: Mapping[str, Source], setup: Setup, limits: RaceLimits, index: int
 ) -> dict[str, list[list[float]]]:
-    """Time models in turns; returns the seconds of each run, by model and round.
+    """Time models alternately; returns the seconds of each run, by model and round.
 
     Args:
         sources: the models; all ratios are relative to the first.

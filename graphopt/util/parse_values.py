@@ -85,7 +85,7 @@ def parse_sizes(texts: Iterable[str]) -> dict[str, int]:
     """Parse ``batch=4``; the name may contain equals signs.
 
     Raises:
-        UsageError: a text has another form, or a dim has two sizes.
+        UsageError: a text is malformed, or a dim has two sizes.
     """
     sizes: dict[str, int] = {}
     for text in texts:
@@ -103,7 +103,7 @@ def parse_ranges(texts: Iterable[str]) -> dict[str, Range]:
     """Parse ``seq=1:512``, ``seq=1:`` (no last size) or ``seq=:512`` (from 0 on).
 
     Raises:
-        UsageError: a text has another form, or a dim has two ranges.
+        UsageError: a text is malformed, or a dim has two ranges.
     """
     ranges: dict[str, Range] = {}
     for text in texts:
@@ -140,7 +140,7 @@ def parse_size(text: str) -> int:
     """Bytes from text such as ``65536``, ``64KiB`` or ``1MB``.
 
     Raises:
-        ValueError: the text has another form.
+        ValueError: the text is malformed.
     """
     match = re.fullmatch(r"\s*([+-]?\d+)(\.\d+)?\s*([a-zA-Z]*)\s*", text, re.ASCII)
     if match is None or match[3].upper() not in _UNITS or (match[2] and not match[3]):
@@ -156,7 +156,7 @@ def parse_seconds(text: str) -> Seconds:
     """Seconds from ``90``, ``60s``, ``2m``, ``1.5min`` or ``1h``, from 0 to ``inf``.
 
     Raises:
-        ValueError: the text has another form.
+        ValueError: the text is malformed.
     """
     match = re.fullmatch(r"\s*(\S*?)\s*(s|m|min|h)?\s*", text.lower())
     try:

@@ -42,7 +42,7 @@ def excuse_for(
         expected: the original's output.
         actual: the candidate's output.
         numeric_traits: numeric traits of the output.
-        references: evaluate original and candidate in higher precision, and without negative zeros.
+        references: evaluators of original and candidate, in higher precision and without negative zeros.
         tolerance: for floats.
         exact: every bit that kernels determine must be unchanged.
     """

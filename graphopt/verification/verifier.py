@@ -23,13 +23,13 @@ NaN and infinities        the same              not finite in the      nothing
                                                 same places
 ========================  ====================  =====================  =====================
 
-A different order of evaluation may turn an infinity into NaN (inf - inf). If it overflows later, it returns a
-number for an infinity of the original. But it makes no number infinite and no NaN finite. A later operator,
-such as a reciprocal or a comparison, may turn either into a finite number: for inputs with infinities, a
-difference counts only if it remains after the infinities are replaced by large numbers. These requirements
-apply without optimizations. Fused kernels differ in their treatment of non-finite numbers, so default
-sessions only must not lose finite numbers, and must run on NaN and infinities. Without optimizations, EXACT
-also distinguishes 0.0 from -0.0, unless a maximum chose between them; with ``bits``, every bit counts.
+A different order of evaluation may turn an infinity into NaN (inf - inf) or, by overflowing later, into a
+number. It never turns a number into an infinity, or a NaN into a finite number. A later operator, such as a
+reciprocal or a comparison, may turn either into a finite number: for inputs with infinities, a difference
+counts only if it remains after the infinities are replaced by large numbers. These requirements apply without
+optimizations. Fused kernels differ in their treatment of non-finite numbers, so default sessions only must
+not lose finite numbers, and must run on NaN and infinities. Without optimizations, EXACT also distinguishes
+0.0 from -0.0, unless a maximum chose between them; with ``bits``, every bit counts.
 
 **Excused differences.** An output of a bounded operator such as Sigmoid may differ by the absolute rounding
 error of that operator, also behind operators that only move elements (:data:`graphopt.ops.traits.MOVES`).

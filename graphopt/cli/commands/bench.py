@@ -74,7 +74,7 @@ measurement = shared_options.values_of(
         type=Seconds(positive=True),
         default=120.0,
         metavar="TIME",
-        help="Time limit of all rounds of a table; creating sessions and warm-up come on top.  [default: 2m]",
+        help="Time limit of all rounds of a table, without session creation and warm-up.  [default: 2m]",
     ),
     click.option("--hot", is_flag=True, help="Also show the operators that take the most time."),
     click.option("--plot", type=writes, metavar="FILE.svg", help="Draw the latencies."),
@@ -139,10 +139,10 @@ def command(
     """Compare the latencies of models.
 
     One model is optimized in memory (options under Passes) and compared with the original and the
-    results of other tools. Of several models, each is compared with the first. The models take
-    turns, in fresh processes; the original also runs against itself, and differences within that band
-    count as noise. Each shape has a table: --input-shape x:1x8,4x8 prints two.
-    Exit status 6 if one of the models does not run on the inputs of the first.
+    results of other tools. Of several models, each is compared with the first. The models take turns, in
+    fresh processes. The original is also compared with itself; differences within the range of these ratios
+    count as noise. Each shape has a table: --input-shape x:1x8,4x8 prints two. Exit status 6 if one of the
+    models does not run on the inputs of the first.
     """
     from graphopt import api
     from graphopt.cli.files.check_output_paths import check_file

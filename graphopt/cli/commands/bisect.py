@@ -48,7 +48,7 @@ def command(run: Run, model: Path, output: Path | None, chosen: failing_check.Ch
     """Find the first rewrite after which a check fails.
 
     The pipeline runs about log2(rewrites) times. The rule, the node and its surroundings are printed, and
-    a reproducer for graphopt replay is written. Exit status 1 if there is a fault, 0 if the check holds.
+    a reproducer for graphopt replay is written. Exit status 1 if there is a fault, 0 if the check passes.
     """
     from graphopt.cli.files.check_output_paths import check_new, free_folder
     from graphopt.debug.bisect import Bisection

@@ -66,7 +66,7 @@ def command(
 ) -> Output:
     """Measure what fused operators cost on this machine.
 
-    Fused operators and the nodes that they replace are timed in turns, in small generated models, in fresh
+    Fused operators and the nodes that they replace are timed alternately, in small generated models, in fresh
     processes. With -O3, optimize then uses a fused operator only if it is faster by these figures, by more
     than noise. This concerns attention, skip-norm and batch-mm; normalizations and GELU are always fused,
     which --show marks. The figures are valid for this processor, device and version of onnxruntime; without

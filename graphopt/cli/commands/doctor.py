@@ -50,7 +50,7 @@ def _text(health: Health, costs: str, problems: list[Problem]) -> Iterator[Block
 
 
 def _costs(run: Run) -> str:
-    """The figures that decide about fused operators, or why there are none."""
+    """The cost table in force, or the reason why it is not usable."""
     from graphopt.cost.select_table import costs_for
     from graphopt.ort.devices import choose
 

@@ -1,4 +1,4 @@
-"""graphopt explain: the fusions of -O3 in a model, and the reasons for places left unfused."""
+"""graphopt explain: the fusions of -O3 in a model, and the reasons for unfused nodes."""
 
 from __future__ import annotations
 

@@ -110,8 +110,8 @@ def command(
     """Write a model that also returns gradients of a loss.
 
     The gradient of w is the output grad.w. It consists of ordinary operators that any onnxruntime runs
-    (docs/gradients.md). Functions are inlined, and models of an opset below 13, or below the one that
-    a gradient needs, are converted to it.
+    (docs/gradients.md). Functions are inlined. Models below opset 13 are converted to opset 13, or to a newer
+    opset if a gradient requires it.
 
     With --split, OUT/forward.onnx returns the model's outputs and saved values, OUT/backward.onnx computes
     gradients from them, and OUT/plan.json describes their inputs (docs/split.md).

@@ -52,9 +52,9 @@ def command(run: Run, model: Path, output: Path | None, source: bool) -> Output:
     """Show native kernels of a model, or build their library.
 
     Native kernels implement functions of the domain graphopt.native, which graphopt optimize --fuser native
-    creates. For a model without such functions, the kernels that it would create are shown. Any program that
-    runs the model with onnxruntime can register the library (docs/kernels.md); graphopt builds the libraries
-    that it uses, and never loads one from next to a model.
+    creates. For a model without such functions, the kernels that --fuser native would create are shown. Any
+    program that runs the model with onnxruntime can register the library (docs/kernels.md); graphopt builds
+    the libraries that it uses, and never loads one from next to a model.
     """
     from graphopt import api
     from graphopt.cli.files.check_output_paths import check_file

@@ -32,7 +32,7 @@ _SOURCES = "reproducers are written by graphopt bisect, and by other commands wi
 def command(run: Run, folder: Path, allow_command: bool) -> Output:
     """Rerun a reproducer of bisect or --save-repro.
 
-    For a fault that bisect found: exit status 1 as long as the check fails, 0 once it holds. For a recorded
+    For a fault that bisect found: exit status 1 as long as the check fails, 0 once it passes. For a recorded
     command: exit status 0 if it ends as recorded, with the same status and the same bytes in the models
     that it writes; 1 if not.
     """

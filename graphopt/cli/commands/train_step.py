@@ -178,7 +178,7 @@ def _numbers(text: str | None) -> tuple[float, ...] | None:
     """Numbers separated by commas.
 
     Raises:
-        UsageError: the text has another form.
+        UsageError: the text is malformed.
     """
     from graphopt.errors import UsageError
 

@@ -29,7 +29,7 @@ def command(run: Run, model: Path, parameters: Path, output: Path) -> Output:
 
     PARAMETERS is a .safetensors or .npz file. A tensor with the name of an input turns it into an
     initializer, and one with the name of an initializer replaces its contents; shapes and element types must
-    match. If MODEL has constants that were folded from a parameter, new contents of it are an error.
+    match. New contents for a parameter are an error if constants in MODEL were folded from the parameter.
     """
     from graphopt import api
     from graphopt.cli.files.check_output_paths import check_target

@@ -246,7 +246,7 @@ _WORDS = {"help": "--help", "version": "--version"}
 
 
 def spelled_out(arguments: Sequence[str], known: Collection[str]) -> tuple[str, ...]:
-    """The command line written out in full.
+    """The command line with its shorthands expanded.
 
     ``help [COMMAND]`` is ``[COMMAND] --help``, ``version`` is ``--version``, and the path of a model without
     a command is ``optimize``: with ``--dry-run``, unless ``-o`` names the output.

@@ -16,7 +16,7 @@ def check_apart(context: click.Context) -> None:
     """Check that a command overwrites none of its inputs, unless that is allowed, and writes no file twice.
 
     Raises:
-        UsageError: it does.
+        UsageError: an input would be overwritten, or a file written twice.
     """
     read = [(name, path) for parameter, name, path in _paths(context) if not isinstance(parameter, Writes)]
     written: list[tuple[str, Path]] = []

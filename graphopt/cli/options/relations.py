@@ -57,7 +57,7 @@ def check(context: click.Context) -> None:
     """Check that the given options can be combined.
 
     Raises:
-        UsageError: they can't.
+        UsageError: two options exclude each other, or one requires another.
     """
     command = context.command
     given = [param for param in command.params if _is_given(context, param)]

@@ -252,7 +252,7 @@ def _named_in(path: Path) -> list[Path]:
 
 
 def _pipeline(context: click.Context, settings: config.Settings) -> str | None:
-    """The passes of the command, written out."""
+    """The passes of the command as pipeline text, with named pipelines expanded."""
     if "pre_passes" not in context.params:
         return None
     from graphopt.cli.options.option_values import chosen_pipeline

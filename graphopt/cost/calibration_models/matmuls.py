@@ -1,4 +1,4 @@
-"""MatMuls and Convs of one input, sums of MatMuls, and their replacements by the pass batch-mm."""
+"""MatMuls and Convs that share an input, sums of MatMuls, and their replacements by the pass batch-mm."""
 
 from __future__ import annotations
 

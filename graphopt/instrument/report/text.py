@@ -222,7 +222,7 @@ def verdict_lines(verdict: Verdict | None, verbose: int = 0, *, warned: bool = F
 
 
 def cost(verdict: Verdict) -> str:
-    """Where a verification ran, and its time and memory: ``onnxruntime, CPU, 0.3 s, peak +82 MB``."""
+    """The runtime, device, time and memory of a verification: ``onnxruntime, CPU, 0.3 s, peak +82 MB``."""
     spent = f"{human_seconds(verdict.seconds)}, peak +{human_bytes(verdict.peak_bytes)}"
     return f"onnxruntime, {verdict.device}, {spent}"
 

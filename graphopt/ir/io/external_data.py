@@ -38,7 +38,7 @@ class Folders:
         """Map the file at ``location`` of tensor ``tensor``, once.
 
         Raises:
-            InvalidModel: it is outside the folders (by ``..``, an absolute path or a symbolic link), or
+            InvalidModel: the file is outside the folders (by ``..``, an absolute path or a symbolic link), or
                 missing.
         """
         if self._folder is None:

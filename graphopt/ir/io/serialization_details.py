@@ -1,4 +1,4 @@
-"""Preserve serialization details without semantics, so that an unmodified model round-trips byte for byte.
+"""Preserve meaningless details of serialization, so that an unmodified model round-trips byte for byte.
 
 onnx-ir sorts entries, drops fields that are set but empty, and keeps one declaration per value.
 """

@@ -19,7 +19,7 @@ class Level:
         graph: the main graph, or a body.
         holder: the If or Loop that contains it; ``None`` for the main graph.
         before: its nodes before the exit point, or before the node that contains the next inner level.
-        after: its nodes after that.
+        after: its nodes after the exit point, or after the node that contains the next inner level.
         form: the holder, if it is a Loop.
     """
 
@@ -34,7 +34,7 @@ def levels_of(point: ExitPoint, cx: Context) -> list[Level]:
     """The graphs around ``point``, from the main graph to its own.
 
     Raises:
-        UnsupportedModel: a run can't exit there.
+        UnsupportedModel: a run can't exit at ``point``.
     """
     if ir.constant_of(point.value) is not None:
         raise _refused(point, "it is a constant")

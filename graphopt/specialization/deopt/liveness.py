@@ -67,7 +67,7 @@ def type_of(value: ir.Value, cx: Context) -> ir.TypeProtocol:
     """The type of a live value.
 
     Raises:
-        UnsupportedModel: it is unknown.
+        UnsupportedModel: the type is unknown.
     """
     type_ = cx.facts.type(value) or value.type
     if type_ is None:

@@ -63,7 +63,7 @@ def bailout_at(model: ir.Model, point: ExitPoint) -> Bailout:
     """Split ``model``, which is not modified, at ``point``.
 
     Raises:
-        UnsupportedModel: a run can't exit there.
+        UnsupportedModel: a run can't exit at ``point``.
     """
     with context_for(model) as cx:
         levels = levels_of(point, cx)

@@ -116,7 +116,7 @@ def _declared(loop: Iterations) -> list[ir.Value]:
 
 
 def _is_in_loop(node: ir.Node | None, cx: Context) -> bool:
-    """Whether a Loop is around ``node``."""
+    """Whether ``node`` is inside a Loop."""
     while node is not None and node.graph is not None:
         node = cx.edit.scopes.holder(node.graph)
         if node is not None and node.op_type == "Loop" and node.domain == "":

@@ -17,7 +17,7 @@ from graphopt.transforms.products import _side_products as sides
 
 @dataclass(frozen=True)
 class BatchMM(Pass):
-    """Merge MatMuls, Gemms or Convs of one input into one and a Split, and sums of MatMuls into one MatMul.
+    """Merge MatMuls, Gemms or Convs that share an input into one and a Split; merge sums of MatMuls into one.
 
     Products are merged only if the table of costs predicts a gain (docs/cost.md). The figures shipped for
     CPUs predict none, because onnxruntime multiplies single matrices fast and the Split copies. The other

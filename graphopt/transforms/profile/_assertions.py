@@ -13,7 +13,7 @@ from graphopt.profile import ValueProfile
 
 
 def conflict(profile: ValueProfile, value: ir.Value, cx: Context) -> str | None:
-    """How ``profile`` contradicts the facts about ``value``; ``None`` if it does not."""
+    """The contradiction between ``profile`` and the facts about ``value``; ``None`` without one."""
     type_, shape, contents = cx.facts.type(value), cx.shape(value), _contents(value, cx)
     if type_ is not None and profile.type and text_of_type(type_) != profile.type:
         return (

@@ -128,7 +128,7 @@ def _obstacle(form: LoopForm, index: int, appended: ir.Value, cx: Context) -> st
 
 
 def _as_output(form: LoopForm, appended: ir.Value, element: tuple[Dim, ...], cx: Context) -> ir.Value:
-    """``appended`` as an output of the body, through an Identity if it can't be one itself."""
+    """``appended`` as an output of the body, through an Identity if the body can't return it directly."""
     dtype, producer = cx.dtype(appended), appended.producer()
     assert dtype is not None
     if producer is None or producer.graph is not form.body or appended.is_graph_output():
