@@ -94,7 +94,7 @@ def optimize(env: Environment, model: ModelLike, **options: Unpack[OptimizeOptio
         RuntimeFailure: the original does not run with the given ``inputs``, ``dims`` or ``dim_ranges``; or,
             with ``require_verified``, on any inputs.
     """
-    env = _with_fuser(env.having(options))
+    env = with_fuser(env.having(options))
     chosen, settings = env.options, env.settings
     attempt = prepare(settings, **env.given)
     begin = time.perf_counter()
@@ -152,7 +152,7 @@ def optimize(env: Environment, model: ModelLike, **options: Unpack[OptimizeOptio
     return Result(candidate, report)
 
 
-def _with_fuser(env: Environment) -> Environment:
+def with_fuser(env: Environment) -> Environment:
     """``env`` with the pipeline of the option ``fuser``, if given."""
     fuser = env.given.get("fuser")
     if fuser is None:

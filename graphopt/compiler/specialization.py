@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from graphopt import config, ir
 from graphopt.compiler.environment import Environment
-from graphopt.compiler.optimization import Result, optimize
+from graphopt.compiler.optimization import Result, optimize, with_fuser
 from graphopt.model_arguments import ModelLike
 from graphopt.options import DeviceOptions, OptimizeOptions, PlanOptions
+from graphopt.passes.base import SPECIALIZED_TYPES
 from graphopt.passes.pipelines import make_pipeline
 from graphopt.util.argument_checks import checked
 
@@ -95,12 +96,17 @@ def specialize(
         UsageError: the profile is of another model; or as for :func:`optimize`.
         VerificationFailed: as for :func:`optimize`.
     """
-    from graphopt.profile import check_profile
+    from graphopt.profile import Guard, check_profile
     from graphopt.specialization.build_variants import build, requested_variants
     from graphopt.specialization.measured_gain import MeasuredGain
     from graphopt.specialization.profile_guarantees import ranges_of, restrict
     from graphopt.specialization.profitability import BUNDLE, ONE_MODEL
-    from graphopt.specialization.specialize_inputs import profiled_inputs, static_inputs
+    from graphopt.specialization.specialize_inputs import (
+        annotate_inputs,
+        profiled_inputs,
+        specialize_inputs,
+        static_inputs,
+    )
     from graphopt.specialization.versioned_model import Checks, checked_model
 
     env = env.having(options)
@@ -112,6 +118,7 @@ def specialize(
     given = replace(env.inputs, examples=(*env.inputs.examples, *how.profile.shapes))
     of_variants = env.without("inputs", "dims", "dim_ranges")
     own, strict = tuple(env.options["pre_passes"]), env.options["strict"]
+    by_step = _has_step(env)
 
     policy, tune, seconds = BUNDLE if bundle else ONE_MODEL, env.options["tune"], 0.0
     profiled = partial(profiled_inputs, profile=how.profile, inputs=given)
@@ -127,7 +134,10 @@ def specialize(
     def optimized(candidate: ir.Model, first: tuple[str, ...], guard: Guard | None) -> Result:
         if guard is None:
             share = None if tune is None else tune.share(seconds, tune.shapes or how.profile.shapes[:1])
-            return optimize(env.having({"tune": share}), model, inputs=given)
+            general: ModelLike = model
+            if by_step and any(how.profile.requires_grad.values()):
+                general = annotate_inputs(original, Guard(), replace(how.profile, values={}))
+            return optimize(env.having({"tune": share}), general, inputs=given)
         fixed, typical = static_inputs(guard, given), profiled(guard)
         shapes = () if typical is None else (typical.shapes,)
         return optimize(
@@ -135,11 +145,12 @@ def specialize(
             candidate,
             pre_passes=(*first, *own),
             inputs=fixed,
-            reference=None if fixed is None else restricted.model,
+            reference=_reference(restricted.model, guard, is_static=fixed is not None, by_step=by_step),
             dim_ranges=ranges_of(candidate, restricted.ranges),
         )
 
-    found = build(restricted.model, how, optimized, policy, strict=strict)
+    prepared = partial(annotate_inputs, profile=how.profile) if by_step else specialize_inputs
+    found = build(restricted.model, how, optimized, policy, strict=strict, prepare=prepared)
     report = found.report.having(remarks=restricted.remarks)
     if bundle:
         return replace(found, original=fingerprint, report=report.having(libraries=()))
@@ -152,6 +163,26 @@ def specialize(
     )
     found = replace(found, original=fingerprint, report=report)
     return checked_model(found, how, checks, strict=strict)
+
+
+def _has_step(env: Environment) -> bool:
+    """Whether a pass of the pipeline specializes annotated inputs; then nothing else does it before."""
+    options = with_fuser(env).options
+    made = make_pipeline(options["pipeline"] or "", options["pre_passes"], options["post_passes"])
+    return made.provides(SPECIALIZED_TYPES, skip=tuple(options["skip"] or ()))
+
+
+def _reference(original: ir.Model, guard: Guard, *, is_static: bool, by_step: bool) -> ir.Model | None:
+    """The model that a variant is compared with; ``None`` for the variant itself, before its optimization.
+
+    A variant that a pass specializes has the declarations of the original, so that inputs generated for it
+    need not satisfy ``guard``; those of the reference do.
+    """
+    from graphopt.specialization.specialize_inputs import specialize_inputs
+
+    if is_static:
+        return original
+    return specialize_inputs(original, guard) if by_step else None
 
 
 @overload
@@ -232,12 +263,15 @@ def compile(
         env.device, threads, "default" if fuser is None else fuser.optimizations, env.toolchain.libraries
     )
     of_plans = env.having({"pipeline": text, "device": env.device, "strict": True})
+    by_step = _has_step(of_plans)
 
     def optimized(
         model: ir.Model, first: tuple[str, ...], original: ir.Model, guard: Guard | None
     ) -> ir.Model:
-        fixed = None if guard is None else static_inputs(guard, InputOptions(seed=env.settings.seed))
-        reference = None if fixed is None else original
+        fixed = reference = None
+        if guard is not None:
+            fixed = static_inputs(guard, InputOptions(seed=env.settings.seed))
+            reference = _reference(original, guard, is_static=fixed is not None, by_step=by_step)
         with config.using(env.settings):
             return optimize(
                 of_plans, model, pre_passes=(*first, *own), inputs=fixed, reference=reference
@@ -247,6 +281,13 @@ def compile(
         with config.using(env.settings):
             return optimize(Environment(env.settings), candidate, pipeline="fallback", verify=False).model
 
-    maker = PlanFactory(optimized, prepared, host, env.options["strict"])
+    maker = PlanFactory(
+        optimized,
+        prepared,
+        host,
+        env.options["strict"],
+        by_step,
+        () if options is None else tuple(options.requires_grad),
+    )
     kind = Executor if outputs is None else NestedExecutor
     return kind(ModelSource(model), maker, options, inputs=inputs, outputs=outputs, clock=clock)

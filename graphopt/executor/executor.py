@@ -7,6 +7,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from graphopt import ir
@@ -204,7 +205,8 @@ class Executor:
 
     def _executor_of(self, model: ir.Model) -> Executor:
         """An executor with the same options for a part of the model."""
-        return Executor(ModelSource(model), self._factory, self.options, clock=self._clock)
+        factory = replace(self._factory, requires_grad=())  # gradients are computed by the other part
+        return Executor(ModelSource(model), factory, self.options, clock=self._clock)
 
     # Between runs -------------------------------------------------------------------------------
 

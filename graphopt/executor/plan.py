@@ -13,13 +13,15 @@ from graphopt.errors import NotFused, PassFailed, VerificationFailed
 from graphopt.executor.kept_model import KeptModel
 from graphopt.fusion.kernel_library import Libraries
 from graphopt.ir.signature import Signature
+from graphopt.model_arguments import copy
 from graphopt.ort import preflight
 from graphopt.ort.devices import Device
 from graphopt.ort.loadable_model import Artifact
 from graphopt.ort.session import Optimizations
-from graphopt.profile import Guard, SpecializationKind
+from graphopt.profile import Guard, Profile, SpecializationKind
+from graphopt.profile.annotations import annotate_gradients
 from graphopt.specialization.build_variants import FIRST
-from graphopt.specialization.specialize_inputs import specialize_inputs
+from graphopt.specialization.specialize_inputs import annotate_inputs, specialize_inputs
 from graphopt.specialization.variant_session import VariantSession
 
 #: ``fallback``: the original model, used while optimizing is off; ``general``: for all inputs;
@@ -156,12 +158,16 @@ class PlanFactory:
         prepare: runs the pipeline ``fallback``, for the plan that is used while optimizing is off.
         host: the execution environment of the plans.
         strict: fail if the general plan fails verification; by default the original replaces it.
+        by_step: a pass of the pipeline specializes annotated inputs.
+        requires_grad: inputs and initializers that require a gradient; annotated for such a pipeline.
     """
 
     optimize: Optimize
     prepare: Callable[[ir.Model], ir.Model]
     host: Host
     strict: bool = False
+    by_step: bool = False
+    requires_grad: tuple[str, ...] = ()
 
     def general(self, original: ir.Model) -> Plan:
         """The plan for all inputs, ready to run.
@@ -172,7 +178,7 @@ class PlanFactory:
         """
         problems: tuple[str, ...] = ()
         try:
-            model = self.optimize(original, (), original, None)
+            model = self.optimize(self._annotated(original), (), original, None)
         except (VerificationFailed, PassFailed) as failure:
             if self.strict or isinstance(failure, NotFused):
                 raise
@@ -191,13 +197,33 @@ class PlanFactory:
             replace(self.host, optimizations="off"),
         )
 
-    def specialized(self, original: ir.Model, guard: Guard, kind: SpecializationKind) -> Plan:
+    def specialized(
+        self, original: ir.Model, guard: Guard, kind: SpecializationKind, profile: Profile
+    ) -> Plan:
         """A plan for inputs that satisfy ``guard``, ready to run, without a name.
+
+        Args:
+            original: the source model.
+            guard: the assumptions.
+            kind: how they treat the sizes of dims.
+            profile: the profile that they are derived from.
 
         Raises:
             GraphoptError: optimizing or verifying failed.
         """
-        model = self.optimize(specialize_inputs(original, guard), FIRST, original, guard)
+        if self.by_step:
+            prepared = self._annotated(annotate_inputs(original, guard, profile))
+        else:
+            prepared = specialize_inputs(original, guard)
+        model = self.optimize(prepared, FIRST, original, guard)
         plan = Plan("", "optimized", KeptModel(model), self.host, guard, kind)
         plan.prepare()
         return plan
+
+    def _annotated(self, model: ir.Model) -> ir.Model:
+        """``model``, or a copy annotated with the values that require a gradient."""
+        if not self.by_step or not self.requires_grad:
+            return model
+        found = copy(model)
+        annotate_gradients(found, dict.fromkeys(self.requires_grad, True))
+        return found

@@ -263,7 +263,9 @@ class Specializer:
         try:
             guard = guard_for_all(job.profile, job.kind, branch_inputs(job.original))
             what = str(guard)
-            plans = self._with(self._factory.specialized(job.original, guard, job.kind), job.kind)
+            plans = self._with(
+                self._factory.specialized(job.original, guard, job.kind, job.profile), job.kind
+            )
         except GraphoptError as error:
             failure = f"{what}: {error}"
         except Exception as error:  # a bug in a pass

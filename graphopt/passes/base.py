@@ -11,9 +11,10 @@ from typing import Any, ClassVar
 from graphopt import ir
 from graphopt.context import Context
 
-#: Features of models that passes provide: fused operators of the runtime, groups with native kernels, and
-#: an opset that the user chose.
+#: Features of models that passes provide: fused operators of the runtime, groups with native kernels, an
+#: opset that the user chose, and inputs that are declared as profile annotations describe them.
 FUSED_OPERATORS, NATIVE_GROUPS, CHOSEN_OPSET = "fused-operators", "native-groups", "chosen-opset"
+SPECIALIZED_TYPES = "specialized-types"
 
 
 class Pass(ABC):

@@ -1,7 +1,8 @@
 """Pipelines: passes in order, written as text.
 
 An example is ``dce,cse,fixpoint(peephole,constant-propagation{limit=64KiB}),dce``: names separated by commas,
-with options in braces. ``fixpoint(...)`` repeats its passes until none changes the model. The name of a
+with options in braces. ``fixpoint(...)`` repeats its passes until none changes the model;
+``if-gradient(...,otherwise,...)`` runs one of two paths. The name of a
 pipeline denotes its passes, and ``package.module:Class`` a pass of another package. ``pre-passes`` and
 ``post-passes`` are placeholders for passes of the caller. ``str()`` prints text that parses back to an
 equal pipeline, but passes of other packages appear by name; :func:`pipeline_text` prints their import paths.
@@ -33,6 +34,7 @@ from graphopt.passes.keep_quantized_results import QuantizedPairs
 from graphopt.passes.onnx_ir import load_pass
 from graphopt.passes.pipeline_syntax import Item, parse_items
 from graphopt.passes.registry import Registry
+from graphopt.profile.annotations import requires_gradient
 from graphopt.util.text_tables import counted
 
 #: Most rewrites of one run of a pass, a constant plus a number per node; more count as non-termination.
@@ -50,6 +52,27 @@ class Fixpoint:
 
     def __str__(self) -> str:
         return f"fixpoint({','.join(map(str, self.steps))})"
+
+
+#: Separates the two paths of ``if-gradient`` in pipeline text.
+_OTHERWISE = "otherwise"
+
+
+@dataclass(frozen=True)
+class IfGradient:
+    """Runs the steps ``then`` if a value is annotated as requiring a gradient, and else ``otherwise``.
+
+    Unknown requirements count as none. Modelled on ``needsGradientInProfilingMode`` of PyTorch's executor.
+    """
+
+    then: tuple[Step, ...]
+    otherwise: tuple[Step, ...]
+
+    def __str__(self) -> str:
+        return f"if-gradient({','.join(map(str, self._parts()))})"
+
+    def _parts(self) -> tuple[Step | str, ...]:
+        return (*self.then, _OTHERWISE, *self.otherwise)
 
 
 @dataclass(frozen=True)
@@ -76,7 +99,7 @@ class Slot:
         return self.name
 
 
-Step = Pass | Fixpoint | Planned | Slot
+Step = Pass | Fixpoint | IfGradient | Planned | Slot
 
 
 @dataclass(frozen=True)
@@ -125,12 +148,14 @@ class Pipeline:
 
 
 def _all_steps(steps: Sequence[Step]) -> Iterator[Step]:
-    """All ``steps``, with each ``fixpoint`` replaced by its steps, once."""
+    """All ``steps``, with each ``fixpoint`` replaced by its steps, and each ``if-gradient`` by both paths."""
     pending = list(reversed(steps))
     while pending:
         step = pending.pop()
         if isinstance(step, Fixpoint):
             pending.extend(reversed(step.steps))
+        elif isinstance(step, IfGradient):
+            pending.extend(reversed((*step.then, *step.otherwise)))
         else:
             yield step
 
@@ -141,6 +166,8 @@ def _filled(steps: Iterable[Step], given: Mapping[str, Sequence[Step]]) -> Itera
             yield from given[step.name]
         elif isinstance(step, Fixpoint):
             yield replace(step, steps=tuple(_filled(step.steps, given)))
+        elif isinstance(step, IfGradient):
+            yield IfGradient(tuple(_filled(step.then, given)), tuple(_filled(step.otherwise, given)))
         else:
             yield step
 
@@ -149,6 +176,8 @@ def _eager(steps: Iterable[Step]) -> tuple[Step, ...]:
     return tuple(
         replace(step, steps=_eager(step.steps))
         if isinstance(step, Fixpoint)
+        else IfGradient(_eager(step.then), _eager(step.otherwise))
+        if isinstance(step, IfGradient)
         else step.eager()
         if isinstance(step, Pass)
         else step
@@ -176,6 +205,8 @@ class _Run:
                     self.history.planned.append(step.name)
             elif isinstance(step, Fixpoint):
                 self._repeat(step)
+            elif isinstance(step, IfGradient):
+                self._choose(step)
             elif isinstance(step, Slot):
                 continue
             elif step.name in self._cx.options.skip:
@@ -183,6 +214,13 @@ class _Run:
                     self.history.skipped.append(step.name)
             else:
                 self.history.records.append(self._pass(step))
+
+    def _choose(self, choice: IfGradient) -> None:
+        """Run one of the two paths."""
+        name = requires_gradient(self._model)
+        if name is not None:
+            self.history.remarks.append(f"optimized for gradients, because {name!r} requires one")
+        self.steps(choice.otherwise if name is None else choice.then)
 
     def _repeat(self, fixpoint: Fixpoint) -> None:
         steps, idle = fixpoint.steps, 0
@@ -316,6 +354,13 @@ def _steps(items: Sequence[Item], registry: Registry, inside: tuple[str, ...]) -
     for item in items:
         if item.name == "fixpoint":
             yield Fixpoint(tuple(_steps(item.children, registry, inside)))
+        elif item.name == "if-gradient":
+            names = [child.name for child in item.children]
+            if names.count(_OTHERWISE) != 1:
+                raise UsageError("if-gradient needs two paths", hint="if-gradient(A,B,otherwise,C)")
+            at = names.index(_OTHERWISE)
+            paths = item.children[:at], item.children[at + 1 :]
+            yield IfGradient(*(tuple(_steps(path, registry, inside)) for path in paths))
         elif item.name in SLOTS:
             yield Slot(item.name)
         elif item.name in registry.passes:
@@ -336,6 +381,11 @@ def pipeline_text(step: Step, registry: Registry) -> str:
     """Text that parses back to ``step``, passes included that ``registry`` does not know."""
     if isinstance(step, Fixpoint):
         return f"fixpoint({','.join(pipeline_text(inner, registry) for inner in step.steps)})"
+    if isinstance(step, IfGradient):
+        then, otherwise = (
+            [pipeline_text(inner, registry) for inner in path] for path in (step.then, step.otherwise)
+        )
+        return f"if-gradient({','.join([*then, _OTHERWISE, *otherwise])})"
     if isinstance(step, Pass) and registry.passes.get(step.name) is not type(step):
         path = f"{type(step).__module__}:{type(step).__qualname__}"
         return path + str(step).removeprefix(step.name)

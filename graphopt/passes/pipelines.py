@@ -49,12 +49,12 @@ PIPELINES = {
     "profiling-insensitive-noopt": (
         "clear-profile,lower-grad-of,clear-undefinedness,remove-expands,canonicalize,dce"
     ),
-    "profiling": "pre-autodiff,no-grad,dce",
-    "profiling-builtin": "pre-autodiff,no-grad-builtin,dce",
-    "profiling-gradients": (
-        "pre-autodiff,create-autodiff-subgraphs,differentiate,inline-autodiff-subgraphs,"
-        "lower-fallbacks,remove-profile-nodes,dce"
+    "gradients": (
+        "create-autodiff-subgraphs,differentiate,inline-autodiff-subgraphs,lower-fallbacks,remove-profile-nodes"
     ),
+    "profiling": "pre-autodiff,if-gradient(gradients,otherwise,no-grad),dce",
+    "profiling-builtin": "pre-autodiff,if-gradient(gradients,otherwise,no-grad-builtin),dce",
+    "profiling-gradients": "pre-autodiff,gradients,dce",
     "profiling-noopt": "noopt",
     "forward": "remove-type-specializations,remove-profile-nodes,update-requires-grad,lower-fallbacks",
     "joint": "fixpoint(peephole,constant-propagation,cse,dce)",
@@ -81,9 +81,10 @@ SUMMARIES = {
     "no-grad-builtin": "like no-grad, with fused operators of onnxruntime instead of groups",
     "profiling-insensitive": "optimize without profiled types",
     "profiling-insensitive-noopt": "like profiling-insensitive without optimization: only clean up",
-    "profiling": "optimize for profiled types, without gradients",
+    "gradients": "with gradients: differentiate groups of nodes",
+    "profiling": "optimize for profiled types, or for gradients if a value requires one",
     "profiling-builtin": "like profiling, with fused operators of onnxruntime instead of groups",
-    "profiling-gradients": "optimize for profiled types, with gradients",
+    "profiling-gradients": "optimize for gradients, required or not",
     "profiling-noopt": "like profiling without optimization",
     "forward": "compile the forward part of each differentiated group",
     "joint": "clean up a joint graph of forward and backward computation",

@@ -24,6 +24,23 @@ def annotate(model: ir.Model, values: Mapping[str, ValueProfile]) -> None:
                 value.metadata_props[_KEY] = json.dumps(profile.to_dict())
 
 
+def annotate_gradients(model: ir.Model, requires_grad: Mapping[str, bool]) -> None:
+    """Annotate inputs and initializers with whether they require a gradient, given by name."""
+    for value in (*model.graph.inputs, *model.graph.initializers.values()):
+        wanted = requires_grad.get(value.name or "")
+        if wanted is not None:
+            value.metadata_props[dialects.REQUIRES_GRAD] = str(wanted).lower()
+
+
+def requires_gradient(model: ir.Model) -> str | None:
+    """The name of the first value, in bodies too, that is annotated as requiring a gradient; or ``None``."""
+    for graph in ir.with_bodies(model.graph):
+        for value in ir.values_of(graph):
+            if value.metadata_props.get(dialects.REQUIRES_GRAD) == "true":
+                return value.name
+    return None
+
+
 def annotation_of(value: ir.Value) -> ValueProfile | None:
     """The profile with which ``value`` is annotated, or ``None``."""
     text = value.metadata_props.get(_KEY)

@@ -93,12 +93,14 @@ def build(
     policy: Policy,
     *,
     strict: bool = False,
+    prepare: Callable[[ir.Model, Guard], ir.Model] = specialize_inputs,
 ) -> Specialized:
     """Optimize ``original``, and each variant that its profile requests.
 
     Args:
         policy: which variants are kept.
         strict: fail if a variant fails; by default, it is dropped.
+        prepare: copies the original for the variant of a guard.
 
     Raises:
         UsageError: the profile is of another model, or contradicts its declared inputs.
@@ -112,7 +114,7 @@ def build(
         kind, _, number = variant.name.partition("-")  # a specialized model may be specialized again
         variant = replace(variant, name=f"{kind}-{made[kind] + int(number)}")
         try:
-            model, variant_report = optimize(specialize_inputs(original, variant.guard), FIRST, variant.guard)
+            model, variant_report = optimize(prepare(original, variant.guard), FIRST, variant.guard)
         except GraphoptError as failure:
             if strict:
                 raise

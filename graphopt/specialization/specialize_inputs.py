@@ -13,7 +13,7 @@ from graphopt.context import context_for
 from graphopt.inputs.feeds import InputOptions
 from graphopt.model_arguments import copy
 from graphopt.profile import Guard, Profile, ValueProfile
-from graphopt.profile.annotations import annotate
+from graphopt.profile.annotations import annotate, annotate_gradients
 from graphopt.transforms.profile.specialize_types import DECLARED, SpecializeTypes
 from graphopt.util.element_types import numpy_type
 
@@ -23,12 +23,32 @@ def specialize_inputs(model: ir.Model, guard: Guard) -> ir.Model:
 
     Optional inputs that the guard assumes to be absent are replaced by their defaults.
     """
-    found = copy(model)
-    annotate(found, guard.inputs)
+    found = annotate_inputs(model, guard)
     with context_for(found) as cx:
         SpecializeTypes().run(found, cx)
         for value in found.graph.inputs:
             cx.edit.remove_metadata(value, lambda key: key == DECLARED)  # the guard checks them for good
+    return found
+
+
+def annotate_inputs(model: ir.Model, guard: Guard, profile: Profile | None = None) -> ir.Model:
+    """A copy of ``model`` with annotations of what ``guard`` assumes, for pipelines with specialize-types.
+
+    Args:
+        model: the model.
+        guard: the assumptions. Inputs that it assumes to be absent are replaced by their defaults.
+        profile: also annotate its intermediate values, which the guard does not check, and the inputs that
+            require a gradient.
+    """
+    found = copy(model)
+    inputs = {value.name for value in found.graph.inputs}
+    values = {} if profile is None else profile.values
+    annotate(
+        found, {name: value for name, value in values.items() if name not in inputs} | dict(guard.inputs)
+    )
+    annotate_gradients(found, {} if profile is None else profile.requires_grad)
+    with context_for(found) as cx:
+        for value in found.graph.inputs:
             if value.name in guard.absent and value.const_value is not None and ir.is_read(value):
                 cx.edit.replace(
                     value, cx.edit.constant(found.graph, value.const_value, f"{value.name}_default")

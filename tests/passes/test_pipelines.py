@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -14,8 +16,9 @@ from graphopt import ir, passes, transforms
 from graphopt.attempt import prepare
 from graphopt.config import Settings
 from graphopt.context import Context
+from graphopt.errors import UsageError
 from graphopt.passes.base import Pass
-from graphopt.passes.pipeline import SLOTS, Fixpoint, Pipeline, Step
+from graphopt.passes.pipeline import SLOTS, Fixpoint, IfGradient, Pipeline, Step, pipeline_text
 from graphopt.passes.pipelines import PIPELINES, PLANNED, SUMMARIES, make_pipeline, registry
 from graphopt.profile.annotations import annotate, annotation_of
 from graphopt.profile.value_profile import ValueProfile
@@ -55,23 +58,26 @@ INSENSITIVE = [
 
 NOOPT = ["inline-functions", "lower-grad-of", "remove-expands", "canonicalize", "dce"]
 
-PROFILING = [*PRE_AUTODIFF, *NO_GRAD, "dce"]
-PROFILING_BUILTIN = [*PRE_AUTODIFF, *NO_GRAD_BUILTIN, "dce"]
-PROFILING_GRADIENTS = [
-    *PRE_AUTODIFF, "create-autodiff-subgraphs", "differentiate", "inline-autodiff-subgraphs",
-    "lower-fallbacks", "remove-profile-nodes", "dce",
+GRADIENTS = [
+    "create-autodiff-subgraphs", "differentiate", "inline-autodiff-subgraphs", "lower-fallbacks",
+    "remove-profile-nodes",
 ]  # fmt: skip
+PROFILING = [*PRE_AUTODIFF, {"then": GRADIENTS, "otherwise": NO_GRAD}, "dce"]
+PROFILING_BUILTIN = [*PRE_AUTODIFF, {"then": GRADIENTS, "otherwise": NO_GRAD_BUILTIN}, "dce"]
+PROFILING_GRADIENTS = [*PRE_AUTODIFF, *GRADIENTS, "dce"]
 LAST = ["lower-fallbacks", "add-if-then-else", "check-strict-fusion"]
 
 POST_GRAD = ["batch-mm", "fuse-builtin", "views-to-reshape", *CLEAN]
 
-#: Names by pipeline; the passes of an inner list are repeated until none changes the model.
+#: Names by pipeline; the passes of an inner list are repeated until none changes the model, and those of a dict
+#: are the paths with and without gradients.
 GOLDEN = {
     "fallback": ["lower-grad-of", "remove-expands"],
     "noopt": NOOPT,
     "pre-autodiff": PRE_AUTODIFF,
     "no-grad": NO_GRAD,
     "no-grad-builtin": NO_GRAD_BUILTIN,
+    "gradients": GRADIENTS,
     "profiling": PROFILING,
     "profiling-builtin": PROFILING_BUILTIN,
     "profiling-gradients": PROFILING_GRADIENTS,
@@ -99,7 +105,33 @@ GOLDEN = {
 
 
 def names(steps: tuple[Step, ...]) -> list[object]:
-    return [names(step.steps) if isinstance(step, Fixpoint) else step.name for step in steps]
+    found: list[object] = []
+    for step in steps:
+        if isinstance(step, Fixpoint):
+            found.append(names(step.steps))
+        elif isinstance(step, IfGradient):
+            found.append({"then": names(step.then), "otherwise": names(step.otherwise)})
+        else:
+            found.append(step.name)
+    return found
+
+
+def flat(golden: object) -> list[str]:
+    """All names, each path of a choice in turn."""
+    if isinstance(golden, str):
+        return [golden]
+    items = golden.values() if isinstance(golden, dict) else golden
+    assert isinstance(items, Iterable)
+    return [name for item in items for name in flat(item)]
+
+
+def filled(golden: object, own: dict[object, list[str]]) -> object:
+    """``golden`` with ``own`` passes in place of the placeholders."""
+    if isinstance(golden, dict):
+        return {key: filled(path, own) for key, path in golden.items()}
+    if not isinstance(golden, list):
+        return golden
+    return [step for item in golden for step in own.get(str(item), [filled(item, own)])]
 
 
 @pytest.mark.parametrize("name", sorted(PIPELINES))
@@ -112,17 +144,18 @@ def test_positions_of_custom_passes(name: str) -> None:
     """First and last, except for the pipeline without gradients, which has sites for them."""
     own: dict[object, list[str]] = {"pre-passes": ["split-slices", "dce"], "post-passes": ["cse"]}
     golden = GOLDEN[name]
+    steps = flat(golden)
     assert (
-        ("pre-passes" in golden)
-        == ("post-passes" in golden)
-        == ("batch-mm" in golden and name not in ("O3", "native", "post-grad", "post-grad-native"))
+        ("pre-passes" in steps)
+        == ("post-passes" in steps)
+        == ("batch-mm" in steps and name not in ("O3", "native", "post-grad", "post-grad-native"))
     )
-    expected = [step for item in golden for step in own.get(str(item), [item])]
-    if "pre-passes" not in golden:
+    expected = filled(golden, own)
+    if "pre-passes" not in steps:
         expected = [*own["pre-passes"], *golden, *own["post-passes"]]
     made = make_pipeline(name, ["split-slices", "dce"], ["cse"])
     assert names(made.steps) == expected
-    assert names(make_pipeline(name).steps) == [item for item in golden if str(item) not in own]
+    assert names(make_pipeline(name).steps) == filled(golden, {name: [] for name in own})
 
 
 def test_custom_passes_in_no_grad_observe_annotations() -> None:
@@ -143,6 +176,37 @@ def test_custom_passes_in_no_grad_observe_annotations() -> None:
     )
     assert seen == [(True, ["N", "4"]), (False, ["7", "4"])]
     assert [str(dim) for dim in result.graph.inputs[0].shape or ()] == ["N", "4"]
+
+
+@pytest.mark.parametrize("body", [False, True])
+def test_requires_grad_selects_the_path_with_gradients(body: bool) -> None:
+    """Unknown requirements count as none."""
+    text = """g (float[N,4] x, bool c) => (float[N,4] y) {
+        t = Sin(x)
+        u = Exp(t)
+        y = If (c) <then_branch = a () => (float[N,4] p) { p = Neg(u) }, else_branch = b () => (float[N,4] q) { q = Abs(u) }>
+    }"""
+    model = parse(text)
+    assert "autodiff" not in str(graphopt.optimize(model, pipeline="profiling").model.functions)
+    values = {value.name: value for graph in ir.graphs_of(model) for value in ir.values_of(graph)}
+    values["x"].metadata_props["graphopt.requires_grad"] = "false"
+    assert not graphopt.optimize(model, pipeline="profiling").report.planned
+    values["p" if body else "x"].metadata_props["graphopt.requires_grad"] = "true"
+    report = graphopt.optimize(model, pipeline="profiling").report
+    note = f"optimized for gradients, because {'p' if body else 'x'!r} requires one"
+    assert note in report.notes() and set(report.planned) == {"differentiate", "lower-fallbacks"} & set(
+        PLANNED
+    )
+    assert report.verdict is not None and report.verdict.ok
+
+
+def test_paths_in_pipeline_text() -> None:
+    text = "dce,if-gradient(cse,fixpoint(peephole,dce),otherwise,canonicalize),dce"
+    made = Pipeline.parse(text, registry())
+    assert str(made) == text and pipeline_text(made.steps[1], registry()) == str(made.steps[1])
+    assert [step.name for step in made.passes()] == ["dce", "cse", "peephole", "dce", "canonicalize", "dce"]
+    with pytest.raises(UsageError, match="if-gradient needs two paths"):
+        Pipeline.parse("if-gradient(cse)", registry())
 
 
 def test_custom_passes_inside_a_fixpoint() -> None:
@@ -188,7 +252,7 @@ def test_every_pass_is_found() -> None:
 
 def test_every_pipeline_and_planned_step_is_explained() -> None:
     assert sorted(SUMMARIES) == sorted(PIPELINES)
-    named = {name for text in PIPELINES.values() for name in text.split(",")}
+    named = {name for text in PIPELINES.values() for name in re.split(r"[,()]", text)}
     assert set(PLANNED) <= named and set(SLOTS) <= named
     assert not set(PLANNED) & set(registry().passes)
     assert all(len(meaning) > 10 for meaning in PLANNED.values())
@@ -215,7 +279,7 @@ def test_profiling_insensitive_and_final_preserve_semantics() -> None:
     assert verdict.ok, verdict
 
 
-@pytest.mark.parametrize("name", ["profiling-gradients", "plan-optimized"])
+@pytest.mark.parametrize("name", ["profiling-gradients", "plan-optimized-gradients"])
 def test_planned_steps_are_skipped_and_reported(name: str) -> None:
     text = """g (float[N,2] x) => (float[N,2] y) <int64 first = {0}, float zero = {-0.0}> {
         s = SequenceConstruct(x, x)

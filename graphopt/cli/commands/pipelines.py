@@ -49,20 +49,27 @@ def _list() -> Output:
 
 
 def _show(text: str) -> Output:
-    from graphopt.passes.pipeline import SLOTS, Fixpoint, Pipeline, Planned, Slot, Step
+    from graphopt.passes.pipeline import SLOTS, Fixpoint, IfGradient, Pipeline, Planned, Slot, Step
     from graphopt.passes.pipelines import SUMMARIES, registry
 
     known = registry()
     pipeline = Pipeline.parse(text, known)
     planned = [step.name for step in pipeline.steps if isinstance(step, Planned)]
     table = Table(["", ""], "<<")
-    pending: list[tuple[int, Step]] = [(0, step) for step in reversed(pipeline.steps)]
+    pending: list[tuple[int, Step | str]] = [(0, step) for step in reversed(pipeline.steps)]
     while pending:
         depth, step = pending.pop()
         indent = "  " * depth
         if isinstance(step, Fixpoint):
             table.add(f"{indent}fixpoint", f"until nothing changes, at most {step.rounds} times:")
             pending += [(depth + 1, inner) for inner in reversed(step.steps)]
+        elif isinstance(step, IfGradient):
+            table.add(f"{indent}if-gradient", "if a value requires a gradient:")
+            pending += [(depth + 1, inner) for inner in reversed(step.otherwise)]
+            pending.append((depth, "otherwise"))
+            pending += [(depth + 1, inner) for inner in reversed(step.then)]
+        elif isinstance(step, str):
+            table.add(f"{indent}{step}", "")
         elif isinstance(step, Slot):
             table.add(f"{indent}{step.name}", SLOTS[step.name])
         elif isinstance(step, Planned):

@@ -12,7 +12,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.ops import dialects
-from graphopt.passes.base import Pass
+from graphopt.passes.base import SPECIALIZED_TYPES, Pass
 from graphopt.profile.annotations import annotation_of, is_annotation
 from graphopt.profile.value_profile import Dim, ValueProfile, is_symbol
 from graphopt.transforms.profile._profiling_nodes import remove_profiling_nodes
@@ -34,6 +34,7 @@ class SpecializeTypes(Pass):
     """
 
     name: ClassVar[str] = "specialize-types"
+    provides: ClassVar[frozenset[str]] = frozenset({SPECIALIZED_TYPES})
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Specialize all annotated inputs together, because they share symbols."""
