@@ -84,7 +84,7 @@ class SessionChoice:
     def apply(self, options: SessionOptions, device: Device = CPU) -> None:
         """Apply to ``options``; ``disabled`` is an argument of the session instead.
 
-        Libraries are skipped on other devices than the CPU, where their kernels would cause copies.
+        Libraries are skipped on devices that do not load them, where their kernels would cause copies.
 
         Raises:
             RuntimeFailure: a library can't be loaded, or onnxruntime rejects it.

@@ -39,13 +39,17 @@ def is_below(package: str, name: str) -> bool:
 
 
 def test_each_layer_has_the_files_of_its_row() -> None:
-    missing = [
-        (layer, name)
-        for layers, contents in rows(section("Layers"))
-        for layer in names(layers)
-        for name in [".", *names(contents)]
-        if not (is_below(layer, name) if layer.endswith("/") else (ROOT / layer).exists())
-    ]
+    missing = []
+    for layers, contents in rows(section("Layers")):
+        for layer in names(layers):
+            if not (ROOT / layer).exists():
+                missing.append(layer)
+            elif layer.endswith("/"):
+                missing += [
+                    f"{layer}: {name}"
+                    for name in names(contents)
+                    if not is_below(layer, name) and not ("/" in name.rstrip("/") and (ROOT / name).exists())
+                ]
     assert missing == []
 
 

@@ -1,4 +1,4 @@
-"""Attention of the standard domain."""
+"""Attention of the standard domain; :mod:`.contrib` has the attention operators of com.microsoft."""
 
 from __future__ import annotations
 
