@@ -8,7 +8,7 @@ from typing import Any
 
 from graphopt.executor.plan import Plan
 from graphopt.profile import Guard
-from graphopt.util.text_tables import counted
+from graphopt.util.text_tables import counted, human_seconds
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,11 @@ class DebugState:
         kept: the reason why the last attempt to release the original failed.
         evicted: the number of evicted plans.
         failures: failed specializations, with the reasons.
-        remarks: the reasons why plans run without some native kernels.
+        remarks: the reasons why plans run without some native kernels, or why values are not watched.
+        watched: the number of watched intermediate values.
+        left_out: the number of other candidates.
+        watch_runs: the number of additional runs that observed them.
+        watch_seconds: the total duration of these runs.
     """
 
     strategy: str
@@ -68,6 +72,10 @@ class DebugState:
     evicted: int
     failures: tuple[str, ...]
     remarks: tuple[str, ...] = ()
+    watched: int = 0
+    left_out: int = 0
+    watch_runs: int = 0
+    watch_seconds: float = 0.0
 
     @property
     def compiled(self) -> int:
@@ -93,6 +101,10 @@ class DebugState:
             yield f"general {count} ×: {reason}"
         yield from (f"not specialized: {failure}" for failure in self.failures)
         yield from self.remarks
+        if self.watch_runs:
+            values = counted(self.watched, "intermediate value")
+            runs = counted(self.watch_runs, "additional run")
+            yield f"{values} watched, {self.left_out} left out: {runs} in {human_seconds(self.watch_seconds)}"
         if self.evicted:
             yield f"{counted(self.evicted, 'plan')} evicted as least recently used"
         if self.compiling:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphopt import ir
 from graphopt.errors import RuntimeFailure, UsageError
+from graphopt.executor.bound_values import BoundValue
 from graphopt.executor.debug_state import DebugState
 from graphopt.executor.options import ExecutorOptions
 from graphopt.executor.plan import PlanFactory
@@ -24,7 +25,7 @@ from graphopt.ir.signature import Signature
 from graphopt.ort.devices import Device
 from graphopt.ort.session import explain
 from graphopt.profile import FusionStrategy
-from graphopt.util.element_types import native_feeds, numpy_type
+from graphopt.util.element_types import native_feeds
 
 if TYPE_CHECKING:
     import numpy as np
@@ -285,18 +286,6 @@ def _emptied(feeds: Mapping[str, Any]) -> dict[str, Any]:
     taken = dict(feeds)
     feeds.clear()
     return taken
-
-
-class BoundValue:
-    """The array interface of an ``OrtValue`` for guards; contents are copied from the device on demand."""
-
-    def __init__(self, value: OrtValue) -> None:
-        self.value = value
-        self.shape = tuple(value.shape())
-        self.dtype = numpy_type(value.data_type())
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.value.numpy(), name)
 
 
 def run_bound(

@@ -27,7 +27,12 @@ class ExecutorOptions:
         most_plans: the maximum number of optimized plans; the least recently used one is evicted, without
             giving back its specialization. Its inputs then count as new.
         depth: the maximum number of specializations, failed ones included; by default that of the strategy.
-        requires_grad: inputs and initializers for which :meth:`Executor.vjp` returns gradients.
+        requires_grad: inputs and initializers for which :meth:`Executor.vjp` returns gradients. Pipelines
+            with a path for gradients choose it.
+        watch: the profiled values: ``inputs``; ``shapes``, also intermediate values with data-dependent
+            shapes; or ``all`` values. Beyond inputs, each profiled run takes another run, without
+            optimizations.
+        watch_limit: the maximum number of watched intermediate values.
     """
 
     strategy: StrategyLike | None = None
@@ -39,13 +44,15 @@ class ExecutorOptions:
     most_plans: int | None = None
     depth: int | None = None
     requires_grad: tuple[str, ...] = ()
+    watch: Literal["inputs", "shapes", "all"] = "inputs"
+    watch_limit: int = 1024
 
     def __post_init__(self) -> None:
         if self.strategy is not None:
             object.__setattr__(self, "strategy", FusionStrategy.of(self.strategy))
-        for name, least in (("profiled_runs", 0), ("most_plans", 1), ("depth", 0)):
+        for name, least in (("profiled_runs", 0), ("most_plans", 1), ("depth", 0), ("watch_limit", 0)):
             number = getattr(self, name)
-            optional = number is None and name != "profiled_runs"
+            optional = number is None and name in ("most_plans", "depth")
             if not optional and (type(number) is not int or number < least):
                 raise UsageError(f"{name} must be an integer of at least {least}, not {number!r}")
         for name in ("delay", "wait"):
@@ -55,3 +62,5 @@ class ExecutorOptions:
                 raise UsageError(f"{name} must be a number of seconds of at least 0, not {seconds!r}")
         if self.compile not in ("blocking", "background"):
             raise UsageError(f"compile must be blocking or background, not {self.compile!r}")
+        if self.watch not in ("inputs", "shapes", "all"):
+            raise UsageError(f"watch must be inputs, shapes or all, not {self.watch!r}")

@@ -24,6 +24,7 @@ from graphopt.executor.options import ExecutorOptions
 from graphopt.executor.plan import Plan, PlanFactory
 from graphopt.executor.plan_cache import GuardedPlans, PlanCache
 from graphopt.executor.thread_local_switches import is_optimizing, note_executed
+from graphopt.executor.watched_values import WatchedValues
 from graphopt.inputs.run_once import check_feeds
 from graphopt.ir.signature import Signature
 from graphopt.profile import (
@@ -36,6 +37,8 @@ from graphopt.profile import (
     observe,
     unfit,
 )
+from graphopt.specialization.instrumented_model import Observed
+from graphopt.transforms.profile.instrument import Watch
 
 #: Maximum number of runs, per reason for using the general plan, that are compared with all guards.
 _EXPLAINED = 20
@@ -111,6 +114,7 @@ class Specializer:
         self._job: Job | None = None
         self._making_thread: int | None = None
         self._profile = Profile("")
+        self._watched = WatchedValues(Watch(options.watch), options.watch_limit, factory.host.device)
         self._failed_patterns: frozenset[object] = frozenset()
         self._failures: list[str] = []
         self._made: Counter[str] = Counter()
@@ -180,13 +184,14 @@ class Specializer:
         if reason is not None:
             return reason
         blocking = self._options.compile == "blocking"
+        inner = self._observe_inner(feeds) if self._options.profiled_runs == 0 else None
         with self._state:
             job = self._job
             if job is not None:
                 waits = blocking and threading.get_ident() not in (job.thread, self._making_thread)
                 return job if waits else _IN_PROGRESS
             if self._options.profiled_runs == 0 and self._profile.runs == 0:
-                self._observe(feeds)
+                self._observe(feeds, inner)
             if self._profile.runs < self._required_runs:
                 return self._known_failure(feeds) or "profiling"
             if blocking:
@@ -215,22 +220,34 @@ class Specializer:
         """Profile a run of the general plan, and start the next job in the background mode."""
         if self._job is not None or self._exhausted() is not None or self._why_unfit(feeds) is not None:
             return
-        job = None
+        job, inner = None, self._observe_inner(feeds)
         with self._state:
             if self._job is None:
                 # another thread may have specialized for them
                 known = self._plans.plan_for(feeds) is not None
                 if self._profile.runs < self._required_runs and not known:
-                    self._observe(feeds)
+                    self._observe(feeds, inner)
                 if self._profile.runs >= self._required_runs and self._options.compile == "background":
                     job = self._begin()
         if job is not None:
             self._start(job)
 
-    def _observe(self, feeds: Mapping[str, Any]) -> None:
+    def _observe_inner(self, feeds: Mapping[str, Any]) -> Observed | None:
+        """Observe watched intermediate values, if the profile needs this run."""
+        original = self.cache.original.model
+        if original is None or self._job is not None or self._profile.runs >= self._required_runs:
+            return None
+        if self._plans.plan_for(feeds) is not None or self._known_failure(feeds) is not None:
+            return None
+        return self._watched.observe(original, feeds)
+
+    def _observe(self, feeds: Mapping[str, Any], inner: Observed | None) -> None:
         """Add ``feeds`` to the profile, unless a specialization for them failed; requires the state lock."""
-        if self._known_failure(feeds) is None:
-            self._profile = self._profile.with_run(observe(self._types, feeds))
+        if self._known_failure(feeds) is not None:
+            return
+        values, zeros = ({}, {}) if inner is None else (inner.values, inner.zeros)
+        profile = self._profile.with_run(observe(self._types, feeds), values, zeros)
+        self._profile = replace(profile, watched=self._watched.watched, left_out=self._watched.left_out)
 
     def _why_unfit(self, feeds: Mapping[str, Any]) -> str | None:
         """The reason why no specialization can be made for ``feeds``, or ``None``."""
@@ -351,7 +368,18 @@ class Specializer:
                 failures=tuple(self._failures),
             )
         remarks = dict.fromkeys(remark for plan in plans for remark in (*plan.problems, *plan.remarks))
-        return replace(state, plans=tuple(map(PlanState.of, plans, hits)), remarks=tuple(remarks))
+        watched = self._watched
+        if watched.failure is not None:
+            remarks[f"intermediate values are not watched: {watched.failure}"] = None
+        return replace(
+            state,
+            plans=tuple(map(PlanState.of, plans, hits)),
+            remarks=tuple(remarks),
+            watched=watched.watched,
+            left_out=watched.left_out,
+            watch_runs=watched.runs,
+            watch_seconds=watched.seconds,
+        )
 
 
 def _release_idle(specializer: weakref.ref[Specializer]) -> None:

@@ -34,6 +34,7 @@ from graphopt.passes.keep_quantized_results import QuantizedPairs
 from graphopt.passes.onnx_ir import load_pass
 from graphopt.passes.pipeline_syntax import Item, parse_items
 from graphopt.passes.registry import Registry
+from graphopt.passes.steps import OTHERWISE, SLOTS, Fixpoint, IfGradient, Planned, Slot, Step
 from graphopt.profile.annotations import requires_gradient
 from graphopt.util.text_tables import counted
 
@@ -41,65 +42,6 @@ from graphopt.util.text_tables import counted
 _ACTIONS, _ACTIONS_PER_NODE = 1000, 50
 #: Most rules named per pass in a remark about a ``fixpoint`` that reached its limit.
 _RULES = 3
-
-
-@dataclass(frozen=True)
-class Fixpoint:
-    """Repeats ``steps`` until each of them, in turn, changes nothing; at most ``rounds`` times."""
-
-    steps: tuple[Step, ...]
-    rounds: int = 10
-
-    def __str__(self) -> str:
-        return f"fixpoint({','.join(map(str, self.steps))})"
-
-
-#: Separates the two paths of ``if-gradient`` in pipeline text.
-_OTHERWISE = "otherwise"
-
-
-@dataclass(frozen=True)
-class IfGradient:
-    """Runs the steps ``then`` if a value is annotated as requiring a gradient, and else ``otherwise``.
-
-    Unknown requirements count as none. Modelled on ``needsGradientInProfilingMode`` of PyTorch's executor.
-    """
-
-    then: tuple[Step, ...]
-    otherwise: tuple[Step, ...]
-
-    def __str__(self) -> str:
-        return f"if-gradient({','.join(map(str, self._parts()))})"
-
-    def _parts(self) -> tuple[Step | str, ...]:
-        return (*self.then, _OTHERWISE, *self.otherwise)
-
-
-@dataclass(frozen=True)
-class Planned:
-    """A step that does not exist yet: it is skipped, which the report states."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return self.name
-
-
-#: Placeholders for passes of the caller, with the options that fill them.
-SLOTS = {"pre-passes": "passes of --pre-pass", "post-passes": "passes of --post-pass"}
-
-
-@dataclass(frozen=True)
-class Slot:
-    """A placeholder for passes of the caller, filled by :meth:`Pipeline.filled`."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return self.name
-
-
-Step = Pass | Fixpoint | IfGradient | Planned | Slot
 
 
 @dataclass(frozen=True)
@@ -356,9 +298,9 @@ def _steps(items: Sequence[Item], registry: Registry, inside: tuple[str, ...]) -
             yield Fixpoint(tuple(_steps(item.children, registry, inside)))
         elif item.name == "if-gradient":
             names = [child.name for child in item.children]
-            if names.count(_OTHERWISE) != 1:
+            if names.count(OTHERWISE) != 1:
                 raise UsageError("if-gradient needs two paths", hint="if-gradient(A,B,otherwise,C)")
-            at = names.index(_OTHERWISE)
+            at = names.index(OTHERWISE)
             paths = item.children[:at], item.children[at + 1 :]
             yield IfGradient(*(tuple(_steps(path, registry, inside)) for path in paths))
         elif item.name in SLOTS:
@@ -385,7 +327,7 @@ def pipeline_text(step: Step, registry: Registry) -> str:
         then, otherwise = (
             [pipeline_text(inner, registry) for inner in path] for path in (step.then, step.otherwise)
         )
-        return f"if-gradient({','.join([*then, _OTHERWISE, *otherwise])})"
+        return f"if-gradient({','.join([*then, OTHERWISE, *otherwise])})"
     if isinstance(step, Pass) and registry.passes.get(step.name) is not type(step):
         path = f"{type(step).__module__}:{type(step).__qualname__}"
         return path + str(step).removeprefix(step.name)

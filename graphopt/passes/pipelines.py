@@ -13,8 +13,9 @@ from graphopt.errors import UsageError
 from graphopt.ir.io.model_conversion import PassBase
 from graphopt.passes.base import Pass
 from graphopt.passes.onnx_ir import BY_PATH, GivenOnnxIrPass
-from graphopt.passes.pipeline import Fixpoint, Pipeline, Step
+from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.registry import Passes, Registry
+from graphopt.passes.steps import Fixpoint, Step
 from graphopt.rewrite.rule import Rule
 from graphopt.util.argument_checks import checked
 from graphopt.util.entry_points import extensions

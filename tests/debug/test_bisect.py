@@ -24,8 +24,9 @@ from graphopt.debug.trial_run import Trial, _from_journal, _Trace, find_node, st
 from graphopt.errors import UsageError, VerificationFailed
 from graphopt.numerics import Numerics
 from graphopt.ort.devices import Device
-from graphopt.passes.pipeline import Fixpoint, Pipeline
+from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipelines import make_pipeline
+from graphopt.passes.steps import Fixpoint
 from graphopt.process.child import Child
 from graphopt.rewrite.filter import RewriteLimit, RewriteSite
 from graphopt.rules.identities import drop_identity

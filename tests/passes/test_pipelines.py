@@ -18,8 +18,9 @@ from graphopt.config import Settings
 from graphopt.context import Context
 from graphopt.errors import UsageError
 from graphopt.passes.base import Pass
-from graphopt.passes.pipeline import SLOTS, Fixpoint, IfGradient, Pipeline, Step, pipeline_text
+from graphopt.passes.pipeline import Pipeline, pipeline_text
 from graphopt.passes.pipelines import PIPELINES, PLANNED, SUMMARIES, make_pipeline, registry
+from graphopt.passes.steps import SLOTS, Fixpoint, IfGradient, Step
 from graphopt.profile.annotations import annotate, annotation_of
 from graphopt.profile.value_profile import ValueProfile
 from tests.support import ops, parse, run_pipeline

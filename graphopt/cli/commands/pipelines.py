@@ -49,8 +49,9 @@ def _list() -> Output:
 
 
 def _show(text: str) -> Output:
-    from graphopt.passes.pipeline import SLOTS, Fixpoint, IfGradient, Pipeline, Planned, Slot, Step
+    from graphopt.passes.pipeline import Pipeline
     from graphopt.passes.pipelines import SUMMARIES, registry
+    from graphopt.passes.steps import SLOTS, Fixpoint, IfGradient, Planned, Slot, Step
 
     known = registry()
     pipeline = Pipeline.parse(text, known)

@@ -8,7 +8,9 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+
+import click
 
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups.input_files import arrays_in, recorded_option
@@ -33,6 +35,7 @@ class ExecutorValues:
     depth: int | None
     most_plans: int | None
     background: bool
+    watch: Literal["inputs", "shapes", "all"] | None
     fuser: str | None
     no_optimize: bool
 
@@ -76,6 +79,12 @@ executor_options = shared_options.values_of(
         help="Specializations to keep; the least recently used one is evicted.  [default: all]",
     ),
     _with_inputs("--background", is_flag=True, help="Run the general plan until a specialization is ready."),
+    _with_inputs(
+        "--watch",
+        type=click.Choice(["inputs", "shapes", "all"]),
+        help="Profile inputs, also inner values with data-dependent shapes, or all values."
+        "  [default: inputs]",
+    ),
     shared_options.fuser_option(default="builtin", **_NEEDS_INPUTS),
     _with_inputs("--no-optimize", is_flag=True, help="Run the unmodified model."),
 )
@@ -109,6 +118,7 @@ def run_all(run: Run, model: Path, chosen: ExecutorValues) -> Output:
         wait=None,
         most_plans=chosen.most_plans,
         depth=chosen.depth,
+        watch=chosen.watch or "inputs",
     )
     option_values.chosen_device(run)
     rounds = chosen.rounds or 1

@@ -1,0 +1,30 @@
+"""Values on a device as inputs of executors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from graphopt.util.element_types import numpy_type
+
+if TYPE_CHECKING:
+    from onnxruntime import OrtValue
+
+
+class BoundValue:
+    """The array interface of an ``OrtValue`` for guards; contents are copied from the device on demand."""
+
+    def __init__(self, value: OrtValue) -> None:
+        self.value = value
+        self.shape = tuple(value.shape())
+        self.dtype = numpy_type(value.data_type())
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.value.numpy(), name)
+
+
+def arrays_of(feeds: Mapping[str, Any]) -> dict[str, Any]:
+    """``feeds`` with numpy arrays in place of bound values."""
+    return {
+        name: value.value.numpy() if isinstance(value, BoundValue) else value for name, value in feeds.items()
+    }

@@ -1,0 +1,62 @@
+"""Intermediate values that an executor profiles: another run of an instrumented model observes them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from graphopt import ir
+from graphopt.executor.bound_values import arrays_of
+from graphopt.ort.devices import Device
+from graphopt.specialization.instrumented_model import Observed
+from graphopt.specialization.instrumented_runs import InstrumentedRuns
+from graphopt.transforms.profile.instrument import Watch
+
+
+class WatchedValues:
+    """Observes intermediate values in profiled runs, at the cost of another run without optimizations.
+
+    At most one thread observes at a time; runs of other threads are profiled without intermediate values. The
+    instrumented model is created for each run, so that it takes no memory between profiles. After a failure,
+    nothing is observed any more.
+
+    Args:
+        watch: the values to observe.
+        limit: the maximum number of intermediate values.
+        device: the device to run the model on.
+
+    Attributes:
+        watched: the number of observed intermediate values.
+        left_out: the number of other candidates.
+        runs: the number of additional runs.
+        seconds: their total duration, including the creation of models and sessions.
+        failure: the reason why values are no longer observed, or ``None``.
+    """
+
+    def __init__(self, watch: Watch, limit: int, device: Device) -> None:
+        self._watch, self._limit, self._device = watch, limit, device
+        self._running = threading.Lock()
+        self.watched = self.left_out = self.runs = 0
+        self.seconds = 0.0
+        self.failure: str | None = None
+
+    def observe(self, original: ir.Model, feeds: Mapping[str, Any]) -> Observed | None:
+        """Run ``original`` on ``feeds``; ``None`` if nothing is observed."""
+        if self._watch is Watch.INPUTS or self.failure is not None:
+            return None
+        if not self._running.acquire(blocking=False):
+            return None
+        begin = time.perf_counter()
+        try:
+            with InstrumentedRuns(original, self._device, self._watch, self._limit) as runs:
+                self.watched, self.left_out = runs.watched, runs.left_out
+                return runs.run(arrays_of(feeds)).observed
+        except Exception as error:  # the plans do not depend on it
+            self.failure = str(error) or type(error).__name__
+            return None
+        finally:
+            self.runs += 1
+            self.seconds += time.perf_counter() - begin
+            self._running.release()

@@ -1,0 +1,109 @@
+"""Executors that profile intermediate values."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import graphopt
+from graphopt.errors import UsageError
+from graphopt.executor.options import ExecutorOptions
+from tests.specialization.looking_passes import Look
+from tests.support import parse
+
+#: The size of found depends on data.
+TEXT = """g (float[N] x) => (float[N] y, int64[1, M] found) {
+    z = Relu(x)
+    y = Exp(z)
+    found = NonZero(x)
+}"""
+
+
+def _x(rows: int, zeros: int = 1) -> dict[str, np.ndarray]:
+    x = np.ones(rows, np.float32)
+    x[:zeros] = 0
+    return {"x": x}
+
+
+@pytest.mark.parametrize(("watch", "noted"), [("inputs", "x"), ("shapes", "found,x"), ("all", "found,x,y,z")])
+@pytest.mark.parametrize("runs", [0, 2])
+def test_plans_have_annotations_of_watched_values(tmp_path: Path, watch: str, noted: str, runs: int) -> None:
+    file = tmp_path / "seen.txt"
+    executor = graphopt.compile(
+        parse(TEXT),
+        ExecutorOptions(watch=watch, profiled_runs=runs, wait=None, strategy="static:1"),  # type: ignore[arg-type]
+        pipeline="profiling",
+        pre_passes=[Look(str(file))],
+    )
+    for _ in range(4):
+        outputs = executor(_x(5))
+        np.testing.assert_array_equal(outputs["found"], [[1, 2, 3, 4]])
+        np.testing.assert_allclose(outputs["y"], np.exp(_x(5)["x"]), rtol=1e-6)
+    assert executor.last_plan == "static-1"
+    assert file.read_text().splitlines()[-1] == f"{noted} [N]"
+    state = executor.debug_state()
+    count = noted.count(",")
+    assert (state.watched, state.left_out, state.watch_runs) == (count, 0, max(runs, 1) * (count > 0))
+    assert (f"{count} intermediate value" in str(state)) == (count > 0)
+    assert state.to_dict()["watched"] == count
+
+
+def test_limit_is_reported() -> None:
+    executor = graphopt.compile(
+        parse(TEXT), ExecutorOptions(watch="all", watch_limit=1, wait=None), verify=False
+    )
+    executor(_x(3))
+    assert "1 intermediate value watched, 2 left out: 1 additional run in" in str(executor.debug_state())
+
+
+def test_failing_additional_run_does_not_affect_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    from graphopt.executor import watched_values
+
+    def fail(*arguments: object) -> None:
+        raise OSError("no process")
+
+    monkeypatch.setattr(watched_values, "InstrumentedRuns", fail)
+    executor = graphopt.compile(parse(TEXT), ExecutorOptions(watch="all", wait=None), verify=False)
+    for _ in range(3):
+        assert executor(_x(3))["found"].shape == (1, 2)
+    state = executor.debug_state()
+    assert state.remarks == ("intermediate values are not watched: no process",) and state.watch_runs == 1
+    assert executor.last_plan == "static-1"
+
+
+def test_threads_share_one_additional_run() -> None:
+    options = ExecutorOptions(watch="all", wait=None, profiled_runs=1, strategy="static:1")
+    executor = graphopt.compile(parse(TEXT), options, verify=False)
+    failures: list[str] = []
+
+    def run(number: int) -> None:
+        for _ in range(5):
+            if executor(_x(4, number % 3))["found"].shape != (1, 4 - number % 3):
+                failures.append(str(number))
+
+    threads = [threading.Thread(target=run, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(120)
+    assert not failures and not any(thread.is_alive() for thread in threads)
+    assert executor.debug_state().watch_runs >= 1
+
+
+def test_bound_values_are_observed() -> None:
+    import onnxruntime
+
+    executor = graphopt.compile(parse(TEXT), ExecutorOptions(watch="shapes", wait=None), verify=False)
+    executor.run_bound({"x": onnxruntime.OrtValue.ortvalue_from_numpy(_x(3)["x"])})
+    state = executor.debug_state()
+    assert (state.watch_runs, state.remarks) == (1, ())
+
+
+def test_unknown_values_of_options() -> None:
+    with pytest.raises(UsageError, match="watch must be inputs, shapes or all, not 'everything'"):
+        ExecutorOptions(watch="everything")  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match="watch_limit must be an integer of at least 0, not None"):
+        ExecutorOptions(watch_limit=None)  # type: ignore[arg-type]
