@@ -163,7 +163,7 @@ def test_internal_errors_are_kept(invoke: Invoke, small: Path, monkeypatch: pyte
     with monkeypatch.context() as patched:
         patched.setattr("graphopt.attempt.own_passes", lambda passes: [])  # as if graphopt's own pass failed
         outcome = invoke(*words)
-        assert outcome.status == 70 and "--save-repro FOLDER keeps all it takes" in outcome.err
+        assert outcome.status == 70 and "--save-repro FOLDER records the command and its files" in outcome.err
     outcome = invoke(*words, "--save-repro", "kept")
     assert outcome.status == 2 and "--save-repro" not in outcome.err
     error = (Recorded.load(Path("kept")).outcome or pytest.fail()).error or ""
