@@ -8,28 +8,29 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import replace
+from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 from graphopt import ir
-from graphopt.errors import RuntimeFailure, UsageError
-from graphopt.executor.bound_values import BoundValue
+from graphopt.errors import UsageError
 from graphopt.executor.debug_state import DebugState
 from graphopt.executor.options import ExecutorOptions
 from graphopt.executor.plan import PlanFactory
 from graphopt.executor.plan_cache import ModelSource, PlanCache
 from graphopt.executor.pytree import Nested, as_array, check_names, flatten, unflatten
 from graphopt.executor.specializer import Specializer
+from graphopt.executor.state_loop import StateLoop
 from graphopt.executor.thread_local_switches import current_strategy
 from graphopt.executor.vjp import GradientPlan, Pullback
 from graphopt.ir.signature import Signature
-from graphopt.ort.devices import Device
-from graphopt.ort.session import explain
 from graphopt.profile import FusionStrategy
+from graphopt.specialization.bound_values import bound_values
+from graphopt.specialization.shared_buffers import check_names as check_shared_names
 from graphopt.util.element_types import native_feeds
 
 if TYPE_CHECKING:
     import numpy as np
-    from onnxruntime import InferenceSession, OrtValue
+    from onnxruntime import OrtValue
 
 
 class Executor:
@@ -144,28 +145,55 @@ class Executor:
         specializer.ran(plan, feeds)
         return found
 
-    def run_bound(self, values: Mapping[str, OrtValue]) -> dict[str, OrtValue]:
+    def run_bound(
+        self, values: Mapping[str, OrtValue], *, share: Mapping[str, str] | None = None
+    ) -> dict[str, OrtValue]:
         """Run the model on values on the executor's device; returns the outputs by name, on that device.
+
+        Concurrent runs must not use the values that ``share`` overwrites.
 
         Args:
             values: values of onnxruntime, such as ``OrtValue.ortvalue_from_numpy(array, "cuda", 0)``.
+            share: by name of an output, the input whose value it is written over, such as
+                ``{"present": "past"}``. The value of the input is then returned as the output. A plan in
+                which that is not safe is not used; if it is the general plan, that is an error.
 
         Raises:
-            UsageError: a value is not an OrtValue.
-            RuntimeFailure: onnxruntime can't run the model.
+            UsageError: a value is not an OrtValue, or ``share`` names a missing input or output; or the
+                shape or type of such an output differs from the input's, or its shape is unknown before the
+                run.
+            VerificationFailed: an output may overwrite elements before they are read.
+            RuntimeFailure: onnxruntime can't run the model. Only then, shared values may be overwritten in
+                part.
         """
         specializer = self._specializer
-        for name, value in values.items():
-            if not hasattr(value, "data_type"):
-                raise UsageError(
-                    f"{name!r} is a {type(value).__name__}, not an OrtValue", hint="use run for arrays"
-                )
-        feeds = {name: BoundValue(value) for name, value in values.items()}
+        share = share or {}
+        check_shared_names(share, specializer.signature)
+        feeds = bound_values(values)
         plan = specializer.plan_for(feeds)
-        ready = plan.prepare()
-        found = run_bound(ready.session, ready.own_feeds(values), ready.outputs, self._factory.host.device)
+        if share:
+            if plan.kind == "optimized" and not all(starmap(plan.buffers.is_safe, share.items())):
+                plan = specializer.cache.general()
+            plan.buffers.check(share, values)
+        buffers = {output: values[source] for output, source in share.items()}
+        found = plan.prepare().run_bound(values, self._factory.host.device, buffers)
         specializer.ran(plan, feeds)
-        return dict(zip(ready.outputs, found, strict=True))
+        return found
+
+    def loop(self, state: Iterable[tuple[str, str]]) -> StateLoop:
+        """Runs in which outputs become inputs of the next run, on the device and without copies.
+
+        >>> loop = executor.loop([("past.*", "present.*")])                      # doctest: +SKIP
+        >>> loop({"ids": ids, **empty_cache})["logits"]                          # doctest: +SKIP
+        >>> loop({"ids": next_ids})["logits"]                                    # doctest: +SKIP
+
+        Args:
+            state: pairs of an input and the output that is its next value, or patterns of them.
+
+        Raises:
+            UsageError: a name is missing or occurs twice, or another output is not a tensor.
+        """
+        return StateLoop(lambda: self._specializer, state, self._factory.host.device)
 
     def vjp(
         self, feeds: Mapping[str, Any], requires_grad: Iterable[str] | None = None
@@ -286,23 +314,3 @@ def _emptied(feeds: Mapping[str, Any]) -> dict[str, Any]:
     taken = dict(feeds)
     feeds.clear()
     return taken
-
-
-def run_bound(
-    session: InferenceSession, values: Mapping[str, OrtValue], names: list[str], device: Device
-) -> list[OrtValue]:
-    """The outputs of a session as values on ``device``.
-
-    Raises:
-        RuntimeFailure: onnxruntime can't run the model, or rejects the values.
-    """
-    try:
-        binding = session.io_binding()
-        for name, value in values.items():
-            binding.bind_ortvalue_input(name, value)
-        for name in names:
-            binding.bind_output(name, device.kind, device.index)
-        session.run_with_iobinding(binding)
-        return list(binding.get_outputs())
-    except Exception as error:  # onnxruntime's errors have no common base
-        raise RuntimeFailure(f"onnxruntime failed: {explain(error)}") from error

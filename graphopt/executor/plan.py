@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -17,10 +19,12 @@ from graphopt.model_arguments import copy
 from graphopt.ort import preflight
 from graphopt.ort.devices import Device
 from graphopt.ort.loadable_model import Artifact
+from graphopt.ort.optimized_graph import optimized_graph
 from graphopt.ort.session import Optimizations
 from graphopt.profile import Guard, Profile, SpecializationKind
 from graphopt.profile.annotations import annotate_gradients
 from graphopt.specialization.build_variants import FIRST
+from graphopt.specialization.shared_buffers import BufferChecks
 from graphopt.specialization.specialize_inputs import annotate_inputs, specialize_inputs
 from graphopt.specialization.variant_session import VariantSession
 
@@ -93,6 +97,28 @@ class Plan:
         self.prepare()
         source = None if self._artifact is None else self._artifact.source
         self.kept.spill(source if isinstance(source, Path) else None)
+
+    @cached_property
+    def buffers(self) -> BufferChecks:
+        """The checks of outputs that are written over inputs."""
+        host = self.host
+
+        @contextlib.contextmanager
+        def graph() -> Iterator[ir.Model]:
+            model = self.model
+            artifact = Artifact(model)
+            try:
+                with optimized_graph(
+                    artifact.source,
+                    optimizations=host.optimizations,
+                    device=host.device,
+                    choice=host.libraries(model).choice,
+                ) as found:
+                    yield found
+            finally:
+                artifact.close()
+
+        return BufferChecks(self.kept.get, graph, self.prepare().session)
 
     def prepare(self) -> VariantSession:
         """Create the session, once.

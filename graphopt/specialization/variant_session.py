@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import InvalidModel, RuntimeFailure
@@ -12,7 +12,9 @@ from graphopt.ort import session
 from graphopt.util.element_types import LOW_TYPES
 
 if TYPE_CHECKING:
-    from onnxruntime import InferenceSession
+    from onnxruntime import InferenceSession, IOBinding, OrtValue
+
+    from graphopt.ort.devices import Device
 
 
 class VariantSession:
@@ -51,10 +53,103 @@ class VariantSession:
                 return found
             return session.run(self.session, feeds)
         except Exception as error:  # onnxruntime's errors have no common base
-            check_feeds(feeds, self._signature)
-            if isinstance(error, RuntimeFailure):
-                raise
-            raise RuntimeFailure(f"onnxruntime failed: {session.explain(error)}") from error
+            raise self.failure(error, feeds) from error
+
+    def run_bound(
+        self, values: Mapping[str, OrtValue], device: Device, buffers: Mapping[str, OrtValue]
+    ) -> dict[str, OrtValue]:
+        """The outputs by name, as values on ``device``; arguments and errors as for :meth:`BoundRuns.run`."""
+        return BoundRuns(self, device).run(values, buffers)
+
+    def failure(self, error: Exception, feeds: Mapping[str, Any]) -> RuntimeFailure:
+        """The error for a failed run; raises UsageError if an input is missing or unknown."""
+        check_feeds(feeds, self._signature)
+        if isinstance(error, RuntimeFailure):
+            return error
+        return RuntimeFailure(f"onnxruntime failed: {session.explain(error)}")
+
+
+class BoundRuns:
+    """Runs of a session on values of onnxruntime; only values that changed are bound. Not thread-safe.
+
+    Args:
+        ready: the session.
+        device: the device of outputs without a buffer.
+        on_host: outputs to copy to the host.
+    """
+
+    def __init__(self, ready: VariantSession, device: Device, on_host: Container[str] = ()) -> None:
+        self.ready = ready
+        self._device, self._on_host = device, on_host
+        self._binding: IOBinding | None = None
+        self._inputs: dict[str, OrtValue] = {}
+        self._outputs: dict[str, OrtValue] = {}
+
+    def run(self, values: Mapping[str, OrtValue], buffers: Mapping[str, OrtValue]) -> dict[str, OrtValue]:
+        """The outputs by name; ignores values for inputs that the session lacks.
+
+        An output that is an input is returned as the value of the input, which owns the memory.
+
+        Args:
+            values: the inputs.
+            buffers: by name, the value that an output is written to; it has the shape and type of the output.
+                An output that is an input or a constant is not written.
+
+        Raises:
+            UsageError: an input is missing or unknown.
+            RuntimeFailure: onnxruntime can't run the model, or rejects the values.
+        """
+        ready = self.ready
+        feeds = ready.own_feeds(values)
+        try:
+            if not buffers and self._device.capabilities.is_host:
+                found = ready.session.run_with_ort_values(ready.outputs, feeds)
+            else:
+                found = self._run(feeds, buffers)
+        except Exception as error:  # onnxruntime's errors have no common base
+            self._binding = None
+            raise ready.failure(error, values) from error
+        results = dict(zip(ready.outputs, found, strict=True))
+        # onnxruntime ignores the buffer of an output that is an input or a constant
+        written = {
+            name: buffer for name, buffer in buffers.items() if results[name].data_ptr() == buffer.data_ptr()
+        }
+        self._outputs = written
+        results |= written
+        if len(written) < len(results):
+            given = {_address(value): value for value in feeds.values()}
+            for name in results.keys() - written.keys():
+                same = given.get(_address(results[name]))
+                if same is not None and same.shape() == results[name].shape():
+                    results[name] = same
+        return results
+
+    def _run(self, feeds: Mapping[str, OrtValue], buffers: Mapping[str, OrtValue]) -> list[OrtValue]:
+        binding, ready = self._binding, self.ready
+        if binding is None or self._inputs.keys() != feeds.keys():
+            binding = self._binding = ready.session.io_binding()
+            self._inputs, self._outputs = {}, {}
+        for name, value in feeds.items():
+            if self._inputs.get(name) is not value:
+                binding.bind_ortvalue_input(name, value)
+        for name in ready.outputs:
+            if name in buffers:
+                if self._outputs.get(name) is not buffers[name]:
+                    binding.bind_ortvalue_output(name, buffers[name])
+            elif name in self._on_host:
+                binding.bind_output(name)
+            else:
+                binding.bind_output(name, self._device.kind, self._device.index)
+        self._inputs = dict(feeds)
+        ready.session.run_with_iobinding(binding)
+        found: list[OrtValue] = binding.get_outputs()
+        return found
+
+
+def _address(value: OrtValue) -> tuple[str, int] | int:
+    """A key that is equal for tensors in the same memory only."""
+    is_array = value.is_tensor() and value.data_type() != "tensor(string)"
+    return (value.data_type(), value.data_ptr()) if is_array else id(value)
 
 
 def check_signature(name: str, found: Signature, planned: Signature) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
+from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,18 +17,21 @@ from graphopt.fusion.kernel_library import Toolchain
 from graphopt.ir.signature import Signature
 from graphopt.ort import preflight
 from graphopt.ort.devices import Device, choose_device
+from graphopt.ort.optimized_graph import optimized_graph
 from graphopt.ort.session import Optimizations
 from graphopt.ort.session_options import SessionChoice, recommended_by
+from graphopt.specialization.bound_values import bound_values
 from graphopt.specialization.bundle.checked_files import BundleFiles
 from graphopt.specialization.bundle.plan import PLAN, folder_of
 from graphopt.specialization.bundle.prepacked_weights import prepacked
 from graphopt.specialization.compiled_guards import compile_guards
+from graphopt.specialization.shared_buffers import BufferChecks, check_names
 from graphopt.specialization.variant_session import VariantSession, check_signature
 from graphopt.util.disk_store import Store
 from graphopt.util.element_types import native_feeds
 
 if TYPE_CHECKING:
-    from onnxruntime import InferenceSession
+    from onnxruntime import InferenceSession, OrtValue
 
 
 class Bundle:
@@ -89,7 +94,8 @@ class Bundle:
         self._names = list(self.plan.models)
         self._dispatch = compile_guards([variant.guard for variant in self.plan.variants])
         self._ready: list[VariantSession | None] = [None] * len(self._names)
-        self._lock = threading.Lock()
+        self._lock, self._checking = threading.Lock(), threading.Lock()
+        self._buffers: dict[str, BufferChecks] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled without its sessions, which are created on demand."""
@@ -128,6 +134,59 @@ class Bundle:
         number = self._dispatch(feeds)
         ready = self._ready[number] or self._session(number)
         return dict(zip(ready.outputs, ready.run(feeds), strict=True))
+
+    def run_bound(
+        self, values: Mapping[str, OrtValue], *, share: Mapping[str, str] | None = None
+    ) -> dict[str, OrtValue]:
+        """Run the variant for values of onnxruntime; returns the outputs by name, on the bundle's device.
+
+        Concurrent runs must not use the values that ``share`` overwrites.
+
+        Args:
+            values: the inputs.
+            share: by name of an output, the input whose value it is written over, as for
+                :meth:`graphopt.Executor.run_bound`; a variant in which that is not safe is not used.
+
+        Raises:
+            UsageError: a value is not an OrtValue, or ``share`` names a missing input or output; or the
+                shape or type of such an output differs from the input's, or its shape is unknown before the
+                run.
+            VerificationFailed: an output may overwrite elements before they are read.
+            InvalidModel, RuntimeFailure: as for :meth:`run`.
+        """
+        share = share or {}
+        check_names(share, self.signature)
+        number = self._dispatch(bound_values(values))
+        ready = self._ready[number] or self._session(number)
+        if share:
+            last = len(self._names) - 1
+            if number != last and not all(starmap(self._checks_of(number).is_safe, share.items())):
+                number = last
+                ready = self._ready[number] or self._session(number)
+            self._checks_of(number).check(share, values)
+        return ready.run_bound(values, self.device, {output: values[name] for output, name in share.items()})
+
+    def _checks_of(self, number: int) -> BufferChecks:
+        """The checks of shared buffers for a variant."""
+        name = self._names[number]
+        with self._checking:
+            if name not in self._buffers:
+
+                @contextlib.contextmanager
+                def graph() -> Iterator[ir.Model]:
+                    choice = self._choice(name)
+                    with contextlib.ExitStack() as stack:
+                        yield self._files.use(
+                            self._file(name),
+                            lambda path: stack.enter_context(
+                                optimized_graph(
+                                    path, optimizations=self._optimizations, device=self.device, choice=choice
+                                )
+                            ),
+                        )
+
+                self._buffers[name] = BufferChecks(lambda: self.model(name), graph, self.session(name))
+            return self._buffers[name]
 
     def choose(self, feeds: Mapping[str, Any]) -> str:
         """The name of the variant that runs for ``feeds``."""

@@ -8,9 +8,9 @@ output to one buffer, as for the key-value cache of a decoder.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from graphopt import ir
 from graphopt.analysis.symbolic import at_least
@@ -67,7 +67,7 @@ def parse_pair(text: str) -> tuple[str, str]:
     return source, target
 
 
-def _expanded(pairs: Iterable[tuple[str, str]], inputs: Iterable[str]) -> Iterator[tuple[str, str]]:
+def expand_pairs(pairs: Iterable[tuple[str, str]], inputs: Iterable[str]) -> Iterator[tuple[str, str]]:
     """``pairs`` with patterns replaced by names: each ``*`` of an output is the match in the input's name.
 
     Raises:
@@ -116,7 +116,7 @@ class CheckAliasing(Pass):
         inputs = {value.name or "": value for value in model.graph.inputs}
         outputs = {value.name or "": value for value in model.graph.outputs}
         given = [*map(parse_pair, self.share), *cx.options.share_buffers]
-        pairs = list(dict.fromkeys(_expanded(given, inputs)))
+        pairs = list(dict.fromkeys(expand_pairs(given, inputs)))
         for source, target in pairs:
             if source not in inputs:
                 several = any(name.startswith(source) for name in inputs)
@@ -135,21 +135,40 @@ class CheckAliasing(Pass):
 
 def _check(pairs: list[tuple[ir.Value, ir.Value]], cx: Context) -> None:
     """Raise VerificationFailed if one of ``pairs`` must not share a buffer."""
+    for (source, target), refusal in zip(pairs, refusals(pairs, cx), strict=True):
+        if refusal is not None:
+            raise VerificationFailed(
+                f"input {source.name!r} and output {target.name!r} must not share a buffer: {refusal.reason}",
+                hint=refusal.hint,
+            )
+
+
+class Refusal(NamedTuple):
+    """The reason why an output must not overwrite an input, and the next step."""
+
+    reason: str
+    hint: str
+
+
+def refusals(pairs: Sequence[tuple[ir.Value, ir.Value]], cx: Context) -> list[Refusal | None]:
+    """For each pair of an input and an output of the main graph, why they must not share a buffer.
+
+    ``None`` means that they may.
+    """
     for output in cx.model.graph.outputs:  # facts about one output sharpen those about others
         cx.shape(output)
     reads = _Reads.of(cx.model.graph, dict.fromkeys(source for source, _ in pairs), cx)
+    found: list[Refusal | None] = []
     for source, target in pairs:
-        if source is target:
-            continue  # nothing is written
-        reason, hint = _sizes_differ(source, target, cx), _OWN_BUFFERS
-        if reason is None:
-            reason = _overwritten(source, target, reads, cx)
-            hint = f"{_OWN_BUFFERS}, or make each reader of the input an operand of the output"
-        if reason is not None:
-            raise VerificationFailed(
-                f"input {source.name!r} and output {target.name!r} must not share a buffer: {reason}",
-                hint=hint,
-            )
+        refusal = None
+        if source is not target:  # otherwise nothing is written
+            reason, hint = _sizes_differ(source, target, cx), _OWN_BUFFERS
+            if reason is None:
+                reason = _overwritten(source, target, reads, cx)
+                hint = f"{_OWN_BUFFERS}, or make each reader of the input an operand of the output"
+            refusal = None if reason is None else Refusal(reason, hint)
+        found.append(refusal)
+    return found
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,11 @@
-"""Values on a device as inputs of executors."""
+"""Values of onnxruntime as guards read them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from graphopt.errors import UsageError
 from graphopt.util.element_types import numpy_type
 
 if TYPE_CHECKING:
@@ -21,6 +22,16 @@ class BoundValue:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.value.numpy(), name)
+
+
+def bound_values(values: Mapping[str, OrtValue]) -> dict[str, BoundValue]:
+    """``values`` for guards; raises UsageError if one is not an OrtValue."""
+    for name, value in values.items():
+        if not hasattr(value, "data_type"):
+            raise UsageError(
+                f"{name!r} is a {type(value).__name__}, not an OrtValue", hint="use run for arrays"
+            )
+    return {name: BoundValue(value) for name, value in values.items()}
 
 
 def arrays_of(feeds: Mapping[str, Any]) -> dict[str, Any]:

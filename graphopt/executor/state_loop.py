@@ -1,0 +1,211 @@
+"""Runs in which outputs become inputs of the next run, as in the decoding loop of a language model."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from graphopt.errors import UsageError
+from graphopt.executor.pytree import as_array
+from graphopt.executor.specializer import Specializer
+from graphopt.ort.devices import Device
+from graphopt.specialization.bound_values import BoundValue, bound_values
+from graphopt.specialization.shared_buffers import Spans, check_memory, check_names
+from graphopt.specialization.variant_session import BoundRuns
+from graphopt.transforms.scalar.check_aliasing import expand_pairs
+from graphopt.util.element_types import LOW_TYPES, from_ort_value, native, to_ort_value
+
+if TYPE_CHECKING:
+    from onnxruntime import OrtValue
+
+    from graphopt.executor.plan import Plan
+
+
+class StateLoop:
+    """Runs a model repeatedly, with a state that stays on the device; created by :meth:`Executor.loop`.
+
+    Each call binds the outputs of the previous call as inputs, without copies. An output of constant shape is
+    written over its input, if no operator of the plan that runs reads the input afterwards; otherwise two
+    buffers alternate. An output of another shape than its input has a new buffer in each call. Buffers of
+    callers are not overwritten.
+
+    Calls from several threads run one after another; several loops of an executor are independent.
+
+    Args:
+        specializer: returns the current specializer of the executor.
+        state: pairs of an input and an output, or patterns of them, such as ``("past.*", "present.*")``.
+        device: the device.
+
+    Raises:
+        UsageError: a name is missing or occurs twice.
+    """
+
+    def __init__(
+        self, specializer: Callable[[], Specializer], state: Iterable[tuple[str, str]], device: Device
+    ) -> None:
+        self._specializer, self._device = specializer, device
+        signature = specializer().signature
+        pairs = list(expand_pairs(state, [port.name for port in signature.inputs]))
+        self._sources = {output: source for source, output in pairs}
+        if len(self._sources) < len(pairs):
+            raise UsageError("an output can't be the next value of two inputs")
+        check_names(self._sources, signature)
+        self._results = [port.name for port in signature.outputs if port.name not in self._sources]
+        for port in signature.outputs:
+            if port.name in self._results and port.kind != "tensor":
+                raise UsageError(
+                    f"a loop returns tensors only, and output {port.name!r} is of type {port.type}"
+                )
+        self._state: dict[str, OrtValue] = {}
+        self._facts: dict[str, BoundValue] = {}
+        #: Inputs whose values this loop may overwrite.
+        self._own: set[str] = set()
+        #: Outputs that had the type and shape of their inputs in the last call.
+        self._constant: set[str] = set()
+        #: By output, the buffer that does not contain the state, for outputs that alternate between two.
+        self._spare: dict[str, OrtValue] = {}
+        self._runs: BoundRuns | None = None
+        #: The plan and the types of inputs for which the whole state is overwritten, and the buffers.
+        self._steady: tuple[object, dict[str, OrtValue], Spans] | None = None
+        self._lock = threading.Lock()
+
+    def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Run the model once; returns the outputs that are not part of the state, as arrays by name.
+
+        Args:
+            inputs: the other inputs by name: arrays, tensors with DLPack, or values of onnxruntime. Inputs of
+                the state are necessary in the first call, and replace the state in later ones.
+
+        Raises:
+            UsageError: an input is missing or unknown.
+            RuntimeFailure: onnxruntime can't run the model. The state is lost then if it was being
+                overwritten, and is part of the inputs of the next call.
+        """
+        if not isinstance(inputs, Mapping):
+            raise UsageError(f"inputs must be a dict of arrays by name, not {type(inputs).__name__}")
+        with self._lock:
+            return self._run(inputs)
+
+    @property
+    def state(self) -> dict[str, OrtValue]:
+        """The state by name of its inputs. Later calls may overwrite these values: copy them to keep them."""
+        return dict(self._state)
+
+    def _run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        specializer = self._specializer()
+        types = {port.name: port.type for port in specializer.signature.inputs}
+        given = {name: self._value(name, value, types.get(name, "")) for name, value in inputs.items()}
+        values = {**self._state, **given}
+        for port in specializer.signature.fed:
+            if port.name not in values and port.name in self._sources.values() and port.kind != "optional":
+                raise UsageError(
+                    f"the loop has no state {port.name!r} yet", hint="the inputs of the first call include it"
+                )
+        new_facts = bound_values(given)
+        feeds = {**self._facts, **new_facts}
+        plan = specializer.plan_for(feeds)
+        key = plan, tuple((name, fact.dtype, fact.shape) for name, fact in new_facts.items())
+        steady = self._steady
+        if steady is not None and steady[0] == key and not any(map(steady[2].overlaps, given.values())):
+            buffers = steady[1]
+        else:
+            buffers, steady = self._buffers(plan, values, self._own - given.keys()), None
+        ready = plan.prepare()
+        if self._runs is None or self._runs.ready is not ready:
+            self._runs = BoundRuns(ready, self._device, self._results)
+        try:
+            found = self._runs.run(values, buffers)
+        except Exception:
+            if any(buffer is values.get(self._sources[output]) for output, buffer in buffers.items()):
+                self._state, self._facts, self._steady = {}, {}, None
+                self._constant.clear()
+            raise
+        specializer.ran(plan, feeds)
+        if steady is None:
+            self._advance(found, values, feeds, given)
+            is_whole = all(found[output] is buffers.get(output) for output in self._sources)
+            is_whole &= all(values.get(source) is self._state[source] for source in self._sources.values())
+            self._steady = (key, buffers, Spans.of(self._state)) if is_whole else None
+        return {name: from_ort_value(found[name]) for name in self._results}
+
+    def _value(self, name: str, value: Any, type_: str) -> OrtValue:
+        """``value`` on the device; arrays on the host are not copied there."""
+        import onnxruntime
+
+        if hasattr(value, "data_type"):
+            found: OrtValue = value
+            return found
+        array = native(as_array(value), name)
+        if type_ in LOW_TYPES:
+            return to_ort_value(array, type_)
+        whole = np.ascontiguousarray(array).reshape(np.shape(array))
+        return onnxruntime.OrtValue.ortvalue_from_numpy(whole, self._device.kind, self._device.index)
+
+    def _buffers(self, plan: Plan, values: Mapping[str, OrtValue], own: set[str]) -> dict[str, OrtValue]:
+        """The buffers for outputs of known shape: that of the input if that is safe, else the spare one."""
+        pairs = [
+            (output, source)
+            for output, source in self._sources.items()
+            if output in self._constant and (source in own or output in self._spare)
+        ]
+        if not pairs:
+            return {}
+        shapes = plan.buffers.shapes(values)
+        found = {}
+        for output, source in pairs:
+            kind = plan.buffers.type_of(output), shapes.get(output)
+            spare = self._spare.get(output)
+            if source in own and _kind(values[source]) == kind and plan.buffers.is_safe(output, source):
+                found[output] = values[source]
+            elif spare is not None and _kind(spare) == kind:
+                found[output] = spare
+        current = {source: values[source] for output, source in pairs if found.get(output) is values[source]}
+        spare_ones = {
+            f"next {source}": found[output]
+            for output, source in pairs
+            if output in found and source not in current
+        }
+        check_memory(current | spare_ones, {**values, **spare_ones})
+        return found
+
+    def _advance(
+        self,
+        found: Mapping[str, OrtValue],
+        values: Mapping[str, OrtValue],
+        feeds: Mapping[str, BoundValue],
+        given: Mapping[str, OrtValue],
+    ) -> None:
+        """Make outputs the state; previous values of the same types are buffers for the next call.
+
+        Args:
+            found: the outputs.
+            values, feeds: the inputs, and their types.
+            given: the inputs that belong to the caller.
+        """
+        state = {source: found[output] for output, source in self._sources.items()}
+        facts = bound_values(state)
+        callers = {id(value) for value in given.values()}
+        # an output that is an input is the same value
+        uses = Counter(map(id, state.values()))
+        mine = {
+            source for source, value in state.items() if id(value) not in callers and uses[id(value)] == 1
+        }
+        self._constant, spare = set(), {}
+        for output, source in self._sources.items():
+            old, new = feeds.get(source), facts[source]
+            if old is None or (old.dtype, old.shape) != (new.dtype, new.shape):
+                continue
+            self._constant.add(output)
+            previous = values[source]
+            if source in self._own and source not in given and not uses[id(previous)]:
+                spare[output] = previous
+        self._state, self._facts, self._own, self._spare = state, facts, mine, spare
+
+
+def _kind(value: OrtValue) -> tuple[str, tuple[int, ...] | None]:
+    """The type and the shape of a value."""
+    return value.data_type(), tuple(value.shape()) if value.is_tensor() else None

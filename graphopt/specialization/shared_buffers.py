@@ -1,0 +1,207 @@
+"""Outputs written over inputs at run time: the checks of the model that runs, and of each run.
+
+``check-aliasing`` proves that no operator reads an input after an output has overwritten it. It is applied to
+the graph after onnxruntime's own optimizations, because a fused operator may read and write in another order.
+Sizes are computed before the run, because onnxruntime finds a mismatch only when it writes the output, after
+it may have overwritten others.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from graphopt import ir
+from graphopt.context.context import context_for
+from graphopt.errors import GraphoptError, UsageError, VerificationFailed, unknown
+from graphopt.ir.signature import Signature
+from graphopt.specialization.output_shapes import OutputShapes, Shape
+from graphopt.transforms.scalar.check_aliasing import Refusal, refusals
+
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession, OrtValue
+
+
+class BufferChecks:
+    """The checks of shared buffers for one session. Thread-safe; facts about the model are computed once.
+
+    Args:
+        model: returns the model of the session, whose shapes are inferred.
+        graph: returns the graph that onnxruntime runs.
+        session: the session.
+    """
+
+    def __init__(
+        self,
+        model: Callable[[], ir.Model],
+        graph: Callable[[], AbstractContextManager[ir.Model]],
+        session: InferenceSession,
+    ) -> None:
+        self._model, self._graph = model, graph
+        self._types = {output.name: output.type for output in session.get_outputs()}
+        self._shapes: OutputShapes | None = None
+        self._refusals: dict[tuple[str, str], Refusal | None] = {}
+        self._lock = threading.Lock()
+
+    def is_safe(self, output: str, source: str) -> bool:
+        """Whether ``output`` may overwrite ``source`` in this model."""
+        self._examine({output: source})
+        return self._refusals[source, output] is None
+
+    def check(self, share: Mapping[str, str], values: Mapping[str, OrtValue]) -> None:
+        """Check a run with ``values`` in which outputs overwrite inputs.
+
+        Args:
+            share: the input by output.
+            values: the values of the inputs.
+
+        Raises:
+            VerificationFailed: an output may overwrite elements before they are read.
+            UsageError: a size or dtype differs or is unknown, or another input is in the same memory.
+        """
+        self._examine(share)
+        for output, source in share.items():
+            refusal = self._refusals[source, output]
+            if refusal is not None:
+                raise VerificationFailed(
+                    f"input {source!r} and output {output!r} must not share a buffer: {refusal.reason}",
+                    hint=refusal.hint,
+                )
+        for output, source in share.items():
+            if source not in values:
+                raise UsageError(f"output {output!r} can't be written over {source!r}, which has no value")
+        shapes = self.shapes(values)
+        for output, source in share.items():
+            value, shape = values[source], shapes.get(output)
+            is_type = f"{value.data_type()} {list(value.shape())}"
+            if shape is None:
+                raise UsageError(
+                    f"output {output!r} can't be written over {source!r}: the shapes of the inputs do not "
+                    "determine its shape",
+                    hint="fix the dims of the model (--dim), or run it without sharing this buffer",
+                )
+            if (shape, self._types[output]) != (tuple(value.shape()), value.data_type()):
+                raise UsageError(
+                    f"output {output!r} can't be written over {source!r}: it is {self._types[output]} "
+                    f"{list(shape)}, and the input {is_type}"
+                )
+        check_memory({source: values[source] for source in share.values()}, values)
+
+    def shapes(self, values: Mapping[str, OrtValue]) -> dict[str, Shape | None]:
+        """The shapes of the outputs for ``values``; ``None`` if they are not known before the run."""
+        shapes = self._shapes
+        if shapes is None:
+            with self._lock:
+                shapes = self._shapes
+                if shapes is None:
+                    shapes = self._shapes = OutputShapes(self._model(), self._types)
+        return shapes.of({name: tuple(value.shape()) for name, value in values.items() if value.is_tensor()})
+
+    def type_of(self, output: str) -> str:
+        """The type of an output, such as ``tensor(float)``."""
+        return self._types[output]
+
+    def _examine(self, share: Mapping[str, str]) -> None:
+        """Find the refusals of new pairs."""
+        pairs = [(source, output) for output, source in share.items()]
+        if all(pair in self._refusals for pair in pairs):
+            return
+        with self._lock:
+            new = [pair for pair in pairs if pair not in self._refusals]
+            if not new:
+                return
+            found: dict[tuple[str, str], Refusal | None]
+            try:
+                with self._graph() as graph:
+                    found = _refusals(graph, new)
+            except GraphoptError as error:
+                reason = f"the graph that onnxruntime runs can't be examined: {error.message}"
+                found = dict.fromkeys(new, Refusal(reason, "run it without sharing this buffer"))
+            self._refusals.update(found)
+
+
+def _refusals(graph: ir.Model, pairs: list[tuple[str, str]]) -> dict[tuple[str, str], Refusal | None]:
+    inputs = {value.name: value for value in graph.graph.inputs}
+    outputs = {value.name: value for value in graph.graph.outputs}
+    found: dict[tuple[str, str], Refusal | None] = dict.fromkeys(pairs)
+    # an input that this model lacks is not read
+    known = [pair for pair in pairs if pair[0] in inputs]
+    with context_for(graph) as cx:
+        reasons = refusals([(inputs[source], outputs[output]) for source, output in known], cx)
+        found.update(zip(known, reasons, strict=True))
+    return found
+
+
+def check_names(share: Mapping[str, str], signature: Signature) -> None:
+    """Check that ``share`` maps outputs of a model to distinct inputs; raises UsageError if not."""
+    inputs = [port.name for port in signature.inputs if port.role != "constant"]
+    outputs = [port.name for port in signature.outputs]
+    for output, source in share.items():
+        if output not in outputs:
+            raise unknown("output", output, outputs)
+        if source not in inputs:
+            raise unknown("input", source, inputs)
+    twice = next((name for name in share.values() if list(share.values()).count(name) > 1), None)
+    if twice is not None:
+        raise UsageError(f"input {twice!r} can't share its buffer twice")
+
+
+def check_memory(written: Mapping[str, OrtValue], values: Mapping[str, OrtValue]) -> None:
+    """Check that the buffers in ``written`` may be overwritten.
+
+    Raises:
+        UsageError: one is read-only, not a tensor of numbers, or overlaps with another one in ``values``.
+    """
+    for name, value in written.items():
+        if not _is_numbers(value):
+            raise UsageError(f"input {name!r} can't share its buffer: it is no tensor of numbers")
+        array = getattr(value, "_numpy_obj", None)
+        if array is not None and not array.flags.writeable:
+            raise UsageError(f"input {name!r} can't share its buffer: its array is read-only")
+    last, owner = 0, ""
+    for begin, end, name in Spans.of(values).spans:
+        if begin < last and (name in written or owner in written):
+            raise UsageError(
+                f"inputs {owner!r} and {name!r} are in the same memory, which would be overwritten"
+            )
+        if end > last:
+            last, owner = end, name
+
+
+@dataclass(frozen=True)
+class Spans:
+    """The memory of some values.
+
+    Attributes:
+        spans: the first address of each tensor of numbers, the address after it, and its name, in order.
+    """
+
+    spans: tuple[tuple[int, int, str], ...]
+
+    @classmethod
+    def of(cls, values: Mapping[str, OrtValue]) -> Spans:
+        """The memory of ``values``."""
+        return cls(
+            tuple(
+                sorted(
+                    (value.data_ptr(), value.data_ptr() + value.tensor_size_in_bytes(), name)
+                    for name, value in values.items()
+                    if _is_numbers(value)
+                )
+            )
+        )
+
+    def overlaps(self, value: OrtValue) -> bool:
+        """Whether ``value`` is partly in this memory."""
+        if not _is_numbers(value):
+            return False
+        begin = value.data_ptr()
+        end = begin + value.tensor_size_in_bytes()
+        return any(begin < last and first < end for first, last, _ in self.spans)
+
+
+def _is_numbers(value: OrtValue) -> bool:
+    return value.is_tensor() and value.data_type() != "tensor(string)"
