@@ -58,6 +58,7 @@ class Attempt:
         verifier: compares results with the original; required if ``verify`` is set.
         gate: called before each rewrite, unless ``stop_after`` is given.
         libraries: returns the operator libraries for a result, which is compared with and without them.
+        check: a further check of a result, which raises VerificationFailed.
     """
 
     pipeline: Pipeline
@@ -76,6 +77,7 @@ class Attempt:
     instruments: Sequence[PassInstrumentation] = ()
     gate: Callable[[Action], bool] | None = None
     libraries: Callable[[ir.Model], Sequence[str]] | None = None
+    check: Callable[[ir.Model], None] | None = None
 
     def on(self, model: ir.Model) -> Attempt:
         """This attempt for ``model``, in which the dims are fixed in place.
@@ -125,6 +127,8 @@ class Attempt:
         _check_interface(builder.interface, Interface.of(model))
         if self.options.strict_fusion:  # cheaper than verification
             make_pipeline("check-strict-fusion").run(model, cx)
+        if self.check is not None:
+            self.check(model)
         verdict = self._verify(model) if self.verify else None
         if not self.verify and (fault := ir.find_fault(model)) is not None:
             raise VerificationFailed(f"the optimized model is broken: {fault.sentence}")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 from graphopt import ir
 from graphopt.attempt import Attempt, prepare
 from graphopt.compiler.environment import Environment
+from graphopt.compiler.shared_buffers import SharedBuffers
 from graphopt.context import Options
 from graphopt.errors import InvalidModel, NotFused, PassFailed, UsageError, VerificationFailed
 from graphopt.fusion.kernel_library import Toolchain
@@ -104,6 +105,10 @@ def optimize(env: Environment, model: ModelLike, **options: Unpack[OptimizeOptio
     attempt = attempt.on(candidate)
     attempt = replace(attempt, options=replace(attempt.options, strict_fusion=scopes))
     original = copy(candidate) if attempt.dims else original
+    if attempt.options.share_buffers:
+        buffers = SharedBuffers(attempt.options.share_buffers, env.device, in_runtime=settings.verify)
+        buffers.check(candidate)
+        attempt = replace(attempt, check=buffers.check)
     with contextlib.ExitStack() as stack:
         if settings.verify or chosen["verify_each"]:
             attempt.entered("starting onnxruntime")

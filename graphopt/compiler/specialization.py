@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 from graphopt import config, ir
 from graphopt.compiler.environment import Environment
 from graphopt.compiler.optimization import Result, optimize, with_fuser
+from graphopt.compiler.shared_buffers import SharedBuffers
 from graphopt.model_arguments import ModelLike
 from graphopt.options import DeviceOptions, OptimizeOptions, PlanOptions
 from graphopt.passes.base import SPECIALIZED_TYPES
@@ -107,7 +108,7 @@ def specialize(
         specialize_inputs,
         static_inputs,
     )
-    from graphopt.specialization.versioned_model import Checks, checked_model
+    from graphopt.specialization.versioned_model import Checks, checked_model, with_variant
 
     env = env.having(options)
     original = env.load(model)
@@ -123,17 +124,23 @@ def specialize(
     policy, tune, seconds = BUNDLE if bundle else ONE_MODEL, env.options["tune"], 0.0
     profiled = partial(profiled_inputs, profile=how.profile, inputs=given)
     if tune is not None:  # all models are tuned, and each variant is timed against the general model
-        seconds = tune.budget / (1 + 2 * len(requested_variants(restricted.model, how, policy)))
+        seconds = tune.share_for(len(requested_variants(restricted.model, how, policy)))
         policy = replace(
             policy,
             gain=MeasuredGain(
-                profiled, env.device, env.toolchain.libraries, seconds, not bundle, tune.threads, env.entered
+                profiled,
+                env.device,
+                env.toolchain.libraries,
+                seconds,
+                None if bundle else partial(with_variant, how=how),
+                tune.threads,
+                env.entered,
             ),
         )
 
     def optimized(candidate: ir.Model, first: tuple[str, ...], guard: Guard | None) -> Result:
         if guard is None:
-            share = None if tune is None else tune.share(seconds, tune.shapes or how.profile.shapes[:1])
+            share = None if tune is None else tune.with_share(seconds, tune.shapes or how.profile.shapes[:1])
             general: ModelLike = model
             if by_step and any(how.profile.requires_grad.values()):
                 general = annotate_inputs(original, Guard(), replace(how.profile, values={}))
@@ -141,7 +148,7 @@ def specialize(
         fixed, typical = static_inputs(guard, given), profiled(guard)
         shapes = () if typical is None else (typical.shapes,)
         return optimize(
-            of_variants.having({"tune": None if tune is None else tune.share(seconds, shapes)}),
+            of_variants.having({"tune": None if tune is None else tune.with_share(seconds, shapes)}),
             candidate,
             pre_passes=(*first, *own),
             inputs=fixed,
@@ -159,7 +166,9 @@ def specialize(
         replace(given, ranges=restricted.ranges, vouched=bool(sizes)),
         env.numerics,
         env.toolchain.libraries,
-        tuple(env.options["share_buffers"]),
+        SharedBuffers(
+            tuple(env.options["share_buffers"]), env.device, in_runtime=bool(env.settings.verify)
+        ).check,
     )
     found = replace(found, original=fingerprint, report=report)
     return checked_model(found, how, checks, strict=strict)
@@ -176,11 +185,12 @@ def _reference(original: ir.Model, guard: Guard, *, is_static: bool, by_step: bo
     """The model that a variant is compared with; ``None`` for the variant itself, before its optimization.
 
     A variant that a pass specializes has the declarations of the original, so that inputs generated for it
-    need not satisfy ``guard``; those of the reference do.
+    need not satisfy ``guard``; those of the reference do. Verification also overrides inputs that have a
+    default: only a reference without the inputs that the guard assumes to be absent ignores that.
     """
     from graphopt.specialization.specialize_inputs import specialize_inputs
 
-    if is_static:
+    if is_static and not guard.absent:
         return original
     return specialize_inputs(original, guard) if by_step else None
 

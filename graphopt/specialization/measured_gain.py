@@ -14,15 +14,11 @@ from graphopt.ort.devices import Device
 from graphopt.ort.session_options import SessionChoice, recommended
 from graphopt.profile import Guard, Variant
 from graphopt.specialization.profitability import Gain
-from graphopt.specialization.variant_records import Branch
-from graphopt.specialization.versioned_model import build_versioned_model
 from graphopt.timing.bench import cuda_options
 from graphopt.timing.compare_speed import compare_speed
 from graphopt.timing.ratios import decided
 from graphopt.timing.stopwatch import RaceLimits, Setup, output_shapes
 
-#: Least seconds of a measurement; fewer processes support no claim.
-_LEAST_SECONDS = 20.0
 _GENERAL, _VARIANT = "general", "variant"
 
 
@@ -30,14 +26,14 @@ _GENERAL, _VARIANT = "general", "variant"
 class MeasuredGain:
     """Times each variant alternately with the general model, on inputs for which its guard holds.
 
-    A branch of one model is timed with its guard, and with the session options of the general model.
+    A branch of one model is timed with its guard, in the form that will be written.
 
     Attributes:
         inputs: returns inputs that satisfy a guard, or ``None``.
         device: the device.
         libraries: finds the native kernels of a model.
         seconds: maximum time to measure a variant.
-        in_one_model: variants are branches of one model.
+        combine: makes one model of the general model and a variant; ``None`` for bundles.
         threads: threads within an operator; by default onnxruntime's choice.
         advance: receives the name of the measured variant.
     """
@@ -46,7 +42,7 @@ class MeasuredGain:
     device: Device
     libraries: Callable[[ir.Model], Libraries]
     seconds: float
-    in_one_model: bool
+    combine: Callable[[ir.Model, ir.Model, Variant], ir.Model] | None
     threads: int | None = None
     advance: Callable[[str], None] = lambda name: None
 
@@ -57,8 +53,8 @@ class MeasuredGain:
         if options is None:
             return Gain("no profiled inputs to measure it with")
         try:
-            if self.in_one_model:
-                model = build_versioned_model(general, [Branch(variant.name, variant.guard, model)])
+            if self.combine is not None:
+                model = self.combine(general, model, variant)
             trial = try_out(general, options, device=self.device, typical=True)
             buffers = output_shapes(list(trial.outputs.values()))
             setup = Setup(trial.feeds, buffers, self.device, self.threads, cuda_options(self.device))
@@ -68,7 +64,7 @@ class MeasuredGain:
                 for name, path in sources.items():
                     ir.save(models[name], path)
                 choices = {name: self._choice(model) for name, model in models.items()}
-                limits = RaceLimits(seconds=max(self.seconds, _LEAST_SECONDS))
+                limits = RaceLimits(seconds=self.seconds)
                 timing = compare_speed(sources, replace(setup, choices=choices), limits, enough=decided)
         except GraphoptError as error:
             return Gain(f"it can't be measured: {error.message}")

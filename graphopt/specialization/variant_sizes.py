@@ -78,7 +78,7 @@ def of_model(model: ir.Model, plan: list[VariantRecord]) -> list[Item]:
     for planned in plan:
         node = next((node for node in graph if node.name == f"guarded_{planned.name}"), None)
         if node is None or {"then_branch", "else_branch"} - node.attributes.keys():
-            return []  # another tool changed the model
+            continue  # removed by a later optimization, or renamed by another tool
         graphs[planned.name] = node.attributes["then_branch"].as_graph()
         graph = node.attributes["else_branch"].as_graph()
     graphs[GENERAL_NAME] = graph
@@ -87,7 +87,8 @@ def of_model(model: ir.Model, plan: list[VariantRecord]) -> list[Item]:
         name: _weights([*_initializers(ir.with_bodies(graph)), *ir.captures(graph)])
         for name, graph in graphs.items()
     }
-    return _items(plan, nodes, weights)
+    found = [record for record in plan if record.name in graphs]
+    return _items(found, nodes, weights) if found else []
 
 
 def measured(items: Iterable[Item], bundle: Bundle, device: Device) -> list[Item]:

@@ -8,12 +8,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from graphopt import ir
-from graphopt.context import Options, context_for
 from graphopt.errors import UnsupportedModel, VerificationFailed
 from graphopt.fusion.kernel_library import Libraries
 from graphopt.inputs.feeds import InputOptions
 from graphopt.numerics import Numerics
-from graphopt.profile import Profile
+from graphopt.profile import Profile, Variant
 from graphopt.specialization.branch_functions import add_functions
 from graphopt.specialization.build_variants import Specialization, Specialized
 from graphopt.specialization.empty_model import empty_like
@@ -21,7 +20,6 @@ from graphopt.specialization.guard_nodes import GuardNodes
 from graphopt.specialization.shared_initializers import lift_shared_initializers
 from graphopt.specialization.specialize_inputs import profiled_inputs
 from graphopt.specialization.variant_records import Branch, read_variants, record_variants
-from graphopt.transforms.scalar.check_aliasing import CheckAliasing
 from graphopt.verification.verdict import Verdict
 from graphopt.verification.verifier import Verifier
 
@@ -181,20 +179,14 @@ class Checks:
         inputs: options for general inputs.
         numerics: the class of permitted rewrites.
         libraries: finds the native kernels of a model; it is compared with and without them.
-        pairs: inputs and outputs that share a buffer.
+        buffers: checks that inputs and outputs may share buffers; raises VerificationFailed.
     """
 
     verifier: Callable[[InputOptions], Verifier] | None
     inputs: InputOptions
     numerics: Numerics
     libraries: Callable[[ir.Model], Libraries]
-    pairs: tuple[tuple[str, str], ...] = ()
-
-    def buffers(self, model: ir.Model) -> None:
-        """Check that sharing buffers is safe in ``model``; raises VerificationFailed."""
-        if self.pairs:
-            with context_for(model, Options(share_buffers=self.pairs)) as cx:
-                CheckAliasing().run(model, cx)
+    buffers: Callable[[ir.Model], None]
 
     def verify(
         self, model: ir.Model, branches: Sequence[Branch], profile: Profile, libraries: Libraries
@@ -233,6 +225,19 @@ def versioned_model(found: Specialized, how: Specialization) -> ir.Model:
     ir.build_in(model, [found.general, *(branch.model for branch in found.branches)])
     record_variants(model, [*found.plan, *read_variants(found.general)])
     return model
+
+
+def with_variant(general: ir.Model, model: ir.Model, variant: Variant, how: Specialization) -> ir.Model:
+    """One model of ``general`` and the optimized ``model`` of ``variant``, in the form that ``how`` requests.
+
+    Raises:
+        UnsupportedModel: they can't be combined.
+    """
+    pins = frozenset(variant.guard.inputs) if how.pins else frozenset()
+    made = build_versioned_model(general, [Branch(variant.name, variant.guard, model, pins)])
+    if how.single_file:
+        lift_shared_initializers(made)
+    return made
 
 
 def checked_model(

@@ -59,11 +59,24 @@ class Tune:
     shapes: tuple[dict[str, Shape], ...] = ()
     fresh: bool = False
 
-    def share(self, seconds: float, shapes: Iterable[Mapping[str, Shape]] = ()) -> Tune:
+    def share_for(self, variants: int) -> float:
+        """The seconds to tune a model and each of its variants, and to time each variant against the model.
+
+        Raises:
+            UsageError: the budget is too small.
+        """
+        parts = 1 + 2 * variants
+        if self.budget < parts * _LEAST_BUDGET:
+            given, least = human_seconds(self.budget), f"{parts * _LEAST_BUDGET:g}s"
+            raise UsageError(
+                f"a budget of {given} is too small to tune a model with {counted(variants, 'variant')}",
+                hint=f"--budget {least} is the least; --variants builds fewer",
+            )
+        return self.budget / parts
+
+    def with_share(self, seconds: float, shapes: Iterable[Mapping[str, Shape]] = ()) -> Tune:
         """This tuning for one of several models: its part of the budget, and other shapes if given."""
-        return replace(
-            self, budget=max(seconds, _LEAST_BUDGET), shapes=tuple(map(dict, shapes)) or self.shapes
-        )
+        return replace(self, budget=seconds, shapes=tuple(map(dict, shapes)) or self.shapes)
 
     def __post_init__(self) -> None:
         if self.budget < _LEAST_BUDGET:

@@ -14,6 +14,7 @@ import graphopt
 from graphopt import api, ir
 from tests.cli.conftest import Invoke
 from tests.specialization.models import feeds_of, positions, profile_of
+from tests.support import parse
 
 
 @pytest.fixture
@@ -152,3 +153,32 @@ def test_pipelines_specialize_without_losing_passes(
     assert [variant["dropped"] for variant in found["variants"]] == [[]] * 3
     for feeds in (feeds_of(1, 8), feeds_of(2, 5), feeds_of(2, 6, 1), feeds_of(3, 4)):
         np.testing.assert_allclose(api.run(out, feeds)["y"], api.run(model, feeds)["y"], rtol=1e-5)
+
+
+def test_bundles_have_static_variants_without_an_optional_input(invoke: Invoke, tmp_path: Path) -> None:
+    path, profile, out = tmp_path / "m.onnx", tmp_path / "p.json", tmp_path / "m.bundle"
+    text = """g (float[N,4] x, float[4] w) => (float[N,4] y) <float[4] w = {1,2,3,4}> {
+        n = Shape(x) s = Expand(w, n) a = Mul(x, s) b = Neg(w) y = Add(a, b) }"""
+    api.save(parse(text), path)
+    invoke("profile", path, "--input-shape", "x:2x4", "-o", profile)
+    found = invoke("optimize", path, "-o", out, "--profile", profile, "--emit", "bundle")
+    assert "static-1: " in found.out and "left out" not in found.out, found.out
+    x = np.ones((2, 4), np.float32)
+    for feeds in ({"x": x}, {"x": x, "w": np.full(4, 7, np.float32)}):
+        np.testing.assert_allclose(graphopt.load(out).run(feeds)["y"], api.run(path, feeds)["y"])
+
+
+def test_variants_whose_guards_are_gone_are_not_listed(invoke: Invoke, model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.onnx"
+    invoke("optimize", model, "-o", out, "--profile", tmp_path / "p.json", "--no-verify")
+    found = ir.load(out)
+    inner = next(node for node in ir.walk_nodes(found.graph) if node.name == "guarded_static-2")
+    inner.name = "other"
+    ir.save(found, out)
+    listed = invoke("inspect", out).out
+    assert "static-1" in listed and "static-2" not in listed and "general" in listed
+
+
+def test_counts_below_their_minimum_are_refused_with_the_minimum(invoke: Invoke, model: Path) -> None:
+    found = invoke("optimize", model, "--profile", "p.json", "--variants", "0")
+    assert found.status == 2 and "0 is less than 1" in found.err

@@ -11,6 +11,7 @@ import pytest
 
 import graphopt
 from graphopt import ir
+from graphopt.errors import UsageError
 from graphopt.specialization import measured_gain
 from graphopt.specialization.bundle.plan import BundlePlan
 from graphopt.timing.compare_speed import Speed, Timing
@@ -29,7 +30,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     def compare(sources: Mapping[str, Path], setup: Setup, *rest: Any, **more: Any) -> Timing:
         state["setups"].append(setup)
-        assert all(len(ir.load(path).graph) for path in sources.values())
+        state.setdefault("models", []).append(ir.load(sources["variant"]))
         comparison = Comparison(state["ratio"], BAND, state["conclusion"])
         speeds = {name: Speed(1.0, 1.0, 1.0, 9, (), None) for name in sources}
         speeds["variant"] = replace(speeds["variant"], comparison=comparison)
@@ -49,7 +50,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 def specialized(**options: Any) -> Any:
     model = positions()
     how = graphopt.Specialization(profile_of(model, feeds_of(1, 8), feeds_of(1, 8), feeds_of(2, 5)))
-    return graphopt.specialize(model, how, tune=Tune(100.0), verify=False, **options)
+    return graphopt.specialize(model, how, **{"tune": Tune(100.0), "verify": False, **options})
 
 
 @pytest.mark.parametrize("bundle", [False, True])
@@ -82,3 +83,19 @@ def test_each_variant_of_a_bundle_has_its_own_session_options(fake: dict[str, An
     assert all("threads" in (plan.session_options_of(name) or "") for name in plan.models)
     other = replace(plan, variants=(replace(plan.variants[0], session_options="{}"), plan.variants[1]))
     assert BundlePlan.from_dict(other.to_dict()).session_options_of("static-1") == "{}"
+
+
+def test_budgets_that_are_too_small_for_all_models_are_refused() -> None:
+    with pytest.raises(UsageError, match="too small to tune a model with 2 variants") as error:
+        specialized(tune=Tune(49.0))
+    assert "--budget 50s" in str(error.value.hint)
+
+
+def test_branches_are_measured_in_the_form_that_is_written(fake: dict[str, Any]) -> None:
+    models: list[ir.Model] = []
+    fake["models"] = models
+    model = positions()
+    profile = profile_of(model, feeds_of(1, 8), feeds_of(1, 8))
+    how = graphopt.Specialization(profile, pins=True)
+    graphopt.specialize(model, how, tune=Tune(100.0), verify=False)
+    assert any(node.op_type == "Reshape" for node in ir.walk_nodes(models[-1].graph))

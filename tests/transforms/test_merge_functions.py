@@ -153,3 +153,13 @@ def test_overloads_that_are_built_the_same() -> None:
     assert [node.overload for node in model.graph] == ["first", "first"]
     assert list(model.functions) == [("d", "f", "first")]
     assert graphopt.verify(original, model).ok
+
+
+def test_native_groups_of_equal_bodies_and_other_types_are_kept_apart() -> None:
+    text = """g (float[4,64] x, int32[4,64] z) => (float[4,64] y, int32[4,64] w) {
+        a = Abs(x) b = Mul(a, x) y = Sub(b, a) c = Abs(z) d = Mul(c, z) w = Sub(d, c) }"""
+    model = parse(text, opset=18)
+    run_pipeline(model, "fuse-groups")
+    names = [key[1] for key in model.functions]
+    run_pipeline(model, "merge-functions")
+    assert len(names) == 2 and [key[1] for key in model.functions] == names

@@ -107,6 +107,7 @@ def command(
             notes.append(f"  warning: {choice.remark}")
     if bundle is not None:
         notes += choice_notes(bundle, trial.feeds, verbose=run.verbose)
+        notes += [f"  {remark}" for remark in bundle.remarks]
     notes.append(f"  ran in {human_seconds(trial.seconds)}")
     if output is not None:
         notes.append(f"  wrote     {output}")

@@ -86,7 +86,19 @@ executor_options = shared_options.values_of(
         "  [default: inputs]",
     ),
     shared_options.fuser_option(default="builtin", **_NEEDS_INPUTS),
-    _with_inputs("--no-optimize", is_flag=True, help="Run the unmodified model."),
+    _with_inputs(
+        "--no-optimize",
+        is_flag=True,
+        excludes=(
+            "--fuser",
+            "--fusion-strategy",
+            "--profiled-runs",
+            "--depth",
+            "--most-plans",
+            "--background",
+        ),
+        help="Run the unmodified model.",
+    ),
 )
 
 

@@ -101,6 +101,8 @@ class Count(click.IntRange):
         """The value as an int."""
         if isinstance(value, str) and re.fullmatch(r"\s*[+-]?[0-9]{1,30}\s*", value) is None:
             self.fail(f"{value!r} is no whole number, or a very long one", param, context)
+        if (self.max or 0) >= _MOST and int(value) < (self.min or 0):
+            self.fail(f"{int(value)} is less than {self.min}", param, context)
         return super().convert(value, param, context)
 
 

@@ -142,8 +142,10 @@ class BundlePlan:
             _sums(data),
             None if data.get("session_options") is None else _text(data, "session_options"),
             {str(key): str(value) for key, value in versions.items()},
-            tuple(map(str, _list(data, "native"))) if "native" in data else (),
+            tuple(_list(data, "native")) if "native" in data else (),
         )
+        if any(not isinstance(name, str) or name not in found.models for name in found.native):
+            raise InvalidModel("malformed plan: native kernels of an unknown variant")
         if data[_MARK] == _VERSION:
             if data.get(_CHECKSUM) != checksum(data):
                 raise InvalidModel("the plan is damaged: its checksum does not match")
