@@ -87,6 +87,25 @@ def test_profile_annotations_in_files_are_not_trusted(tmp_path: Path) -> None:
     assert [node.op_type for node in done.model.graph] == ["Shape"]
 
 
+@pytest.mark.parametrize("suffix", [".onnx", ".json", ".onnxjson"])
+def test_annotations_of_values_in_bodies_are_removed(tmp_path: Path, suffix: str) -> None:
+    body = helper.make_graph([NODE("Neg", ["x"], ["p"])], "body", [], [floats("p", "N", 4)])
+    body.value_info.append(floats("inner", "N", 4))
+    for info in (*body.output, *body.value_info):
+        for key in ("graphopt.profile.seen", "graphopt.requires_grad", "graphopt.undefined"):
+            info.metadata_props.add(key=key, value=SEEN)
+    nodes = [
+        NODE("Constant", [], ["c"], value=helper.make_tensor("", 9, [], [True])),
+        NODE("If", ["c"], ["y"], then_branch=body, else_branch=body),
+    ]
+    onnx.save(model(nodes), tmp_path / "m.onnx")
+    found = graphopt.load_model(tmp_path / "m.onnx")
+    graphopt.save(found, tmp_path / f"other{suffix}")
+    for loaded in (found, graphopt.load_model(tmp_path / f"other{suffix}")):
+        values = [value for graph in ir.graphs_of(loaded) for value in ir.values_of(graph)]
+        assert not any(key.startswith("graphopt.") for value in values for key in value.metadata_props)
+
+
 def test_text_like_a_packed_attribute_is_unchanged() -> None:
     for text in (b"\xff\x00graphopt\x00", b"\xff\x00graphopt\x00nonsense"):
         proto = model([NODE("Neg", ["x"], ["y"])])

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
 import pytest
 
 import graphopt
@@ -23,6 +24,7 @@ from graphopt.passes.pipelines import PIPELINES, PLANNED, SUMMARIES, make_pipeli
 from graphopt.passes.steps import SLOTS, Fixpoint, IfGradient, Step
 from graphopt.profile.annotations import annotate, annotation_of
 from graphopt.profile.value_profile import ValueProfile
+from graphopt.specialization.build_variants import Specialization
 from tests.support import ops, parse, run_pipeline
 
 CLEAN = [
@@ -318,6 +320,23 @@ def test_dump_of_plan_profiled() -> None:
     final, _ = graphopt.optimize(result, pipeline="plan-optimized", verify=False)
     assert _calls(final.graph) == ["Abs", "If", "then NonZero", "else NonZero"]
     assert [str(dim) for dim in final.graph.inputs[0].shape or ()] == ["N"]
+
+
+def test_dump_of_plan_profiled_with_a_profile() -> None:
+    """The inputs of the variant are declared as profiled; the same kinds of values are watched."""
+    model = parse("""g (float[N] x) => (float[M] y, int64[1, P] z) {
+        s = Shape(x)
+        y = Expand(x, s)
+        z = NonZero(x)
+    }""")
+    profile = graphopt.record_profile(model, [{"x": np.ones(3, np.float32)}] * 2)
+    found = graphopt.api.specialize(model, Specialization(profile), bundle=True, pipeline="plan-profiled")
+    (branch,) = found.branches
+    assert _calls(found.general.graph) == ["Profile x", "NonZero", "Profile z", "Identity", "Counter"]
+    assert _calls(branch.model.graph) == ["Profile x", "NonZero", "Profile z", "Identity", "Counter"]
+    assert [str(value.shape) for value in (found.general.graph.inputs[0], branch.model.graph.inputs[0])] == [
+        "[N]", "[3]",
+    ]  # fmt: skip
 
 
 def _calls(graph: ir.Graph, prefix: str = "") -> list[str]:

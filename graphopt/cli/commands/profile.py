@@ -61,13 +61,7 @@ graphopt profile model.onnx --merge monday.json --merge tuesday.json -o week.jso
         metavar="NAME",
         help="Record that a gradient is needed for this input.",
     ),
-    click.option(
-        "--watch",
-        type=click.Choice(["inputs", "shapes", "all"]),
-        default="shapes",
-        help="Record the inputs, also inner values with data-dependent shapes, or all values."
-        "  [default: shapes]",
-    ),
+    shared_options.watch_option("shapes"),
     click.option(
         "--watch-limit",
         type=Count(0),
@@ -86,7 +80,7 @@ def command(
     recorded: tuple[Path, ...],
     runs: int | None,
     requires_grad: tuple[str, ...],
-    watch: str,
+    watch: str | None,
     watch_limit: int,
     input_shapes: tuple[str, ...],
     input_files: tuple[str, ...],
@@ -110,7 +104,7 @@ def command(
     wanted = list(_wanted(run, recorded, input_shapes, input_files, runs, merges=bool(others)))
     loaded = api.load_model(model)
     device = option_values.chosen_device(run)
-    with Recorder(loaded, device, requires_grad, Watch(watch), watch_limit) as recorder:
+    with Recorder(loaded, device, requires_grad, Watch(watch or "shapes"), watch_limit) as recorder:
         earlier = [_earlier(path, recorder.profile) for path in others]
         before = Profile.merge_all([*earlier, recorder.profile])  # fails early if they are not compatible
         _record(run, recorder, wanted)

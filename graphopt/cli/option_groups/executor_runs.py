@@ -10,8 +10,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import click
-
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups.input_files import arrays_in, recorded_option
 from graphopt.cli.options import option_values, relations, shared_options
@@ -79,12 +77,7 @@ executor_options = shared_options.values_of(
         help="Specializations to keep; the least recently used one is evicted.  [default: all]",
     ),
     _with_inputs("--background", is_flag=True, help="Run the general plan until a specialization is ready."),
-    _with_inputs(
-        "--watch",
-        type=click.Choice(["inputs", "shapes", "all"]),
-        help="Profile inputs, also inner values with data-dependent shapes, or all values."
-        "  [default: inputs]",
-    ),
+    shared_options.watch_option("inputs", **_NEEDS_INPUTS),
     shared_options.fuser_option(default="builtin", **_NEEDS_INPUTS),
     _with_inputs(
         "--no-optimize",

@@ -226,6 +226,18 @@ def fuser_option(*, default: str = "", **relation: Any) -> Decorator:
     return decorator
 
 
+def watch_option(default: str, **relation: Any) -> Decorator:
+    """``--watch``, whose help shows its default value."""
+    decorator: Decorator = relations.option(
+        "--watch",
+        type=click.Choice(["inputs", "shapes", "all"]),
+        help="Profile inputs, also inner values with data-dependent shapes, or all values."
+        f"  [default: {default}]",
+        **relation,
+    )
+    return decorator
+
+
 log_option = click.option(
     "--log",
     shell_complete=completion.log_spec,
