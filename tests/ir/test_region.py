@@ -345,7 +345,7 @@ def test_inlining_undoes_outlining(case: tuple[onnx.ModelProto, list[int]]) -> N
         region = nodes[min(chosen) : max(chosen) + 1]
         obstacle = ir.outline_obstacle(edit, region, "made", "Part")
         if obstacle is not None:
-            assert obstacle == "nothing outside reads what the nodes compute"
+            assert obstacle == "no output of the nodes is read outside"
             return
     function, call = ir.outline(edit, region, "made", "Part")
     assert len(function) == len(region)
