@@ -90,7 +90,7 @@ def load(source: ModelLike, *, allow_external: Sequence[PathLike] | None = None)
     """Load a model, as :func:`load_model` does, or a bundle of variants.
 
     A bundle is named by its folder, or by the ``plan.json`` in it. :func:`load_model` and
-    :class:`graphopt.Bundle` have precise types, and :class:`graphopt.Bundle` also has the choice of device.
+    :class:`graphopt.Bundle` have precise types, and :class:`graphopt.Bundle` also accepts a device.
 
     Raises:
         TypeError: ``source`` is not a model in an accepted form.

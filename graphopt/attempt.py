@@ -111,7 +111,7 @@ class Attempt:
             PassFailed: a pass raised an error, or does not terminate.
             VerificationFailed: the result computes something else, has another signature, or is invalid.
             NotFused: a scope of ``options.strict_fusion`` did not become one fused operator.
-            RuntimeFailure: the original does not run, although that is required.
+            RuntimeFailure: the original does not run, although inputs are given or verification is required.
         """
         self._check_original()
         builder = ReportBuilder(model, by_pass=self.weigh_each)
@@ -361,10 +361,11 @@ def vouch(
     dim_ranges: Mapping[str, tuple[int, int | None]] | None = None,
     options: Options | None = None,
 ) -> Options:
-    """Fix ``dims`` in ``model`` in place; returns options with which facts assume ``dim_ranges``, too.
+    """Fix ``dims`` in ``model`` in place; returns options that make facts assume ``dim_ranges``, too.
 
     Raises:
-        UsageError: no input has such a dim, it has another fixed size, or its size is out of its range.
+        UsageError: no input has a dim of ``dims``, a dim has another fixed size, or a size is out of its
+            range.
     """
     from graphopt.inputs import dim_options
 

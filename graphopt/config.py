@@ -195,7 +195,7 @@ def using(settings: Settings) -> Iterator[Settings]:
     """Use ``settings`` as the current settings during the ``with`` block, in this thread or task.
 
     Raises:
-        TypeError: ``settings`` are not those of :func:`load`.
+        TypeError: ``settings`` is not a result of :func:`load`.
     """
     if not isinstance(settings, _Settings):
         raise TypeError(f"settings must be Settings, as load() returns them, not {type(settings).__name__}")

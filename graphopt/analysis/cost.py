@@ -89,7 +89,7 @@ class Cost:
 
 
 def cost_of(node: ir.Node, facts: ShapeFacts) -> NodeCost | None:
-    """The cost of one execution of ``node``; ``None`` if shapes are unknown, or it has no outputs."""
+    """The cost of one execution of ``node``; ``None`` without outputs, or if shapes are unknown."""
     if not node.outputs:
         return None
     traffic: Dim = 0

@@ -1,4 +1,4 @@
-"""``node`` in a gradient rule: the primal node and the facts about it."""
+"""The primal node that gradient rules receive as ``node``, with the facts about it."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class PrimalNode:
         return self.raw.outputs[index]
 
     def needs_grad(self, index: int) -> bool:
-        """Whether the gradient of an input is needed; rules skip expensive work for others."""
+        """Whether the gradient of an input is needed; rules skip expensive work for other inputs."""
         value = self.optional(index)
         return value is not None and value in self._varied
 
@@ -103,7 +103,7 @@ class PrimalNode:
         return value in self._useful
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """An attribute as a Python value; if omitted, the standard's default, or ``default`` without one."""
+        """An attribute as a Python value; if omitted, the standard's default or, without one, ``default``."""
         found = self.raw.attributes.get(name)
         if found is not None and not found.is_ref():
             return tuple(found.value) if isinstance(found.value, list) else found.value

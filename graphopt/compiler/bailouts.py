@@ -41,7 +41,7 @@ def bailout(
 
     Args:
         model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
-        at: the number of an exit point, or the name of the value after which it is.
+        at: the number of an exit point, or the name of the value that precedes it.
         profile: exit at the guards of this profile; otherwise at values whose shapes depend on data.
         options: as for :func:`optimize`.
 
@@ -85,7 +85,7 @@ def with_bailouts(
     most: int = MOST,
     **options: Unpack[OptimizeOptions],
 ) -> Bailed:
-    """Assume profiled properties of inner values, and run the general rest of the model where they fail.
+    """Assume profiled properties of inner values, and run the general rest of the model if one fails.
 
     Args:
         model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
@@ -95,7 +95,7 @@ def with_bailouts(
 
     Raises:
         UsageError: the profile is of another model.
-        UnsupportedModel: a part of it can't be moved into a branch.
+        UnsupportedModel: a part of the model can't be moved into a branch.
         VerificationFailed: the result does not compute the same.
     """
     from graphopt.specialization.deopt import insert_bailouts

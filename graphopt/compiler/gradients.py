@@ -52,12 +52,12 @@ def differentiate(
         wrt: ``params``, ``inputs``, and names of inputs, initializers and inner values.
         outputs: ``all`` to return the model's own outputs too, ``loss`` for the loss and gradients alone.
         optimize: run the pipeline ``joint`` over the result.
-        fuser: fuse nodes of the result, and verify that: ``builtin`` for fused operators of onnxruntime,
+        fuser: fuse nodes, and verify the result: ``builtin`` for fused operators of onnxruntime,
             ``native`` for groups with compiled kernels, too. By default, nothing is fused.
 
     Raises:
         UsageError: a name is unknown, or the loss may have several elements.
-        NoGradient: a requested gradient depends on an operator without one.
+        NoGradient: a requested gradient depends on an operator without a gradient.
         UnsupportedModel: the model can't be converted to an opset that gradients support.
     """
     from graphopt.autodiff.joint_graph import differentiate

@@ -175,7 +175,7 @@ def specialize(
 
 
 def _has_step(env: Environment) -> bool:
-    """Whether a pass of the pipeline specializes annotated inputs; then nothing else does it before."""
+    """Whether a pass of the pipeline specializes annotated inputs; they are then not specialized before."""
     options = with_fuser(env).options
     made = make_pipeline(options["pipeline"] or "", options["pre_passes"], options["post_passes"])
     return made.provides(SPECIALIZED_TYPES, skip=tuple(options["skip"] or ()))
@@ -185,8 +185,8 @@ def _reference(original: ir.Model, guard: Guard, *, is_static: bool, by_step: bo
     """The model that a variant is compared with; ``None`` for the variant itself, before its optimization.
 
     A variant that a pass specializes has the declarations of the original, so that inputs generated for it
-    need not satisfy ``guard``; those of the reference do. Verification also overrides inputs that have a
-    default: only a reference without the inputs that the guard assumes to be absent ignores that.
+    need not satisfy ``guard``; inputs generated for the reference do. Verification also overrides inputs that
+    have a default: only a reference without the inputs that the guard assumes to be absent ignores that.
     """
     from graphopt.specialization.specialize_inputs import specialize_inputs
 
@@ -242,8 +242,8 @@ def compile(
     (2, 3)
 
     Args:
-        model: a model in any form (:data:`graphopt.ModelLike`). If it is given as a path, it is read again
-            when needed after its release.
+        model: a model in any form (:data:`graphopt.ModelLike`). A path is read again if the model is needed
+            after its release.
         options: options of the executor.
         inputs, outputs: names, nested in dicts, lists and tuples like the tensors; by default dicts by name.
         threads: threads inside one operator; by default onnxruntime's choice.

@@ -60,7 +60,7 @@ def train_step(
     Raises:
         UsageError: a setting is out of its range, a name is unknown or already used, or the model has no
             parameters to train.
-        NoGradient: a gradient depends on an operator without one.
+        NoGradient: a requested gradient depends on an operator without a gradient.
         UnsupportedModel: the model can't be converted to an opset that gradients support.
         VerificationFailed: the fused step computes something else.
     """

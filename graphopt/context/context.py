@@ -32,7 +32,7 @@ class Context:
 
     Attributes:
         model: the model to optimize.
-        edit: the editor, the only means to change it.
+        edit: the editor, the only means to change the model.
         facts: shapes, dtypes and small integer contents.
         target: the device and runtime of the result.
         evaluator: computes constants with the runtime's own kernels.
@@ -244,7 +244,7 @@ class Context:
         self.facts.infer_all()
 
     def end_rewrite(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
-        """Report the finished rewrite ``action``, which replaced ``root`` by ``made``, to the observers."""
+        """Report to the observers the finished rewrite ``action``, which replaced ``root`` by ``made``."""
         self.commit_reads()
         for observer in self.observers:
             observer.rewrote(action, root, made)
@@ -253,7 +253,8 @@ class Context:
         """Record the constants that were read for the last change.
 
         Args:
-            epoch: the editor's epoch before; without a change since then, the reads are discarded.
+            epoch: the editor's epoch before the change; if the epoch is still the same, the reads are
+                discarded.
         """
         record = ir.read_record_of(self.model)
         if record is None:
@@ -270,7 +271,7 @@ class Context:
             record.begin()
 
     def refuse(self, refusal: Refusal) -> None:
-        """Report the reason why a site was not rewritten to the observers."""
+        """Report to the observers the reason why a site was not rewritten."""
         for observer in self.observers:
             observer.refused(refusal)
 

@@ -23,7 +23,7 @@ class Options:
         fold_limit: maximum size in bytes of a folded constant that frees fewer bytes.
         time_limit: seconds for folding and shape facts together; ``None`` for no limit.
         memory_limit: bytes of memory for folding; ``None`` for no limit.
-        dim_ranges: first and last size of dynamic dims, as the user asserts; ``None`` for no last size.
+        dim_ranges: minimum and maximum size of dynamic dims, as the user asserts; ``None`` for no maximum.
         skip: names of passes and rules that must not run.
         only: if given, the only rules that run.
         refused: pairs of a rule and the name of a node at which it must not be tried; an empty name for all

@@ -82,7 +82,7 @@ class Estimate:
 
     Attributes:
         ratio: time of the operator over that of the nodes it replaces.
-        band: ratios from here up to 1 are noise.
+        band: ratios from this value up to 1 are noise.
     """
 
     ratio: float
@@ -103,7 +103,7 @@ class Grid:
         case: further distinction, such as ``causal``; the empty case applies to cases without figures.
         dtype: element type in onnxruntime's notation.
         ratios: one for each combination of sizes, the last axis varying fastest.
-        bands: the lower end of the band of the replaced nodes against themselves, for each combination.
+        bands: for each combination, the lower end of the range of ratios of the replaced nodes to their copy.
     """
 
     op: str
@@ -146,7 +146,8 @@ class Decision:
 
     Attributes:
         op: the operator; ``None`` to keep the nodes.
-        ratio: its time over theirs, or the best ratio if none pays; ``None`` without figures.
+        ratio: time of the operator over that of the nodes, or the best ratio if none pays; ``None`` without
+            figures.
     """
 
     op: str | None
@@ -207,7 +208,7 @@ class Costs:
             sizes: sizes by name of the axis; anything but a positive int is unknown.
 
         Raises:
-            ValueError: there are figures for one of ``ops``, but for no such case or axis.
+            ValueError: one of ``ops`` has figures, but none for the case, or no such axis.
         """
         grids = [grid for op in ops if (grid := self.grid(op, case, dtype)) is not None]
         self._admit(ops, case, sizes)
@@ -314,7 +315,7 @@ def read(path: Path) -> Costs:
     """The table in a file.
 
     Raises:
-        UsageError: it can't be read, or contains no table.
+        UsageError: the file can't be read, or contains no table.
     """
     try:
         return Costs.from_dict(json.loads(path.read_text(encoding="utf-8")))

@@ -106,7 +106,8 @@ class Bisection:
 
         Args:
             base: limits that apply to all runs.
-            explain: also search for other rewrites that it needs, and for faults that mask each other.
+            explain: also search for other rewrites that the culprit needs, and for faults that mask each
+                other.
 
         Raises:
             VerificationFailed: the check fails on the model itself.

@@ -43,7 +43,7 @@ def check_ran(words: Sequence[str], folder: Path, status: int, output: str) -> N
         words: the command, without the model.
 
     Raises:
-        CommandNotRun: it, or a file that it names, was not found, or could not be executed.
+        CommandNotRun: the command, or a file that it names, was not found, or could not be executed.
     """
     files = [
         word for word in _words_within(words) if _looks_like_a_file(word) and not (folder / word).exists()

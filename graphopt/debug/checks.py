@@ -298,7 +298,7 @@ class CommandCheck(_WithoutFeeds):
     """A command that exits with status 0 if the model is good.
 
     Raises, when called:
-        CommandNotRun: it could not run.
+        CommandNotRun: the command could not run.
     """
 
     def __init__(self, command: str, seconds: float, folder: Path | None = None) -> None:

@@ -43,12 +43,12 @@ def repair(
 ) -> tuple[ir.Model, Report]:
     """Run ``attempt`` again without the rewrites that made it, or its verification, fail.
 
-    Each is found by bisection, and refused by rule and node. If that is not sufficient, its rule is refused
-    everywhere, and a pass that is harmful outside of rewrites is left out. When the searches have used up
-    their runs, all suspect rules are refused everywhere, and finally only required passes run. Nothing is
-    searched if neither the result nor the original with onnxruntime's optimizations can be loaded: many
-    correct rewrites expose the same contradiction. Without verification, an attempt must terminate, and its
-    result must be structurally valid, with an unchanged interface.
+    Each rewrite at fault is found by bisection, and refused by rule and node. If that is not sufficient, its
+    rule is refused everywhere, and a pass that is harmful outside of rewrites is left out. When the searches
+    have used up their runs, all suspect rules are refused everywhere, and finally only required passes run.
+    Nothing is searched if neither the result nor the original with onnxruntime's optimizations can be loaded:
+    many correct rewrites expose the same contradiction. Without verification, an attempt must terminate, and
+    its result must be structurally valid, with an unchanged interface.
 
     Args:
         found: called with each culprit and its number from 1.
@@ -141,7 +141,7 @@ def _without_passes(
     """The result of the required passes alone, if dropping rewrites does not help.
 
     Raises:
-        VerificationFailed, PassFailed: it fails, too.
+        VerificationFailed, PassFailed: the required passes alone fail, too.
     """
     optional = [step for step in attempt.pipeline.passes() if not step.required]
     names = {step.name: str(step) for step in optional}
@@ -189,7 +189,7 @@ def _check_required(trial: Trial, attempt: Attempt, original: ir.Model) -> None:
     """Check the leading required passes, without bisecting.
 
     Raises:
-        VerificationFailed: the fault exists already after them.
+        VerificationFailed: the fault exists already after the required passes.
     """
     first = list(itertools.takewhile(lambda step: step.required, attempt.pipeline.passes()))
     outcome = trial(RewriteLimit(passes=len(first))) if first else None

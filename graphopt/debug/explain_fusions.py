@@ -76,7 +76,7 @@ def names_within(model: ir.Model, scope: str) -> frozenset[str]:
     """Names of the nodes of ``model`` that are or belong to ``scope``, by name or by the exporter's metadata.
 
     Raises:
-        UsageError: no node is or does.
+        UsageError: no node has the name ``scope``, or belongs to it.
     """
     found = dict.fromkeys(_within(model, scope))
     if not found:

@@ -155,7 +155,7 @@ class Case:
 def save_culprit(
     folder: Path, culprit: Culprit, trial: Trial, check: CheckOptions, command: Sequence[str] = ()
 ) -> bool:
-    """Write a reproducer of ``culprit``; returns whether it fails again when replayed.
+    """Write a reproducer of ``culprit``; returns whether its check fails on replay.
 
     It contains the model immediately before the rewrite, and only this rewrite; or, if that does not fail,
     the whole run up to the rewrite.
@@ -231,7 +231,7 @@ def load(folder: Path) -> Case:
     """Read the case in ``folder``.
 
     Raises:
-        UsageError: it contains none.
+        UsageError: the folder contains no case.
         InvalidModel: the case is damaged.
     """
     try:

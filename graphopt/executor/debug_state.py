@@ -56,8 +56,8 @@ class DebugState:
         failures: failed specializations, with the reasons.
         remarks: the reasons why plans run without some native kernels, or why values are not watched.
         watched: the number of watched intermediate values.
-        left_out: the number of other candidates.
-        watch_runs: the number of additional runs that observed them.
+        left_out: the number of candidates that are not watched.
+        watch_runs: the number of additional runs that observed watched values.
         watch_seconds: the total duration of these runs.
     """
 

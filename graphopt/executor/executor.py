@@ -130,7 +130,8 @@ class Executor:
         Args:
             feeds: numpy arrays by name.
             donate: empty the dict ``feeds``, also if the run fails, so that arrays without other references
-                are freed before this method returns, and arrays that had to be converted before the run.
+                are freed before this method returns; arrays that had to be converted are freed before the
+                run.
 
         Raises:
             UsageError: an input is missing or unknown, or ``feeds`` to donate are not a dict.
@@ -156,7 +157,7 @@ class Executor:
             values: values of onnxruntime, such as ``OrtValue.ortvalue_from_numpy(array, "cuda", 0)``.
             share: by name of an output, the input whose value it is written over, such as
                 ``{"present": "past"}``. The value of the input is then returned as the output. A plan in
-                which that is not safe is not used; if it is the general plan, that is an error.
+                which this is not safe is not used; for the general plan, this is an error.
 
         Raises:
             UsageError: a value is not an OrtValue, or ``share`` names a missing input or output; or the

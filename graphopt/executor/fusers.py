@@ -10,7 +10,7 @@ from graphopt.ort.session import Optimizations
 
 @dataclass(frozen=True)
 class Fuser:
-    """A fuser: which optimizer fuses operators.
+    """A fuser: the optimizers that fuse operators.
 
     Attributes:
         pipeline: the preset of graphopt's passes.

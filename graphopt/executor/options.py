@@ -28,9 +28,9 @@ class ExecutorOptions:
             giving back its specialization. Its inputs then count as new.
         depth: the maximum number of specializations, failed ones included; by default that of the strategy.
         requires_grad: inputs and initializers for which :meth:`Executor.vjp` returns gradients. Pipelines
-            with a path for gradients choose it.
+            with a path for gradients then use this path.
         watch: the profiled values: ``inputs``; ``shapes``, also intermediate values with data-dependent
-            shapes; or ``all`` values. Beyond inputs, each profiled run takes another run, without
+            shapes; or ``all`` values. Except with ``inputs``, each profiled run takes another run, without
             optimizations.
         watch_limit: the maximum number of watched intermediate values.
     """

@@ -64,7 +64,7 @@ class Plan:
         kept: the model, in memory or in a file.
         host: its execution environment.
         guard: its assumptions.
-        specialization: how an optimized plan treats the sizes of dims; otherwise ``None``.
+        specialization: the treatment of the sizes of dims in an optimized plan; otherwise ``None``.
         hits: the number of its runs.
         last_used: the index of its last run among all runs.
         kernels: names of the native kernels that it runs; empty until prepared.
@@ -231,7 +231,7 @@ class PlanFactory:
         Args:
             original: the source model.
             guard: the assumptions.
-            kind: how they treat the sizes of dims.
+            kind: the treatment of the sizes of dims.
             profile: the profile that they are derived from.
 
         Raises:

@@ -33,7 +33,7 @@ class PlanCache:
     Attributes:
         original: the source model.
         kept: the reason why the last attempt to release the original failed; ``None`` without a failure.
-        last_made: the time of the last plan, from which the delay counts; ``None`` before.
+        last_made: the time of the last plan, from which the delay counts; ``None`` before the first plan.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class ModelSource:
         self.model: ir.Model | None = copy(loaded(source)) if isinstance(source, ir.Model) else loaded(source)
 
     def find(self) -> ir.Model | None:
-        """The model, read again after its release but not kept; ``None`` if it has no file."""
+        """The model; after its release, read from its file and not kept, or ``None`` without a file."""
         found = self.model
         if found is None and self._path is not None:
             with config.using(self._settings):

@@ -37,7 +37,7 @@ def check_names(structure: Nested | None, known: list[str], kind: str) -> None:
         kind: for messages, such as ``input``.
 
     Raises:
-        UsageError: they are not.
+        UsageError: a name is unknown or occurs twice.
     """
     names = [] if structure is None else list(leaves(structure))
     for name in names:

@@ -1,6 +1,6 @@
 """The state of an executor between flushes: profiles runs, and selects and creates plans.
 
-Modelled on ``torch/csrc/jit/runtime/profiling_graph_executor_impl.cpp``. There, a failing guard calls a
+Modelled on ``torch/csrc/jit/runtime/profiling_graph_executor_impl.cpp``. In PyTorch, a failing guard calls a
 fallback function with an executor of its own and one specialization less; here that chain is one list of
 plans with one dispatch function.
 """
@@ -57,7 +57,7 @@ class Job:
     Attributes:
         original: the source model.
         profile: the profile for which to specialize.
-        kind: how to treat the sizes of dims.
+        kind: the treatment of the sizes of dims.
         thread: the thread that created the job.
         process: the process that created it; a fork of it has no thread that would finish the job.
         done: set when it is finished or failed.
@@ -137,7 +137,7 @@ class Specializer:
         return self._plans.plan_for(feeds)
 
     def ran(self, plan: Plan, feeds: Mapping[str, Any]) -> None:
-        """Count and profile a successful run; failures in here do not affect its outputs."""
+        """Count and profile a successful run; failures of this method do not affect its outputs."""
         with self._counts:
             self._runs += 1
             plan.hits += 1
@@ -178,7 +178,7 @@ class Specializer:
     def _next(self, feeds: Mapping[str, Any]) -> Job | str:
         """The job that ``feeds`` have to wait for, or the reason for running the general plan.
 
-        If this thread created the job, the caller has to do it.
+        If this thread created the job, the caller has to execute it.
         """
         reason = self._exhausted() or self._why_unfit(feeds)
         if reason is not None:

@@ -82,8 +82,8 @@ class StateLoop:
 
         Raises:
             UsageError: an input is missing or unknown.
-            RuntimeFailure: onnxruntime can't run the model. The state is lost then if it was being
-                overwritten, and is part of the inputs of the next call.
+            RuntimeFailure: onnxruntime can't run the model. If the state was being overwritten, it is lost,
+                and the next call requires it as inputs.
         """
         if not isinstance(inputs, Mapping):
             raise UsageError(f"inputs must be a dict of arrays by name, not {type(inputs).__name__}")

@@ -57,8 +57,8 @@ def is_plain(node: ir.Node) -> bool:
     """Whether ``node``, without known risks, may be computed in graphopt's own process.
 
     Nearly all foldable nodes are element-wise or move elements. Malformed models may crash onnxruntime's
-    kernels or type inference of all others: Einsum, reductions, convolutions, recurrences, vendor operators,
-    bodies and calls.
+    kernels or type inference for all other nodes: Einsum, reductions, convolutions, recurrences, vendor
+    operators, bodies and calls.
     """
     return traits.is_elementwise(node) or (node.domain == "" and node.op_type in _PLAIN)
 

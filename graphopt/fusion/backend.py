@@ -100,7 +100,7 @@ class Backend(Protocol):
         Args:
             kernels: at least one.
             store: keeps libraries; a damaged one is rebuilt.
-            compiler: the command of a compiler; by default one is searched.
+            compiler: the command of a compiler; by default, a compiler is searched.
 
         Raises:
             NoCompiler: there is no compiler.
@@ -132,7 +132,7 @@ def backend_or_host(device: Device) -> Backend:
 
 @cache
 def discover(package: str) -> dict[str, Backend]:
-    """The back ends in ``package``, by kind of device; of several for one, the first by name."""
+    """The back ends in ``package``, by kind of device; of several for one kind, the first by name."""
     found: dict[str, Backend] = {}
     path = importlib.import_module(package).__path__
     for info in sorted(pkgutil.iter_modules(path), key=lambda info: info.name):

@@ -69,7 +69,7 @@ def _common(node: NodeFacts, inputs: range) -> Fill:
 
 
 def _pad(node: NodeFacts) -> Fill:
-    """The padding equals the fill of the data, or repeats its elements."""
+    """The fill of the data, if the padding equals it or repeats elements of the data."""
     fill = node.fill(0)
     if fill is None or node.attr_str("mode", "constant") != "constant":
         return fill
@@ -94,7 +94,7 @@ def _signless(fill: Fill) -> Fill:
 
 
 def _scatter(node: NodeFacts) -> Fill:
-    """Data and updates are the same number, so that updates change nothing."""
+    """The fill of the data, if updates consist of the same number and thus change nothing."""
     if node.attr_str("reduction", "none") != "none":
         return None
     fill = node.fill(0)

@@ -57,7 +57,7 @@ def _has_number(fact: Fact) -> bool:
 
 
 def _checked(node: NodeFacts, fact: Fact, trials: list[Fact]) -> Fact:
-    """``fact``, without each number that differs in some trial."""
+    """``fact`` without the numbers that differ in any trial."""
     if fact.element is not None:
         inner = [trial.element or UNKNOWN for trial in trials]
         return Fact(container=fact.container, element=_checked(node, fact.element, inner))

@@ -121,7 +121,7 @@ class ShapeFacts:
     def known_ints(self, value: ir.Value) -> Contents | None:
         """The elements of a small integer or boolean tensor (0 and 1) of rank 0 or 1.
 
-        Entries may be expressions over symbols. ``None`` if unknown, or more than 256.
+        Entries may be expressions over symbols. ``None`` if they are unknown, or more than 256.
         """
         fact = self._scope.infer(value)
         return fact.contents if fact.shape is not None and len(fact.shape) <= 1 else None
@@ -311,7 +311,7 @@ def _merged(before: Fact, after: Fact) -> tuple[Fact, list[tuple[Dim, Dim]]]:
     equal_dims: list[tuple[Dim, Dim]] = []
 
     def better(old: Dim, new: Dim) -> Dim:
-        """The more precise of two equal dims, the old one in doubt."""
+        """The more precise of two equal dims; the old one if both are equally precise."""
         best, other = (new, old) if _vagueness(new) < _vagueness(old) else (old, new)
         if isinstance(other, SymDim) and other.birth:
             equal_dims.append((other, best))

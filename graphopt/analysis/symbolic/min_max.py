@@ -39,7 +39,7 @@ def dim_min(*args: Dim) -> Dim:
 
 
 def extremum(kind: type[Extremum], args: Iterable[Dim]) -> Dim:
-    """The largest or the smallest of ``args``, as ``kind`` has it."""
+    """The largest or the smallest of ``args``, by ``kind``."""
     found = dict.fromkeys(inner for arg in args for inner in _operands(kind, arg))
     numbers = [arg for arg in found if isinstance(arg, int)]
     flat: list[Dim] = [arg for arg in found if not isinstance(arg, int)]

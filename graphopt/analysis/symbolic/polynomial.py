@@ -209,7 +209,7 @@ Dim: TypeAlias = int | SymDim
 
 
 def symbol(name: str, lo: Bound = 0, hi: Bound = math.inf) -> SymDim:
-    """The symbol ``name``, an integer in ``[lo, hi]``. Symbols of one name must have equal bounds."""
+    """The symbol ``name``, an integer in ``[lo, hi]``. Symbols with the same name must have equal bounds."""
     return _symbol(name, lo, hi, 0)
 
 

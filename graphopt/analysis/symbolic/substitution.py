@@ -23,7 +23,7 @@ TYPICAL = 16
 
 
 def declared_name(dim: Dim) -> str | None:
-    """The name of ``dim`` in the model, as ``--dim`` accepts it; ``None`` if it has none."""
+    """The name of ``dim`` in the model, as ``--dim`` accepts it; ``None`` without a name."""
     atom = lone_atom(dim)
     return atom.name if isinstance(atom, Symbol) and not atom.birth else None
 

@@ -341,7 +341,7 @@ class Moves:
 
     @property
     def _pads(self) -> tuple[int, ...] | None:
-        """All pads, those before first; ``None`` if any are unknown."""
+        """All pads: first those before each axis, then those after; ``None`` if any are unknown."""
         return ir.all_ints([*(axis.before for axis in self.axes), *(axis.after for axis in self.axes)])
 
     @property

@@ -40,7 +40,7 @@ class Direction:
     Attributes:
         op: appends nodes.
         node: the operator.
-        backwards: whether it runs from the last step to the first.
+        backwards: whether the direction runs from the last step to the first.
         functions: its activation functions, which clip their operands.
         x: X as rows.
         y: the states after the steps.
@@ -195,7 +195,7 @@ class Direction:
             step: writes the body, given its builder, the states, and by name a slice of each of ``slices``
                 (``None`` for ``None``); returns the next states and the results to stack.
             rows: the number of results to stack.
-            against: run against the direction.
+            against: run the steps in the opposite order.
         """
         op, edit = self.op, self.op.cx.edit
         given = {name: value for name, value in slices.items() if value is not None}

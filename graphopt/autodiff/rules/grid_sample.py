@@ -110,7 +110,7 @@ def _by_grid(
 
 
 def _along(op: GraphBuilder, node: PrimalNode, number: ir.Value, size: Size, shape: list[int]) -> _Along:
-    """The taps along an axis of ``size`` for coordinates ``number``; they vary along the -1 in ``shape``."""
+    """The taps along an axis of ``size`` for coordinates ``number``; taps vary along the -1 in ``shape``."""
     align = bool(node.attribute("align_corners", 0))
     length = op.size_as(size, number)
     if align:

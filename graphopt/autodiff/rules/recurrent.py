@@ -1,9 +1,9 @@
 """LSTM, GRU and RNN: backpropagation through time.
 
-The output Y contains all states, so the gates of all steps are recomputed at once. Apart from its matrix
+The output Y contains all states, so the gates of all steps are recomputed together. Apart from its matrix
 products, a step is element-wise. The gradient rules of element-wise operators compute its derivatives for all
-steps at once. A Scan over the steps then only multiplies by these derivatives and by R. The gradients of W,
-R, B and X follow from the cotangents of the gates, for all steps at once.
+steps together. A Scan over the steps then only multiplies by these derivatives and by R. The gradients of W,
+R, B and X follow from the cotangents of the gates, for all steps together.
 
 Formulas and gate order: RNN, GRU and LSTM in the ONNX standard.
 """

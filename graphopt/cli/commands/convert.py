@@ -43,7 +43,7 @@ def command(run: Run, source: Path, target: Path, threshold: int) -> Output:
     """Convert a model to another file format, by suffix.
 
     .onnx is ONNX, .json the JSON IR (docs/json-ir.md), .onnxjson onnx's own JSON, .onnxtxt and
-    .txt are ONNX text. All of them can be converted into each other, and every command reads all.
+    .txt are ONNX text. All formats can be converted into each other, and every command reads all of them.
     With --target-opset, the result is compared with IN in onnxruntime before it is written.
     """
     from graphopt import api, ir

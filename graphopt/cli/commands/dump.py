@@ -96,7 +96,7 @@ def command(
     """Print a model, or the changes of each pass.
 
     Types are inferred. Without --pass-by-pass, the unmodified model is printed. Names are shortened, and
-    small constants are printed only where they are read; -v prints all of it.
+    small constants are printed only where they are read; -v prints full names and all constants.
     """
     from graphopt import api, ir
     from graphopt.cli.option_groups.instruments import make_log

@@ -197,7 +197,7 @@ def _ops(group: Group) -> str:
 
 
 def _bytes(ports: tuple[Port, ...]) -> str:
-    """Their total size, where known."""
+    """The total size of ``ports``, where known."""
     total: Dim = 0
     for port in ports:
         if port.bytes is None:

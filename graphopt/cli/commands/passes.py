@@ -31,8 +31,8 @@ graphopt passes collapse-views
 def command(run: Run, name: str | None) -> Output:
     """List all passes, or describe one.
 
-    The description has its options and the rules that it applies. NAME may also be a rule, or a family of
-    rules.
+    The description of a pass lists its options and the rules that it applies. NAME may also be a rule, or a
+    family of rules.
     """
     from graphopt.passes.pipelines import registry
     from graphopt.rules import all_rules

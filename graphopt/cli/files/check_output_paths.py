@@ -31,7 +31,7 @@ def check_representable(source: Path, target: Path) -> None:
     """Check that the format of ``target`` can represent the model in ``source``.
 
     Raises:
-        UnsupportedModel: it can't.
+        UnsupportedModel: the format can't represent the model.
     """
     from graphopt import api, ir
 
@@ -80,7 +80,7 @@ def check_folder(path: Path | None) -> None:
     """Check that the folder ``path``, if there is one, exists or can be created.
 
     Raises:
-        UsageError: it can't.
+        UsageError: ``path`` is a file, or the folder can't be created.
     """
     if path is None:
         return
@@ -101,7 +101,7 @@ def check_new(path: Path, option: str) -> None:
         option: the option with this path, for messages.
 
     Raises:
-        UsageError: it is not empty, or can't be created.
+        UsageError: the folder is not empty, or can't be created.
     """
     check_folder(path)
     if path.is_dir() and next(path.iterdir(), None) is not None:

@@ -45,7 +45,7 @@ def writing(libraries: Sequence[str], target: Path) -> Iterator[None]:
     """Write the library of a model to ``target``, if there is one, together with the files of the block.
 
     Raises:
-        UsageError: it can't be written; then the block does not run.
+        UsageError: ``target`` can't be written; then the block does not run.
     """
     if not libraries:
         yield

@@ -145,7 +145,7 @@ def _is_result(first: Path, second: Path, *, force: bool, dry_run: bool) -> bool
 
 
 def _models(words: Sequence[Path], note: Callable[[str], None], *, keep_results: bool) -> Iterator[Path]:
-    """The models in ``words``, folders expanded, without results of earlier runs among other models."""
+    """The models in ``words``, folders expanded; skips prior results in folders and, by default, in lists."""
     found: list[Path] = []
     skipped: list[Path] = []
     for word in words:

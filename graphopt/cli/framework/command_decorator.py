@@ -33,7 +33,7 @@ class Command(HelpedCommand):
     """A command that suggests its own options for those of other tools."""
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        """Parse; the error for an unknown option of another tool names the equivalent here."""
+        """Parse; the error for an unknown option of another tool names graphopt's equivalent."""
         try:
             return super().parse_args(context, args)
         except click.NoSuchOption as error:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def check_idle(sections: Collection[str], why: str, hint: str) -> None:
-    """Check that no option in these sections of the help is given, because they have no effect.
+    """Refuse options that these sections of the help list, because they have no effect.
 
     Args:
         sections: titles of sections.

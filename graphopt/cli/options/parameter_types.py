@@ -162,7 +162,7 @@ def split_names(context: click.Context, param: click.Parameter, values: tuple[st
 
 
 def split_some(context: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """The same, but an error if the option is given without names, since that would have another meaning."""
+    """Like :func:`split_names`; no names are an error, because they would have another meaning."""
     names = split_names(context, param, values)
     if values and not names:
         raise UsageError(f"{param.opts[0]} names nothing", hint="leave it out, or name something")

@@ -1,8 +1,8 @@
 """Output: results on stdout, narration and progress on stderr.
 
 On a terminal, lines and tables fit its width (:mod:`graphopt.cli.output.terminal_width`), labels have
-colours, and progress bars come from rich. Piped, the same facts are whole lines and aligned tables without
-colour codes.
+colours, and progress bars come from rich. In a pipe, the same contents are whole lines and aligned tables
+without colour codes.
 """
 
 from __future__ import annotations

@@ -93,7 +93,7 @@ class Recorded:
         """Read the command in ``folder``.
 
         Raises:
-            UsageError: it can't be read.
+            UsageError: the command can't be read.
             InvalidModel: its description is damaged.
         """
         path = folder / COMMAND
@@ -128,7 +128,7 @@ def given(
 ) -> list[tuple[click.Parameter, Any]]:
     """The parameters in the command line ``words`` of ``command``, each with all its values.
 
-    Values are text; flags are bools, and options that are counted ints.
+    Values are text; flags are bools, and counted options are ints.
     """
     values, _, _ = command.make_parser(context).parse_args(list(words))
     found: list[tuple[click.Parameter, Any]] = []

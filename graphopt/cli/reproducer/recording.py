@@ -204,7 +204,7 @@ class Recording:
         return model
 
     def _copy(self, path: Path, target: Path) -> bool:
-        """Copy a file, if it exists; returns whether it did."""
+        """Copy a file, if it exists; returns whether it existed."""
         if not path.is_file():
             self._missing.append(str(path))
             return False

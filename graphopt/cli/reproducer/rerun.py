@@ -67,7 +67,7 @@ def _settings(folder: Path, allow_command: bool) -> str:
     """The settings in ``folder``, with the current store, because a store contains code that is loaded.
 
     Raises:
-        UsageError: they name a C compiler although programs are not allowed, or folders elsewhere.
+        UsageError: the settings name folders elsewhere, or a C compiler although programs are not allowed.
     """
     settings = config.load({}, folder)
     if settings.compiler != "auto" and not allow_command:

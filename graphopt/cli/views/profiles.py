@@ -66,7 +66,7 @@ def _omitted(count: int, limit: int | None, noun: str) -> Iterator[str]:
 
 
 def _remarks(value: ValueProfile | None, gradient: bool | None) -> str:
-    """Further facts about a value."""
+    """Further properties of a value."""
     words = []
     if value is None:
         words.append("not fed")

@@ -182,7 +182,7 @@ def _stacked(fact: Fact, length: Dim, axis: int) -> Fact:
 
 
 def _scalar_shape(value: ir.Value) -> ShapeTuple:
-    """The declared shape of a body's counter or condition, since onnxruntime feeds it in this shape."""
+    """The declared shape of a body's counter or condition; onnxruntime feeds a value of this shape."""
     return (1,) if value.shape is not None and value.shape.rank() == 1 else ()
 
 

@@ -32,7 +32,7 @@ _TO_THE_END = (1 << 31) - 1  # exporters write INT32_MAX or INT64_MAX; no dim ex
 
 @shape_rule("Slice")
 def slice_(node: NodeFacts) -> Fact:
-    """Starts, ends, axes and steps are attributes before opset 10, and inputs since."""
+    """Starts, ends, axes and steps are attributes before opset 10, and inputs from opset 10 on."""
     shape = node.shape(0)
     if shape is None:
         return Fact(node.dtype(0))

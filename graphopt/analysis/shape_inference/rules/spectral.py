@@ -1,4 +1,4 @@
-"""Fourier transforms, for which onnx's own inference assumes the length of the input where it is unknown."""
+"""Fourier transforms; onnx's own inference takes an unknown length to be that of the input."""
 
 from __future__ import annotations
 

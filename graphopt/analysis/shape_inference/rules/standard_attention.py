@@ -11,7 +11,7 @@ from graphopt.analysis.symbolic import Dim, floordiv
 def attention(node: NodeFacts) -> list[Fact]:
     """Y, present key, present value, and the attention scores (ONNX: Attention).
 
-    Q, K and V are [batch, heads, sequence, size], or [batch, sequence, heads * size]; Y has the same form.
+    Q, K and V are [batch, heads, sequence, size], or [batch, sequence, heads * size]; Y has the same layout.
     """
     q, k, v = (node.shape(index) for index in range(3))
     dtypes = [node.dtype(0), node.dtype(1), node.dtype(2), node.dtype(0)]

@@ -77,7 +77,7 @@ def _fail(message: str) -> Iterator[str]:
 
 
 def _ranges(kernel: Kernel, segment: Segment, access: Access) -> list[_Range]:
-    """The loops around an access, without reduced loops in which it is invariant: they may be empty."""
+    """The loops around an access, except reduced loops in which it is invariant: such loops may be empty."""
     loops = zip(kernel.axes, access.strides, kernel.bounds(segment), strict=True)
     return [_Range(stride, *bounds) for axis, stride, bounds in loops if stride.factor or not axis.reduced]
 

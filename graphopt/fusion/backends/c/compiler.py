@@ -89,11 +89,11 @@ class Compiler:
         """Run the compiler in ``folder``, which is also its folder for temporary files.
 
         Args:
-            stop: an event that kills it.
+            stop: an event that kills the compiler.
 
         Raises:
-            RuntimeFailure: it reports an error.
-            ResourceLimit: it exceeds ``seconds``, is stopped, or the disk is full.
+            RuntimeFailure: the compiler reports an error.
+            ResourceLimit: the compiler exceeds ``seconds`` or is stopped, or the disk is full.
         """
         code, output = _call([*self.command, *arguments], folder, seconds, stop or Event())
         if code and (full := next((text for text in _FULL if text in output), None)):

@@ -1,4 +1,4 @@
-"""Schedules: which loops are shared by threads, vectorized, and reduced."""
+"""Schedules: the loops that threads share, the vectorized loop, and the reduced loops."""
 
 from __future__ import annotations
 
