@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Unpack
 from graphopt import ir
 from graphopt.attempt import vouch, within
 from graphopt.compiler.environment import Environment
+from graphopt.ir.signature import Signature
 from graphopt.model_arguments import ModelLike, copy
 from graphopt.numerics import Numerics
 from graphopt.options import CompareOptions, DeviceOptions
@@ -127,10 +128,11 @@ def try_out(
         model: a model in any form (:data:`graphopt.ModelLike`).
         inputs: shapes, arrays in files, and the seed.
         optimizations, session_options, libraries: as for :func:`run`.
-        options: as for :func:`optimize`.
+        options: as for :func:`optimize`. With ``share_buffers``, the reported run writes outputs over inputs.
 
     Raises:
-        UsageError: ``inputs`` does not fit the model.
+        UsageError: ``inputs`` does not fit the model, or buffers can't be shared.
+        VerificationFailed: an output may overwrite elements of an input before they are read.
         RuntimeFailure: the model runs on none of the generated inputs.
     """
     from graphopt.inputs import run_once
@@ -139,7 +141,15 @@ def try_out(
     found = env.load(model)
     choice = _choice(env, found, session_options, libraries)
     given = inputs or env.inputs
-    return run_once.try_out(found, given, device=env.device, optimizations=optimizations, choice=choice)
+    trial = run_once.try_out(found, given, device=env.device, optimizations=optimizations, choice=choice)
+    if not env.options["share_buffers"]:
+        return trial
+    from graphopt.specialization.shared_runs import run_shared, shared_names
+
+    share = shared_names(env.options["share_buffers"], Signature.of(found))
+    return run_shared(
+        found, trial.feeds, share, device=env.device, optimizations=optimizations, choice=choice
+    )
 
 
 def _choice(

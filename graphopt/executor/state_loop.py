@@ -7,17 +7,15 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from graphopt.errors import UsageError
 from graphopt.executor.pytree import as_array
 from graphopt.executor.specializer import Specializer
 from graphopt.ort.devices import Device
-from graphopt.specialization.bound_values import BoundValue, bound_values
+from graphopt.specialization.bound_values import BoundValue, bound_values, ort_value
 from graphopt.specialization.shared_buffers import Spans, check_memory, check_names
 from graphopt.specialization.variant_session import BoundRuns
 from graphopt.transforms.scalar.check_aliasing import expand_pairs
-from graphopt.util.element_types import LOW_TYPES, from_ort_value, native, to_ort_value
+from graphopt.util.element_types import from_ort_value
 
 if TYPE_CHECKING:
     from onnxruntime import OrtValue
@@ -98,7 +96,10 @@ class StateLoop:
     def _run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         specializer = self._specializer()
         types = {port.name: port.type for port in specializer.signature.inputs}
-        given = {name: self._value(name, value, types.get(name, "")) for name, value in inputs.items()}
+        given = {
+            name: ort_value(name, as_array(value), types.get(name, ""), self._device)
+            for name, value in inputs.items()
+        }
         values = {**self._state, **given}
         for port in specializer.signature.fed:
             if port.name not in values and port.name in self._sources.values() and port.kind != "optional":
@@ -131,19 +132,6 @@ class StateLoop:
             is_whole &= all(values.get(source) is self._state[source] for source in self._sources.values())
             self._steady = (key, buffers, Spans.of(self._state)) if is_whole else None
         return {name: from_ort_value(found[name]) for name in self._results}
-
-    def _value(self, name: str, value: Any, type_: str) -> OrtValue:
-        """``value`` on the device; arrays on the host are not copied there."""
-        import onnxruntime
-
-        if hasattr(value, "data_type"):
-            found: OrtValue = value
-            return found
-        array = native(as_array(value), name)
-        if type_ in LOW_TYPES:
-            return to_ort_value(array, type_)
-        whole = np.ascontiguousarray(array).reshape(np.shape(array))
-        return onnxruntime.OrtValue.ortvalue_from_numpy(whole, self._device.kind, self._device.index)
 
     def _buffers(self, plan: Plan, values: Mapping[str, OrtValue], own: set[str]) -> dict[str, OrtValue]:
         """The buffers for outputs of known shape: that of the input if that is safe, else the spare one."""

@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from graphopt.errors import UsageError
-from graphopt.util.element_types import numpy_type
+from graphopt.ort.devices import Device
+from graphopt.util.element_types import LOW_TYPES, native, numpy_type, to_ort_value
 
 if TYPE_CHECKING:
     from onnxruntime import OrtValue
@@ -32,6 +35,30 @@ def bound_values(values: Mapping[str, OrtValue]) -> dict[str, BoundValue]:
                 f"{name!r} is a {type(value).__name__}, not an OrtValue", hint="use run for arrays"
             )
     return {name: BoundValue(value) for name, value in values.items()}
+
+
+def ort_value(name: str, value: Any, type_: str, device: Device) -> OrtValue:
+    """``value`` as a value of onnxruntime on ``device``; arrays are not copied on the host.
+
+    Args:
+        name: the name of the input, for messages.
+        value: an array, or a value of onnxruntime, which is returned.
+        type_: the type of the input.
+        device: the device.
+
+    Raises:
+        UsageError: ``value`` is not a tensor.
+    """
+    import onnxruntime
+
+    if hasattr(value, "data_type"):
+        found: OrtValue = value
+        return found
+    array = native(value, name)
+    if type_ in LOW_TYPES:
+        return to_ort_value(array, type_)
+    whole = np.ascontiguousarray(array).reshape(np.shape(array))
+    return onnxruntime.OrtValue.ortvalue_from_numpy(whole, device.kind, device.index)
 
 
 def arrays_of(feeds: Mapping[str, Any]) -> dict[str, Any]:

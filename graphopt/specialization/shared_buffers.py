@@ -62,6 +62,18 @@ class BufferChecks:
             VerificationFailed: an output may overwrite elements before they are read.
             UsageError: a size or dtype differs or is unknown, or another input is in the same memory.
         """
+        for output, source in share.items():
+            if source not in values:
+                raise UsageError(f"output {output!r} can't be written over {source!r}, which has no value")
+        shapes = self.shapes(values)
+        for output, source in share.items():
+            value, shape = values[source], shapes.get(output)
+            mine, other = (self._types[output], shape), (value.data_type(), tuple(value.shape()))
+            if mine != other and shape is not None:
+                raise UsageError(
+                    f"output {output!r} can't be written over {source!r}: it is {mine[0]} {list(shape)}, "
+                    f"and the input {other[0]} {list(other[1])}"
+                )
         self._examine(share)
         for output, source in share.items():
             refusal = self._refusals[source, output]
@@ -70,23 +82,11 @@ class BufferChecks:
                     f"input {source!r} and output {output!r} must not share a buffer: {refusal.reason}",
                     hint=refusal.hint,
                 )
-        for output, source in share.items():
-            if source not in values:
-                raise UsageError(f"output {output!r} can't be written over {source!r}, which has no value")
-        shapes = self.shapes(values)
-        for output, source in share.items():
-            value, shape = values[source], shapes.get(output)
-            is_type = f"{value.data_type()} {list(value.shape())}"
-            if shape is None:
+            if shapes.get(output) is None:
                 raise UsageError(
                     f"output {output!r} can't be written over {source!r}: the shapes of the inputs do not "
                     "determine its shape",
                     hint="fix the dims of the model (--dim), or run it without sharing this buffer",
-                )
-            if (shape, self._types[output]) != (tuple(value.shape()), value.data_type()):
-                raise UsageError(
-                    f"output {output!r} can't be written over {source!r}: it is {self._types[output]} "
-                    f"{list(shape)}, and the input {is_type}"
                 )
         check_memory({source: values[source] for source in share.values()}, values)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from graphopt import ir
-from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError
+from graphopt.errors import ResourceLimit, RuntimeFailure, UsageError, VerificationFailed
 from graphopt.inputs import run_once
 from graphopt.inputs.feeds import InputOptions
 from graphopt.numerics import Numerics
@@ -125,6 +125,9 @@ class Bench:
     Args:
         device, threads, provider_options: settings of the sessions.
         heeds_choices: use the session options that a model recommends.
+        share: by name of an output, the input that it is written over in the timed runs; later runs read the
+            outputs of earlier ones.
+        check: raises an error if a model can't run so on these inputs.
     """
 
     contestants: Sequence[Contestant]
@@ -133,6 +136,8 @@ class Bench:
     provider_options: Mapping[str, str] = field(default_factory=dict)
     limits: RaceLimits = field(default_factory=RaceLimits)
     heeds_choices: bool = True
+    share: Mapping[str, str] = field(default_factory=dict)
+    check: Callable[[Contestant, Mapping[str, Any]], object] = lambda one, feeds: None
 
     @property
     def choices(self) -> dict[str, SessionChoice]:
@@ -155,6 +160,7 @@ class Bench:
             "threads": self.threads,
             "onnxruntime": self.version,
             "provider_options": dict(self.provider_options),
+            **({"shared_buffers": dict(self.share)} if self.share else {}),
             "session_options": {name: choice.to_dict() for name, choice in self.choices.items()},
         }
 
@@ -171,7 +177,9 @@ class Bench:
         trial = run_once.try_out(original.model, inputs, device=self.device, typical=True)
         shapes = output_shapes(list(trial.outputs.values()))
         options = dict(self.provider_options)
-        setup = Setup(trial.feeds, shapes, self.device, self.threads, options, choices=self.choices)
+        setup = Setup(
+            trial.feeds, shapes, self.device, self.threads, options, choices=self.choices, share=self.share
+        )
         footprints, failures = self._footprints(setup, advance)
         running = {one.name: one.path for one in self.contestants if one.name in footprints}
         timing = compare_speed(running, setup, self.limits, lambda done: advance(done, ", ".join(running)))
@@ -203,9 +211,10 @@ class Bench:
             try:
                 if one.failure is not None:
                     raise RuntimeFailure(one.failure)
+                self.check(one, setup.feeds)
                 processes = min(_MOST, self.limits.processes)
                 found[one.name] = footprint(one.path, setup, checked, processes, one.name)
-            except (RuntimeFailure, ResourceLimit) as failure:
+            except (RuntimeFailure, ResourceLimit, UsageError, VerificationFailed) as failure:
                 if number == 0:
                     raise
                 failures[one.name] = str(failure)

@@ -25,7 +25,7 @@ from graphopt.timing import ratios
 from graphopt.util.element_types import LOW_TYPES, to_ort_value
 
 if TYPE_CHECKING:
-    from onnxruntime import InferenceSession
+    from onnxruntime import InferenceSession, OrtValue
 
 #: Least seconds of a turn for fast models, and bounds on its number of runs; the fastest run counts.
 _LEAST_TURN = 0.01
@@ -47,6 +47,7 @@ class Setup:
         provider_options: options of the CUDA provider.
         optimizations: level of onnxruntime's own optimizations.
         choices: session options by name of the model; others use onnxruntime's defaults.
+        share: by name of an output, the input that it is written over in each run.
     """
 
     feeds: Mapping[str, Any]
@@ -56,6 +57,7 @@ class Setup:
     provider_options: Mapping[str, str] = field(default_factory=dict)
     optimizations: Optimizations = "default"
     choices: Mapping[str, SessionChoice] = field(default_factory=dict)
+    share: Mapping[str, str] = field(default_factory=dict)
 
     def eager(self, **options: str) -> Setup:
         """A copy with ``options`` and without CUDA graphs, which hide kernels and require bound buffers."""
@@ -164,7 +166,8 @@ def runner(made: InferenceSession, setup: Setup) -> Callable[[], object]:
         RuntimeFailure: the model does not run, or has other inputs.
     """
     try:
-        run = _plain(made, setup) if setup.device.capabilities.is_host else _bound(made, setup)
+        is_bound = setup.share or not setup.device.capabilities.is_host
+        run = _bound(made, setup) if is_bound else _plain(made, setup)
         run()
     except RuntimeFailure:
         raise
@@ -214,23 +217,36 @@ def _bound(made: InferenceSession, setup: Setup) -> Callable[[], object]:
     kind, number = setup.device.kind, setup.device.index
     arguments = made.get_inputs()
     if not all(_is_plain_tensor(argument.type) for argument in (*arguments, *made.get_outputs())):
+        if setup.share:
+            raise RuntimeFailure("buffers can be shared only in models of plain tensors")
         return _plain(made, setup)
     binding = made.io_binding()
-    for name, value in known_feeds(made, setup.feeds).items():
-        array = np.ascontiguousarray(value).reshape(np.shape(value))
-        binding.bind_ortvalue_input(name, onnxruntime.OrtValue.ortvalue_from_numpy(array, kind, number))
+    feeds = known_feeds(made, setup.feeds)
+    values: dict[str, OrtValue] = {}
+    for name in dict.fromkeys((*feeds, *setup.share.values())):
+        array = np.array(setup.feeds[name], order="C")  # a copy, which may be overwritten
+        values[name] = onnxruntime.OrtValue.ortvalue_from_numpy(array, kind, number)
+    for name in feeds:
+        binding.bind_ortvalue_input(name, values[name])
     outputs = made.get_outputs()
-    if setup.shapes is not None and len(setup.shapes) == len(outputs):
-        for output, (shape, dtype) in zip(outputs, setup.shapes, strict=True):
+    known = setup.shapes is not None and len(setup.shapes) == len(outputs) and setup.shapes
+    for index, output in enumerate(outputs):
+        if output.name in setup.share:
+            binding.bind_ortvalue_output(output.name, values[setup.share[output.name]])
+        elif known:
+            shape, dtype = known[index]
             buffer = onnxruntime.OrtValue.ortvalue_from_shape_and_type(
                 list(shape), np.dtype(dtype), kind, number
             )
             binding.bind_ortvalue_output(output.name, buffer)
-    else:
-        for output in outputs:
+        else:
             binding.bind_output(output.name, kind, number)
     binding.synchronize_inputs()
-    return lambda: made.run_with_iobinding(binding)
+
+    def run(_kept: object = values) -> None:
+        made.run_with_iobinding(binding)
+
+    return run
 
 
 def _is_plain_tensor(type_: str) -> bool:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,18 +19,19 @@ from graphopt.cli.invocation import Run
 from graphopt.cli.options import completion, option_values, shared_options
 from graphopt.cli.options.parameter_types import Count, Runs, Seconds, split_some, writes
 from graphopt.cli.output.command_output import Output
-from graphopt.errors import ExitStatus, GraphoptError, UsageError, unknown
+from graphopt.errors import ExitStatus, GraphoptError, RuntimeFailure, UsageError, unknown
 
 if TYPE_CHECKING:
     from graphopt import ir
     from graphopt.ort.devices import Device
     from graphopt.ort.session_options import SessionChoice
-    from graphopt.timing.bench import Contestant
+    from graphopt.timing.bench import Bench, Contestant
 
 EXAMPLE = """
 graphopt bench model.onnx --threads 2
 graphopt bench model.onnx --against original,onnxslim --input-shape x:1x3x224x224,8x3x224x224
 graphopt bench model.onnx --fuser native
+graphopt bench decoder.onnx --share-buffers 'past*=present*'
 graphopt bench a.onnx b.onnx --processes 15 --plot speed.svg
 graphopt bench model.onnx --device cuda --cuda-graph --hot
 """
@@ -141,14 +143,17 @@ def command(
     One model is optimized in memory (options under Passes) and compared with the original and the
     results of other tools. Of several models, each is compared with the first. The models take turns, in
     fresh processes. The original is also compared with itself; differences within the range of these ratios
-    count as noise. Each shape has a table: --input-shape x:1x8,4x8 prints two. Exit status 6 if one of the
-    models does not run on the inputs of the first.
+    count as noise. With --share-buffers, timed runs write outputs over inputs. Each shape has a table:
+    --input-shape x:1x8,4x8 prints two. Exit status 6 if one of the models does not run on the inputs of the
+    first.
     """
     from graphopt import api
     from graphopt.cli.files.check_output_paths import check_file
     from graphopt.cli.views.latencies import blocks, drawing
     from graphopt.inputs.feeds import InputOptions
     from graphopt.inputs.shape_grids import parse_grid
+    from graphopt.ir.signature import Signature
+    from graphopt.specialization.shared_runs import shared_names
     from graphopt.timing.bench import Bench, cuda_options
     from graphopt.timing.stopwatch import RaceLimits
 
@@ -166,7 +171,10 @@ def command(
     with publish.ScratchFolder() as folder:
         contestants = _Contestants(run, folder, device, kernels).all(models, against, peer_python)
         contestants[0] = replace(contestants[0], model=loaded[0])  # inputs respect the options about dims
+        share = shared_names(run.options.get("share_buffers", ()), Signature.of(loaded[0]))
         bench = Bench(contestants, device, how.threads, provider_options, limits, session_options)
+        if share:
+            bench = replace(bench, share=share, check=partial(_check_shared, bench, share))
         for shapes in grid:
             with run.console.progress("timing") as advance:
                 results.append(bench.run(replace(inputs, shapes=shapes), advance))
@@ -187,6 +195,19 @@ def command(
         status=ExitStatus.RUNTIME_FAILURE if failed else ExitStatus.OK,
         notes=notes,
     )
+
+
+def _check_shared(bench: Bench, share: Mapping[str, str], one: Contestant, feeds: Mapping[str, Any]) -> None:
+    """Check that outputs of a model may be written over its inputs.
+
+    Raises:
+        UsageError, VerificationFailed, RuntimeFailure: they may not, or it does not run.
+    """
+    from graphopt.specialization.shared_runs import run_shared
+
+    if one.model is None:
+        raise RuntimeFailure("its buffers can't be checked")
+    run_shared(one.model, feeds, share, device=bench.device, choice=bench.choices.get(one.name))
 
 
 # Compared models ---------------------------------------------------------------------------------
@@ -214,7 +235,7 @@ def _check_against(models: Sequence[Path], against: Sequence[str]) -> None:
         hint = "leave it out, or bench one model at a time"
         if against:
             raise UsageError(f"--against {why}", hint=hint)
-        option_values.check_idle(["Passes"], why, hint)
+        option_values.check_idle(["Passes"], why, hint, besides=["share_buffers"])
 
 
 def _other_inputs(first: ir.Model, other: ir.Model | None) -> str:

@@ -22,6 +22,7 @@ EXAMPLE = """
 graphopt run model.onnx
 graphopt run model.onnx --input-shape x:1x3x224x224 --seed 1
 graphopt run model.onnx --input x:x.npy -o outputs.npz
+graphopt run decoder.onnx --share-buffers 'past*=present*'
 graphopt run model.bundle --input-shape ids:1x128 -v
 graphopt run model.onnx --inputs requests/ --rounds 3
 graphopt run model.onnx --inputs requests/ --fusion-strategy static:1,dynamic:2 --fuser ort
@@ -50,6 +51,14 @@ graphopt run model.onnx --inputs requests/ --fusion-strategy static:1,dynamic:2 
         type=click.Choice(["default", "off"]),
         default="default",
         help="Graph optimizations of onnxruntime.  [default: default]",
+    ),
+)
+@shared_options.group(
+    "Device",
+    shared_options.option(
+        "share_buffers",
+        help="Write output OUT over input IN, after a check that this is safe; past*=present* names all pairs"
+        " (docs/executor.md).",
     ),
 )
 @executor_runs.executor_options
@@ -81,6 +90,7 @@ def command(
 
     check_file(output, [".npz"])
     bundle, libraries = None, tuple[str, ...]()
+    shared = tuple(run.options.get("share_buffers", ()))
     if api.is_bundle(model):
         bundle = Bundle(model, optimizations=optimizations, session_options=session_options)
     loaded = api.load_model(model) if bundle is None else bundle.model(GENERAL_NAME)
@@ -95,7 +105,7 @@ def command(
                 libraries=libraries,
             )
         else:
-            trial = run_bundle_once(bundle, run.compiler.inputs)
+            trial = run_bundle_once(bundle, run.compiler.inputs, shared)
     choice = recommended(loaded, device)
     used = session_options and not choice.plain
     if output is not None:
@@ -108,6 +118,7 @@ def command(
     if bundle is not None:
         notes += choice_notes(bundle, trial.feeds, verbose=run.verbose)
         notes += [f"  {remark}" for remark in bundle.remarks]
+    notes += [f"  wrote {target} over {source}" for source, target in shared]
     notes.append(f"  ran in {human_seconds(trial.seconds)}")
     if output is not None:
         notes.append(f"  wrote     {output}")
@@ -118,6 +129,7 @@ def command(
             "outputs": {name: _describe(value) for name, value in trial.outputs.items()},
             "session_options": choice.to_dict() if used else {},
             "libraries": list(libraries),
+            **({"shared_buffers": [list(pair) for pair in shared]} if shared else {}),
             "seconds": trial.seconds,
         },
         [_table(trial)],

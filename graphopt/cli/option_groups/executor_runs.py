@@ -101,6 +101,7 @@ def run_all(run: Run, model: Path, chosen: ExecutorValues) -> Output:
     from graphopt.api import is_bundle, load_model
     from graphopt.executor.options import ExecutorOptions
     from graphopt.inputs.feeds import InputOptions, Inputs
+    from graphopt.specialization.shared_runs import copies, shared_names
 
     if is_bundle(model):
         raise UsageError(
@@ -133,12 +134,17 @@ def run_all(run: Run, model: Path, chosen: ExecutorValues) -> Output:
         stack.enter_context(graphopt.optimized_execution(not chosen.no_optimize))
         advance = stack.enter_context(run.console.progress("compiling"))
         executor = run.compiler.compile(loaded, how)
+        share = shared_names(run.options.get("share_buffers", ()), executor.signature)
         rows: list[dict[str, Any]] = []
         for number in range(rounds):
             for index, file in enumerate(files):
                 advance((number + index / len(files)) / rounds, file.name)
+                values = copies(feeds[file], executor.signature, run.compiler.device) if share else {}
                 begin = time.perf_counter()
-                executor.run(feeds[file])
+                if share:
+                    executor.run_bound(values, share=share)
+                else:
+                    executor.run(feeds[file])
                 took = time.perf_counter() - begin
                 rows.append(
                     {"round": number + 1, "file": str(file), "plan": executor.last_plan, "seconds": took}

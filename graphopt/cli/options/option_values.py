@@ -21,13 +21,14 @@ if TYPE_CHECKING:
     from graphopt.ort.devices import Device
 
 
-def check_idle(sections: Collection[str], why: str, hint: str) -> None:
+def check_idle(sections: Collection[str], why: str, hint: str, besides: Collection[str] = ()) -> None:
     """Refuse options that these sections of the help list, because they have no effect.
 
     Args:
         sections: titles of sections.
         why: the reason, as the predicate of a sentence about the option.
         hint: the next step.
+        besides: names of options that have an effect.
 
     Raises:
         UsageError: such an option is given.
@@ -36,7 +37,7 @@ def check_idle(sections: Collection[str], why: str, hint: str) -> None:
     for parameter in context.command.params:
         name = parameter.name or ""
         given = context.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE
-        if given and getattr(parameter, "section", None) in sections:
+        if given and name not in besides and getattr(parameter, "section", None) in sections:
             raise UsageError(f"{parameter.opts[-1]} {why}", hint=hint)
 
 
