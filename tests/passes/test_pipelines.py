@@ -197,9 +197,8 @@ def test_requires_grad_selects_the_path_with_gradients(body: bool) -> None:
     values["p" if body else "x"].metadata_props["graphopt.requires_grad"] = "true"
     report = graphopt.optimize(model, pipeline="profiling").report
     note = f"optimized for gradients, because {'p' if body else 'x'!r} requires one"
-    assert note in report.notes() and set(report.planned) == {"differentiate", "lower-fallbacks"} & set(
-        PLANNED
-    )
+    assert note in report.notes() and not [text for text in report.notes() if "native groups" in text]
+    assert set(report.planned) == {"differentiate", "lower-fallbacks"} & set(PLANNED)
     assert report.verdict is not None and report.verdict.ok
 
 

@@ -466,3 +466,26 @@ def test_static_variants_pin_branch_inputs_after_one_run() -> None:
     assert guard_for_all(once, SpecializationKind.DYNAMIC, {"rate"}).inputs["rate"].ints is None
     both = once.with_run({"x": x, "rate": replace(rate, ints=(8000,))})
     assert guard_for_all(both, SpecializationKind.STATIC, {"rate"}).inputs["rate"].ints is None
+
+
+def test_numbers_of_watched_values_and_zero_gradients_are_kept_and_merged() -> None:
+    one = Profile("m", zero_gradients={"dy": True, "dz": True}, watched=3, left_out=1)
+    other = Profile("m", zero_gradients={"dy": False}, watched=2, left_out=4)
+    both = one.merge(other)
+    assert both.zero_gradients == {"dy": False, "dz": True} and (both.watched, both.left_out) == (3, 4)
+    assert Profile.from_dict(both.to_dict()) == both
+    old = {key: value for key, value in both.to_dict().items() if key not in ("watched", "left_out")}
+    assert Profile.from_dict(old).watched == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"watched": -1}, "watched and left_out must be natural numbers"),
+        ({"left_out": "3"}, "watched and left_out must be natural numbers"),
+        ({"zero_gradients": {"dy": 1}}, "zero_gradients must map values to booleans"),
+    ],
+)
+def test_malformed_numbers_and_zero_gradients(change: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidModel, match=message):
+        Profile.from_dict({**Profile("m").to_dict(), **change})

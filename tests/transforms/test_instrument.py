@@ -52,6 +52,15 @@ def test_watched_values(watch: str, expected: set[str]) -> None:
     assert ops(model).count("Counter") == 1
 
 
+@pytest.mark.parametrize("watch", ["shapes", "all"])
+def test_values_are_watched_once(watch: str) -> None:
+    model = parse(FOUND)
+    run_pipeline(model, f"instrument{{watch={watch}}}")
+    before = watched(model)
+    _, cx = run_pipeline(model, f"instrument{{watch={watch}}},instrument{{watch=inputs}}")
+    assert cx.actions == 0 and watched(model) == before
+
+
 def test_instrumented_model_runs_and_its_nodes_are_removed() -> None:
     model = parse(FOUND)
     feeds = {"x": np.array([0, 2, 0, 3], np.float32), "c": np.array(True)}

@@ -49,6 +49,14 @@ def obstacle(graph: ir.Graph, rank: int | None, cx: Context) -> str | None:
     return "it is in a function" if cx.edit.scopes.function(inner) is not None else None
 
 
+def is_watched(value: ir.Value) -> bool:
+    """Whether a profiling node watches ``value``, or a profiling node or a counter returns it."""
+    types = dialects.PROFILE, dialects.PROFILE_ZERO, dialects.COUNTER
+    if dialects.is_profiling_node(value.producer(), *types):
+        return True
+    return any(dialects.is_profiling_node(node, dialects.PROFILE) for node in ir.readers(value))
+
+
 def watch(value: ir.Value, op_type: str, cx: Context, owner: str) -> bool:
     """Insert a profiling node between ``value`` and its readers; returns whether that was permitted."""
     node = cx.edit.make_node(
@@ -73,7 +81,9 @@ def watch(value: ir.Value, op_type: str, cx: Context, owner: str) -> bool:
 
 
 def count_runs(graph: ir.Graph, cx: Context, owner: str) -> None:
-    """Append a counter of runs to the main graph."""
+    """Append a counter of runs to the main graph, unless it has one."""
+    if any(dialects.is_profiling_node(node, dialects.COUNTER) for node in graph):
+        return
     node = cx.edit.make_node(dialects.COUNTER, [], domain=dialects.GUARD_DOMAIN, name="profiled_runs")
     action = cx.begin_rewrite(owner, node)
     if action is None:

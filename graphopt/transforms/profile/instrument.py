@@ -14,7 +14,13 @@ from graphopt.context import Context, Refusal
 from graphopt.errors import unknown
 from graphopt.ops import dialects
 from graphopt.passes.base import Pass
-from graphopt.transforms.profile._profiling_nodes import count_runs, obstacle, supports_profiling, watch
+from graphopt.transforms.profile._profiling_nodes import (
+    count_runs,
+    is_watched,
+    obstacle,
+    supports_profiling,
+    watch,
+)
 from graphopt.util.text_tables import counted
 
 
@@ -95,11 +101,14 @@ class Instrument(Pass):
     def select(self, model: ir.Model, cx: Context) -> Selection:
         """The values to watch."""
         graph = model.graph
-        inputs = [value for value in graph.inputs if value.name and isinstance(value.type, ir.TensorType)]
+        tensors = [value for value in graph.inputs if value.name and isinstance(value.type, ir.TensorType)]
+        inputs = [value for value in tensors if not is_watched(value)]
         inner: list[ir.Value] = []
         left_out: dict[ir.Value, str] = {}
         names = Counter(value.name for inner in ir.with_bodies(graph) for value in ir.values_of(inner))
         for value, place in self._candidates(model, cx):
+            if is_watched(value):
+                continue
             reason = obstacle(place, cx.rank(value), cx)
             if reason is None and names[value.name] > 1:
                 reason = "its name occurs in several bodies"
