@@ -255,7 +255,7 @@ def environment(**changes: str) -> dict[str, str]:
 
 
 def disable_telemetry() -> None:
-    """Keep the onnxruntime of this process from sending usage data, unless a variable is set for that."""
+    """Keep the onnxruntime of this process from sending usage data, unless a variable is set for this."""
     for name, value in _NO_TELEMETRY.items():
         os.environ.setdefault(name, value)
 

@@ -54,7 +54,7 @@ def check_applied(rules: Sequence[Rule], passes: Collection[str]) -> None:
     """Check that each of ``rules`` is applied by one of ``passes``.
 
     Raises:
-        UsageError: a rule is applied by none.
+        UsageError: some rule is applied by no pass.
     """
     for rule in rules:
         if rule.pass_ not in passes:

@@ -173,7 +173,7 @@ class ResidualSelection:
         return [value for value, (computed, saved) in ends.items() if late[saved] and not late[computed]]
 
     def within(self, budget: float) -> list[ir.Value]:
-        """Residuals of at most ``budget`` bytes, with little recomputed work; otherwise the smallest."""
+        """Residuals of at most ``budget`` bytes, with little recomputed work; the smallest if none fit."""
         for compute_bound, low in ((False, DISCOUNT), (True, 0)):
             high = _MAX_DISCOUNT
             found = self.minimum(high, compute_bound=compute_bound)

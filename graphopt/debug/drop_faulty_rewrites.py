@@ -177,7 +177,7 @@ def _check_of(attempt: Attempt, original: ir.Model, failure: GraphoptError | Non
 def _rerun(
     attempt: Attempt, original: ir.Model, limits: RewriteLimit, dropped: Sequence[Dropped], runs: int
 ) -> tuple[ir.Model, Report]:
-    """The result under ``limits``, after ``runs``; raises the errors of :meth:`Attempt.run`."""
+    """The result under ``limits``, after ``runs`` runs; raises the errors of :meth:`Attempt.run`."""
     candidate = copy(original)
     withheld = (*attempt.options.withheld, *(drop.withheld for drop in dropped))
     options = replace(limits.applied_to(attempt.options), withheld=withheld)

@@ -205,7 +205,7 @@ class Specializer:
         return "the original was released" if self.cache.original.model is None else None
 
     def _count_reason(self, reason: str, feeds: Mapping[str, Any]) -> None:
-        """Count a run of the general plan; the first runs with a violated assumption of the nearest guard."""
+        """Count a run of the general plan; for the first runs, note a violation of the nearest guard."""
         text = reason
         if self._explained[reason] < _EXPLAINED:
             near = min((plan.guard.explain(feeds) for plan in self._plans.plans), key=len, default=[])

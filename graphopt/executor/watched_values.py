@@ -29,7 +29,7 @@ class WatchedValues:
 
     Attributes:
         watched: the number of observed intermediate values.
-        left_out: the number of other candidates.
+        left_out: the number of candidates that are not observed.
         runs: the number of additional runs.
         seconds: their total duration, including the creation of models and sessions.
         failure: the reason why values are no longer observed, or ``None``.

@@ -1,7 +1,7 @@
 """Clustering: assign nodes to loop nests.
 
 Nodes are visited in reverse order. A node joins the cluster of its readers if the index at which they read
-its result can be propagated through it; otherwise it starts a cluster of its own. Clusters are totally
+its result can be propagated through the node; otherwise, the node starts a new cluster. Clusters are totally
 ordered, and no edge leads backwards: a node may join only the first of its readers' clusters, and a new
 cluster precedes all others. A value with readers outside of its cluster is stored by the cluster that
 computes it. Clusters that read the same value are fused horizontally if their iteration spaces are equal and
@@ -34,7 +34,7 @@ class Cluster:
         order: position in the order of execution.
         nest: the loops; ``None`` for a node that can't be computed in loops.
         nodes: in reverse order during clustering, in graph order afterwards.
-        reason: why the cluster is not part of its readers' cluster.
+        reason: the reason why the cluster is not part of its readers' cluster.
     """
 
     order: int
@@ -154,7 +154,7 @@ class _Clustering:
         return fused
 
     def _drop_dead_stores(self, cluster: Cluster) -> None:
-        """Remove stores of values that have no readers outside any more."""
+        """Remove stores of values that no longer have readers outside."""
         assert cluster.nest is not None
         for value in list(cluster.nest.stores):
             if not self._is_live(value, [cluster]):

@@ -32,9 +32,9 @@ class Group:
     """A function that is a group.
 
     Attributes:
-        signature: its types; ``None`` if the model has none for it.
+        signature: its types; ``None`` if the model does not record them.
         kernel: its kernel; ``None`` if it has none.
-        reason: why it has no kernel.
+        reason: the reason why it has no kernel.
     """
 
     function: ir.Function
@@ -107,7 +107,7 @@ def note_signatures(model: ir.Model, signatures: Mapping[str, Signature], cx: Co
 
 
 def add_groups(model: ir.Model, others: Iterable[ir.Model]) -> None:
-    """Add copies of the groups of ``others`` to ``model``; groups of one name have equal contents."""
+    """Add copies of the groups of ``others`` to ``model``; groups with the same name have equal contents."""
     signatures = signatures_of(model)
     for other in others:
         for key, function in other.functions.items():
@@ -159,7 +159,7 @@ def lower_nodes(
     """The kernel that computes ``outputs`` from ``inputs`` by ``nodes``, which are not modified.
 
     Raises:
-        CantFuse: there is none.
+        CantFuse: the nodes have no kernel.
     """
     if len(signature.inputs) != len(inputs) or len(signature.outputs) != len(outputs):
         raise CantFuse("its number of inputs or outputs differs from its types")

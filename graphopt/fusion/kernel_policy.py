@@ -40,7 +40,7 @@ class Shapes(Enum):
 
 @dataclass(eq=False)
 class FusionPolicy:
-    """Selects groups of nodes that onnxruntime would compute in several passes over memory, a kernel in one.
+    """Selects groups of nodes that a kernel computes in one pass over memory, but onnxruntime in several.
 
     Attributes:
         minimum: minimum size of a group; equal computations count once, free moves do not count.

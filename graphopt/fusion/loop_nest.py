@@ -112,7 +112,7 @@ class LoopNest:
         self.require(value, tuple(indices))
 
     def require(self, value: ir.Value, indices: AffineMap) -> None:
-        """Record that ``value`` is read at ``indices``; raises CantFuse at too many different ones."""
+        """Record that ``value`` is read at ``indices``; raises CantFuse if there are too many indices."""
         maps = self.required_indices.setdefault(value, [])
         if indices not in maps:
             maps.append(indices)
@@ -177,7 +177,7 @@ class LoopNest:
         return tuple(Index(self.delinearize(index.loops), index.offset, index.step) for index in indices)
 
     def factorize(self, loop: int, inner: Dim) -> tuple[int, int]:
-        """Replace a loop by two, the inner one of size ``inner``; raises CantFuse if it isn't divisible."""
+        """Replace a loop by two, the inner one of size ``inner``; raises CantFuse if that is impossible."""
         outer = divide_exactly(self.sizes[loop], inner)
         if outer is None:
             raise CantFuse(f"{self.sizes[loop]} is not known to be a multiple of {inner}")

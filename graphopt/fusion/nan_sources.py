@@ -127,7 +127,7 @@ def _sign(number: float) -> Sign:
 
 
 def _constant(value: ir.Value) -> np.ndarray | None:
-    """The numbers of a constant. They are not recorded as read, because they only decide where nodes run."""
+    """The numbers of a constant. The read is not recorded, because it only decides where nodes run."""
     tensor = ir.constant_of(value)
     number = None if tensor is None else tensor.numpy()
     return None if number is None or number.dtype.kind not in "fiu" else number

@@ -4,10 +4,10 @@
 ... def mul(b, ctx, x, y):
 ...     return x * y
 
-The arguments of such a function are an :class:`~graphopt.fusion.loops.builder.IRBuilder`, the node
-(:class:`EmitContext`), and one :class:`~graphopt.fusion.loops.builder.Expr` per input. It returns the
-expression of its result. By default, inputs are broadcast to the shape of the result; ``indexing_maps``
-overrides this.
+The arguments of the function that defines a computation are an
+:class:`~graphopt.fusion.loops.builder.IRBuilder`, the node (:class:`EmitContext`), and one
+:class:`~graphopt.fusion.loops.builder.Expr` per input. It returns the expression of its result. By default,
+inputs are broadcast to the shape of the result; ``indexing_maps`` overrides this.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class EmitContext:
         return self.cx.version(self.node)
 
     def attribute(self, name: str, default: Any = None) -> Any:
-        """The value of an attribute, or else its default by the standard, or ``default``."""
+        """The value of an attribute; if omitted, the standard's default or, without one, ``default``."""
         found = self.node.attributes.get(name)
         if found is not None:
             return found.value
@@ -137,7 +137,8 @@ class Operator:
         data: number of leading inputs with data; the others are sizes or axes. ``None``: all are data.
         moves: it only moves elements.
         reduces: it iterates over reduction loops.
-        refuses: the reason why a node is unsupported, independent of its neighbours; ``None`` if it is not.
+        refuses: the reason why a node is unsupported, independent of its neighbours; ``None`` if it is
+            supported.
     """
 
     ops: tuple[str, ...]
@@ -215,7 +216,7 @@ def only_moves(node: ir.Node | None) -> bool:
 
 
 def unfit(node: ir.Node, cx: Context) -> str | None:
-    """Why no kernel can compute ``node``, independent of its neighbours: its operator or its types."""
+    """The reason why no kernel can compute ``node``: its operator or its types, regardless of neighbours."""
     found = find(node)
     if found is None:
         return f"no kernels for {qualified_name(node)}"

@@ -35,7 +35,7 @@ def _propose(nodes: Sequence[ir.Node], proposal: Proposal, policy: FusionPolicy,
     """Add groups of ``nodes`` to ``proposal``, and reasons for the nodes without a group.
 
     Args:
-        peels: how many times the last nodes of an unsupported group may be removed.
+        peels: the maximum number of removals of the last nodes of an unsupported group.
     """
     for cluster in find_clusters(nodes, policy.cx):
         kept, edge = _without_free_ends(cluster.nodes)
@@ -89,7 +89,7 @@ def _lowered(group: Partition, policy: FusionPolicy) -> tuple[Signature, Kernel]
 
 
 def kernel_inputs(group: Partition) -> list[ir.Value]:
-    """The inputs of the kernel of a group: not scalar constants and sizes, which are part of the group."""
+    """The inputs of the kernel of a group: without scalar constants and sizes, which are part of it."""
     return [value for value in group.inputs if not is_inside(value, group)]
 
 

@@ -39,7 +39,7 @@ class SymbolTable:
         """``dim`` as a size.
 
         Raises:
-            CantFuse: the shapes of the inputs don't determine it.
+            CantFuse: the shapes of the inputs don't determine the size.
         """
         if isinstance(dim, int):
             return Size(dim)

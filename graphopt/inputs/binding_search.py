@@ -25,7 +25,7 @@ _WAITING = 8
 
 @dataclass(frozen=True)
 class ValidBinding:
-    """A binding that the model accepts, with the least restriction level at which it does."""
+    """A binding that the model accepts, with the lowest restriction level at which the model accepts it."""
 
     binding: dict[str, int]
     restriction: int
@@ -63,8 +63,8 @@ def find_valid_bindings(
     Args:
         inputs: generates the feeds; keeps the rank of inputs that works.
         attempt: runs the model.
-        wanted: maximum number of bindings. There may be two more at the ends of given ranges, and one with
-            larger sizes of dims that have the same size in all others.
+        wanted: maximum number of bindings. Two further bindings may be at the ends of given ranges, and one
+            may have larger sizes of dims that have the same size in all others.
         seconds: CPU seconds after which no further try begins; the wall-clock limit is several times that.
         typical: try production sizes first (a batch of 1, long sequences) instead of discriminating ones.
         clock: CPU time in seconds, by default of this process.
@@ -153,7 +153,7 @@ class _Search:
                 self.try_all(bindings, restriction, 1, _LARGEST)
 
     def _note(self, reason: str) -> None:
-        """Keep the first error, or the first for sizes that satisfy the graph's constraints."""
+        """Keep the first error, preferably the first error for sizes that satisfy the graph's constraints."""
         is_constrained = self._inputs.constraints is not None
         if self.found.refusal is None or (is_constrained and not self._is_constrained):
             self.found.refusal, self._is_constrained = reason, is_constrained

@@ -154,7 +154,7 @@ def expression(dim: str, sizes: Mapping[str, Any]) -> Any:
     """The value of an expression such as ``past + 1``, over sizes of any type with these operators.
 
     Raises:
-        KeyError: a name in it has no size, or ``dim`` is no arithmetic expression.
+        KeyError: a name in ``dim`` has no size, or ``dim`` is no arithmetic expression.
         TypeError: a divisor is not a number.
     """
 

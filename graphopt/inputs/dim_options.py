@@ -20,8 +20,8 @@ def fix_dims(model: ir.Model, sizes: Mapping[str, int], *, strict: bool = True) 
     Dims that are expressions over fixed ones, such as ``past + seq``, are fixed, too.
 
     Raises:
-        UsageError: ``strict``, and no input has a dim of that name; it has another size already; or a size is
-            less than 1.
+        UsageError: ``strict``, and no input has a dim of that name; a dim already has another size; or a size
+            is less than 1.
     """
     fixed: dict[str, int] = {}
     places: dict[tuple[str, int], int] = {}
@@ -83,7 +83,8 @@ def vouch(model: ir.Model, sizes: Mapping[str, int], ranges: Mapping[str, Range]
     """Fix ``sizes`` in ``model``, in place; returns ``ranges`` as :func:`resolve_ranges` does.
 
     Raises:
-        UsageError: as for both; or a size is not within the range of the same dim.
+        UsageError: as for :func:`fix_dims` and :func:`resolve_ranges`; or a size is not within the range of
+            the same dim.
     """
     found = resolve_ranges(model, ranges)
     places = [

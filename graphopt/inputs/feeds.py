@@ -101,7 +101,7 @@ def parse_file(text: str) -> tuple[str | None, Path]:
     """Parse ``name:file.npy`` or ``file.npz``; the name may contain colons, and so may a Windows path.
 
     Raises:
-        UsageError: it is neither.
+        UsageError: the text has neither form.
     """
     hint = "write NAME:FILE.npy, or FILE.npz with arrays named like the inputs"
     if text.endswith(".npz"):
@@ -265,7 +265,7 @@ class Inputs:
                 1; 3: all 0.
 
         Raises:
-            ResourceLimit: they would exceed the limit.
+            ResourceLimit: the values would exceed the limit.
         """
         total = 4 * self.elements(binding)
         if total > self._limit:

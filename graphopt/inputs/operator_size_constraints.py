@@ -1,7 +1,7 @@
 """Constraints that operators place on the sizes of their inputs: a table by operator.
 
-They exceed the results of shape inference: the columns of a matrix equal the rows of the next, the input of a
-recurrence has as many features as its weights, an index is below the size of the indexed axis. onnxruntime
+These constraints go beyond shape inference: the columns of a matrix equal the rows of the next, the input of
+a recurrence has as many features as its weights, an index is below the size of the indexed axis. onnxruntime
 refuses to run a node whose constraints are violated.
 """
 
@@ -24,7 +24,7 @@ _Rule: TypeAlias = Callable[[Site], SizeConstraints]
 
 
 def size_constraints(node: ir.Node, facts: ShapeFacts, bounds: ValueBounds) -> list[SizeConstraint]:
-    """The constraints on the sizes of the inputs of ``node``; none if it violates its specification."""
+    """The constraints on the sizes of the inputs of ``node``; none if the node violates its specification."""
     rule = _RULES.get(node.op_type) if node.domain in ir.RUNTIME_DOMAINS else None
     if rule is None and shape_rules().get((node.domain, node.op_type)) in (elementwise, where):
         rule = _elementwise

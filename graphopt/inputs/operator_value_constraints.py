@@ -115,7 +115,7 @@ def _nd_index(node: ir.Node, index: int) -> ValueRange:
 
 
 def _compared(node: ir.Node, index: int) -> ValueRange | None:
-    """Values around a constant with which elements are compared."""
+    """Values near a constant with which elements are compared."""
     numbers = _numbers(node.inputs[1 - index])
     if not numbers:
         return None

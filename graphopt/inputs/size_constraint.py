@@ -70,7 +70,7 @@ class Site:
         return value
 
     def shape(self, index: int) -> ShapeTuple:
-        """Raises IndexError if there is no such input, or its rank is unknown."""
+        """The shape of input ``index``; raises IndexError if the input is absent or its rank is unknown."""
         shape = self.facts.shape(self.value(index))
         if shape is None:
             raise IndexError(index)

@@ -1,8 +1,8 @@
 """Infer the value ranges of a model's inputs from their uses in the graph.
 
-An integer used as an index into a table of 30,522 rows must be smaller than that; one used as a shape must be
-positive; a divisor must not be zero. Each input is followed forward through operators that return its
-elements, also into bodies and functions, with integer offsets and factors.
+An integer used as an index into a table of 30,522 rows must be smaller than 30,522; an integer used as a
+shape must be positive; a divisor must not be zero. Each input is followed forward through operators that
+return its elements, also into bodies and functions, with integer offsets and factors.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ class ValidateEach(PassInstrumentation):
         """Check ``model``.
 
         Raises:
-            VerificationFailed: ``pass_`` broke it.
+            VerificationFailed: ``pass_`` broke the model.
         """
         if not record.changes:
             return

@@ -33,7 +33,7 @@ def readers(value: onnx_ir.Value) -> Iterator[onnx_ir.Node]:
 
 
 def read_instead(node: onnx_ir.Node, changes: Mapping[int, onnx_ir.Value | None]) -> None:
-    """Replace inputs of ``node`` by index, all at once."""
+    """Replace several inputs of ``node`` by index, in one operation."""
     inputs = list(node.inputs)
     lost: dict[onnx_ir.Value, None] = {}
     for index, new in changes.items():

@@ -250,7 +250,7 @@ IN_STANDARD_DOMAIN: Mapping[str, Mapping[str, Any]] = {
 
 
 def default(domain: str, op_type: str, name: str) -> Any:
-    """The default of attribute ``name`` of an operator that onnx does not define; ``None`` if it has none.
+    """The default of attribute ``name`` of an operator that onnx does not define; ``None`` without a default.
 
     Floats are rounded to the single precision of attributes.
     """

@@ -311,7 +311,7 @@ def is_deterministic(node: ir.Node, functions: Mapping[Any, ir.Function]) -> boo
 
 @lru_cache(maxsize=16384)
 def default_attribute(domain: str, op_type: str, version: int, name: str) -> Any:
-    """The default of attribute ``name`` as a Python value; ``None`` if it has none.
+    """The default of attribute ``name`` as a Python value; ``None`` without a default.
 
     The defaults of onnxruntime's own operators are in :mod:`graphopt.ops.contrib`.
     """

@@ -115,7 +115,7 @@ def _form(definition: onnx.defs.OpSchema) -> tuple[list[Any], list[Any], list[An
 
 
 def obstacle(node: onnx.NodeProto, types: Mapping[str, str | None], source: int, target: int) -> str | None:
-    """The reason why ``node`` is invalid in opset ``target``, by its definition there, or ``None``.
+    """The reason why ``node`` is invalid in opset ``target``, by the definition of its operator, or ``None``.
 
     Args:
         node: the node in opset ``target``.

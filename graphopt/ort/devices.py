@@ -149,8 +149,8 @@ def choose_device(
     """The device named by ``device``, or else by ``settings``, and a note as for :func:`choose`.
 
     Raises:
-        UsageError: ``device`` names none.
-        RuntimeFailure: it can't be used, and falling back to the CPU is not allowed.
+        UsageError: ``device`` names no device.
+        RuntimeFailure: the device can't be used, and falling back to the CPU is not allowed.
     """
     if isinstance(device, Device):
         return device, None
@@ -163,7 +163,7 @@ def target_device(device: str | Device | None, *, probe: bool = True) -> Device 
 
     Args:
         device: an object, or its name.
-        probe: look for one if none is named; otherwise the result is ``None``.
+        probe: look for a device if none is named; otherwise the result is ``None``.
     """
     if device is None or isinstance(device, Device):
         return device

@@ -15,8 +15,8 @@ _HINT = "put the parameters into the model that was optimized, and optimize the 
 def check_folded(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) -> None:
     """Check that no constant of ``model`` was folded from an initializer whose contents ``tensors`` changes.
 
-    A tensor with unchanged contents is accepted. So is a change if ``tensors`` contains the folded constants,
-    too, like the result of :func:`graphopt.lift_parameters` for the same model.
+    A tensor with unchanged contents is accepted. A change is accepted if ``tensors`` also contains the folded
+    constants, like the result of :func:`graphopt.lift_parameters` for the same model.
 
     Raises:
         UsageError: a constant was folded from changed contents.

@@ -34,7 +34,7 @@ class Parameters:
 
     @property
     def nbytes(self) -> int:
-        """Their size in bytes, tied tensors once."""
+        """The size of the tensors in bytes, tied tensors once."""
         return sum(tensor.nbytes for name, tensor in self.tensors.items() if name not in self.tied)
 
 

@@ -18,7 +18,7 @@ from graphopt.partitioning.policy_interface import Decision, Role
 from graphopt.partitioning.redundant_nodes import executed
 from graphopt.partitioning.requires_grad import requires_grad, sources
 
-#: The seed's seven: view, view_as, reshape, reshape_as, transpose, expand, expand_as.
+#: The seven operators of PyTorch's JIT: view, view_as, reshape, reshape_as, transpose, expand, expand_as.
 VIEWS = traits.VIEW - {"Identity"}
 
 
@@ -26,15 +26,15 @@ VIEWS = traits.VIEW - {"Identity"}
 class AutodiffPolicy:
     """Groups of differentiable operators that depend on the values to differentiate by.
 
-    The seed is ``create_autodiff_subgraphs.cpp`` of PyTorch's JIT (``shouldConsiderForMerge``); an operator
+    Modelled on ``create_autodiff_subgraphs.cpp`` of PyTorch's JIT (``shouldConsiderForMerge``); an operator
     is differentiable if :mod:`graphopt.autodiff` has a gradient rule for it.
 
     Attributes:
         cx: analyses of the model.
         wrt: the values to differentiate by, as for :func:`graphopt.partitioning.requires_grad.sources`.
         minimum: the minimum size of a group, in distinct computations; Identity and Constant do not count.
-        views: whether operators that only move elements may be members. In the seed, they may not: there, a
-            view shares memory with its operand.
+        views: whether operators that only move elements may be members. In PyTorch's JIT, they may not,
+            because a view shares memory with its operand.
         no_grad: names of nodes, or of scopes of nodes, whose results have no gradient.
     """
 

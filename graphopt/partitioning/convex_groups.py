@@ -1,11 +1,11 @@
 """Convex groups of a graph, without cycles between them, in time linear in its edges.
 
 Groups that are convex individually can depend on each other: with a → d and c → b, the groups {a, b} and {c,
-d} do. Contracting one group at a time requires a search for cycles each time, as in the seed
-(``create_autodiff_subgraphs.cpp``, ``moveBeforeTopologicallyValid``). Here each node has a level instead: no
-edge leads to a lower level, and an edge from a groupable node to an ungroupable one leads to a higher level.
-Adjacent groupable nodes of equal level form a group. A path that leaves a group reaches a higher level and
-never returns, so that no cycle of groups is possible.
+d} depend on each other. Contracting one group at a time requires a search for cycles each time, as in
+PyTorch's JIT (``create_autodiff_subgraphs.cpp``, ``moveBeforeTopologicallyValid``). Here each node has a
+level instead: no edge leads to a lower level, and an edge from a groupable node to an ungroupable one leads
+to a higher level. Adjacent groupable nodes of equal level form a group. A path that leaves a group reaches a
+higher level and never returns, so that no cycle of groups is possible.
 
 First, each node has its lowest possible level. Then, from the end, groups rise to the lowest level of their
 readers if that merges them with a reader's group: a value that is computed early and read late, such as a
@@ -107,7 +107,7 @@ class _Sets:
 def trimmed(
     group: Sequence[int], passthrough: Sequence[bool], feeds: Sequence[Sequence[int]]
 ) -> tuple[list[list[int]], list[int]]:
-    """Remove pass-through nodes at the edge of a group; the remaining groups, and the removed nodes.
+    """Remove pass-through nodes at the edge of a group; returns the remaining groups, and the removed nodes.
 
     The rest may split into several groups. A node at the edge has no predecessor or no successor in the
     group, so that removing it keeps the group convex.

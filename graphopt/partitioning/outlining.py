@@ -31,9 +31,9 @@ def outline_groups(
 
     Functions are numbered in the order of their calls, so that inlining and outlining again produces the same
     names. Outputs of a function are distinct: copies and repeated computations in a group are replaced by
-    their first occurrence. (The seed's ``unmergeAliasedOutputs`` and ``unmergeOutputsAlisingInputs`` move
-    such nodes out again.) Small constants are copied into the function, so that its nodes alone determine the
-    result.
+    their first occurrence. (``unmergeAliasedOutputs`` and ``unmergeOutputsAlisingInputs`` of PyTorch's JIT
+    move such nodes out again.) Small constants are copied into the function, so that its nodes alone
+    determine the result.
 
     Args:
         variables: constants that become inputs regardless of size.
@@ -81,7 +81,7 @@ def _without_aliases(nodes: Iterable[ir.Node], cx: Context) -> list[ir.Node]:
 
 
 def _can_merge(old: ir.Value, new: ir.Value, cx: Context) -> bool:
-    """As in ``cse``: false if it requires an Identity or exposes a declaration that may be wrong."""
+    """As in ``cse``: false if merging requires an Identity or exposes a declaration that may be wrong."""
     return cx.edit.can_replace(old, new) and (not new.is_graph_output() or cx.edit.trusts_shape(new))
 
 

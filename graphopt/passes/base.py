@@ -27,10 +27,10 @@ class Pass(ABC):
     In :meth:`run`, a pass
 
     - changes the model only through ``cx.edit``, which keeps facts, uses and names up to date;
-    - calls ``action = cx.begin_rewrite(self.name, node)`` before each rewrite, leaves the node alone if the
-      result is ``None``, and calls ``cx.end_rewrite(action, node, made)`` after it, so that bisection, repair
-      and ``--stop-after`` work;
-    - records the sources of new nodes by ``cx.edit.note_origin``, and its reason for leaving a node alone by
+    - calls ``action = cx.begin_rewrite(self.name, node)`` before each rewrite, does not change the node if
+      the result is ``None``, and calls ``cx.end_rewrite(action, node, made)`` after the rewrite, so that
+      bisection, repair and ``--stop-after`` work;
+    - records the sources of new nodes by ``cx.edit.note_origin``, and the reason for an unchanged node by
       ``cx.refuse``;
     - reads facts from ``cx`` (``cx.shape``, ``cx.constant``, ``cx.known_ints``), and does not keep them
       across edits: the Editor invalidates the facts that an edit affects. Only code that changes the model by

@@ -47,7 +47,7 @@ class OnnxIrPass(Pass):
         """Run it, and analyze the model anew.
 
         Raises:
-            Exception: any that the pass raises.
+            Exception: any exception of the pass.
         """
         made = self.made()
         first = next(iter(model.graph), None)

@@ -25,7 +25,7 @@ def parse_items(text: str) -> tuple[Item, ...]:
     """Parse pipeline text.
 
     Raises:
-        UsageError: it is malformed; the message shows where.
+        UsageError: the text is malformed; the message shows the position.
     """
     items, end = _sequence(text, 0, depth=0)
     if end != len(text):

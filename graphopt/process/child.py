@@ -117,7 +117,7 @@ class Child:
         Raises:
             NoProcess: no process can be started, or it fails to load graphopt.
             ProcessCrashed: the process died.
-            ResourceLimit: it exceeded a limit on time or memory.
+            ResourceLimit: the process exceeded a limit on time or memory.
             Exception: any exception of ``function``.
         """
         result: T = self._request(("call", function, args), timeout, cpu, doing)

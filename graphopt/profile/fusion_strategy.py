@@ -76,7 +76,7 @@ class FusionStrategy:
         """``strategy`` itself, its text, or its pairs, such as ``[("STATIC", 2), ("DYNAMIC", 10)]``.
 
         Raises:
-            UsageError: it is none of these.
+            UsageError: ``strategy`` has none of these forms.
         """
         if isinstance(strategy, str):
             return cls.parse(strategy)

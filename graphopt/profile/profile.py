@@ -48,7 +48,7 @@ class Profile:
         requires_grad: whether a gradient is wanted, by input; unknown for missing inputs.
         zero_gradients: whether a watched gradient was zero in all runs, by name.
         watched: the number of intermediate values that the runs watched.
-        left_out: the number of others, which are beyond a limit or can't be watched.
+        left_out: the number of other intermediate values, which are beyond a limit or can't be watched.
     """
 
     model: str

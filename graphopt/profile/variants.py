@@ -18,7 +18,7 @@ class Variant:
 
     Attributes:
         name: such as ``static-1``.
-        kind: how it treats the sizes of dims.
+        kind: the treatment of the sizes of dims.
         guard: its assumptions.
         runs: the number of profiled runs that satisfy its guard and no earlier one.
     """
@@ -100,7 +100,7 @@ def guard_for(
 
     Dims that varied among the patterns become symbols; with a dynamic kind, so do all dims that are not
     ``steady``. Dims that are equal in each pattern share a symbol. Contents are fixed if the shape is static
-    and the same contents were fed in at least two runs, and no others.
+    and the same contents, and no others, were fed in at least two runs.
 
     Args:
         profile: the profile of all runs.

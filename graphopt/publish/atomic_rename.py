@@ -32,7 +32,7 @@ def rename_to_new(source: Path, target: Path) -> bool:
 
     Raises:
         FileExistsError: the name is already used.
-        OSError: it can't be renamed.
+        OSError: the file can't be renamed.
     """
     if _renamed(source, target, _NO_REPLACE):
         return True

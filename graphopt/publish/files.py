@@ -51,7 +51,7 @@ def write(target: Path, content: Content) -> None:
     """Replace a file atomically.
 
     Raises:
-        UsageError: it can't be written, or is write-protected.
+        UsageError: the file can't be written, or is write-protected.
         ResourceLimit: the disk is full.
     """
     with staged(target, content):
@@ -67,7 +67,7 @@ def check_protected(path: Path) -> None:
     """Check that ``path`` is not write-protected, which a rename would ignore.
 
     Raises:
-        PermissionError: it is write-protected.
+        PermissionError: ``path`` is write-protected.
     """
     if is_protected(path):
         raise PermissionError(errno.EACCES, "it is write-protected")

@@ -43,7 +43,7 @@ class ScratchFolder:
         name: the beginning of its name.
 
     Raises:
-        UsageError: it can't be created.
+        UsageError: the folder can't be created.
         ResourceLimit: the disk is full.
     """
 
@@ -105,7 +105,7 @@ def put_folder(new: Path, target: Path) -> None:
     """Rename ``new``, the path of a :class:`ScratchFolder`, to ``target``; an existing one becomes ``new``.
 
     Raises:
-        OSError: it can't be renamed.
+        OSError: ``new`` can't be renamed.
     """
     for tries_left in reversed(range(_TRIES)):
         try:

@@ -23,8 +23,8 @@ def locked(folder: Path, seconds: float = 30.0) -> Iterator[bool]:
         seconds: maximum time to wait for the lock.
 
     Yields:
-        Whether the lock was acquired. It is not if others hold it for too long, or if the file system, such
-        as NFS, does not support locks on folders; the block must be safe without it.
+        Whether the lock was acquired. False if others hold the lock for too long, or if the file system, such
+        as NFS, does not support locks on folders; the block must be safe without the lock.
     """
     descriptor = _opened(folder)
     if descriptor is None:

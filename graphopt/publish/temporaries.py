@@ -39,7 +39,7 @@ def temporary_file(target: Path) -> Iterator[Path]:
     The folder is locked rather than the file, since some libraries replace the file that they write.
 
     Raises:
-        OSError: it can't be created.
+        OSError: the folder can't be created.
     """
     folder, owner = temporary_folder(target.parent, f".{target.name}")
     try:
@@ -54,7 +54,7 @@ def temporary_folder(parent: Path, name: str) -> tuple[Path, int | None]:
     """A new folder in ``parent`` for files of this user, and the locked descriptor that marks it as owned.
 
     Raises:
-        OSError: it can't be created.
+        OSError: the folder can't be created.
     """
     found = _owned(parent, name)
     remove_abandoned(parent)

@@ -1,7 +1,7 @@
 """Predict where default sessions of onnxruntime change results around QuantizeLinear and DequantizeLinear.
 
-Such sessions insert pairs of the two around operators that move elements, and merge pairs. onnxruntime 1.31
-fails or changes results in four cases:
+Such sessions insert pairs of these operators around operators that move elements, and merge pairs.
+onnxruntime 1.31 fails or changes results in four cases:
 
 - Behind a DequantizeLinear of int8, from opset 21 on, the new pair declares int8 and then becomes uint8: the
   model does not load (QDQPropagationTransformer, then QDQS8ToU8Transformer).

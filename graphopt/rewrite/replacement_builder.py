@@ -1,4 +1,4 @@
-"""``op`` in a rule's function: builds the replacement of a match."""
+"""The builder that rules receive as ``op``: builds the replacement of a match."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class Rule:
         anchors: operators that indicate the pattern even if part of it is missing; for each one left in a
             model, ``explain`` reports why it was not fused.
         phase: 1, or 2 to run after the rules of phase 1 reached a fixpoint, because the result would hide
-            their patterns.
+            patterns of phase 1.
         pattern: the recognized function, such as ``RMSNorm``, in the table of fusions. Rules for other
             forms or targets of it share the name. Empty unless the rule recognizes a larger pattern.
         workaround: the rule changes models that onnxruntime fails to load so that it loads them

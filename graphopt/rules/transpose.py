@@ -1,4 +1,4 @@
-"""Transpose: compose, cancel, and propagate if that reduces their number."""
+"""Transposes: compose, cancel, and propagate them if that reduces their number."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def compose_transposes(op: Builder, m: Match, x: ir.Value) -> Outcome:
     tags=("onnxslim:transpose-view-transpose", "onnxruntime:TransposeOptimizer"),
 )
 def hoist_transpose(op: Builder, m: Match, y: ir.Value) -> Outcome:
-    """Transpose(f(x)) → f(Transpose(x)), for elementwise f, Concat, Pad and Slice, if that saves some."""
+    """Transpose(f(x)) → f(Transpose(x)), for elementwise f, Concat, Pad and Slice, if that saves nodes."""
     return _hoisted(op, m, y, reduces=False)
 
 
@@ -59,7 +59,7 @@ def hoist_transpose(op: Builder, m: Match, y: ir.Value) -> Outcome:
     lambda op, y, q: op.Transpose(y, perm=q), numerics=Reassociates, tags=("onnxruntime:TransposeOptimizer",)
 )
 def hoist_transpose_through_reductions(op: Builder, m: Match, y: ir.Value) -> Outcome:
-    """Transpose(f(x)) → f(Transpose(x)), for reductions and Softmax too, if that saves some."""
+    """Transpose(f(x)) → f(Transpose(x)), for reductions and Softmax too, if that saves nodes."""
     return _hoisted(op, m, y, reduces=True)
 
 

@@ -35,7 +35,7 @@ Optimize = Callable[[ir.Model, tuple[str, ...], Guard | None], tuple[ir.Model, R
 
 @dataclass(frozen=True)
 class Specialization:
-    """How to specialize a model.
+    """Settings for the specialization of a model.
 
     Attributes:
         profile: a profile of the model.
@@ -98,7 +98,7 @@ def build(
     """Optimize ``original``, and each variant that its profile requests.
 
     Args:
-        policy: which variants are kept.
+        policy: selects the variants that are kept.
         strict: fail if a variant fails; by default, it is dropped.
         prepare: copies the original for the variant of a guard.
 

@@ -26,12 +26,12 @@ _NAME = "instrument"
 
 @dataclass(frozen=True)
 class Probe:
-    """What one additional output describes.
+    """The meaning of one additional output.
 
     Attributes:
         value: the name of the watched value.
         type: its type, in onnxruntime's notation.
-        is_zero: the output has whether the value is zero, instead of its shape.
+        is_zero: the output contains whether the value is zero, instead of its shape.
         optional: the value is in a body; the first element of the output is 0 if the body did not run.
     """
 

@@ -49,7 +49,7 @@ class InstrumentedRuns:
 
     Attributes:
         watched: the number of observed intermediate values.
-        left_out: the number of other candidates.
+        left_out: the number of candidates that are not observed.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class InstrumentedRuns:
 
         Raises:
             UsageError: an input is missing or unknown.
-            RuntimeFailure: the model fails on them.
+            RuntimeFailure: the model fails on ``feeds``.
         """
         signature = Signature.of(self._parts[0].model)
         feeds = native_feeds(feeds)

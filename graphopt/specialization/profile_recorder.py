@@ -73,7 +73,7 @@ class Recorder:
 
         Raises:
             UsageError: an input is missing or unknown.
-            RuntimeFailure: the model fails on them.
+            RuntimeFailure: the model fails on ``feeds``.
         """
         self._record(self._runs.run(feeds))
 

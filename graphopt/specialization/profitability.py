@@ -86,7 +86,7 @@ class Gain:
     """The gain of a variant over the general model.
 
     Attributes:
-        shortfall: the reason why it is too small for a guard; ``None`` if it is not.
+        shortfall: the reason why the gain is too small for a guard; ``None`` if it is large enough.
         ratio: its measured time over that of the general model; ``None`` if it was not measured.
     """
 
@@ -103,8 +103,8 @@ class Policy:
     """The policy by which variants are built and kept.
 
     Attributes:
-        needless: returns why a variant is of no use at all, or ``None``.
-        gain: the gain of a variant that is of use.
+        needless: returns the reason why a variant is useless, or ``None``.
+        gain: the gain of a useful variant.
         limits: maximum number of variants by kind; unlimited for other kinds.
         detects_absence: whether guards can detect that an optional input is not fed.
     """

@@ -77,7 +77,7 @@ def build_versioned_model(general: ir.Model, branches: Sequence[Branch]) -> ir.M
 
 
 def obstacle(general: ir.Model, branches: Sequence[Branch]) -> str | None:
-    """Why the models can't be combined in one; ``None`` if they can."""
+    """The reason why the models can't be combined in one; ``None`` if they can."""
     if general.ir_version < 4:
         return f"IR version {general.ir_version} has no initializers in branches"
     version = ir.standard_version(general.opset_imports)
@@ -194,7 +194,7 @@ class Checks:
         """Verify ``model`` on inputs for each guard, and on general inputs; returns the last verdict.
 
         Raises:
-            VerificationFailed: they differ.
+            VerificationFailed: the results differ.
         """
         if self.verifier is None:
             return None
@@ -231,7 +231,7 @@ def with_variant(general: ir.Model, model: ir.Model, variant: Variant, how: Spec
     """One model of ``general`` and the optimized ``model`` of ``variant``, in the form that ``how`` requests.
 
     Raises:
-        UnsupportedModel: they can't be combined.
+        UnsupportedModel: the models can't be combined.
     """
     pins = frozenset(variant.guard.inputs) if how.pins else frozenset()
     made = build_versioned_model(general, [Branch(variant.name, variant.guard, model, pins)])
@@ -243,7 +243,7 @@ def with_variant(general: ir.Model, model: ir.Model, variant: Variant, how: Spec
 def checked_model(
     found: Specialized, how: Specialization, checks: Checks, *, strict: bool = False
 ) -> Specialized:
-    """``found`` with its versioned model and the kernels of it, after all ``checks``.
+    """``found`` with its versioned model and the kernels of that model, after all ``checks``.
 
     If a check fails, the result contains only the general model, and the report has the reason.
 

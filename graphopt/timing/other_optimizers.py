@@ -74,7 +74,7 @@ def versions(python: str) -> dict[str, str]:
 
     Raises:
         OSError: ``python`` can't be started.
-        subprocess.CalledProcessError: it is no interpreter, or too old.
+        subprocess.CalledProcessError: ``python`` is no interpreter, or is too old.
     """
     done = subprocess.run([python, "-c", _SOURCE], capture_output=True, text=True, check=True)
     found: dict[str, str] = json.loads(done.stdout)

@@ -54,9 +54,10 @@ class Comparison:
 
 
 def turns(names: Sequence[str], index: int) -> list[str]:
-    """``names`` in the order of the turn ``index``: rotated by one every two turns, and reversed every other.
+    """``names`` in the order of the turn ``index``.
 
-    Each name is first, and before and after each other name, equally often.
+    The order is rotated by one every two turns, and reversed every second turn. Each name is first, and
+    before and after each other name, equally often.
     """
     start = index // 2 % len(names)
     order = [*names[start:], *names[:start]]

@@ -153,7 +153,7 @@ def race(
 def round_ratios(times: Mapping[str, Sequence[Sequence[float]]], name: str, first: str) -> list[float]:
     """The time of ``name`` over that of ``first``, by round.
 
-    The quickest run of a turn counts: during others the machine did something else, too, which affects longer
+    The fastest run of a turn counts: in slower runs, the machine also did other work, which affects longer
     runs more often and would exaggerate differences.
     """
     return [min(a) / min(b) for a, b in zip(times[name], times[first], strict=True)]

@@ -24,7 +24,7 @@ class Update:
         optimizer: the optimizer.
         clip_norm: the maximum global norm of the gradients; ``None`` for no limit.
         accumulate: the number of steps whose gradients are averaged for an update.
-        decays: whether the parameter with a name has weight decay.
+        decays: returns whether the parameter with a given name has weight decay.
     """
 
     optimizer: Optimizer

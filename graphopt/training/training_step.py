@@ -109,7 +109,7 @@ def write_step(
 
     Raises:
         UsageError: a setting is out of range, a name is unknown or already used, or no parameter is selected.
-        NoGradient: a gradient depends on an operator without one.
+        NoGradient: a requested gradient depends on an operator without a gradient.
         UnsupportedModel: the model can't be converted to an opset that gradient rules support.
     """
     rate = optimizer.rate if learning_rate is None else learning_rate

@@ -25,9 +25,9 @@ class Measurement:
     Attributes:
         ratio: its time over the reference's, the geometric mean over the shapes.
         band: the widest of the bands inside which no difference is claimed.
-        faster, slower: whether it is claimed for some shape; both may be true.
+        faster, slower: whether this is claimed for some shape; both may be true.
         unsure: there were too few processes for the claim that the ratio suggests.
-        same: both are the same graph to onnxruntime; nothing was measured.
+        same: both models have the same graph in onnxruntime; nothing was measured.
         failure: the error of a variant that does not run.
     """
 
@@ -54,7 +54,7 @@ class Measurement:
 
     @property
     def claims(self) -> bool:
-        """Whether it claims or suggests a difference."""
+        """Whether the measurement claims or suggests a difference."""
         return self.faster or self.slower or self.unsure
 
     @property
@@ -105,7 +105,7 @@ class Measurer(Protocol):
     """Measures variants; the search has access to models and clocks only through it."""
 
     def __call__(self, reference: Variant, others: list[Variant], *, thorough: bool) -> list[Measurement]:
-        """One measurement for each of ``others``; only ``thorough`` ones claim anything."""
+        """One measurement for each of ``others``; only ``thorough`` measurements claim differences."""
 
     def known(self, reference: Variant, other: Variant) -> Measurement | None:
         """A result without timing: both are the same, or ``other`` can't be built."""
@@ -127,9 +127,9 @@ class Finding:
     Attributes:
         name: name of the group or choice.
         rewrites: number of rewrites; ``None`` for session options.
-        measurement: the model with it against the model without it; ``None`` without time for it.
+        measurement: the model with the group or choice against the model without; ``None`` for lack of time.
         kept: it is part of the result.
-        reverted: the rules and passes that are disabled because of it.
+        reverted: the rules and passes that are disabled because of this finding.
     """
 
     name: str

@@ -117,7 +117,7 @@ class VariantBuilder:
         """The file of a variant.
 
         Raises:
-            GraphoptError: it can't be built.
+            GraphoptError: the variant can't be built.
         """
         return self._make(variant).path
 

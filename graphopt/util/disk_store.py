@@ -1,9 +1,9 @@
 """A store on disk for results that are costly to compute: models, kernels, timings, calibrations.
 
-An entry is published atomically, so that several processes may write at once and readers never observe part
-of one. Most entries are one file, which begins with a checksum of the rest. Others are a folder with a list
-of checksums, for programs that open files by name. An entry that does not match its checksums counts as
-absent. It is removed, or written again.
+An entry is published atomically, so that several processes may write at the same time and readers never
+observe part of one. Most entries are one file, which begins with a checksum of the rest. Others are a folder
+with a list of checksums, for programs that open files by name. An entry that does not match its checksums
+counts as absent. It is removed, or written again.
 """
 
 from __future__ import annotations

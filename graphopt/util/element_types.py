@@ -111,7 +111,7 @@ def to_ort_value(array: Any, onnx_type: str) -> OrtValue:
     The memory is shared if elements have whole bytes.
 
     Raises:
-        RuntimeFailure: it is not a tensor, or is a tensor of strings, which onnxruntime accepts only
+        RuntimeFailure: ``onnx_type`` is no tensor type, or that of strings, which onnxruntime accepts only
             directly.
     """
     import onnxruntime

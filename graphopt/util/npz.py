@@ -47,7 +47,7 @@ def read(path: Path) -> Any:
     """The array in ``path``, or all arrays of an archive by name.
 
     Raises:
-        UsageError: there is no such file, or it has another format, is truncated or contains objects.
+        UsageError: the file does not exist, has another format, is truncated, or contains objects.
     """
     try:
         content = np.load(path, allow_pickle=False)

@@ -54,7 +54,7 @@ def check_size(name: str, size: int) -> None:
     """Check that a dim can be fixed to ``size``.
 
     Raises:
-        UsageError: it is less than 1, or above 2**63 - 1.
+        UsageError: ``size`` is less than 1, or above 2**63 - 1.
     """
     if size < 0:
         raise UsageError(f"can't fix dim {name!r} to {size}: sizes are positive")
@@ -100,7 +100,7 @@ def parse_sizes(texts: Iterable[str]) -> dict[str, int]:
 
 
 def parse_ranges(texts: Iterable[str]) -> dict[str, Range]:
-    """Parse ``seq=1:512``, ``seq=1:`` (no last size) or ``seq=:512`` (from 0 on).
+    """Parse ``seq=1:512``, ``seq=1:`` (no maximum) or ``seq=:512`` (from 0 on).
 
     Raises:
         UsageError: a text is malformed, or a dim has two ranges.

@@ -53,12 +53,12 @@ class Case:
         distribution: distribution of the inputs.
         feeds: inputs by name.
         off: outputs without onnxruntime's optimizations.
-        default: outputs of a default session; ``None`` if the original fails there.
+        default: outputs of a default session; ``None`` if the original fails in it.
         noise: per output and tensor, the largest deviation of ``default`` from ``off``.
         random: indices of outputs that change from run to run.
         random_shapes: indices of outputs whose shapes also change.
         varying: indices of outputs that differed in every run. Random numbers that are drawn from few values,
-            or in small tensors, do not.
+            or in small tensors, may repeat.
         input_sensitivity: per output and tensor, the deviation from ``off`` with differently rounded inputs;
             ``None`` until computed.
         rounding_sensitivity: the same with differently rounded inputs or intermediate results.
@@ -195,7 +195,7 @@ def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float, qu
 
 
 def _in_order(found: Sequence[ValidBinding]) -> Iterator[tuple[Distribution, ValidBinding]]:
-    """The cases after the first distribution: each other one at the last binding, then at the others."""
+    """The cases after the first distribution: each further one at the last binding, then the others."""
     yield from ((distribution, found[-1]) for distribution in DISTRIBUTIONS[1:])
     for distribution in DISTRIBUTIONS[1:]:
         if distribution not in _ONCE:

@@ -80,7 +80,7 @@ class Runners:
         choice: SessionChoice | None = None,
         is_candidate: bool = False,
     ) -> Runner:
-        """Runs of ``source``, in a child process if all runs are isolated, or these."""
+        """Runs of ``source``, in a child process if all runs, or these runs, are isolated."""
         if not (isolated or self.isolated):
             return Runs(source, self._device, self._threads, self._patience, choice)
         runs = RemoteRuns(

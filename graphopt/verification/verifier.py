@@ -27,9 +27,9 @@ A different order of evaluation may turn an infinity into NaN (inf - inf) or, by
 number. It never turns a number into an infinity, or a NaN into a finite number. A later operator, such as a
 reciprocal or a comparison, may turn either into a finite number: for inputs with infinities, a difference
 counts only if it remains after the infinities are replaced by large numbers. These requirements apply without
-optimizations. Fused kernels differ in their treatment of non-finite numbers, so default sessions only must
-not lose finite numbers, and must run on NaN and infinities. Without optimizations, EXACT also distinguishes
-0.0 from -0.0, unless a maximum chose between them; with ``bits``, every bit counts.
+optimizations. Fused kernels differ in their treatment of non-finite numbers, so default sessions need only
+preserve finite numbers, and run on NaN and infinities. Without optimizations, EXACT also distinguishes 0.0
+from -0.0, unless a maximum chose between them; with ``bits``, every bit counts.
 
 **Excused differences.** An output of a bounded operator such as Sigmoid may differ by the absolute rounding
 error of that operator, also behind operators that only move elements (:data:`graphopt.ops.traits.MOVES`).
@@ -40,10 +40,10 @@ output as much, in its largest element and in all elements together (an argmax t
 steps), the output is ill-conditioned and the difference is allowed. This does not apply to EXACT sessions
 without optimizations, except in half precision, for which onnxruntime inserts and removes casts. Also allowed
 are the original's result in the widest float type (an argmax over overflowing values, the log of a vanishing
-softmax), and any result if large numbers overflow even in that type. Halves may be rounded at each step or at
-none. A maximum over NaN depends on the kernel, and the sign of an infinity at a pole depends on the sign of a
-zero. Rounding is no excuse for an output whose computation rounds no floats. For inputs with NaN but no
-infinities, outputs of other types must agree exactly.
+softmax), and any result if large numbers overflow even in that type. Half-precision numbers may be rounded at
+each step or at none. A maximum over NaN depends on the kernel, and the sign of an infinity at a pole depends
+on the sign of a zero. Rounding is no excuse for an output whose computation rounds no floats. For inputs with
+NaN but no infinities, outputs of other types must agree exactly.
 
 Outputs that are random in the original must stay random; only their types and shapes are compared. The same
 holds for outputs that depend on memory that onnxruntime leaves unwritten
@@ -114,8 +114,8 @@ class Verifier:
         threads: threads inside one operator; by default onnxruntime's choice.
         seconds: CPU seconds for runs; after about half of it, only the most discriminating inputs are tried.
         empty: also try dynamic dims of size 0.
-        isolate: use child processes on any device. On the CPU every model runs in one; elsewhere only models
-            that may crash or diverge, and dims of size 0.
+        isolate: use child processes on any device. On the CPU, every model runs in a child process; on other
+            devices, only models that may crash or diverge, and dims of size 0.
         memory: bytes of memory of a child in addition to the weights; ``None`` for no limit.
         cpu_level: x86-64 level of the kernels in the candidates' libraries.
         allow_external: folders outside the model's own that may contain external data.
@@ -237,7 +237,7 @@ class Verifier:
 
     @property
     def refusal(self) -> str | None:
-        """Reason why nothing can be compared: no run of the original succeeds. Runs it on first access."""
+        """Reason why nothing can be compared: the original fails on all inputs. Runs it on first access."""
         refusal = self._gathered().refusal
         if refusal is None or self._memory_refusal is not None:
             return self._memory_refusal

@@ -183,7 +183,7 @@ class Instruction:
 
 @dataclass(frozen=True)
 class Store:
-    """Writes the result of ``instruction`` to an output, at all axes or at all that are not reduced."""
+    """Writes the result of ``instruction`` to an output, at all axes or at all axes that are not reduced."""
 
     access: Access
     instruction: int

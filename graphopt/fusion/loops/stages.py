@@ -121,8 +121,8 @@ def plan_stages(nest: CollapsedNest, inner: frozenset[int], late: frozenset[int]
 def has_shared_inverse(nest: CollapsedNest, index: int) -> bool:
     """Whether division ``index`` may be a product with the inverse of its divisor, shared by many elements.
 
-    The inverse of the divisor must be a normal number if the divisor is one. This holds for roots, which are
-    far from the limits of single precision, and for the sum of the exponentials of a softmax, which is at
+    The inverse of the divisor must be a normal number if the divisor is normal. This holds for roots, which
+    are far from the limits of single precision, and for the sum of the exponentials of a softmax, which is at
     least 1 because the largest is 1. Like a reordered sum, the product may change the last place of results.
     """
     body, step = nest.body, nest.body[index]

@@ -80,17 +80,17 @@ class Report:
         next_action: the first change that ``stop_after`` did not allow.
         seconds: wall time by stage.
         file_bytes: sizes of the files before and after in bytes, external data included, if there are files.
-        other_form: the file afterwards has another format, such as JSON IR; sizes are not comparable then.
+        other_form: the file of the result has another format, such as JSON IR; sizes are not comparable then.
         remarks: further notes for the user, such as why a device was not used.
         weight_bytes: by index of the pass, the bytes of all weights after it, if requested.
         made: constants of the result that the original lacks, the largest first.
         dropped: rewrites that were left out because the result was wrong with them.
-        search_runs: number of runs of the pipeline for finding them.
+        search_runs: number of runs of the pipeline for finding the dropped rewrites.
         fused: the fused operators that were written.
-        missed: partial matches of fused operators, and why they were not fused.
+        missed: partial matches of fused operators, and the reasons why they were not fused.
         tuning: measurements and decisions, if the model was tuned.
         costs: the table that decided about fused operators.
-        decisions: its decisions, and how often each was made.
+        decisions: decisions by this table, and the frequency of each.
         variants: specializations for a profile.
         profiled_runs: number of runs in that profile.
         kernels: names of the native kernels of the result.

@@ -36,7 +36,7 @@ class BodyEdits(ConstantEdits):
     ) -> onnx_ir.Graph:
         """Move ``nodes`` from ``body`` to a new body, which the caller attaches to a node.
 
-        The remaining nodes must not read their outputs.
+        The remaining nodes must not read outputs of the moved nodes.
 
         Args:
             body: the body to move the nodes from.

@@ -34,7 +34,7 @@ class ExternalData:
         suffix: the suffix of the data file, appended to the file name of the model.
         by_default: whether models have a data file unless the caller refuses one. Otherwise they have one if
             they were loaded with external data, or exceed 2 GB.
-        attributes: whether it also contains tensors of attributes.
+        attributes: whether the data file also contains tensors of attributes.
     """
 
     suffix: str
@@ -52,8 +52,8 @@ class Codec:
         load: parses the contents of a file; the second argument is its name in messages. External tensors
             stay external. Raises InvalidModel.
         save: serializes a model; the second argument is the size in bytes from which tensors may use a
-            compact notation. External tensors stay external. It must not read the model after it returned.
-            UnsupportedModel is raised if the format can't represent the model.
+            compact notation. External tensors stay external. The function must not read the model after it
+            returned. UnsupportedModel is raised if the format can't represent the model.
         external_data: ``None`` if files of this format contain all tensors.
         ort_reads: whether onnxruntime loads files of this format.
     """

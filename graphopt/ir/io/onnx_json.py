@@ -1,7 +1,7 @@
 """onnx's own JSON: protobuf's rendering of onnx.proto.
 
-Protobuf rounds the largest float32 up when it writes it, and then rejects it on reading; masks often contain
-it. Therefore that number is written exactly, and accepted in both forms.
+Protobuf rounds the largest float32 up on writing, and then rejects it on reading; masks often contain this
+number. Therefore it is written exactly, and accepted in both forms.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def from_onnx_json(text: str) -> onnx.ModelProto:
     """Parse ``text``.
 
     Raises:
-        InvalidModel: it is not JSON, or does not fit onnx.proto.
+        InvalidModel: the text is not JSON, or does not fit onnx.proto.
     """
     proto = onnx.ModelProto()
     try:

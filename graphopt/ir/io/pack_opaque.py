@@ -114,7 +114,7 @@ def _pack_graph(graph: onnx.GraphProto) -> None:
 
 
 def _pack_sparse_initializers(graph: onnx.GraphProto) -> None:
-    """Encode a sparse initializer as a Constant node at the start of its graph; a default, at its input."""
+    """Encode sparse initializers as Constant nodes at the start of their graph, and defaults at the input."""
     constants = []
     inputs = {info.name: info for info in graph.input}
     for sparse in graph.sparse_initializer:

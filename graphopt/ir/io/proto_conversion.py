@@ -89,7 +89,7 @@ def to_whole_proto(model: onnx_ir.Model) -> onnx.ModelProto:
     """Convert ``model`` to a proto that includes the contents of external tensors; it may exceed 2 GB.
 
     Raises:
-        InvalidModel: a part of it can't be serialized.
+        InvalidModel: a part of the model can't be serialized.
     """
     with changed(read_external_data(model)):
         return to_proto(model)
@@ -131,7 +131,7 @@ def check_header(proto: onnx.ModelProto, where: str) -> None:
     """Check that ``proto``, called ``where`` in messages, has a graph and an IR version.
 
     Raises:
-        InvalidModel: one of them is missing.
+        InvalidModel: the graph or the IR version is missing.
     """
     if not proto.HasField("graph"):
         raise InvalidModel(f"{where} is not an ONNX model")

@@ -40,7 +40,7 @@ def bytes_of(tensor: onnx.TensorProto) -> bytes:
     """The contents of ``tensor`` in the format of ``raw_data``; strings are not supported.
 
     Raises:
-        InvalidModel: their amount does not fit type and dims.
+        InvalidModel: the amount of contents does not fit type and dims.
     """
     data = tensor.raw_data
     if not data and not tensor.HasField("raw_data"):
@@ -69,7 +69,7 @@ def write_contents(tensor: onnx.TensorProto, limit: int) -> dict[str, Any]:
     """The keys for the contents of ``tensor``: numbers if the contents are smaller than ``limit`` bytes.
 
     Raises:
-        InvalidModel: their amount does not fit type and dims.
+        InvalidModel: the amount of contents does not fit type and dims.
     """
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         places = {entry.key: entry.value for entry in tensor.external_data}
@@ -147,7 +147,7 @@ def read_contents(tensor: onnx.TensorProto, document: dict[str, Any]) -> None:
     """Set the contents of ``tensor``, whose type is known, from an object.
 
     Raises:
-        Fault: they do not fit the type.
+        Fault: the contents do not fit the type.
     """
     forms = [key for key in ("data", "base64", "file") if key in document]
     if len(forms) != 1:

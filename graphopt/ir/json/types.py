@@ -112,7 +112,7 @@ def read_type(text: str) -> onnx.TypeProto:
     """Parse a type. The result is cached and must not be changed.
 
     Raises:
-        Fault: it is not a type.
+        Fault: the text is not a type.
     """
     return _Reader(text).type()
 
@@ -122,7 +122,7 @@ def read_tensor_type(text: str) -> tuple[int, tuple[int, ...]]:
     """Element type and dims of a tensor with contents.
 
     Raises:
-        Fault: it is not a tensor type, or dims are not numbers.
+        Fault: the text is not a tensor type, or dims are not numbers.
     """
     proto = read_type(text)
     tensor = proto.tensor_type

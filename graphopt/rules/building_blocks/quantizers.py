@@ -147,7 +147,7 @@ def same_parameters(m: Match, a: ir.Node, b: ir.Node) -> bool:
 def inversion_obstacle(
     m: Match, dequantize: ir.Node, quantize: ir.Node, between: Sequence[ir.Node] = ()
 ) -> str | None:
-    """The reason why ``quantize`` may not invert ``dequantize``; ``None`` if it does, for every integer.
+    """The reason why ``quantize`` may not invert ``dequantize``; ``None`` if it inverts every integer.
 
     Args:
         between: the operators between them that move elements, in order.

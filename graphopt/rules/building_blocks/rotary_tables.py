@@ -104,7 +104,7 @@ def tables_of(
 
     Args:
         tables: two tables of one shape, [batches, …, half or all], of rank 4 at most, with 1 head.
-        doubled: how numbers are repeated: ``halves``, ``pairs``, or ``None`` without repetition.
+        doubled: the repetition of numbers: ``halves``, ``pairs``, or ``None`` without repetition.
         positions: the axis of positions among four, 1 or 2; ``None`` to flatten all axes but the last.
     """
     shape = m.shape(tables[0])

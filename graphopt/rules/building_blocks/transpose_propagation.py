@@ -134,7 +134,7 @@ def _along_axis(op: Builder, m: Match, node: ir.Node, inputs: Inputs, perm: Perm
 
 
 def _quantizes(m: Match, node: ir.Node, perm: Perm) -> bool:
-    """Whether it has one scale per tensor, or one per index of an axis."""
+    """Whether ``node`` has one scale per tensor, or one per index of an axis."""
     scale = node.inputs[1]
     by_axis = scale is not None and m.rank(scale) == 1
     return quantizers.is_per_tensor(m, node) or (

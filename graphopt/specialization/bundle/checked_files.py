@@ -24,7 +24,7 @@ _BLOCK = 1 << 20
 
 
 class BundleFiles:
-    """The plan and the files of one bundle. They are kept open, and stay readable if the folder is removed.
+    """The plan and the files of one bundle. The files are kept open, so that the folder may be removed.
 
     Args:
         folder: the folder of the bundle.

@@ -145,7 +145,7 @@ class Bundle:
         Args:
             values: the inputs.
             share: by name of an output, the input whose value it is written over, as for
-                :meth:`graphopt.Executor.run_bound`; a variant in which that is not safe is not used.
+                :meth:`graphopt.Executor.run_bound`; a variant in which this is not safe is not used.
 
         Raises:
             UsageError: a value is not an OrtValue, or ``share`` names a missing input or output; or the
@@ -203,7 +203,7 @@ class Bundle:
         Raises:
             UsageError: the variant does not exist.
             InvalidModel: its file is damaged, or the signature differs from that of the plan.
-            RuntimeFailure: onnxruntime can't load it, or the device can't be used.
+            RuntimeFailure: onnxruntime can't load the variant, or the device can't be used.
         """
         number = self._number(name)
         return (self._ready[number] or self._session(number)).session

@@ -52,7 +52,7 @@ def _write(model: Path, folder: Path, choice: SessionChoice) -> None:
 
 
 def write(model: Path, folder: Path, choice: SessionChoice) -> None:
-    """Write the model and its packed weights; runs in a child, which onnxruntime may crash."""
+    """Write the model and its packed weights; runs in a child, because onnxruntime may crash."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

@@ -61,7 +61,7 @@ def check_replaceable(folder: Path) -> None:
     """Check that ``folder`` does not exist, is empty, or contains an older bundle and nothing else.
 
     Raises:
-        UsageError: it has other contents.
+        UsageError: ``folder`` has other contents.
     """
     with publish.locked(folder.absolute().parent):  # so that no concurrent writer replaces it
         _check_replaceable(folder)

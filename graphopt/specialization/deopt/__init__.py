@@ -1,7 +1,7 @@
 """Deoptimization: leave a run at an exit point, and continue in another graph from there (a bailout).
 
-Modelled on ``bailout_graph.cpp`` of PyTorch's JIT, whose interpreter can stop anywhere. onnxruntime can't, so
-the run up to an exit point is a model of its own here (:mod:`graphopt.specialization.deopt.prefix_writer`).
+Modelled on ``bailout_graph.cpp`` of PyTorch's JIT, whose interpreter can stop anywhere. onnxruntime can't
+stop, so the run up to an exit point is a separate model (:mod:`graphopt.specialization.deopt.prefix_writer`).
 """
 
 from graphopt.specialization.deopt.bailout_insertion import ModelWithBailouts, insert_bailouts

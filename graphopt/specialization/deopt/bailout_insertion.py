@@ -1,4 +1,4 @@
-"""Splice bailouts into a model: if a guard fails, the run continues in the general model."""
+"""Insert bailouts into a model: if a guard fails, the run continues in the general model."""
 
 from __future__ import annotations
 

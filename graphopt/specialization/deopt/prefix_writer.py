@@ -1,4 +1,4 @@
-"""Write the nodes that run up to an exit point, and the way out of the bodies around it.
+"""Write the nodes that run up to an exit point, and the exits from the bodies around it.
 
 No runtime can stop within a body. So each graph around the exit point also returns the live values and
 whether the run exits. A loop carries both. The iteration in which the run exits skips its remaining nodes and

@@ -24,12 +24,12 @@ class CreateAutodiffSubgraphs(Pass):
     outputs of groups are annotated with whether they require a gradient (``graphopt.requires_grad``). Random
     and stateful nodes, and guards, are never members, and keep their order.
 
-    The seed is ``CreateAutodiffSubgraphs`` of PyTorch's JIT.
+    Modelled on ``CreateAutodiffSubgraphs`` of PyTorch's JIT.
 
     Attributes:
         minimum: minimum size of a group, in distinct computations.
         views: whether operators that only move elements may be members.
-        wrt: the values to differentiate by: ``params``, ``inputs``, ``all`` of both, or names of values.
+        wrt: the values to differentiate by: ``params``, ``inputs``, ``all`` for both, or names of values.
         no_grad: nodes, or scopes of nodes, with disabled gradients.
     """
 

@@ -18,7 +18,7 @@ class InlineAutodiffSubgraphs(Pass):
 
     The size of a group is its number of distinct computations, without Identity and Constant.
 
-    The seed is ``InlineAutodiffSubgraphs`` of PyTorch's JIT.
+    Modelled on ``InlineAutodiffSubgraphs`` of PyTorch's JIT.
 
     Attributes:
         minimum: minimum size of groups that are kept.

@@ -18,7 +18,7 @@ class UpdateRequiresGrad(Pass):
 
     Values inside the forward function of a group require none: the backward function computes gradients.
 
-    The seed is ``UpdateDifferentiableGraphRequiresGrad`` of PyTorch's JIT.
+    Modelled on ``UpdateDifferentiableGraphRequiresGrad`` of PyTorch's JIT.
 
     Attributes:
         value: the value of the annotation ``graphopt.requires_grad``.

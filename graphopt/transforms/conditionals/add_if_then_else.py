@@ -42,7 +42,7 @@ class AddIfThenElse(Pass):
 
     Attributes:
         nodes: the most operators in both branches together, except Constant and Identity.
-        elements: the most elements that each of them may compute.
+        elements: the most elements that each operator may compute.
     """
 
     name: ClassVar[str] = "add-if-then-else"

@@ -34,7 +34,7 @@ class FusionGroups:
 
     @property
     def outlining_pass(self) -> FuseGroups:
-        """The pass that outlines them."""
+        """The pass that outlines the groups."""
         return FuseGroups(self.minimum, self.shapes)
 
     def find(self, model: ir.Model, cx: Context) -> Found:

@@ -35,7 +35,8 @@ class CheckStrictFusion(Pass):
         scopes: the scopes.
 
     Raises:
-        NotFused: some nodes of a scope are not fused (with the reasons), or it became several operators.
+        NotFused: some nodes of a scope are not fused (with the reasons), or the scope became several
+            operators.
     """
 
     name: ClassVar[str] = "check-strict-fusion"

@@ -1,4 +1,4 @@
-"""References to attributes of a function: stand-ins for a conversion, and tests that it keeps them."""
+"""References to attributes of a function: stand-ins for a conversion, and tests of the result."""
 
 from __future__ import annotations
 

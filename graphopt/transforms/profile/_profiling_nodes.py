@@ -14,7 +14,7 @@ _SCAN_SINCE = 9
 
 
 def supports_profiling(model: ir.Model, cx: Context, owner: str) -> bool:
-    """Whether ``model`` can call the functions; otherwise, the refusal is recorded."""
+    """Whether ``model`` can call profiling functions; otherwise, the refusal is recorded."""
     reason = None
     if model.ir_version < FUNCTIONS_SINCE:
         reason = f"functions came with IR version {FUNCTIONS_SINCE}, the model has {model.ir_version}"
@@ -27,10 +27,10 @@ def supports_profiling(model: ir.Model, cx: Context, owner: str) -> bool:
 
 
 def obstacle(graph: ir.Graph, rank: int | None, cx: Context) -> str | None:
-    """Why profiled runs can't record a value of ``graph`` with this rank; ``None`` if they can.
+    """The reason why profiled runs can't record a value of ``graph`` with this rank; ``None`` if they can.
 
-    A value of a body leaves it as an output of the node that contains the body. A loop stacks it, which
-    requires a known rank.
+    A value of a body leaves the body as an output of the node that contains the body. A loop stacks the
+    value, which requires a known rank.
     """
     inner = graph
     while (holder := cx.edit.scopes.holder(inner)) is not None:

@@ -23,5 +23,5 @@ class DropCounters(Pass):
     does: ClassVar[str] = "removed"
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Remove them."""
+        """Remove all counters."""
         remove_profiling_nodes(model, cx, self.name, dialects.COUNTER)

@@ -31,7 +31,7 @@ class InsertGuards(Pass):
     annotation. Symbols are shared by all guards; a symbol asserts nothing if its dims are known to be equal,
     or if it occurs once.
 
-    No runtime implements the operator: only other passes and the splicing of bailouts use it.
+    No runtime implements the operator: only other passes and the insertion of bailouts use it.
 
     Modelled on ``InsertGuards`` of PyTorch's JIT.
 

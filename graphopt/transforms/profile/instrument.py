@@ -39,7 +39,7 @@ def parse_watch(text: str) -> Watch:
     """The kind of this name.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no such kind.
     """
     try:
         return Watch(text)

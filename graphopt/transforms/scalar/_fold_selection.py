@@ -93,7 +93,7 @@ def _worth_keeping(
 def is_shortest_as_fill(value: ir.Value, cx: Context) -> bool:
     """Whether ``value`` is one repeated number for which ConstantOfShape is the shortest form.
 
-    It is not if the result is tiny, or an existing constant of its size can be reused.
+    Other forms are shorter if the result is tiny, or an existing constant of its size can be reused.
     """
     node, size = value.producer(), nbytes_of(value, cx)
     if node is None or len(node.outputs) > 1 or size is None or size <= _FILL_BYTES:

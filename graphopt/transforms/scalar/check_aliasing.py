@@ -151,7 +151,7 @@ class Refusal(NamedTuple):
 
 
 def refusals(pairs: Sequence[tuple[ir.Value, ir.Value]], cx: Context) -> list[Refusal | None]:
-    """For each pair of an input and an output of the main graph, why they must not share a buffer.
+    """For each pair of input and output of the main graph, the reason why they must not share a buffer.
 
     ``None`` means that they may.
     """

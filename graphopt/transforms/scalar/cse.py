@@ -98,7 +98,7 @@ def _would_miscompile(node: ir.Node, first: ir.Node, cx: Context) -> bool:
 def _can_merge(node: ir.Node, first: ir.Node, cx: Context) -> bool:
     """Whether merging saves a node, and exposes no reader to a wrong declared shape.
 
-    It saves nothing if an Identity is needed to keep the name of an output. onnxruntime relies on the
+    Merging saves nothing if an Identity is needed to keep the name of an output. onnxruntime relies on the
     declared shapes of outputs, so readers of a value without one must not read an output that is declared
     wrongly.
     """
