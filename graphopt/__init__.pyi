@@ -84,7 +84,7 @@ from graphopt.parameters.lifting import Unlifted as Unlifted
 from graphopt.partitioning.group_report import Partitioned as Partitioned
 from graphopt.passes.base import Pass as Pass
 from graphopt.passes.instrumentation import PassInstrumentation as PassInstrumentation
-from graphopt.passes.instrumentation import PassRecord as PassRecord
+from graphopt.passes.pass_records import PassRecord as PassRecord
 from graphopt.passes.pipeline import Pipeline as Pipeline
 from graphopt.passes.pipelines import make_pipeline as make_pipeline
 from graphopt.profile import FusionStrategy as FusionStrategy

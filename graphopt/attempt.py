@@ -30,7 +30,8 @@ from graphopt.options import OptimizeOptions
 from graphopt.ort.devices import CPU, target_device
 from graphopt.own_rules import check_applied, checked_rules, rules_by_place
 from graphopt.passes.base import FUSED_OPERATORS, NATIVE_GROUPS
-from graphopt.passes.instrumentation import History, PassInstrumentation
+from graphopt.passes.instrumentation import PassInstrumentation
+from graphopt.passes.pass_records import History
 from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipelines import make_pipeline, own_passes, registry
 from graphopt.util.option_table import picked

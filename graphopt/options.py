@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from graphopt.inputs.feeds import InputOptions
     from graphopt.ir import ModelLike
-    from graphopt.ir.io.model_conversion import PassBase
+    from graphopt.ir.io.interoperability import PassBase
     from graphopt.ort.devices import Device
     from graphopt.passes.base import Pass
     from graphopt.passes.instrumentation import PassInstrumentation

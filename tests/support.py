@@ -11,7 +11,7 @@ import onnx.parser
 from graphopt import ir
 from graphopt.api import context_for
 from graphopt.context import Action, Context, Options
-from graphopt.passes.instrumentation import History
+from graphopt.passes.pass_records import History
 from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipelines import registry
 

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING
 import click
 
 from graphopt import __version__, config
-from graphopt.cli.framework import other_tools
+from graphopt.cli.framework import names_in_other_tools
 from graphopt.cli.framework.command_list import COMMANDS, NAMES
 from graphopt.cli.framework.help import CONTEXT_SETTINGS, HelpContext, write_examples
-from graphopt.cli.framework.other_tools import spelled_out
+from graphopt.cli.framework.names_in_other_tools import spelled_out
 from graphopt.cli.invocation import Invocation
 from graphopt.cli.output.console import say
 from graphopt.cli.output.error_messages import report_error
@@ -100,7 +100,7 @@ class LazyGroup(click.Group):
         if name not in NAMES and context.resilient_parsing:  # the shell requests completions
             return None, None, rest
         if name not in NAMES and not name.startswith("-"):
-            hint = other_tools.for_command(name, rest)
+            hint = names_in_other_tools.for_command(name, rest)
             if hint is not None:
                 raise UsageError(f"no command is called {name!r}", hint=hint)
             raise unknown("command", name, NAMES, "graphopt --help lists all")

@@ -19,7 +19,7 @@ from graphopt.compiler import (
     optimization,
     parameters,
     partitioning,
-    runs,
+    run_and_compare,
     specialization,
     training,
 )
@@ -62,9 +62,9 @@ class Compiler(Environment):
 
     optimize = _method(optimization.optimize)
     explain = _method(optimization.explain)
-    verify = _method(runs.verify)
-    run = _method(runs.run)
-    try_out = _method(runs.try_out)
+    verify = _method(run_and_compare.verify)
+    run = _method(run_and_compare.run)
+    try_out = _method(run_and_compare.try_out)
     record_profile = _method(specialization.record_profile)
     specialize = _method(specialization.specialize)
     compile = _method(specialization.compile)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from graphopt import ir
 from graphopt.compiler.environment import Environment
-from graphopt.compiler.post_grad import fuse
+from graphopt.compiler.gradient_fusion import fuse
 from graphopt.model_arguments import ModelLike
 from graphopt.options import DeviceOptions, RunOptions
 from graphopt.ort.session_options import SessionChoice
@@ -134,7 +134,7 @@ def verify_split(env: Environment, found: Split, **options: Unpack[RunOptions]) 
     Raises:
         VerificationFailed: the results differ.
     """
-    from graphopt.autodiff.join_split import rejoin
+    from graphopt.autodiff.rejoin_split import rejoin
     from graphopt.ort import preflight
     from graphopt.ort.loadable_model import Artifact
 

@@ -24,7 +24,7 @@ from graphopt.executor.thread_local_switches import current_strategy
 from graphopt.executor.vjp import GradientPlan, Pullback
 from graphopt.ir.signature import Signature
 from graphopt.profile import FusionStrategy
-from graphopt.specialization.bound_values import bound_values
+from graphopt.specialization.ort_values import bound_values
 from graphopt.specialization.shared_buffers import check_names as check_shared_names
 from graphopt.util.element_types import native_feeds
 

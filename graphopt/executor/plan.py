@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 
 from graphopt import ir
 from graphopt.errors import NotFused, PassFailed, VerificationFailed
-from graphopt.executor.kept_model import KeptModel
+from graphopt.executor.plan_model import KeptModel
 from graphopt.fusion.kernel_library import Libraries
 from graphopt.ir.signature import Signature
 from graphopt.model_arguments import copy

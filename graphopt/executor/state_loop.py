@@ -11,7 +11,7 @@ from graphopt.errors import UsageError
 from graphopt.executor.pytree import as_array
 from graphopt.executor.specializer import Specializer
 from graphopt.ort.devices import Device
-from graphopt.specialization.bound_values import BoundValue, bound_values, ort_value
+from graphopt.specialization.ort_values import BoundValue, bound_values, ort_value
 from graphopt.specialization.shared_buffers import Spans, check_memory, check_names
 from graphopt.specialization.variant_session import BoundRuns
 from graphopt.transforms.scalar.check_aliasing import expand_pairs

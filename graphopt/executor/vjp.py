@@ -16,8 +16,8 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.autodiff.rule_registry import NoGradient
+from graphopt.autodiff.specialize_zero_cotangents import specialize_zero_cotangents
 from graphopt.autodiff.split_joint import Split, split
-from graphopt.autodiff.zero_cotangents import specialize_zero_cotangents
 from graphopt.errors import UsageError, unknown
 from graphopt.ir.signature import Signature
 from graphopt.parameters.selection import FLOATS

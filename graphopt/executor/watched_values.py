@@ -9,9 +9,9 @@ from typing import Any
 
 from graphopt import ir
 from graphopt.ort.devices import Device
-from graphopt.specialization.bound_values import arrays_of
 from graphopt.specialization.instrumented_model import Observed
 from graphopt.specialization.instrumented_runs import InstrumentedRuns
+from graphopt.specialization.ort_values import arrays_of
 from graphopt.transforms.profile.instrument import Watch
 
 

@@ -13,7 +13,7 @@ from graphopt.fusion.loop_nest import AffineMap, LoopNest
 from graphopt.fusion.loops.builder import Expr, IRBuilder, live
 from graphopt.fusion.loops.ir import ZERO, Access, Axis, CantFuse, Element, Kernel, Port, Segment, Size, Store
 from graphopt.fusion.operator_table import EmitContext, element_of, find, unfit
-from graphopt.fusion.symbol_table import SymbolTable
+from graphopt.fusion.size_symbols import SymbolTable
 
 #: Maximum stride of accesses along the innermost loop, in elements.
 _WIDEST_STRIDE = 16

@@ -27,10 +27,10 @@ from graphopt.analysis.symbolic import (
     within,
 )
 from graphopt.inputs.dim_bindings import Binding, Dimensions, expression
+from graphopt.inputs.integer_bounds import ValueBounds
 from graphopt.inputs.operator_size_constraints import size_constraints
 from graphopt.inputs.size_constraint import SizeConstraint, least
 from graphopt.inputs.size_solver import LARGEST, Range, solve
-from graphopt.inputs.value_bounds import ValueBounds
 from graphopt.util.resource_budget import Budget
 
 #: Seconds for collecting constraints.

@@ -17,8 +17,8 @@ from graphopt.analysis.shape_inference.rules.broadcast import elementwise, where
 from graphopt.analysis.shape_inference.shape_facts import ShapeFacts
 from graphopt.analysis.shape_inference.value_facts import ShapeTuple
 from graphopt.analysis.symbolic import Dim, floordiv, product
+from graphopt.inputs.integer_bounds import ValueBounds
 from graphopt.inputs.size_constraint import Site, SizeConstraint, SizeConstraints, broadcast, equal, least
-from graphopt.inputs.value_bounds import ValueBounds
 
 _Rule: TypeAlias = Callable[[Site], SizeConstraints]
 

@@ -11,15 +11,16 @@ from graphopt import ir, publish
 from graphopt.context import Action, Context
 from graphopt.errors import unwritable
 from graphopt.instrument.dump_formats import SUFFIXES, Format
+from graphopt.instrument.dump_text import Stage, diffs, summary
 from graphopt.instrument.graphviz import to_dot
 from graphopt.instrument.inferred_types import known_types
-from graphopt.instrument.pass_changes import Stage, diffs, summary
 from graphopt.modeldiff.change_causes import attribute
 from graphopt.modeldiff.changes import Change, by_key, difference
 from graphopt.modeldiff.print_changes import Printed, full, heading, print_changes, printed
 from graphopt.modeldiff.snapshot import Ident, Line, Snapshot
 from graphopt.passes.base import Pass
-from graphopt.passes.instrumentation import PassInstrumentation, PassRecord
+from graphopt.passes.instrumentation import PassInstrumentation
+from graphopt.passes.pass_records import PassRecord
 from graphopt.util.text_tables import counted
 
 

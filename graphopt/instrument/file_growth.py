@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from graphopt import ir
-from graphopt.passes.instrumentation import PassRecord
+from graphopt.passes.pass_records import PassRecord
 from graphopt.util.text_tables import counted, human_bytes
 
 #: Number of passes named.

@@ -21,7 +21,8 @@ from graphopt.context import Action, Context, Refusal
 from graphopt.errors import UsageError, unknown
 from graphopt.instrument.inferred_types import known_types
 from graphopt.passes.base import Pass
-from graphopt.passes.instrumentation import PassInstrumentation, PassRecord
+from graphopt.passes.instrumentation import PassInstrumentation
+from graphopt.passes.pass_records import PassRecord
 from graphopt.rewrite.rule import Rule
 
 

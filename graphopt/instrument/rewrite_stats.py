@@ -12,7 +12,8 @@ from graphopt.context import Action, Context, Refusal
 from graphopt.instrument.file_growth import constants_of
 from graphopt.instrument.model_summary import op_name, weights
 from graphopt.passes.base import Pass
-from graphopt.passes.instrumentation import PassInstrumentation, PassRecord
+from graphopt.passes.instrumentation import PassInstrumentation
+from graphopt.passes.pass_records import PassRecord
 
 #: Words in the reason of a refusal that indicate an obstacle.
 _TELLING = (

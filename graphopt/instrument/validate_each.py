@@ -9,7 +9,8 @@ from graphopt.context import Context
 from graphopt.errors import InvalidModel, VerificationFailed
 from graphopt.numerics import Numerics
 from graphopt.passes.base import Pass
-from graphopt.passes.instrumentation import PassInstrumentation, PassRecord
+from graphopt.passes.instrumentation import PassInstrumentation
+from graphopt.passes.pass_records import PassRecord
 
 if TYPE_CHECKING:
     from graphopt.verification.verifier import Verifier

@@ -5,7 +5,7 @@ The rest of graphopt uses it as ``from graphopt import ir``. Only this package a
 and only :class:`Editor` changes a model.
 """
 
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.attributes import dtype_of_number, make_attributes, named_dtype
 from graphopt.ir.constants import (
     FUNCTIONS,
@@ -33,8 +33,8 @@ from graphopt.ir.folded_initializers import FoldRecord, build_in, fold_record, k
 from graphopt.ir.initializer_reads import constants_in, digest_of, read_record_of, track
 from graphopt.ir.io.codecs import codec_of, suffixes
 from graphopt.ir.io.foreign_formats import folder_hint
+from graphopt.ir.io.interoperability import ModelLike, as_model, serialized
 from graphopt.ir.io.load import data_files, load, metadata_of
-from graphopt.ir.io.model_conversion import ModelLike, as_model, serialized
 from graphopt.ir.io.proto_conversion import from_proto, to_proto, to_whole_proto
 from graphopt.ir.io.save import check_format, save, save_together, saving, to_bytes
 from graphopt.ir.json import from_json, schema, to_json

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 
 
 def make_attributes(attributes: Mapping[str, Any] | Iterable[onnx_ir.Attr]) -> list[onnx_ir.Attr]:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 
 #: Metadata keys with this prefix are graphopt's own and never reach a saved file.
 NAMESPACE = "graphopt."

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Container, Iterator, Sequence
 
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.scopes import with_bodies
 
 ANONYMOUS_DIMS = frozenset({None, "", "?", "*", "-1", "None"})

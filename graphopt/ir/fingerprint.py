@@ -13,7 +13,7 @@ import struct
 from collections.abc import Callable, Hashable, Mapping
 from typing import Any
 
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import is_overridable
 from graphopt.ir.opaque_parts import opaque_type
 from graphopt.ir.scopes import bodies, normal_imports, walk_nodes, with_bodies

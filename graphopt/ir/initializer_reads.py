@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import NamedTuple
 
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import NAMESPACE, READ_RECORD, constant_of
 from graphopt.ir.scopes import with_bodies
 from graphopt.ir.weights import hash_of

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import onnx
 
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import NAMESPACE
 from graphopt.ir.scopes import graphs_of, values_of, with_bodies
 

@@ -6,7 +6,7 @@ import base64
 
 import onnx
 
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import NAMESPACE
 
 #: Metadata keys of an opaque type and of training info.

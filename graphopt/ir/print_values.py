@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import onnx
 
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import NAMESPACE
 from graphopt.ir.opaque_parts import opaque_attribute, opaque_type
 from graphopt.ir.weights import tag_of

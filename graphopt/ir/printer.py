@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import constant_of, is_overridable
 from graphopt.ir.print_values import attribute_text, constant_text, declared_type, inline_text, quoted
 from graphopt.ir.scopes import graphs_of

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import nearest_names
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.provenance import label
 from graphopt.ir.scopes import Scopes, graphs_of
 from graphopt.util.text_tables import counted

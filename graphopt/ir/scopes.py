@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 
 _GRAPH = onnx_ir.AttributeType.GRAPH
 _GRAPHS = onnx_ir.AttributeType.GRAPHS

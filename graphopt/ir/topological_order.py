@@ -6,7 +6,7 @@ from collections.abc import Hashable, Mapping, Sequence
 from typing import TypeVar
 
 from graphopt.errors import InvalidModel
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.provenance import label
 from graphopt.ir.scopes import bodies, in_order, with_bodies
 

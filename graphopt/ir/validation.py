@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from graphopt.errors import InvalidModel
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import FUNCTIONS, LOOSE_REFERENCES
 from graphopt.ir.opaque_parts import opaque_type
 from graphopt.ir.printer import print_neighbourhood

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import onnx
 
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.scopes import graphs_of
 from graphopt.util.text_tables import counted
 

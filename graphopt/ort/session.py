@@ -1,9 +1,8 @@
-"""onnxruntime sessions: silent creation, runs on all types, and short error messages."""
+"""onnxruntime sessions: silent creation, and runs on all types within a time limit."""
 
 from __future__ import annotations
 
 import os
-import re
 import threading
 import time
 from collections.abc import Mapping, Sequence
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.ort.devices import CPU, Device, quiet, unlogged
+from graphopt.ort.error_text import explain
 from graphopt.ort.session_options import SessionChoice
 from graphopt.ort.utf8_path import utf8_path
 from graphopt.util.element_types import LOW_TYPES, from_ort_value, native_feeds, to_ort_value
@@ -22,21 +22,6 @@ Optimizations = Literal["off", "basic", "default"]
 #: A serialized model, or the path of one; models with external data need the path.
 Source = bytes | str | os.PathLike[str]
 
-#: Parts removed from onnxruntime's messages: status codes, source locations, C++ signatures.
-_NOISE = (
-    (r"\[ONNXRuntimeError\] : \d+ : [A-Z_]+ : ", ""),
-    (r"Load model from .+? failed: ?", ""),
-    (r"This is an invalid model\. ", ""),
-    (r"Non-zero status code returned while running (\S+) node\. Name:'(.*?)' Status Message: ", r"\1 '\2': "),
-    (r"\S+\.(?:cc|h|cu|cuh|cpp|hpp):\d+ (?:(?:\S+ ){0,4}?\S*onnxruntime::\S*\(.*?\)(?: const)? )?", ""),
-    (r"(^|': )[^'.]{1,150}? was false\. (?=\S)", r"\1"),
-    (
-        r"ONNX Runtime only .*?Opset (\d+) .*?domain (\S+) is till opset (\d+)",
-        r"opset \1 of \2 is unknown (last: \3)",
-    ),
-)
-#: Number of characters of a message that are read.
-_LONGEST = 20_000
 #: Seconds between two checks of the CPU time of a run.
 _TICK = 0.02
 FATAL = 4  # onnxruntime's log severity; errors are reported as exceptions
@@ -159,12 +144,3 @@ def _stop_late(options: RunOptions, seconds: float, done: threading.Event) -> No
         if done.wait(max(left / (os.cpu_count() or 1), _TICK)):
             return
     options.terminate = True
-
-
-def explain(error: BaseException) -> str:
-    """The relevant part of an onnxruntime error, in one line."""
-    text = " ".join(str(error)[:_LONGEST].split())  # a name in it may have any length
-    for pattern, replacement in _NOISE:
-        text = re.sub(pattern, replacement, text)
-    text = text.strip().rstrip(".") or type(error).__name__
-    return text if len(text) <= 300 else text[:297] + "..."

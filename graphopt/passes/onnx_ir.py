@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.errors import UsageError
-from graphopt.ir.io.model_conversion import PassBase, take_over
+from graphopt.ir.io.interoperability import PassBase, take_over
 from graphopt.passes.base import Pass
 from graphopt.passes.import_paths import import_object
 from graphopt.passes.registry import make

@@ -29,9 +29,10 @@ from graphopt.errors import (
     unknown,
 )
 from graphopt.passes.base import Pass
-from graphopt.passes.instrumentation import History, PassInstrumentation, PassRecord
+from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.passes.keep_quantized_results import QuantizedPairs
 from graphopt.passes.onnx_ir import load_pass
+from graphopt.passes.pass_records import History, PassRecord
 from graphopt.passes.pipeline_syntax import Item, parse_items
 from graphopt.passes.registry import Registry
 from graphopt.passes.steps import OTHERWISE, SLOTS, Fixpoint, IfGradient, Planned, Slot, Step

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from graphopt.errors import UsageError
-from graphopt.ir.io.model_conversion import PassBase
+from graphopt.ir.io.interoperability import PassBase
 from graphopt.passes.base import Pass
 from graphopt.passes.onnx_ir import BY_PATH, GivenOnnxIrPass
 from graphopt.passes.pipeline import Pipeline

@@ -14,7 +14,7 @@ from graphopt.ir.signature import text_of_type
 from graphopt.model_arguments import copy
 from graphopt.ops import dialects
 from graphopt.profile import ValueProfile
-from graphopt.specialization.carry_out import carry_out
+from graphopt.specialization.export_body_values import export_body_value
 from graphopt.transforms.autodiff.lower_grad_of import LowerGradOf
 from graphopt.transforms.profile._profiling_nodes import remove_profiling_nodes
 from graphopt.transforms.scalar.dce import DeadCodeElimination
@@ -146,7 +146,7 @@ def _record(graph: ir.Graph, node: ir.Node, cx: Context) -> tuple[ir.Value, Prob
         width = None if width is None else width + 1
     vector.type, vector.shape = ir.TensorType(ir.DataType.INT64), ir.Shape([width])
     text = "" if type_ is None else text_of_type(type_)
-    return carry_out(edit, vector, graph, width), Probe(name, text, is_zero, optional)
+    return export_body_value(edit, vector, graph, width), Probe(name, text, is_zero, optional)
 
 
 @dataclass(frozen=True)

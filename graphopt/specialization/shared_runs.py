@@ -19,7 +19,7 @@ from graphopt.ort.optimized_graph import optimized_graph
 from graphopt.ort.session import Optimizations, Source
 from graphopt.ort.session_options import SessionChoice
 from graphopt.process.child import Child
-from graphopt.specialization.bound_values import ort_value
+from graphopt.specialization.ort_values import ort_value
 from graphopt.specialization.shared_buffers import BufferChecks, check_names
 from graphopt.specialization.variant_session import VariantSession
 from graphopt.transforms.scalar.check_aliasing import expand_pairs

@@ -9,6 +9,7 @@ from graphopt.errors import InvalidModel, RuntimeFailure
 from graphopt.inputs.run_once import check_feeds
 from graphopt.ir.signature import Signature
 from graphopt.ort import session
+from graphopt.ort.error_text import explain
 from graphopt.util.element_types import LOW_TYPES
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ class VariantSession:
         check_feeds(feeds, self._signature)
         if isinstance(error, RuntimeFailure):
             return error
-        return RuntimeFailure(f"onnxruntime failed: {session.explain(error)}")
+        return RuntimeFailure(f"onnxruntime failed: {explain(error)}")
 
 
 class BoundRuns:

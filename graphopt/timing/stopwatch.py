@@ -18,6 +18,7 @@ import numpy as np
 from graphopt.errors import RuntimeFailure
 from graphopt.ort import session
 from graphopt.ort.devices import CPU, Device, quiet
+from graphopt.ort.error_text import explain
 from graphopt.ort.session import Optimizations, Source
 from graphopt.ort.session_options import SessionChoice
 from graphopt.ort.utf8_path import utf8_path
@@ -172,7 +173,7 @@ def runner(made: InferenceSession, setup: Setup) -> Callable[[], object]:
     except RuntimeFailure:
         raise
     except Exception as error:  # onnxruntime's errors have no common base
-        raise RuntimeFailure(f"onnxruntime failed: {session.explain(error)}") from error
+        raise RuntimeFailure(f"onnxruntime failed: {explain(error)}") from error
     return run
 
 

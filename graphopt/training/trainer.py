@@ -17,8 +17,8 @@ from graphopt.fusion.kernel_library import libraries_for
 from graphopt.model_arguments import ModelLike, PathLike, copy, loaded, original_of
 from graphopt.ort import preflight
 from graphopt.ort.devices import Device, choose_device
+from graphopt.ort.error_text import explain
 from graphopt.ort.loadable_model import Artifact
-from graphopt.ort.session import explain
 from graphopt.parameters.lifting import as_parameters, unlift
 from graphopt.training import checkpoint
 from graphopt.training.step_plan import KEY, RATE, Plan

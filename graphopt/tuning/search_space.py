@@ -13,7 +13,8 @@ from graphopt.ops import dialects
 from graphopt.ort.devices import Device
 from graphopt.ort.session_options import SessionChoice
 from graphopt.passes.base import CHOSEN_OPSET, FUSED_OPERATORS, Pass
-from graphopt.passes.instrumentation import PassInstrumentation, PassRecord
+from graphopt.passes.instrumentation import PassInstrumentation
+from graphopt.passes.pass_records import PassRecord
 from graphopt.passes.pipeline import Pipeline
 from graphopt.rewrite.filter import RewriteSite
 from graphopt.rules import all_rules

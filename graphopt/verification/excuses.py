@@ -16,6 +16,7 @@ from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.numerics import Numerics
 from graphopt.ort.model_runs import Runner
 from graphopt.ort.session import Optimizations
+from graphopt.verification.cases import Case
 from graphopt.verification.ill_conditioning import excuse_for
 from graphopt.verification.numeric_traits import NumericTraits
 from graphopt.verification.onnx_reference import Reference
@@ -28,7 +29,6 @@ from graphopt.verification.output_comparison import (
     leaves,
     same_kind,
 )
-from graphopt.verification.reference_cases import Case
 from graphopt.verification.rounding_sensitivity import (
     MARGIN,
     input_sensitivity,

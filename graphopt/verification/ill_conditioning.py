@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from graphopt.verification.cases import Case
 from graphopt.verification.numeric_traits import NumericTraits
 from graphopt.verification.onnx_reference import Reference
 from graphopt.verification.output_comparison import (
@@ -15,7 +16,6 @@ from graphopt.verification.output_comparison import (
     largest_deviations,
     same_kind,
 )
-from graphopt.verification.reference_cases import Case
 
 #: Factor by which the candidate's error against the exact value may exceed the original's error.
 _MARGIN = 2.0

@@ -10,9 +10,9 @@ import numpy as np
 from graphopt.errors import ResourceLimit, RuntimeFailure
 from graphopt.inputs.feeds import Feeds
 from graphopt.ort.model_runs import Runner
+from graphopt.verification.cases import Case
 from graphopt.verification.numeric_traits import NumericTraits
 from graphopt.verification.output_comparison import Deviation, discrete_deviations, sensitivities
-from graphopt.verification.reference_cases import Case
 
 #: Deviations are estimates: a difference may be larger by this factor.
 MARGIN = 4.0

@@ -68,12 +68,7 @@ from graphopt.ort.model_runs import Runner, Runs
 from graphopt.ort.session import Optimizations, Source
 from graphopt.ort.session_options import SessionChoice
 from graphopt.process.resource_usage import ResourceMeter
-from graphopt.verification.candidate_comparison import Judge, absolute_rounding
-from graphopt.verification.empty_tensors import EmptyTensors, Unreliable
-from graphopt.verification.inner_rounding import with_inner_rounding
-from graphopt.verification.numeric_traits import draws_random, has_empty_tensors, numeric_traits_of
-from graphopt.verification.onnx_reference import Reference
-from graphopt.verification.reference_cases import (
+from graphopt.verification.cases import (
     QUICK,
     Case,
     Cases,
@@ -82,6 +77,11 @@ from graphopt.verification.reference_cases import (
     share_random_outputs,
     share_unreproducible_outputs,
 )
+from graphopt.verification.empty_tensors import EmptyTensors, Unreliable
+from graphopt.verification.inner_rounding import with_inner_rounding
+from graphopt.verification.judge import Judge, absolute_rounding
+from graphopt.verification.numeric_traits import draws_random, has_empty_tensors, numeric_traits_of
+from graphopt.verification.onnx_reference import Reference
 from graphopt.verification.runners import DIVERGENT_QUICK, Runners
 from graphopt.verification.verdict import Row, Skipped, Verdict, without_inputs
 

@@ -16,7 +16,7 @@ import graphopt
 from benchmarks.split_models import Training, cnn, transformer
 from benchmarks.split_step import difference
 from graphopt import api, ir
-from graphopt.autodiff.join_split import rejoin
+from graphopt.autodiff.rejoin_split import rejoin
 from graphopt.autodiff.split_joint import Split
 from graphopt.errors import UsageError
 from tests.support import parse

@@ -351,7 +351,7 @@ def test_interruption(invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPat
     def interrupt(*arguments: object, **more: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("graphopt.ir.io.model_conversion.load", interrupt)
+    monkeypatch.setattr("graphopt.ir.io.interoperability.load", interrupt)
     outcome = invoke("inspect", small)
     assert outcome.status == 130 and "Traceback" not in outcome.err
 
@@ -362,7 +362,7 @@ def test_interruption_of_an_import(invoke: Invoke, small: Path, monkeypatch: pyt
     def interrupt(*arguments: object, **more: object) -> None:
         raise ImportError("initialization failed") from KeyboardInterrupt()
 
-    monkeypatch.setattr("graphopt.ir.io.model_conversion.load", interrupt)
+    monkeypatch.setattr("graphopt.ir.io.interoperability.load", interrupt)
     outcome = invoke("inspect", small)
     assert outcome.status == 130 and "interrupted; nothing was written" in outcome.err
 

@@ -178,7 +178,7 @@ def test_invalid_numbers_are_refused_before_any_work(
     def refuse(*arguments: object, **more: object) -> None:
         raise AssertionError("work began")
 
-    monkeypatch.setattr("graphopt.ir.io.model_conversion.load", refuse)
+    monkeypatch.setattr("graphopt.ir.io.interoperability.load", refuse)
     for option in (
         *(
             f"--dim=N={number}",

@@ -26,7 +26,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*arguments: object, **more: object) -> None:
         raise AssertionError("work began")
 
-    monkeypatch.setattr("graphopt.ir.io.model_conversion.load", refuse)
+    monkeypatch.setattr("graphopt.ir.io.interoperability.load", refuse)
 
 
 @pytest.mark.parametrize(

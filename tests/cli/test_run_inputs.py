@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from graphopt import api
-from graphopt.ir.io import model_conversion
+from graphopt.ir.io import interoperability
 from tests.cli.conftest import Invoke
 from tests.specialization.models import feeds_of, positions
 
@@ -44,9 +44,9 @@ def test_plan_of_each_file_is_reported(invoke: Invoke, requests: Path) -> None:
 
 
 def test_the_model_is_loaded_once(invoke: Invoke, requests: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    loaded, load = [], model_conversion.load
+    loaded, load = [], interoperability.load
     monkeypatch.setattr(
-        model_conversion,
+        interoperability,
         "load",
         lambda path, *more, **options: loaded.append(path) or load(path, *more, **options),
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 import pytest
 
-from graphopt.cli.framework import other_tools
+from graphopt.cli.framework import names_in_other_tools
 from graphopt.cli.main import cli
 from tests.cli.conftest import Invoke
 
@@ -21,7 +21,7 @@ def options_of(name: str) -> set[str]:
     return {opt for item in command.params for opt in (*item.opts, *item.secondary_opts)}
 
 
-@pytest.mark.parametrize("meaning", sorted(set(other_tools.COMMANDS.values())))
+@pytest.mark.parametrize("meaning", sorted(set(names_in_other_tools.COMMANDS.values())))
 def test_commands_that_hints_name_exist(meaning: str) -> None:
     name, *rest = meaning.split()
     assert name in NAMES
@@ -30,14 +30,14 @@ def test_commands_that_hints_name_exist(meaning: str) -> None:
 
 
 def test_no_command_is_its_own_synonym() -> None:
-    assert not set(NAMES) & {*other_tools.COMMANDS, *other_tools.ELSEWHERE}
-    assert not set(other_tools.COMMANDS) & set(other_tools.ELSEWHERE)
-    assert len(other_tools.COMMANDS) > 20 and len(other_tools.OPTIONS) > 20
+    assert not set(NAMES) & {*names_in_other_tools.COMMANDS, *names_in_other_tools.ELSEWHERE}
+    assert not set(names_in_other_tools.COMMANDS) & set(names_in_other_tools.ELSEWHERE)
+    assert len(names_in_other_tools.COMMANDS) > 20 and len(names_in_other_tools.OPTIONS) > 20
 
 
 def test_options_that_hints_name_exist() -> None:
     known = {opt for name in NAMES for opt in options_of(name)}
-    for option, meaning in other_tools.OPTIONS.items():
+    for option, meaning in names_in_other_tools.OPTIONS.items():
         ours = [word for word in re.findall(r"(?<![\w-])--[a-z][a-z-]+", meaning)]
         assert set(ours) <= known, option
         assert option not in options_of("optimize"), option
@@ -91,8 +91,8 @@ def test_paths_are_commands_of_optimize(monkeypatch: pytest.MonkeyPatch, tmp_pat
     monkeypatch.chdir(tmp_path)
     Path("weights").touch()
     for words in (["m.onnx"], ["-"], ["folder/", "-q"], ["weights"], ["https://a.b/c"]):
-        assert other_tools.spelled_out(words, NAMES) == ("optimize", "--dry-run", *words)
+        assert names_in_other_tools.spelled_out(words, NAMES) == ("optimize", "--dry-run", *words)
     for words in (["m.onnx", "-o", "out.onnx"], ["m.onnx", "--output=out.onnx"], ["m.onnx", "-oout.onnx"]):
-        assert other_tools.spelled_out(words, NAMES) == ("optimize", *words)
+        assert names_in_other_tools.spelled_out(words, NAMES) == ("optimize", *words)
     for words in (["dump", "m.onnx"], ["simplify", "m.onnx"], ["--help"], [], ["-q", "m.onnx"]):
-        assert other_tools.spelled_out(words, NAMES) == tuple(words)
+        assert names_in_other_tools.spelled_out(words, NAMES) == tuple(words)

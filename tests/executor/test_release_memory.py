@@ -16,8 +16,8 @@ import pytest
 from graphopt import api, ir, publish
 from graphopt.errors import UsageError
 from graphopt.executor.executor import Executor
-from graphopt.executor.kept_model import KeptModel
 from graphopt.executor.options import ExecutorOptions
+from graphopt.executor.plan_model import KeptModel
 from graphopt.executor.thread_local_switches import last_executed_optimized_graph
 from tests.executor.helpers import ANY, Clock, any_feeds, rows, run_any
 from tests.support import parse

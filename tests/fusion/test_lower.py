@@ -14,7 +14,7 @@ from graphopt.fusion.loops import interpreter
 from graphopt.fusion.loops.builder import IRBuilder
 from graphopt.fusion.loops.ir import Access, CantFuse, Element, Kernel, Size, Symbol
 from graphopt.fusion.loops.printer import text
-from graphopt.fusion.symbol_table import SymbolTable
+from graphopt.fusion.size_symbols import SymbolTable
 from graphopt.ort import session
 from tests.support import parse
 from tests.transforms.test_fuse_groups import fused, ops

@@ -13,13 +13,13 @@ from graphopt import ir
 from graphopt.api import context_for, optimize
 from graphopt.context import Refusal
 from graphopt.errors import UsageError, VerificationFailed
+from graphopt.instrument.dump_text import Rounds, Stage
 from graphopt.instrument.log import Level, Log, parse_log
 from graphopt.instrument.model_summary import Interface, Summary, weights
-from graphopt.instrument.pass_changes import Rounds, Stage
 from graphopt.instrument.report import Report
 from graphopt.instrument.rewrite_stats import RefusalCount, Stats
 from graphopt.instrument.validate_each import ValidateEach
-from graphopt.passes.instrumentation import PassRecord
+from graphopt.passes.pass_records import PassRecord
 from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipelines import registry
 from graphopt.rules import all_rules

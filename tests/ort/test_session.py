@@ -10,7 +10,7 @@ from onnx import TensorProto, helper
 
 from graphopt.errors import RuntimeFailure
 from graphopt.ort import session
-from graphopt.ort.session import explain
+from graphopt.ort.error_text import explain
 from graphopt.util.element_types import LOW_TYPES, pack, unpack
 from tests.ort.build import data
 

@@ -29,7 +29,7 @@ ARGUMENTS = [
     for name, function in FUNCTIONS.items()
     for parameter in inspect.signature(function).parameters.values()
     if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-    and "ModelLike" not in parameter.annotation  # tests/ir/test_model_conversion.py
+    and "ModelLike" not in parameter.annotation  # tests/ir/test_interoperability.py
 ]
 
 

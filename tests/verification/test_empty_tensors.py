@@ -11,10 +11,10 @@ import pytest
 from graphopt import ir
 from graphopt.numerics import Numerics
 from graphopt.ort.model_runs import Runs
-from graphopt.verification.candidate_comparison import Judge
+from graphopt.verification.cases import Case
 from graphopt.verification.empty_tensors import EmptyTensors, Unreliable
+from graphopt.verification.judge import Judge
 from graphopt.verification.numeric_traits import NumericTraits
-from graphopt.verification.reference_cases import Case
 from graphopt.verification.verifier import Verifier
 from tests.ort.build import data, parse
 

@@ -14,7 +14,7 @@ from graphopt.inputs.feeds import InputOptions
 from graphopt.numerics import Numerics
 from graphopt.ort.crash_risks import may_crash
 from graphopt.process.child import ProcessCrashed
-from graphopt.verification.reference_cases import Case, share_random_outputs, share_unreproducible_outputs
+from graphopt.verification.cases import Case, share_random_outputs, share_unreproducible_outputs
 from graphopt.verification.runners import Runners
 from graphopt.verification.verdict import ORIGINAL_FAILS, Row, Skipped, Verdict
 from graphopt.verification.verifier import Verifier, verify
@@ -242,7 +242,7 @@ def test_a_selection_that_depends_on_rounding_is_no_fault():
 
 def test_noise_of_the_default_session_is_allowed():
     """The candidate may deviate from the original's default session as far as that deviates from itself."""
-    from graphopt.verification.candidate_comparison import Judge
+    from graphopt.verification.judge import Judge
     from graphopt.verification.numeric_traits import NumericTraits
 
     class Fixed:

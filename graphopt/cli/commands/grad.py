@@ -118,7 +118,7 @@ def command(
     """
     from graphopt import api, ir
     from graphopt.cli.files.check_output_paths import check_target
-    from graphopt.cli.files.kernel_libraries import writing_kernels
+    from graphopt.cli.files.write_kernel_libraries import writing_kernels
     from graphopt.cli.option_groups.gradient_split import write_split
 
     loss_value = chosen_loss(loss, loss_fn)

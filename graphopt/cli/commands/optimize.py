@@ -304,7 +304,7 @@ def _write(
 ) -> tuple[int | None, list[str]]:
     """Write a result; returns its size in bytes, if anything is written, and remarks."""
     from graphopt.cli.files.check_output_paths import make_folder
-    from graphopt.cli.files.kernel_libraries import library_of, remove_stale, writing
+    from graphopt.cli.files.write_kernel_libraries import library_of, remove_stale, writing
 
     if target is None:
         return None, []

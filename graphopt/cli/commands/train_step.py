@@ -135,7 +135,7 @@ def command(
     """
     from graphopt import api, ir
     from graphopt.cli.files.check_output_paths import check_file, check_target
-    from graphopt.cli.files.kernel_libraries import writing_kernels
+    from graphopt.cli.files.write_kernel_libraries import writing_kernels
     from graphopt.training.training_step import plan_file, state_file
     from graphopt.util.text_tables import counted, human_bytes
 

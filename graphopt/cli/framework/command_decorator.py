@@ -16,7 +16,7 @@ import click
 
 from graphopt import config, publish
 from graphopt.cli.files import sample_model
-from graphopt.cli.framework import other_tools
+from graphopt.cli.framework import names_in_other_tools
 from graphopt.cli.framework.help import CONTEXT_SETTINGS, HelpedCommand
 from graphopt.cli.invocation import Invocation, Run
 from graphopt.cli.options import completion, relations
@@ -40,7 +40,7 @@ class Command(HelpedCommand):
             known = [name for item in self.params for name in (*item.opts, *item.secondary_opts)]
             option = error.option_name
             hint = (
-                other_tools.for_option(option, known)
+                names_in_other_tools.for_option(option, known)
                 or _of_optimize(context, option)
                 or _nearest(context, option, known)
             )

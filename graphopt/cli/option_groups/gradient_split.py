@@ -36,7 +36,7 @@ def write_split(
     from graphopt import api
     from graphopt.autodiff.split_files import BACKWARD, FORWARD, plan_of, save_split
     from graphopt.cli.files.check_output_paths import check_new
-    from graphopt.cli.files.kernel_libraries import writing_kernels
+    from graphopt.cli.files.write_kernel_libraries import writing_kernels
     from graphopt.instrument.report import verdict_dict, verdict_lines
 
     check_new(output, "--split")

@@ -22,7 +22,7 @@ def as_dict(run: Run, source: Path, target: Path | None, report: Report) -> dict
     found = {**names, **report.to_dict()}
     if target is None or not report.libraries:
         return {**found, "library": None}
-    from graphopt.cli.files.kernel_libraries import library_of
+    from graphopt.cli.files.write_kernel_libraries import library_of
 
     return {**found, "library": str(library_of(target)), "session": _session_of(report, target) or None}
 
@@ -30,7 +30,7 @@ def as_dict(run: Run, source: Path, target: Path | None, report: Report) -> dict
 def _session_of(report: Report, target: Path) -> list[str]:
     """Code that runs the result with its library; empty for formats that onnxruntime does not read."""
     from graphopt import ir
-    from graphopt.cli.files.kernel_libraries import library_of
+    from graphopt.cli.files.write_kernel_libraries import library_of
     from graphopt.fusion.kernel_library import session_lines
 
     if not ir.codec_of(target).ort_reads:
@@ -48,7 +48,7 @@ def text(run: Run, report: Report, target: Path | None, planned: Plan) -> Iterat
     where = "to standard output" if target == STDOUT else target
     yield f"  wrote     {where}   {human_seconds(report.seconds['all'])} in all"
     if report.libraries:
-        from graphopt.cli.files.kernel_libraries import library_of
+        from graphopt.cli.files.write_kernel_libraries import library_of
 
         yield f"  wrote     {library_of(target)}   kernels; without it, onnxruntime runs their nodes"
         lines = _session_of(report, target)

@@ -12,7 +12,7 @@ from graphopt.instrument.file_growth import new_constants
 from graphopt.instrument.model_summary import Interface, Summary
 from graphopt.instrument.report.report import Report
 from graphopt.instrument.rewrite_stats import Stats
-from graphopt.passes.instrumentation import History
+from graphopt.passes.pass_records import History
 
 if TYPE_CHECKING:
     from graphopt.rewrite.fused_operators import Fused

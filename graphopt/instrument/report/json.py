@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from graphopt.passes.instrumentation import PassRecord
+from graphopt.passes.pass_records import PassRecord
 
 if TYPE_CHECKING:
     from graphopt.instrument.report.report import Report

@@ -13,7 +13,7 @@ from graphopt.instrument.model_summary import Interface, Summary
 from graphopt.instrument.report import json, text
 from graphopt.instrument.report.specializations import VariantReport
 from graphopt.instrument.rewrite_stats import RefusalCount
-from graphopt.passes.instrumentation import PassRecord
+from graphopt.passes.pass_records import PassRecord
 from graphopt.util.text_tables import Block, Table, counted, flat, human_bytes
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from graphopt.ir import name_references
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.editor.constants import ConstantEdits
 from graphopt.ir.editor.state import graph_of
 from graphopt.ir.scopes import bodies, with_bodies

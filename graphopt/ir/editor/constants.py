@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from graphopt.ir import name_references
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.editor.values import ValueEdits
 from graphopt.ir.initializer_reads import read_record_of
 from graphopt.ir.schema_checks import operator_schema

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from graphopt.ir.editor.bodies import BodyEdits
 from graphopt.ir.editor.functions import FunctionEdits
+from graphopt.ir.editor.imports_and_ir_version import VersionEdits
 from graphopt.ir.editor.inputs_and_outputs import InputOutputEdits
 from graphopt.ir.editor.metadata import MetadataEdits
-from graphopt.ir.editor.versions import VersionEdits
 
 
 class Editor(BodyEdits, InputOutputEdits, FunctionEdits, VersionEdits, MetadataEdits):

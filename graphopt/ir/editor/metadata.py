@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from graphopt.ir import provenance
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.editor.state import EditorState
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.attributes import make_attributes
 from graphopt.ir.editor.state import EditorState, detach, graph_of
 from graphopt.ir.scopes import bodies

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Protocol
 
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import IR_VERSION
 from graphopt.ir.scopes import Scopes
 from graphopt.ir.unique_names import TakenNames

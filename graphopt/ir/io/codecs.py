@@ -15,7 +15,7 @@ from pathlib import Path
 import onnx
 
 from graphopt.errors import InvalidModel
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.io.external_data import changed
 from graphopt.ir.io.onnx_json import from_onnx_json, to_onnx_json
 from graphopt.ir.io.onnx_text import to_text

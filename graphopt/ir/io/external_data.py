@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 import onnx
 
 from graphopt.errors import InvalidModel
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import DATA_FILES
 from graphopt.ir.weights import MappedFile, MappedTensor, Slot, slots, storage_of
 from graphopt.util.text_tables import counted

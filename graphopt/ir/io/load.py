@@ -12,7 +12,7 @@ from pathlib import Path
 import onnx
 
 from graphopt.errors import GraphoptError, InvalidModel, UsageError, nearest_names, not_downloaded
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.io.codecs import codec_of
 from graphopt.ir.io.data_file_names import locations, mentions
 from graphopt.ir.io.external_data import Folders

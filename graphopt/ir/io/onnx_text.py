@@ -11,7 +11,7 @@ import onnx.parser
 import onnx.printer
 
 from graphopt.errors import UnsupportedModel
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.json.tensors import bytes_of
 
 #: Maximum characters of a quoted line.

@@ -16,7 +16,7 @@ from typing import Any
 
 import onnx
 
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import NAMESPACE, UPDATED_OUTSIDE
 from graphopt.ir.folded_initializers import FOLDED, load_record, written_record
 from graphopt.ir.io import serialization_details

@@ -10,7 +10,7 @@ import onnx
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
 from graphopt.errors import GraphoptError, InvalidModel, causes
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import FUNCTIONS, IR_VERSION, LOADED_WITH
 from graphopt.ir.io import pack_opaque
 from graphopt.ir.io.external_data import (

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 import onnx
 
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.io.external_data import Change
 from graphopt.ir.io.wire_format import bytes_tag, fields, varint
 from graphopt.ir.weights import slots

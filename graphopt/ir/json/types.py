@@ -19,7 +19,7 @@ from typing import Any
 
 import onnx
 
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.json.errors import Fault, nearest, quoted
 
 #: Longer names of element types than onnx-ir's short names.

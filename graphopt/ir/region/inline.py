@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphopt.errors import UnsupportedModel
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.editor.editor import Editor
 from graphopt.ir.provenance import label, origins_within
 from graphopt.ir.region.clone import Cloner

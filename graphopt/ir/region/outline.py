@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from graphopt.errors import UnsupportedModel
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.editor.editor import Editor
 from graphopt.ir.provenance import keep_origin, label
 from graphopt.ir.region.clone import reads

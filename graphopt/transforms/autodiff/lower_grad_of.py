@@ -11,7 +11,7 @@ from graphopt import ir
 from graphopt.context import Context, Refusal
 from graphopt.ops import dialects
 from graphopt.passes.base import Pass
-from graphopt.transforms.autodiff._gradients import is_gradient_node, walk_gradients
+from graphopt.transforms.autodiff._zero_gradients import is_gradient_node, walk_gradients
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from graphopt import ir
 from graphopt.context import Context, Refusal
 from graphopt.ops import dialects
 from graphopt.passes.base import Pass
-from graphopt.transforms.autodiff._gradients import is_gradient_node, is_zero
+from graphopt.transforms.autodiff._zero_gradients import is_gradient_node, is_zero
 from graphopt.transforms.profile._profiling_nodes import obstacle, supports_profiling, watch
 
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.passes.base import Pass
-from graphopt.transforms.autodiff._gradients import walk_gradients
+from graphopt.transforms.autodiff._zero_gradients import walk_gradients
 
 
 @dataclass(frozen=True)

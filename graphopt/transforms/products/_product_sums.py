@@ -13,7 +13,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.rewrite.replacement_builder import Builder
-from graphopt.transforms.products._side_products import Member, drop, members_of
+from graphopt.transforms.products._shared_input_products import Member, drop, members_of
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from graphopt.context import Context
 from graphopt.numerics import Numerics
 from graphopt.passes.base import Pass
 from graphopt.transforms.products import _product_sums as sums
-from graphopt.transforms.products import _side_products as sides
+from graphopt.transforms.products import _shared_input_products as sides
 
 
 @dataclass(frozen=True)

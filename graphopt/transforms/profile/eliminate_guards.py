@@ -10,7 +10,7 @@ from graphopt.context import Context
 from graphopt.ops import dialects
 from graphopt.passes.base import Pass
 from graphopt.profile.annotations import assertion_of
-from graphopt.transforms.profile._assertions import is_implied
+from graphopt.transforms.profile._compare_assertions import is_implied
 
 
 @dataclass(frozen=True)

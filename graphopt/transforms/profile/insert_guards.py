@@ -16,7 +16,7 @@ from graphopt.passes.base import Pass
 from graphopt.profile import ValueProfile
 from graphopt.profile.annotations import annotation_of, assertion_of, guard_attributes, is_annotation
 from graphopt.profile.value_profile import ANY, Dim, is_symbol
-from graphopt.transforms.profile._assertions import conflict, is_implied
+from graphopt.transforms.profile._compare_assertions import conflict, is_implied
 
 
 @dataclass(frozen=True)

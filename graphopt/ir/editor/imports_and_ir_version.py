@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import IR_VERSION
 from graphopt.ir.editor.state import EditorState, graph_of
 

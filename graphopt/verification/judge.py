@@ -16,6 +16,7 @@ from graphopt.ort.model_runs import Runner
 from graphopt.ort.session import Optimizations
 from graphopt.process.child import ProcessCrashed
 from graphopt.util.text_tables import counted
+from graphopt.verification.cases import Case
 from graphopt.verification.empty_tensors import Unreliable
 from graphopt.verification.excuses import Difference, Excuses
 from graphopt.verification.numeric_traits import NumericTraits
@@ -29,7 +30,6 @@ from graphopt.verification.output_comparison import (
     identical,
     same_kind,
 )
-from graphopt.verification.reference_cases import Case
 from graphopt.verification.rounding_sensitivity import MARGIN
 from graphopt.verification.verdict import Row
 

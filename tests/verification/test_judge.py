@@ -13,11 +13,11 @@ import pytest
 
 from graphopt import ir
 from graphopt.numerics import Numerics
-from graphopt.verification.candidate_comparison import Judge
+from graphopt.verification.cases import Case
+from graphopt.verification.judge import Judge
 from graphopt.verification.numeric_traits import NumericTraits
 from graphopt.verification.onnx_reference import Reference
 from graphopt.verification.output_comparison import Deviation
-from graphopt.verification.reference_cases import Case
 from graphopt.verification.verdict import Row, Verdict
 from tests.ort.build import parse, parse_proto
 

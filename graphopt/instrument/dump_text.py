@@ -1,4 +1,4 @@
-"""Changes by pass: a summary with one line per pass, and the changes of each pass under a heading."""
+"""The text of dumps of changes: a summary with one line per pass, and the changes of each pass."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 from graphopt.modeldiff.changes import Change
 from graphopt.modeldiff.print_changes import WIDTH, Printed, change_dicts, heading, print_changes
-from graphopt.passes.instrumentation import PassRecord
+from graphopt.passes.pass_records import PassRecord
 from graphopt.util.text_tables import Table, counted, shortened, text_width
 
 #: Number of rules named in a summary or heading.

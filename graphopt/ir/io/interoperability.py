@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import onnx
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
 
-from graphopt.ir._onnx_ir import onnx_ir
+from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import IR_VERSION
 from graphopt.ir.io.external_data import Change, changed, external_protos
 from graphopt.ir.io.load import load

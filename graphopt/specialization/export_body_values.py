@@ -10,7 +10,7 @@ from graphopt import ir
 _BY_OUTPUT = ("scan_output_axes", "scan_output_directions")
 
 
-def carry_out(edit: ir.Editor, value: ir.Value, graph: ir.Graph, width: int | None) -> ir.Value:
+def export_body_value(edit: ir.Editor, value: ir.Value, graph: ir.Graph, width: int | None) -> ir.Value:
     """The value in the main graph that contains the integers of ``value``, which is computed in ``graph``.
 
     The result is that of the last trip of each enclosing loop, and zeros if the body did not run.

@@ -12,7 +12,7 @@ from graphopt.errors import ResourceLimit
 from graphopt.inputs.binding_search import ValidBinding
 from graphopt.inputs.feeds import Inputs
 from graphopt.process.child import ProcessCrashed
-from graphopt.verification.reference_cases import DISTRIBUTIONS, empty_cases, gather
+from graphopt.verification.cases import DISTRIBUTIONS, empty_cases, gather
 from graphopt.verification.verifier import verify
 from tests.ort.build import data, parse
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from graphopt.autodiff.joint_graph import differentiate
-from graphopt.autodiff.zero_cotangents import specialize_zero_cotangents
+from graphopt.autodiff.specialize_zero_cotangents import specialize_zero_cotangents
 from tests.autodiff.models import run
 from tests.support import ops, parse
 

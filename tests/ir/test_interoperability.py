@@ -257,7 +257,7 @@ def test_large_protos_are_compared_without_a_second_serialized_copy(monkeypatch:
     proto = network()
     found, original, _ = Compiler().working_copy(proto)
     assert original == proto.SerializeToString()
-    monkeypatch.setattr("graphopt.ir.io.model_conversion._SMALL", 10)
+    monkeypatch.setattr("graphopt.ir.io.interoperability._SMALL", 10)
     found, original, _ = Compiler().working_copy(proto)
     assert isinstance(original, ir.Model) and original is not found
     assert graphopt.optimize(proto).verdict.ok  # type: ignore[union-attr]
