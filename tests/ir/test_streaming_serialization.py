@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import onnx
+import onnx_ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -58,10 +59,8 @@ def test_streamed_bytes_equal_those_of_protobuf(tmp_path) -> None:
 def test_large_weights_are_not_copied_into_a_proto(tmp_path, monkeypatch) -> None:
     loaded = ir.from_proto(model())
     sizes = []
-    to_proto = ir.io.proto.onnx_ir.to_proto
-    monkeypatch.setattr(
-        ir.io.proto.onnx_ir, "to_proto", lambda m: sizes.append(to_proto(m).ByteSize()) or to_proto(m)
-    )
+    to_proto = onnx_ir.to_proto
+    monkeypatch.setattr(onnx_ir, "to_proto", lambda m: sizes.append(to_proto(m).ByteSize()) or to_proto(m))
     ir.save(loaded, tmp_path / "model.onnx")
     assert sizes and sizes[0] < 6_000_000 < 24_000_000 < (tmp_path / "model.onnx").stat().st_size
     assert loaded.graph.initializers["large"].const_value.numpy()[-1] == 299_999
