@@ -22,7 +22,7 @@ PAGE = (Path(__file__).parent.parent / "docs" / "stability.md").read_text(encodi
         ("JSON IR", f"`graphopt`: {json_ir.VERSION} "),
         ("profiles", f"`graphopt_profile`: {profile._VERSION} "),
         ("bundles", f"`{bundle_plan._MARK}`: {bundle_plan._VERSION} "),
-        ("bundles", f"read version {bundle_plan._OLDER} and {bundle_plan._VERSION};"),
+        ("bundles", f"read versions {bundle_plan._OLDER} and {bundle_plan._VERSION};"),
         ("checkpoints", f"`version`: {step_plan._VERSION} "),
         ("reproducers", f"`format`: {reproducer._FORMAT} "),
     ],

@@ -112,7 +112,7 @@ def remove_profiling_nodes(model: ir.Model, cx: Context, owner: str, *op_types: 
             cx.end_rewrite(action, node, [])
             removed += 1
     left = {node.op_identifier() for graph in ir.graphs_of(model) for node in graph}
-    for key in own - left:
+    for key in sorted(own - left):
         if key[1] in op_types:
             cx.edit.remove_function(model.functions[key])
     return removed
