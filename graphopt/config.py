@@ -31,7 +31,8 @@ class _Settings:
 
     verify_seconds: Annotated[
         Seconds,
-        "CPU time of verification; after half of it, only one size of each kind of values is compared",
+        "CPU time of verification, in seconds or with a unit; after half of this time, only one size of each"
+        " kind of values is compared",
     ] = Seconds(10.0)
     costs: Annotated[
         str, "cost table of fused operators: auto (calibrated here, else shipped), shipped, or a .json file"
@@ -44,10 +45,10 @@ class _Settings:
     ] = None
     seed: Annotated[int, "seed of generated inputs"] = 0
     external_data: Annotated[bool | None, "weights in a separate file; by default as in the original"] = None
-    allow_external: Annotated[tuple[Path, ...], "further folders that may contain external data"] = ()
-    log: Annotated[str, "passes or rule files joined by ':', each plain, with '>' or with '>>'"] = ""
+    allow_external: Annotated[tuple[Path, ...], "additional folders of external data"] = ()
+    log: Annotated[str, "passes or rule files, each optionally prefixed by '>' or '>>', joined by ':'"] = ""
     cache_dir: Annotated[Path, "folder of the store"] = Path("~/.cache/graphopt")
-    color: Annotated[bool | None, "colours; by default where the output is a terminal"] = None
+    color: Annotated[bool | None, "colours; by default only if the output is a terminal"] = None
     debug: Annotated[bool, "show the traceback of errors"] = False
 
     def __post_init__(self) -> None:

@@ -190,7 +190,7 @@ class PlanOptions(DeviceOptions, DimOptions, _Target, _Verify, total=False):
     pre_passes: Annotated[
         "Iterable[str | Pass | PassBase]",
         Opt(
-            "Run this first: a pass, module:Class or module:rule.",
+            "Pass to run first: its name, module:Class or module:rule.",
             "Passes",
             flag="--pre-pass",
             metavar="PASS",
@@ -200,7 +200,7 @@ class PlanOptions(DeviceOptions, DimOptions, _Target, _Verify, total=False):
     post_passes: Annotated[
         "Iterable[str | Pass | PassBase]",
         Opt(
-            "Run this last: a pass, module:Class or module:rule.",
+            "Pass to run last: its name, module:Class or module:rule.",
             "Passes",
             flag="--post-pass",
             metavar="PASS",
@@ -250,7 +250,7 @@ class PlanOptions(DeviceOptions, DimOptions, _Target, _Verify, total=False):
     validate_each: Annotated[
         "bool",
         Opt(
-            "Check that the model is valid after each pass.",
+            "After each pass, check that the model is valid.",
             default=False,
             flag="--validate-each",
             section="Watching",
@@ -259,7 +259,7 @@ class PlanOptions(DeviceOptions, DimOptions, _Target, _Verify, total=False):
     verify_each: Annotated[
         "bool",
         Opt(
-            "Compare outputs with the original's after each pass.",
+            "After each pass, compare outputs with the original's.",
             default=False,
             flag="--verify-each",
             section="Watching",

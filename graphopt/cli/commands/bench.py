@@ -114,7 +114,7 @@ cuda_flags = shared_options.values_of(
         type=Runs(),
         default=sys.executable,
         metavar="PYTHON",
-        help="Python interpreter that has these tools.  [default: this one]",
+        help="Python interpreter with the tools of --against.  [default: this one]",
     ),
 )
 @measurement
@@ -141,7 +141,7 @@ def command(
     """Compare the latencies of models.
 
     One model is optimized in memory (options under Passes) and compared with the original and the
-    results of other tools. Of several models, each is compared with the first. The models take turns, in
+    results of other tools. With several models, each is compared with the first. The models take turns, in
     fresh processes. The original is also compared with itself; differences within the range of these ratios
     count as noise. With --share-buffers, timed runs write outputs over inputs. Each shape has a table:
     --input-shape x:1x8,4x8 prints two. Exit status 6 if one of the models does not run on the inputs of the

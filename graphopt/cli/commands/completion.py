@@ -28,8 +28,8 @@ _VARIABLE = "_GRAPHOPT_COMPLETE"
 def command(run: Run, shell: str | None) -> Output:
     """Print a shell completion script.
 
-    Without a shell, shows how to set completion up. It completes commands, options, files, and names of
-    passes, rules, pipelines, settings and devices.
+    Without SHELL, shows the setup. The script completes commands, options, files, and names of passes, rules,
+    pipelines, settings and devices.
     """
     if shell is None:
         setup = {name: line for name, (line, _) in _SETUPS.items()}

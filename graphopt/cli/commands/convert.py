@@ -31,7 +31,7 @@ graphopt convert model.onnx newer.onnx --target-opset 21
         type=Size(),
         default=1024,
         metavar="SIZE",
-        help="Keep smaller weights in OUT when others are in a separate file.  [default: 1024]",
+        help="Keep weights below this size in OUT if larger ones are in a separate file.  [default: 1024]",
     ),
 )
 @shared_options.named("Passes", "target_opset")

@@ -27,11 +27,11 @@ graphopt diff a.onnx b.onnx --json
 @shared_options.group("Diff", shared_options.pager_option)
 @shared_options.model_options
 def command(run: Run, before: Path, after: Path, pager: bool) -> Output:
-    """Show how the graphs of two models differ.
+    """Show the differences between the graphs of two models.
 
     Nodes are matched by structure and by names, so that renamed nodes are equal. Differences of the interface
     come first, then counts by operator, then removed (-), added (+) and changed (~) nodes. Exit status 0 if
-    the models are equal, 1 if they differ. Nothing is run; graphopt verify compares results.
+    the models are equal, 1 if they differ. The models are not run; graphopt verify compares results.
     """
     from graphopt import api
     from graphopt.modeldiff.model_diff import compare

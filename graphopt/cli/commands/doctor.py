@@ -22,7 +22,7 @@ graphopt doctor --json | jq .problems
 
 @command_decorator.command("doctor", example=EXAMPLE, needs_settings=False, has_details=False)
 def command(run: Run) -> Output:
-    """Show versions and devices, and how to mend faults.
+    """Show versions, devices, and remedies for faults.
 
     Also lists compilers, the store and settings in force. Exit status 6 if something is broken; missing CUDA
     is reported, but is no fault.

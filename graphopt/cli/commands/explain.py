@@ -54,8 +54,8 @@ _NAMES = 3
 def command(run: Run, model: Path, patterns: tuple[str, ...], node: str | None) -> Output:
     """Show the fusions of -O3, and the reasons for unfused nodes.
 
-    Lists the nodes in each fused operator. For an unfused node, shows the nearest pattern, its first
-    condition that failed, the value that failed it, and the next step. Nothing is written.
+    Lists the nodes in each fused operator. For an unfused node, shows the nearest pattern, the first
+    condition that failed, the value responsible, and the next step. Nothing is written.
     """
     with run.console.progress(model.name) as advance:
         advance(None, "fusing")

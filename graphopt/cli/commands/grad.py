@@ -41,7 +41,7 @@ _WHOLE = "without it, there is one joint graph, and nothing is saved"
     "Gradients",
     shared_options.wrt_option(default="params"),
     click.option(
-        "--only-loss", is_flag=True, help="Return the loss and gradients, none of the model's outputs."
+        "--only-loss", is_flag=True, help="Return only the loss and gradients, without the model's outputs."
     ),
     gradient_fuser_option(),
 )
@@ -109,12 +109,12 @@ def command(
 ) -> Output:
     """Write a model that also returns gradients of a loss.
 
-    The gradient of w is the output grad.w. It consists of ordinary operators that any onnxruntime runs
+    The gradient of w is the output grad.w. The model consists of ordinary operators that any onnxruntime runs
     (docs/gradients.md). Functions are inlined. Models below opset 13 are converted to opset 13, or to a newer
     opset if a gradient requires it.
 
     With --split, OUT/forward.onnx returns the model's outputs and saved values, OUT/backward.onnx computes
-    gradients from them, and OUT/plan.json describes their inputs (docs/split.md).
+    gradients from these, and OUT/plan.json describes their inputs (docs/split.md).
     """
     from graphopt import api, ir
     from graphopt.cli.files.check_output_paths import check_target

@@ -45,7 +45,7 @@ _OPS, _TYPES = 4, 40
 )
 @shared_options.group(
     "Kernels",
-    click.option("--source", is_flag=True, help="Print the source of the kernels, in C, instead."),
+    click.option("--source", is_flag=True, help="Print the C source of the kernels instead."),
 )
 @shared_options.model_options
 def command(run: Run, model: Path, output: Path | None, source: bool) -> Output:
@@ -54,7 +54,7 @@ def command(run: Run, model: Path, output: Path | None, source: bool) -> Output:
     Native kernels implement functions of the domain graphopt.native, which graphopt optimize --fuser native
     creates. For a model without such functions, the kernels that --fuser native would create are shown. Any
     program that runs the model with onnxruntime can register the library (docs/kernels.md); graphopt builds
-    the libraries that it uses, and never loads one from next to a model.
+    the libraries that it loads, and never loads a library from the folder of a model.
     """
     from graphopt import api
     from graphopt.cli.files.check_output_paths import check_file

@@ -47,10 +47,10 @@ graphopt unlift-parameters lifted.onnx weights.safetensors -o model.onnx
 @shared_options.output_options
 @shared_options.model_options
 def command(run: Run, model: Path, output: Path, parameters: Path | None, which: tuple[str, ...]) -> Output:
-    """Turn parameters into inputs, after those of the model.
+    """Turn parameters into inputs, after the model's own inputs.
 
-    --parameters stores their values by name; parameters that share their bytes are stored once in
-    .safetensors, and its metadata lists them. unlift-parameters does the reverse.
+    --parameters stores their values by name; parameters that share their bytes are stored once in a
+    .safetensors file, whose metadata lists them. unlift-parameters does the reverse.
     """
     from graphopt import api, ir
     from graphopt.cli.files.check_output_paths import check_file, check_target

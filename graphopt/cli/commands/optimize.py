@@ -154,14 +154,13 @@ def command(
 ) -> Output:
     """Make models smaller and faster.
 
-    The result has the same interface and the same outputs: it is compared with the original, and
-    written only if they agree. If they differ, graphopt finds the rewrite responsible, reports it and
-    leaves it out; exit status 1 if that does not help.
+    The result has the same interface and the same outputs: it is compared with the original, and written only
+    if both agree. If they differ, graphopt finds, reports and drops the rewrite responsible; exit status 1 if
+    the models still differ.
 
-    Without -o the result of model.onnx is model.opt.onnx beside it. Of two paths, the second is the
-    result unless it is a model already. A folder names all models in it; - is standard input.
-    If IN itself does not run, a warning reports that the result is not verified; if inputs are given, this
-    is an error.
+    Without -o the result of model.onnx is model.opt.onnx beside it. Of two paths, the second is the result
+    unless it is a model already. A folder stands for all its models; - is standard input. If IN itself does
+    not run, a warning reports that the result is not verified; if inputs are given, this is an error.
     """
     from graphopt.cli.files.check_output_paths import check_file, check_folder
 

@@ -75,7 +75,7 @@ _AUTODIFF, _FUSION = ("--policy", "autodiff"), ("--policy", "fusion")
         where=_AUTODIFF,
         type=reads_data,
         metavar="FILE.json",
-        help="Profile that records which inputs need gradients.",
+        help="Profile that records the inputs that need gradients.",
     ),
     relations.option(
         "--shapes",
@@ -84,7 +84,9 @@ _AUTODIFF, _FUSION = ("--policy", "autodiff"), ("--policy", "fusion")
         default="any",
         help="Shapes in groups: any, or static ones only.  [default: any]",
     ),
-    click.option("--explain", is_flag=True, help="Explain for each node why it is in a group, or in none."),
+    click.option(
+        "--explain", is_flag=True, help="Report the reason why each node is in a group, or in none."
+    ),
 )
 @shared_options.group(
     "Files",
@@ -114,10 +116,10 @@ def command(
 ) -> Output:
     """Find groups of nodes that can be handled as one.
 
-    Groups do not depend on each other in cycles. A group for autodiff contains nodes that have gradients
-    and depend on a value of --wrt; a group for fusion contains nodes that one loop nest computes in one pass
-    over memory. With -o, each group becomes a function of the domain graphopt.autodiff, or graphopt.native,
-    and the model is written once it has been compared with the original (docs/partition.md).
+    Groups do not depend on each other in cycles. A group for autodiff contains nodes that have gradients and
+    depend on a value of --wrt; a group for fusion contains nodes that one loop nest computes in one pass over
+    memory. With -o, each group becomes a function of the domain graphopt.autodiff, or graphopt.native, and
+    the model is compared with the original before it is written (docs/partition.md).
     """
     from graphopt.cli.files.check_output_paths import check_file, check_target
     from graphopt.instrument.report import verdict_dict, verdict_lines

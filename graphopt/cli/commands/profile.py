@@ -42,7 +42,7 @@ graphopt profile model.onnx --merge monday.json --merge tuesday.json -o week.jso
         type=reads_data,
         multiple=True,
         metavar="FILE.json",
-        help="Add the runs of this profile of the same model; without inputs, make no run.",
+        help="Add the runs of this profile of the same model; without inputs, the model is not run.",
     ),
 )
 @shared_options.model_options

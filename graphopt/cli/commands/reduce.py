@@ -40,7 +40,7 @@ def command(run: Run, model: Path, output: Path, chosen: failing_check.CheckValu
 
     Nodes and outputs are removed, functions inlined and sizes reduced. With -O0, the check is a command on
     the model itself. Inputs are generated for each candidate. Inputs that show the fault on the result are
-    written next to it, under OUT's name with .inputs.npz.
+    written next to OUT, with its name and the suffix .inputs.npz.
     """
     from graphopt import api
     from graphopt.cli.files.check_output_paths import check_model_file

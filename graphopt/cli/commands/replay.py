@@ -33,8 +33,7 @@ def command(run: Run, folder: Path, allow_command: bool) -> Output:
     """Rerun a reproducer of bisect or --save-repro.
 
     For a fault that bisect found: exit status 1 as long as the check fails, 0 once it passes. For a recorded
-    command: exit status 0 if it ends as recorded, with the same status and the same bytes in the models
-    that it writes; 1 if not.
+    command: exit status 0 if the exit status and the bytes of written models are as recorded, 1 if not.
     """
     from graphopt.cli.reproducer.recorded_command import COMMAND
     from graphopt.debug.reproducer import CASE

@@ -74,8 +74,8 @@ def command(
     """Run a model once and show its outputs.
 
     Inputs that are not given are generated, the same ones for the same seed. In a bundle, the first variant
-    whose guard accepts the inputs runs; -v explains the choice. With --inputs, an executor runs all
-    files, specializes the model for their inputs, and reports the plan that ran each (docs/executor.md).
+    whose guard accepts the inputs runs; -v explains the choice. With --inputs, an executor runs all files,
+    specializes the model for their inputs, and reports the plan of each run (docs/executor.md).
     """
     if chosen.recorded:
         return executor_runs.run_all(run, model, chosen)

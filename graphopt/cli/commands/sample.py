@@ -34,8 +34,8 @@ graphopt sample -o sample.onnx
 def command(run: Run, output: Path | None) -> Output:
     """Write the sample model to a file.
 
-    Commands use it where no model is given. It is a BERT-like encoder as PyTorch exports it: two layers,
-    dynamic batch and sequence, random weights.
+    Commands use this model if none is given: a BERT-like encoder in the form that PyTorch exports, with two
+    layers, dynamic batch and sequence, and random weights.
     """
     from graphopt import api, ir
     from graphopt.cli.files.check_output_paths import check_model_file

@@ -129,9 +129,9 @@ def command(
     """Write a model that performs one training step.
 
     Its inputs are those of MODEL, the targets of the loss, learning_rate, the parameters and the optimizer's
-    state. It returns the loss, and for each parameter or state w the output new.w, the input w of the next
-    step. It consists of ordinary operators that any onnxruntime runs (docs/training.md). The initial
-    parameters and state are written to a separate file; unlift-parameters puts trained ones into MODEL.
+    state. Its outputs are the loss and, for each parameter or state w, new.w: the input w of the next step.
+    The step consists of ordinary operators that any onnxruntime runs (docs/training.md). The initial
+    parameters and state are written to a separate file; unlift-parameters puts trained parameters into MODEL.
     """
     from graphopt import api, ir
     from graphopt.cli.files.check_output_paths import check_file, check_target

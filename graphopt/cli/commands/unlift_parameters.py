@@ -27,9 +27,10 @@ graphopt unlift-parameters model.onnx finetuned.safetensors -o finetuned.onnx
 def command(run: Run, model: Path, parameters: Path, output: Path) -> Output:
     """Put parameters from a file into a model.
 
-    PARAMETERS is a .safetensors or .npz file. A tensor with the name of an input turns it into an
-    initializer, and one with the name of an initializer replaces its contents; shapes and element types must
-    match. New contents for a parameter are an error if constants in MODEL were folded from the parameter.
+    PARAMETERS is a .safetensors or .npz file. A tensor with the name of an input turns the input into an
+    initializer; a tensor with the name of an initializer replaces the initializer's contents; shapes and
+    element types must match. New contents for a parameter are an error if constants in MODEL were folded from
+    the parameter.
     """
     from graphopt import api
     from graphopt.cli.files.check_output_paths import check_target

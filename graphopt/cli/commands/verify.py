@@ -50,11 +50,10 @@ graphopt verify model.onnx model.bundle
 def command(run: Run, original: Path, candidate: Path, signature: bool, kernels: bool) -> Output:
     """Check that model B computes the same as model A.
 
-    Both run on several sizes of every dynamic dim and several kinds of numbers, with
-    onnxruntime's optimizations off and at its defaults. Exit status 1 if they differ, or if A does
-    not run and nothing could be compared. In a bundle, each variant is compared with A on inputs that its
-    guard accepts, and the general model on all inputs. If B has native groups, it runs without their
-    kernels and with them.
+    Both models run on several sizes of every dynamic dim and several kinds of numbers, with onnxruntime's
+    optimizations off and at its defaults. Exit status 1 if they differ, or if A does not run and nothing
+    could be compared. In a bundle, each variant is compared with A on inputs that its guard accepts, and the
+    general model on all inputs. If B has native groups, B runs without their kernels and with them.
     """
     from graphopt import api
     from graphopt.cli.views import variants

@@ -15,7 +15,7 @@ COMMANDS: dict[str, dict[str, str]] = {
     },
     "Look inside": {
         "dump": "Print a model, or the changes of each pass.",
-        "diff": "Show how the graphs of two models differ.",
+        "diff": "Show the differences between the graphs of two models.",
         "explain": "Show the fusions of -O3, and the reasons for unfused nodes.",
         "passes": "List all passes, or describe one.",
         "pipelines": "List the named pipelines, or show the steps of one.",
@@ -23,7 +23,7 @@ COMMANDS: dict[str, dict[str, str]] = {
         "kernels": "Show native kernels of a model, or build their library.",
     },
     "Debugging": {
-        "doctor": "Show versions and devices, and how to mend faults.",
+        "doctor": "Show versions, devices, and remedies for faults.",
         "bisect": "Find the first rewrite after which a check fails.",
         "reduce": "Shrink a model as long as a check of its result fails.",
         "replay": "Rerun a reproducer of bisect or --save-repro.",
@@ -31,12 +31,12 @@ COMMANDS: dict[str, dict[str, str]] = {
     "Training": {
         "grad": "Write a model that also returns gradients of a loss.",
         "train-step": "Write a model that performs one training step.",
-        "lift-parameters": "Turn parameters into inputs, after those of the model.",
+        "lift-parameters": "Turn parameters into inputs, after the model's own inputs.",
         "unlift-parameters": "Put parameters from a file into a model.",
     },
     "Expert": {
         "bailout": "Cut a model in two, also within a Loop or an If.",
-        "calibrate": "Measure what fused operators cost on this machine.",
+        "calibrate": "Measure the costs of fused operators on this machine.",
         "completion": "Print a shell completion script.",
         "profile": "Run a model and record a profile of its values.",
     },

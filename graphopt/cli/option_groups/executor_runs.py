@@ -74,7 +74,8 @@ executor_options = shared_options.values_of(
         "--most-plans",
         type=Count(1),
         metavar="N",
-        help="Specializations to keep; the least recently used one is evicted.  [default: all]",
+        help="Maximum number of specializations to keep; the least recently used one is evicted."
+        "  [default: all]",
     ),
     _with_inputs("--background", is_flag=True, help="Run the general plan until a specialization is ready."),
     shared_options.watch_option("inputs", **_NEEDS_INPUTS),

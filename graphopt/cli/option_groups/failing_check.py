@@ -45,7 +45,7 @@ check_options = shared_options.values_of(
         "--growth",
         type=click.FloatRange(1),
         metavar="FACTOR",
-        help="Allowed growth of size and work.  [default: 1.1]",
+        help="Maximum ratio of size or work to the original's.  [default: 1.1]",
     ),
     click.option(
         "--seconds",

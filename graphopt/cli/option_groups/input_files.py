@@ -20,7 +20,7 @@ def recorded_option(**relation: Any) -> Any:
         type=reads_data,
         multiple=True,
         metavar="FILE.npz|FOLDER",
-        help="Run with the arrays of each .npz file, named like the inputs.",
+        help="Run on each .npz file: arrays with the names of the inputs.",
         **relation,
     )
 
