@@ -316,9 +316,9 @@ def pipelines_page() -> str:
         "",
         "The JIT inserts guards around groups during fusion, because its runtime can leave a run at a guard.",
         "onnxruntime can't leave a run. Therefore the assumptions of `specialize-types` are checked before",
-        "the run, on the inputs, either by the caller or by an If around the specialized and the general model,",
-        "and `profiling` has no step for guards. `insert-guards` inserts guards after intermediate values,",
-        "which are unknown before the run; see [guards](architecture.md#guards).",
+        "the run, on the inputs, either by the caller or by an If around the specialized and the general",
+        "model, and `profiling` has no step for guards. `insert-guards` inserts guards after intermediate",
+        "values, which are unknown before the run; see [guards](architecture.md#guards).",
         "",
     ]
     known = registry()

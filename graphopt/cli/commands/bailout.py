@@ -49,8 +49,8 @@ _MODES = "--list shows the exit points, --at N cuts at one, --all inserts a bail
         metavar="N|NAME",
         excludes=("--list",),
         hint=_MODES,
-        help="Cut at the exit point with this number, or after this value. '#3' is the number if a value is"
-        " called 3.",
+        help="Cut at the exit point with this number, or after this value. Use '#3' for the number if a"
+        " value is called 3.",
     ),
     relations.option(
         "--all",
