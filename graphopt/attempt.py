@@ -78,7 +78,7 @@ class Attempt:
     instruments: Sequence[PassInstrumentation] = ()
     gate: Callable[[Action], bool] | None = None
     libraries: Callable[[ir.Model], Sequence[str]] | None = None
-    check: Callable[[ir.Model], None] | None = None
+    check: Callable[[ir.Model], object] | None = None
 
     def on(self, model: ir.Model) -> Attempt:
         """This attempt for ``model``, in which the dims are fixed in place.

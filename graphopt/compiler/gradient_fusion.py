@@ -5,10 +5,7 @@ from __future__ import annotations
 from graphopt import ir
 from graphopt.compiler.environment import Environment
 from graphopt.compiler.optimization import Result, optimize
-from graphopt.errors import unknown
-
-#: The pipelines for differentiated models, by fuser.
-PIPELINES = {"none": "joint", "ort": "joint", "builtin": "post-grad", "native": "post-grad-native"}
+from graphopt.executor.fusers import FUSERS, check_fuser
 
 
 def fuse(env: Environment, model: ir.Model, fuser: str | None = None) -> Result | None:
@@ -28,9 +25,7 @@ def fuse(env: Environment, model: ir.Model, fuser: str | None = None) -> Result 
         UsageError: the fuser is unknown.
         VerificationFailed, PassFailed: as for :func:`graphopt.optimize`.
     """
-    fuser = fuser or env.given.get("fuser") or "none"
-    if fuser not in PIPELINES:
-        raise unknown("fuser", fuser, PIPELINES)
-    if (pipeline := PIPELINES[fuser]) == "joint":
+    pipeline = FUSERS[check_fuser(fuser or env.given.get("fuser") or "none")].post_grad
+    if pipeline is None:
         return None
     return optimize(Environment(env.settings), model, pipeline=pipeline, device=env.device)

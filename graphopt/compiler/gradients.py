@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Unpack
@@ -140,7 +141,8 @@ def verify_split(env: Environment, found: Split, **options: Unpack[RunOptions]) 
 
     env = env.having(options)
     for half in (found.forward, found.backward):  # onnxruntime may refuse either model
-        preflight.try_load(Artifact(half).source)
+        with contextlib.closing(Artifact(half)) as artifact:
+            preflight.try_load(artifact.source)
     subject = "the two models do not compute what the joint graph does"
     return env.compared(found.joint.model, [rejoin(found)], subject, signature=False)
 

@@ -3,61 +3,62 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
 
 from graphopt import ir
+from graphopt.compiler.environment import Environment
 from graphopt.context import Options, context_for
-from graphopt.errors import RuntimeFailure, VerificationFailed
+from graphopt.errors import InvalidModel, RuntimeFailure, VerificationFailed
 from graphopt.ort import preflight
-from graphopt.ort.devices import Device
 from graphopt.ort.loadable_model import Artifact
 from graphopt.ort.optimized_graph import optimized_graph
+from graphopt.ort.session_options import recommended
 from graphopt.transforms.scalar.check_aliasing import CheckAliasing
 
+#: Pairs of names, or of patterns of names: an input, and the output that shares its buffer.
+Pairs = tuple[tuple[str, str], ...]
 
-@dataclass(frozen=True)
-class SharedBuffers:
-    """Pairs of an input and the output that shares its buffer.
 
-    Attributes:
-        pairs: names, or patterns of names.
-        device: the device that models run on.
-        in_runtime: also check the graph after onnxruntime's own optimizations, which may fuse a reader of the
-            input with the producer of the output, or remove a copy.
+def check_shared(pairs: Pairs, env: Environment, model: ir.Model) -> None:
+    """Check the nodes of ``model``, and, unless verification is off, the graph that onnxruntime makes of it.
+
+    Raises:
+        UsageError: the model lacks an input or output.
+        VerificationFailed: an output may overwrite elements of its input before they are read.
     """
+    if pairs:
+        _check(model, pairs)
+        if env.settings.verify:
+            check_in_runtime(pairs, env, model)
 
-    pairs: tuple[tuple[str, str], ...]
-    device: Device
-    in_runtime: bool
 
-    def check(self, model: ir.Model) -> None:
-        """Check ``model``; onnxruntime's graph is not checked if it can't load the model.
+def check_in_runtime(pairs: Pairs, env: Environment, model: ir.Model) -> str | None:
+    """Check the graph that onnxruntime's own optimizations make of ``model`` on the device.
 
-        Raises:
-            UsageError: the model lacks an input or output.
-            VerificationFailed: an output may overwrite elements of its input before they are read.
-        """
-        if not self.pairs:
-            return
-        options = Options(share_buffers=self.pairs)
-        with context_for(model, options) as cx:
-            CheckAliasing().run(model, cx)
-        if not self.in_runtime:
-            return
-        artifact = Artifact(model)
-        with contextlib.closing(artifact), contextlib.suppress(RuntimeFailure):
-            preflight.try_load(artifact.source, device=self.device)
-            with optimized_graph(artifact.source, device=self.device) as lowered:
-                self._check_lowered(lowered, options)
+    They may fuse a reader of the input with the producer of the output, or remove a copy.
 
-    @staticmethod
-    def _check_lowered(model: ir.Model, options: Options) -> None:
+    Returns:
+        Why there is no such graph to check; ``None`` if it is safe.
+
+    Raises:
+        VerificationFailed: an output may overwrite elements of its input before they are read.
+    """
+    choice = recommended(model, env.device) | env.toolchain.libraries(model).choice
+    with contextlib.closing(Artifact(model)) as artifact:
         try:
-            with context_for(model, options) as cx:
-                CheckAliasing().run(model, cx)
+            preflight.try_load(artifact.source, device=env.device, choice=choice)
+            with optimized_graph(artifact.source, device=env.device, choice=choice) as optimized:
+                _check(optimized, pairs)
         except VerificationFailed as failure:
             raise VerificationFailed(
                 f"{failure.message} (in the graph that onnxruntime makes of the model)",
-                hint="give them buffers of their own, or run without onnxruntime's optimizations"
-                " and check with --no-verify",
+                hint="give them buffers of their own; for sessions without optimizations (ORT_DISABLE_ALL),"
+                " --no-verify checks the model alone",
             ) from failure
+        except (RuntimeFailure, InvalidModel) as failure:
+            return failure.message
+    return None
+
+
+def _check(model: ir.Model, pairs: Pairs) -> None:
+    with contextlib.closing(context_for(model, Options(share_buffers=pairs))) as cx:
+        CheckAliasing().run(model, cx)

@@ -6,12 +6,13 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from graphopt import config, ir
 from graphopt.compiler.environment import Environment
 from graphopt.compiler.optimization import Result, optimize, with_fuser
-from graphopt.compiler.shared_buffers import SharedBuffers
+from graphopt.compiler.shared_buffers import check_shared
 from graphopt.model_arguments import ModelLike
 from graphopt.options import DeviceOptions, OptimizeOptions, PlanOptions
 from graphopt.passes.base import SPECIALIZED_TYPES
@@ -160,15 +161,15 @@ def specialize(
     found = build(restricted.model, how, optimized, policy, strict=strict, prepare=prepared)
     report = found.report.having(remarks=restricted.remarks)
     if bundle:
-        return replace(found, original=fingerprint, report=report.having(libraries=()))
+        kept = [variant.kernels for variant in report.variants if variant.left_out is None]
+        kernels = tuple(dict.fromkeys([*report.kernels, *chain.from_iterable(kept)]))
+        return replace(found, original=fingerprint, report=report.having(libraries=(), kernels=kernels))
     checks = Checks(
         partial(env.verifier, restricted.model) if env.settings.verify else None,
         replace(given, ranges=restricted.ranges, vouched=bool(sizes)),
         env.numerics,
         env.toolchain.libraries,
-        SharedBuffers(
-            tuple(env.options["share_buffers"]), env.device, in_runtime=bool(env.settings.verify)
-        ).check,
+        partial(check_shared, tuple(env.options["share_buffers"]), env),
     )
     found = replace(found, original=fingerprint, report=report)
     return checked_model(found, how, checks, strict=strict)

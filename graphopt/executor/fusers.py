@@ -15,10 +15,12 @@ class Fuser:
     Attributes:
         pipeline: the preset of graphopt's passes.
         optimizations: onnxruntime's optimization level.
+        post_grad: the pipeline for models that compute gradients; ``None`` to fuse nothing there.
     """
 
     pipeline: str
     optimizations: Optimizations
+    post_grad: str | None = None
 
 
 #: Fusers by name. ``none``: no fusion; ``ort``: onnxruntime only; ``builtin``: also graphopt, with fused
@@ -26,8 +28,8 @@ class Fuser:
 FUSERS = {
     "none": Fuser("O2", "basic"),
     "ort": Fuser("O2", "default"),
-    "builtin": Fuser("O3", "default"),
-    "native": Fuser("native", "default"),
+    "builtin": Fuser("O3", "default", "post-grad"),
+    "native": Fuser("native", "default", "post-grad-native"),
 }
 
 

@@ -28,7 +28,7 @@ from graphopt.ir.dims import (
 )
 from graphopt.ir.editor.constants import ConstantRefused
 from graphopt.ir.editor.editor import Editor
-from graphopt.ir.fingerprint import attribute_key, fingerprint, function_fingerprints
+from graphopt.ir.fingerprint import attribute_key, fingerprint, function_fingerprints, functions_callees_first
 from graphopt.ir.folded_initializers import FoldRecord, build_in, fold_record, keep_record
 from graphopt.ir.initializer_reads import constants_in, digest_of, read_record_of, track
 from graphopt.ir.io.codecs import codec_of, suffixes

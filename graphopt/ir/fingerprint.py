@@ -47,13 +47,18 @@ def fingerprint(item: onnx_ir.Model | onnx_ir.Graph | onnx_ir.Function, *, names
 def function_fingerprints(model: onnx_ir.Model) -> dict[tuple[str, str, str], str]:
     """The fingerprint of each function of ``model``, in order. A call includes that of its callee."""
     digests: _Digests = {}
-    for key in feed_order({key: _callees(model, key) for key in model.functions}):
+    for key in functions_callees_first(model):
         digests[key] = _function(model.functions[key], digests)
     return {key: digests[key] for key in model.functions}
 
 
 def _roots(model: onnx_ir.Model) -> list[onnx_ir.Graph]:
     return [model.graph, *(function.graph for function in model.functions.values())]
+
+
+def functions_callees_first(model: onnx_ir.Model) -> list[_Key]:
+    """The keys of the functions of ``model``, callees before callers; recursive functions are omitted."""
+    return feed_order({key: _callees(model, key) for key in model.functions})
 
 
 def _callees(model: onnx_ir.Model, key: _Key) -> list[_Key]:

@@ -109,7 +109,7 @@ def build(
     general, report = optimize(original, (), None)
     branches, plan, reports = [], [], list[VariantReport]()
     made = Counter(record.name.partition("-")[0] for record in read_variants(original))
-    before, kernels = ir.count_all_nodes(general), dict.fromkeys(report.kernels)
+    before = ir.count_all_nodes(general)
     for variant in requested_variants(original, how, policy):
         kind, _, number = variant.name.partition("-")  # a specialized model may be specialized again
         variant = replace(variant, name=f"{kind}-{made[kind] + int(number)}")
@@ -121,15 +121,14 @@ def build(
             reports.append(VariantReport(variant, 0, before, str(failure)))
             continue
         gain = policy.assess(general, model, variant)
-        if gain.shortfall is None:
-            kernels |= dict.fromkeys(variant_report.kernels)
         nodes = ir.count_all_nodes(model)
         dropped = tuple(map(str, variant_report.dropped))
-        reports.append(VariantReport(variant, nodes, before, gain.shortfall, dropped, gain.ratio))
+        kernels = variant_report.kernels
+        reports.append(VariantReport(variant, nodes, before, gain.shortfall, dropped, gain.ratio, kernels))
         if gain.shortfall is None:
             pins = frozenset(variant.guard.inputs) if how.pins else frozenset()
             branches.append(Branch(variant.name, variant.guard, model, pins))
             plan.append(VariantRecord(variant.name, variant.guard, variant.runs, nodes))
-    report = report.having(variants=reports, profiled_runs=how.profile.runs, kernels=tuple(kernels))
+    report = report.having(variants=reports, profiled_runs=how.profile.runs)
     share_initializers([general, *(branch.model for branch in branches)])
     return Specialized(general, branches, plan, report, how.profile.model)

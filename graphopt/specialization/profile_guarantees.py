@@ -55,7 +55,7 @@ def restrict(
         )
     found = replace(profile, model=ir.fingerprint(fixed, names=True), patterns=kept)
     lost = profile.runs - found.runs
-    remarks = (f"{counted(lost, 'profiled run')} of {profile.runs} of other sizes ignored",) if lost else ()
+    remarks = (f"{lost} of {counted(profile.runs, 'profiled run')} ignored: other sizes",) if lost else ()
     return Restricted(fixed, found, limits, remarks)
 
 

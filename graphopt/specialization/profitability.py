@@ -29,25 +29,10 @@ def executed_nodes(model: ir.Model, guard: Guard) -> int:
     found = specialize_inputs(model, guard)
     with context_for(found) as cx:
         done: dict[ir.Graph, int] = {}
-        for function in _callees_first(found):
-            _count(function.graph, done, cx)
+        for key in ir.functions_callees_first(found):
+            _count(found.functions[key].graph, done, cx)
         _count(found.graph, done, cx)
     return done[found.graph]
-
-
-def _callees_first(model: ir.Model) -> list[ir.Function]:
-    """The functions of ``model``, callees before callers."""
-    order: dict[ir.Function | None, None] = {None: None}
-    waiting = list(model.functions.values())
-    while waiting:
-        function = waiting[-1]
-        called = (model.functions.get(node.op_identifier()) for node in ir.walk_nodes(function.graph))
-        missing = [callee for callee in called if callee not in order and callee not in waiting]
-        if missing:
-            waiting.extend(callee for callee in missing if callee is not None)
-            continue
-        order[waiting.pop()] = None
-    return [function for function in order if function is not None]
 
 
 def _count(graph: ir.Graph, done: dict[ir.Graph, int], cx: Context) -> None:
@@ -61,7 +46,7 @@ def _cost(node: ir.Node, done: dict[ir.Graph, int], cx: Context) -> int:
         return 0
     function = cx.model.functions.get(node.op_identifier())
     if function is not None and node.domain != dialects.NATIVE_DOMAIN:
-        return done[function.graph]
+        return done.get(function.graph, 1)  # absent for a recursive function, which ONNX forbids
     bodies = [done[body] for body in ir.bodies(node)] if node.attributes else []
     if not bodies:
         return 1

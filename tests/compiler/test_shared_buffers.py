@@ -8,9 +8,9 @@ import pytest
 
 import graphopt
 from graphopt import ir
-from graphopt.compiler.shared_buffers import SharedBuffers
-from graphopt.errors import VerificationFailed
-from graphopt.ort.devices import CPU
+from graphopt.compiler.environment import Environment
+from graphopt.compiler.shared_buffers import check_in_runtime, check_shared
+from graphopt.errors import UsageError, VerificationFailed
 from tests.support import parse
 
 WEIGHTS = ", ".join(map(str, np.random.default_rng(0).standard_normal(64).round(2)))
@@ -67,8 +67,8 @@ def test_fusions_of_onnxruntime_that_overwrite_the_input_are_found(op: str) -> N
         equal = all(np.allclose(found[name], value, atol=1e-5) for name, value in expected.items())
         assert equal is not optimized
     with pytest.raises(VerificationFailed, match=f"{op} .*graph that onnxruntime makes of the model"):
-        SharedBuffers((("x", "y"),), CPU, in_runtime=True).check(model)
-    SharedBuffers((("x", "y"),), CPU, in_runtime=False).check(model)
+        check_shared((("x", "y"),), Environment(), model)
+    check_shared((("x", "y"),), Environment(verify=False), model)
     with pytest.raises(VerificationFailed, match="onnxruntime makes"):
         graphopt.optimize(model, share_buffers=[("x", "y")])
 
@@ -79,3 +79,20 @@ def test_safe_models_are_accepted() -> None:
     expected = graphopt.run(model, feeds_of(model))
     for name, value in shared_run(result, feeds_of(model), optimized=True).items():
         np.testing.assert_array_equal(value, expected[name])
+
+
+def test_a_missing_graph_is_a_remark(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = parse(
+        "g (float[2] x) => (float[2] y) { y = com.example.Unknown(x) }", domains=', "com.example" : 1'
+    )
+    reason = check_in_runtime((("x", "y"),), Environment(), model)
+    assert reason is not None and "Unknown" in reason
+    model = parse(SAFE, opset=18)
+    monkeypatch.setattr("graphopt.compiler.optimization.check_in_runtime", lambda *arguments: "no graph")
+    report = graphopt.optimize(model, share_buffers=[("x", "y")]).report
+    assert "shared buffers are not checked in onnxruntime's own graph: no graph" in report.remarks
+
+
+def test_patterns_with_different_numbers_of_stars_are_refused() -> None:
+    with pytest.raises(UsageError, match="as many"):
+        graphopt.optimize(parse(SAFE, opset=18), share_buffers=[("x*", "y")])

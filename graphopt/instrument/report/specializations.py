@@ -22,6 +22,7 @@ class VariantReport:
         left_out: the reason for its absence from the result; ``None`` if it is part of it.
         dropped: harmful rewrites that were left out of it.
         ratio: its measured time over that of the general model; ``None`` without ``tune``.
+        kernels: names of its native kernels.
     """
 
     variant: Variant
@@ -30,6 +31,7 @@ class VariantReport:
     left_out: str | None = None
     dropped: tuple[str, ...] = ()
     ratio: float | None = None
+    kernels: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         return {

@@ -57,23 +57,30 @@ def parse_pair(text: str) -> tuple[str, str]:
     """The input and the output in ``past=present``, or their patterns, as in ``past.*=present.*``.
 
     Raises:
-    UsageError: the text is not such a pair.
+        UsageError: the text is not such a pair.
     """
     source, _, target = text.partition("=")
     if not source or not target or "=" in target:
         raise UsageError(f"{text!r} names no input and output; write past=present")
-    if source.count("*") != target.count("*"):
-        raise UsageError(f"{text!r} needs as many * in the output as in the input, as in past.*=present.*")
+    _check_pattern(source, target)
     return source, target
+
+
+def _check_pattern(source: str, target: str) -> None:
+    if source.count("*") != target.count("*"):
+        raise UsageError(
+            f"{source}={target} needs as many * in the output as in the input, as in past.*=present.*"
+        )
 
 
 def expand_pairs(pairs: Iterable[tuple[str, str]], inputs: Iterable[str]) -> Iterator[tuple[str, str]]:
     """``pairs`` with patterns replaced by names: each ``*`` of an output is the match in the input's name.
 
     Raises:
-        UsageError: no input matches.
+        UsageError: no input matches, or the numbers of ``*`` differ.
     """
     for source, target in pairs:
+        _check_pattern(source, target)
         if "*" not in source:
             yield source, target
             continue
