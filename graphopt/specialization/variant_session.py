@@ -34,6 +34,12 @@ class VariantSession:
         own = {argument.name for argument in arguments}
         self.session = session_
         self.outputs = [result.name for result in results]
+        #: Inputs and outputs that are tensors of numbers.
+        self.numeric = frozenset(
+            value.name
+            for value in (*arguments, *results)
+            if value.type.startswith("tensor(") and value.type != "tensor(string)"
+        )
         self._signature = signature
         self._unused = frozenset(port.name for port in signature.inputs) - own
         self._plain = all(value.type not in LOW_TYPES for value in (*arguments, *results))
@@ -118,10 +124,11 @@ class BoundRuns:
         self._outputs = written
         results |= written
         if len(written) < len(results):
-            given = {_address(value): value for value in feeds.values()}
-            for name in results.keys() - written.keys():
-                same = given.get(_address(results[name]))
-                if same is not None and same.shape() == results[name].shape():
+            numeric = ready.numeric
+            given = {value.data_ptr(): value for name, value in feeds.items() if name in numeric}
+            for name in (results.keys() - written.keys()) & numeric:
+                same = given.get(results[name].data_ptr())
+                if same is not None and _kind(same) == _kind(results[name]):
                     results[name] = same
         return results
 
@@ -147,10 +154,9 @@ class BoundRuns:
         return found
 
 
-def _address(value: OrtValue) -> tuple[str, int] | int:
-    """A key that is equal for tensors in the same memory only."""
-    is_array = value.is_tensor() and value.data_type() != "tensor(string)"
-    return (value.data_type(), value.data_ptr()) if is_array else id(value)
+def _kind(value: OrtValue) -> tuple[str, list[int]]:
+    """The type and the shape of a tensor."""
+    return value.data_type(), list(value.shape())
 
 
 def check_signature(name: str, found: Signature, planned: Signature) -> None:

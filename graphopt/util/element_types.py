@@ -8,6 +8,7 @@ per element. onnxruntime expects their bits, with sub-byte elements packed, the 
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -50,6 +51,7 @@ LOW_TYPES = {
 _NUMPY_NAMES = {"float": "float32", "double": "float64", "string": "object"}
 
 
+@functools.cache
 def numpy_type(text: str) -> np.dtype[Any] | None:
     """The element type of arrays of type ``text``, such as ``tensor(float)``; ``None`` if not a tensor.
 
