@@ -177,8 +177,9 @@ class Executor:
                 plan = specializer.cache.general()
             plan.buffers.check(share, values)
         buffers = {output: values[source] for output, source in share.items()}
+        before = specializer.before(plan, feeds, share.values()) if share else None
         found = plan.prepare().run_bound(values, self._factory.host.device, buffers)
-        specializer.ran(plan, feeds)
+        specializer.ran(plan, feeds, before)
         return found
 
     def loop(self, state: Iterable[tuple[str, str]]) -> StateLoop:

@@ -8,18 +8,16 @@ plans with one dispatch function.
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
-import time
 import weakref
 from collections import Counter
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from graphopt import ir
 from graphopt.errors import GraphoptError
 from graphopt.executor.debug_state import DebugState, PlanState
+from graphopt.executor.job import Job
 from graphopt.executor.options import ExecutorOptions
 from graphopt.executor.plan import Plan, PlanFactory
 from graphopt.executor.plan_cache import GuardedPlans, PlanCache
@@ -38,6 +36,7 @@ from graphopt.profile import (
     unfit,
 )
 from graphopt.specialization.instrumented_model import Observed
+from graphopt.specialization.ort_values import kept_contents
 from graphopt.transforms.profile.instrument import Watch
 
 #: Maximum number of runs, per reason for using the general plan, that are compared with all guards.
@@ -50,34 +49,17 @@ _LONGEST_DELAY = threading.TIMEOUT_MAX - 1
 _IN_PROGRESS = "a specialization is being made"
 
 
-@dataclass(frozen=True, eq=False)
-class Job:
-    """A specialization to create, with everything that determines it.
+@dataclass(frozen=True)
+class Before:
+    """What the profile reads of a run whose inputs are overwritten.
 
     Attributes:
-        original: the source model.
-        profile: the profile for which to specialize.
-        kind: the treatment of the sizes of dims.
-        thread: the thread that created the job.
-        process: the process that created it; a fork of it has no thread that would finish the job.
-        done: set when it is finished or failed.
-        begun: its creation time, in seconds of :func:`time.monotonic`.
+        feeds: the inputs, with the contents that guards read.
+        inner: the observed intermediate values.
     """
 
-    original: ir.Model
-    profile: Profile
-    kind: SpecializationKind
-    thread: int = field(default_factory=threading.get_ident)
-    process: int = field(default_factory=os.getpid)
-    done: threading.Event = field(default_factory=threading.Event)
-    begun: float = field(default_factory=time.monotonic)
-
-    def wait(self, seconds: float | None) -> bool:
-        """Wait until it is done, at most until ``seconds`` after its creation; returns whether it is done."""
-        if os.getpid() != self.process:
-            return self.done.is_set()
-        left = None if seconds is None else max(0.0, self.begun + seconds - time.monotonic())
-        return self.done.wait(left)
+    feeds: Mapping[str, Any]
+    inner: Observed | None
 
 
 class Specializer:
@@ -136,7 +118,13 @@ class Specializer:
             return self.cache.fallback()
         return self._plans.plan_for(feeds)
 
-    def ran(self, plan: Plan, feeds: Mapping[str, Any]) -> None:
+    def before(self, plan: Plan, feeds: Mapping[str, Any], overwritten: Container[str]) -> Before | None:
+        """What to pass to :meth:`ran` after a run that overwrites these inputs; ``None`` if nothing."""
+        if plan.kind != "general" or not self._is_profiled(feeds):
+            return None
+        return Before(kept_contents(feeds, overwritten), self._observe_inner(feeds))
+
+    def ran(self, plan: Plan, feeds: Mapping[str, Any], before: Before | None = None) -> None:
         """Count and profile a successful run; failures of this method do not affect its outputs."""
         with self._counts:
             self._runs += 1
@@ -145,7 +133,7 @@ class Specializer:
         self.last = plan
         note_executed(plan.kept)
         if plan.kind == "general":
-            self._profile_run(feeds)
+            self._profile_run(feeds, before)
         if self._options.release and self.cache.original.model is not None:
             if self.cache.is_due:
                 self._release()
@@ -216,11 +204,17 @@ class Specializer:
 
     # Profiling and compiling --------------------------------------------------------------------
 
-    def _profile_run(self, feeds: Mapping[str, Any]) -> None:
+    def _is_profiled(self, feeds: Mapping[str, Any]) -> bool:
+        """Whether a run of the general plan on ``feeds`` may be profiled."""
+        return self._job is None and self._exhausted() is None and self._why_unfit(feeds) is None
+
+    def _profile_run(self, feeds: Mapping[str, Any], before: Before | None) -> None:
         """Profile a run of the general plan, and start the next job in the background mode."""
-        if self._job is not None or self._exhausted() is not None or self._why_unfit(feeds) is not None:
+        if not self._is_profiled(feeds):
             return
-        job, inner = None, self._observe_inner(feeds)
+        if before is None:
+            before = Before(feeds, self._observe_inner(feeds))
+        job, feeds, inner = None, before.feeds, before.inner
         with self._state:
             if self._job is None:
                 # another thread may have specialized for them
@@ -313,9 +307,11 @@ class Specializer:
                 self._failures.append(failure)
                 self._failed_patterns |= {pattern.key for pattern in job.profile.patterns}
             self._job = None
-        if self._options.release:
-            self._release_later()
-        job.done.set()
+        try:
+            if self._options.release:
+                self._release_later()
+        finally:
+            job.done.set()
 
     def wait(self) -> None:
         """Wait for the specialization in progress."""

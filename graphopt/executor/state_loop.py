@@ -118,14 +118,17 @@ class StateLoop:
         ready = plan.prepare()
         if self._runs is None or self._runs.ready is not ready:
             self._runs = BoundRuns(ready, self._device, self._results)
+        sources = ((self._sources[output], buffer) for output, buffer in buffers.items())
+        overwritten = {source for source, buffer in sources if buffer is values.get(source)}
+        before = specializer.before(plan, feeds, overwritten) if overwritten else None
         try:
             found = self._runs.run(values, buffers)
         except Exception:
-            if any(buffer is values.get(self._sources[output]) for output, buffer in buffers.items()):
+            if overwritten:
                 self._state, self._facts, self._steady = {}, {}, None
                 self._constant.clear()
             raise
-        specializer.ran(plan, feeds)
+        specializer.ran(plan, feeds, before)
         if steady is None:
             self._advance(found, values, feeds, given)
             is_whole = all(found[output] is buffers.get(output) for output in self._sources)

@@ -49,6 +49,10 @@ class ForwardRun:
     outputs: dict[str, Any]
     saved: dict[str, Any]
 
+    def copied(self) -> ForwardRun:
+        """The same values, in dicts that may be emptied."""
+        return ForwardRun(self.feeds, dict(self.outputs), dict(self.saved))
+
 
 class Pullback:
     """Maps output cotangents to the requested gradients; created by :meth:`Executor.vjp`. Thread-safe.
@@ -78,7 +82,7 @@ class Pullback:
         """
         given = self.plan.cotangents(self._found(), gradients)
         with self._lock:
-            run = self._found()
+            run = self._found().copied()  # calls of other threads may still read the residuals
             if not retain:
                 self._run = None
         return self.plan.backward(run, given, retain=retain)

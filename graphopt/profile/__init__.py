@@ -7,10 +7,11 @@ from graphopt.profile.branch_inputs import branch_inputs
 from graphopt.profile.fusion_strategy import FusionStrategy, SpecializationKind, StrategyLike
 from graphopt.profile.guard import Guard
 from graphopt.profile.profile import Pattern, Profile, check_profile
-from graphopt.profile.value_profile import ValueProfile, contents_of, merged, observe, unfit
+from graphopt.profile.value_profile import MOST_INTS, ValueProfile, contents_of, merged, observe, unfit
 from graphopt.profile.variants import Variant, guard_for_all, variants_of
 
 __all__ = [
+    "MOST_INTS",
     "FusionStrategy",
     "Guard",
     "Pattern",

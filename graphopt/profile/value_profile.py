@@ -16,7 +16,7 @@ from graphopt.ir.signature import Port, notation
 from graphopt.util.element_types import numpy_type
 
 #: Maximum number of elements of a tensor whose contents are recorded.
-_MOST_INTS = 16
+MOST_INTS = 16
 #: A size, or the symbol of a dim that varied: dims with equal symbols had equal sizes in every run.
 Dim = int | str
 #: An unconstrained dim. Two such dims need not be equal.
@@ -100,7 +100,7 @@ def contents_of(value: Any) -> tuple[int, ...] | None:
     """The flattened contents of a small tensor of integers or booleans that fit into int64; else ``None``."""
     if not isinstance(value, np.ndarray | np.generic) or value.dtype.kind not in "iub":
         return None
-    if not 0 < value.size <= _MOST_INTS:
+    if not 0 < value.size <= MOST_INTS:
         return None
     found = tuple(map(int, np.ravel(value)))
     return found if max(found) < 2**63 else None

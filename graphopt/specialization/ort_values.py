@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from graphopt.errors import UsageError
 from graphopt.ort.devices import Device
+from graphopt.profile import MOST_INTS
 from graphopt.util.element_types import LOW_TYPES, native, numpy_type, to_ort_value
 
 if TYPE_CHECKING:
@@ -22,6 +24,18 @@ class BoundValue:
         self.value = value
         self.shape = tuple(value.shape())
         self.dtype = numpy_type(value.data_type())
+
+    @property
+    def is_read(self) -> bool:
+        """Whether guards may read its contents."""
+        dtype = self.dtype
+        return dtype is not None and dtype.kind in "iub" and prod(self.shape) <= MOST_INTS
+
+    def copied(self) -> BoundValue:
+        """A copy in the host's memory."""
+        import onnxruntime
+
+        return BoundValue(onnxruntime.OrtValue.ortvalue_from_numpy(np.array(self.value.numpy())))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.value.numpy(), name)
@@ -59,6 +73,14 @@ def ort_value(name: str, value: Any, type_: str, device: Device) -> OrtValue:
         return to_ort_value(array, type_)
     whole = np.ascontiguousarray(array).reshape(np.shape(array))
     return onnxruntime.OrtValue.ortvalue_from_numpy(whole, device.kind, device.index)
+
+
+def kept_contents(feeds: Mapping[str, Any], names: Container[str]) -> dict[str, Any]:
+    """``feeds`` with copies of the values among ``names`` whose contents guards may read."""
+    return {
+        name: value.copied() if name in names and isinstance(value, BoundValue) and value.is_read else value
+        for name, value in feeds.items()
+    }
 
 
 def arrays_of(feeds: Mapping[str, Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from graphopt.profile import FusionStrategy
 from graphopt.specialization.build_variants import Specialization
 from graphopt.specialization.bundle.loaded_bundle import Bundle
 from graphopt.specialization.bundle.save import save_bundle
+from graphopt.specialization.ort_values import bound_values, kept_contents
 from tests.support import parse
 
 #: A cache of fixed size: row `at` is replaced, and y is computed from the new cache.
@@ -281,3 +282,37 @@ def test_states_that_are_shifted_through_do_not_overwrite_each_other() -> None:
         assert np.array_equal(found["y"], a + b + x)
         a, b, state = x - a, a, {}
         assert all(map(np.array_equal, (loop.state["a"].numpy(), loop.state["b"].numpy()), (a, b)))
+
+
+#: A position that is the index of the last element of x in the first run, and outside of x in the next one.
+POSITION = """g (int64[N] x, int64[1] at) => (int64[1] y, int64[1] next) {
+    y = Gather(x, at) next = Add(at, y)
+}"""
+
+
+def test_overwritten_inputs_are_profiled_with_their_contents_before_the_run() -> None:
+    made = executor(POSITION, watch="all", profiled_runs=2)
+    x = np.ones(4, np.int64)
+    for _ in range(3):
+        at = np.array([3])
+        found = made.run_bound({"x": value(x), "at": value(at)}, share={"next": "at"})
+        assert at == [4] and found["y"].numpy() == [1]
+    state = made.debug_state()
+    assert state.remarks == () and state.watched > 0 and state.hits("static-1") == 1
+
+
+def test_profile_of_a_loop_has_the_contents_before_the_run() -> None:
+    made = executor(POSITION, watch="all", profiled_runs=8)
+    loop = made.loop([("at", "next")])
+    for step in range(4):
+        loop({"x": np.ones(4, np.int64)} | ({} if step else {"at": np.array([0])}))
+    assert loop.state["at"].numpy() == [4] and made.debug_state().remarks == ()
+
+
+def test_contents_of_overwritten_values_are_kept() -> None:
+    at, large = value(np.array([3])), value(np.arange(64))
+    feeds = bound_values({"at": at, "large": large})
+    kept = kept_contents(feeds, {"at", "large"})
+    at.update_inplace(np.array([4]))
+    assert np.ravel(kept["at"]) == [3] and np.ravel(feeds["at"]) == [4]
+    assert kept["large"] is feeds["large"] and kept_contents(feeds, ())["at"] is feeds["at"]

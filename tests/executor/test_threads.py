@@ -11,10 +11,12 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from graphopt import ir
+from graphopt import api, ir
 from graphopt.executor.executor import Executor
+from graphopt.executor.job import Job
+from graphopt.executor.options import ExecutorOptions
 from graphopt.executor.thread_local_switches import optimized_execution
-from graphopt.profile import FusionStrategy
+from graphopt.profile import FusionStrategy, Profile, SpecializationKind
 from tests.executor.helpers import ANY, Gate, any_feeds, compiled, rows, run_any, with_optimizer
 from tests.support import parse
 
@@ -221,3 +223,17 @@ def test_pass_can_run_the_executor_while_another_thread_waits() -> None:
     run_any(executor, [rows(3)], times=2)
     state = executor.debug_state()
     assert len(found) == 1 and state.hits("general") == 2 and state.hits("static-1") == 1
+
+
+def test_waiting_runs_go_on_if_the_release_can_not_be_planned(monkeypatch: pytest.MonkeyPatch) -> None:
+    executor = api.compile(parse(ANY), ExecutorOptions(release=True), pipeline="O1", verify=False)
+    specializer = executor._specializer
+    job = Job(parse(ANY), Profile(""), SpecializationKind.STATIC)
+
+    def fail() -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(specializer, "_release_later", fail)
+    with pytest.raises(MemoryError):
+        specializer._finish(job, None, "failed")
+    assert job.wait(0)

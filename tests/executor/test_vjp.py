@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import weakref
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -151,6 +153,32 @@ def test_pullback_frees_its_residuals_after_use() -> None:
     with pytest.raises(UsageError, match="were freed by its last call") as error:
         pullback(given)
     assert "retain=True" in str(error.value.hint)
+
+
+def test_last_call_of_a_pullback_does_not_free_the_residuals_of_a_call_in_progress(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    _, pullback = _of_exp()
+    dy, plan = np.ones(3, np.float32), pullback.plan
+    begun, goes_on, backward = threading.Event(), threading.Event(), plan.backward
+    found: list[Any] = []
+
+    def slow(run: Any, given: Mapping[str, np.ndarray], *, retain: bool) -> dict[str, np.ndarray]:
+        if retain:
+            begun.set()
+            goes_on.wait(60)
+        return backward(run, given, retain=retain)
+
+    monkeypatch.setattr(plan, "backward", slow)
+    thread = threading.Thread(target=lambda: found.append(pullback({"y": dy}, retain=True)))
+    thread.start()
+    assert begun.wait(60)
+    last = pullback({"y": dy})
+    goes_on.set()
+    thread.join(60)
+    assert np.array_equal(found[0]["x"], last["x"])
+    with pytest.raises(UsageError, match="were freed by its last call"):
+        pullback({"y": dy})
 
 
 def test_an_operator_without_gradient_matters_only_on_the_path_of_a_cotangent() -> None:
