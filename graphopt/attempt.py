@@ -344,7 +344,7 @@ def _rule_names(
 
 
 def _conversion(target: int, settings: config.Settings) -> str:
-    """The pass that converts a model to opset ``target``; to verify, the runtime must support it."""
+    """The pass that converts a model to opset ``target``; for verification, the runtime must support it."""
     from graphopt.ort.target import Target
 
     runtime = Target()
@@ -377,7 +377,7 @@ def vouch(
 def within(
     inputs: InputOptions | None, options: Options, seed: int, *, fixed: bool = False
 ) -> InputOptions | None:
-    """``inputs`` restricted to the ranges of ``options``; new ones are generated from ``seed``.
+    """``inputs`` restricted to the ranges of ``options``; new inputs are generated from ``seed``.
 
     ``fixed``: whether dims of the model were fixed, too.
     """

@@ -322,7 +322,7 @@ def _file_in_force(folder: Path) -> tuple[Path | None, dict[str, Any]]:
 
 
 def _table(file: Path) -> dict[str, Any] | None:
-    """The settings in ``file``; ``None`` if it has none for graphopt."""
+    """The settings in ``file``; ``None`` without settings for graphopt."""
     import tomllib
 
     ours = file.name == "graphopt.toml"

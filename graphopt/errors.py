@@ -76,7 +76,7 @@ class PassFailed(GraphoptError):
     Args:
         status: the status of the error that it raised, if that was a :class:`GraphoptError`.
         owner: the rule or pass at fault, if known.
-        node: the node at which it failed; empty if there is no single one.
+        node: the node at which it failed; empty without a single such node.
         endless: it did not terminate.
     """
 

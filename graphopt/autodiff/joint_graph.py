@@ -45,7 +45,7 @@ class Joint:
         cotangents: the name of each input with a cotangent, by the name of the value: ``cotangent.y`` for y,
             or similar. Includes the loss if it is scaled.
         unrelated: names that the loss does not depend on; explicitly given names have a gradient of zeros.
-        stopped: active nodes through which no gradient flows, or only part of one, with reasons.
+        stopped: active nodes through which the gradient flows only in part, or not at all, with reasons.
         state: the name of the output with the next value of each running statistic of BatchNormalization in
             training mode, by the name of the statistic.
         opset: the opset that the model was converted to; ``None`` if it was not converted.

@@ -48,8 +48,8 @@ class Network:
     def cut(self, source: int, sink: int) -> tuple[int, list[bool]]:
         """The capacity of a minimum cut, and by node whether it is on the sink's side.
 
-        Among several minimum cuts, the result is the one nearest to the sink. It is unique, so the order of
-        nodes and edges does not matter.
+        Among several minimum cuts, the result is the one nearest to the sink. This cut is unique, so the
+        order of nodes and edges does not matter.
 
         Raises:
             Unbounded: a path of edges with unlimited capacity leads from source to sink.
@@ -73,8 +73,8 @@ class _Preflow:
     Attributes:
         residual: the residual capacity of each edge.
         excess: flow received minus flow sent, for each node.
-        heights: a lower bound of each node's distance to the sink in the residual network, in edges; flow
-            is pushed to nodes one lower.
+        heights: a lower bound of each node's distance to the sink in the residual network, in edges; flow is
+            pushed to nodes whose height is lower by one.
         top: the height of nodes that can't reach the sink.
     """
 

@@ -168,7 +168,7 @@ class NodeBuilder:
         """A builder for a new body, to be attached to a node after :meth:`end_body`.
 
         Args:
-            inputs: formal inputs with declared types; facts about them may have been assumed before.
+            inputs: formal inputs with declared types; facts about these inputs may have been assumed earlier.
         """
         for value in inputs:
             self.cx.facts.assume_declared(value)

@@ -25,8 +25,8 @@ _COMPUTE_BOUND_WORDS = ("Attention", "Conv", "Gemm", "LSTM", "MatMul", "MoE")
 def recompute_obstacle(node: ir.Node, cx: Context) -> str | None:
     """The reason why ``node`` can't be recomputed; ``None`` if it can.
 
-    BatchNormalization in training mode is deterministic for a given batch; the recomputed node updates unused
-    running statistics of its own.
+    BatchNormalization in training mode is deterministic for a given batch; the recomputed node updates
+    separate, unused running statistics.
     """
     if is_training(node):
         scale, mean = node.inputs[1], node.inputs[3]

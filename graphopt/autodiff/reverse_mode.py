@@ -37,8 +37,8 @@ class Backward:
     """The result of :func:`backward`.
 
     Attributes:
-        gradients: the gradient of each value, zero ones omitted.
-        stopped: active nodes through which no gradient flows, or only part of one.
+        gradients: the gradient of each value, without zero gradients.
+        stopped: active nodes through which the gradient flows only in part, or not at all.
     """
 
     gradients: dict[ir.Value, ir.Value] = field(default_factory=dict)

@@ -66,7 +66,7 @@ class UnknownType(UnsupportedModel):
 
 @dataclass(frozen=True)
 class StoppedGradient:
-    """An active node through which no gradient flows, or only part of one.
+    """An active node through which the gradient flows only in part, or not at all.
 
     Attributes:
         op: the operator.
@@ -173,7 +173,7 @@ def _declared(module: ModuleType) -> Iterator[Gradient | NonDifferentiable]:
 
 
 def find(domain: str, op_type: str, version: int) -> Gradient | NonDifferentiable | None:
-    """The declaration for an operator at opset ``version`` of its domain, if there is one."""
+    """The declaration for an operator at opset ``version`` of its domain, if any."""
     for item in _by_operator().get(qualified(domain, op_type), ()):
         if item.holds_for(version):
             return item

@@ -47,7 +47,7 @@ def specialize_zero_cotangents(
 def _zeros(
     graph: ir.Graph, given: Sequence[ir.Value], absent: frozenset[str | None], cx: Context
 ) -> dict[ir.Value, None]:
-    """The values that depend on absent cotangents and on no others."""
+    """The values that depend on absent cotangents and on no other cotangents."""
     zero = dict.fromkeys(value for value in given if value.name in absent)
     present = dict.fromkeys(value for value in given if value.name not in absent)
     for node in graph:

@@ -117,7 +117,7 @@ def split(
             and finally recompute compute-bound operators, until the bytes fit. 0 saves as few bytes as
             possible.
         save_all: recompute nothing.
-        dims: sizes of dynamic dims for estimates; 16 for others.
+        dims: sizes of dynamic dims for estimates; other dims count as 16.
 
     Raises:
         UsageError: the budget is not between 0 and 1, or a dim is unknown; or as for ``differentiate``.

@@ -48,7 +48,7 @@ def bailout(
     Raises:
         UsageError: there is no such exit point, or the profile is of another model.
         UnsupportedModel: a run can't leave the model at this exit point.
-        VerificationFailed: the parts do not compute the same.
+        VerificationFailed: the parts compute other outputs than the model.
     """
     from graphopt.specialization.deopt import bailout_at
     from graphopt.specialization.deopt.exit_points import exit_points_of
@@ -96,7 +96,7 @@ def with_bailouts(
     Raises:
         UsageError: the profile is of another model.
         UnsupportedModel: a part of the model can't be moved into a branch.
-        VerificationFailed: the result does not compute the same.
+        VerificationFailed: the result computes other outputs than the model.
     """
     from graphopt.specialization.deopt import insert_bailouts
     from graphopt.specialization.deopt.exit_points import insert_profile_guards

@@ -9,7 +9,7 @@ from graphopt.executor.fusers import FUSERS, check_fuser
 
 
 def fuse(env: Environment, model: ir.Model, fuser: str | None = None) -> Result | None:
-    """Fuse nodes of the differentiated ``model``, and compare the result with it.
+    """Fuse nodes of the differentiated ``model``, and compare the result with ``model``.
 
     The counterpart of the post-grad passes of PyTorch's ``compile_fx``.
 

@@ -93,8 +93,8 @@ def split(
 
     Args:
         model, wrt, outputs: as for :func:`differentiate`.
-        loss: the same; or a list of outputs, whose cotangents the backward model accepts as the inputs
-            ``cotangent.<name>``. The cotangent of a loss is 1 by default.
+        loss: as for :func:`differentiate`; or a list of outputs, whose cotangents the backward model accepts
+            as the inputs ``cotangent.<name>``. The cotangent of a loss is 1 by default.
         memory_budget: the permitted part of the bytes for saving all residuals, from 0 to 1: 1 minimizes
             bytes and recomputation together, 0 minimizes the bytes.
         save_everything: recompute nothing.
@@ -126,7 +126,7 @@ def split(
 
 @checked
 def verify_split(env: Environment, found: Split, **options: Unpack[RunOptions]) -> Verdict:
-    """Run both models one after the other, and the joint graph, and compare the results.
+    """Run the forward model, the backward model and the joint graph, and compare the results.
 
     Args:
         found: the models, as :func:`split` returns them.

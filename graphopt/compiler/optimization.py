@@ -274,7 +274,7 @@ def explain(
     node: str | None = None,
     **options: Unpack[ExplainOptions],
 ) -> Explanation:
-    """Explain which nodes ``-O3`` puts into fused operators, and why it does not fuse others.
+    """Explain which nodes ``-O3`` puts into fused operators, and the reasons why other nodes are not fused.
 
     >>> explain("model.onnx", ["attention"]).missed[0].reason            # doctest: +SKIP
     'the mask is the same for all keys'

@@ -1,8 +1,8 @@
 """Measure the costs of fused operators on this machine.
 
 Each pass is a fresh process that visits all grid points; a grid point is a subject at a choice of sizes. At
-each point, the replaced nodes, an identical copy of them, and all fused operators run alternately. Each
-contributes one ratio. The ratios of the nodes to their copy show the noise. There are enough passes to
+each point, the replaced nodes, an identical copy of them, and all fused operators run alternately. Each of
+them contributes one ratio. The ratios of the nodes to their copy show the noise. There are enough passes to
 distinguish gains from noise, unless a budget limits them; there is at least one.
 """
 

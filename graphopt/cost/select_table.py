@@ -46,7 +46,7 @@ def costs_for(setting: str, device: Device, cache: Path) -> Costs:
 
 
 def recall(store: Store, device: Device) -> Costs | None:
-    """The table measured on this machine; ``None`` without a readable one."""
+    """The table measured on this machine; ``None`` without a readable table."""
     data = store.get(_KIND, _key(device))
     if data is None:
         return None
@@ -80,7 +80,7 @@ def keep(store: Store, device: Device, costs: Costs) -> None:
 
 
 def forget(store: Store, device: Device) -> Costs | None:
-    """Remove the table of this machine, so that the shipped one applies again; returns the removed one."""
+    """Remove the table of this machine, so that the shipped one applies again; returns the removed table."""
     costs = recall(store, device)
     store.remove(_KIND, _key(device))
     return costs

@@ -47,7 +47,7 @@ class Axis:
 
     Attributes:
         name: name of the kind, such as ``length``.
-        default: size assumed for an unknown one.
+        default: the size assumed if it is unknown.
     """
 
     name: str

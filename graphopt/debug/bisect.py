@@ -2,7 +2,7 @@
 
 The check passes before any rewrite and fails after all of them, so halving the number of allowed rewrites
 finds two neighbouring runs, one good and one bad, in O(log n) runs, whether or not the runs in between are
-consistent. They differ by the rewrite at fault.
+consistent. These two runs differ by the rewrite at fault.
 
 If the failure names a node, as onnxruntime's messages do, the rewrite that added it is tried first.
 
@@ -10,7 +10,7 @@ Rewriting that does not terminate is stopped, and its rule is recorded. Three ca
 fails without any rewrite, because of a pass that changes the model in other ways, the number of passes is
 searched. If a rewrite is harmful only together with others, a minimal set of them is searched (delta
 debugging, Zeller and Hildebrandt 2002). If two faults mask each other, a check may pass at the end and fail
-in between: then some intermediate states are probed, and each rule without the others.
+in between: then some intermediate states are probed, and each rule is tried without the others.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class Culprit:
         pass_text: the pass with its options.
         reason: the failure of the check.
         before: the model right before it.
-        after: the model right after it; ``None`` if there is none.
+        after: the model right after it; ``None`` without a result.
         limits: the limits that lead to ``after``.
         endless: the rule does not terminate; ``place`` was its last rewrite.
         needs: other rewrites without which it is harmless.
@@ -93,7 +93,7 @@ def _neighbourhood(culprit: Culprit) -> list[str]:
 
 
 def _changes(culprit: Culprit) -> list[str] | None:
-    """Removed and added nodes; ``None`` if there is no model afterwards, or it can't be printed."""
+    """Removed and added nodes; ``None`` without a model after the fault, or if it can't be printed."""
     if culprit.after is None:
         return None
     try:

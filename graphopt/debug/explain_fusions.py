@@ -33,8 +33,8 @@ def explain_fusions(
 
     Args:
         patterns: only rules with these names or families.
-        node: only the node of this name, or the nodes in this scope; if no pattern matches partially there,
-            the best partial match is explained.
+        node: only the node of this name, or the nodes in this scope; if no pattern matches these nodes
+            partially, the best partial match is explained.
         before: passes that run first.
 
     Raises:

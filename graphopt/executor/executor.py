@@ -205,8 +205,8 @@ class Executor:
         >>> outputs, pullback = executor.vjp({"x": x}, ["x", "w"])               # doctest: +SKIP
         >>> pullback({"y": dy})["w"]                                             # doctest: +SKIP
 
-        Each set of requested gradients has a plan with a forward and a backward model. Both are specialized
-        for the profiled shapes, the backward model also for absent cotangents.
+        Each set of requested gradients has a plan with a forward and a backward model. Both models are
+        specialized for the profiled shapes, the backward model also for absent cotangents.
 
         Args:
             feeds: numpy arrays by name.

@@ -167,7 +167,7 @@ class Optimize(Protocol):
             model: the model.
             first: passes to run first.
             original: the model for the comparison; ``model`` is equivalent to it if ``guard`` holds.
-            guard: the assumptions about inputs; ``None`` if there are none.
+            guard: the assumptions about inputs; ``None`` without assumptions.
 
         Raises:
             VerificationFailed: the results differ.

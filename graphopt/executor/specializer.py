@@ -113,7 +113,7 @@ class Specializer:
         return self.known_plan(feeds) or self._missed(feeds)
 
     def known_plan(self, feeds: Mapping[str, Any]) -> Plan | None:
-        """The existing plan for ``feeds``; ``None`` if only the general one accepts them."""
+        """The existing plan for ``feeds``; ``None`` if only the general plan accepts them."""
         if not is_optimizing():
             return self.cache.fallback()
         return self._plans.plan_for(feeds)
@@ -141,7 +141,7 @@ class Specializer:
                 self._release_later()
 
     def _missed(self, feeds: Mapping[str, Any]) -> Plan:
-        """The plan for ``feeds`` that satisfy no guard: a new one, or the general one."""
+        """The plan for ``feeds`` that satisfy no guard: a new plan, or the general plan."""
         if not self._types.keys() >= feeds.keys():
             check_feeds(feeds, self.signature)
         found = self._next(feeds)
@@ -254,7 +254,7 @@ class Specializer:
         return None
 
     def _begin(self) -> Job | None:
-        """The next job, or ``None`` if there is none; requires the state lock."""
+        """The next job, if any; requires the state lock."""
         original = self.cache.original.model
         if original is not None and self._depth > 0:
             self._job = Job(original, self._profile, self._strategy.kind(self._depth))

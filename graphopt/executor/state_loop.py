@@ -76,7 +76,7 @@ class StateLoop:
 
         Args:
             inputs: the other inputs by name: arrays, tensors with DLPack, or values of onnxruntime. Inputs of
-                the state are necessary in the first call, and replace the state in later ones.
+                the state are necessary in the first call, and replace the state in later calls.
 
         Raises:
             UsageError: an input is missing or unknown.
@@ -137,7 +137,7 @@ class StateLoop:
         return {name: from_ort_value(found[name]) for name in self._results}
 
     def _buffers(self, plan: Plan, values: Mapping[str, OrtValue], own: set[str]) -> dict[str, OrtValue]:
-        """The buffers for outputs of known shape: that of the input if that is safe, else the spare one."""
+        """The buffers for outputs of known shape: of the input if that is safe, else the spare buffer."""
         pairs = [
             (output, source)
             for output, source in self._sources.items()

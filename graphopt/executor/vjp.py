@@ -41,7 +41,7 @@ class ForwardRun:
 
     Attributes:
         feeds: the inputs; arrays that the backward model reads are copies.
-        outputs: the outputs, likewise.
+        outputs: the outputs; arrays that the backward model reads are copies.
         saved: the residuals.
     """
 
@@ -71,8 +71,8 @@ class Pullback:
         """The gradients by name, with the shapes and dtypes of their inputs and initializers.
 
         Args:
-            gradients: cotangents by output, of the shape and dtype of the output; ``None`` or a missing one
-                is zero.
+            gradients: cotangents by output, of the shape and dtype of the output; ``None`` and missing
+                cotangents are zero.
             retain: keep the residuals for another call; by default they are freed.
 
         Raises:
@@ -215,7 +215,7 @@ class GradientPlan:
     def _backward_for(self, absent: frozenset[str]) -> Runner | None:
         """The backward executor for these absent cotangents; ``None`` if all gradients are zero.
 
-        The specialized one is used if all cotangents that it assumes to be zero are absent.
+        The specialized executor is used if all cotangents that it assumes to be zero are absent.
         """
         with self._lock:
             if self._runs_to_profile > 0:

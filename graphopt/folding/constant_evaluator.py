@@ -41,7 +41,7 @@ class Evaluator:
         constant: returns the tensor of a constant value.
         limit: largest result in bytes.
         timeout: wall-clock seconds for each risky computation.
-        child: an existing process for risky work; otherwise one is started on demand.
+        child: an existing process for risky work; by default, a process is started on demand.
         budget: limits on time and memory.
         filled: whether a value is known to have elements: some nodes are risky on empty tensors.
     """

@@ -99,7 +99,7 @@ class Backend(Protocol):
 
         Args:
             kernels: at least one.
-            store: keeps libraries; a damaged one is rebuilt.
+            store: keeps libraries; damaged libraries are rebuilt.
             compiler: the command of a compiler; by default, a compiler is searched.
 
         Raises:

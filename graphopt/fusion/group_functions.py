@@ -33,7 +33,7 @@ class Group:
 
     Attributes:
         signature: its types; ``None`` if the model does not record them.
-        kernel: its kernel; ``None`` if it has none.
+        kernel: its kernel, if any.
         reason: the reason why it has no kernel.
     """
 
@@ -134,7 +134,7 @@ def digest(function: ir.Function, signature: Signature) -> str:
 
 
 def kernel_of(function: ir.Function, signature: Signature) -> Kernel:
-    """The kernel of a group, lowered at the first call; raises CantFuse if it has none."""
+    """The kernel of a group, lowered at the first call; raises CantFuse if the group has no kernel."""
     noted = function.graph.meta.get(_KERNEL)
     if noted is None or noted.name != function.name:  # the name is a digest of the contents
         nodes, imports = list(function.graph), function.opset_imports

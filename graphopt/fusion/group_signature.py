@@ -120,7 +120,7 @@ class _Names:
         self._names: dict[object, str] = {}
 
     def text(self, dim: Dim) -> str:
-        """``dim`` as text; an expression other than a product has a name of its own."""
+        """``dim`` as text; an expression other than a product has a separate name."""
         if isinstance(dim, int):
             return str(dim)
         if len(dim.terms) == 1:

@@ -63,7 +63,7 @@ class Inventory:
 
     @cached_property
     def kernels(self) -> list[Kernel]:
-        """The kernels of all groups that have one."""
+        """The kernels of all groups with a kernel."""
         return [group.kernel for group in self.groups if group.kernel is not None]
 
     def source(self) -> str:

@@ -40,7 +40,7 @@ class Libraries:
 
     Attributes:
         paths: libraries for its sessions (:attr:`graphopt.ort.session_options.SessionChoice.libraries`).
-        kernels: names of the kernels in them.
+        kernels: names of the kernels in these libraries.
         remarks: reasons for missing kernels, one sentence each; onnxruntime runs the nodes of these groups.
         cpu_level: the level of x86-64 to run kernels for; by default the highest of the CPU.
     """

@@ -97,7 +97,7 @@ class FusionPolicy:
     def unprofitable(
         self, nodes: Sequence[ir.Node], inputs: Sequence[ir.Value], outputs: Sequence[ir.Value]
     ) -> str | None:
-        """The reason why a group of ``nodes`` is not worth a kernel; ``None`` if it is."""
+        """The reason why a group of ``nodes`` is not worth a kernel; ``None`` for a profitable group."""
         if self.size(nodes) < self.minimum:
             return f"its group has fewer than {self.minimum} nodes"
         elements = [self._elements(value) for value in (*inputs, *outputs)]

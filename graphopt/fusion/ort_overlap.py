@@ -27,7 +27,7 @@ _CONVOLUTIONS = frozenset(
 
 
 def overlap(node: ir.Node, cx: Context) -> str | None:
-    """The reason to leave ``node`` to onnxruntime; ``None`` if there is none."""
+    """The reason to leave ``node`` to onnxruntime; ``None`` without a reason."""
     if any(value is not None and _op(value.producer()) in _QUANTIZERS for value in node.inputs) or any(
         _op(reader) in _QUANTIZERS for output in node.outputs for reader in ir.readers(output)
     ):

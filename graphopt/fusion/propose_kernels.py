@@ -75,7 +75,7 @@ def _readers(node: ir.Node) -> list[ir.Node]:
 
 
 def _lowered(group: Partition, policy: FusionPolicy) -> tuple[Signature, Kernel]:
-    """The kernel of ``group``, not yet named; raises CantFuse if there is none."""
+    """The kernel of ``group``, not yet named; raises CantFuse if ``group`` has no kernel."""
     cx = policy.cx
     inputs = kernel_inputs(group)
     signature = Signature.of(inputs, group.outputs, cx)

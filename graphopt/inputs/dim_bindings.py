@@ -1,8 +1,8 @@
 """Bindings: sizes for the dynamic dims of a model's inputs.
 
 A binding maps each symbol to a size. A model rarely declares the bindings that it accepts, such as a mask as
-long as past and present together, or images in multiples of 32. They are found by trial, from small,
-discriminating sizes to larger, more typical sizes.
+long as past and present together, or images in multiples of 32. Accepted bindings are found by trial, from
+small, discriminating sizes to larger, more typical sizes.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Dimensions:
         return [symbol for symbol in self.symbols if symbol not in self.batch]
 
     def _spread(self, batch: int, sizes: tuple[int, ...], *, reverse: bool = False) -> dict[str, int]:
-        """Leading symbols get ``batch``, the others distinct ``sizes``."""
+        """Leading symbols get ``batch``, the others get distinct ``sizes``."""
         rest = list(reversed(self._rest)) if reverse else self._rest
         given = dict(zip(rest, itertools.cycle(sizes), strict=False))
         return {symbol: given.get(symbol, batch) for symbol in self.symbols}

@@ -221,7 +221,7 @@ class Inputs:
         return any([self.constraints.add(rule) for rule in rules])
 
     def drop_constraints(self) -> bool:
-        """Drop all constraints; returns whether there were any."""
+        """Drop all constraints; returns whether any existed."""
         learned, self.constraints = self.constraints, None
         return learned is not None
 
@@ -245,7 +245,7 @@ class Inputs:
                 yield {**binding, **{symbol: size for symbol, size in sizes.items() if size is not None}}
 
     def _within(self, symbol: str, size: int) -> int:
-        """``size``, or a comparable one within the range of ``symbol``."""
+        """``size``, or a comparable size within the range of ``symbol``."""
         first, last = self.options.ranges.get(symbol, (0, None))
         moved = size if size >= first else first + max(size - 1, 0)
         return moved if last is None else min(moved, last)

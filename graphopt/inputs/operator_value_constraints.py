@@ -25,7 +25,7 @@ class ValueRange:
         below: symbols of dims that are exclusive upper bounds.
         choices: discriminating values, such as constants in comparisons of the graph.
         only_choices: only ``choices`` are valid (the keys of an encoder).
-        integral: whether a float input is cast to integers and used as such.
+        integral: whether a float input is cast to integers and used as integers.
         from_end: whether negative values count from the end, as for indices.
         known: whether a use determines the meaning of the values.
         pattern: ``axes`` are 0, 1, 2 …; a ``reshape`` target is -1, 1, 1 …, which is valid for all data.

@@ -126,7 +126,7 @@ def named(signature: Signature, outputs: list[Any]) -> dict[str, Any]:
 
 
 def check_feeds(feeds: Mapping[str, Any], signature: Signature) -> None:
-    """Raise UsageError if ``feeds`` lack an input or have an unknown one."""
+    """Raise UsageError if ``feeds`` lack an input or contain an unknown input."""
     names = [port.name for port in signature.inputs if port.role != "constant"]
     for name in feeds:
         if name not in names:

@@ -13,11 +13,11 @@ Shapes = dict[str, Shape]
 
 
 def parse_grid(texts: Iterable[str]) -> list[Shapes]:
-    """The sets of shapes to try, in order; one empty set without any option.
+    """The sets of shapes to try, in order; without options, one empty set.
 
-    ``x:1x3x224x224,8x3x224x224`` gives input ``x`` two shapes, and so does ``--input-shape x:…`` given twice.
-    The first shapes of several inputs form the first set, the second shapes the second set, and so on; an
-    input with one shape keeps it.
+    ``x:1x3x224x224,8x3x224x224`` gives input ``x`` two shapes; two options ``--input-shape x:…`` have the
+    same effect. The first shapes of several inputs form the first set, the second shapes the second set, and
+    so on; an input with one shape keeps it.
 
     >>> parse_grid(["x:1x8,4x8", "n:2"])
     [{'x': (1, 8), 'n': (2,)}, {'x': (4, 8), 'n': (2,)}]

@@ -1,1 +1,1 @@
-"""Observers of a run: dumps, logs, counts and reports. They never transform."""
+"""Observers of a run: dumps, logs, counts and reports. They never change the model."""

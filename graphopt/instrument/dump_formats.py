@@ -15,5 +15,5 @@ SUFFIXES: dict[Format, tuple[str, ...]] = {
 
 
 def format_by_suffix(suffix: str) -> Format | None:
-    """The format of files with ``suffix``, such as ``.txt``; ``None`` if there is none."""
+    """The format of files with ``suffix``, such as ``.txt``; ``None`` for other suffixes."""
     return next((form for form, suffixes in SUFFIXES.items() if suffix in suffixes), None)

@@ -99,7 +99,7 @@ class Rounds:
                 self._rounds[record.loop] = max(self._rounds.get(record.loop, 0), record.round)
 
     def of(self, record: PassRecord) -> int:
-        """The number of rounds of the ``fixpoint`` around ``record``; 0 if there is none."""
+        """The number of rounds of the ``fixpoint`` around ``record``; 0 outside of any."""
         return self._rounds.get(record.loop, 0)
 
 

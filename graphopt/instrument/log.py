@@ -1,10 +1,10 @@
 """log: the PyTorch JIT's logging, for graphs.
 
 A specification names passes, rules or their files, joined by ``:``. A plain name of a pass prints the whole
-graph before and after it; a plain name of a rule does so for the passes that apply the rule (``DUMP``).
-``>name`` prints each rewrite (``UPDATE``), and ``>>name`` adds remarks and refusals (``DEBUG``). As in the
-JIT, both include ``DUMP`` for passes, but not for rules, because the graph around a rule is that of its whole
-pass. Every line begins with ``[LEVEL file:line]``.
+graph before and after it; a plain name of a rule prints the graph for the passes that apply the rule
+(``DUMP``). ``>name`` prints each rewrite (``UPDATE``), and ``>>name`` adds remarks and refusals (``DEBUG``).
+As in the JIT, both include ``DUMP`` for passes, but not for rules, because the graph around a rule is that of
+its whole pass. Every line begins with ``[LEVEL file:line]``.
 """
 
 from __future__ import annotations

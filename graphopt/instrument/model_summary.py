@@ -75,7 +75,7 @@ class Interface:
 
     @property
     def symbols(self) -> list[str]:
-        """The dynamic dims of the inputs in order of appearance, unnamed ones as ``x@0``."""
+        """The dynamic dims of the inputs in order of appearance, unnamed dims as ``x@0``."""
         dims = [dim for port in self.signature.inputs for dim in port.named_dims]
         return list(dict.fromkeys(dim for dim in dims if not isinstance(dim, int)))
 

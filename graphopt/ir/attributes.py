@@ -54,7 +54,7 @@ def _renamed(attribute: onnx_ir.Attr, name: str) -> onnx_ir.Attr:
 
 
 def dtype_of_number(number: Any) -> onnx_ir.DataType | None:
-    """The element type with ``number`` in TensorProto; ``None`` if there is none."""
+    """The element type with ``number`` in TensorProto; ``None`` for an unknown number."""
     try:
         return onnx_ir.DataType(number)
     except ValueError:

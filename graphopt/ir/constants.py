@@ -59,7 +59,7 @@ def constant_of(value: onnx_ir.Value | None) -> onnx_ir.TensorProtocol | None:
     """The tensor that ``value`` always equals, or ``None``.
 
     Initializers and outputs of Constant nodes are constants; overridable initializers,
-    Constant nodes that refer to a function's attribute, and sparse ones are not.
+    Constant nodes that refer to a function's attribute, and sparse constants are not.
     """
     if value is None:
         return None

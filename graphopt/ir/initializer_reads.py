@@ -219,7 +219,7 @@ def sources_of(value: onnx_ir.Value) -> tuple[str, ...]:
 
 @lru_cache(maxsize=256)
 def _parse_names(text: str) -> tuple[str, ...]:
-    """Parse a list of names; cached, since many constants may have the same long list."""
+    """Parse a list of names; cached, because many constants may have the same long list."""
     return tuple(json.loads(text))
 
 

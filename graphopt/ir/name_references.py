@@ -60,7 +60,7 @@ def named(model: onnx_ir.Model) -> frozenset[str]:
 
 
 def rename(model: onnx_ir.Model, old: str, new: str, within: onnx_ir.Graph | None = None) -> None:
-    """Rename ``old`` to ``new`` in annotations, of all graphs or of one and its bodies."""
+    """Rename ``old`` to ``new`` in annotations, of all graphs, or of one graph and its bodies."""
     if _ANNOTATED not in model.graph.meta:
         return
     for graph in graphs_of(model) if within is None else with_bodies(within):

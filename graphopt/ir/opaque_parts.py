@@ -16,7 +16,7 @@ PACKED = b"\xff\x00graphopt\x00"
 
 
 def opaque_attribute(attribute: onnx_ir.Attr) -> onnx.AttributeProto | None:
-    """The original of a packed attribute; ``None`` for an ordinary one."""
+    """The original of a packed attribute; ``None`` for an ordinary attribute."""
     value = attribute.value
     if isinstance(value, bytes) and value.startswith(PACKED):
         return onnx.AttributeProto.FromString(value[len(PACKED) :])

@@ -1,7 +1,7 @@
 """Check nodes against the operator schemas of onnx: inputs, outputs, attributes and their types.
 
-onnxruntime is more permissive, so violations alone are no reason to reject a model. They explain why passes
-could not interpret it. Operators without a schema, and deprecated ones, are not checked.
+onnxruntime is more permissive, so violations alone are no reason to reject a model. Violations explain why
+passes could not interpret a model. Deprecated operators, and operators without a schema, are not checked.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _OPAQUE = frozenset({"SPARSE_TENSOR", "SPARSE_TENSORS", "TYPE_PROTO", "TYPE_PROT
 
 @lru_cache(maxsize=16384)
 def operator_schema(domain: str, op_type: str, version: int) -> onnx.defs.OpSchema | None:
-    """The operator's schema in opset ``version``; ``None`` if there is none."""
+    """The operator's schema in opset ``version``; ``None`` without a schema."""
     import onnx
 
     try:

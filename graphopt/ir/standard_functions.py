@@ -14,7 +14,7 @@ class StandardFunction(NamedTuple):
     """The standard's definition of a node as a function.
 
     Attributes:
-        function: the function of the operator's inputs. It may import an older opset version.
+        function: the function of the operator's inputs. The function may import an older opset version.
         outputs: indices of the operator's outputs that it returns; outputs that the node omits may be
             missing.
     """
@@ -41,7 +41,7 @@ def standard_function(
         kinds: the types of its inputs; ``None`` for omitted inputs.
 
     Returns:
-        ``None`` without a definition, without one for these inputs, or if the node has bodies.
+        ``None`` without a definition for these inputs, or if the node has bodies.
     """
     import onnx
 

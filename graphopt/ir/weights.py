@@ -155,7 +155,7 @@ def hash_of(tensor: onnx_ir.TensorProtocol) -> str:
     """A content hash over dtype, shape and bytes; equal for equal tensors only.
 
     The hash is computed once per tensor. Tensors at the same offset of the same file are not read twice,
-    since :func:`storage_of` identifies them as tied.
+    because :func:`storage_of` identifies them as tied.
     """
     known = tensor.meta.get(_HASH)
     if known is not None:

@@ -18,8 +18,8 @@ class Change:
 
     Attributes:
         mark: the kind of change; a space for a node that only reads replacements of values.
-        old: the line before; ``None`` if it was added.
-        new: the line afterwards; ``None`` if it was removed.
+        old: the line before the change; ``None`` if it was added.
+        new: the line after the change; ``None`` if it was removed.
         by: the rule or pass that made the change.
         instead: the printed replacements of removed values.
         redefined: whether another line defines its values now.
@@ -55,12 +55,12 @@ class Matching:
     """The matching of lines and values of two snapshots.
 
     Attributes:
-        lines: from keys before to keys afterwards; missing keys were removed.
-        values: from values before to values afterwards, for values with different names.
-        replaced: values whose readers read another value, or a constant, afterwards.
-        operators: from operators before to operators afterwards, for functions with different names.
+        lines: maps keys before the change to keys after it; missing keys were removed.
+        values: maps values before the change to values after it, for values with different names.
+        replaced: values whose readers read another value, or a constant, after the change.
+        operators: maps operators before the change to operators after it, for functions with different names.
         is_one_model: whether both are states of one model, so that another name is a change.
-        paths: the paths of bodies afterwards.
+        paths: the paths of bodies after the change.
     """
 
     lines: Mapping[Key, Key]
@@ -165,7 +165,7 @@ class _Difference:
         return [Change("-", old, None, redefined=True), Change("+", None, new, redefined=True)]
 
     def _renamed(self, line: Line, operand: Operand) -> Operand:
-        """The counterpart of ``operand``, of a line before, afterwards."""
+        """The counterpart, after the change, of ``operand`` of a line before the change."""
         if operand.name is None:
             return operand
         owner = owner_of(line.path)

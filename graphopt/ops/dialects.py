@@ -3,8 +3,8 @@
 ``graphopt.ad``: gradients that may be known to be zero, before they are lowered to plain operators.
 
 - ``GradOf(dy…, x…)`` with an attribute ``body``, a graph without inputs that captures outer values. Output
-  ``i`` is the gradient of ``x_i``, with the shape and dtype of ``x_i``. If all ``dy`` are zero, so are all
-  outputs.
+  ``i`` is the gradient of ``x_i``, with the shape and dtype of ``x_i``. If all ``dy`` are zero, all outputs
+  are zero.
 - ``AutogradAdd(a, b)``: the sum of two gradients of one value.
 - ``Zero(x)``: a gradient of ``x`` that is known to be zero.
 
@@ -16,12 +16,12 @@ The counterparts in PyTorch's JIT executor are ``prim::GradOf``, ``prim::Autogra
 
 - If the assumption holds, ``y`` is ``x``. Otherwise the run deoptimizes: it returns the results of the model
   without the rewrites that rely on guards, even if other nodes ran or failed.
-- A size given as text is a symbol. It represents one number in each run: all guards that name it, in bodies
-  and functions too, must observe that number every time they run. It is distinct from the model's own dims,
-  even from one of the same name. An anonymous dim (``?``, see :data:`graphopt.ir.ANONYMOUS_DIMS`) is
-  unconstrained.
-- Code that relies on ``y`` need not read it: the sizes of ``y`` may have become constants. Therefore an
-  unread guard is not dead code; neither are nodes that contain or call a guard.
+- A size given as text is a symbol, which represents one number in each run: all guards that name it, in
+  bodies and functions too, must observe that number every time they run. The symbol is distinct from the
+  model's own dims, even from a dim of the same name. An anonymous dim (``?``, see
+  :data:`graphopt.ir.ANONYMOUS_DIMS`) is unconstrained.
+- Code that relies on ``y`` need not read it: the sizes of ``y`` may have become constants. Therefore
+  unread guards, and nodes that contain or call a guard, are not dead code.
 
 No runtime implements Guard. Shape inference derives facts about ``y`` from it; before a model is written,
 guards are eliminated, or become a choice between the specialized and the general model. The counterparts in
@@ -29,9 +29,9 @@ PyTorch's JIT executor are ``prim::Guard``, ``prim::BailOut`` and ``prim::TypeCh
 
 Instrumented models call functions of the same domain, which any runtime executes: ``y = Profile(x)`` and
 ``y = ProfileZero(x)`` return ``x``, and mark that profiled runs record the shape of the value that the
-attribute ``value`` names, or whether that gradient is zero. ``Counter()`` marks that runs are counted. They
-are lowered to outputs of the model that is run (:mod:`graphopt.specialization.instrumented_model`). The
-counterpart is ``prim::profile``.
+attribute ``value`` names, or whether that gradient is zero. ``Counter()`` marks that runs are counted. These
+functions are lowered to outputs of the model that is run (:mod:`graphopt.specialization.instrumented_model`).
+The counterpart is ``prim::profile``.
 
 ``graphopt.native``: groups of nodes with a native kernel, as functions, and the operators that replace them.
 """

@@ -132,7 +132,7 @@ def _softmax_from_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.Model
 
 
 def _mean_variance_from_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """Make the axes explicit: the operator's function in the standard is broken without them."""
+    """Make the axes explicit: the operator's function in the standard is broken without axes."""
     made = without(node)
     if attribute(node, "axes") is None:
         made.attribute.append(onnx.helper.make_attribute("axes", [0, 2, 3]))

@@ -18,10 +18,10 @@ _MOST_TRIPS = 10_000
 def may_crash(model: ir.Model) -> str | None:
     """The reason why running ``model`` may crash the process, or ``None``.
 
-    onnxruntime does not guard integer Div and Mod: the smallest integer of a type divided by -1 raises
-    SIGFPE, and in older versions a divisor of 0 does, too. A Loop may accumulate more data than fits into
-    memory. A Scan over an empty axis other than the first divides by zero. onnxruntime's optimizer (1.31)
-    moves a DequantizeLinear, and aborts if only bodies read its result.
+    onnxruntime does not guard integer Div and Mod: division of the smallest integer of a type by -1 and, in
+    older versions, division by 0 raise SIGFPE. A Loop may accumulate more data than fits into memory. A Scan
+    over an empty axis other than the first divides by zero. onnxruntime's optimizer (1.31) moves a
+    DequantizeLinear, and aborts if only bodies read its result.
     """
     dtypes: dict[ir.Value, ir.DataType | None] = {}
     graphs = list(ir.graphs_of(model))

@@ -159,7 +159,7 @@ def choose_device(
 
 
 def target_device(device: str | Device | None, *, probe: bool = True) -> Device | None:
-    """The device for which results are made: the named one, present or not, or else the available one.
+    """The device for which results are made: the named device, present or not, else the available one.
 
     Args:
         device: an object, or its name.

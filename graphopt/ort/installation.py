@@ -150,7 +150,7 @@ def examine(
 def version_of(distribution: str) -> str:
     """The version of an installed distribution; empty if it is not installed.
 
-    That of graphopt is the version of the code: the metadata of an editable installation may be older.
+    The version of graphopt is that of the code: the metadata of an editable installation may be older.
     """
     if distribution == "graphopt":
         return __version__

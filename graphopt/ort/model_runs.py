@@ -28,7 +28,7 @@ START = 30.0
 
 
 class Runner(Protocol):
-    """Runs a model; :class:`Runs` here, :class:`RemoteRuns` in a child.
+    """Runs a model: :class:`Runs` in this process, :class:`RemoteRuns` in a child.
 
     Attributes:
         seconds: limit on the CPU seconds of one run; ``None`` for no limit.
@@ -39,7 +39,7 @@ class Runner(Protocol):
     spent: float
 
     def load(self, level: Optimizations) -> None:
-        """Create the session at ``level``; raises RuntimeFailure or ResourceLimit, every time."""
+        """Create the session at ``level``; raises RuntimeFailure or ResourceLimit on every call."""
 
     def run(self, level: Optimizations, feeds: Mapping[str, Any]) -> list[Any]:
         """The outputs; unknown names in ``feeds`` are ignored; raises RuntimeFailure or ResourceLimit."""
@@ -74,7 +74,7 @@ class Runs:
         self._failures: dict[Optimizations, RuntimeFailure] = {}
 
     def session(self, level: Optimizations) -> InferenceSession:
-        """The session at ``level``; raises RuntimeFailure, every time."""
+        """The session at ``level``; raises RuntimeFailure on every call."""
         if level in self._failures:
             raise self._failures[level]
         made = self._sessions.get(level)

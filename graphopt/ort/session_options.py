@@ -45,7 +45,7 @@ class SessionChoice:
             rejects two libraries with the same domain.
         cpu_level: the x86-64 level (2, 3 or 4) of the kernels in graphopt's libraries; ``None`` for the
             highest level of the CPU.
-        remark: explanation if the options differ from the stored ones; informative only.
+        remark: explanation if the options differ from the stored options; informative only.
     """
 
     threads: int | None = None
@@ -171,7 +171,7 @@ def _register(options: SessionOptions, path: str, level: int | None) -> None:
 
 
 def recommend(model: ir.Model, choice: SessionChoice, device: Device) -> None:
-    """Store ``choice`` for ``device`` in the metadata of ``model``; a plain one removes the entry."""
+    """Store ``choice`` for ``device`` in the metadata of ``model``; a plain choice removes the entry."""
     if not choice.to_dict():
         model.metadata_props.pop(KEY, None)
     else:
@@ -179,12 +179,12 @@ def recommend(model: ir.Model, choice: SessionChoice, device: Device) -> None:
 
 
 def recommended(model: ir.Model, device: Device) -> SessionChoice:
-    """The choice for ``device`` in the metadata of ``model``; a plain one without an entry."""
+    """The choice for ``device`` in the metadata of ``model``; a plain choice without an entry."""
     return recommended_by(model.metadata_props.get(KEY), device)
 
 
 def recommended_by(text: str | None, device: Device) -> SessionChoice:
-    """The choice for ``device`` in the ``text`` of a metadata entry; a plain one without an entry."""
+    """The choice for ``device`` in the ``text`` of a metadata entry; a plain choice without an entry."""
     try:
         data = json.loads(text or "{}")
     except (ValueError, RecursionError):  # malformed; the results of the model do not depend on it

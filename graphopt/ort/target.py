@@ -71,8 +71,8 @@ class Target:
     ) -> bool:
         """Whether the runtime has a kernel of its own for an operator.
 
-        A model may contain operators without one: functions of the ONNX standard are expanded into their
-        bodies, and float16 operators run between casts on the CPU. Both cost time.
+        A model may contain operators without a kernel: functions of the ONNX standard are expanded into their
+        bodies, and float16 operators run between casts on the CPU. Expansion and casts cost time.
 
         Args:
             op_type, domain: the operator; ``""`` is ai.onnx.
@@ -146,7 +146,7 @@ def _schema(op_type: str, domain: str, opset: int) -> tuple[int, str] | None:
 def _kernels(provider: str) -> dict[tuple[str, str], list[Kernel]]:
     """The kernels of ``provider``, or, as an approximation, the kernels of the CPU if they can't be listed.
 
-    If only the CPU has a kernel, tensors are copied there and back, which no rewrite should cause.
+    If only the CPU has a kernel, tensors are copied to the CPU and back, which no rewrite should cause.
     """
     return _registered(provider) or _registered("CPUExecutionProvider")
 

@@ -17,7 +17,7 @@ class Grouping(Protocol):
 
     Attributes:
         proposals: the groups of the main graph, then the groups of bodies, with reasons for ungrouped nodes.
-        default_reason: the reason why a node is in a group, unless a proposal has another one.
+        default_reason: the reason why a node is in a group, unless a proposal has another reason.
     """
 
     @property

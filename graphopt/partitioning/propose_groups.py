@@ -71,8 +71,8 @@ class Proposal:
 def propose_all(root: ir.Graph, policy: Policy) -> list[Proposal]:
     """The groups of ``root`` and of the bodies in it.
 
-    Bodies of grouped nodes have no groups of their own. Neither do bodies of operators outside the standard
-    domain: onnxruntime fails if such bodies call functions.
+    Bodies of grouped nodes have no separate groups. Bodies of operators outside the standard domain have no
+    groups: onnxruntime fails if such bodies call functions.
     """
     found: list[Proposal] = []
     pending = [root]

@@ -43,8 +43,8 @@ def requires_grad(
 ) -> dict[ir.Value, None]:
     """``starts`` and all floating-point values that depend on them, in bodies too.
 
-    Results of non-differentiable nodes and of ``no_grad`` nodes are excluded, and so are values annotated as
-    requiring no gradient. The operands of such nodes are not affected. Operators without a known gradient
+    Results of non-differentiable nodes and of ``no_grad`` nodes, and values annotated as requiring no
+    gradient, are excluded. The operands of such nodes are not affected. Operators without a known gradient
     propagate the requirement.
     """
     found = dict.fromkeys(starts)

@@ -22,7 +22,7 @@ class Pass(ABC):
 
     Subclasses are frozen dataclasses: their fields are the options that pipeline text accepts, and the first
     line of the docstring is their summary in ``graphopt passes``. A pass without options need not be a
-    dataclass, and one without a ``name`` is named after its class: ``CountRelus`` is ``count-relus``.
+    dataclass, and a pass without a ``name`` is named after its class: ``CountRelus`` is ``count-relus``.
 
     In :meth:`run`, a pass
 

@@ -9,14 +9,14 @@ from graphopt.passes.pass_records import PassRecord
 
 
 class PassInstrumentation(Observer):
-    """An observer of a run, which never transforms; a subclass overrides the callbacks that it needs.
+    """An observer of a run, which never changes the model; a subclass overrides the callbacks that it needs.
 
     As an :class:`graphopt.context.Observer` it is also notified of rewrites, refusals and remarks. The name
     is that of MLIR's interface.
     """
 
     def entered(self, stage: str, done: float | None = None) -> None:
-        """The run enters another stage, such as ``verifying``; ``done`` is the share of it completed."""
+        """The run enters another stage, such as ``verifying``; ``done`` is the completed share of it."""
 
     def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:
         """Pass number ``index`` is about to run."""

@@ -27,7 +27,7 @@ _PASSES = (
 class OnnxIrPass(Pass):
     """Run a pass written for onnx-ir.
 
-    It changes the model without the Editor, so all facts about the model are computed anew afterwards.
+    It changes the model without the Editor, so all facts about the model are then computed again.
 
     Attributes:
         path: the import path of the pass: ``package.module:Class``.

@@ -289,7 +289,7 @@ class _CountRewrites(Observer):
         self.rewrites: Counter[str] = Counter()
 
     def rewrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
-        """Count it."""
+        """Count the rewrite."""
         self.rewrites[action.owner] += 1
 
 

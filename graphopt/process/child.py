@@ -59,8 +59,8 @@ class Child:
         memory: bytes of private memory for calls, in addition to the process's own; ``None`` for no limit.
             Enforced on Linux only.
         preload: modules that the process imports before the first call.
-        fresh: start an interpreter instead of a fork. Measurements need one, since all forks of a server
-            share its memory layout. Devices need one, since they do not survive a fork.
+        fresh: start an interpreter instead of a fork. Measurements need an interpreter, because all forks of
+            a server share its memory layout. Devices need one, because they do not survive a fork.
 
     Attributes:
         made: number of objects created by :meth:`new`; the process keeps only the last.
@@ -247,7 +247,7 @@ def _no_process(reason: str) -> NoProcess:
 
 
 def _scratch_file() -> IO[bytes]:
-    """A file without a name; in memory if the system supports that, since there may be no writable folder."""
+    """A file without a name; in memory if the system supports this: there may be no writable folder."""
     if sys.platform.startswith("linux"):
         with contextlib.suppress(OSError):
             return os.fdopen(os.memfd_create("graphopt"), "w+b")

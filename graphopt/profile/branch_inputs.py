@@ -18,7 +18,7 @@ def branch_inputs(model: ir.Model) -> frozenset[str]:
     """Names of inputs whose contents determine the condition of an If, given only shapes and constants.
 
     A specialization for fixed shapes must fix the contents of these inputs too. Otherwise it would keep a
-    branch for other contents, whose shapes may contradict the fixed ones. A condition that depends on any
+    branch for other contents, whose shapes may contradict the fixed shapes. A condition that depends on any
     other data, or on loop-carried values, contributes no input.
     """
     found: set[str] = set()

@@ -20,7 +20,7 @@ class Variant:
         name: such as ``static-1``.
         kind: the treatment of the sizes of dims.
         guard: its assumptions.
-        runs: the number of profiled runs that satisfy its guard and no earlier one.
+        runs: the number of profiled runs that satisfy its guard and no earlier guard.
     """
 
     name: str

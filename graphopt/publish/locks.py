@@ -19,7 +19,7 @@ def locked(folder: Path, seconds: float = 30.0) -> Iterator[bool]:
     """Hold the lock on ``folder``, which excludes other threads and processes, during the block.
 
     Args:
-        folder: an existing folder. It is locked itself, so that no lock file remains.
+        folder: an existing folder. The folder itself is locked, so that no lock file remains.
         seconds: maximum time to wait for the lock.
 
     Yields:

@@ -36,7 +36,7 @@ _NOTE = "unfinished"
 def temporary_file(target: Path) -> Iterator[Path]:
     """An empty file with the name of ``target`` in a temporary folder next to it, removed after the block.
 
-    The folder is locked rather than the file, since some libraries replace the file that they write.
+    The folder is locked rather than the file, because some libraries replace the file that they write.
 
     Raises:
         OSError: the folder can't be created.

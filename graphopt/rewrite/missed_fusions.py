@@ -57,7 +57,7 @@ class Missed:
 
 
 def nearest_to(nodes: Iterable[ir.Node], rules: Iterable[Rule], cx: Context) -> Missed | None:
-    """The best partial match around one of ``nodes``, however small; ``None`` without any."""
+    """The best partial match around one of ``nodes``, however small; ``None`` without a match."""
     rules = list(rules)
     found = [
         candidate
@@ -108,7 +108,7 @@ def missed_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterator[M
 def weighed_against(model: ir.Model, missed: Iterable[Missed], cx: Context) -> Iterator[Missed]:
     """Fusions rejected by the table of costs, except those in ``missed``.
 
-    They are listed only if all their values are still in ``model``.
+    A fusion is listed only if all its values are still in ``model``.
     """
     known = {(candidate.rule, candidate.value) for candidate in missed}
     values = {
@@ -238,7 +238,7 @@ def _candidates(
 def _forms(
     rule: Rule, anchor: ir.Node, cx: Context, anchors: tuple[str, ...], *, near: bool
 ) -> Iterator[_Candidate]:
-    """Partial matches of each alternative of ``rule`` around ``anchor``; with ``near``, only close ones."""
+    """Partial matches of each alternative of ``rule`` around ``anchor``; with ``near``, close matches."""
     search = PartialMatcher(cx)
     for pattern, _ in rule.patterns:
         paths = list(paths_to(pattern, anchors))

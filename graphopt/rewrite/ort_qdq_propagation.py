@@ -204,7 +204,7 @@ def merges_pairs(cx: Context, dequantize: ir.Node, view: View | None = None) -> 
     """The QuantizeLinear whose pair default sessions of onnxruntime merge with the pair of ``dequantize``.
 
     ``None`` if they merge none, or both have the same parameters, so that merging changes nothing.
-    onnxruntime merges no pairs in bodies, and removes Identity and Dropout before.
+    onnxruntime merges no pairs in bodies, and removes Identity and Dropout before it merges pairs.
     """
     if not _is(dequantize, "DequantizeLinear", domains=_DOMAINS):
         return None

@@ -102,8 +102,8 @@ class _Run:
     def _no_end(self, latest: Iterable[str], done: int) -> PassFailed:
         """The failure after ``done`` rewrites, which exceed the limit.
 
-        It names the most frequent of the last rules, preferring rules of the caller: graphopt's own are
-        tested with each other.
+        The error names the most frequent of the last rules, preferring rules of the caller: graphopt's own
+        are tested with each other.
         """
         own = [rule.name for rule in self._cx.options.rules]
         ranked = sorted(Counter(latest).most_common(), key=lambda item: item[0] not in own)

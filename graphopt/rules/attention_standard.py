@@ -1,7 +1,7 @@
 """Faster operands for an existing standard Attention.
 
-Its kernel is up to twice as fast on rows, [B, S, N * D], as on heads with Transposes around them. It also
-broadcasts keys and values to groups of heads.
+Its kernel is up to twice as fast on rows, [B, S, N * D], as on heads with Transposes around them. The kernel
+also broadcasts keys and values to groups of heads.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ def _gelu(op: Builder, m: Match, form: Form) -> Outcome:
 
 
 def _read_outside(m: Match, x: ir.Value) -> ir.Value | None:
-    """A value between ``x`` and the root with a reader elsewhere; ``None`` without any."""
+    """A value between ``x`` and the root with a reader elsewhere, if any."""
     inside, pending = {m.root: None}, [m.root]
     while pending:
         for value in pending.pop().inputs:

@@ -1,7 +1,7 @@
 """InstanceNorm: normalizations of each channel, or group of channels, over its spatial elements.
 
-Exporters write a GroupNorm as an InstanceNormalization between views. It stays: onnxruntime has no kernel of
-GroupNormalization on the CPU, and its decomposition is slower.
+Exporters write a GroupNorm as an InstanceNormalization between views. This form stays: onnxruntime has no
+kernel of GroupNormalization on the CPU, and its decomposition is slower.
 """
 
 from __future__ import annotations

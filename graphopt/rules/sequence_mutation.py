@@ -37,7 +37,7 @@ def _step_after(m: Match) -> ir.Node | None:
 def _steps(m: Match) -> tuple[list[ir.Node], ir.Node | None]:
     """The changes that end in the root, last first, and the node that constructs the sequence.
 
-    A sequence with other readers ends the chain. It is a root of its own, so no part of a chain is visited
+    A sequence with other readers ends the chain. It is a separate root, so no part of a chain is visited
     repeatedly.
     """
     steps = [m.root]

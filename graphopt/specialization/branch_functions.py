@@ -12,7 +12,7 @@ from graphopt.specialization.variant_records import Branch
 
 
 def add_functions(model: ir.Model, branches: Sequence[Branch]) -> list[Branch]:
-    """Add copies of the functions of ``branches`` to ``model``; returns the branches that call these.
+    """Add copies of the functions of ``branches`` to ``model``; returns branches that call the copies.
 
     A function gets a new name if ``model`` has a different one of its name.
     """

@@ -1,6 +1,6 @@
 """Compile guards into one Python function that returns the index of the first one that holds.
 
-The function is generated as source text; most of its work is comparing tuples. It agrees with
+The function is generated as source text; most of its work is comparing tuples. The function agrees with
 :meth:`graphopt.profile.Guard.holds`, to which it delegates for anything but plain arrays.
 """
 

@@ -14,7 +14,7 @@ def empty_like(
 
     Args:
         inputs: its inputs, instead of copies of the inputs of ``general``.
-        outputs: its outputs, likewise.
+        outputs: its outputs, instead of copies of the outputs of ``general``.
     """
     graph = general.graph
     made: dict[ir.Value, ir.Value] = {}  # outputs may repeat, or be inputs

@@ -220,7 +220,7 @@ class GuardNodes:
         return ir.standard_version(imports)
 
     def _ints(self, graph: ir.Graph, numbers: list[int] | None) -> ir.Value:
-        """A constant vector; ``None`` for an empty one, the shape of a scalar."""
+        """A constant vector; ``None`` for an empty vector, the shape of a scalar."""
         return self.edit.constant(graph, np.array(numbers or [], np.int64), "guard_numbers")
 
     def _node(

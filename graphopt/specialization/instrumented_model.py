@@ -43,7 +43,7 @@ class Probe:
 
 @dataclass(frozen=True)
 class Observed:
-    """What one run observed.
+    """The observations of one run.
 
     Attributes:
         values: profiles of watched values, without those of bodies that did not run.

@@ -45,7 +45,7 @@ class InstrumentedRuns:
         model: the model, which is not modified.
         device: the device to run it on.
         watch: the values to observe.
-        limit: the maximum number of intermediate values to observe, the first ones.
+        limit: observe only the first ``limit`` intermediate values.
 
     Attributes:
         watched: the number of observed intermediate values.

@@ -17,7 +17,7 @@ class OutputShapes:
 
     Args:
         model: the model.
-        outputs: the names of the outputs; others than those of the model are ignored.
+        outputs: the names of the outputs; names that the model lacks are ignored.
     """
 
     def __init__(self, model: ir.Model, outputs: Iterable[str]) -> None:

@@ -29,7 +29,7 @@ class Recorder:
         device: the device to run it on.
         requires_grad: inputs for which a gradient is wanted.
         watch: the values to record.
-        limit: the maximum number of intermediate values to record, the first ones.
+        limit: record only the first ``limit`` intermediate values.
 
     Attributes:
         profile: the profile of all runs so far.

@@ -1,9 +1,9 @@
 """Outputs written over inputs at run time: the checks of the model that runs, and of each run.
 
-``check-aliasing`` proves that no operator reads an input after an output has overwritten it. It is applied to
-the graph after onnxruntime's own optimizations, because a fused operator may read and write in another order.
-Sizes are computed before the run, because onnxruntime finds a mismatch only when it writes the output, after
-it may have overwritten others.
+``check-aliasing`` proves that no operator reads an input after an output has overwritten it. The pass is
+applied to the graph after onnxruntime's own optimizations, because a fused operator may read and write in
+another order. Sizes are computed before the run, because onnxruntime finds a mismatch only on writing the
+output, when others may already be overwritten.
 """
 
 from __future__ import annotations
@@ -153,7 +153,8 @@ def check_memory(written: Mapping[str, OrtValue], values: Mapping[str, OrtValue]
     """Check that the buffers in ``written`` may be overwritten.
 
     Raises:
-        UsageError: one is read-only, not a tensor of numbers, or overlaps with another one in ``values``.
+        UsageError: a buffer is read-only, not a tensor of numbers, or overlaps with another one in
+            ``values``.
     """
     for name, value in written.items():
         if not _is_numbers(value):

@@ -105,7 +105,7 @@ def measured(items: Iterable[Item], bundle: Bundle, device: Device) -> list[Item
 
 
 def session_bytes(model: ir.Model, path: Path, device: Device) -> int:
-    """The memory, in bytes, of a session of a model after runs on generated inputs, in a process of its own.
+    """The memory, in bytes, of a session of a model after runs on generated inputs, in a separate process.
 
     Args:
         path: the file of ``model``.

@@ -27,7 +27,7 @@ from graphopt.verification.verifier import Verifier
 def build_versioned_model(general: ir.Model, branches: Sequence[Branch]) -> ir.Model:
     """A model that runs the first of ``branches`` whose guard holds, and ``general`` otherwise.
 
-    It has the signature of ``general``. Branches contain their own initializers, which share tensors:
+    The model has the signature of ``general``. Branches contain their own initializers, which share tensors:
     external data contains each once.
 
     Raises:

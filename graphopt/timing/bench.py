@@ -126,7 +126,7 @@ class Bench:
         device, threads, provider_options: settings of the sessions.
         heeds_choices: use the session options that a model recommends.
         share: by name of an output, the input that it is written over in the timed runs; later runs read the
-            outputs of earlier ones.
+            outputs of earlier runs.
         check: raises an error if a model can't run so on these inputs.
     """
 
@@ -202,7 +202,7 @@ class Bench:
         return self.device.capabilities.tf32 and self.provider_options.get("use_tf32") == "1"
 
     def _footprints(self, setup: Setup, advance: Advance) -> tuple[dict[str, Footprint], dict[str, str]]:
-        """The footprints of the models that run, and the errors of the others."""
+        """The footprints of the models that run, and the errors of the other models."""
         checked = setup.eager(use_tf32="0") if self.device.capabilities.tf32 else None
         found: dict[str, Footprint] = {}
         failures: dict[str, str] = {}

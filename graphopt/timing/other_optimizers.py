@@ -1,4 +1,4 @@
-"""Run another optimizer in its simplest way, in a process of its own.
+"""Run another optimizer in its simplest way, in a separate process.
 
 The file is executed by an interpreter that has the tool, but perhaps not graphopt. So it imports only the
 standard library until a tool is selected.

@@ -1,8 +1,8 @@
 """Statistics of timings: ratios, the band of a model against itself, and significance of differences.
 
 All functions are pure. A *ratio* is the time of a model over that of the original, both measured alternately
-in one process; each process contributes one, the median over its rounds. The *band* results from timing the
-original against itself in the same way: ratios inside it are noise.
+in one process; each process contributes one ratio, the median over its rounds. The *band* results from timing
+the original against itself in the same way: ratios inside it are noise.
 """
 
 from __future__ import annotations
@@ -79,8 +79,8 @@ def band_of(twin: Sequence[float]) -> Band:
     """The band of ratios between two sessions of the same model.
 
     Each ratio counts with its inverse, because the choice of the original is arbitrary: the band always
-    contains 1. It extends at least 1 % to either side, because a longer path or another environment changes
-    times by 1 %.
+    contains 1. The band extends at least 1 % to either side, because a longer path or another environment
+    changes times by 1 %.
     """
     around = spread([*twin, *(1 / ratio for ratio in twin)])
     return Band(min(around.low, 1 / _LEAST), max(around.high, _LEAST))

@@ -47,7 +47,7 @@ class Setup:
         threads: threads inside one operator; by default onnxruntime's choice.
         provider_options: options of the CUDA provider.
         optimizations: level of onnxruntime's own optimizations.
-        choices: session options by name of the model; others use onnxruntime's defaults.
+        choices: session options by name of the model; other models use onnxruntime's defaults.
         share: by name of an output, the input that it is written over in each run.
     """
 

@@ -1,7 +1,7 @@
 """Optimizers: their settings, their state for each parameter, and the nodes that update a parameter.
 
-Each is equivalent to the optimizer of the same name in ``torch.optim``, and has its defaults. Shared scalars,
-such as bias corrections, are computed in float64, as torch does in Python.
+Each optimizer is equivalent to the one of the same name in ``torch.optim``, and has its defaults. Shared
+scalars, such as bias corrections, are computed in float64, as torch does in Python.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ claim needs two measurements that agree. Then:
 - Other rewrites stay if they make the model smaller and not slower; if they do not make it smaller, they
   must make it faster.
 - A newer opset, in which more can be fused, is kept only if the model is faster.
-- Without the reverted rules, native groups may consist of other nodes, and have other names. They are
+- Without the reverted rules, native groups may consist of other nodes, and have other names. Such groups are
   evaluated in the same way, on the model without the rules. Without a measurement, they stay if the groups
   that they replace stayed.
 - The result is compared with the original. If it is slower, the rewrites for speed are reverted, then the

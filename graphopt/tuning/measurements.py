@@ -108,7 +108,7 @@ class Measurer(Protocol):
         """One measurement for each of ``others``; only ``thorough`` measurements claim differences."""
 
     def known(self, reference: Variant, other: Variant) -> Measurement | None:
-        """A result without timing: both are the same, or ``other`` can't be built."""
+        """A result without timing: both variants are the same, or ``other`` can't be built."""
 
     def size(self, variant: Variant) -> Size:
         """The size of the model; all zeros if it can't be built."""

@@ -190,7 +190,7 @@ class StoredTuning:
     parts: Sequence[str] = field(default_factory=tuple)
 
     def recall(self) -> Tuning | None:
-        """The stored result; ``None`` without a readable one."""
+        """The stored result; ``None`` without a readable result."""
         data = self.store.get(_KIND, self._key)
         if data is None:
             return None
@@ -218,7 +218,7 @@ def _range(measurement: Measurement) -> str:
 
 
 def describe(data: Any) -> str:
-    """A dataclass as text that is identical for equal ones, for keys."""
+    """A dataclass as text for keys; equal dataclasses have identical text."""
     return json.dumps(asdict(data), sort_keys=True, default=_sorted)
 
 

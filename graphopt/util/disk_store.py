@@ -1,9 +1,9 @@
 """A store on disk for results that are costly to compute: models, kernels, timings, calibrations.
 
 An entry is published atomically, so that several processes may write at the same time and readers never
-observe part of one. Most entries are one file, which begins with a checksum of the rest. Others are a folder
-with a list of checksums, for programs that open files by name. An entry that does not match its checksums
-counts as absent. It is removed, or written again.
+observe part of an entry. Most entries are one file, which begins with a checksum of the rest. Others are a
+folder with a list of checksums, for programs that open files by name. An entry that does not match its
+checksums counts as absent, and is removed or written again.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Store:
         return None
 
     def folder(self, kind: str, key: str, fill: Callable[[Path], None], *, check: bool = True) -> Path:
-        """The folder of an entry; if it is missing or damaged, ``fill`` writes the files of a new one.
+        """The folder of an entry; if it is missing or damaged, ``fill`` writes the files of a new entry.
 
         Args:
             kind: as for :meth:`put`.

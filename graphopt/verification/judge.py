@@ -73,7 +73,8 @@ class Judge:
     def rows(self, cases: Iterable[Case]) -> list[Row]:
         """The rows of all cases, at all optimization levels at which the original runs.
 
-        The search for excuses is slow. It is skipped for an output with an earlier difference without excuse.
+        The search for excuses is slow, and is skipped for an output with an earlier difference without
+        excuse.
         """
         found, failed = [], list[int]()
         for case in cases:

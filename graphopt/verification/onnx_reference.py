@@ -34,8 +34,8 @@ class WideResult(NamedTuple):
 class Reference:
     """Evaluates a model by onnx's reference evaluator, which follows the specification.
 
-    It is slow and has no vendor domains. It is used only where onnxruntime's result is in doubt, for example
-    on empty tensors, for which some kernels return wrong shapes.
+    The evaluator is slow and has no vendor domains. It is used only where onnxruntime's result is doubtful,
+    for example on empty tensors, for which some kernels return wrong shapes.
 
     Args:
         model: returns the model when it is first needed.

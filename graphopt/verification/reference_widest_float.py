@@ -38,7 +38,7 @@ class Cast(OpRun):
 
 
 class MaxPool(op_max_pool.MaxPool):
-    """MaxPool, which is NaN if the window contains one."""
+    """MaxPool, which is NaN if the window contains a NaN."""
 
     def _run(self, x: Any, **options: Any) -> Any:  # type: ignore[override]
         nans = np.isnan(x)

@@ -49,8 +49,8 @@ def rounding_sensitivity(
 ) -> Deviations | None:
     """The deviation of the outputs if intermediate results are also rounded differently, cached in ``case``.
 
-    It reveals more than roundings of inputs: behind integers, and where rounded inputs preserve a symmetry
-    that cancels errors.
+    Such roundings reveal more than roundings of inputs: behind integers, and where rounded inputs preserve a
+    symmetry that cancels errors.
 
     Args:
         perturbed: returns the original with differently rounded intermediate results in each run.

@@ -27,7 +27,7 @@ class Row:
         level: onnxruntime's optimizations in both sessions, ``off`` or ``default``.
         delta: the largest difference between finite elements of any output; ``None`` without such elements,
             for example if the candidate does not run.
-        output: the faulty output, or the one with the largest difference.
+        output: the faulty output, or the output with the largest difference.
         ok: whether the difference is allowed.
         reason: the fault; if ``ok``, the excuse for a difference beyond the tolerance.
         libraries: the candidate ran with its operator libraries.
@@ -129,7 +129,7 @@ class Verdict:
 
     @property
     def delta(self) -> float:
-        """The largest difference of finite elements for ordinary inputs, not counting excused ones."""
+        """The largest difference of finite elements for ordinary inputs, not counting excused differences."""
         counted = (row for row in self.rows if row.distribution in _ORDINARY and not row.excused)
         return max((row.delta or 0.0 for row in counted), default=0.0)
 

@@ -209,7 +209,8 @@ class Verifier:
             bits: require bit-identical outputs without optimizations. Not even bit-exact rewrites guarantee
                 that: some kernels use another order of evaluation if an operand is constant.
             like: compare only on the inputs of this row of an earlier verdict.
-            libraries: operator libraries of the candidate. It is compared without them, and again with them.
+            libraries: operator libraries of the candidate. The candidate is compared without and with these
+                libraries.
 
         Raises:
             InvalidModel, UsageError: the candidate can't be read.

@@ -217,7 +217,7 @@ class NodeFacts:
         return tuple(self.fresh() for _ in range(rank))
 
     def like(self, index: int, dtype: ir.DataType | None = None) -> Fact:
-        """A tensor with the shape of input ``index``, and its dtype unless one is given."""
+        """A tensor with the shape of input ``index``, and the given dtype, by default that of the input."""
         return Fact(dtype or self.dtype(index), self.shape(index))
 
     def broadcast(self, shapes: Sequence[ShapeTuple | None]) -> ShapeTuple | None:

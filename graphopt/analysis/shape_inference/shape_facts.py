@@ -1,4 +1,4 @@
-"""Shape facts: dtypes, shapes and small contents of a model's values, without running it.
+"""Shape facts: dtypes, shapes and small contents of a model's values, without running the model.
 
 Facts are stored in a table beside the model. They are inferred on demand from a value's producer, and cached.
 The model itself is not modified. Its declarations are trusted for inputs only. The facts
@@ -40,8 +40,8 @@ class ShapeFacts:
     """Facts about the values of one model.
 
     Args:
-        model: the model; it is not changed. Callers may edit it: facts of remaining values stay valid, since
-            an edit never changes the contents of a value.
+        model: the model; it is not changed. Callers may edit it: facts of remaining values stay valid,
+            because an edit never changes the contents of a value.
         constant: the tensor that a value always equals, or ``None``.
         version: the opset version of a node's domain in its graph.
         ranges: minimum and maximum of named dims, guaranteed by the caller: ``{"seq": (1, 512)}``;
@@ -232,7 +232,7 @@ class ShapeFacts:
         """Infer the outputs of nodes again if their inputs have more precise facts than before.
 
         More precise outputs are propagated to their readers. Edits record the affected nodes, so that the
-        cost is zero if there are none.
+        cost is zero without such nodes.
         """
         while self._outdated and not self._state.budget.over:
             pending, self._outdated = list(self._outdated), {}

@@ -4,7 +4,7 @@
 A dim (:data:`Dim`) is an ``int`` or a :class:`SymDim`, a polynomial with integer coefficients over *atoms*:
 symbols, floor divisions, minima, maxima and choices. ``+``, ``-``, ``*``, ``//`` and ``%`` work as on ints.
 The form is canonical, so that most equal expressions compare equal and have equal hashes. A result without
-atoms is always an ``int``. A symbol is an integer within its bounds. By default it is at least 0, since a
+atoms is always an ``int``. A symbol is an integer within its bounds. By default it is at least 0, because a
 size of zero is valid. Only identities that hold for all values within the bounds are applied.
 
 The cost of each operation is bounded: an expression that grows too large is replaced by an opaque symbol with

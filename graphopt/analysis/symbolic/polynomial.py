@@ -214,7 +214,7 @@ def symbol(name: str, lo: Bound = 0, hi: Bound = math.inf) -> SymDim:
 
 
 def fresh_symbol(hint: str, number: int, lo: Bound = 0, hi: Bound = math.inf) -> SymDim:
-    """A unique symbol; the caller numbers them. ``number`` > 0 is its birth."""
+    """A unique symbol; the caller numbers such symbols. ``number`` > 0 is its birth."""
     return _symbol(f"{hint}?{number}", lo, hi, number)
 
 

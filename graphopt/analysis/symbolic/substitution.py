@@ -1,4 +1,4 @@
-"""The symbols within a dim, and its value for values of them."""
+"""The symbols within a dim, and the value of a dim for given values of its symbols."""
 
 from __future__ import annotations
 

@@ -268,7 +268,7 @@ def by_direction(
 def _functions(node: PrimalNode, index: int) -> list[Function]:
     """The activation functions of one direction, in the standard's order.
 
-    The attributes alpha and beta list parameters only for functions that have one.
+    The attributes alpha and beta list parameters only for functions with a parameter.
     """
     usual = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}[node.op_type]
     names = list(node.attribute("activations", None) or usual * _directions(node))

@@ -1,6 +1,6 @@
 """BatchNormalization, with running statistics or, in training mode, batch statistics.
 
-The gradient recomputes the batch statistics, since onnxruntime does not return them.
+The gradient recomputes the batch statistics, because onnxruntime does not return them.
 """
 
 from __future__ import annotations

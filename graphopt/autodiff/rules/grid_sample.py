@@ -34,7 +34,7 @@ class _Along:
 
     Attributes:
         indices: int64 indices into the axis.
-        weights: weights of the elements, zero outside of x; ``None`` for ones.
+        weights: weights of the elements, zero outside of x; ``None`` for weights of 1.
         slopes: derivatives of the weights by the grid's coordinate; ``None`` for zero.
     """
 

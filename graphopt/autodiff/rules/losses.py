@@ -43,7 +43,7 @@ class _Labels:
 
     Attributes:
         bits: [N, C, …], 1 at the class of the label and 0 elsewhere.
-        counted: [N, 1, …], 0 for ignored labels and 1 for others; ``None`` if none is ignored.
+        counted: [N, 1, …], 0 for ignored labels and 1 for others; ``None`` without ignored labels.
         weight: [N, 1, …], the weight of each position; ``None`` for 1.
     """
 

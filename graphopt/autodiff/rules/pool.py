@@ -224,7 +224,7 @@ def _of_power(op: GraphBuilder, node: PrimalNode, p: int, factor: ir.Value) -> i
 
 @gradient("MaxUnpool")
 def max_unpool(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
-    """dy at the indices; 0 for elements that a later one overwrote."""
+    """dy at the indices; 0 for elements that a later element overwrote."""
     positions = node.input(1)
     dx = op.Gather(op.Reshape(dy, [-1]), positions, axis=0)
     if not _Windows(op, node).overlap:

@@ -1,4 +1,4 @@
-"""Quantization. Rounding has no gradient; scales do."""
+"""Quantization. Rounding has no gradient; scales have one."""
 
 from __future__ import annotations
 

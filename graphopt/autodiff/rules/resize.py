@@ -211,7 +211,7 @@ def _doubles(node: PrimalNode, factors: dict[int, int]) -> bool:
 def _shrunk(op: GraphBuilder, node: PrimalNode, dy: ir.Value, factors: dict[int, int]) -> ir.Value:
     """Sums of dy with weights 1/4, 3/4, 3/4 and 1/4: an antialiased Resize, times 2 for each axis.
 
-    Both treat elements outside of the tensor as copies of its edge elements.
+    Both operations treat elements outside of the tensor as copies of its edge elements.
     """
     means = op.Resize(dy, None, None, op.shape_of(node.x), mode="linear", antialias=1)
     return op.Mul(means, 2.0 ** len(factors))
@@ -277,7 +277,7 @@ def _with_all_axes(
     unit: ir.Value,
     method: dict[str, Any],
 ) -> ir.Value:
-    """The transposed matrix if it depends on all sizes, by resizing all axes and reading one."""
+    """The transposed matrix if it depends on all sizes: resizes all axes, and reads one axis."""
     if node.attribute("coordinate_transformation_mode") == _CROPS:
         raise node.refusal("the region is not defined for sizes that keep their ratio")
     rank = node.rank(node.x)

@@ -45,7 +45,7 @@ class _Reads:
     Attributes:
         positions: int64 positions.
         weights: factors of the elements; ``None`` for 1.
-        exist: whether each read exists, since bins may have different numbers of reads; ``None`` if all
+        exist: whether each read exists, because bins may have different numbers of reads; ``None`` if all
             exist.
         bins: the number of bins.
     """

@@ -26,8 +26,8 @@ def log_softmax(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
 def _without_nan(op: GraphBuilder, value: ir.Value, y: ir.Value) -> ir.Value:
     """``value`` with 0 instead of NaN, if the model replaces NaN in y by a Where or IsNaN.
 
-    The softmax of a row of -inf, with all elements masked, is NaN. A model that replaces it has a cotangent
-    of 0 there; 0 · NaN must not become NaN.
+    The softmax of a row of -inf, with all elements masked, is NaN. A model that replaces this NaN has a
+    cotangent of 0 for it; 0 · NaN must not become NaN.
     """
     pending, hides = [y], False
     while pending and not hides:

@@ -1,6 +1,6 @@
 """graphopt optimize: make models smaller and faster.
 
-Most of its options are declared in :mod:`graphopt.options`; the others, of files and output, are here.
+Most of its options are declared in :mod:`graphopt.options`; options of files and output are here.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ class _Job:
     Attributes:
         run: the context of the command.
         compiler: optimizes models.
-        how: the profile for variants, if there is one.
+        how: the profile for variants, if any.
         bundle: a bundle is written.
         dump_dir: the folder for the model after each pass.
     """

@@ -1,7 +1,7 @@
 """Commands and options of other tools, with their equivalents in graphopt.
 
 The tables map a name to the equivalent command or option, or to a line about an alternative where graphopt
-has no equivalent. They only provide hints; only :func:`spelled_out` changes a command line.
+has no equivalent. The tables only provide hints; only :func:`spelled_out` changes a command line.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ def chosen_loss(loss: str | None, loss_fn: str | None) -> str | Loss:
     """The loss that the options name.
 
     Raises:
-        UsageError: neither names one, or the function is unknown.
+        UsageError: neither option names a loss, or the function is unknown.
     """
     from graphopt.autodiff.losses import Loss
 

@@ -39,7 +39,7 @@ class SpecializeValues:
         return self.profile is not None and self.emit == "bundle"
 
     def specialization(self) -> Specialization | None:
-        """The profile and its use, if there is one.
+        """The profile and its use, if a profile is given.
 
         Raises:
             UsageError: the options contradict each other.
@@ -105,7 +105,7 @@ def bundle_folder(output: str) -> Path:
     """The folder ``output`` for a bundle, checked before any other work.
 
     Raises:
-        UsageError: a bundle can't be written there.
+        UsageError: a bundle can't be written to ``output``.
     """
     from graphopt.cli.files.check_output_paths import check_folder
     from graphopt.specialization.bundle.save import check_replaceable

@@ -111,7 +111,7 @@ def chosen_device(run: Run, *, explains_auto: bool = True) -> Device:
 def libraries_of(
     run: Run, model: ir.Model, device: Device, wanted: bool = True, advance: Advance | None = None
 ) -> Libraries:
-    """The kernel libraries of ``model``; prints the reason for each missing one."""
+    """The kernel libraries of ``model``; prints the reason for each missing library."""
     from graphopt.fusion.kernel_library import Libraries, libraries_for
 
     if not wanted:

@@ -49,7 +49,7 @@ def option(*arguments: Any, **more: Any) -> Any:
 
 
 def named(command: click.Command, text: str) -> click.Parameter:
-    """The option of ``command`` that ``text`` names, such as ``--tune``; raises KeyError for others."""
+    """The option of ``command`` that ``text`` names, such as ``--tune``; raises KeyError for other text."""
     return {name: param for param in command.params for name in param.opts}[text]
 
 

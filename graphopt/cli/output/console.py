@@ -144,7 +144,7 @@ class Console:
     def progress(self, what: str) -> Iterator[Advance]:
         """A progress bar named ``what`` while the ``with`` block runs; nothing unless stderr is a terminal.
 
-        It disappears before anything else is printed.
+        The bar disappears before anything else is printed.
         """
         if self.quiet or not _is_terminal(sys.stderr):
             yield lambda done, text: None
@@ -217,7 +217,7 @@ def columns(stream: TextIO) -> int:
 
 
 def _encodable(text: str, stream: TextIO) -> str:
-    """``text`` with characters that ``stream`` can write: plainer ones replace the others."""
+    """``text`` with characters that ``stream`` can write: plainer characters replace the others."""
     try:
         text.encode(stream.encoding or "utf-8")
     except UnicodeEncodeError:

@@ -81,7 +81,7 @@ class Failure:
         return {**fields, "details": list(self.details)} if self.details else fields
 
     def print(self, about: str = "", color: bool | None = None) -> None:
-        """Print it to stderr; ``about`` names the object at fault, unless the message does."""
+        """Print the error to stderr; ``about`` names the object at fault, unless the message names it."""
         start = "" if about in self.message else f"{about}: "
         with contextlib.suppress(OSError):  # a full stderr can't be reported anywhere
             say(f"graphopt: {start}{self.message}", "bad", stream=sys.stderr, color=color)

@@ -23,7 +23,7 @@ _LISTED = 6
 
 
 def choice_dict(bundle: Bundle, feeds: Mapping[str, Any]) -> dict[str, Any]:
-    """The variant that runs for ``feeds``, and why others do not, for JSON."""
+    """The variant that runs for ``feeds``, and the reasons why others do not, for JSON."""
     return {"variant": bundle.choose(feeds), "reasons": bundle.explain(feeds)}
 
 

@@ -46,7 +46,8 @@ def _sum_of_products(count: int, width: int, rows: int) -> CompetingModels:
 def _convolutions(count: int, channels: int, pixels: int) -> CompetingModels:
     """``count`` 1x1 convolutions of an image of ``pixels`` by ``pixels``, with unchanged number of channels.
 
-    Each is followed by another one, because onnxruntime keeps its own layout between two convolutions.
+    Each convolution is followed by another convolution, because onnxruntime keeps its own layout between two
+    convolutions.
     """
     parts = {f"w{index}": random(index, channels, channels, 1, 1) for index in range(count)}
     names = [f"y{index}" for index in range(count)]

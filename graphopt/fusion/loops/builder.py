@@ -173,7 +173,7 @@ class IRBuilder:
 
 
 def live(steps: Sequence[Instruction], results: Sequence[int]) -> tuple[list[Instruction], dict[int, int]]:
-    """The instructions that ``results`` depend on, and their new indices by old ones."""
+    """The instructions that ``results`` depend on, and their new indices by old index."""
     renumbered = {old: new for new, old in enumerate(live_instructions(steps, results))}
     kept = [
         replace(steps[old], args=tuple(renumbered[argument] for argument in steps[old].args))

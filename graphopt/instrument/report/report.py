@@ -159,7 +159,8 @@ class Report:
         """The lines and tables of the report.
 
         Args:
-            verbose: 1 adds the passes and the most important rewrites that were not made, 2 all of these.
+            verbose: 1 adds the passes and the most important rewrites that were not made; 2 adds all such
+                rewrites.
             warned: a warning named the reason why nothing was verified.
         """
         return text.blocks(self, verbose, warned=warned)

@@ -19,8 +19,8 @@ class VariantReport:
     Attributes:
         nodes: its number of nodes; 0 if it failed.
         general: the number of nodes of the general model.
-        left_out: the reason for its absence from the result; ``None`` if it is part of it.
-        dropped: harmful rewrites that were left out of it.
+        left_out: the reason for its absence from the result; ``None`` if it is part of the result.
+        dropped: harmful rewrites that were left out of the variant.
         ratio: its measured time over that of the general model; ``None`` without ``tune``.
         kernels: names of its native kernels.
     """

@@ -18,7 +18,7 @@ class BodyEdits(ConstantEdits):
     def begin_body(self, around: onnx_ir.Graph, inputs: Sequence[onnx_ir.Value], name: str) -> onnx_ir.Graph:
         """Create an empty body for a node that will be inserted into ``around``.
 
-        A body is complete before its node is created, since the outputs of the node depend on the body's
+        A body is complete before its node is created, because the outputs of the node depend on the body's
         outputs.
         """
         body = onnx_ir.Graph(inputs, [], nodes=[], name=name)

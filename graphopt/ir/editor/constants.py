@@ -78,7 +78,7 @@ class ConstantEdits(ValueEdits):
         """Convert Constant nodes, which may be in bodies, to initializers of the main graph.
 
         Below IR version 4, they also become inputs, like all initializers. They have the names of the nodes'
-        outputs; if several bodies use a name, only the first constant keeps it.
+        outputs; if several bodies use a name, only the first constant keeps the name.
         """
         graph, named = self.model.graph, []
         for node, tensor in constants.items():
@@ -120,7 +120,7 @@ class ConstantEdits(ValueEdits):
         return schema is None or f"tensor({dtype.name.lower()})" in schema.outputs[0].types
 
     def supports_constants_of(self, graph: onnx_ir.Graph, body: onnx_ir.Graph) -> bool:
-        """Whether ``graph`` supports the initializers of ``body``, which :meth:`inline_body` moves there."""
+        """Whether ``graph`` supports the initializers that :meth:`inline_body` would move from ``body``."""
         return all(
             value.dtype is None or self.supports_constant(graph, value.dtype)
             for value in body.initializers.values()

@@ -42,7 +42,7 @@ class InputOutputEdits(ValueEdits):
     def to_initializer(self, value: onnx_ir.Value, tensor: onnx_ir.TensorProtocol) -> None:
         """Convert an input of the main graph to an initializer, or set the contents of an initializer.
 
-        An overridable initializer remains an input, and so does every initializer below IR version 4.
+        Overridable initializers, and all initializers below IR version 4, remain inputs.
         """
         graph = self.model.graph
         if value.is_initializer():

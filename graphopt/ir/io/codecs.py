@@ -32,8 +32,8 @@ class ExternalData:
 
     Attributes:
         suffix: the suffix of the data file, appended to the file name of the model.
-        by_default: whether models have a data file unless the caller refuses one. Otherwise they have one if
-            they were loaded with external data, or exceed 2 GB.
+        by_default: whether models have a data file unless the caller refuses one. Otherwise, models have a
+            data file if they were loaded with external data, or exceed 2 GB.
         attributes: whether the data file also contains tensors of attributes.
     """
 

@@ -28,8 +28,8 @@ _DIGITS = 16
 class DataFile:
     """New external data of a model, in a temporary file that will be renamed into the model's folder.
 
-    The name is chosen first, since the model contains it, and claimed later, while the folder is locked. If
-    another process has claimed it, claiming fails, and another name is chosen.
+    The name is chosen first, because the model contains the name, and claimed later, while the folder is
+    locked. If another process has claimed it, claiming fails, and another name is chosen.
 
     Args:
         path: the path of the model.
@@ -52,8 +52,8 @@ class DataFile:
         """Rename the data file to :attr:`path`; ``False`` if the name is taken and :attr:`path` was changed.
 
         Args:
-            locked: whether the folder is locked. If false, no name is shared with another writer, since that
-                writer may remove the file.
+            locked: whether the folder is locked. If false, no name is shared with another writer, because
+                that writer may remove the file.
 
         Raises:
             OSError: the file can't be renamed.

@@ -31,7 +31,7 @@ def load(
     ``.json`` is the JSON IR, ``.onnxjson`` onnx's own JSON, ``.onnxtxt`` and ``.txt`` are ONNX text, and any
     other suffix means ONNX.
 
-    Unsorted graphs are sorted. External data is memory-mapped. It must exist in the model's folder or a
+    Unsorted graphs are sorted. External data is memory-mapped. The data must exist in the model's folder or a
     folder of ``allow_external``, and be long enough.
 
     Raises:

@@ -35,7 +35,7 @@ _KNOWN_TYPES = frozenset(int(dtype) for dtype in onnx_ir.DataType)
 def pack(proto: onnx.ModelProto) -> None:
     """Encode the parts that onnx-ir can't represent, in place.
 
-    Entries in graphopt's private namespace are removed first, because passes would trust them.
+    Entries in graphopt's private namespace are removed first, because passes use such entries without checks.
     """
     _strip(proto.metadata_props)
     _pack_graph(proto.graph)

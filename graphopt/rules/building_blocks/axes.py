@@ -83,12 +83,12 @@ def _may_be_one(dim: Dim) -> bool:
 
 
 def squeeze(op: Builder, m: Match, x: ir.Value, axes: Sequence[int]) -> ir.Value:
-    """Squeeze ``axes``; ``x`` itself if there are none."""
+    """Squeeze ``axes``; ``x`` itself without axes."""
     return _with_axes(op, m, "Squeeze", x, axes) if axes else x
 
 
 def unsqueeze(op: Builder, m: Match, x: ir.Value, axes: Sequence[int]) -> ir.Value:
-    """Unsqueeze ``axes`` of the result; ``x`` itself if there are none."""
+    """Unsqueeze ``axes`` of the result; ``x`` itself without axes."""
     return _with_axes(op, m, "Unsqueeze", x, axes) if axes else x
 
 

@@ -17,7 +17,7 @@ def operand(node: ir.Node, index: int) -> ir.Value | None:
 def producer_of(
     value: ir.Value | None, *op_types: str, domains: Container[str] = ("",), graph: ir.Graph | None = None
 ) -> ir.Node | None:
-    """The producer of ``value``, if it is one of ``op_types`` (any operator without any).
+    """The producer of ``value``, if it is one of ``op_types`` (by default, of any operator).
 
     Args:
         domains: the domains of the operators; by default, the standard domain.

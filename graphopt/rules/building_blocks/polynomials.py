@@ -16,7 +16,7 @@ _DEPTH = 10
 
 
 def polynomial_of(value: ir.Value, *variables: ir.Value) -> Polynomial | None:
-    """``value`` as a polynomial of ``variables``; ``None`` if it is none, or too deep."""
+    """``value`` as a polynomial of ``variables``; ``None`` if it is not a polynomial, or too deep."""
     known: dict[ir.Value, Polynomial | None] = {}
     for index, variable in enumerate(variables):
         known[variable] = {tuple(int(index == other) for other in range(len(variables))): 1.0}

@@ -20,7 +20,7 @@ def reshape(op: Builder, m: Match, x: ir.Value, target: Sequence[int]) -> ir.Val
 def reshape_target(
     m: Match, source: Sequence[Dim] | None, result: Sequence[Dim] | None, nonzero: Sequence[Dim] = ()
 ) -> tuple[int, ...] | None:
-    """The constant target of a Reshape from ``source`` to ``result``; ``None`` if there is none.
+    """The constant target of a Reshape from ``source`` to ``result``; ``None`` if no constant suffices.
 
     Known sizes are numbers, dims that keep their position are 0, and at most one other dim is -1, if the
     others are never 0: beside a size of 0, -1 is undefined (ONNX, Reshape).

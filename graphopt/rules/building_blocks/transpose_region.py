@@ -54,7 +54,7 @@ class Region:
         return region
 
     def _drop_shared(self) -> None:
-        """Drop nodes with readers outside, and nodes reached only through those."""
+        """Drop nodes with readers outside, and nodes reached only through such nodes."""
         changed = True
         while changed:
             shared = [node for node in self.nodes if self._read_outside(node.outputs[0])]

@@ -143,7 +143,7 @@ class BundleFiles:
 
 
 def _is_at(folder: Path, opened: dict[str, int]) -> bool:
-    """Whether ``folder`` is still the opened one; true if that can't be determined."""
+    """Whether ``folder`` is still the opened folder; true if that can't be determined."""
     if "." not in opened:
         return True
     try:

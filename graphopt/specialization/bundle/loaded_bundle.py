@@ -50,8 +50,8 @@ class Bundle:
         threads: threads within an operator; by default onnxruntime's choice.
         optimizations: onnxruntime's optimization level, ``default`` or ``off``.
         session_options: apply the session options that the model's metadata recommends for the device.
-        prepack: cache the weights that onnxruntime packs for this machine in the store, and map them from
-            there.
+        prepack: cache the weights that onnxruntime packs for this machine in the store, and map them from the
+            store.
         check: compare the size and the SHA-256 of each file with the plan before its first use, at about 1 to
             2 GB per second. Otherwise damage is not detected.
 
@@ -229,7 +229,7 @@ class Bundle:
         return self._files.sizes
 
     def check(self) -> bool:
-        """Compare all files with the plan's checksums; returns whether all files have one.
+        """Compare all files with the plan's checksums; returns whether all files have a checksum.
 
         Bundles of format version 1 have a checksum of the weights only.
 

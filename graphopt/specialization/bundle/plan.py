@@ -214,7 +214,7 @@ def _sums(data: dict[str, Any]) -> dict[str, FileSum]:
 
 
 def folder_of(path: Path) -> Path | None:
-    """The folder of the bundle at ``path``, a folder or a plan; ``None`` if there is none."""
+    """The folder of the bundle at ``path``, a folder or a plan; ``None`` without a bundle."""
     try:
         if path.is_dir():
             return path if (path / PLAN).is_file() else None

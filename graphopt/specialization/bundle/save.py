@@ -36,7 +36,7 @@ def save_bundle(found: Specialized, folder: str | os.PathLike[str]) -> list[Path
 
     Weights that models share are written once. ``folder`` is replaced atomically by a temporary folder beside
     it: it contains either the old or the new bundle, even if the process is killed. Of concurrent writers,
-    the last one wins.
+        the last writer wins.
 
     Args:
         folder: a new or empty folder, or that of an older bundle without other files, which is replaced.

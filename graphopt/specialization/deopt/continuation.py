@@ -35,7 +35,7 @@ def write_continuation(
 
 
 def _append_residual_loop(writer: Writer, form: LoopForm, rows: Mapping[ir.Value, ir.Value]) -> None:
-    """Append a loop over the iterations after the current one."""
+    """Append a loop over the iterations after the current iteration."""
     node, body = form.node, form.body
     counter = writer.lookup(body.inputs[0])
     done = writer.value("Add", [counter, writer.constant(1)])

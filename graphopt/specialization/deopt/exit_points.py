@@ -28,7 +28,7 @@ class ExitPoint:
         value: the value.
         graph: the graph that contains the point.
         after: the last node before the point; ``None`` for the beginning of the graph.
-        assertion: the assertion of the guard there; ``None`` without a guard.
+        assertion: the assertion of the guard at this point; ``None`` without a guard.
     """
 
     number: int | None

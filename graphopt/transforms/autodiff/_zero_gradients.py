@@ -15,7 +15,7 @@ def is_gradient_node(node: ir.Node, op_type: str) -> bool:
 
 
 def is_zero(value: ir.Value | None) -> bool:
-    """Whether ``value`` is known to be a zero gradient; an omitted value is one."""
+    """Whether ``value`` is known to be a zero gradient; an omitted value is a zero gradient."""
     if value is None or value.metadata_props.get(dialects.UNDEFINED) == "true":
         return True
     node = value.producer()
@@ -23,7 +23,7 @@ def is_zero(value: ir.Value | None) -> bool:
 
 
 def walk_gradients(model: ir.Model, cx: Context, owner: str, *, lower: bool) -> None:
-    """Remove zero summands and regions with only zero inputs; with ``lower``, lower the rest.
+    """Remove zero summands and regions with only zero inputs; with ``lower``, lower all others.
 
     Nodes are visited in topological order, so that one pass propagates all zeros.
     """

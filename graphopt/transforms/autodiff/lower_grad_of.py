@@ -19,8 +19,8 @@ class LowerGradOf(Pass):
     """Replace the operators of ``graphopt.ad`` by standard ones.
 
     ``GradOf(dy…, x…) → body``, or zeros if all dy are zero. ``AutogradAdd(a, b) → Add(a, b)``, or the operand
-    that is not zero. ``Zero(x) → ConstantOfShape(Shape(x))`` if something reads it; otherwise it is removed,
-    since no runtime implements it.
+    that is not zero. ``Zero(x) → ConstantOfShape(Shape(x))`` if a node reads it; otherwise it is removed,
+    because no runtime implements Zero.
     """
 
     name: ClassVar[str] = "lower-grad-of"

@@ -16,8 +16,8 @@ from graphopt.passes.base import Pass
 class MergeIfs(Pass):
     """Merge Ifs of one graph on the same condition, if data dependences allow it.
 
-    The branches are concatenated, and later ones read the results of earlier ones directly. The merged If
-    returns the values with other readers.
+    The branches are concatenated, and later branches read the results of earlier branches directly. The
+    merged If returns the values with other readers.
     """
 
     name: ClassVar[str] = "merge-ifs"
@@ -50,7 +50,7 @@ class MergeIfs(Pass):
                 self._merge(group, cx)
 
     def _merge(self, group: _Group, cx: Context) -> None:
-        """Replace all Ifs of ``group`` by one."""
+        """Replace all Ifs of ``group`` by one If."""
         _read_directly(group, cx)
         into = group.branches[0]
         returned: tuple[list[ir.Value], list[ir.Value]] = (list(into[0].outputs), list(into[1].outputs))

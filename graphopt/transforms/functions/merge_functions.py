@@ -18,8 +18,8 @@ class MergeFunctions(Pass):
     """Deduplicate functions with equal bodies, attributes and opsets: all calls go to the first of them.
 
     Only functions of one domain are merged, so that no caller needs a further import. Functions that
-    onnxruntime may confuse with an operator of its own are not merged. Functions without remaining calls are
-    removed.
+    onnxruntime may confuse with one of its own operators are not merged. Functions without remaining calls
+    are removed.
     """
 
     name: ClassVar[str] = "merge-functions"

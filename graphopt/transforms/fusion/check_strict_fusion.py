@@ -28,8 +28,8 @@ class CheckStrictFusion(Pass):
     """Check that scopes became one fused operator each, as in ``check-strict-fusion{scopes=/layer.0/attn}``.
 
     A scope is the name of a node of the original model, or a common prefix of names. All nodes that originate
-    from it must be in one fused operator, or in one group with a kernel; constants are ignored. The scopes
-    are given by ``scopes`` (``a+b``) and ``--strict-fusion``. The model is not changed.
+    from the scope must be in one fused operator, or in one group with a kernel; constants are ignored. The
+    scopes are given by ``scopes`` (``a+b``) and ``--strict-fusion``. The model is not changed.
 
     Attributes:
         scopes: the scopes.

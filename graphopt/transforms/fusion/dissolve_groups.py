@@ -101,7 +101,7 @@ class _Constants:
             self._by_contents.setdefault(ir.hash_of(tensor), value)
 
     def get(self, tensor: ir.TensorProtocol, name: str, position: int, cx: Context) -> ir.Value:
-        """A constant with the contents of ``tensor``, visible at ``position``; a new one if there is none.
+        """A constant with the contents of ``tensor``, visible at ``position``; a new constant if none exists.
 
         Args:
             name: name of the preferred constant, and of a new one.

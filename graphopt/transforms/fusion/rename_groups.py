@@ -23,7 +23,7 @@ _Key = tuple[str, str, str]
 class RenameGroups(Pass):
     """Rename native groups whose contents changed, so that they have kernels.
 
-    It is the last pass on models with groups.
+    This is the last pass on models with groups.
     """
 
     name: ClassVar[str] = "rename-groups"

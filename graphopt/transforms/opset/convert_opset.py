@@ -21,9 +21,9 @@ from graphopt.transforms.opset._node_conversion import NodeConversion, conversio
 class ConvertOpset(Pass):
     """Write the model for opset ``target`` of ai.onnx, such as ``convert-opset{target=21}``.
 
-    Nodes of bodies and functions are converted in place. Most need no change; onnx's version converter
-    converts the others one by one. The IR version is raised if the opset requires a newer one. Other
-    domains are not changed.
+    Nodes of bodies and functions are converted in place. Most nodes need no change; onnx's version converter
+    converts the others one by one. The IR version is raised if the opset requires a newer one. Other domains
+    are not changed.
 
     Attributes:
         target: the opset version.

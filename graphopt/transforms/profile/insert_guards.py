@@ -144,8 +144,8 @@ def _resolve_symbols(
 ) -> dict[Dim, Dim]:
     """The replacement for each symbol of ``annotations``.
 
-    It is a size if one of its dims is known, unconstrained if all its dims are known to be equal, and
-    otherwise a name distinct from the names of the model's dims and of existing guards.
+    A symbol becomes a size if one of its dims is known, becomes unconstrained if all its dims are known to be
+    equal, and otherwise gets a name distinct from the names of the model's dims and of existing guards.
     """
     sites: dict[str, list[context.Dim | None]] = {}
     for value, profile in annotations.items():

@@ -78,7 +78,7 @@ class Instrument(Pass):
 
     Attributes:
         watch: ``inputs`` of the model, ``shapes`` (also values with data-dependent shapes), ``all`` tensors.
-        limit: maximum number of watched intermediate values, the first ones.
+        limit: watch only the first ``limit`` intermediate values.
     """
 
     watch: Watch = Watch.SHAPES

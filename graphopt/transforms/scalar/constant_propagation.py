@@ -35,9 +35,9 @@ class ConstantPropagation(Pass):
     graph, with optimizations off, so that results are those of the runtime. Sizes are predicted before
     anything runs: a result may have as many bytes as the limit, or as the constants that it frees. If results
     of similar size would together grow the model by more than the limit, or by more than a quarter of its
-    large weights, none of them is folded. This depends only on the current model, so another run makes the
-    same decision. Larger tensors of one repeated number are written as ConstantOfShape. Random nodes and
-    DequantizeLinear of weights are never folded.
+    large weights, none of them is folded. The decision depends only on the current model, so another run
+    makes the same decision. Larger tensors of one repeated number are written as ConstantOfShape. Random
+    nodes and DequantizeLinear of weights are never folded.
 
     Attributes:
         limit: the most bytes of a result that frees no constants; ``--fold-limit`` by default.

@@ -99,8 +99,8 @@ def _can_merge(node: ir.Node, first: ir.Node, cx: Context) -> bool:
     """Whether merging saves a node, and exposes no reader to a wrong declared shape.
 
     Merging saves nothing if an Identity is needed to keep the name of an output. onnxruntime relies on the
-    declared shapes of outputs, so readers of a value without one must not read an output that is declared
-    wrongly.
+    declared shapes of outputs, so readers of a value without a declared shape must not read an output with a
+    wrong one.
     """
     return all(
         cx.edit.can_replace(old, new)

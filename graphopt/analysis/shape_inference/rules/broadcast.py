@@ -70,7 +70,7 @@ def _contents(
 
 
 def stretch(fact: Fact, shape: ShapeTuple) -> Contents:
-    """The contents of ``fact``, broadcast to the static ``shape``. Raises ValueError if they do not fit."""
+    """The contents of ``fact``, broadcast to the static ``shape``. Raises ValueError if shapes do not fit."""
     contents = fact.contents
     assert contents is not None
     if fact.shape == shape:

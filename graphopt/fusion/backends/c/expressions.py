@@ -183,7 +183,7 @@ def float_literal(value: float) -> str:
 
 
 def _may_invert(divisor: float | None) -> bool:
-    """Whether ``div_by`` of machine.h supports the divisor; powers of two don't need it."""
+    """Whether ``div_by`` of machine.h supports the divisor; powers of two don't need ``div_by``."""
     if divisor is None:
         return False
     mantissa = abs(frexp(single(divisor))[0])

@@ -13,7 +13,7 @@ from graphopt.rules.building_blocks.axes import unsqueeze
 
 
 def bias_of(op: Builder, m: Match, found: Attention) -> ir.Value | None:
-    """All biases and masks as one bias [B or 1, N or 1, S, T]; ``None`` without any."""
+    """All biases and masks as one bias [B or 1, N or 1, S, T]; ``None`` without biases and masks."""
     if not found.terms:
         return None
     total: ir.Value | None = None
