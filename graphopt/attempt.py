@@ -277,7 +277,7 @@ def make_options(
         settings: the settings in force.
         options: the options of ``optimize``.
         device: the device for the result, if it affects the options.
-        every_own: all of the caller's rules, also those that are steps of the pipeline.
+        every_own: all of the caller's rules, including steps of the pipeline.
 
     Raises:
         UsageError: a pass or rule is unknown, no rule remains, or the table of costs can't be read.

@@ -77,7 +77,7 @@ class PassFailed(GraphoptError):
         status: the status of the error that it raised, if that was a :class:`GraphoptError`.
         owner: the rule or pass at fault, if known.
         node: the node at which it failed; empty without a single such node.
-        endless: it did not terminate.
+        endless: whether the pass or rule did not terminate.
     """
 
     def __init__(

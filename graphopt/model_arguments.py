@@ -53,7 +53,7 @@ def copy(model: ir.Model) -> ir.Model:
 
 @checked
 def to_proto(model: ModelLike) -> onnx.ModelProto:
-    """A new ``onnx.ModelProto`` of a model, with all weights, also those in external files.
+    """A new ``onnx.ModelProto`` of a model, with all weights, including those in external files.
 
     >>> onnx.save(to_proto(model), "model.onnx")                         # doctest: +SKIP
 

@@ -82,7 +82,7 @@ def differentiate(
             these groups that the loss does not depend on are omitted.
         outputs: ``all`` for the original's outputs and the loss, ``loss`` for the loss alone.
         optimize: run the pipeline ``joint`` over the result.
-        scaled: the cotangent of the loss is an input ``cotangent.<loss>``, with default 1.
+        scaled: whether the cotangent of the loss is an input ``cotangent.<loss>``, with default 1.
 
     Warns:
         IncompleteGradient: only part of an operator's gradient flows; see ``stopped``.

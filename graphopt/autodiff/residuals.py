@@ -141,7 +141,7 @@ class ResidualSelection:
             compute_bound: whether compute-bound operators may be recomputed.
 
         Raises:
-            UnsupportedModel: some value can neither be saved nor recomputed.
+            UnsupportedModel: a value can neither be saved nor recomputed.
         """
         network = Network()
         source, sink = network.node(), network.node()

@@ -92,8 +92,8 @@ class Gradient:
             the inputs in order (``None`` and omitted ones are zero), or a mapping from values that the node
             or its bodies read to their cotangents.
         since, before: the range of opset versions of the operator's domain, ``before`` excluded.
-        broadcasts: the inputs broadcast to the shape of the output and the results have that shape; the
-            results are then summed over the broadcast axes.
+        broadcasts: whether the inputs broadcast to the shape of the output and the results have that shape;
+            the results are then summed over the broadcast axes.
     """
 
     ops: tuple[str, ...]
@@ -119,7 +119,7 @@ class NonDifferentiable:
     Attributes:
         ops: the operators.
         reason: a short reason.
-        quiet: no gradient is expected, so a node is not listed as a :class:`StoppedGradient`.
+        quiet: whether no gradient is expected, so that a node is not listed as a :class:`StoppedGradient`.
     """
 
     ops: tuple[str, ...]

@@ -76,10 +76,10 @@ class Split:
 
     Attributes:
         joint: the joint graph, which both compute together.
-        forward: the inputs are those of the model; the outputs are those of the model, the loss and running
-            statistics, then the residuals.
-        backward: the inputs are the residuals, the required outputs of the model, the cotangents, and the
-            required inputs of the model, in this order. The outputs are gradients.
+        forward: the forward model, with the inputs of the model; its outputs are those of the model, the loss
+            and running statistics, then the residuals.
+        backward: the backward model. Its inputs are the residuals, the required outputs of the model, the
+            cotangents, and the required inputs of the model, in this order. Its outputs are gradients.
         saved: the residuals, in order.
         report: sizes and costs.
     """

@@ -51,7 +51,8 @@ def differentiate(
             there are more than two axes, and ``,ignore_index=-100`` excludes a label. If the model has no
             value for the labels or the target, they become an input.
         wrt: ``params``, ``inputs``, and names of inputs, initializers and inner values.
-        outputs: ``all`` to return the model's own outputs too, ``loss`` for the loss and gradients alone.
+        outputs: ``all`` to return the model's own outputs, too; ``loss`` to return only the loss and
+            gradients.
         optimize: run the pipeline ``joint`` over the result.
         fuser: fuse nodes, and verify the result: ``builtin`` for fused operators of onnxruntime,
             ``native`` for groups with compiled kernels, too. By default, nothing is fused.

@@ -89,8 +89,8 @@ def specialize(
     Args:
         model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
         how: the profile, and the number of variants.
-        bundle: the result will be a bundle. Its guards cost almost nothing, so variants with few removed
-            nodes are kept, too.
+        bundle: whether the result will be a bundle. Its guards cost almost nothing, so variants with few
+            removed nodes are kept, too.
         options: as for :func:`optimize`, for the general model and each variant. Variants are verified with
             generated inputs.
 

@@ -19,7 +19,7 @@ class Options:
     """Limits and permissions of passes in any pipeline.
 
     Attributes:
-        numerics: rewrites beyond this class are refused.
+        numerics: the least exact class of permitted rewrites.
         fold_limit: maximum size in bytes of a folded constant that frees fewer bytes.
         time_limit: seconds for folding and shape facts together; ``None`` for no limit.
         memory_limit: bytes of memory for folding; ``None`` for no limit.

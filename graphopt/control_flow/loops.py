@@ -79,7 +79,7 @@ def loop_form(node: ir.Node, cx: Context, *, short: bool = False) -> LoopForm | 
     """``node`` as a loop; ``None`` if it is not a loop, or inputs or outputs are missing.
 
     Args:
-        short: the last outputs of a Loop may be missing.
+        short: whether the last outputs of a Loop may be missing.
     """
     body = node.attributes.get("body")
     if node.domain != "" or node.op_type not in ("Loop", "Scan") or body is None or body.is_ref():

@@ -30,7 +30,7 @@ class Culprit:
         before: the model right before it.
         after: the model right after it; ``None`` without a result.
         limits: the limits that lead to ``after``.
-        endless: the rule does not terminate; ``place`` was its last rewrite.
+        endless: whether the rule does not terminate; ``place`` is then its last rewrite.
         needs: other rewrites without which it is harmless.
         masked_by: a later rewrite after which the check passes again.
         feeds: inputs that show the fault.

@@ -49,7 +49,7 @@ class TrialResult:
         model: the result; an intermediate state if the pipeline failed; ``None`` if the process died.
         passes: the passes begun, in order, as text.
         failed_at: the rule and the node that failed, if known.
-        endless: rewriting was stopped because it did not terminate.
+        endless: whether rewriting was stopped because it did not terminate.
     """
 
     model: ir.Model | None

@@ -129,7 +129,7 @@ class Executor:
 
         Args:
             feeds: numpy arrays by name.
-            donate: empty the dict ``feeds``, also if the run fails, so that arrays without other references
+            donate: empty the dict ``feeds``, even if the run fails, so that arrays without other references
                 are freed before this method returns; arrays that had to be converted are freed before the
                 run.
 
@@ -284,7 +284,7 @@ class Executor:
         """The model that ran last.
 
         Raises:
-            UsageError: there was no run.
+            UsageError: the executor has not run yet.
         """
         last = self._specializer.last
         if last is None:

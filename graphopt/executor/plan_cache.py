@@ -28,7 +28,7 @@ class PlanCache:
         factory: creates the plans.
         delay: time between the last plan and the release of the original, in seconds.
         clock: the current time, in seconds.
-        is_last: the general plan is the last one: there will be no specializations.
+        is_last: whether the general plan is the last one, because no specializations will follow.
 
     Attributes:
         original: the source model.

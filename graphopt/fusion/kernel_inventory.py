@@ -30,7 +30,8 @@ class Inventory:
 
     Attributes:
         groups: the groups, in the order of their names.
-        proposed: the model has no groups; ``groups`` are the ones that the pipeline ``native`` would create.
+        proposed: whether the model has no groups; ``groups`` are then those that the pipeline ``native``
+            would create.
         backend: prints and builds the kernels.
     """
 

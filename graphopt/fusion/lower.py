@@ -27,7 +27,7 @@ def lower(graph: ir.Graph, cx: Context, name: str) -> Kernel:
     """The kernel that computes the outputs of ``graph`` from its inputs.
 
     Args:
-        graph: its inputs have known types and ranks.
+        graph: the group, whose inputs have known types and ranks.
         cx: shape facts about its values.
 
     Raises:

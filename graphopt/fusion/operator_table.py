@@ -135,8 +135,8 @@ class Operator:
         indexing_maps: operands and their indices, one entry per input; ``None`` for inputs that are not read.
         types: element types that the first input may have.
         data: number of leading inputs with data; the others are sizes or axes. ``None``: all are data.
-        moves: it only moves elements.
-        reduces: it iterates over reduction loops.
+        moves: whether the operator only moves elements.
+        reduces: whether the operator iterates over reduction loops.
         refuses: the reason why a node is unsupported, independent of its neighbours; ``None`` if it is
             supported.
     """

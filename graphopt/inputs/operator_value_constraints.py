@@ -24,7 +24,7 @@ class ValueRange:
         low, high: inclusive bounds; ``None`` for no bound.
         below: symbols of dims that are exclusive upper bounds.
         choices: discriminating values, such as constants in comparisons of the graph.
-        only_choices: only ``choices`` are valid (the keys of an encoder).
+        only_choices: whether only ``choices`` are valid (the keys of an encoder).
         integral: whether a float input is cast to integers and used as integers.
         from_end: whether negative values count from the end, as for indices.
         known: whether a use determines the meaning of the values.

@@ -80,7 +80,7 @@ def is_guard(node: ir.Node | None) -> bool:
 
 
 def guards_of(model: ir.Model) -> list[ir.Node]:
-    """All guards of ``model``, also in bodies and functions."""
+    """All guards of ``model``, including guards in bodies and functions."""
     return [node for graph in ir.graphs_of(model) for node in graph if is_guard(node)]
 
 

@@ -1,4 +1,4 @@
-"""Convert single nodes to other opset versions of ai.onnx, also by onnx's version converter.
+"""Convert single nodes to other opset versions of ai.onnx, if necessary by onnx's version converter.
 
 The converter processes whole models and loses parts of them: functions, contents of bodies, names, and types
 that it does not support. Therefore its input is a model of one node, and only for operators that change in

@@ -37,13 +37,13 @@ class Capabilities:
 
     Attributes:
         provider: onnxruntime's execution provider.
-        is_host: it computes on threads of the process and in its memory: both can be limited and tuned, and
-            tensors need no transfer. Sessions of other devices may fall back to the host.
-        forkable: forked processes can use it, so that child processes start quickly.
-        loads_libraries: sessions run kernels of custom operator libraries on it.
-        all_operators: it has kernels for all operators, including the ones that only the host has in
-            onnxruntime (FusedGemm, MatMulIntegerToFloat).
-        tf32: it may round factors of float32 products to TF32.
+        is_host: whether the device computes on threads of the process and in its memory: both can be limited
+            and tuned, and tensors need no transfer. Sessions of other devices may fall back to the host.
+        forkable: whether forked processes can use the device, so that child processes start quickly.
+        loads_libraries: whether sessions run kernels of custom operator libraries on the device.
+        all_operators: whether the device has kernels for all operators, including the ones that only the host
+            has in onnxruntime (FusedGemm, MatMulIntegerToFloat).
+        tf32: whether the device may round factors of float32 products to TF32.
     """
 
     provider: str

@@ -60,7 +60,7 @@ class Problem:
 
     Attributes:
         what: the problem in one sentence.
-        broken: graphopt does not work because of it.
+        broken: whether graphopt does not work because of the problem.
     """
 
     what: str

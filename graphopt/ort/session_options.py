@@ -38,8 +38,8 @@ class SessionChoice:
 
     Attributes:
         threads: threads inside one operator; ``None`` for onnxruntime's choice, one per core.
-        spinning: idle threads spin until the next operator.
-        arena: CPU memory is kept for the next run.
+        spinning: whether idle threads spin until the next operator.
+        arena: whether CPU memory is kept for the next run.
         disabled: names of onnxruntime's own optimizers that do not run.
         libraries: paths of shared libraries with operators for the CPU, in domains of their own: onnxruntime
             rejects two libraries with the same domain.

@@ -126,7 +126,7 @@ def _check_constructor(found: object, path: str, given: Collection[str] = ()) ->
     """Check that ``found``, which ``path`` names, can be called with the keywords ``given``.
 
     Raises:
-        UsageError: it is not callable, or requires further arguments.
+        UsageError: ``found`` is not callable, or requires further arguments.
     """
     if not callable(found):
         raise _neither(path, found)

@@ -22,7 +22,7 @@ def exchange(one: Path, other: Path) -> bool:
     """Exchange two files or folders of one file system atomically; ``False`` if unsupported.
 
     Raises:
-        OSError: one of them is missing, or can't be renamed.
+        OSError: a path is missing, or can't be renamed.
     """
     return _renamed(one, other, _EXCHANGE)
 

@@ -70,7 +70,7 @@ class Match:
             reason: one phrase.
             value: the value that prevents the rewrite.
             hint: a change of the model or an option that would allow the rewrite.
-            shared: ``value`` prevents the rewrite because it has other readers.
+            shared: whether ``value`` prevents the rewrite because it has other readers.
         """
         name = value.name if value is not None else None
         return Refusal(self.rule, ir.label(self.root), reason, name, hint, shared)

@@ -49,7 +49,7 @@ class Rule:
             patterns of phase 1.
         pattern: the recognized function, such as ``RMSNorm``, in the table of fusions. Rules for other
             forms or targets of it share the name. Empty unless the rule recognizes a larger pattern.
-        workaround: the rule changes models that onnxruntime fails to load so that it loads them
+        workaround: whether the rule changes models that onnxruntime fails to load so that it loads them
             (:mod:`graphopt.rewrite.ort_qdq_propagation`).
     """
 

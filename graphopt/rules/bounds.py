@@ -23,7 +23,8 @@ class _Clamp:
     """A node that computes max(x, low) and then min(…, high).
 
     Attributes:
-        is_clip: the node is a Clip. Without a bound, Clip limits to finite numbers, unlike Relu, Min and Max.
+        is_clip: whether the node is a Clip. Without a bound, Clip limits to finite numbers, unlike Relu, Min
+            and Max.
     """
 
     x: ir.Value

@@ -31,8 +31,8 @@ class Side:
     """An operand, and its transposition before the product.
 
     Attributes:
-        rows_first: the first axis moves behind the batch axes (``transBatchA``).
-        swapped: then the last two axes are swapped (``transA``).
+        rows_first: whether the first axis moves behind the batch axes (``transBatchA``).
+        swapped: whether the last two axes are then swapped (``transA``).
     """
 
     value: ir.Value

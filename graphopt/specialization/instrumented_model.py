@@ -31,8 +31,9 @@ class Probe:
     Attributes:
         value: the name of the watched value.
         type: its type, in onnxruntime's notation.
-        is_zero: the output contains whether the value is zero, instead of its shape.
-        optional: the value is in a body; the first element of the output is 0 if the body did not run.
+        is_zero: whether the output indicates a zero value, instead of the shape of the value.
+        optional: whether the value is in a body; the first element of the output is 0 if the body did not
+            run.
     """
 
     value: str

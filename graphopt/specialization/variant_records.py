@@ -22,7 +22,7 @@ class Branch:
     Attributes:
         name: the suffix of the names of its nodes and values.
         guard: its assumptions.
-        model: has the signature of the original, except that inputs may be more specific.
+        model: the model; it has the signature of the original, except that inputs may be more specific.
         pins: inputs with a Reshape to the sizes that the guard checks, because onnxruntime infers no sizes of
             outer values in a branch.
     """

@@ -97,7 +97,7 @@ class Result:
 
     Attributes:
         shapes: the inputs' shapes, as text.
-        exact_products: outputs were compared with TF32 off, although it was on for the times.
+        exact_products: whether outputs were compared with TF32 off, although TF32 was on for the times.
     """
 
     shapes: str

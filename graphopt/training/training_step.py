@@ -32,8 +32,9 @@ class TrainingStep:
     """A model that performs a training step, and initial values.
 
     Attributes:
-        model: the inputs are those of the original, the target of the loss, parameters, running statistics,
-            state and ``learning_rate``; it returns the loss and the next value of each of ``plan.carried``.
+        model: the model. Its inputs are those of the original, the target of the loss, parameters, running
+            statistics, state and ``learning_rate``; it returns the loss and the next value of each of
+            ``plan.carried``.
         plan: the roles of inputs and outputs.
         initial: the initial values of ``plan.carried``.
         source: the model to train.

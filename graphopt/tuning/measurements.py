@@ -26,8 +26,8 @@ class Measurement:
         ratio: its time over the reference's, the geometric mean over the shapes.
         band: the widest of the bands inside which no difference is claimed.
         faster, slower: whether this is claimed for some shape; both may be true.
-        unsure: there were too few processes for the claim that the ratio suggests.
-        same: both models have the same graph in onnxruntime; nothing was measured.
+        unsure: whether there were too few processes for the claim that the ratio suggests.
+        same: whether both models have the same graph in onnxruntime, so that nothing was measured.
         failure: the error of a variant that does not run.
     """
 
@@ -128,7 +128,7 @@ class Finding:
         name: name of the group or choice.
         rewrites: number of rewrites; ``None`` for session options.
         measurement: the model with the group or choice against the model without; ``None`` for lack of time.
-        kept: it is part of the result.
+        kept: whether the group or choice is part of the result.
         reverted: the rules and passes that are disabled because of this finding.
     """
 

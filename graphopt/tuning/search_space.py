@@ -33,8 +33,8 @@ class Group:
         name: the family of rules, or the pass.
         owners: the rules (or the pass) that made them, most rewrites first; or single rewrites, as text of
             :class:`graphopt.rewrite.filter.RewriteSite`.
-        speed: their only purpose is speed: they stay only if the model is faster with them.
-        whole: its owners are not tried one by one.
+        speed: whether their only purpose is speed: they stay only if the model is faster with them.
+        whole: whether its owners are not tried one by one.
     """
 
     name: str

@@ -38,7 +38,7 @@ class Table:
     Attributes:
         columns: headings; if all are empty, there is no heading line.
         align: for each column ``<`` or ``>``.
-        rows: a row may be shorter than the headings.
+        rows: the rows; a row may be shorter than the headings.
     """
 
     columns: Sequence[str]

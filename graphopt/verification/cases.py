@@ -62,7 +62,7 @@ class Case:
         input_sensitivity: per output and tensor, the deviation from ``off`` with differently rounded inputs;
             ``None`` until computed.
         rounding_sensitivity: the same with differently rounded inputs or intermediate results.
-        empty: a dynamic dim has size 0.
+        empty: whether a dynamic dim has size 0.
         unreliable: outputs that empty tensors make unreliable; ``None`` until computed.
     """
 
@@ -95,7 +95,7 @@ class Cases:
         skipped: inputs that fail or were not tried, with reasons.
         refusal: the reason why the original runs on no inputs.
         crash: the crash of the process that loaded the original.
-        slow: no run of the original ended in time.
+        slow: whether no run of the original ended in time.
         valid: bindings that the original accepts.
     """
 
@@ -113,7 +113,7 @@ def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float, qu
     Args:
         inputs: generates the feeds.
         original: runs the original.
-        random: the model contains operators that draw random numbers.
+        random: whether the model contains operators that draw random numbers.
         seconds: CPU time of runs after which only the cases of one distribution are made, not counting
             runs that were stopped. Wall-clock time has a bound too, which a loaded machine does not reach.
         quick: seconds of CPU time for one run, unless no run ends in that time.

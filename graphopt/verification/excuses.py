@@ -54,8 +54,8 @@ class Difference:
         tolerance: for floats.
         demand: the requirement for NaN and infinities.
         least: the absolute difference that is always allowed.
-        strict: every bit that kernels determine must be unchanged.
-        bits: all bits must be unchanged.
+        strict: whether every bit that kernels determine must be unchanged.
+        bits: whether all bits must be unchanged.
     """
 
     case: Case

@@ -69,12 +69,13 @@ class NumericTraits:
 
     Attributes:
         coarsest: the coarsest float type in the computation.
-        sure_signs: the signs of zeros are determined: no maximum chooses between 0.0 and -0.0.
-        sure_nans: the propagation of NaN is determined: no maximum drops NaN depending on its position.
-        poles: the computation contains a division, so the sign of an infinity may depend on the sign of a
-            zero.
-        detects_nan: an operator distinguishes NaN or infinities from other numbers.
-        rounds: some float is rounded; otherwise rounding is no excuse for a difference.
+        sure_signs: whether the signs of zeros are determined: no maximum chooses between 0.0 and -0.0.
+        sure_nans: whether the propagation of NaN is determined: no maximum drops NaN depending on its
+            position.
+        poles: whether the computation contains a division, so that the sign of an infinity may depend on the
+            sign of a zero.
+        detects_nan: whether an operator distinguishes NaN or infinities from other numbers.
+        rounds: whether some float is rounded; otherwise rounding is no excuse for a difference.
     """
 
     coarsest: Coarsest = "float32"

@@ -23,7 +23,7 @@ class MemoryPlan:
 
     Attributes:
         limit: bytes of memory of a process; ``None`` for no limit.
-        single: only one process with one session may be alive at a time.
+        single: whether only one process with one session may be alive at a time.
         refusal: the reason, if not even one session fits.
     """
 

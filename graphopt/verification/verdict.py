@@ -30,8 +30,8 @@ class Row:
         output: the faulty output, or the output with the largest difference.
         ok: whether the difference is allowed.
         reason: the fault; if ``ok``, the excuse for a difference beyond the tolerance.
-        libraries: the candidate ran with its operator libraries.
-        identical: all outputs have the same bits.
+        libraries: whether the candidate ran with its operator libraries.
+        identical: whether all outputs have the same bits.
     """
 
     binding: str

@@ -46,7 +46,7 @@ class ShapeFacts:
         version: the opset version of a node's domain in its graph.
         ranges: minimum and maximum of named dims, guaranteed by the caller: ``{"seq": (1, 512)}``;
             ``math.inf`` for no maximum.
-        budget: time limit; values inferred later are unknown.
+        budget: time limit, after which values are unknown.
         rules: shape rules by domain and operator; by default graphopt's.
     """
 

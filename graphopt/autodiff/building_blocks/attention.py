@@ -36,7 +36,7 @@ class Attention:
         scale: factor of the scores.
         softcap: c; 0 for none.
         bias: summands of the scores, which broadcast against [B, N, S, T].
-        may_hide_all: the bias may mask all keys of a query, whose result is then 0.
+        may_hide_all: whether the bias may mask all keys of a query, whose result is then 0.
         sinks: [N], an additional score for each head, without a value.
         within: the element type of the softmax; ``None`` for that of the operands.
     """

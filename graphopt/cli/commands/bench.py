@@ -201,7 +201,8 @@ def _check_shared(bench: Bench, share: Mapping[str, str], one: Contestant, feeds
     """Check that outputs of a model may be written over its inputs.
 
     Raises:
-        UsageError, VerificationFailed, RuntimeFailure: they may not, or it does not run.
+        UsageError, VerificationFailed, RuntimeFailure: outputs may not be written over inputs, or a model
+            does not run.
     """
     from graphopt.specialization.shared_runs import run_shared
 

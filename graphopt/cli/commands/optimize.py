@@ -236,7 +236,7 @@ class _Job:
         run: the context of the command.
         compiler: optimizes models.
         how: the profile for variants, if any.
-        bundle: a bundle is written.
+        bundle: whether a bundle is written.
         dump_dir: the folder for the model after each pass.
     """
 

@@ -46,7 +46,8 @@ def check_file(path: Path | None, suffixes: Sequence[str] = ()) -> None:
         suffixes: the permitted suffixes; any if empty.
 
     Raises:
-        UsageError: its folder is missing, the file can't be written, or its suffix is not permitted.
+        UsageError: the folder of the file is missing, the file can't be written, or its suffix is not
+            permitted.
     """
     if path is None:
         return

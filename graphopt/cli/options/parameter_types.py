@@ -61,8 +61,8 @@ class Writes(_Named):
     """A file or folder that is written.
 
     Args:
-        in_place: it may be a file that the command also reads.
-        folder: it may be a folder.
+        in_place: whether the path may be a file that the command also reads.
+        folder: whether the path may be a folder.
     """
 
     def __init__(self, *arguments: Any, in_place: bool = False, folder: bool = True, **more: Any) -> None:

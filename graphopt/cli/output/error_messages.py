@@ -39,8 +39,8 @@ class Failure:
         """Describe ``error``; an exception that graphopt does not declare is an internal error.
 
         Args:
-            debug: the traceback is shown in any case.
-            kept: a reproducer of the error already exists.
+            debug: whether the traceback is shown in any case.
+            kept: whether a reproducer of the error already exists.
         """
         advice = {
             "--debug shows the traceback": debug,

@@ -34,7 +34,7 @@ class Outcome:
         status: its exit status.
         error: the reason for its failure, if it failed.
         written: name and SHA-256 of each model file that it wrote, in order.
-        ended: the process did not crash.
+        ended: whether the process ended without a crash.
     """
 
     status: int
@@ -94,7 +94,7 @@ class Recorded:
 
         Raises:
             UsageError: the command can't be read.
-            InvalidModel: its description is damaged.
+            InvalidModel: the description of the command is damaged.
         """
         path = folder / COMMAND
         try:

@@ -34,8 +34,8 @@ class Op:
         ints: the same for integers; by default ``c``.
         bools: the same for masks, whose elements are -1 or 0.
         cost: time per element, in additions.
-        precise: floats are evaluated in double precision and rounded once.
-        predicate: the result is a bool.
+        precise: whether floats are evaluated in double precision and rounded once.
+        predicate: whether the result is a bool.
     """
 
     name: str

@@ -55,7 +55,7 @@ class ReportBuilder(Stats):
             model: the model after the run.
             missed: partial matches of the patterns of fused operators.
             verdict: the comparison with the original, if it was made.
-            stopped: the number of rewrites was limited.
+            stopped: whether the number of rewrites was limited.
         """
         if verdict is not None:
             self.seconds["verify"] = verdict.seconds

@@ -33,7 +33,7 @@ class Dropped:
         node: the node that it rewrote; ``""`` if all its rewrites, or the whole pass, are left out.
         pass_text: its pass, with options.
         reason: its effect.
-        failed: it raised an error or did not terminate; otherwise its result differed.
+        failed: whether it raised an error or did not terminate; otherwise its result differed.
     """
 
     owner: str
@@ -80,7 +80,8 @@ class Report:
         next_action: the first change that ``stop_after`` did not allow.
         seconds: wall time by stage.
         file_bytes: sizes of the files before and after in bytes, external data included, if there are files.
-        other_form: the file of the result has another format, such as JSON IR; sizes are not comparable then.
+        other_form: whether the file of the result has another format, such as JSON IR; sizes are not
+            comparable then.
         remarks: further notes for the user, such as why a device was not used.
         weight_bytes: by index of the pass, the bytes of all weights after it, if requested.
         made: constants of the result that the original lacks, the largest first.
@@ -161,7 +162,7 @@ class Report:
         Args:
             verbose: 1 adds the passes and the most important rewrites that were not made; 2 adds all such
                 rewrites.
-            warned: a warning named the reason why nothing was verified.
+            warned: whether a warning named the reason why nothing was verified.
         """
         return text.blocks(self, verbose, warned=warned)
 

@@ -207,7 +207,7 @@ def verdict_lines(verdict: Verdict | None, verbose: int = 0, *, warned: bool = F
 
     Args:
         verbose: also a line for each minor remark about a comparison.
-        warned: a warning named the reason why nothing was verified.
+        warned: whether a warning named the reason why nothing was verified.
     """
     if verdict is None:
         return

@@ -147,7 +147,7 @@ def register(codec: Codec) -> None:
     """Add a file format.
 
     Raises:
-        ValueError: one of its suffixes is taken.
+        ValueError: a suffix of the format is taken.
     """
     for suffix in codec.suffixes:
         if suffix in _BY_SUFFIX:

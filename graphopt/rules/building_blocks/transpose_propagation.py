@@ -34,7 +34,8 @@ class Mover:
         lets_pass: whether propagation is possible, for a node whose result has the rank of the permutation.
         data: the operands that must be transposed.
         rebuild: builds the node on transposed operands.
-        reduces: the operator computes along axes, so propagation changes the order of evaluation.
+        reduces: whether the operator computes along axes, so that propagation changes the order of
+            evaluation.
     """
 
     lets_pass: Callable[[Match, ir.Node, Perm], bool]

@@ -202,7 +202,7 @@ class Bundle:
 
         Raises:
             UsageError: the variant does not exist.
-            InvalidModel: its file is damaged, or the signature differs from that of the plan.
+            InvalidModel: the file of the variant is damaged, or its signature differs from that of the plan.
             RuntimeFailure: onnxruntime can't load the variant, or the device can't be used.
         """
         number = self._number(name)
@@ -213,7 +213,7 @@ class Bundle:
 
         Raises:
             UsageError: the variant does not exist.
-            InvalidModel: its file is damaged, or the signature differs from that of the plan.
+            InvalidModel: the file of the variant is damaged, or its signature differs from that of the plan.
         """
         found = self._files.use(self._file(name), ir.load)
         check_signature(name, Signature.of(found), self.signature)

@@ -20,7 +20,7 @@ def write_continuation(
     Modelled on ``BailOutGraphBuilderForNode`` of PyTorch's JIT.
 
     Args:
-        writer: has copies of the live values.
+        writer: a writer with copies of the live values.
         levels: the graphs around the exit point.
         rows: the rows of earlier iterations, for each used scan output of an enclosing loop.
     """

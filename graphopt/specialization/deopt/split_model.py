@@ -24,9 +24,9 @@ class Bailout:
 
     Attributes:
         point: the exit point.
-        prefix: its inputs are those of the model and, if the exit point is in a loop, ``occurrence``, the
-            number of passes of the exit point before the run exits. Returns ``reached`` and the transferred
-            values, which are meaningful only if ``reached`` is true.
+        prefix: the prefix. Its inputs are those of the model and, if the exit point is in a loop,
+            ``occurrence``, the number of passes of the exit point before the run exits. Returns ``reached``
+            and the transferred values, which are meaningful only if ``reached`` is true.
         rest: the continuation. Its inputs are the value at the exit point, the other live values, and the
             required inputs of the model; its outputs are those of the model. A tensor of unknown rank is
             passed as two inputs, the vector of its elements and its shape.

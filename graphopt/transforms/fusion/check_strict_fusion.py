@@ -104,7 +104,7 @@ def _left_out(
 
     Args:
         ungrouped: reasons for nodes without a group with a kernel, if groups were requested.
-        nothing: the model has no fused operators.
+        nothing: whether the model has no fused operators.
     """
     reasons: dict[str, list[str]] = {}
     far = False

@@ -30,7 +30,7 @@ class UnrollLoops(Pass):
     Attributes:
         factor: iterations per trip of a partially unrolled Loop; 1 disables partial unrolling.
         body: the most nodes of a repeated body, nested bodies included.
-        full: loops with fewer trips are fully unrolled.
+        full: the trip count from which loops are no longer fully unrolled.
     """
 
     name: ClassVar[str] = "unroll-loops"

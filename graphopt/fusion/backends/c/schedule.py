@@ -30,8 +30,8 @@ class Schedule:
         vector: the vectorized loop: the last of ``inner``, or the loop around them if it follows the
             reduced axes.
         unroll: number of vectors per iteration.
-        tiled: blocks are short, and iterated outside of the ``outer`` loops, so that adjacent elements of
-            different rows are accessed shortly after each other.
+        tiled: whether blocks are short, and iterated outside of the ``outer`` loops, so that adjacent
+            elements of different rows are accessed shortly after each other.
         weight: cost of a point, in bytes of memory traffic.
     """
 

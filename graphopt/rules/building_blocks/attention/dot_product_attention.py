@@ -42,11 +42,12 @@ class Attention:
 
     Attributes:
         q, k, v: by heads.
-        merged: batches and heads share one axis of the operands.
-        causal: the numbers of keys and queries are equal; each query attends to the keys up to its position.
+        merged: whether batches and heads share one axis of the operands.
+        causal: whether the numbers of keys and queries are equal, and each query attends to the keys up to
+            its position.
         terms: other masks and biases of the scores, last first.
-        guarded: the result is 0, not NaN, for queries whose keys are all masked.
-        upcast: the softmax is computed in float32 for a narrower type.
+        guarded: whether the result is 0, not NaN, for queries whose keys are all masked.
+        upcast: whether the softmax is computed in float32 for a narrower type.
     """
 
     q: Heads

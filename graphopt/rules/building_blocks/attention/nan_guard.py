@@ -18,7 +18,7 @@ def guard_nan(op: Builder, m: Match, found: Attention, result: ir.Value, *, rows
     """``result`` with NaN replaced by the result of zero weights, if the pattern replaces NaN in its weights.
 
     Args:
-        rows: ``result`` is [B, S, N * D], not [B, N, S, D].
+        rows: whether ``result`` is [B, S, N * D], not [B, N, S, D].
     """
     if not found.guarded:
         return result

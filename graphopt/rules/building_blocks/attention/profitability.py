@@ -21,9 +21,9 @@ class Workload:
     Attributes:
         keys: the number of keys.
         dtype: the type of queries, keys and values.
-        masked: the scores have a bias or mask, other than a causal one.
-        causal: the causal flag of the operators is set.
-        shared: several heads share keys and values.
+        masked: whether the scores have a bias or mask, other than a causal one.
+        causal: whether the causal flag of the operators is set.
+        shared: whether several heads share keys and values.
         heads: the number of query heads.
     """
 

@@ -52,7 +52,7 @@ class Scores:
 
     Attributes:
         q, k: [B, N, S, D] and [B, N, D, T]; without N if batches and heads are merged.
-        k_transposed: ``k`` is [B, N, D, T], not [B, N, T, D].
+        k_transposed: whether ``k`` is [B, N, D, T], not [B, N, T, D].
         terms: biases and masks, last first.
     """
 
@@ -72,7 +72,7 @@ def scores_of(m: Match, value: ir.Value, *, parts: bool) -> Scores:
     """Analyze ``value`` as attention scores; the refusal names the operator that does not fit.
 
     Args:
-        parts: batches and heads are merged in the products, and perhaps not elsewhere.
+        parts: whether batches and heads are merged in the products, and perhaps not elsewhere.
     """
     terms: list[Term] = []
     scale = 1.0
