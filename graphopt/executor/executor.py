@@ -193,7 +193,7 @@ class Executor:
             state: pairs of an input and the output that is its next value, or patterns of them.
 
         Raises:
-            UsageError: a name is missing or occurs twice, or another output is not a tensor.
+            UsageError: a name is missing or occurs twice, or a state or an output is not a tensor.
         """
         return StateLoop(lambda: self._specializer, state, self._factory.host.device)
 

@@ -6,8 +6,6 @@ import contextlib
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from graphopt import ir
@@ -23,6 +21,7 @@ from graphopt.ort.optimized_graph import optimized_graph
 from graphopt.ort.session import Optimizations
 from graphopt.profile import Guard, Profile, SpecializationKind
 from graphopt.profile.annotations import annotate_gradients
+from graphopt.publish import ScratchFolder
 from graphopt.specialization.build_variants import FIRST
 from graphopt.specialization.shared_buffers import BufferChecks
 from graphopt.specialization.specialize_inputs import annotate_inputs, specialize_inputs
@@ -84,8 +83,10 @@ class Plan:
     remarks: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     _ready: VariantSession | None = None
-    _artifact: Artifact | None = None
+    _folder: ScratchFolder | None = None
+    _buffers: BufferChecks | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    _checking: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def model(self) -> ir.Model:
@@ -95,12 +96,17 @@ class Plan:
     def spill(self) -> None:
         """Drop the model from memory; raises errors as :meth:`KeptModel.spill` does."""
         self.prepare()
-        source = None if self._artifact is None else self._artifact.source
-        self.kept.spill(source if isinstance(source, Path) else None)
+        self.kept.spill(self._folder)
 
-    @cached_property
+    @property
     def buffers(self) -> BufferChecks:
-        """The checks of outputs that are written over inputs."""
+        """The checks of outputs that are written over inputs, created once."""
+        with self._checking:
+            if self._buffers is None:
+                self._buffers = self._buffer_checks()
+            return self._buffers
+
+    def _buffer_checks(self) -> BufferChecks:
         host = self.host
 
         @contextlib.contextmanager
@@ -139,8 +145,7 @@ class Plan:
                     threads=host.threads,
                     choice=libraries.choice,
                 )
-                if not isinstance(artifact.source, bytes):  # onnxruntime maps the file of a large model
-                    self._artifact = artifact
+                self._folder = artifact.folder  # onnxruntime maps the file of a large model
                 self._ready = VariantSession(session, Signature.of(model))
             return self._ready
 

@@ -53,12 +53,11 @@ class KeptModel:
                 self._last = weakref.ref(model)
             return model
 
-    def spill(self, path: Path | None = None) -> None:
+    def spill(self, folder: publish.ScratchFolder | None = None) -> None:
         """Drop the model from memory; does nothing if this was done before.
 
         Args:
-            path: a file of the model that exists at least as long as this object; by default a temporary
-                file is written.
+            folder: the folder with the model as ``model.onnx``; by default a temporary one is written.
 
         Raises:
             UsageError, ResourceLimit: the file can't be written; the model is kept in memory.
@@ -66,9 +65,7 @@ class KeptModel:
         with self._lock:
             if self._model is None:
                 return
-            if path is None:
+            if folder is None:
                 folder = publish.ScratchFolder()
-                path = folder.path / "model.onnx"
-                ir.save(self._model, path, external_data=True)
-                self._folder = folder
-            self._path, self._model = path, None
+                ir.save(self._model, folder.path / "model.onnx", external_data=True)
+            self._folder, self._path, self._model = folder, folder.path / "model.onnx", None

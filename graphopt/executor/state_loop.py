@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from graphopt.errors import UsageError
 from graphopt.executor.pytree import as_array
 from graphopt.executor.specializer import Specializer
+from graphopt.ir.signature import Signature
 from graphopt.ort.devices import Device
 from graphopt.specialization.ort_values import BoundValue, bound_values, ort_value
 from graphopt.specialization.shared_buffers import Spans, check_memory, check_names
@@ -39,25 +40,16 @@ class StateLoop:
         device: the device.
 
     Raises:
-        UsageError: a name is missing or occurs twice.
+        UsageError: a name is missing or occurs twice, or a state or an output is not a tensor.
     """
 
     def __init__(
         self, specializer: Callable[[], Specializer], state: Iterable[tuple[str, str]], device: Device
     ) -> None:
         self._specializer, self._device = specializer, device
-        signature = specializer().signature
-        pairs = list(expand_pairs(state, [port.name for port in signature.inputs]))
-        self._sources = {output: source for source, output in pairs}
-        if len(self._sources) < len(pairs):
-            raise UsageError("an output can't be the next value of two inputs")
-        check_names(self._sources, signature)
-        self._results = [port.name for port in signature.outputs if port.name not in self._sources]
-        for port in signature.outputs:
-            if port.name in self._results and port.kind != "tensor":
-                raise UsageError(
-                    f"a loop returns tensors only, and output {port.name!r} is of type {port.type}"
-                )
+        self._pairs = list(state)
+        self._sources: dict[str, str] = {}
+        self._follow(specializer().signature)
         self._state: dict[str, OrtValue] = {}
         self._facts: dict[str, BoundValue] = {}
         #: Inputs whose values this loop may overwrite.
@@ -79,7 +71,8 @@ class StateLoop:
                 the state are necessary in the first call, and replace the state in later calls.
 
         Raises:
-            UsageError: an input is missing or unknown.
+            UsageError: an input is missing or unknown, or the executor has read another model after a flush,
+                which lacks a state.
             RuntimeFailure: onnxruntime can't run the model. If the state was being overwritten, it is lost,
                 and the next call requires it as inputs.
         """
@@ -95,6 +88,11 @@ class StateLoop:
 
     def _run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         specializer = self._specializer()
+        if specializer.signature is not self._signature:  # a flush has read the model again
+            sources = self._sources
+            self._follow(specializer.signature)
+            if self._sources != sources:
+                self._reset()
         types = {port.name: port.type for port in specializer.signature.inputs}
         given = {
             name: ort_value(name, as_array(value), types.get(name, ""), self._device)
@@ -118,15 +116,14 @@ class StateLoop:
         ready = plan.prepare()
         if self._runs is None or self._runs.ready is not ready:
             self._runs = BoundRuns(ready, self._device, self._results)
-        sources = ((self._sources[output], buffer) for output, buffer in buffers.items())
-        overwritten = {source for source, buffer in sources if buffer is values.get(source)}
+        bound = ((self._sources[output], buffer) for output, buffer in buffers.items())
+        overwritten = {source for source, buffer in bound if buffer is values.get(source)}
         before = specializer.before(plan, feeds, overwritten) if overwritten else None
         try:
             found = self._runs.run(values, buffers)
         except Exception:
             if overwritten:
-                self._state, self._facts, self._steady = {}, {}, None
-                self._constant.clear()
+                self._reset()
             raise
         specializer.ran(plan, feeds, before)
         if steady is None:
@@ -135,6 +132,29 @@ class StateLoop:
             is_whole &= all(values.get(source) is self._state[source] for source in self._sources.values())
             self._steady = (key, buffers, Spans.of(self._state)) if is_whole else None
         return {name: from_ort_value(found[name]) for name in self._results}
+
+    def _follow(self, signature: Signature) -> None:
+        """Find the states and the results of a model; raises UsageError as the constructor does."""
+        pairs = list(expand_pairs(self._pairs, [port.name for port in signature.inputs]))
+        sources = {output: source for source, output in pairs}
+        if len(sources) < len(pairs):
+            raise UsageError("an output can't be the next value of two inputs")
+        check_names(sources, signature)
+        for port in signature.inputs:
+            if port.name in sources.values() and port.kind != "tensor":
+                raise UsageError(f"a state is a tensor, and input {port.name!r} is of type {port.type}")
+        for port in signature.outputs:
+            if port.kind != "tensor":
+                raise UsageError(
+                    f"a loop returns tensors only, and output {port.name!r} is of type {port.type}"
+                )
+        self._sources, self._signature = sources, signature
+        self._results = [port.name for port in signature.outputs if port.name not in sources]
+
+    def _reset(self) -> None:
+        """Forget the state."""
+        self._state, self._facts, self._own, self._spare = {}, {}, set(), {}
+        self._constant, self._steady = set(), None
 
     def _buffers(self, plan: Plan, values: Mapping[str, OrtValue], own: set[str]) -> dict[str, OrtValue]:
         """The buffers for outputs of known shape: of the input if that is safe, else the spare buffer."""

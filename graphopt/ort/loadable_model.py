@@ -20,6 +20,9 @@ class Artifact:
     Args:
         model: a model, its serialized form, or its path, in any file format.
         allow_external: folders outside the model's own that may contain external data.
+
+    Attributes:
+        folder: the temporary folder with ``model.onnx``, once a large model was written.
     """
 
     def __init__(
@@ -29,7 +32,7 @@ class Artifact:
             model = ir.load(model, allow_external=allow_external)
         self._given = model
         self._allow_external = allow_external
-        self._folder: publish.ScratchFolder | None = None
+        self.folder: publish.ScratchFolder | None = None
 
     @cached_property
     def source(self) -> Source:
@@ -54,15 +57,15 @@ class Artifact:
 
     def close(self) -> None:
         """Remove temporary files."""
-        if self._folder is not None:
-            self._folder.close()
-            self._folder = None
+        if self.folder is not None:
+            self.folder.close()
+            self.folder = None
 
     def _write(self, model: ir.Model) -> Source:
         values = [value for graph in ir.graphs_of(model) for value in graph.initializers.values()]
         if sum(value.const_value.nbytes for value in values if value.const_value is not None) < _LARGE:
             return ir.to_bytes(model)
-        self._folder = publish.ScratchFolder()
-        path = self._folder.path / "model.onnx"
+        self.folder = publish.ScratchFolder()
+        path = self.folder.path / "model.onnx"
         ir.save(model, path, external_data=True)
         return path

@@ -18,18 +18,23 @@ if TYPE_CHECKING:
 
 
 class BoundValue:
-    """The array interface of an ``OrtValue`` for guards; contents are copied from the device on demand."""
+    """The array interface of an ``OrtValue`` for guards; contents are copied from the device on demand.
+
+    Values that are not tensors have no shape and no dtype.
+    """
 
     def __init__(self, value: OrtValue) -> None:
         self.value = value
-        self.shape = tuple(value.shape())
-        self.dtype = numpy_type(value.data_type())
+        is_tensor = value.is_tensor()
+        self.shape = tuple(value.shape()) if is_tensor else None
+        self.dtype = numpy_type(value.data_type()) if is_tensor else None
 
     @property
     def is_read(self) -> bool:
         """Whether guards may read its contents."""
-        dtype = self.dtype
-        return dtype is not None and dtype.kind in "iub" and prod(self.shape) <= MOST_INTS
+        if self.dtype is None or self.shape is None:
+            return False
+        return self.dtype.kind in "iub" and prod(self.shape) <= MOST_INTS
 
     def copied(self) -> BoundValue:
         """A copy in the host's memory."""
@@ -38,6 +43,8 @@ class BoundValue:
         return BoundValue(onnxruntime.OrtValue.ortvalue_from_numpy(np.array(self.value.numpy())))
 
     def __getattr__(self, name: str) -> Any:
+        if self.shape is None:
+            raise AttributeError(name)
         return getattr(self.value.numpy(), name)
 
 

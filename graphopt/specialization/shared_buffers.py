@@ -68,6 +68,8 @@ class BufferChecks:
         shapes = self.shapes(values)
         for output, source in share.items():
             value, shape = values[source], shapes.get(output)
+            if not _is_numbers(value):
+                raise _not_numbers(source)
             mine, other = (self._types[output], shape), (value.data_type(), tuple(value.shape()))
             if mine != other and shape is not None:
                 raise UsageError(
@@ -158,7 +160,7 @@ def check_memory(written: Mapping[str, OrtValue], values: Mapping[str, OrtValue]
     """
     for name, value in written.items():
         if not _is_numbers(value):
-            raise UsageError(f"input {name!r} can't share its buffer: it is no tensor of numbers")
+            raise _not_numbers(name)
         array = getattr(value, "_numpy_obj", None)
         if array is not None and not array.flags.writeable:
             raise UsageError(f"input {name!r} can't share its buffer: its array is read-only")
@@ -177,7 +179,8 @@ class Spans:
     """The memory of some values.
 
     Attributes:
-        spans: the first address of each tensor of numbers, the address after it, and its name, in order.
+        spans: the first address of each tensor of numbers, the address after it, and its name, in order;
+            empty tensors have no memory.
     """
 
     spans: tuple[tuple[int, int, str], ...]
@@ -190,7 +193,7 @@ class Spans:
                 sorted(
                     (value.data_ptr(), value.data_ptr() + value.tensor_size_in_bytes(), name)
                     for name, value in values.items()
-                    if _is_numbers(value)
+                    if _is_numbers(value) and value.tensor_size_in_bytes()
                 )
             )
         )
@@ -201,7 +204,11 @@ class Spans:
             return False
         begin = value.data_ptr()
         end = begin + value.tensor_size_in_bytes()
-        return any(begin < last and first < end for first, last, _ in self.spans)
+        return end > begin and any(begin < last and first < end for first, last, _ in self.spans)
+
+
+def _not_numbers(name: str) -> UsageError:
+    return UsageError(f"input {name!r} can't share its buffer: it is no tensor of numbers")
 
 
 def _is_numbers(value: OrtValue) -> bool:

@@ -19,6 +19,7 @@ from graphopt.executor.executor import Executor
 from graphopt.executor.options import ExecutorOptions
 from graphopt.executor.plan_model import KeptModel
 from graphopt.executor.thread_local_switches import last_executed_optimized_graph
+from graphopt.ort import loadable_model
 from tests.executor.helpers import ANY, Clock, any_feeds, rows, run_any
 from tests.support import parse
 
@@ -167,3 +168,14 @@ def test_session_has_no_copy_of_the_serialized_model() -> None:
     run_any(executor, [rows(3)])
     session = executor._specializer.cache.general().prepare().session
     assert session._model_bytes is None and np.array_equal(session.get_inputs()[0].shape, ["A", "B", "C"])
+
+
+def test_file_of_a_large_model_outlives_its_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loadable_model, "_LARGE", 0)
+    executor = _released(parse(ANY))
+    plan = executor._specializer._plans.plans[0]
+    assert plan.kept._folder is plan._folder is not None
+    assert plan.kept._last() is None  # nothing else has the model
+    del executor, plan
+    gc.collect()
+    assert last_executed_optimized_graph().graph.outputs[0].name == "y"

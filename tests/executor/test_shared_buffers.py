@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from graphopt.specialization.build_variants import Specialization
 from graphopt.specialization.bundle.loaded_bundle import Bundle
 from graphopt.specialization.bundle.save import save_bundle
 from graphopt.specialization.ort_values import bound_values, kept_contents
+from graphopt.specialization.shared_buffers import Spans, check_memory
 from tests.support import parse
 
 #: A cache of fixed size: row `at` is replaced, and y is computed from the new cache.
@@ -316,3 +319,69 @@ def test_contents_of_overwritten_values_are_kept() -> None:
     at.update_inplace(np.array([4]))
     assert np.ravel(kept["at"]) == [3] and np.ravel(feeds["at"]) == [4]
     assert kept["large"] is feeds["large"] and kept_contents(feeds, ())["at"] is feeds["at"]
+
+
+def test_loop_follows_a_model_that_was_read_again(tmp_path: Path) -> None:
+    path, feeds = tmp_path / "m.onnx", fixed_feeds()
+    api.save(parse(FIXED), path)
+    made = api.compile(path, ExecutorOptions(wait=None), pipeline="O1", verify=False)
+    loop = made.loop([("past", "present")])
+    first = loop(feeds)
+    assert list(first) == ["y"]
+    api.save(parse(FIXED.replace("(float[1, 4] y, ", "(float[1, 4] y, float[1, R] p, ")), path)
+    made._specializer.cache.original.release()
+    made.flush()
+    again = loop({"x": feeds["x"], "at": feeds["at"]})  # the state is kept
+    assert list(again) == ["y", "p"] and np.allclose(again["y"], first["y"])
+    api.save(parse(FIXED.replace("present", "next")), path)
+    made._specializer.cache.original.release()
+    made.flush()
+    with pytest.raises(UsageError, match="no output is called 'present'"):
+        loop(feeds)
+
+
+SEQUENCE = (
+    "g (seq(float[N]) s, float[N] x) => (seq(float[N]) t, float[N] y) { t = SequenceInsert(s, x) y = Neg(x) }"
+)
+
+
+def test_sequences_are_no_states_of_a_loop() -> None:
+    with pytest.raises(UsageError, match=r"input 's' is of type seq\(tensor\(float\)\)"):
+        executor(SEQUENCE).loop([("s", "t")])
+
+
+def test_bound_values_may_be_sequences() -> None:
+    made, x = executor(SEQUENCE), numbers(3)
+    empty = onnxruntime.InferenceSession(
+        ir.to_bytes(parse("g () => (seq(float[N]) s) { s = SequenceEmpty() }"))
+    ).run_with_ort_values(["s"], {})[0]
+    found = made.run_bound({"s": empty, "x": value(x)})
+    assert np.array_equal(found["y"].numpy(), -x) and not found["t"].is_tensor()
+    with pytest.raises(GraphoptError):
+        made.run_bound({"s": empty, "x": value(x)}, share={"t": "s"})
+
+
+def test_empty_tensors_overlap_with_nothing() -> None:
+    past = numbers(6, 4)
+    whole, empty = value(past), value(past[2:2])
+    check_memory({"past": whole}, {"past": whole, "none": empty})
+    assert not Spans.of({"past": whole}).overlaps(empty) and Spans.of({"past": whole}).overlaps(
+        value(past[2:3])
+    )
+
+
+def test_facts_about_buffers_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    from graphopt.executor import plan
+
+    created, original = [], plan.BufferChecks
+
+    def slow(*arguments: Any) -> Any:
+        created.append(original(*arguments))
+        time.sleep(0.1)
+        return created[-1]
+
+    general = executor(FIXED)._specializer.cache.general()
+    monkeypatch.setattr(plan, "BufferChecks", slow)
+    with ThreadPoolExecutor(4) as pool:
+        found = list(pool.map(lambda _: general.buffers, range(4)))
+    assert len(created) == 1 and all(checks is created[0] for checks in found)
