@@ -95,7 +95,7 @@ specialize_options = values_of(
     _with_profile(
         "--pin-shapes",
         is_flag=True,
-        help="In one model: give onnxruntime the input sizes of each variant, at the cost of copying the"
+        help="With --emit model: declare the input sizes of each variant to onnxruntime, which copies the"
         " inputs.",
     ),
 )

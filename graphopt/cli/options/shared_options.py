@@ -189,7 +189,7 @@ model_options = group(
         type=click.Path(path_type=Path),
         multiple=True,
         metavar="FOLDER",
-        help="Accept external data from this folder, besides the model's own.",
+        help="Also accept external data from this folder.",
     ),
 )
 
@@ -207,7 +207,7 @@ FUSER_HINT = (
     "a fuser selects a pipeline: -O2 for none and ort, -O3 for builtin, -O3 with fuse-groups for native;"
     " other pipelines may contain fuse-groups, too"
 )
-_ONE_PIPELINE = "--skip leaves out passes; --pre-pass and --post-pass add some at the ends"
+_ONE_PIPELINE = "--skip omits passes; --pre-pass and --post-pass add passes at the ends"
 
 
 def fuser_option(*, default: str = "", **relation: Any) -> Decorator:
