@@ -94,7 +94,7 @@ def load(source: ModelLike, *, allow_external: Sequence[PathLike] | None = None)
 
     Raises:
         TypeError: ``source`` is not a model in an accepted form.
-        UsageError: there is no such file.
+        UsageError: the file does not exist.
         InvalidModel: the file is neither a model nor a bundle, or it is damaged.
     """
     if isinstance(source, (str, os.PathLike)) and is_bundle(source):
@@ -131,7 +131,7 @@ def load_model(
 
     Raises:
         TypeError: ``source`` is not a model in an accepted form.
-        UsageError: there is no such file.
+        UsageError: the file does not exist.
         InvalidModel: the file is not a model, is truncated, or its external data is missing.
     """
     if isinstance(source, (str, os.PathLike)):

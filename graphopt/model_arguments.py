@@ -30,7 +30,7 @@ def loaded(model: ModelLike, allow_external: Sequence[PathLike] | None = None) -
 
     Raises:
         TypeError: ``model`` has none of the accepted types.
-        UsageError: there is no such file.
+        UsageError: the file does not exist.
         InvalidModel: the model is invalid, or its external data is missing.
     """
     allowed = config.current().allow_external if allow_external is None else allow_external

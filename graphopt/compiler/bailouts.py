@@ -46,7 +46,7 @@ def bailout(
         options: as for :func:`optimize`.
 
     Raises:
-        UsageError: there is no such exit point, or the profile is of another model.
+        UsageError: the exit point does not exist, or the profile is of another model.
         UnsupportedModel: a run can't leave the model at this exit point.
         VerificationFailed: the parts compute other outputs than the model.
     """

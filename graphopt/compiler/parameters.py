@@ -29,7 +29,7 @@ def lift_parameters(
             except running statistics and Constant nodes with a single element; or names of either.
 
     Raises:
-        UsageError: there is no such initializer or Constant node.
+        UsageError: an initializer or Constant node does not exist.
     """
     from graphopt.parameters.lifting import lift
 

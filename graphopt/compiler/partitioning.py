@@ -55,7 +55,7 @@ def partition(
         shapes: for fusion: the shapes that groups may have, ``any`` or ``static``.
 
     Raises:
-        UsageError: there is no such policy or value, or the profile is of another model.
+        UsageError: the policy or a value does not exist, or the profile is of another model.
     """
     from graphopt.partitioning.group_report import partitioned
 

@@ -252,7 +252,7 @@ def replay(folder: Path, *, allow_command: bool = False) -> str | None:
     """Run the case in ``folder`` again; returns the failure of the check, or ``None`` if it passes.
 
     Raises:
-        UsageError: there is no case, or its check is a command and commands are not allowed.
+        UsageError: the folder has no case, or the check is a command although commands are not allowed.
         CommandNotRun: the command could not run.
     """
     case = load(folder)

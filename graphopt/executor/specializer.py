@@ -328,7 +328,7 @@ class Specializer:
                     self._profile = Profile("")
 
     def _release_later(self) -> None:
-        """Release the original after the delay, also if no run follows; a fork depends on its runs."""
+        """Release the original after the delay, even if no run follows; in a fork, only a run releases it."""
         made, delay = self.cache.last_made, self._options.delay
         if made is None or made == self._timed or self.cache.kept is not None or delay > _LONGEST_DELAY:
             return

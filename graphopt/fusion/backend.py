@@ -103,7 +103,7 @@ class Backend(Protocol):
             compiler: the command of a compiler; by default, a compiler is searched.
 
         Raises:
-            NoCompiler: there is no compiler.
+            NoCompiler: no compiler was found.
             RuntimeFailure: the compiler fails.
             ResourceLimit: the compiler exceeds its time limit, or the store is not writable.
         """
@@ -114,7 +114,7 @@ class Backend(Protocol):
         ...
 
     def describe_compiler(self, compiler: str | None = None) -> str:
-        """Kind and version of the compiler; raises NoCompiler if there is none."""
+        """Kind and version of the compiler; raises NoCompiler if none was found."""
         ...
 
 

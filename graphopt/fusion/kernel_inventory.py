@@ -86,7 +86,7 @@ class Inventory:
         Raises:
             UsageError: the model has no groups; or ``path`` can't be written, or has another suffix.
             UnsupportedModel: none of the groups has a kernel.
-            NoCompiler: there is no C compiler.
+            NoCompiler: no C compiler was found.
             RuntimeFailure: the compiler fails.
         """
         if path.suffix not in SUFFIXES:

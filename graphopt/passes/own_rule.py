@@ -30,7 +30,7 @@ class OwnRule(Pass):
         """The rule.
 
         Raises:
-            UsageError: there is no rule at ``path``.
+            UsageError: ``path`` names no rule.
         """
         found = import_object(self.path)
         if not isinstance(found, Rule):

@@ -150,7 +150,7 @@ def _import_for_types(module: types.ModuleType, name: str) -> object:
     """Import the object that ``module`` imports as ``name`` for type checkers only.
 
     Raises:
-        NameError: there is no such import.
+        NameError: the module has no such import.
         OSError: the source of ``module`` is not available.
     """
     imports = (

@@ -37,8 +37,8 @@ def rerun(folder: Path, application: click.Group, *, allow_command: bool = False
     """Rerun the command in ``folder``, in a separate process and a temporary folder.
 
     Raises:
-        UsageError: there is no command, it reads or writes files elsewhere, or it runs a program although
-            that is not allowed.
+        UsageError: the folder has no command, or the command reads or writes files elsewhere, or runs a
+            program although that is not allowed.
     """
     recorded = Recorded.load(folder)
     _check(recorded.arguments, folder, application, allow_command)

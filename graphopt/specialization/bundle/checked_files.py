@@ -77,7 +77,7 @@ class BundleFiles:
 
         Raises:
             InvalidModel: the model or the weights are damaged.
-            ResourceLimit: there is no space for a copy.
+            ResourceLimit: the disk has no space for a copy.
         """
         self.check(name, *([self.plan.weights] if self.plan.weights else []))
         if self._is_in_place():

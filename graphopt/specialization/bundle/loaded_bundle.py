@@ -220,7 +220,7 @@ class Bundle:
         return found
 
     def path(self, name: str) -> Path:
-        """The file of a variant; raises UsageError if there is no such variant."""
+        """The file of a variant; raises UsageError if the variant does not exist."""
         return self._files.use(self._file(name), lambda path: path)
 
     @property

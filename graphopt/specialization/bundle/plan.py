@@ -165,7 +165,7 @@ class BundlePlan:
         """Read the plan in ``folder``, and check that its files exist.
 
         Raises:
-            UsageError: there is no plan, or it can't be read.
+            UsageError: the plan is missing, or can't be read.
             InvalidModel: the plan is damaged, or a file is missing or outside of ``folder``.
         """
         path = folder / PLAN
