@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
@@ -109,20 +109,14 @@ class Plan:
     def _buffer_checks(self) -> BufferChecks:
         host = self.host
 
-        @contextlib.contextmanager
-        def graph() -> Iterator[ir.Model]:
+        def graph() -> AbstractContextManager[ir.Model]:
             model = self.model
-            artifact = Artifact(model)
-            try:
-                with optimized_graph(
-                    artifact.source,
-                    optimizations=host.optimizations,
-                    device=host.device,
-                    choice=host.libraries(model).choice,
-                ) as found:
-                    yield found
-            finally:
-                artifact.close()
+            return optimized_graph(
+                model,
+                optimizations=host.optimizations,
+                device=host.device,
+                choice=host.libraries(model).choice,
+            )
 
         return BufferChecks(self.kept.get, graph, self.prepare().session)
 

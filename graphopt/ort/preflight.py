@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from graphopt import ir
 from graphopt.errors import ResourceLimit
@@ -72,17 +73,33 @@ def try_load(
     key = None if store is None else _key(model, optimizations, choice)
     if store is not None and key is not None and store.get(_KIND, key) is not None:
         return
-    available = memory.available()
-    if available is not None and 2 * _SESSION * _size(model) > available:
-        return
-    try:
-        with Child(preload=("graphopt.ort.preflight",)) as child:
-            child.call(load, model, optimizations, choice, doing=f"loading the model {LEVELS[optimizations]}")
-    except NoProcess:
+    doing = f"loading the model {LEVELS[optimizations]}"
+    if not in_child(load, model, optimizations, choice, device=device, doing=doing):
         return
     if store is not None and key is not None:
         with contextlib.suppress(ResourceLimit):  # an unwritable store is no failure
             store.put(_KIND, b"", key)
+
+
+def in_child(
+    function: Callable[..., None], model: Source, *arguments: Any, device: Device, doing: str
+) -> bool:
+    """Call ``function(model, *arguments)``, which creates a session, in a child; returns whether it could.
+
+    It could not on other devices than the CPU, in a child, and without memory for two sessions or for a
+    process.
+    """
+    if not device.capabilities.forkable or is_child():
+        return False
+    available = memory.available()
+    if available is not None and 2 * _SESSION * _size(model) > available:
+        return False
+    try:
+        with Child(preload=("graphopt.ort.preflight",)) as child:
+            child.call(function, model, *arguments, doing=doing)
+    except NoProcess:
+        return False
+    return True
 
 
 def load(model: Source, optimizations: Optimizations, choice: SessionChoice | None) -> None:

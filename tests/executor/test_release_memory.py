@@ -57,6 +57,7 @@ _FREED = """
     while not executor.debug_state().released or resident() > before - 0.9 * total:  # no run in between
         assert time.monotonic() < begin + 20, (before - resident()) / total
         time.sleep(0.01)
+    assert time.monotonic() >= executor._specializer.cache.last_made + 2.0
     elapsed, freed = time.monotonic() - begin, (before - resident()) / total
     assert plan == "static-1" and executor.debug_state().kept is None
     assert len(executor.graph_for(feeds).graph) == nodes_before

@@ -78,9 +78,16 @@ def test_output_is_written_over_its_input_by_each_plan() -> None:
     assert made.debug_state().hits("static-1") == 3
 
 
-@pytest.mark.parametrize("share", [{"other": "past"}, {"present": "other"}, {"present": "x", "y": "x"}])
-def test_names_of_shared_buffers_are_checked(share: dict[str, str]) -> None:
-    with pytest.raises(UsageError):
+@pytest.mark.parametrize(
+    ("share", "message"),
+    [
+        ({"other": "past"}, "no output is called 'other'"),
+        ({"present": "other"}, "no input is called 'other'"),
+        ({"present": "x", "y": "x"}, "'x' can't share its buffer twice"),
+    ],
+)
+def test_names_of_shared_buffers_are_checked(share: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
         executor(FIXED).run_bound({n: value(a) for n, a in fixed_feeds().items()}, share=share)
 
 
