@@ -21,7 +21,7 @@ from graphopt.compiler import (
     partitioning,
     run_and_compare,
     specialization,
-    training,
+    training_step,
 )
 from graphopt.compiler.environment import Environment
 from graphopt.errors import GraphoptError
@@ -74,7 +74,7 @@ class Compiler(Environment):
     split = _method(gradients.split)
     verify_split = _method(gradients.verify_split)
     value_and_grad = _method(gradients.value_and_grad)
-    train_step = _method(training.train_step)
+    train_step = _method(training_step.train_step)
     partition = _method(partitioning.partition)
     with_groups = _method(partitioning.with_groups)
     list_kernels = _method(native_kernels.list_kernels)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from graphopt import ir
 from graphopt.compiler.environment import Environment
-from graphopt.compiler.gradient_fusion import fuse
+from graphopt.compiler.fuse_differentiated import fuse
 from graphopt.model_arguments import ModelLike
 from graphopt.options import DeviceOptions, RunOptions
 from graphopt.ort.session_options import SessionChoice

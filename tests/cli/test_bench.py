@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 import pytest
 
 from graphopt.cli.views.latencies import remarks
-from graphopt.cli.views.latency_chart import Bar, bars
+from graphopt.cli.views.latency_drawing import Bar, bars
 from graphopt.errors import UsageError
 from graphopt.ort.devices import CPU, Device
 from graphopt.timing import other_optimizers

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from graphopt.cli.output.console import columns
-from graphopt.cli.output.terminal_width import wrapped
+from graphopt.cli.output.fit_to_width import wrapped
 
 #: Maximum width of the help in columns.
 _WIDEST = 110

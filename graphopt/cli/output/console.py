@@ -1,6 +1,6 @@
 """Output: results on stdout, narration and progress on stderr.
 
-On a terminal, lines and tables fit its width (:mod:`graphopt.cli.output.terminal_width`), labels have
+On a terminal, lines and tables fit its width (:mod:`graphopt.cli.output.fit_to_width`), labels have
 colours, and progress bars come from rich. In a pipe, the same contents are whole lines and aligned tables
 without colour codes.
 """
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from graphopt import config
-from graphopt.cli.output.terminal_width import fitted, heading_within, wrapped
+from graphopt.cli.output.fit_to_width import fitted, heading_within, wrapped
 from graphopt.util.text_tables import Block, Line, Table, Tone
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from graphopt.cli.output.console import Console, columns
-from graphopt.cli.output.terminal_width import wrapped
+from graphopt.cli.output.fit_to_width import wrapped
 
 if TYPE_CHECKING:
     from graphopt.modeldiff.print_changes import Printed

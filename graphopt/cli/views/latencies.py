@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from graphopt.cli.views.latency_chart import Bar, bars
+from graphopt.cli.views.latency_drawing import Bar, bars
 from graphopt.util.text_tables import Block, Table, counted
 
 if TYPE_CHECKING:

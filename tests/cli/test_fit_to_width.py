@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from graphopt.cli.output.terminal_width import fitted, wrapped
+from graphopt.cli.output.fit_to_width import fitted, wrapped
 from graphopt.util.text_tables import Table, text_width
 
 WIDTHS = [40, 60, 80, 120]
