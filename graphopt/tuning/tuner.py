@@ -70,7 +70,7 @@ class Tune:
             given, least = human_seconds(self.budget), f"{parts * _LEAST_BUDGET:g}s"
             raise UsageError(
                 f"a budget of {given} is too small to tune a model with {counted(variants, 'variant')}",
-                hint=f"--budget {least} is the least; --variants builds fewer",
+                hint=f"the least is --budget {least}; or limit the variants by --variants",
             )
         return self.budget / parts
 

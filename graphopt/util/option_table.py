@@ -70,6 +70,7 @@ def type_text(group: type, name: str) -> str:
 _IN_PYTHON = {
     "--allow-command": "allow_command=True",
     "--allow-external": "allow_external",
+    "--budget": "budget",
     "--check": "kind",
     "--emit bundle": "bundle=True",
     "--fuser": "fuser",
@@ -78,6 +79,7 @@ _IN_PYTHON = {
     "--passes": "pipeline",
     "--pipeline": "pipeline",
     "--tune": "tune",
+    "--variants": "most",
     "--wrt": "wrt",
 }
 #: A whole command, which stays; ``--set KEY=VALUE``; shapes and files of inputs; ``-O3``; any other flag.
