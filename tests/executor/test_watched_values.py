@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 import graphopt
 from graphopt.errors import UsageError
+from graphopt.executor import watched_values
 from graphopt.executor.options import ExecutorOptions
+from graphopt.specialization.instrumented_runs import InstrumentedRun
 from tests.specialization.looking_passes import Look
 from tests.support import parse
 
@@ -60,8 +65,6 @@ def test_limit_is_reported() -> None:
 
 
 def test_failing_additional_run_does_not_affect_outputs(monkeypatch: pytest.MonkeyPatch) -> None:
-    from graphopt.executor import watched_values
-
     def fail(*arguments: object) -> None:
         raise OSError("no process")
 
@@ -74,7 +77,20 @@ def test_failing_additional_run_does_not_affect_outputs(monkeypatch: pytest.Monk
     assert executor.last_plan == "static-1"
 
 
-def test_threads_share_one_additional_run() -> None:
+def test_one_thread_at_a_time_makes_an_additional_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    active, most = [0], [0]
+
+    class Counted(watched_values.InstrumentedRuns):
+        def run(self, feeds: Mapping[str, Any]) -> InstrumentedRun:
+            active[0] += 1
+            most[0] = max(most[0], active[0])
+            time.sleep(0.1)  # other threads run meanwhile
+            try:
+                return super().run(feeds)
+            finally:
+                active[0] -= 1
+
+    monkeypatch.setattr(watched_values, "InstrumentedRuns", Counted)
     options = ExecutorOptions(watch="all", wait=None, profiled_runs=1, strategy="static:1")
     executor = graphopt.compile(parse(TEXT), options, verify=False)
     failures: list[str] = []
@@ -90,7 +106,7 @@ def test_threads_share_one_additional_run() -> None:
     for thread in threads:
         thread.join(120)
     assert not failures and not any(thread.is_alive() for thread in threads)
-    assert executor.debug_state().watch_runs >= 1
+    assert most == [1] and executor.debug_state().watch_runs >= 1
 
 
 def test_bound_values_are_observed() -> None:
