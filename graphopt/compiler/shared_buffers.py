@@ -8,8 +8,6 @@ from graphopt import ir
 from graphopt.compiler.environment import Environment
 from graphopt.context import Options, context_for
 from graphopt.errors import InvalidModel, RuntimeFailure, VerificationFailed
-from graphopt.ort import preflight
-from graphopt.ort.loadable_model import Artifact
 from graphopt.ort.optimized_graph import optimized_graph
 from graphopt.ort.session_options import recommended
 from graphopt.transforms.scalar.check_aliasing import CheckAliasing
@@ -43,19 +41,17 @@ def check_in_runtime(pairs: Pairs, env: Environment, model: ir.Model) -> str | N
         VerificationFailed: an output may overwrite elements of its input before they are read.
     """
     choice = recommended(model, env.device) | env.toolchain.libraries(model).choice
-    with contextlib.closing(Artifact(model)) as artifact:
-        try:
-            preflight.try_load(artifact.source, device=env.device, choice=choice)
-            with optimized_graph(artifact.source, device=env.device, choice=choice) as optimized:
-                _check(optimized, pairs)
-        except VerificationFailed as failure:
-            raise VerificationFailed(
-                f"{failure.message} (in the graph that onnxruntime makes of the model)",
-                hint="give them buffers of their own; for sessions without optimizations (ORT_DISABLE_ALL),"
-                " --no-verify checks the model alone",
-            ) from failure
-        except (RuntimeFailure, InvalidModel) as failure:
-            return failure.message
+    try:
+        with optimized_graph(model, device=env.device, choice=choice) as optimized:
+            _check(optimized, pairs)
+    except VerificationFailed as failure:
+        raise VerificationFailed(
+            f"{failure.message} (in the graph that onnxruntime makes of the model)",
+            hint="give them buffers of their own; for sessions without optimizations (ORT_DISABLE_ALL),"
+            " --no-verify checks the model alone",
+        ) from failure
+    except (RuntimeFailure, InvalidModel) as failure:
+        return failure.message
     return None
 
 
