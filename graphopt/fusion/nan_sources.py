@@ -45,8 +45,8 @@ def reduces_nans(node: ir.Node, cx: Context) -> bool:
 def may_make_nan(value: ir.Value, cx: Context) -> bool:
     """Whether operators of kernels on the way to ``value`` may produce NaN from finite numbers.
 
-    Overflow is not considered. Results of products, convolutions and other operators count as ordinary,
-    because a NaN there spreads to every sum that contains it.
+    Overflow is not considered. Results of operators without kernels, such as products and convolutions,
+    count as finite, because a NaN there spreads to every sum that contains it.
     """
     pending: list[ir.Value] = [value]
     visited = {value: None}

@@ -135,7 +135,8 @@ class ReadRecord:
     def watch(self, main: onnx_ir.Graph) -> None:
         """Register the constants of ``main`` and its bodies.
 
-        This recognizes tensors that become other constants, and removed constants that facts depend on.
+        Later, tensors of these constants are recognized in new constants, and so is the removal of a
+        constant that facts depend on.
         """
         self._main = main
         given = []

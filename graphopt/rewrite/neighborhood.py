@@ -62,7 +62,7 @@ def near_private_producers(anchor: ir.Node) -> list[ir.Node]:
 
 
 def private_views(nodes: Iterable[ir.Node]) -> list[ir.Node]:
-    """The views that ``nodes`` read, without other readers."""
+    """The views that only ``nodes`` read, directly or through other such views."""
     found, pending = [], list(nodes)
     while pending:
         node = pending.pop()

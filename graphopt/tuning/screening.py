@@ -18,7 +18,7 @@ def screen(
     share: float,
     careful: frozenset[Variant] = frozenset(),
 ) -> list[Measurement | None]:
-    """A measurement of each variant, within ``share`` of the budget; claims are measured twice.
+    """A measurement of each variant, within ``share`` of the budget; a claimed difference is measured again.
 
     Results without timing are first, so that time is spent on variants that may differ. Variants in
     ``careful`` are also measured again if the first measurement was too rough.

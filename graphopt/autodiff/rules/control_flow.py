@@ -118,7 +118,7 @@ def loop(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> Co
 
 
 def _sized(op: GraphBuilder, node: PrimalNode, value: ir.Value, rows: ir.Value, trips: Size) -> ir.Value:
-    """``rows``, the stacked ``value`` of a body, reshaped, because a loop without iterations loses sizes."""
+    """``rows``, the stacked ``value`` of a body, with the sizes that a loop without iterations loses."""
     sizes = sizes_outside(op, node, value)
     if sizes is None or all(isinstance(size, int) for size in sizes):
         return rows

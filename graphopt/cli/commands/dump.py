@@ -65,7 +65,7 @@ graphopt dump model.onnx --passes cse,dce --pass-by-pass --format onnx -o stages
         "--filter",
         "filter_",
         metavar="REGEX",
-        help="Print only lines that match, with names shortened or in full.",
+        help="Print only lines that match as printed, or with their full names.",
     ),
     click.option(
         "-o",
@@ -176,7 +176,7 @@ class _Target:
 
 
 def _notes(dump: Dump, target: _Target) -> Iterator[str]:
-    """The files that were written, or that nothing matches."""
+    """Lines that name the written files, and that report a filter without matches."""
     if target.folder is not None:
         yield (f"  wrote     {counted(dump.files, 'file')} to {target.folder}")
     elif target.file is not None:

@@ -164,7 +164,7 @@ def _selected_index(m: Match, node: ir.Node) -> tuple[int, int] | None:
 
 
 def _rows(m: Match, value: ir.Value, axes: str, shape: tuple[Dim, ...], pack: int | None) -> Rows | None:
-    """The rows of which ``value``, with these axes, is a view."""
+    """The rows that ``value`` is a view of; each letter of ``axes`` stands for an axis of ``value``."""
     node = producer_of(value, "Reshape")
     if node is None or node.inputs[0] is None:
         return None
