@@ -297,7 +297,7 @@ def pipelines_page() -> str:
         "A pipeline is text: names of passes joined by commas, options in braces, and `fixpoint(...)`,",
         "which repeats its passes until a round changes nothing. `if-gradient(A,otherwise,B)` runs A if a",
         "value is annotated as requiring a gradient, and otherwise B. A pipeline may contain the name of",
-        "another pipeline, which stands for the passes of that pipeline. Planned passes, which do not exist",
+        "another pipeline, whose passes then run in its place. Planned passes, which do not exist",
         "yet, are skipped, and the report lists them.",
         "",
         "`pre-passes` and `post-passes` mark the positions of the passes given by `--pre-pass` and",

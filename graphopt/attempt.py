@@ -191,7 +191,7 @@ class Attempt:
 
     def _verify(self, model: ir.Model) -> Verdict:
         """Compare ``model`` with the original."""
-        assert self.verifier is not None, "verification needs an verifier"
+        assert self.verifier is not None, "verification needs a verifier"
         try:
             libraries = () if self.libraries is None else self.libraries(model)
             self.entered("verifying")

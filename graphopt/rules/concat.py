@@ -123,7 +123,7 @@ class _Piece:
 
 
 def _slice_along(m: Match, x: ir.Value, axis: int) -> tuple[ir.Value, Range] | None:
-    """The data of which ``x`` is a Slice along ``axis`` only, and its range with nonnegative bounds."""
+    """The data and the range, with nonnegative bounds, if ``x`` is a Slice along ``axis`` only."""
     node = producer_of(x, "Slice", graph=m.graph)
     if node is None or not m.only_use(x):
         return None

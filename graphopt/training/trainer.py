@@ -243,7 +243,7 @@ class Trainer:
         return first, second
 
     def _bind(self) -> tuple[IOBinding, IOBinding]:
-        """Two bindings, each of which reads one set of buffers and writes the other."""
+        """Two bindings: each reads the buffers that the other one writes."""
         first, second = self._buffers
         return self._bound(first, second), self._bound(second, first)
 

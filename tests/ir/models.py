@@ -43,7 +43,7 @@ def model(
 
 
 def chain(length: int) -> onnx.ModelProto:
-    """``length`` nodes, each of which reads the preceding node."""
+    """A chain of ``length`` nodes."""
     names = ["x", *(f"/layer/{i}/Neg_output_0" for i in range(length - 1)), "y"]
     return model([helper.make_node("Neg", [names[i]], [names[i + 1]], f"n{i}") for i in range(length)])
 

@@ -26,7 +26,7 @@ def _branches(node: ir.Node) -> list[list[str]]:
 
 
 def _row(count: int) -> ir.Model:
-    """A row of Ifs with one condition, each of which reads the preceding one."""
+    """A row of Ifs with one condition, in which each reads the preceding one."""
     lines = [
         f"v{i} = If (c) < then_branch = t () => (float[N] t{i}) {{ t{i} = Sin({f'v{i - 1}' if i else 'x'}) }},"
         f" else_branch = e () => (float[N] e{i}) {{ e{i} = Cos({f'v{i - 1}' if i else 'x'}) }} >"

@@ -159,8 +159,8 @@ def command(
     the models still differ.
 
     Without -o the result of model.onnx is model.opt.onnx beside it. Of two paths, the second is the result
-    unless it is a model already. A folder stands for all its models; - is standard input. If IN itself does
-    not run, a warning reports that the result is not verified; if inputs are given, this is an error.
+    unless it is a model already. Of a folder, all models are optimized; - is standard input. If IN does not
+    run, a warning reports that the result is not verified; if inputs are given, this is an error.
     """
     from graphopt.cli.files.check_output_paths import check_file, check_folder
 

@@ -1,4 +1,4 @@
-"""Tensors split into heads, and the tensors of which they are views.
+"""Tensors split into heads, and the tensors that they are views of.
 
 Sizes: B batches, N heads, S elements of the sequence, D elements of a head. Axes are named by letters:
 ``bnsd`` is a tensor [B, N, S, D], and ``p`` an axis along which queries, keys and values are packed.
@@ -164,7 +164,7 @@ def _selected_index(m: Match, node: ir.Node) -> tuple[int, int] | None:
 
 
 def _rows(m: Match, value: ir.Value, axes: str, shape: tuple[Dim, ...], pack: int | None) -> Rows | None:
-    """The rows that ``value`` is a view of; each letter of ``axes`` stands for an axis of ``value``."""
+    """The rows that ``value`` is a view of; each letter of ``axes`` denotes an axis of ``value``."""
     node = producer_of(value, "Reshape")
     if node is None or node.inputs[0] is None:
         return None
