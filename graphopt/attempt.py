@@ -157,7 +157,7 @@ class Attempt:
             )
         raise RuntimeFailure(
             f"with the inputs given, {self.verifier.refusal}",
-            hint="change --input, --input-shape, --dim or --dim-range; --no-verify writes it all the same",
+            hint="change --input, --input-shape, --dim or --dim-range; --no-verify skips this check",
         )
 
     def _run_passes(self, model: ir.Model, cx: Context, stats: Stats) -> History:
@@ -351,7 +351,7 @@ def _conversion(target: int, settings: config.Settings) -> str:
     if settings.verify and target > runtime.opset_ceiling:
         raise UsageError(
             f"onnxruntime {runtime.version} runs opsets up to {runtime.opset_ceiling}, not {target}",
-            hint="--no-verify writes it all the same",
+            hint="--no-verify skips this check",
         )
     return f"convert-opset{{target={target}}}"
 

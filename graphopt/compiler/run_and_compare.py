@@ -144,7 +144,8 @@ def try_out(
     trial = run_once.try_out(found, given, device=env.device, optimizations=optimizations, choice=choice)
     if not env.options["share_buffers"]:
         return trial
-    from graphopt.specialization.shared_runs import run_shared, shared_names
+    from graphopt.specialization.shared_buffers import shared_names
+    from graphopt.specialization.shared_runs import run_shared
 
     share = shared_names(env.options["share_buffers"], Signature.of(found))
     return run_shared(

@@ -17,7 +17,7 @@ Pairs = tuple[tuple[str, str], ...]
 
 
 def check_shared(pairs: Pairs, env: Environment, model: ir.Model) -> None:
-    """Check the nodes of ``model``, and, unless verification is off, the graph that onnxruntime makes of it.
+    """Check ``model`` and, unless verification is off, the graph that onnxruntime runs for it.
 
     Raises:
         UsageError: the model lacks an input or output.
@@ -30,12 +30,12 @@ def check_shared(pairs: Pairs, env: Environment, model: ir.Model) -> None:
 
 
 def check_in_runtime(pairs: Pairs, env: Environment, model: ir.Model) -> str | None:
-    """Check the graph that onnxruntime's own optimizations make of ``model`` on the device.
+    """Check the graph that onnxruntime runs for ``model`` on the device.
 
-    They may fuse a reader of the input with the producer of the output, or remove a copy.
+    Its optimizations may fuse a reader of the input with the producer of the output, or remove a copy.
 
     Returns:
-        Why there is no such graph to check; ``None`` if it is safe.
+        The reason why there is no graph to check; ``None`` if sharing is safe.
 
     Raises:
         VerificationFailed: an output may overwrite elements of its input before they are read.
@@ -46,7 +46,7 @@ def check_in_runtime(pairs: Pairs, env: Environment, model: ir.Model) -> str | N
             _check(optimized, pairs)
     except VerificationFailed as failure:
         raise VerificationFailed(
-            f"{failure.message} (in the graph that onnxruntime makes of the model)",
+            f"{failure.message} (in the graph that onnxruntime runs)",
             hint="give them buffers of their own; for sessions without optimizations (ORT_DISABLE_ALL),"
             " --no-verify checks the model alone",
         ) from failure

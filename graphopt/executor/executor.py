@@ -25,7 +25,7 @@ from graphopt.executor.vjp import GradientPlan, Pullback
 from graphopt.ir.signature import Signature
 from graphopt.profile import FusionStrategy
 from graphopt.specialization.ort_values import bound_values
-from graphopt.specialization.shared_buffers import check_names as check_shared_names
+from graphopt.specialization.shared_buffers import shared_names
 from graphopt.util.element_types import native_feeds
 
 if TYPE_CHECKING:
@@ -168,8 +168,8 @@ class Executor:
                 part.
         """
         specializer = self._specializer
-        share = share or {}
-        check_shared_names(share, specializer.signature)
+        pairs = ((source, output) for output, source in (share or {}).items())
+        share = shared_names(pairs, specializer.signature)
         feeds = bound_values(values)
         plan = specializer.plan_for(feeds)
         if share:

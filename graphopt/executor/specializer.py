@@ -51,7 +51,7 @@ _IN_PROGRESS = "a specialization is being made"
 
 @dataclass(frozen=True)
 class Before:
-    """What the profile reads of a run whose inputs are overwritten.
+    """The data of a run for the profile, saved before the run overwrites its inputs.
 
     Attributes:
         feeds: the inputs, with the contents that guards read.
@@ -119,7 +119,7 @@ class Specializer:
         return self._plans.plan_for(feeds)
 
     def before(self, plan: Plan, feeds: Mapping[str, Any], overwritten: Container[str]) -> Before | None:
-        """What to pass to :meth:`ran` after a run that overwrites these inputs; ``None`` if nothing."""
+        """The argument of :meth:`ran` for a run that overwrites inputs; ``None`` if it is not profiled."""
         if plan.kind != "general" or not self._is_profiled(feeds):
             return None
         return Before(kept_contents(feeds, overwritten), self._observe_inner(feeds))

@@ -13,9 +13,8 @@ from graphopt.executor.specializer import Specializer
 from graphopt.ir.signature import Signature
 from graphopt.ort.devices import Device
 from graphopt.specialization.ort_values import BoundValue, bound_values, ort_value
-from graphopt.specialization.shared_buffers import Spans, check_memory, check_names
+from graphopt.specialization.shared_buffers import Spans, check_memory, shared_names
 from graphopt.specialization.variant_session import BoundRuns
-from graphopt.transforms.scalar.check_aliasing import expand_pairs
 from graphopt.util.element_types import from_ort_value
 
 if TYPE_CHECKING:
@@ -135,11 +134,7 @@ class StateLoop:
 
     def _follow(self, signature: Signature) -> None:
         """Find the states and the results of a model; raises UsageError as the constructor does."""
-        pairs = list(expand_pairs(self._pairs, [port.name for port in signature.inputs]))
-        sources = {output: source for source, output in pairs}
-        if len(sources) < len(pairs):
-            raise UsageError("an output can't be the next value of two inputs")
-        check_names(sources, signature)
+        sources = shared_names(self._pairs, signature)
         for port in signature.inputs:
             if port.name in sources.values() and port.kind != "tensor":
                 raise UsageError(f"a state is a tensor, and input {port.name!r} is of type {port.type}")

@@ -26,7 +26,7 @@ _GENERAL, _VARIANT = "general", "variant"
 class MeasuredGain:
     """Times each variant alternately with the general model, on inputs for which its guard holds.
 
-    A branch of one model is timed with its guard, in the form that will be written.
+    A branch of one model is timed with its guard, in the form of the output file.
 
     Attributes:
         inputs: returns inputs that satisfy a guard, or ``None``.

@@ -1,4 +1,4 @@
-"""Values of onnxruntime as guards read them."""
+"""Conversion of arrays to values of onnxruntime, and the interface of these values for guards."""
 
 from __future__ import annotations
 

@@ -9,14 +9,15 @@ output, when others may already be overwritten.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from graphopt import ir
 from graphopt.context.context import context_for
-from graphopt.errors import GraphoptError, UsageError, VerificationFailed, unknown
+from graphopt.errors import GraphoptError, UsageError
+from graphopt.inputs.buffer_pairs import resolve_pairs
 from graphopt.ir.signature import Signature
 from graphopt.specialization.output_shapes import OutputShapes, Shape
 from graphopt.transforms.scalar.check_aliasing import Refusal, refusals
@@ -80,10 +81,7 @@ class BufferChecks:
         for output, source in share.items():
             refusal = self._refusals[source, output]
             if refusal is not None:
-                raise VerificationFailed(
-                    f"input {source!r} and output {output!r} must not share a buffer: {refusal.reason}",
-                    hint=refusal.hint,
-                )
+                raise refusal.error(source, output)
             if shapes.get(output) is None:
                 raise UsageError(
                     f"output {output!r} can't be written over {source!r}: the shapes of the inputs do not "
@@ -137,18 +135,14 @@ def _refusals(graph: ir.Model, pairs: list[tuple[str, str]]) -> dict[tuple[str, 
     return found
 
 
-def check_names(share: Mapping[str, str], signature: Signature) -> None:
-    """Check that ``share`` maps outputs of a model to distinct inputs; raises UsageError if not."""
+def shared_names(pairs: Iterable[tuple[str, str]], signature: Signature) -> dict[str, str]:
+    """The input by output, for pairs of an input and an output of a model, or patterns of them.
+
+    Raises:
+        UsageError: a name is missing or occurs twice, or no input matches a pattern.
+    """
     inputs = [port.name for port in signature.inputs if port.role != "constant"]
-    outputs = [port.name for port in signature.outputs]
-    for output, source in share.items():
-        if output not in outputs:
-            raise unknown("output", output, outputs)
-        if source not in inputs:
-            raise unknown("input", source, inputs)
-    twice = next((name for name in share.values() if list(share.values()).count(name) > 1), None)
-    if twice is not None:
-        raise UsageError(f"input {twice!r} can't share its buffer twice")
+    return resolve_pairs(pairs, inputs, [port.name for port in signature.outputs])
 
 
 def check_memory(written: Mapping[str, OrtValue], values: Mapping[str, OrtValue]) -> None:

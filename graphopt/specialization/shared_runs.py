@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -20,22 +20,9 @@ from graphopt.ort.session import Optimizations, Source
 from graphopt.ort.session_options import SessionChoice
 from graphopt.process.child import Child
 from graphopt.specialization.ort_values import ort_value
-from graphopt.specialization.shared_buffers import BufferChecks, check_names
+from graphopt.specialization.shared_buffers import BufferChecks
 from graphopt.specialization.variant_session import VariantSession
-from graphopt.transforms.scalar.check_aliasing import expand_pairs
 from graphopt.util.element_types import from_ort_value
-
-
-def shared_names(pairs: Iterable[tuple[str, str]], signature: Signature) -> dict[str, str]:
-    """The input by output, for pairs of an input and an output, or patterns of them.
-
-    Raises:
-        UsageError: a name is missing or occurs twice, or no input matches a pattern.
-    """
-    expanded = list(expand_pairs(pairs, [port.name for port in signature.inputs]))
-    share = {output: source for source, output in expanded}
-    check_names(share, signature)
-    return share
 
 
 def run_shared(

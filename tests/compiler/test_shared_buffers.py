@@ -1,4 +1,4 @@
-"""Shared buffers are checked in the graph that onnxruntime makes of a model, too."""
+"""Shared buffers are also checked in the graph that onnxruntime runs."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ def test_fusions_of_onnxruntime_that_overwrite_the_input_are_found(op: str) -> N
         found = shared_run(model, feeds_of(model), optimized=optimized)
         equal = all(np.allclose(found[name], value, atol=1e-5) for name, value in expected.items())
         assert equal is not optimized
-    with pytest.raises(VerificationFailed, match=f"{op} .*graph that onnxruntime makes of the model"):
+    with pytest.raises(VerificationFailed, match=f"{op} .*graph that onnxruntime runs"):
         check_shared((("x", "y"),), Environment(), model)
     check_shared((("x", "y"),), Environment(verify=False), model)
-    with pytest.raises(VerificationFailed, match="onnxruntime makes"):
+    with pytest.raises(VerificationFailed, match="graph that onnxruntime runs"):
         graphopt.optimize(model, share_buffers=[("x", "y")])
 
 

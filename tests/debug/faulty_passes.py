@@ -1,6 +1,6 @@
 """Passes that rewrite every node, one of them wrongly: faults that bisect must find.
 
-Each copies every node of the graph, with one rewrite per node, one of which is faulty.
+Each copies every node of the graph, with one rewrite per node. One rewrite is faulty.
 """
 
 from __future__ import annotations

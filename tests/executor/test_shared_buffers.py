@@ -248,7 +248,7 @@ def test_errors_of_loops() -> None:
         made.loop([("pst", "present")])
     with pytest.raises(UsageError, match="no input matches"):
         made.loop([("q.*", "present.*")])
-    with pytest.raises(UsageError, match="two inputs"):
+    with pytest.raises(UsageError, match="output 'present' can't share its buffer twice"):
         made.loop([("past", "present"), ("x", "present")])
     with pytest.raises(UsageError, match="needs a value for input 'x'"):
         loop({"past": feeds["past"], "at": feeds["at"]})

@@ -104,7 +104,7 @@ def test_passes_of_plans_observe_annotations_and_types(
 
 
 def test_equal_sizes_of_a_dynamic_variant_are_respected_by_its_verification() -> None:
-    """The variant declares the dims of the original; its inputs must satisfy the guard all the same."""
+    """The variant declares the dims of the original, but its inputs must satisfy the guard."""
     text = "g (float[N] x, float[M] y, int64[1] n) => (float[K] z) { z = Expand(x, n) }"
     profile = graphopt.record_profile(
         parse(text),

@@ -11,7 +11,7 @@ from graphopt import ir
 from graphopt.context import Options
 from graphopt.debug.reproducer import Case
 from graphopt.errors import UsageError, VerificationFailed
-from graphopt.transforms.scalar.check_aliasing import parse_pair
+from graphopt.inputs.buffer_pairs import parse_pair
 from tests.support import parse, run_pipeline
 
 #: One step of attention over a cache of fixed size; the new row is written at position ``at``.

@@ -46,9 +46,9 @@ def _pairs(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
     """Pairs of an input and an output."""
     if not (texts := tuple(texts)):
         return ()
-    from graphopt.transforms.scalar.check_aliasing import pairs_of
+    from graphopt.inputs.buffer_pairs import parse_pair
 
-    return pairs_of(texts)
+    return tuple(map(parse_pair, texts))
 
 
 #: The arguments of ``click.option`` by the notation of the value; options with other notations are text.

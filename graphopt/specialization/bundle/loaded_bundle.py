@@ -25,7 +25,7 @@ from graphopt.specialization.bundle.plan import PLAN, folder_of
 from graphopt.specialization.bundle.prepacked_weights import prepacked
 from graphopt.specialization.compiled_guards import compile_guards
 from graphopt.specialization.ort_values import bound_values
-from graphopt.specialization.shared_buffers import BufferChecks, check_names
+from graphopt.specialization.shared_buffers import BufferChecks, shared_names
 from graphopt.specialization.variant_session import VariantSession, check_signature
 from graphopt.util.disk_store import Store
 from graphopt.util.element_types import native_feeds
@@ -154,8 +154,8 @@ class Bundle:
             VerificationFailed: an output may overwrite elements before they are read.
             InvalidModel, RuntimeFailure: as for :meth:`run`.
         """
-        share = share or {}
-        check_names(share, self.signature)
+        pairs = ((source, output) for output, source in (share or {}).items())
+        share = shared_names(pairs, self.signature)
         number = self._dispatch(bound_values(values))
         ready = self._ready[number] or self._session(number)
         if share:

@@ -1,4 +1,4 @@
-"""References to attributes of a function: stand-ins for a conversion, and tests of the result."""
+"""References to attributes of a function: placeholders for a conversion, and checks of the result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from graphopt.errors import UnsupportedModel
 from graphopt.opset.upgrade import REFERRING
 
 GRAPH_TYPES = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
-#: Values in place of a reference to a function's attribute during a conversion. The first is the stand-in;
+#: Values in place of a reference to a function's attribute during a conversion. The first is the placeholder;
 #: the others test whether the conversion depends on the value: common values, and invalid axes.
 _STAND_INS: dict[ir.AttributeType, tuple[object, ...]] = {
     ir.AttributeType.INT: (1, 0, -1, 100),
@@ -22,14 +22,14 @@ _STAND_INS: dict[ir.AttributeType, tuple[object, ...]] = {
     ir.AttributeType.STRING: ("graphopt", "other"),
 }
 
-#: By attribute, the stand-in and the reference that it replaces.
+#: By attribute, the placeholder and the reference that it replaces.
 References = dict[str, tuple[onnx.AttributeProto, ir.Attr]]
 
 
 def proto_of(
     node: ir.Node, named: dict[ir.Value, str], dropped: Sequence[int] = ()
 ) -> tuple[onnx.NodeProto, References]:
-    """The node without the outputs ``dropped``, and the stand-ins for references to attributes."""
+    """The node without the outputs ``dropped``, and the placeholders for references to attributes."""
     proto = onnx.NodeProto(op_type=node.op_type, name="n")
     proto.input.extend("" if value is None else named[value] for value in node.inputs)
     proto.output.extend(

@@ -1,4 +1,4 @@
-"""check-aliasing: inputs and outputs may share a buffer under any order of execution.
+"""check-aliasing: check that inputs and outputs may share a buffer, in any order of execution.
 
 The counterpart of ``CheckInplace`` in PyTorch's JIT executor, which finds operators that overwrite values
 with later readers. ONNX has no such operators. Callers get the same effect if they bind an input and an
@@ -7,7 +7,6 @@ output to one buffer, as for the key-value cache of a decoder.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
@@ -15,35 +14,20 @@ from typing import ClassVar, NamedTuple
 from graphopt import ir
 from graphopt.analysis.symbolic import at_least
 from graphopt.context import Context
-from graphopt.errors import UsageError, VerificationFailed, unknown
+from graphopt.errors import VerificationFailed
+from graphopt.inputs.buffer_pairs import parse_pair, resolve_pairs
 from graphopt.passes.base import Pass
 
-#: Operators whose result may share memory with the first operand in onnxruntime.
+#: Operators whose result may have the memory of the first operand in onnxruntime.
 _ALIASES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 _OWN_BUFFERS = "give them buffers of their own"
 #: Operators that read no elements.
 _SHAPE_ONLY = frozenset({"Shape", "Size"})
 #: Operators whose kernels in onnxruntime read each element before they write the one at the same position.
-_ELEMENTWISE = frozenset(
-    [
-        *(
-            "Abs",
-            "Add",
-            "And",
-            "Ceil",
-            "Clip",
-            "Div",
-            "Exp",
-            "Floor",
-            "LeakyRelu",
-            "Log",
-            "Mul",
-            "Neg",
-            "Not",
-        ),
-        *("Or", "Reciprocal", "Relu", "Sigmoid", "Sqrt", "Sub", "Tanh", "Where", "Xor"),
-    ]
-)
+_ELEMENTWISE = frozenset({
+    *("Abs", "Add", "And", "Ceil", "Clip", "Div", "Exp", "Floor", "LeakyRelu", "Log", "Mul", "Neg", "Not"),
+    *("Or", "Reciprocal", "Relu", "Sigmoid", "Sqrt", "Sub", "Tanh", "Where", "Xor"),
+})  # fmt: skip
 #: Operators that work in place: the input whose buffer each output may share.
 _IN_PLACE = {
     ("", "ScatterElements"): {0: 0},
@@ -51,46 +35,6 @@ _IN_PLACE = {
     ("", "TensorScatter"): {0: 0},
     (ir.MICROSOFT, "GroupQueryAttention"): {3: 1, 4: 2},
 }
-
-
-def parse_pair(text: str) -> tuple[str, str]:
-    """The input and the output in ``past=present``, or their patterns, as in ``past.*=present.*``.
-
-    Raises:
-        UsageError: the text is not such a pair.
-    """
-    source, _, target = text.partition("=")
-    if not source or not target or "=" in target:
-        raise UsageError(f"{text!r} names no input and output; write past=present")
-    _check_pattern(source, target)
-    return source, target
-
-
-def _check_pattern(source: str, target: str) -> None:
-    if source.count("*") != target.count("*"):
-        raise UsageError(
-            f"{source}={target} needs as many * in the output as in the input, as in past.*=present.*"
-        )
-
-
-def expand_pairs(pairs: Iterable[tuple[str, str]], inputs: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """``pairs`` with patterns replaced by names: each ``*`` of an output is the match in the input's name.
-
-    Raises:
-        UsageError: no input matches, or the numbers of ``*`` differ.
-    """
-    for source, target in pairs:
-        _check_pattern(source, target)
-        if "*" not in source:
-            yield source, target
-            continue
-        pattern = re.compile("(.*)".join(map(re.escape, source.split("*"))))
-        found = [match for name in inputs if (match := pattern.fullmatch(name)) is not None]
-        if not found:
-            raise UsageError(f"no input matches {source!r}", hint="graphopt inspect lists the inputs")
-        first, *rest = target.split("*")
-        for match in found:
-            yield match[0], first + "".join(map("".join, zip(match.groups(), rest, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -123,31 +67,16 @@ class CheckAliasing(Pass):
         inputs = {value.name or "": value for value in model.graph.inputs}
         outputs = {value.name or "": value for value in model.graph.outputs}
         given = [*map(parse_pair, self.share), *cx.options.share_buffers]
-        pairs = list(dict.fromkeys(expand_pairs(given, inputs)))
-        for source, target in pairs:
-            if source not in inputs:
-                several = any(name.startswith(source) for name in inputs)
-                hint = f"{source}*={target}* names all pairs" if several else "graphopt inspect lists them"
-                raise unknown("input", source, map(str, inputs), hint)
-            if target not in outputs:
-                raise unknown("output", target, map(str, outputs), "graphopt inspect lists them")
-        for index, kind in enumerate(("input", "output")):
-            names = [pair[index] for pair in pairs]
-            twice = next((name for name in names if names.count(name) > 1), None)
-            if twice is not None:
-                raise UsageError(f"{kind} {twice!r} can't share its buffer twice")
+        pairs = resolve_pairs(given, inputs, outputs)
         if pairs:
-            _check([(inputs[source], outputs[target]) for source, target in pairs], cx)
+            _check([(inputs[source], outputs[target]) for target, source in pairs.items()], cx)
 
 
 def _check(pairs: list[tuple[ir.Value, ir.Value]], cx: Context) -> None:
     """Raise VerificationFailed if one of ``pairs`` must not share a buffer."""
     for (source, target), refusal in zip(pairs, refusals(pairs, cx), strict=True):
         if refusal is not None:
-            raise VerificationFailed(
-                f"input {source.name!r} and output {target.name!r} must not share a buffer: {refusal.reason}",
-                hint=refusal.hint,
-            )
+            raise refusal.error(source.name, target.name)
 
 
 class Refusal(NamedTuple):
@@ -155,6 +84,12 @@ class Refusal(NamedTuple):
 
     reason: str
     hint: str
+
+    def error(self, source: str | None, target: str | None) -> VerificationFailed:
+        """The error about the input ``source`` and the output ``target``."""
+        return VerificationFailed(
+            f"input {source!r} and output {target!r} must not share a buffer: {self.reason}", hint=self.hint
+        )
 
 
 def refusals(pairs: Sequence[tuple[ir.Value, ir.Value]], cx: Context) -> list[Refusal | None]:
@@ -319,8 +254,3 @@ def _root(value: ir.Value) -> ir.Value:
 
 def _named(node: ir.Node) -> str:
     return f"{node.op_type} {ir.label(node)!r}"
-
-
-def pairs_of(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """The pairs in ``texts`` such as ``past=present``."""
-    return tuple(map(parse_pair, texts))
