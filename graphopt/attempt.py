@@ -94,7 +94,8 @@ class Attempt:
             inputs = within(inputs, options, self.seed, fixed=bool(self.dims))
         if options.share_buffers:
             check = make_pipeline("check-aliasing")
-            check.run(model, context_for(model, options))
+            with context_for(model, options) as cx:
+                check.run(model, cx)
             pipeline = Pipeline((*pipeline.steps, *check.steps))
         if dialects.has_groups(model):
             pipeline = Pipeline((*pipeline.steps, *make_pipeline("rename-groups").steps))

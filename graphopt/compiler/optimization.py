@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from graphopt import ir
 from graphopt.attempt import Attempt, prepare
+from graphopt.compiler.check_shared_buffers import check_in_runtime
 from graphopt.compiler.environment import Environment
-from graphopt.compiler.shared_buffers import check_in_runtime
 from graphopt.context import Options
 from graphopt.errors import InvalidModel, NotFused, PassFailed, UsageError, VerificationFailed
 from graphopt.fusion.kernel_library import Toolchain

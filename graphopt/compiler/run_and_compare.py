@@ -144,7 +144,7 @@ def try_out(
     trial = run_once.try_out(found, given, device=env.device, optimizations=optimizations, choice=choice)
     if not env.options["share_buffers"]:
         return trial
-    from graphopt.specialization.shared_buffers import shared_names
+    from graphopt.specialization.buffer_checks import shared_names
     from graphopt.specialization.shared_runs import run_shared
 
     share = shared_names(env.options["share_buffers"], Signature.of(found))

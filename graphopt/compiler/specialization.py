@@ -10,9 +10,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from graphopt import config, ir
+from graphopt.compiler.check_shared_buffers import check_shared
 from graphopt.compiler.environment import Environment
 from graphopt.compiler.optimization import Result, optimize, with_fuser
-from graphopt.compiler.shared_buffers import check_shared
 from graphopt.model_arguments import ModelLike
 from graphopt.options import DeviceOptions, OptimizeOptions, PlanOptions
 from graphopt.passes.base import SPECIALIZED_TYPES
@@ -124,8 +124,9 @@ def specialize(
 
     policy, tune, seconds = BUNDLE if bundle else ONE_MODEL, env.options["tune"], 0.0
     profiled = partial(profiled_inputs, profile=how.profile, inputs=given)
+    variants = requested_variants(restricted.model, how, policy)
     if tune is not None:  # all models are tuned, and each variant is timed against the general model
-        seconds = tune.share_for(len(requested_variants(restricted.model, how, policy)))
+        seconds = tune.share_for(len(variants))
         policy = replace(
             policy,
             gain=MeasuredGain(
@@ -158,7 +159,7 @@ def specialize(
         )
 
     prepared = partial(annotate_inputs, profile=how.profile) if by_step else specialize_inputs
-    found = build(restricted.model, how, optimized, policy, strict=strict, prepare=prepared)
+    found = build(restricted.model, how, variants, optimized, policy, strict=strict, prepare=prepared)
     report = found.report.having(remarks=restricted.remarks)
     if bundle:
         kept = [variant.kernels for variant in report.variants if variant.left_out is None]

@@ -277,7 +277,8 @@ class StillFails:
             if ir.find_fault(model) is not None:
                 return False
             if trial.options.share_buffers:  # sharing must be safe before any pass
-                CheckAliasing().run(model, context_for(model, trial.options))
+                with context_for(model, trial.options) as cx:
+                    CheckAliasing().run(model, cx)
             outcome = isolated(trial.on(model), check, self._child)(self._limits)
             if outcome.error is not None or self._fails_early:
                 return outcome.error is not None and self._fails_early

@@ -24,8 +24,8 @@ from graphopt.executor.thread_local_switches import current_strategy
 from graphopt.executor.vjp import GradientPlan, Pullback
 from graphopt.ir.signature import Signature
 from graphopt.profile import FusionStrategy
+from graphopt.specialization.buffer_checks import shared_names
 from graphopt.specialization.ort_values import bound_values
-from graphopt.specialization.shared_buffers import shared_names
 from graphopt.util.element_types import native_feeds
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from graphopt import ir
@@ -17,7 +17,6 @@ from graphopt.profile import (
     Profile,
     Variant,
     branch_inputs,
-    check_profile,
     variants_of,
 )
 from graphopt.specialization.profitability import Policy
@@ -50,6 +49,11 @@ class Specialization:
     most: int | None = None
     single_file: bool = False
     pins: bool = False
+
+    def branch(self, variant: Variant, model: ir.Model) -> Branch:
+        """The branch of ``variant``, whose optimized model is ``model``."""
+        pins = frozenset(variant.guard.inputs) if self.pins else frozenset()
+        return Branch(variant.name, variant.guard, model, pins)
 
 
 @dataclass(frozen=True)
@@ -89,28 +93,26 @@ def requested_variants(original: ir.Model, how: Specialization, policy: Policy) 
 def build(
     original: ir.Model,
     how: Specialization,
+    variants: Iterable[Variant],
     optimize: Optimize,
     policy: Policy,
     *,
     strict: bool = False,
     prepare: Callable[[ir.Model, Guard], ir.Model] = specialize_inputs,
 ) -> Specialized:
-    """Optimize ``original``, and each variant that its profile requests.
+    """Optimize ``original``, and each of its ``variants``.
 
     Args:
+        variants: the result of :func:`requested_variants`.
         policy: selects the variants that are kept.
         strict: fail if a variant fails; by default, it is dropped.
         prepare: copies the original for the variant of a guard.
-
-    Raises:
-        UsageError: the profile is of another model, or contradicts its declared inputs.
     """
-    check_profile(how.profile, original)
     general, report = optimize(original, (), None)
     branches, plan, reports = [], [], list[VariantReport]()
     made = Counter(record.name.partition("-")[0] for record in read_variants(original))
     before = ir.count_all_nodes(general)
-    for variant in requested_variants(original, how, policy):
+    for variant in variants:
         kind, _, number = variant.name.partition("-")  # a specialized model may be specialized again
         variant = replace(variant, name=f"{kind}-{made[kind] + int(number)}")
         try:
@@ -126,8 +128,7 @@ def build(
         kernels = variant_report.kernels
         reports.append(VariantReport(variant, nodes, before, gain.shortfall, dropped, gain.ratio, kernels))
         if gain.shortfall is None:
-            pins = frozenset(variant.guard.inputs) if how.pins else frozenset()
-            branches.append(Branch(variant.name, variant.guard, model, pins))
+            branches.append(how.branch(variant, model))
             plan.append(VariantRecord(variant.name, variant.guard, variant.runs, nodes))
     report = report.having(variants=reports, profiled_runs=how.profile.runs)
     share_initializers([general, *(branch.model for branch in branches)])

@@ -19,8 +19,8 @@ from graphopt.ort.optimized_graph import optimized_graph
 from graphopt.ort.session import Optimizations, Source
 from graphopt.ort.session_options import SessionChoice
 from graphopt.process.child import Child
+from graphopt.specialization.buffer_checks import BufferChecks
 from graphopt.specialization.ort_values import ort_value
-from graphopt.specialization.shared_buffers import BufferChecks
 from graphopt.specialization.variant_session import VariantSession
 from graphopt.util.element_types import from_ort_value
 

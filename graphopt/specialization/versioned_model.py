@@ -219,9 +219,7 @@ def versioned_model(found: Specialized, how: Specialization) -> ir.Model:
     """
     if not found.branches:
         return found.general
-    model = build_versioned_model(found.general, found.branches)
-    if how.single_file:
-        lift_shared_initializers(model)
+    model = _combined(found.general, found.branches, how)
     ir.build_in(model, [found.general, *(branch.model for branch in found.branches)])
     record_variants(model, [*found.plan, *read_variants(found.general)])
     return model
@@ -233,11 +231,14 @@ def with_variant(general: ir.Model, model: ir.Model, variant: Variant, how: Spec
     Raises:
         UnsupportedModel: the models can't be combined.
     """
-    pins = frozenset(variant.guard.inputs) if how.pins else frozenset()
-    made = build_versioned_model(general, [Branch(variant.name, variant.guard, model, pins)])
+    return _combined(general, [how.branch(variant, model)], how)
+
+
+def _combined(general: ir.Model, branches: Sequence[Branch], how: Specialization) -> ir.Model:
+    model = build_versioned_model(general, branches)
     if how.single_file:
-        lift_shared_initializers(made)
-    return made
+        lift_shared_initializers(model)
+    return model
 
 
 def checked_model(

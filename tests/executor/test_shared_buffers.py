@@ -19,11 +19,11 @@ from graphopt.errors import GraphoptError, RuntimeFailure, UsageError, Verificat
 from graphopt.executor.executor import Executor
 from graphopt.executor.options import ExecutorOptions
 from graphopt.profile import FusionStrategy
+from graphopt.specialization.buffer_checks import Spans, check_memory
 from graphopt.specialization.build_variants import Specialization
 from graphopt.specialization.bundle.loaded_bundle import Bundle
 from graphopt.specialization.bundle.save import save_bundle
 from graphopt.specialization.ort_values import bound_values, kept_contents
-from graphopt.specialization.shared_buffers import Spans, check_memory
 from tests.support import parse
 
 #: A cache of fixed size: row `at` is replaced, and y is computed from the new cache.

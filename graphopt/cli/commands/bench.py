@@ -153,7 +153,7 @@ def command(
     from graphopt.inputs.feeds import InputOptions
     from graphopt.inputs.shape_grids import parse_grid
     from graphopt.ir.signature import Signature
-    from graphopt.specialization.shared_buffers import shared_names
+    from graphopt.specialization.buffer_checks import shared_names
     from graphopt.timing.bench import Bench, cuda_options
     from graphopt.timing.stopwatch import RaceLimits
 

@@ -102,7 +102,7 @@ def run_all(run: Run, model: Path, chosen: ExecutorValues) -> Output:
     from graphopt.api import is_bundle, load_model
     from graphopt.executor.options import ExecutorOptions
     from graphopt.inputs.feeds import InputOptions, Inputs
-    from graphopt.specialization.shared_buffers import shared_names
+    from graphopt.specialization.buffer_checks import shared_names
     from graphopt.specialization.shared_runs import copies
 
     if is_bundle(model):

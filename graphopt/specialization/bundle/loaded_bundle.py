@@ -20,12 +20,12 @@ from graphopt.ort.devices import Device, choose_device
 from graphopt.ort.optimized_graph import optimized_graph
 from graphopt.ort.session import Optimizations
 from graphopt.ort.session_options import SessionChoice, recommended_by
+from graphopt.specialization.buffer_checks import BufferChecks, shared_names
 from graphopt.specialization.bundle.checked_files import BundleFiles
 from graphopt.specialization.bundle.plan import PLAN, folder_of
 from graphopt.specialization.bundle.prepacked_weights import prepacked
 from graphopt.specialization.compiled_guards import compile_guards
 from graphopt.specialization.ort_values import bound_values
-from graphopt.specialization.shared_buffers import BufferChecks, shared_names
 from graphopt.specialization.variant_session import VariantSession, check_signature
 from graphopt.util.disk_store import Store
 from graphopt.util.element_types import native_feeds

@@ -8,8 +8,8 @@ import pytest
 
 import graphopt
 from graphopt import ir
+from graphopt.compiler.check_shared_buffers import check_in_runtime, check_shared
 from graphopt.compiler.environment import Environment
-from graphopt.compiler.shared_buffers import check_in_runtime, check_shared
 from graphopt.errors import UsageError, VerificationFailed
 from tests.support import parse
 

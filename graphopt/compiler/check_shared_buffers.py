@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-
 from graphopt import ir
 from graphopt.compiler.environment import Environment
 from graphopt.context import Options, context_for
@@ -56,5 +54,5 @@ def check_in_runtime(pairs: Pairs, env: Environment, model: ir.Model) -> str | N
 
 
 def _check(model: ir.Model, pairs: Pairs) -> None:
-    with contextlib.closing(context_for(model, Options(share_buffers=pairs))) as cx:
+    with context_for(model, Options(share_buffers=pairs)) as cx:
         CheckAliasing().run(model, cx)
