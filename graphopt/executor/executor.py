@@ -24,7 +24,7 @@ from graphopt.executor.thread_local_switches import current_strategy
 from graphopt.executor.vjp import GradientPlan, Pullback
 from graphopt.ir.signature import Signature
 from graphopt.profile import FusionStrategy
-from graphopt.specialization.buffer_checks import shared_names
+from graphopt.specialization.buffer_checks import names_in
 from graphopt.specialization.ort_values import bound_values
 from graphopt.util.element_types import native_feeds
 
@@ -168,8 +168,7 @@ class Executor:
                 part.
         """
         specializer = self._specializer
-        pairs = ((source, output) for output, source in (share or {}).items())
-        share = shared_names(pairs, specializer.signature)
+        share = names_in(share, specializer.signature)
         feeds = bound_values(values)
         plan = specializer.plan_for(feeds)
         if share:

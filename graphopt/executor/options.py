@@ -60,6 +60,10 @@ class ExecutorOptions:
             optional = seconds is None and name == "wait"
             if not optional and (not isinstance(seconds, int | float) or not seconds >= 0):
                 raise UsageError(f"{name} must be a number of seconds of at least 0, not {seconds!r}")
+        if type(self.release) is not bool:
+            raise UsageError(f"release must be True or False, not {self.release!r}")
+        if isinstance(self.requires_grad, str):
+            raise UsageError(f"requires_grad must be a tuple of names, not {self.requires_grad!r}")
         if self.compile not in ("blocking", "background"):
             raise UsageError(f"compile must be blocking or background, not {self.compile!r}")
         if self.watch not in ("inputs", "shapes", "all"):

@@ -46,7 +46,7 @@ class StateLoop:
         self, specializer: Callable[[], Specializer], state: Iterable[tuple[str, str]], device: Device
     ) -> None:
         self._specializer, self._device = specializer, device
-        self._pairs = list(state)
+        self._pairs = state if isinstance(state, str) else list(state)
         self._sources: dict[str, str] = {}
         self._follow(specializer().signature)
         self._state: dict[str, OrtValue] = {}
@@ -120,6 +120,8 @@ class StateLoop:
         before = specializer.before(plan, feeds, overwritten) if overwritten else None
         try:
             found = self._runs.run(values, buffers)
+        except UsageError:  # before the run
+            raise
         except Exception:
             if overwritten:
                 self._reset()

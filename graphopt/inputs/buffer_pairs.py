@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from graphopt.errors import UsageError, unknown
 
@@ -27,9 +27,16 @@ def resolve_pairs(pairs: Iterable[Pair], inputs: Collection[str], outputs: Colle
     """The input by output; each ``*`` of an output's pattern is the match in the input's name.
 
     Raises:
-        UsageError: an input or output is unknown, or belongs to two pairs; no input matches a pattern; or the
-            numbers of ``*`` in a pair differ.
+        UsageError: an item is not a pair; an input or output is unknown, or belongs to two pairs; no input
+            matches a pattern; or the numbers of ``*`` in a pair differ.
     """
+    if isinstance(pairs, str | Mapping):
+        raise UsageError(f"not a list of pairs, such as [('past', 'present')]: {pairs!r}")
+    pairs = list(pairs)
+    for pair in pairs:
+        is_pair = isinstance(pair, tuple | list) and [type(name) for name in pair] == [str, str]
+        if not is_pair:
+            raise UsageError(f"not a pair of an input and an output, such as ('past', 'present'): {pair!r}")
     found: dict[str, str] = {}
     for source, target in dict.fromkeys(_expanded(pairs, inputs)):
         if source not in inputs:

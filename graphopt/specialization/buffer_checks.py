@@ -145,6 +145,17 @@ def shared_names(pairs: Iterable[tuple[str, str]], signature: Signature) -> dict
     return resolve_pairs(pairs, inputs, [port.name for port in signature.outputs])
 
 
+def names_in(share: Mapping[str, str] | None, signature: Signature) -> dict[str, str]:
+    """``share``, the input by output, with all names checked.
+
+    Raises:
+        UsageError: ``share`` is not a mapping, or as for :func:`shared_names`.
+    """
+    if not isinstance(share or {}, Mapping):
+        raise UsageError(f"share maps each output to the input under it, and is not {share!r}")
+    return shared_names([(source, output) for output, source in (share or {}).items()], signature)
+
+
 def check_memory(written: Mapping[str, OrtValue], values: Mapping[str, OrtValue]) -> None:
     """Check that the buffers in ``written`` may be overwritten.
 

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from graphopt import ir
-from graphopt.errors import unknown
+from graphopt.errors import UsageError, unknown
 from graphopt.inputs.feeds import InputOptions
 from graphopt.ir.signature import Signature
 from graphopt.ort.devices import CPU, Device
@@ -35,7 +35,7 @@ class Recorder:
         profile: the profile of all runs so far.
 
     Raises:
-        UsageError: ``requires_grad`` contains an unknown input.
+        UsageError: ``requires_grad`` contains an unknown input, or the limit is negative.
     """
 
     def __init__(
@@ -46,6 +46,8 @@ class Recorder:
         watch: Watch = Watch.SHAPES,
         limit: int = 1024,
     ) -> None:
+        if limit < 0:
+            raise UsageError(f"watch_limit must be at least 0, not {limit}")
         inputs = Signature.of(model).inputs
         self._types = {port.name: port.type for port in inputs if port.role != "constant"}
         wanted = dict.fromkeys(requires_grad, True)

@@ -325,7 +325,7 @@ def _default_state(step: ModelLike) -> Path:
 
 def _copied(value: OrtValue) -> np.ndarray:
     """A copy of the contents of ``value``, which onnxruntime will overwrite."""
-    return np.array(from_ort_value(value))
+    return from_ort_value(value)
 
 
 def _check_same(path: Path, saved: Mapping[str, Any], own: Mapping[str, Any]) -> None:

@@ -151,7 +151,7 @@ def from_ort_value(value: OrtValue) -> Any:
             raise RuntimeFailure(
                 f"onnxruntime can't give a {value.data_type()} beside types that numpy lacks"
             )
-        return value.numpy()
+        return np.array(value.numpy())  # a view, perhaps of the memory of another array
     size = value.tensor_size_in_bytes()
     data = ctypes.string_at(value.data_ptr(), size) if size else b""
     return unpack(data, low, tuple(value.shape()))

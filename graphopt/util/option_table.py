@@ -168,5 +168,5 @@ def check(
                 raise UsageError(f"{label(name)} requires {label(other)}", hint=hint)
         for other in option.excludes:
             if other in in_force:
-                hint = option.hint or "leave one of them out"
+                hint = (None if option.needs else option.hint) or "leave one of them out"
                 raise UsageError(f"{label(other)} and {label(name)} exclude each other", hint=hint)

@@ -38,7 +38,7 @@ def test_outputs_of_a_run_with_shared_buffers_are_equal(invoke: Invoke, cache: P
         done = invoke("run", cache, "-o", target, "--json", *options)
         assert done.status == 0, done.err
         found.append((json.loads(done.out), dict(np.load(target))))
-    assert "shared_buffers" not in found[0][0] and found[1][0]["shared_buffers"] == [["past", "present"]]
+    assert "shared_buffers" not in found[0][0] and found[1][0]["shared_buffers"] == {"present": "past"}
     assert found[0][1].keys() == found[1][1].keys() == {"y", "present"}
     assert all(np.array_equal(found[0][1][name], found[1][1][name]) for name in found[0][1])
 
@@ -75,3 +75,34 @@ def test_bench_times_runs_with_shared_buffers(invoke: Invoke, cache: Path) -> No
     assert all("milliseconds" in row for row in found["tables"][0]["models"])
     done = invoke("bench", cache, cache, *BRIEFLY, "--share-buffers", "past=y")
     assert done.status == 2 and "can't be written over 'past'" in done.err
+
+
+@pytest.mark.parametrize("form", ["model", "bundle"])
+def test_shared_outputs_outlive_the_inputs(invoke: Invoke, tmp_path: Path, form: str) -> None:
+    path, out = tmp_path / "m.onnx", tmp_path / "o.npz"
+    model = parse(
+        "g (float[512, 64] past, float[1, 64] x) => (float[512, 64] present) { present = Add(past, x) }"
+    )
+    past, x = np.random.default_rng(0).standard_normal((2, 512, 64)).astype(np.float32)
+    feeds = {"past": past, "x": x[:1]}
+    np.savez(tmp_path / "in.npz", **feeds)
+    api.save(model, path)
+    if form == "bundle":
+        profile = graphopt.record_profile(path, [feeds])
+        path = tmp_path / "m.bundle"
+        save_bundle(graphopt.specialize(model, Specialization(profile), bundle=True), path)
+    for _ in range(3):
+        done = invoke(
+            "run", path, "--input", tmp_path / "in.npz", "--share-buffers", "past=present", "-o", out
+        )
+        assert done.status == 0, done.err
+        np.testing.assert_array_equal(np.load(out)["present"], past + x[:1])
+
+
+def test_unoptimized_runs_exclude_options_of_specialization(
+    invoke: Invoke, cache: Path, tmp_path: Path
+) -> None:
+    np.savez(tmp_path / "a.npz", x=np.ones(1))
+    for option in (("--watch", "all"), ("--depth", 1), ("--background",), ("--fuser", "ort")):
+        done = invoke("run", cache, "--inputs", tmp_path / "a.npz", "--no-optimize", *option)
+        assert done.status == 2 and "exclude each other" in done.err and "--inputs" not in done.err

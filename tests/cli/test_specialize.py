@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -182,3 +183,13 @@ def test_variants_whose_guards_are_gone_are_not_listed(invoke: Invoke, model: Pa
 def test_counts_below_their_minimum_are_refused_with_the_minimum(invoke: Invoke, model: Path) -> None:
     found = invoke("optimize", model, "--profile", "p.json", "--variants", "0")
     assert found.status == 2 and "0 is less than 1" in found.err
+
+
+def test_reproducers_contain_the_profile(invoke: Invoke, model: Path, tmp_path: Path) -> None:
+    os.replace(model, "m.onnx")
+    os.replace(tmp_path / "p.json", "p.json")
+    options = ["--profile", "p.json", "--no-verify", "--save-repro", "kept"]
+    assert invoke("optimize", "m.onnx", "-o", "o.onnx", *options).status == 0
+    os.remove("p.json")
+    found = invoke("replay", "kept")
+    assert found.status == 0, found.err

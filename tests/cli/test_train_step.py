@@ -125,5 +125,9 @@ def test_fused_steps_are_written_with_their_kernels(invoke: Invoke, tmp_path: Pa
     np.testing.assert_allclose(*losses, rtol=1e-5)
     found = invoke("grad", path, *loss, "--fuser", "native", "-o", tmp_path / "joint.onnx")
     assert (tmp_path / "joint.kernels.so").exists() and "joint.kernels.so" in found.out
+    invoke("grad", path, *loss, "--fuser", "native", "--no-verify", "-o", tmp_path / "joint.onnx")
+    assert (tmp_path / "joint.kernels.so").exists()
+    invoke("grad", path, *loss, "-o", tmp_path / "joint.onnx")
+    assert not (tmp_path / "joint.kernels.so").exists()
     found = invoke("grad", path, *loss, "--fuser", "native", "--split", "-o", tmp_path / "halves")
     assert found.status == 0 and list((tmp_path / "halves").glob("*.kernels.so")), found.err

@@ -397,7 +397,7 @@ def test_missing_and_unknown_inputs_are_reported() -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"strategy": "quick"}, {"strategy": 5}, {"profiled_runs": None}, {"profiled_runs": "1"}, {"most_plans": 1.5},
+        {"strategy": "quick"}, {"strategy": 5}, {"release": "yes"}, {"requires_grad": "x"}, {"profiled_runs": None}, {"profiled_runs": "1"}, {"most_plans": 1.5},
         {"delay": float("nan")}, {"depth": True}, {"compile": "later"},
     ],
 )  # fmt: skip

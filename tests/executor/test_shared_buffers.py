@@ -409,3 +409,23 @@ def test_facts_about_buffers_are_computed_once(monkeypatch: pytest.MonkeyPatch) 
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda _: general.buffers, range(4)))
     assert len(created) == 1 and all(checks is created[0] for checks in found)
+
+
+def test_refused_inputs_of_a_loop_leave_its_state() -> None:
+    loop, feeds = executor(FIXED).loop([("past", "present")]), fixed_feeds()
+    loop(feeds)
+    for _ in range(3):
+        for wrong in ({"at": feeds["at"]}, {"x": feeds["x"], "at": feeds["at"], "other": feeds["x"]}):
+            with pytest.raises(UsageError):
+                loop(wrong)
+        assert list(loop.state) == ["past"]
+        loop({"x": feeds["x"], "at": np.array([[4]])})
+
+
+@pytest.mark.parametrize("share", [[("present", "past")], "present", {"present"}])
+def test_share_is_a_mapping(share: Any) -> None:
+    made = executor(FIXED)
+    with pytest.raises(UsageError, match="share maps each output"):
+        made.run_bound({name: value(array) for name, array in fixed_feeds().items()}, share=share)
+    with pytest.raises(UsageError, match=r"not a (pair|list of pairs)"):
+        made.loop("past")  # type: ignore[arg-type]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from graphopt.errors import UsageError
@@ -29,4 +31,12 @@ def test_patterns_name_several_pairs_and_repetitions_count_once() -> None:
 )
 def test_contradicting_and_unknown_pairs_are_refused(pairs: list[tuple[str, str]], reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
+        resolve_pairs(pairs, INPUTS, OUTPUTS)
+
+
+@pytest.mark.parametrize(
+    "pairs", ["past=present", {"present.0": "past.0"}, ["past"], [("a", "b", "c")], [("x", 1)]]
+)
+def test_other_forms_than_pairs_are_refused(pairs: Any) -> None:
+    with pytest.raises(UsageError, match=r"not a (pair|list of pairs)"):
         resolve_pairs(pairs, INPUTS, OUTPUTS)

@@ -16,6 +16,7 @@ from graphopt.cli.option_groups.loss import chosen_loss, loss_options
 from graphopt.cli.options import relations, shared_options
 from graphopt.cli.options.parameter_types import reads_model, writes
 from graphopt.cli.output.command_output import Output
+from graphopt.errors import UsageError
 from graphopt.util.parse_values import parse_sizes
 from graphopt.util.text_tables import counted
 
@@ -74,12 +75,10 @@ _WHOLE = "without it, there is one joint graph, and nothing is saved"
         hint=_WHOLE,
         help="Assume this size of a dynamic dim in memory estimates; the models stay dynamic.  [default: 16]",
     ),
-    relations.option(
+    click.option(
         "--no-verify",
         is_flag=True,
-        requires="--split",
-        hint="only splits are verified",
-        help="Do not compare the two models with the joint graph.",
+        help="Do not compare the two models of --split, or the result of --fuser, with the joint graph.",
     ),
 )
 @shared_options.group(
@@ -116,18 +115,21 @@ def command(
     With --split, OUT/forward.onnx returns the model's outputs and saved values, OUT/backward.onnx computes
     gradients from these, and OUT/plan.json describes their inputs (docs/split.md).
     """
-    from graphopt import api, ir
+    from graphopt import ir
     from graphopt.cli.files.check_output_paths import check_target
     from graphopt.cli.files.write_kernel_libraries import writing_kernels
     from graphopt.cli.option_groups.gradient_split import write_split
 
     loss_value = chosen_loss(loss, loss_fn)
     outputs = "loss" if only_loss else "all"
+    if values["no_verify"] and not split and fuser is None:
+        raise UsageError("--no-verify requires --split or --fuser", hint="nothing else is verified")
     if split:
         return write_split(run, model, loss_value, wrt, outputs, output, fuser=fuser, **values)
     check_target(model, output)
     with run.console.warnings_as_notes(), run.console.progress("differentiating"):
-        joint = api.differentiate(model, loss_value, wrt, outputs=outputs, fuser=fuser)
+        compiler = run.compiler.having({"verify": not values["no_verify"]})
+        joint = compiler.differentiate(model, loss_value, wrt, outputs=outputs, fuser=fuser)
         with writing_kernels(joint.model, output, run.settings) as libraries:
             sizes = run.save(joint.model, output)
     nodes = ir.count_nodes(joint.model.graph)

@@ -82,7 +82,9 @@ def command(
     from graphopt import api
     from graphopt.cli.files.check_output_paths import check_file
     from graphopt.cli.views.variants import choice_dict, choice_notes
+    from graphopt.ir.signature import Signature
     from graphopt.ort.session_options import recommended
+    from graphopt.specialization.buffer_checks import shared_names
     from graphopt.specialization.bundle.loaded_bundle import Bundle
     from graphopt.specialization.bundle.plan import GENERAL_NAME
     from graphopt.specialization.bundle.run_once import run_bundle_once
@@ -90,10 +92,11 @@ def command(
 
     check_file(output, [".npz"])
     bundle, libraries = None, tuple[str, ...]()
-    shared = tuple(run.options.get("share_buffers", ()))
     if api.is_bundle(model):
         bundle = Bundle(model, optimizations=optimizations, session_options=session_options)
     loaded = api.load_model(model) if bundle is None else bundle.model(GENERAL_NAME)
+    pairs = tuple(run.options.get("share_buffers", ()))
+    shared = shared_names(pairs, Signature.of(loaded)) if pairs else {}
     device = option_values.chosen_device(run)
     with run.console.progress("running") as advance:
         if bundle is None:
@@ -105,7 +108,7 @@ def command(
                 libraries=libraries,
             )
         else:
-            trial = run_bundle_once(bundle, run.compiler.inputs, shared)
+            trial = run_bundle_once(bundle, run.compiler.inputs, pairs)
     choice = recommended(loaded, device)
     used = session_options and not choice.plain
     if output is not None:
@@ -118,7 +121,7 @@ def command(
     if bundle is not None:
         notes += choice_notes(bundle, trial.feeds, verbose=run.verbose)
         notes += [f"  {remark}" for remark in bundle.remarks]
-    notes += [f"  wrote {target} over {source}" for source, target in shared]
+    notes += [f"  wrote {target} over {source}" for target, source in shared.items()]
     notes.append(f"  ran in {human_seconds(trial.seconds)}")
     if output is not None:
         notes.append(f"  wrote     {output}")
@@ -129,7 +132,7 @@ def command(
             "outputs": {name: _describe(value) for name, value in trial.outputs.items()},
             "session_options": choice.to_dict() if used else {},
             "libraries": list(libraries),
-            **({"shared_buffers": [list(pair) for pair in shared]} if shared else {}),
+            **({"shared_buffers": shared} if shared else {}),
             "seconds": trial.seconds,
         },
         [_table(trial)],

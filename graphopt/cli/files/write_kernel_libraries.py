@@ -73,3 +73,5 @@ def writing_kernels(model: ir.Model, target: Path, settings: Settings) -> Iterat
     libraries = libraries_for(model, settings).paths
     with writing(libraries, library_of(target)):
         yield [library_of(target)] if libraries else []
+    if not libraries:
+        remove_stale(library_of(target))

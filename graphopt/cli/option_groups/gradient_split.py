@@ -41,7 +41,7 @@ def write_split(
 
     check_new(output, "--split")
     with run.console.warnings_as_notes(), run.console.progress("differentiating"):
-        found = api.split(
+        found = run.compiler.having({"verify": not no_verify}).split(
             model,
             loss,
             wrt,

@@ -11,7 +11,7 @@ import click
 
 from graphopt import config
 from graphopt.cli.options import relations
-from graphopt.cli.options.parameter_types import Count
+from graphopt.cli.options.parameter_types import Count, reads_data
 from graphopt.cli.options.shared_options import values_of
 from graphopt.errors import UsageError
 
@@ -69,7 +69,7 @@ specialize_options = values_of(
     "Specializing",
     relations.option(
         "--profile",
-        type=click.Path(path_type=Path),
+        type=reads_data,
         metavar="FILE.json",
         help="Specialize for the inputs that `graphopt profile` recorded, behind guards"
         " (docs/specialize.md).",

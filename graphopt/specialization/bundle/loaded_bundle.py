@@ -20,7 +20,7 @@ from graphopt.ort.devices import Device, choose_device
 from graphopt.ort.optimized_graph import optimized_graph
 from graphopt.ort.session import Optimizations
 from graphopt.ort.session_options import SessionChoice, recommended_by
-from graphopt.specialization.buffer_checks import BufferChecks, shared_names
+from graphopt.specialization.buffer_checks import BufferChecks, names_in
 from graphopt.specialization.bundle.checked_files import BundleFiles
 from graphopt.specialization.bundle.plan import PLAN, folder_of
 from graphopt.specialization.bundle.prepacked_weights import prepacked
@@ -154,8 +154,7 @@ class Bundle:
             VerificationFailed: an output may overwrite elements before they are read.
             InvalidModel, RuntimeFailure: as for :meth:`run`.
         """
-        pairs = ((source, output) for output, source in (share or {}).items())
-        share = shared_names(pairs, self.signature)
+        share = names_in(share, self.signature)
         number = self._dispatch(bound_values(values))
         ready = self._ready[number] or self._session(number)
         if share:

@@ -44,7 +44,8 @@ def parse_watch(text: str) -> Watch:
     try:
         return Watch(text)
     except ValueError:
-        raise unknown("kind of watched values", text, [kind.value for kind in Watch]) from None
+        kinds = [kind.value for kind in Watch]
+        raise unknown("kind of watched values", text, kinds, plural="kinds of watched values") from None
 
 
 @dataclass(frozen=True)
