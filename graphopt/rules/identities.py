@@ -167,6 +167,9 @@ def drop_extremum_over_size_one(op: Builder, m: Match, x: ir.Value) -> Outcome:
 )
 def drop_reduction_over_size_one(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """ReduceSum(x), ReduceMean(x), ReduceProd(x) → x, over axes of size 1 (a sum may turn -0.0 into 0.0)."""
+    dtype = m.dtype(x)
+    if m.root.op_type == "ReduceMean" and (dtype is None or (dtype.itemsize == 8 and dtype.is_integer())):
+        return m.no("means of 64-bit integers are rounded to double", x)
     return _unless_it_reduces(m, x)
 
 
