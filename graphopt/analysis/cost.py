@@ -100,7 +100,7 @@ def cost_of(node: ir.Node, facts: ShapeFacts) -> NodeCost | None:
         if size is None:
             return None
         traffic += size
-    if node.domain == "" and node.op_type in traits.VIEW | {"Constant", "Shape", "Size"}:
+    if node.domain == "" and node.op_type in traits.VIEW | traits.SHAPE_ONLY | {"Constant"}:
         return NodeCost(0, traffic)
     formula = _FORMULAS.get(node.op_type) if node.domain in ("", ir.MICROSOFT) else None
     flops = formula(node, facts) if formula is not None else _per_element(node, facts)

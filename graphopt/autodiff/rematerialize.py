@@ -17,7 +17,7 @@ from graphopt.ops import traits
 _UNKNOWN = 4 * TYPICAL * TYPICAL
 #: Overhead of a node, as memory traffic of the same duration, in bytes.
 _OVERHEAD = 4096
-_CONTROL_FLOW = ("If", "Loop", "Scan", "SequenceMap")
+_CONTROL_FLOW = traits.CONTROL_FLOW | {"SequenceMap"}
 #: Parts of the names of compute-bound operators outside the standard domain.
 _COMPUTE_BOUND_WORDS = ("Attention", "Conv", "Gemm", "LSTM", "MatMul", "MoE")
 
@@ -85,7 +85,7 @@ class Estimates:
         cost = cost_of(node, self._cx.facts)
         if cost is None:
             return _OVERHEAD + sum(self.bytes(value) for value in node.outputs)
-        views = node.domain == "" and node.op_type in (*traits.RESHAPES, "Identity", "Shape", "Size")
+        views = traits.is_alias(node) or traits.reads_only_shape(node)
         moved = 0 if views else self._number(cost.bytes) or 0
         return _OVERHEAD + moved + (self._number(cost.flops) or 0)
 

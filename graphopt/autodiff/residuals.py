@@ -17,13 +17,12 @@ from graphopt.autodiff.min_cut import Network, Unbounded
 from graphopt.autodiff.rematerialize import Estimates, is_compute_bound, recompute_obstacle
 from graphopt.context import Context
 from graphopt.errors import UnsupportedModel
+from graphopt.ops import traits
 
 #: Default discount: recomputed work is weighted by 2**-DISCOUNT relative to saved bytes.
 DISCOUNT = 4
 #: Largest discount.
 _MAX_DISCOUNT = 40
-#: Operators that read only the shape of a value.
-_SIZES = ("Shape", "Size")
 
 
 class JointPartition:
@@ -95,7 +94,7 @@ def all_residuals(joint: JointPartition) -> list[ir.Value]:
     """
     early = dict(joint.forward)
     for node in joint.nodes:
-        if node.op_type in _SIZES and not node.domain and node not in joint.backward:
+        if traits.reads_only_shape(node) and node not in joint.backward:
             early |= joint.needed(node.outputs)
     late = joint.needed(joint.crossing, {value: None for node in early for value in node.outputs})
     read = [value for node in (*late, *joint.backward) for value in joint.reads[node]]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from graphopt import ir
 from graphopt.analysis.symbolic import Dim, symbols
 from graphopt.context import Context
+from graphopt.ops import traits
 
 #: Attributes of Scan with an entry per scanned input, and per stacked output.
 _BY_INPUT = ("scan_input_axes", "scan_input_directions")
@@ -82,7 +83,7 @@ def loop_form(node: ir.Node, cx: Context, *, short: bool = False) -> LoopForm | 
         short: whether the last outputs of a Loop may be missing.
     """
     body = node.attributes.get("body")
-    if node.domain != "" or node.op_type not in ("Loop", "Scan") or body is None or body.is_ref():
+    if not traits.is_loop(node) or body is None or body.is_ref():
         return None
     graph = body.as_graph()
     if node.op_type == "Loop":

@@ -26,7 +26,7 @@ def cannot_fail(node: ir.Node, cx: Context) -> bool:
     shapes = [cx.shape(value) for value in operands]
     known = [shape for shape in shapes if shape is not None]
     op_type = node.op_type
-    if op_type in ("Shape", "Size"):
+    if traits.reads_only_shape(node):
         return True
     if op_type in _SHAPE_ARITHMETIC:
         return cx.known_ints(node.outputs[0]) is not None

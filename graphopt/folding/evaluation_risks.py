@@ -34,7 +34,7 @@ _SIZED_BY = {
 }
 #: Operators, besides element-wise ones, that move elements or compute shapes.
 _PLAIN = frozenset(
-    {*traits.MOVES, "ConstantOfShape", "Range", "Shape", "Size", "Cast", "CastLike", "Constant"}
+    {*traits.MOVES, *traits.SHAPE_ONLY, "ConstantOfShape", "Range", "Cast", "CastLike", "Constant"}
 )
 _RISKY_INSIDE = _CRASH_ON_EMPTY | _SIZED_BY.keys() | {"Div", "Mod", "Loop"}
 

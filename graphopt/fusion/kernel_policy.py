@@ -15,12 +15,11 @@ from graphopt.fusion.group_signature import Signature
 from graphopt.fusion.loops.ir import Kernel
 from graphopt.fusion.operator_table import find, qualified_name, unfit
 from graphopt.fusion.ort_overlap import adjacent_convolution, is_builtin, is_widened, overlap
+from graphopt.ops import traits
 from graphopt.partitioning.policy_interface import Decision, Role
 from graphopt.partitioning.propose_groups import Partition
 from graphopt.partitioning.redundant_nodes import executed
 
-#: Moves that onnxruntime executes without copying elements.
-_FREE = frozenset({"Reshape", "Flatten", "Unsqueeze", "Squeeze", "Identity"})
 #: Fused operators of onnxruntime that are slower than kernels: 1.1 to 1.7 times, measured.
 _SLOW = frozenset({"BiasGelu", "FastGelu"})
 #: Number of elements below which memory traffic costs nothing.
@@ -57,7 +56,7 @@ class FusionPolicy:
 
     def size(self, nodes: Sequence[ir.Node]) -> int:
         """The size of a group of ``nodes``, exact up to the minimum."""
-        counted = executed([node for node in nodes if not is_free(node)], self.minimum)
+        counted = executed([node for node in nodes if not traits.is_alias(node)], self.minimum)
         return counted + sum(node.op_type in _SLOW for node in nodes)
 
     def is_ordered(self, node: ir.Node) -> bool:
@@ -77,7 +76,7 @@ class FusionPolicy:
         reason = unfit(node, cx) or self._unsupported_shape(node) or self.overlap(node)
         if reason:
             return Decision(Role.BOUNDARY, reason)
-        if is_free(node):
+        if traits.is_alias(node):
             return Decision(Role.PASSTHROUGH, FREE_REASON)
         return Decision(Role.MEMBER)
 
@@ -146,7 +145,7 @@ class FusionPolicy:
         before = sum(
             size(value)
             for node in nodes
-            if not is_free(node)
+            if not traits.is_alias(node)
             for value in (*node.inputs, *node.outputs)
             if value is not None and value.name
         )
@@ -159,8 +158,3 @@ class FusionPolicy:
     def _bytes(self, value: ir.Value) -> int:
         found = self.cx.facts.nbytes(value)
         return 0 if found is None else typical(found) or 0
-
-
-def is_free(node: ir.Node) -> bool:
-    """Whether onnxruntime runs ``node`` without copying elements."""
-    return node.domain == "" and node.op_type in _FREE

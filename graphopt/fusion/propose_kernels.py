@@ -9,9 +9,10 @@ from graphopt.fusion.backend import backend_for
 from graphopt.fusion.cluster import find_clusters
 from graphopt.fusion.group_functions import lower_nodes
 from graphopt.fusion.group_signature import Signature
-from graphopt.fusion.kernel_policy import FREE_REASON, FusionPolicy, is_free
+from graphopt.fusion.kernel_policy import FREE_REASON, FusionPolicy
 from graphopt.fusion.loops.ir import CantFuse, Kernel
 from graphopt.fusion.operator_table import find
+from graphopt.ops import traits
 from graphopt.partitioning.propose_groups import Partition, Proposal, propose_all
 
 #: Maximum number of times that the last nodes of an unsupported group are removed.
@@ -115,7 +116,7 @@ def _without_free_ends(nodes: Sequence[ir.Node]) -> tuple[list[ir.Node], list[ir
     edge: list[ir.Node] = []
     for order in (nodes, nodes[::-1]):
         for node in order:
-            if node not in kept or not is_free(node):
+            if node not in kept or not traits.is_alias(node):
                 continue
             before = [value.producer() for value in node.inputs[:1] if value is not None]
             behind = _readers(node)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from graphopt import ir
 from graphopt.inputs.operator_value_constraints import ValueRange, value_constraint
 from graphopt.ir.signature import type_text
+from graphopt.ops import traits
 
 
 def value_ranges(model: ir.Model) -> dict[str, ValueRange]:
@@ -84,9 +85,7 @@ def _uses(start: ir.Value, model: ir.Model) -> Iterator[tuple[_Path, ir.Node, in
 _PASSES_ON = {
     **dict.fromkeys(
         (
-            *("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Expand", "Tile"),
-            *("Slice", "Gather", "GatherElements", "GatherND", "Split", "Dropout", "Pad"),
-            *("DepthToSpace", "SpaceToDepth", "Compress", "ReduceMax", "ReduceMin", "Abs", "Relu"),
+            *(*traits.SELECTS, "Dropout", "Pad", "ReduceMax", "ReduceMin", "Abs", "Relu"),
             *("SequenceAt", "SequenceInsert", "ConcatFromSequence", "Optional", "OptionalGetElement"),
             *("Floor", "Ceil", "Round", "Sort"),
         ),
@@ -110,7 +109,7 @@ def _steps(path: _Path, node: ir.Node, index: int, model: ir.Model) -> Iterator[
     if node.domain != "":
         return
     op = node.op_type
-    if op in ("Loop", "Scan", "If"):
+    if op in traits.CONTROL_FLOW:
         for body in ir.bodies(node):
             if index < len(body.inputs) and not (op == "Loop" and index < 2):
                 yield replace(path, value=body.inputs[index])

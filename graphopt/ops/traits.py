@@ -135,8 +135,29 @@ BINARY_ELEMENTWISE = frozenset(
     ]
 )
 
+#: Element-wise operators with three or any number of inputs that broadcast.
+VARIADIC_ELEMENTWISE = ("Where", "Min", "Max", "Sum", "Mean")
+
+#: Comparisons and logical operators with two inputs: the result is boolean.
+BOOLEAN_RESULTS = frozenset({"And", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "Or", "Xor"})
+
+#: Reductions over axes to the dtype of the input.
+REDUCTIONS = (
+    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin",
+    "ReduceProd", "ReduceSum", "ReduceSumSquare",
+)  # fmt: skip
+
+#: Control flow: operators with bodies. SequenceMap is a function of the standard.
+CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
+
+#: Operators that read no elements, only the shape of their input.
+SHAPE_ONLY = frozenset({"Shape", "Size"})
+
 #: Views: the same elements in the same order, with other dims.
 RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+
+#: Operators that onnxruntime executes without copying elements: the result may have the memory of the input.
+ALIASES = frozenset({*RESHAPES, "Identity"})
 
 #: Data movement: elements are moved or relabeled, not computed.
 VIEW = frozenset({*RESHAPES, "Transpose", "Expand", "Identity"})
@@ -219,8 +240,23 @@ def is_elementwise(node: ir.Node) -> bool:
     return node.domain == "" and (
         node.op_type in UNARY_ELEMENTWISE
         or node.op_type in BINARY_ELEMENTWISE
-        or node.op_type in {"Where", "Min", "Max", "Sum", "Mean"}
+        or node.op_type in VARIADIC_ELEMENTWISE
     )
+
+
+def reads_only_shape(node: ir.Node) -> bool:
+    """Whether ``node`` reads the shape of its input, and no elements."""
+    return node.domain == "" and node.op_type in SHAPE_ONLY
+
+
+def is_alias(node: ir.Node) -> bool:
+    """Whether onnxruntime may give the result of ``node`` the memory of its first input."""
+    return node.domain == "" and node.op_type in ALIASES
+
+
+def is_loop(node: ir.Node) -> bool:
+    """Whether ``node`` is a Loop or a Scan."""
+    return node.domain == "" and node.op_type in ("Loop", "Scan")
 
 
 def reduces(node: ir.Node) -> bool:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt import ir
+from graphopt.ops import traits
 
-_INTEGER_RESULTS = frozenset({"Shape", "Size", "ArgMax", "ArgMin", "NonZero", "Unique"})
-_BOOLEAN_RESULTS = frozenset(
-    {"Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor", "Not"}
-)
+_INTEGER_RESULTS = traits.SHAPE_ONLY | {"ArgMax", "ArgMin", "NonZero", "Unique"}
+_BOOLEAN_RESULTS = traits.BOOLEAN_RESULTS | {"Not"}
 #: Number of nodes, and of loop iterations, beyond which onnxruntime may be very slow.
 _MOST_NODES = 20_000
 _MOST_TRIPS = 10_000

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from graphopt import ir
+from graphopt.ops import traits
 
-#: Operators whose results depend only on the shape of their input.
-_SHAPE_OPERATORS = frozenset({"Shape", "Size"})
 _INTEGERS = frozenset(
     {
         *(ir.DataType.BOOL, ir.DataType.INT8, ir.DataType.INT16, ir.DataType.INT32, ir.DataType.INT64),
@@ -42,7 +41,7 @@ def _sources(condition: ir.Value, model: ir.Model) -> frozenset[str] | None:
                 return None
             found.add(inputs[value])
             continue
-        if node.op_type in _SHAPE_OPERATORS:
+        if traits.reads_only_shape(node):
             continue
         if node.domain not in ("", "ai.onnx") or ir.bodies(node):
             return None

@@ -12,7 +12,7 @@ from graphopt.ops import traits
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.building_blocks.operands import producer_of
 
-_BROADCASTING = (*sorted(traits.BINARY_ELEMENTWISE - {"PRelu"}), "Where", "Min", "Max", "Sum", "Mean")
+_BROADCASTING = (*sorted(traits.BINARY_ELEMENTWISE - {"PRelu"}), *traits.VARIADIC_ELEMENTWISE)
 
 
 @rule(

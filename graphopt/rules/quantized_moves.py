@@ -21,7 +21,7 @@ _COMPLETES = "onnxruntime would run an operator on integers, with different roun
 _PAIRED = "onnxruntime needs int8 in pairs of QuantizeLinear and DequantizeLinear"
 #: Operators that move elements without reading their values.
 _MOVES = (
-    *("Transpose", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Slice", "Expand", "Tile"),
+    *("Transpose", *traits.RESHAPES, "Slice", "Expand", "Tile"),
     *("Gather", "GatherElements", "GatherND", "DepthToSpace", "SpaceToDepth"),
 )
 #: Operators that return a maximum or minimum: integers have the same order as the dequantized elements.

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from graphopt import ir
 from graphopt.analysis import symbolic
+from graphopt.ops import traits
 from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.building_blocks import numeric_safety
 from graphopt.rules.building_blocks import ort_fusions as fusions
-from graphopt.rules.building_blocks.axes import REDUCTIONS, axes_of, axis_of, reduce
+from graphopt.rules.building_blocks.axes import axes_of, axis_of, reduce
 from graphopt.rules.building_blocks.operands import ints_of
 from graphopt.rules.building_blocks.shape_equality import same_shape
 
-_KINDS = (*REDUCTIONS, "ArgMax", "ArgMin")
+_KINDS = (*traits.REDUCTIONS, "ArgMax", "ArgMin")
 #: Operators of a normalization that read a mean: it is subtracted, or an epsilon is added to it.
 _NORMALIZE = ("Sub", "Add")
 
 
-@rule(lambda op, x, a: op.one_of(*REDUCTIONS)(x, a.rest()), numerics=Exact)
+@rule(lambda op, x, a: op.one_of(*traits.REDUCTIONS)(x, a.rest()), numerics=Exact)
 def count_axes_from_front(op: Builder, m: Match, x: ir.Value) -> Outcome:
     """ReduceSum(x, axes=[-1]) → ReduceSum(x, axes=[rank - 1]), if x may be empty.
 
@@ -56,7 +57,7 @@ def _with_keepdims(op: Builder, m: Match, x: ir.Value, a: tuple[ir.Value, ...], 
     node = m.node("reduce")
     if not m.only_use(node.outputs[0]):
         return m.no("the reduction has other readers", node.outputs[0], shared=True)
-    axes = axes_of(m, node) if node.op_type in REDUCTIONS else _arg_axes(m, node, x)
+    axes = axes_of(m, node) if node.op_type in traits.REDUCTIONS else _arg_axes(m, node, x)
     view = axes_of(m, m.root)
     if axes is None or view is None:
         return m.no("axes unknown", x)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from graphopt import ir
+from graphopt.ops import traits
 from graphopt.rewrite import Builder, Exact, Match, Outcome, rule
 from graphopt.rules.building_blocks.axes import axis_of, perm_of
 from graphopt.rules.building_blocks.operands import int_of, operand, producer_of
@@ -180,7 +181,7 @@ def _as_vector(op: Builder, m: Match, number: ir.Value) -> ir.Value:
     return op.like(node, [_as_vector(op, m, value) for value in node.inputs if value is not None])
 
 
-_REARRANGES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Gather")
+_REARRANGES = (*traits.RESHAPES, "Transpose", "Slice", "Gather")
 #: Longest vector and longest chain that are analyzed.
 _MAX_LENGTH, _MAX_STEPS = 64, 8
 

@@ -9,7 +9,6 @@ from graphopt.rewrite import Builder, Exact, Match, Outcome, Reassociates, rule
 from graphopt.rules.building_blocks import ort_fusions as fusions
 from graphopt.rules.building_blocks import quantizers
 from graphopt.rules.building_blocks.axes import (
-    REDUCTIONS,
     axes_of,
     axis_of,
     perm_of,
@@ -24,7 +23,7 @@ from graphopt.rules.building_blocks.transpose_region import Region
 
 Perm = tuple[int, ...]
 #: Operators on several operands that have one shape, or are joined along an axis.
-_JOINS = (*sorted(traits.BINARY_ELEMENTWISE), "Where", "Min", "Max", "Sum", "Mean", "Concat")
+_JOINS = (*sorted(traits.BINARY_ELEMENTWISE), *traits.VARIADIC_ELEMENTWISE, "Concat")
 
 
 @rule(
@@ -180,7 +179,7 @@ def transpose_and_matmul_to_gemm(op: Builder, m: Match, a: ir.Value, b: ir.Value
 
 
 @rule(
-    lambda op, x, p, a: op.one_of(*REDUCTIONS)(op.Transpose(x, perm=p, tag="T"), a.rest(), keepdims=0),
+    lambda op, x, p, a: op.one_of(*traits.REDUCTIONS)(op.Transpose(x, perm=p, tag="T"), a.rest(), keepdims=0),
     numerics=Reassociates,
 )
 def reduce_of_transpose(op: Builder, m: Match, x: ir.Value) -> Outcome:

@@ -26,8 +26,6 @@ from graphopt.ort.model_runs import Runner
 
 #: Operators whose results may be empty for nonempty operands.
 _DATA_DEPENDENT = frozenset({"NonZero", "Compress", "Unique", "NonMaxSuppression", "Range", "StringSplit"})
-#: Operators that read no elements.
-_SHAPES_ONLY = ("Shape", "Size")
 
 
 @dataclass(frozen=True)
@@ -86,8 +84,7 @@ class EmptyTensors:
                 elements |= {value for value in node.outputs if sizes.get(value, 0) > 0}
             if any(value in shapes for value in reads):
                 shapes |= set(node.outputs)
-            reads_elements = node.domain != "" or node.op_type not in _SHAPES_ONLY
-            if reads_elements and any(value in elements for value in reads):
+            if not traits.reads_only_shape(node) and any(value in elements for value in reads):
                 elements |= set(node.outputs)
         outputs = self._model.graph.outputs
         return Unreliable(

@@ -25,11 +25,11 @@ from graphopt.analysis.shape_inference.value_facts import (
     joined,
 )
 from graphopt.analysis.symbolic import Dim, SymDim
+from graphopt.ops import traits
 
 #: Exceptions that a rule may raise for a node that violates the operator's specification.
 _MALFORMED = (IndexError, KeyError, TypeError, ValueError, ArithmeticError, AttributeError, OSError)
 
-_HAVE_BODIES = frozenset({"If", "Loop", "Scan"})
 _GRAPH_TYPES = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 #: Maximum depth of nested calls.
 _CALL_DEPTH = 24
@@ -159,7 +159,7 @@ class Inference:
             outputs = node.outputs
             if not outputs or outputs[0] in facts:
                 continue
-            if node.op_type in _HAVE_BODIES:
+            if node.op_type in traits.CONTROL_FLOW:
                 self._compute(outputs[0])
                 continue
             for operand in node.inputs:
@@ -208,7 +208,7 @@ class Inference:
 
     def _operands(self, node: ir.Node) -> list[ir.Value]:
         """The values that must be inferred before ``node``: its inputs, and the captures of its bodies."""
-        if node.op_type in _HAVE_BODIES:
+        if node.op_type in traits.CONTROL_FLOW:
             return ir.reads(node)
         return [value for value in node.inputs if value is not None]
 
@@ -299,7 +299,7 @@ class Inference:
             self.set(output, fact)
 
     def _apply(self, node: NodeFacts) -> Fact | Iterable[Fact] | None:
-        if node.ir.op_type not in _HAVE_BODIES:
+        if node.ir.op_type not in traits.CONTROL_FLOW:
             return self._facts_of_outputs(node)
         self._inside.add(node.ir)  # a malformed body may read the outputs of its own node
         try:

@@ -15,10 +15,6 @@ from graphopt.rules.building_blocks.operands import int_of, ints_of, operand
 #: The opset version from which the axes are an input.
 _AXES_INPUT = {"Squeeze": 13, "Unsqueeze": 13, "ReduceSum": 13}
 _REDUCE_AXES_INPUT = 18
-REDUCTIONS = (
-    "ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin",
-    "ReduceProd", "ReduceSum", "ReduceSumSquare",
-)  # fmt: skip
 
 
 def normalized(axis: int, rank: int) -> int | None:

@@ -13,7 +13,7 @@ from graphopt import ir
 from graphopt.ops import traits
 from graphopt.rewrite import Builder, Match
 from graphopt.rules.building_blocks import quantizers
-from graphopt.rules.building_blocks.axes import REDUCTIONS, axes_of, axis_of, reduce
+from graphopt.rules.building_blocks.axes import axes_of, axis_of, reduce
 from graphopt.rules.building_blocks.operands import operand
 from graphopt.rules.building_blocks.shape_equality import has_one_element
 from graphopt.rules.building_blocks.slices_and_pads import pad, padding_of, slice_, slice_ranges
@@ -197,7 +197,7 @@ _MOVERS = {
     "Softmax": _SOFTMAX,
     "LogSoftmax": _SOFTMAX,
     **dict.fromkeys(_QUANTIZERS, _QUANTIZER),
-    **dict.fromkeys(REDUCTIONS, Mover(_reduces, _first, _reduced, reduces=True)),
+    **dict.fromkeys(traits.REDUCTIONS, Mover(_reduces, _first, _reduced, reduces=True)),
 }
 _MICROSOFT_MOVERS = {
     **dict.fromkeys(_QUANTIZERS, _QUANTIZER),

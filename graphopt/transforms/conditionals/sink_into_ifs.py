@@ -8,11 +8,11 @@ from typing import ClassVar
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.control_flow.if_branches import branches_of, positions, put_if
+from graphopt.ops import traits
 from graphopt.passes.base import Pass
 
 #: Groups of operators: two adjacent ones of a group merge into one, or cancel.
-_RESHAPING = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
-_GROUPS = (_RESHAPING, frozenset({"Transpose"}))
+_GROUPS = (frozenset(traits.RESHAPES), frozenset({"Transpose"}))
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from graphopt import ir
 from graphopt.context import Context, Refusal
 from graphopt.control_flow.iterations import Iterations, Stack, iterations_of
 from graphopt.control_flow.loops import declare_shape
+from graphopt.ops import traits
 from graphopt.passes.base import Pass
 
 #: Number of nodes that a run may add to a small model; a larger model may at most double.
@@ -44,7 +45,7 @@ class UnrollLoops(Pass):
         budget = max(_BUDGET, sum(map(len, graphs)))
         for graph in reversed(graphs):
             for node in list(graph):
-                if node.op_type in ("Loop", "Scan") and node.domain == "":
+                if traits.is_loop(node):
                     budget -= self._unroll(node, budget, cx)
 
     def _unroll(self, node: ir.Node, budget: int, cx: Context) -> int:

@@ -6,7 +6,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Context, Refusal
-from graphopt.ops import dialects
+from graphopt.ops import dialects, traits
 from graphopt.partitioning.outlining import FUNCTIONS_SINCE
 
 #: Scan had a batch axis before this version.
@@ -34,7 +34,7 @@ def obstacle(graph: ir.Graph, rank: int | None, cx: Context) -> str | None:
     """
     inner = graph
     while (holder := cx.edit.scopes.holder(inner)) is not None:
-        if holder.domain != "" or holder.op_type not in ("If", "Loop", "Scan"):
+        if holder.domain != "" or holder.op_type not in traits.CONTROL_FLOW:
             return f"it is in a body of {holder.op_type}"
         missing = 1 if holder.op_type == "Loop" else 0
         if len(inner.outputs) - missing != len(holder.outputs):

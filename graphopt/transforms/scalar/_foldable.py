@@ -5,6 +5,7 @@ from __future__ import annotations
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.control_flow.loops import loop_form, trips_of
+from graphopt.ops import traits
 
 #: The pass that folds.
 NAME = "constant-propagation"
@@ -62,7 +63,7 @@ def _ends_soon(node: ir.Node, cx: Context) -> bool:
     pending = [(node, 1)]
     while pending:
         current, times = pending.pop()
-        if current.op_type in ("Loop", "Scan") and current.domain == "":
+        if traits.is_loop(current):
             trips = _trip_count(current, cx)
             if trips is None or trips * times > _TRIPS_LIMIT:
                 return False

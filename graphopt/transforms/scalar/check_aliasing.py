@@ -16,13 +16,10 @@ from graphopt.analysis.symbolic import at_least
 from graphopt.context import Context
 from graphopt.errors import VerificationFailed
 from graphopt.inputs.buffer_pairs import parse_pair, resolve_pairs
+from graphopt.ops import traits
 from graphopt.passes.base import Pass
 
-#: Operators whose result may have the memory of the first operand in onnxruntime.
-_ALIASES = frozenset({"Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze"})
 _OWN_BUFFERS = "give them buffers of their own"
-#: Operators that read no elements.
-_SHAPE_ONLY = frozenset({"Shape", "Size"})
 #: Operators whose kernels in onnxruntime read each element before they write the one at the same position.
 _ELEMENTWISE = frozenset({
     *("Abs", "Add", "And", "Ceil", "Clip", "Div", "Exp", "Floor", "LeakyRelu", "Log", "Mul", "Neg", "Not"),
@@ -164,14 +161,14 @@ def _reads(source: ir.Value, graph: ir.Graph, cx: Context) -> Iterator[ir.Node]:
     while pending:
         value = pending.pop()
         for reader in ir.readers(value):
-            if reader.op_type in _SHAPE_ONLY and reader.domain == "":
+            if traits.reads_only_shape(reader):
                 continue
             top: ir.Node | None = reader
             while top is not None and top.graph is not graph:
                 top = None if top.graph is None else cx.edit.scopes.holder(top.graph)
             if top is not None:
                 yield top
-            if reader.op_type in _ALIASES and reader.domain == "":
+            if traits.is_alias(reader):
                 fresh = [] if reader.inputs[0] is not value else reader.outputs[:1]
                 pending += [output for output in fresh if output not in visited]
                 visited |= dict.fromkeys(fresh)
@@ -209,7 +206,7 @@ def _sizes_differ(source: ir.Value, target: ir.Value, cx: Context) -> str | None
 def _not_in_place(node: ir.Node, source: ir.Value, target: ir.Value, cx: Context) -> str | None:
     """The reason why ``node``, which reads ``source`` and writes ``target``, can't compute in place."""
     shared = _shared_operands(node, source)
-    if node.op_type in _ALIASES and node.domain == "" and shared == [0]:
+    if traits.is_alias(node) and shared == [0]:
         return None
     if node.op_type in _ELEMENTWISE and node.domain == "":
         unlike = [index for index in shared if not cx.facts.shape_equal(node.inputs[index], target)]  # type: ignore[arg-type]
@@ -245,7 +242,7 @@ def _shared_operands(node: ir.Node, source: ir.Value) -> list[int]:
 
 def _root(value: ir.Value) -> ir.Value:
     """The source of the view ``value``, or ``value`` itself."""
-    while (node := value.producer()) is not None and node.op_type in _ALIASES and node.domain == "":
+    while (node := value.producer()) is not None and traits.is_alias(node):
         if node.inputs[0] is None:
             break
         value = node.inputs[0]

@@ -18,9 +18,9 @@ from graphopt.analysis.shape_inference.value_facts import (
     tracks_contents,
 )
 from graphopt.analysis.symbolic import Dim, at_least, bounds, dim_max, dim_min, equal, floordiv, known_nonzero
+from graphopt.ops import traits
 
 _NUMPY_STYLE_SINCE = {"Sum": 8, "Max": 8, "Min": 8, "Mean": 8}  # all others: 7
-_BOOLEAN = frozenset({"And", "Or", "Xor", "Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"})
 
 
 @shape_rule(
@@ -31,7 +31,7 @@ _BOOLEAN = frozenset({"And", "Or", "Xor", "Equal", "Greater", "GreaterOrEqual", 
 def elementwise(node: NodeFacts) -> Fact:
     """All inputs broadcast together. The dtype is bool, or the dtype of the first input."""
     op_type = node.ir.op_type
-    dtype = ir.DataType.BOOL if op_type in _BOOLEAN else node.dtype(0)
+    dtype = ir.DataType.BOOL if op_type in traits.BOOLEAN_RESULTS else node.dtype(0)
     if dtype is None and op_type != "Pow":  # inputs have one dtype, except for the exponent
         dtype = next((fact.dtype for fact in node.facts if fact.dtype is not None), None)
     shapes = [fact.shape for fact in node.facts]

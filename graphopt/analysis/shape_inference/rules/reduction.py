@@ -13,14 +13,12 @@ from graphopt import ir
 from graphopt.analysis.shape_inference.node_facts import NodeFacts, known_length, normalize_axis, shape_rule
 from graphopt.analysis.shape_inference.value_facts import Contents, Fact, representable
 from graphopt.analysis.symbolic import Dim, bounds, dim_max, dim_min, product
+from graphopt.ops import traits
 
 _AXES_INPUT_SINCE = {"ReduceSum": 13}  # all others: 18
 
 
-@shape_rule(
-    *("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin"),
-    *("ReduceProd", "ReduceSum", "ReduceSumSquare"),
-)
+@shape_rule(*traits.REDUCTIONS)
 def reduce_(node: NodeFacts) -> Fact:
     """Axes are an attribute or an input. The default is all axes, or none if ``noop_with_empty_axes``."""
     dtype, shape = node.dtype(0), node.shape(0)
