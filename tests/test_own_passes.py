@@ -324,6 +324,34 @@ def test_a_fixpoint_whose_passes_undo_each_other_is_reported() -> None:
     assert not any("fixpoint" in remark for remark in settled.remarks)
 
 
+@rule(lambda op, x: op.Relu(x), numerics=Exact)
+def refused_after_a_constant(op: Builder, m: Match, x: ir.Value) -> Outcome:
+    """No rewrite, although it creates a constant first."""
+    op.Add(x, np.float32(1))
+    return m.no("never")
+
+
+@pytest.mark.parametrize("imports", ["", ', "local" : 1'])
+def test_a_discarded_replacement_is_no_change(imports: str) -> None:
+    text = "g (float[N] x) => (float[N] z) { z = Relu(x) }"
+    if imports:  # constants of functions are nodes
+        text = "g (float[N] x) => (float[N] z) { z = local.f(x) }"
+        text += ' <domain: "local", opset_import: ["" : 17]> f (x) => (z) { z = Relu(x) }'
+    model = parse(f'<ir_version: 8, opset_import: ["" : 17{imports}]> {text}')
+    rules = [refused_after_a_constant]
+    report = graphopt.optimize(model, pipeline="fixpoint(peephole)", rules=rules).report
+    assert [record.changes for record in report.passes] == [{}]
+    assert not report.remarks
+
+
+def test_rewrites_beyond_the_limit_are_no_changes() -> None:
+    model = parse("g (float[N] x) => (float[N] z) { a = HardSwish(x)  b = Neg(a)  z = Neg(b) }")
+    pipeline = "fixpoint(decompose{ops=HardSwish})"
+    report = graphopt.optimize(model, pipeline=pipeline, stop_after=0).report
+    assert [record.changes for record in report.passes] == [{}] and not report.remarks
+    assert graphopt.optimize(model, pipeline=pipeline).report.optimized.nodes == 7
+
+
 def test_a_rule_that_the_numerics_exclude_is_reported() -> None:
     model, report = graphopt.optimize(parse(MODEL), rules=[coarse_rule])
     assert ops(model) == ["Relu", "Neg", "Sin"]

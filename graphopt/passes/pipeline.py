@@ -171,10 +171,10 @@ class _Run:
         self._loops += 1
         loop = self._loops
         for number, step in itertools.product(range(1, fixpoint.rounds + 1), steps):
-            epoch = self._cx.edit.epoch
+            revision = self._cx.edit.revision
             self._loop, self._round = loop, number
             self.steps([step])
-            idle = idle + 1 if self._cx.edit.epoch == epoch else 0
+            idle = idle + 1 if self._cx.edit.revision == revision else 0
             if idle == len(steps):  # each step has left the current model unchanged
                 break
         else:
@@ -202,14 +202,14 @@ class _Run:
         cx.observers.append(counter)
         before = Counter(cx.edit.counts)
         cx.most_actions = cx.actions + _ACTIONS + _ACTIONS_PER_NODE * self._size.nodes
-        first_remark, epoch = len(cx.remarks), cx.edit.epoch
+        first_remark, epoch, revision = len(cx.remarks), cx.edit.epoch, cx.edit.revision
         cx.forget_reads()
         start = time.perf_counter()
         cx.renew_ties()
         cx.facts.refresh()
         try:
             pass_.run(model, cx)
-            if self._pairs is not None and cx.edit.epoch != epoch:
+            if self._pairs is not None and cx.edit.revision != revision:
                 cx.commit_reads()
                 self._pairs.protect(model, cx)
         except (UsageError, ResourceLimit, UnsupportedModel, VerificationFailed, MemoryError):

@@ -183,6 +183,7 @@ class Child:
             process.kill()
 
         watchdog = threading.Timer(timeout or 0, stop)
+        watchdog.daemon = True  # it must not delay the exit of this process
         try:
             if timeout is not None:
                 watchdog.start()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -53,6 +54,8 @@ class Builder:
         self._domain = domain
         self._made: list[ir.Node] = []
         self._constants: list[ir.Value] = []
+        #: The revision of the model, and the counts of edits, before the first constant.
+        self._before: tuple[int, Counter[str]] | None = None
 
     def __getattr__(self, op_type: str) -> Callable[..., Any]:
         def make(*operands: Operand, outputs: int = 1, **attributes: Any) -> Any:
@@ -124,6 +127,8 @@ class Builder:
         assert graph is not None
         if isinstance(data, np.generic):
             data = np.asarray(data)
+        if self._before is None:
+            self._before = self._edit.revision, self._edit.counts.copy()
         value = self._edit.constant(graph, data, name or f"{self._root.outputs[0].name}_const")
         self._constants.append(value)
         return value
@@ -155,6 +160,8 @@ class Builder:
                 self._edit.remove(producer)
             else:
                 self._edit.remove_initializer(value)
+        if self._before is not None:
+            self._edit.note_undone(*self._before)
 
 
 def _as_attribute(op_type: str, name: str, given: Any, precise: bool) -> Any:

@@ -17,7 +17,7 @@ class Editor(BodyEdits, InputOutputEdits, FunctionEdits, VersionEdits, MetadataE
 
     Attributes:
         epoch: increases with every edit; a cache filled in another epoch is stale.
-        counts: number of edits by kind.
+        counts: number of edits by kind, without those that were undone.
         tally: nodes added minus nodes removed, by domain and operator, since it was last cleared.
         listeners: notified of replaced values.
         trusts_shape: whether the declared shape of an output is correct; real models contain

@@ -26,6 +26,7 @@ class EditorState:
         self.model = model
         self.scopes = Scopes(model)
         self.epoch = 0
+        self._undone = 0
         self.counts: Counter[str] = Counter()
         self.tally: Counter[tuple[str, str]] = Counter()
         self.listeners: list[Listener] = []
@@ -37,6 +38,16 @@ class EditorState:
     def _changed(self, kind: str) -> None:
         self.epoch += 1
         self.counts[kind] += 1
+
+    @property
+    def revision(self) -> int:
+        """The number of edits that are in effect, without those that were undone."""
+        return self.epoch - self._undone
+
+    def note_undone(self, revision: int, counts: Counter[str]) -> None:
+        """Note that the edits since :attr:`revision` and :attr:`counts` had these values are undone."""
+        self._undone += self.revision - revision
+        self.counts = counts
 
     def resync(self, kind: str) -> None:
         """Collect scopes and names again after a change of the model that bypassed this editor.

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from functools import partial
 from importlib import resources
 from pathlib import Path
-from threading import Event
 
 from graphopt import publish
 from graphopt.errors import RuntimeFailure, unwritable
 from graphopt.fusion.backend import ProgressCallback
 from graphopt.fusion.backends.c.compiler import Compiler, find_compiler, is_x86
+from graphopt.process.parallel_calls import run_all
 from graphopt.util.disk_store import Store, key_of
 
 _KIND, _FORM = "kernels", 1
@@ -96,18 +96,13 @@ class Plan:
         workers = min(len(calls), len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 2)
         report = progress or (lambda done, text: None)
         report(0.0, f"compiling with {self.compiler.name}")
-        stop = Event()
-        with ThreadPoolExecutor(workers) as pool:
-            tasks = [pool.submit(self.compiler.run, call, folder, _TIMEOUT, stop) for call in calls]
-            try:
-                for done, task in enumerate(as_completed(tasks), 1):
-                    task.result()
-                    report(done / (len(calls) + 1), f"compiled {done} of {len(calls)} units")
-            finally:
-                stop.set()  # stop the others after a failure or an interrupt
-                for task in tasks:
-                    task.cancel()
-        self.compiler.run(self._linking(str(target)), folder, _TIMEOUT)
+        compile_ = [partial(self.compiler.run, call, folder, _TIMEOUT) for call in calls]
+        run_all(
+            compile_,
+            workers,
+            lambda done: report(done / (len(calls) + 1), f"compiled {done} of {len(calls)} units"),
+        )
+        run_all([partial(self.compiler.run, self._linking(str(target)), folder, _TIMEOUT)], 1)
         report(1.0, "linked")
 
     def _units(self) -> list[tuple[int, int]]:

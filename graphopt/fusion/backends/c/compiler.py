@@ -184,6 +184,8 @@ def _compiler(words: Sequence[str]) -> Compiler | None:
 
 def _call(words: Sequence[str], folder: Path | None, seconds: float, stop: Event) -> tuple[int | None, str]:
     """The exit status, or ``None`` after a timeout or stop request, and the output."""
+    if stop.is_set():
+        return None, ""
     process = subprocess.Popen(
         words,
         cwd=folder,

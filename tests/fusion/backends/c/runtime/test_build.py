@@ -3,9 +3,11 @@
 import importlib.util
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -132,14 +134,60 @@ def test_full_disk_is_a_resource_limit(tmp_path):
 
 
 @posix
-def test_failure_and_interrupt_stop_running_compilations(tmp_path):
+def test_failure_stops_running_compilations(tmp_path):
     start = time.monotonic()
     with pytest.raises(RuntimeFailure, match="can't compile"):
         made(Store(tmp_path), _fake(tmp_path, 'case "$*" in *runtime.c*) exit 1;; esac\nsleep 100'))
-    threading.Timer(0.5, os.kill, [os.getpid(), signal.SIGINT]).start()
+    assert time.monotonic() - start < 60
+
+
+def _interrupt_after(file):
+    """Interrupt this process, once ``file`` exists."""
+    while not file.exists():
+        time.sleep(0.02)
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+@posix
+@pytest.mark.parametrize("call", ["runtime.c", "-shared"])
+def test_interrupt_stops_running_compilations(tmp_path, call):
+    begun = tmp_path / "begun"
+    body = f'case "$*" in *{call}*) touch {begun}; sleep 100;; esac'
+    command = _fake(tmp_path, body)
+    start = time.monotonic()
+    threading.Thread(target=_interrupt_after, args=[begun], daemon=True).start()
     with pytest.raises(KeyboardInterrupt):
-        made(Store(tmp_path), _fake(tmp_path, "sleep 100"))
-    assert time.monotonic() - start < 20
+        made(Store(tmp_path / "store"), command)
+    assert time.monotonic() - start < 60
+
+
+@posix
+def test_compilation_in_a_daemon_thread_does_not_delay_the_exit(tmp_path):
+    begun = tmp_path / "begun"
+    command = _fake(tmp_path, f"echo $$ >> {begun}; sleep 100")
+    program = f"""
+import threading, time
+from pathlib import Path
+from graphopt.fusion.backends.c import build_library
+from graphopt.util.disk_store import Store
+arguments = (["int x;"], 1, Store(Path({str(tmp_path / "store")!r})))
+build = lambda: build_library.build(*arguments, compiler={command!r})
+threading.Thread(target=build, daemon=True).start()
+while not Path({str(begun)!r}).exists():
+    time.sleep(0.02)
+"""
+    start = time.monotonic()
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=90, stderr=subprocess.DEVNULL)
+    assert time.monotonic() - start < 60
+    for pid in begun.read_text().split():
+        assert not _runs(int(pid))
+
+
+def _runs(pid):
+    try:
+        return "fakecc" in Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return False
 
 
 @posix
