@@ -8,7 +8,6 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from dataclasses import replace
-from itertools import starmap
 from typing import TYPE_CHECKING, Any
 
 from graphopt import ir
@@ -171,13 +170,13 @@ class Executor:
         share = names_in(share, specializer.signature)
         feeds = bound_values(values)
         plan = specializer.plan_for(feeds)
-        if share:
-            if plan.kind == "optimized" and not all(starmap(plan.buffers.is_safe, share.items())):
-                plan = specializer.cache.general()
-            plan.buffers.check(share, values)
-        buffers = {output: values[source] for output, source in share.items()}
+        ready = plan.prepare()
+        if plan.kind == "optimized" and not ready.buffers.are_safe(share):
+            plan = specializer.cache.general()
+            ready = plan.prepare()
+        buffers = ready.buffers.for_run(share, values)
         before = specializer.before(plan, feeds, share.values()) if share else None
-        found = plan.prepare().run_bound(values, self._factory.host.device, buffers)
+        found = ready.run_bound(values, self._factory.host.device, buffers)
         specializer.ran(plan, feeds, before)
         return found
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol
 
@@ -84,9 +83,7 @@ class Plan:
     problems: tuple[str, ...] = ()
     _ready: VariantSession | None = None
     _folder: ScratchFolder | None = None
-    _buffers: BufferChecks | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _checking: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def model(self) -> ir.Model:
@@ -97,28 +94,6 @@ class Plan:
         """Drop the model from memory; raises errors as :meth:`KeptModel.spill` does."""
         self.prepare()
         self.kept.spill(self._folder)
-
-    @property
-    def buffers(self) -> BufferChecks:
-        """The checks of outputs that are written over inputs, created once."""
-        with self._checking:
-            if self._buffers is None:
-                self._buffers = self._buffer_checks()
-            return self._buffers
-
-    def _buffer_checks(self) -> BufferChecks:
-        host = self.host
-
-        def graph() -> AbstractContextManager[ir.Model]:
-            model = self.model
-            return optimized_graph(
-                model,
-                optimizations=host.optimizations,
-                device=host.device,
-                choice=host.libraries(model).choice,
-            )
-
-        return BufferChecks(self.kept.get, graph, self.prepare().session)
 
     def prepare(self) -> VariantSession:
         """Create the session, once.
@@ -132,15 +107,16 @@ class Plan:
                 artifact = Artifact(model)
                 libraries = host.libraries(model)
                 self.kernels, self.remarks = libraries.kernels, libraries.remarks
-                session = preflight.create(
-                    artifact.source,
-                    optimizations=host.optimizations,
-                    device=host.device,
-                    threads=host.threads,
-                    choice=libraries.choice,
-                )
+                runtime: Any = {
+                    "optimizations": host.optimizations,
+                    "device": host.device,
+                    "choice": libraries.choice,
+                }
+                session = preflight.create(artifact.source, threads=host.threads, **runtime)
                 self._folder = artifact.folder  # onnxruntime maps the file of a large model
-                self._ready = VariantSession(session, Signature.of(model))
+                model_of = self.kept.get  # without a reference to the plan, which owns the session
+                buffers = BufferChecks(model_of, lambda: optimized_graph(model_of(), **runtime), session)
+                self._ready = VariantSession(session, Signature.of(model), buffers)
             return self._ready
 
     def run(self, feeds: Mapping[str, Any]) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from graphopt.executor.specializer import Specializer
 from graphopt.ir.signature import Signature
 from graphopt.ort.devices import Device
 from graphopt.specialization.buffer_checks import Spans, check_memory, shared_names
-from graphopt.specialization.ort_values import BoundValue, bound_values, ort_value
+from graphopt.specialization.ort_values import BoundValue, bound_values, ort_value, type_and_shape
 from graphopt.specialization.variant_session import BoundRuns
 from graphopt.util.element_types import from_ort_value
 
@@ -155,6 +155,7 @@ class StateLoop:
 
     def _buffers(self, plan: Plan, values: Mapping[str, OrtValue], own: set[str]) -> dict[str, OrtValue]:
         """The buffers for outputs of known shape: of the input if that is safe, else the spare buffer."""
+        checks = plan.prepare().buffers
         pairs = [
             (output, source)
             for output, source in self._sources.items()
@@ -162,14 +163,14 @@ class StateLoop:
         ]
         if not pairs:
             return {}
-        shapes = plan.buffers.shapes(values)
+        shapes = checks.shapes(values)
         found = {}
         for output, source in pairs:
-            kind = plan.buffers.type_of(output), shapes.get(output)
+            kind = checks.type_of(output), shapes.get(output)
             spare = self._spare.get(output)
-            if source in own and _kind(values[source]) == kind and plan.buffers.is_safe(output, source):
+            if source in own and type_and_shape(values[source]) == kind and checks.are_safe({output: source}):
                 found[output] = values[source]
-            elif spare is not None and _kind(spare) == kind:
+            elif spare is not None and type_and_shape(spare) == kind:
                 found[output] = spare
         current = {source: values[source] for output, source in pairs if found.get(output) is values[source]}
         spare_ones = {
@@ -212,8 +213,3 @@ class StateLoop:
             if source in self._own and source not in given and not uses[id(previous)]:
                 spare[output] = previous
         self._state, self._facts, self._own, self._spare = state, facts, mine, spare
-
-
-def _kind(value: OrtValue) -> tuple[str, tuple[int, ...] | None]:
-    """The type and the shape of a value."""
-    return value.data_type(), tuple(value.shape()) if value.is_tensor() else None

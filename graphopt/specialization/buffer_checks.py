@@ -19,6 +19,7 @@ from graphopt.context.context import context_for
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.inputs.buffer_pairs import resolve_pairs
 from graphopt.ir.signature import Signature
+from graphopt.specialization.ort_values import type_and_shape
 from graphopt.specialization.output_shapes import OutputShapes, Shape
 from graphopt.transforms.scalar.check_aliasing import Refusal, refusals
 
@@ -47,13 +48,13 @@ class BufferChecks:
         self._refusals: dict[tuple[str, str], Refusal | None] = {}
         self._lock = threading.Lock()
 
-    def is_safe(self, output: str, source: str) -> bool:
-        """Whether ``output`` may overwrite ``source`` in this model."""
-        self._examine({output: source})
-        return self._refusals[source, output] is None
+    def are_safe(self, share: Mapping[str, str]) -> bool:
+        """Whether outputs may overwrite inputs in this model; ``share`` is the input by output."""
+        self._examine(share)
+        return all(self._refusals[source, output] is None for output, source in share.items())
 
-    def check(self, share: Mapping[str, str], values: Mapping[str, OrtValue]) -> None:
-        """Check a run with ``values`` in which outputs overwrite inputs.
+    def for_run(self, share: Mapping[str, str], values: Mapping[str, OrtValue]) -> dict[str, OrtValue]:
+        """The buffers of outputs for a run with ``values`` in which outputs overwrite inputs, checked.
 
         Args:
             share: the input by output.
@@ -63,6 +64,8 @@ class BufferChecks:
             VerificationFailed: an output may overwrite elements before they are read.
             UsageError: a size or dtype differs or is unknown, or another input is in the same memory.
         """
+        if not share:
+            return {}
         for output, source in share.items():
             if source not in values:
                 raise UsageError(f"output {output!r} can't be written over {source!r}, which has no value")
@@ -71,11 +74,10 @@ class BufferChecks:
             value, shape = values[source], shapes.get(output)
             if not _is_numbers(value):
                 raise _not_numbers(source)
-            mine, other = (self._types[output], shape), (value.data_type(), tuple(value.shape()))
-            if mine != other and shape is not None:
+            if shape is not None and (self._types[output], shape) != type_and_shape(value):
                 raise UsageError(
-                    f"output {output!r} can't be written over {source!r}: it is {mine[0]} {list(shape)}, "
-                    f"and the input {other[0]} {list(other[1])}"
+                    f"output {output!r} can't be written over {source!r}: it is {self._types[output]} "
+                    f"{list(shape)}, and the input {value.data_type()} {value.shape()}"
                 )
         self._examine(share)
         for output, source in share.items():
@@ -89,6 +91,7 @@ class BufferChecks:
                     hint="fix the dims of the model (--dim), or run it without sharing this buffer",
                 )
         check_memory({source: values[source] for source in share.values()}, values)
+        return {output: values[source] for output, source in share.items()}
 
     def shapes(self, values: Mapping[str, OrtValue]) -> dict[str, Shape | None]:
         """The shapes of the outputs for ``values``; ``None`` if they are not known before the run."""

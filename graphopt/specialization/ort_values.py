@@ -58,6 +58,11 @@ def bound_values(values: Mapping[str, OrtValue]) -> dict[str, BoundValue]:
     return {name: BoundValue(value) for name, value in values.items()}
 
 
+def type_and_shape(value: OrtValue) -> tuple[str, tuple[int, ...] | None]:
+    """The type, such as ``tensor(float)``, and the shape; ``None`` if ``value`` is not a tensor."""
+    return value.data_type(), tuple(value.shape()) if value.is_tensor() else None
+
+
 def ort_value(name: str, value: Any, type_: str, device: Device) -> OrtValue:
     """``value`` as a value of onnxruntime on ``device``; arrays are not copied on the host.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -77,15 +78,11 @@ def _run(
     model = Artifact(source).model()
     signature = Signature.of(model)
     made = session.create(source, optimizations=optimizations, device=device, choice=choice)
-    checks = BufferChecks(
-        lambda: model,
-        lambda: optimized_graph(source, optimizations=optimizations, device=device, choice=choice),
-        made,
-    )
+    graph = partial(optimized_graph, source, optimizations=optimizations, device=device, choice=choice)
+    ready = VariantSession(made, signature, BufferChecks(lambda: model, graph, made))
     values = copies(feeds, signature, device)
-    checks.check(share, values)
-    buffers = {output: values[name] for output, name in share.items()}
+    buffers = ready.buffers.for_run(share, values)
     begin = time.perf_counter()
-    found = VariantSession(made, signature).run_bound(values, device, buffers)
+    found = ready.run_bound(values, device, buffers)
     seconds = time.perf_counter() - begin
     return TimedRun(feeds, {name: from_ort_value(value) for name, value in found.items()}, seconds)

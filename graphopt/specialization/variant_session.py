@@ -10,6 +10,8 @@ from graphopt.inputs.run_once import check_feeds
 from graphopt.ir.signature import Signature
 from graphopt.ort import session
 from graphopt.ort.error_text import explain
+from graphopt.specialization.buffer_checks import BufferChecks
+from graphopt.specialization.ort_values import type_and_shape
 from graphopt.util.element_types import LOW_TYPES
 
 if TYPE_CHECKING:
@@ -24,15 +26,16 @@ class VariantSession:
     Attributes:
         session: the session.
         outputs: the names of the outputs.
+        buffers: the checks of outputs that are written over inputs.
     """
 
-    def __init__(self, session_: InferenceSession, signature: Signature) -> None:
+    def __init__(self, session_: InferenceSession, signature: Signature, buffers: BufferChecks) -> None:
         import onnxruntime
 
         arguments = [*session_.get_inputs(), *session_.get_overridable_initializers()]
         results = session_.get_outputs()
         own = {argument.name for argument in arguments}
-        self.session = session_
+        self.session, self.buffers = session_, buffers
         self.outputs = [result.name for result in results]
         #: Inputs and outputs that are tensors of numbers.
         self.numeric = frozenset(
@@ -128,7 +131,7 @@ class BoundRuns:
             given = {value.data_ptr(): value for name, value in feeds.items() if name in numeric}
             for name in (results.keys() - written.keys()) & numeric:
                 same = given.get(results[name].data_ptr())
-                if same is not None and _kind(same) == _kind(results[name]):
+                if same is not None and type_and_shape(same) == type_and_shape(results[name]):
                     results[name] = same
         return results
 
@@ -152,11 +155,6 @@ class BoundRuns:
         ready.session.run_with_iobinding(binding)
         found: list[OrtValue] = binding.get_outputs()
         return found
-
-
-def _kind(value: OrtValue) -> tuple[str, list[int]]:
-    """The type and the shape of a tensor."""
-    return value.data_type(), list(value.shape())
 
 
 def check_signature(name: str, found: Signature, planned: Signature) -> None:

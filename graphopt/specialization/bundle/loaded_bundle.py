@@ -7,7 +7,6 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from functools import cached_property, partial
-from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -94,8 +93,7 @@ class Bundle:
         self._names = list(self.plan.models)
         self._dispatch = compile_guards([variant.guard for variant in self.plan.variants])
         self._ready: list[VariantSession | None] = [None] * len(self._names)
-        self._lock, self._checking = threading.Lock(), threading.Lock()
-        self._buffers: dict[str, BufferChecks] = {}
+        self._lock = threading.Lock()
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickled without its sessions, which are created on demand."""
@@ -157,35 +155,9 @@ class Bundle:
         share = names_in(share, self.signature)
         number = self._dispatch(bound_values(values))
         ready = self._ready[number] or self._session(number)
-        if share:
-            last = len(self._names) - 1
-            if number != last and not all(starmap(self._checks_of(number).is_safe, share.items())):
-                number = last
-                ready = self._ready[number] or self._session(number)
-            self._checks_of(number).check(share, values)
-        return ready.run_bound(values, self.device, {output: values[name] for output, name in share.items()})
-
-    def _checks_of(self, number: int) -> BufferChecks:
-        """The checks of shared buffers for a variant."""
-        name = self._names[number]
-        with self._checking:
-            if name not in self._buffers:
-
-                @contextlib.contextmanager
-                def graph() -> Iterator[ir.Model]:
-                    choice = self._choice(name)
-                    with contextlib.ExitStack() as stack:
-                        yield self._files.use(
-                            self._file(name),
-                            lambda path: stack.enter_context(
-                                optimized_graph(
-                                    path, optimizations=self._optimizations, device=self.device, choice=choice
-                                )
-                            ),
-                        )
-
-                self._buffers[name] = BufferChecks(lambda: self.model(name), graph, self.session(name))
-            return self._buffers[name]
+        if not ready.buffers.are_safe(share):
+            ready = self._session(len(self._names) - 1)
+        return ready.run_bound(values, self.device, ready.buffers.for_run(share, values))
 
     def choose(self, feeds: Mapping[str, Any]) -> str:
         """The name of the variant that runs for ``feeds``."""
@@ -261,19 +233,22 @@ class Bundle:
             return ready
 
     def _create(self, name: str) -> VariantSession:
-        choice = self._choice(name)
+        choice, file = self._choice(name), self._file(name)
         try:
             session = self._prepacked(name, choice)
             if session is None:
                 session = self._files.use(
-                    self._file(name), lambda path: self._create_session(path, self._optimizations, choice)
+                    file, lambda path: self._create_session(path, self._optimizations, choice)
                 )
         except RuntimeFailure as failure:
             raise RuntimeFailure(
                 f"{name} of {self.folder}: {failure.message}", hint=failure.hint
             ) from failure
         check_signature(name, Signature.of_session(session), self.signature)
-        return VariantSession(session, self.signature)
+        # without a reference to the bundle, which owns the session
+        model = partial(self._files.use, file, ir.load)
+        graph = partial(_optimized, self._files, file, self._optimizations, self.device, choice)
+        return VariantSession(session, self.signature, BufferChecks(model, graph, session))
 
     def _choice(self, name: str) -> SessionChoice:
         """The recommended session options, and the native kernels of the variant."""
@@ -312,3 +287,17 @@ class Bundle:
             choice=choice,
             store=Store(self._settings.cache_dir),
         )
+
+
+@contextlib.contextmanager
+def _optimized(
+    files: BundleFiles, name: str, level: Optimizations, device: Device, choice: SessionChoice
+) -> Iterator[ir.Model]:
+    """The graph that onnxruntime runs for a file of a bundle."""
+    with contextlib.ExitStack() as stack:
+
+        def opened(path: Path) -> ir.Model:
+            graph = optimized_graph(path, optimizations=level, device=device, choice=choice)
+            return stack.enter_context(graph)
+
+        yield files.use(name, opened)
