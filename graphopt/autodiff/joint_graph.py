@@ -70,6 +70,7 @@ def differentiate(
     outputs: str = "all",
     optimize: bool = True,
     scaled: bool = False,
+    warn: bool = True,
 ) -> Joint:
     """The joint graph of ``model``, which is not modified.
 
@@ -83,6 +84,7 @@ def differentiate(
         outputs: ``all`` for the original's outputs and the loss, ``loss`` for the loss alone.
         optimize: run the pipeline ``joint`` over the result.
         scaled: whether the cotangent of the loss is an input ``cotangent.<loss>``, with default 1.
+        warn: whether to warn about incomplete gradients.
 
     Warns:
         IncompleteGradient: only part of an operator's gradient flows; see ``stopped``.
@@ -114,7 +116,8 @@ def differentiate(
         fault = ir.find_fault(joint.model)
         if fault is not None:
             raise AssertionError(f"the joint graph is broken: {fault.sentence}")
-        _warn(joint)
+        if warn:
+            _warn(joint)
         return joint
 
 

@@ -123,9 +123,25 @@ def split(
         UsageError: the budget is not between 0 and 1, or a dim is unknown; or as for ``differentiate``.
         NoGradient, UnsupportedModel: as for ``differentiate``.
     """
+    check_budget(memory_budget)
+    joint = differentiate(model, loss, wrt, outputs=outputs, scaled=True)
+    return split_joint(joint, memory_budget=memory_budget, save_all=save_all, dims=dims)
+
+
+def check_budget(memory_budget: float) -> None:
+    """Raise UsageError for a fraction that is not between 0 and 1."""
     if not 0 <= memory_budget <= 1:
         raise UsageError(f"the memory budget must be between 0 and 1, not {memory_budget:g}")
-    joint = differentiate(model, loss, wrt, outputs=outputs, scaled=True)
+
+
+def split_joint(
+    joint: Joint,
+    *,
+    memory_budget: float = 1.0,
+    save_all: bool = False,
+    dims: Mapping[str, int] | None = None,
+) -> Split:
+    """Split ``joint``, whose loss is scaled; its model is changed. See :func:`split`."""
     with context_for(joint.model) as cx:
         _separate_constant_gradients(joint, cx)
         partition = JointPartition(joint.model.graph, joint.cotangents.values(), joint.gradients.values())

@@ -49,6 +49,8 @@ AUTOGRAD_ADD = "AutogradAdd"
 ZERO = "Zero"
 #: Domain of functions that are groups of nodes differentiated as one.
 AUTODIFF_GROUPS = "graphopt.autodiff"
+#: Domain of functions that compute the gradients of these groups; each has the name of its group.
+AUTODIFF_BACKWARD = "graphopt.autodiff.backward"
 #: Metadata of a value, stripped on saving: ``true`` for a gradient known to be zero, ``false`` for a gradient
 #: known to be nonzero.
 UNDEFINED = "graphopt.undefined"
@@ -72,6 +74,12 @@ NATIVE_DOMAIN = "graphopt.native"
 #: Metadata of the model: types that its kernels are built for, by function name. Outside the private
 #: namespace ``graphopt.``, which saving strips, because kernels are built from it later.
 KERNEL_SIGNATURES = "graphopt:kernels"
+
+
+def requires_grad(value: ir.Value) -> bool | None:
+    """Whether ``value`` is annotated to require a gradient; ``None`` without an annotation."""
+    text = value.metadata_props.get(REQUIRES_GRAD)
+    return None if text is None else text == "true"
 
 
 def is_guard(node: ir.Node | None) -> bool:

@@ -13,12 +13,6 @@ from graphopt.context import Context
 from graphopt.ops import dialects
 
 
-def noted(value: ir.Value) -> bool | None:
-    """Whether ``value`` is annotated to require a gradient; ``None`` without an annotation."""
-    text = value.metadata_props.get(dialects.REQUIRES_GRAD)
-    return None if text is None else text == "true"
-
-
 def sources(model: ir.Model, wrt: str | Iterable[str], cx: Context) -> list[ir.Value]:
     """The values to differentiate by.
 
@@ -34,8 +28,12 @@ def sources(model: ir.Model, wrt: str | Iterable[str], cx: Context) -> list[ir.V
     found = wrt_values(names, values, cx)
     if names and all(names.values()):
         return found
-    found = [value for value in found if names[value.name or ""] or noted(value) is not False]
-    return list(dict.fromkeys([*found, *(value for value in values.values() if noted(value))]))
+    found = [
+        value for value in found if names[value.name or ""] or dialects.requires_grad(value) is not False
+    ]
+    return list(
+        dict.fromkeys([*found, *(value for value in values.values() if dialects.requires_grad(value))])
+    )
 
 
 def requires_grad(
@@ -63,7 +61,12 @@ def _spread(
     values: Iterable[ir.Value], found: dict[ir.Value, None], pending: list[ir.Value], cx: Context
 ) -> None:
     for value in values:
-        if value not in found and value.name and noted(value) is not False and is_real(value, cx):
+        if (
+            value not in found
+            and value.name
+            and dialects.requires_grad(value) is not False
+            and is_real(value, cx)
+        ):
             found[value] = None
             pending.append(value)
 

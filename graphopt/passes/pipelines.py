@@ -106,7 +106,6 @@ SUMMARIES = {
 
 #: Steps that pipelines name but that do not exist yet, with their descriptions.
 PLANNED: dict[str, str] = {
-    "differentiate": "guard each group by its profiled types, and split it into forward and backward parts",
     "lower-fallbacks": "replace guards by Ifs, with the general version in the other branch",
 }
 

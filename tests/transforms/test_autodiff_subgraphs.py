@@ -12,7 +12,7 @@ from onnx import helper
 from graphopt import ir
 from graphopt.context import context_for
 from graphopt.ops import dialects
-from graphopt.partitioning.requires_grad import noted
+from graphopt.ops.dialects import requires_grad as noted
 from tests.support import agree, ops, parse, run_pipeline
 
 CREATE, INLINE = "create-autodiff-subgraphs", "inline-autodiff-subgraphs"

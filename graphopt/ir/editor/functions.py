@@ -33,6 +33,13 @@ class FunctionEdits(EditorState):
         self._changed("function")
         return function
 
+    def add_function(self, function: onnx_ir.Function) -> None:
+        """Add ``function``, whose nodes are in no other graph; it replaces a function of the same name."""
+        self.model.functions[function.identifier()] = function
+        self.model.opset_imports.setdefault(function.domain, 1)
+        self.scopes.adopt_function(function)
+        self._changed("function")
+
     def redirect(self, call: onnx_ir.Node, function: onnx_ir.Function) -> None:
         """Change the callee of ``call`` to ``function``, which has the same domain."""
         self.tally[call.domain, call.op_type] -= 1

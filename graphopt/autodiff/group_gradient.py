@@ -1,0 +1,151 @@
+"""The gradient of a group: a forward function, which also returns residuals, and a backward function."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from graphopt import ir
+from graphopt.autodiff.joint_graph import Joint, differentiate
+from graphopt.autodiff.rule_registry import NeedsOpset, NoGradient, StoppedGradient
+from graphopt.autodiff.split_joint import Split, split_joint
+from graphopt.context import Context, context_for
+from graphopt.ops import dialects
+from graphopt.passes.pipelines import make_pipeline
+
+
+@dataclass(frozen=True)
+class Operand:
+    """An input of a backward function.
+
+    Attributes:
+        kind: an input or output of the forward function, or the cotangent of an output.
+        index: the index of the input or output.
+    """
+
+    kind: Literal["input", "output", "cotangent"]
+    index: int
+
+
+@dataclass(frozen=True)
+class GroupGradient:
+    """The gradient of a group.
+
+    Attributes:
+        forward: the group's function; its outputs are those of the group, then residuals.
+        backward: the function of domain ``graphopt.autodiff.backward`` with the name of the group.
+        outputs: the number of outputs of the group.
+        operands: the inputs of ``backward``.
+        gradients: the inputs of ``forward`` whose gradients ``backward`` returns, by index.
+        stopped: nodes of the group through which the gradient flows only in part, or not at all.
+    """
+
+    forward: ir.Function
+    backward: ir.Function
+    outputs: int
+    operands: tuple[Operand, ...]
+    gradients: tuple[int, ...]
+    stopped: tuple[StoppedGradient, ...] = field(default=())
+
+    @property
+    def cotangents(self) -> tuple[int, ...]:
+        """The outputs whose cotangents ``backward`` reads, by index."""
+        return tuple(operand.index for operand in self.operands if operand.kind == "cotangent")
+
+
+def group_gradient(
+    function: ir.Function, cx: Context, *, outputs: Iterable[int], inputs: Iterable[int]
+) -> GroupGradient:
+    """The gradient of the group ``function`` of the model of ``cx``, which is not modified.
+
+    Facts about the inputs that hold in all calls are used.
+
+    Args:
+        outputs: the outputs with cotangents, by index.
+        inputs: the inputs whose gradients are needed, by index.
+
+    Raises:
+        NoGradient: an operator has no gradient, or no gradient flows through the group.
+        NeedsOpset: a gradient rule needs a newer opset than the model's.
+        UnsupportedModel: a value can neither be saved nor recomputed.
+    """
+    if function.attributes:
+        raise NoGradient(function.name, function.name, "its operators refer to attributes of its calls")
+    model = _as_model(function, cx)
+    wrt = [function.inputs[index].name or "" for index in inputs]
+    ends = [function.outputs[index].name or "" for index in outputs]
+    joint = differentiate(model, ends, wrt, scaled=True, warn=False)
+    if joint.opset is not None:
+        raise NeedsOpset(joint.opset)
+    if len(joint.unrelated) == len(joint.gradients):
+        reason = joint.stopped[-1].reason if joint.stopped else "no input is differentiable"
+        raise NoGradient(function.name, function.name, f"no gradient flows through the group: {reason}")
+    return _gradient_of(function, joint, split_joint(joint))
+
+
+def _as_model(function: ir.Function, cx: Context) -> ir.Model:
+    """The function as a model whose inputs are declared as inferred from the calls."""
+
+    def declare(value: ir.Value) -> tuple[ir.TypeProtocol | None, ir.Shape | None]:
+        shape = cx.shape(value) if value.producer() is None else None
+        dims = None if shape is None else [dim if isinstance(dim, int) else str(dim) for dim in shape]
+        return cx.facts.type(value) or value.type, None if dims is None else ir.Shape(dims)
+
+    graph = ir.extract(list(function.graph), function.outputs, function.inputs, declare=declare)
+    graph.name = function.name
+    graph.opset_imports.update({"": ir.standard_version(cx.model.opset_imports), **function.opset_imports})
+    empty = ir.Model(ir.Graph([], [], nodes=[]), ir_version=cx.model.ir_version)
+    return ir.model_of(graph, empty)
+
+
+def _gradient_of(function: ir.Function, joint: Joint, found: Split) -> GroupGradient:
+    by_output = {output: name for name, output in joint.gradients.items() if name not in joint.unrelated}
+    results = [value for value in found.backward.graph.outputs if value.name in by_output]
+    forward = _as_function(found.forward, found.forward.graph.outputs, dialects.AUTODIFF_GROUPS, function)
+    backward = _as_function(found.backward, results, dialects.AUTODIFF_BACKWARD, function)
+    sources = {value.name: Operand("input", index) for index, value in enumerate(forward.inputs)}
+    sources |= {value.name: Operand("output", index) for index, value in enumerate(forward.outputs)}
+    for index, value in enumerate(function.outputs):
+        cotangent = joint.cotangents.get(value.name or "")
+        if cotangent is not None:
+            sources[cotangent] = Operand("cotangent", index)
+    place = {value.name: index for index, value in enumerate(function.inputs)}
+    return GroupGradient(
+        forward,
+        backward,
+        len(function.outputs),
+        tuple(sources[value.name] for value in backward.inputs),
+        tuple(place[by_output[value.name or ""]] for value in results),
+        tuple(joint.stopped),
+    )
+
+
+def _as_function(model: ir.Model, outputs: Sequence[ir.Value], domain: str, like: ir.Function) -> ir.Function:
+    """The main graph of ``model``, which is changed, as a function with the name of ``like``."""
+    graph = model.graph
+    with context_for(model) as cx:
+        cx.edit.set_outputs(graph, outputs)
+        make_pipeline("dce").run(model, cx)
+        for value in list(graph.initializers.values()):
+            assert value.const_value is not None
+            constant = cx.edit.constant_node(graph, value.const_value, value.name or "constant")
+            cx.edit.replace(value, constant)
+            cx.edit.remove_initializer(value)
+    kept = [value for value in graph.inputs if domain == dialects.AUTODIFF_GROUPS or ir.is_read(value)]
+    copier = ir.Cloner(declarations=False)
+    formals = [ir.Value(name=value.name, metadata_props=dict(value.metadata_props)) for value in kept]
+    copier.values.update(zip(kept, formals, strict=True))
+    nodes = copier.nodes(graph)
+    results = [copier.values[value] or value for value in outputs]
+    for value in results:  # the calls determine its type
+        value.type = value.shape = None
+    used = {node.domain for node in ir.walk_nodes(graph)}
+    body = ir.Graph(
+        formals,
+        results,
+        nodes=nodes,
+        opset_imports={name: version for name, version in graph.opset_imports.items() if name in used},
+        name=like.name,
+    )
+    return ir.Function(domain, like.name, like.overload, graph=body, attributes=[])

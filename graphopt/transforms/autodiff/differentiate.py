@@ -1,0 +1,32 @@
+"""differentiate: split groups into forward and backward functions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from graphopt import ir
+from graphopt.autodiff.differentiate_groups import differentiate_groups
+from graphopt.context import Context
+from graphopt.passes.base import Pass
+
+
+@dataclass(frozen=True)
+class Differentiate(Pass):
+    """Split groups of ``create-autodiff-subgraphs`` into a forward and a backward function.
+
+    The function of a group becomes its forward function, which also returns residuals, selected by a minimum
+    cut. The backward function, of the domain ``graphopt.autodiff.backward``, has the name of the group. Its
+    inputs are the residuals, the required inputs and outputs of the group, and the cotangents of its outputs;
+    its outputs are the gradients of the group's inputs. Nothing calls it in a model without gradients.
+
+    A group is inlined, with the reason, if an operator has no gradient, or its gradient needs a newer opset.
+
+    Modelled on ``differentiate`` and ``packGradient`` of PyTorch's JIT.
+    """
+
+    name: ClassVar[str] = "differentiate"
+
+    def run(self, model: ir.Model, cx: Context) -> None:
+        """Differentiate all groups, group by group."""
+        differentiate_groups(cx, self.name)
