@@ -34,7 +34,7 @@ def __getattr__(name):
 
             nearest = nearest_names(name, [*_exports(), "__version__"])[:3]
             message += f"; nearest: {', '.join(nearest)}" if nearest else ""
-        raise AttributeError(message, name=name)  # without obj, the interpreter adds no suggestion of its own
+        raise AttributeError(message, name=name)  # without obj, the interpreter appends no suggestion
     from importlib import import_module
 
     module = _exports()[name]

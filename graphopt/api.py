@@ -1,4 +1,4 @@
-"""The Python interface: functions on models under the settings in force.
+"""The Python interface: functions on models, with the current settings.
 
 >>> import graphopt
 >>> model, report = graphopt.optimize(graphopt.load_model("model.onnx"))
@@ -7,7 +7,7 @@
 >>> graphopt.save(model, "model.opt.onnx")
 [PosixPath('model.opt.onnx')]
 
-Options that are also settings (:class:`graphopt.config.Settings`) default to the settings in force: those of
+Options that are also settings (:class:`graphopt.config.Settings`) default to the current settings: those of
 the environment, of :func:`graphopt.config.patch`, or of :func:`graphopt.config.using`.
 """
 
@@ -42,7 +42,7 @@ R = TypeVar("R")
 
 
 def _function(method: Callable[Concatenate[Compiler, P], R]) -> Callable[P, R]:
-    """``method`` of a compiler with the settings in force, as a function."""
+    """``method`` of a compiler as a function that uses the current settings."""
     signature = inspect.signature(method)
     parameters = list(signature.parameters.values())[1:]
     most = sum(one.kind is one.POSITIONAL_OR_KEYWORD for one in parameters)
@@ -80,7 +80,7 @@ build_kernels = _function(Compiler.build_kernels)
 lift_parameters = _function(Compiler.lift_parameters)
 unlift_parameters = _function(Compiler.unlift_parameters)
 if TYPE_CHECKING:
-    compile = Compiler().compile  # with its overloads
+    compile = Compiler().compile  # keeps the overloads of the method
 else:
     compile = _function(Compiler.compile)
 
@@ -89,7 +89,7 @@ else:
 def load(source: ModelLike, *, allow_external: Sequence[PathLike] | None = None) -> ir.Model | Bundle:
     """Load a model, as :func:`load_model` does, or a bundle of variants.
 
-    A bundle is named by its folder, or by the ``plan.json`` in it. :func:`load_model` and
+    ``source`` names a bundle by its folder, or by the ``plan.json`` in it. :func:`load_model` and
     :class:`graphopt.Bundle` have precise types, and :class:`graphopt.Bundle` also accepts a device.
 
     Raises:

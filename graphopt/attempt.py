@@ -58,7 +58,7 @@ class Attempt:
         seed: seed of generated inputs.
         verifier: compares results with the original; required if ``verify`` is set.
         gate: called before each rewrite, unless ``stop_after`` is given.
-        libraries: returns the operator libraries for a result, which is compared with and without them.
+        libraries: returns the operator libraries for a result; the result is compared with and without them.
         check: a further check of a result, which raises VerificationFailed.
     """
 
@@ -81,7 +81,7 @@ class Attempt:
     check: Callable[[ir.Model], object] | None = None
 
     def on(self, model: ir.Model) -> Attempt:
-        """This attempt for ``model``, in which the dims are fixed in place.
+        """Adapt this attempt to ``model``, and fix the dims of ``model`` in place.
 
         Raises:
             UsageError: an option names a dim that no input has, or whose size is already fixed to another
@@ -111,7 +111,8 @@ class Attempt:
 
         Raises:
             PassFailed: a pass raised an error, or does not terminate.
-            VerificationFailed: the result computes something else, has another signature, or is invalid.
+            VerificationFailed: the result computes different values, has a different signature, or is
+                invalid.
             NotFused: a scope of ``options.strict_fusion`` did not become one fused operator.
             RuntimeFailure: the original does not run, although inputs are given or verification is required.
         """
@@ -145,7 +146,7 @@ class Attempt:
         return watchers
 
     def _check_original(self) -> None:
-        """Check first that the original runs, if inputs are given or verification is required."""
+        """Check that the original runs, if inputs are given or verification is required."""
         if not self.verify or self.verifier is None or not (self.verifier.given or self.require_verified):
             return
         self.entered("running the original")
@@ -199,9 +200,9 @@ class Attempt:
             verdict = self.verifier.verify(model, numerics=self.options.numerics, libraries=libraries)
         except InvalidModel as error:
             raise VerificationFailed(f"the optimized model is broken: {error.message}") from error
-        except GraphoptError:  # about the original
+        except GraphoptError:  # an error of the original model
             raise
-        except Exception as error:  # writing an invalid model may fail in any way
+        except Exception as error:  # writing an invalid model may raise any exception
             limit = exhausted(error)
             if limit is not None:
                 raise ResourceLimit(
@@ -278,7 +279,7 @@ def make_options(
         settings: the settings in force.
         options: the options of ``optimize``.
         device: the device for the result, if it affects the options.
-        every_own: all of the caller's rules, including steps of the pipeline.
+        every_own: all rules of the caller, including those that are steps of the pipeline.
 
     Raises:
         UsageError: a pass or rule is unknown, no rule remains, or the table of costs can't be read.
@@ -339,7 +340,7 @@ def _rule_names(
     for name in skip:
         if name not in passes and name not in names:
             raise unknown("pass or rule", name, [*passes, *names], "graphopt passes lists all")
-    # a pass and a family may have the same name: then both are left out
+    # a pass and a family of rules may have the same name; then both are skipped
     left_out = [*skip, *(rule for name in skip for rule in names.get(name, ()))]
     return frozenset(left_out), frozenset(rule for name in only for rule in names[name])
 
@@ -363,7 +364,7 @@ def vouch(
     dim_ranges: Mapping[str, tuple[int, int | None]] | None = None,
     options: Options | None = None,
 ) -> Options:
-    """Fix ``dims`` in ``model`` in place; returns options that make facts assume ``dim_ranges``, too.
+    """Fix ``dims`` in ``model`` in place; returns options with which facts also assume ``dim_ranges``.
 
     Raises:
         UsageError: no input has a dim of ``dims``, a dim has another fixed size, or a size is out of its
@@ -380,7 +381,7 @@ def within(
 ) -> InputOptions | None:
     """``inputs`` restricted to the ranges of ``options``; new inputs are generated from ``seed``.
 
-    ``fixed``: whether dims of the model were fixed, too.
+    ``fixed``: whether dims of the model were also fixed.
     """
     from graphopt.inputs.feeds import InputOptions
 
@@ -390,7 +391,7 @@ def within(
 
 
 def is_heavy(model: ir.Model, limit: int) -> bool:
-    """Whether a run of ``model`` may take more than ``limit`` bytes, and so needs a process with a limit."""
+    """Whether a run of ``model`` may need more than ``limit`` bytes, and therefore a limited process."""
     from graphopt.analysis.cost import result_bytes
     from graphopt.ort.crash_risks import may_diverge
 

@@ -1,4 +1,4 @@
-"""The sources of settings, and the settings in force.
+"""The sources of settings, and the current settings.
 
 Later sources override earlier ones: the defaults (:mod:`graphopt.settings`); ``graphopt.toml``, or
 ``[tool.graphopt]`` in ``pyproject.toml``, in the nearest folder from the current one upward; environment
@@ -74,7 +74,7 @@ def origins(
     *,
     file: bool = True,
 ) -> dict[str, tuple[str, Any]]:
-    """The source and the value of each setting with a source; arguments as for :func:`load`.
+    """The source and the value of each setting that a source sets; arguments as for :func:`load`.
 
     The source is text for messages: ``exact in /home/me/graphopt.toml``, ``GRAPHOPT_EXACT``, ``--set exact``.
     """
@@ -96,7 +96,7 @@ def origins(
 
 
 def defaults() -> Settings:
-    """The settings without any source."""
+    """The settings if no source sets any."""
     return Settings(cache_dir=Settings().cache_dir.expanduser())
 
 
@@ -144,7 +144,7 @@ def patch(**changes: Any) -> contextlib.AbstractContextManager[Settings]:
 def sources(
     environ: Mapping[str, str] | None = None, folder: str | os.PathLike[str] | None = None
 ) -> tuple[str, ...]:
-    """The settings file and the environment variables in force; arguments as for :func:`load`."""
+    """The settings file and the environment variables that apply; arguments as for :func:`load`."""
     environ = _variables(environ)
     file, _ = _file_in_force(Path.cwd() if folder is None else Path(folder))
     variables = sorted(name for name in environ if name.startswith(_PREFIX))
@@ -156,12 +156,12 @@ _NO_TELEMETRY = {"ORT_DISABLE_TELEMETRY": "1"}
 
 
 def variable(name: str, environ: Mapping[str, str] | None = None) -> str | None:
-    """An environment variable of general use, such as ``CC``; ``None`` if it is empty."""
+    """An environment variable that is not specific to graphopt, such as ``CC``; ``None`` if it is empty."""
     return (os.environ if environ is None else environ).get(name) or None
 
 
 def color_setting(environ: Mapping[str, str] | None = None) -> bool | None:
-    """Whether the environment forces colours on or off, such as by ``NO_COLOR`` or ``FORCE_COLOR``."""
+    """Whether the environment forces colours on or off, for example by ``FORCE_COLOR`` or ``NO_COLOR``."""
     environ = os.environ if environ is None else environ
     if environ.get("NO_COLOR"):
         return False
@@ -171,12 +171,12 @@ def color_setting(environ: Mapping[str, str] | None = None) -> bool | None:
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """The environment variables of this process for a child, without telemetry and with ``changes``."""
+    """The environment of a child process: that of this process with ``changes``, without telemetry."""
     return {**_NO_TELEMETRY, **os.environ, **changes}
 
 
 def disable_telemetry() -> None:
-    """Keep the onnxruntime of this process from sending usage data, unless a variable is set for this."""
+    """Keep the onnxruntime of this process from sending usage data, unless the variable is already set."""
     for name, value in _NO_TELEMETRY.items():
         os.environ.setdefault(name, value)
 
@@ -195,14 +195,14 @@ def _variables(environ: Mapping[str, str] | None) -> Mapping[str, str]:
 
 
 def _conventions(environ: Mapping[str, str]) -> dict[str, Any]:
-    """Defaults from environment variables of general use."""
+    """Defaults from environment variables that are not specific to graphopt."""
     values: dict[str, Any] = {"cache_dir": Path(environ.get("XDG_CACHE_HOME") or "~/.cache") / "graphopt"}
     color = color_setting(environ)
     return values if color is None else {**values, "color": color}
 
 
 def _file_in_force(folder: Path) -> tuple[Path | None, dict[str, Any]]:
-    """The settings file in force in ``folder``, and its contents."""
+    """The settings file that applies in ``folder``, and its contents."""
     for parent in (folder, *folder.absolute().parents):
         for name in ("graphopt.toml", "pyproject.toml"):
             file = parent / name
@@ -213,7 +213,7 @@ def _file_in_force(folder: Path) -> tuple[Path | None, dict[str, Any]]:
 
 
 def _table(file: Path) -> dict[str, Any] | None:
-    """The settings in ``file``; ``None`` without settings for graphopt."""
+    """The settings in ``file``; ``None`` if it contains none for graphopt."""
     import tomllib
 
     ours = file.name == "graphopt.toml"

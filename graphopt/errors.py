@@ -1,4 +1,4 @@
-"""The error tree. Each error carries the exit status that the command line ends with.
+"""The class hierarchy of errors. Each error has the exit status of the command line.
 
 The message is one sentence that names the fault; the hint is the next step.
 """
@@ -74,9 +74,9 @@ class PassFailed(GraphoptError):
     """A pass or a rule failed.
 
     Args:
-        status: the status of the error that it raised, if that was a :class:`GraphoptError`.
+        status: the exit status of the raised error, if that is a :class:`GraphoptError`.
         owner: the rule or pass at fault, if known.
-        node: the node at which it failed; empty without a single such node.
+        node: the node at which it failed; empty if there is no single such node.
         endless: whether the pass or rule did not terminate.
     """
 
@@ -121,7 +121,7 @@ class PassFailed(GraphoptError):
 
         Args:
             owner: the rule or pass.
-            count: the rewrites made so far.
+            count: the number of rewrites so far.
             rivals: rules that may undo the rewrites of ``owner``.
         """
         others = f", along with {', '.join(rivals)}" if rivals else ""
@@ -135,7 +135,7 @@ _AT = "\nat "
 
 
 def blame(error: Exception, owner: str) -> Exception:
-    """Add a note to ``error``, raised by user code: ``owner`` (the pass or rule) and the source line."""
+    """Add a note to ``error`` of user code: ``owner`` (the pass or rule) and the source line."""
     place = raised_at(error)
     error.add_note(f"{_RAISED_BY}{owner}{_AT}{place}" if place else f"{_RAISED_BY}{owner}")
     return error
@@ -216,7 +216,7 @@ _NO_MEMORY = (
 
 
 def causes(error: BaseException) -> Iterator[BaseException]:
-    """``error`` and the chain of its causes or contexts, each once, as reraised exceptions may be cyclic."""
+    """``error`` and the chain of its causes or contexts, each once: reraised exceptions may form a cycle."""
     known: list[BaseException] = []
     following: BaseException | None = error
     while following is not None and not any(following is one for one in known):
@@ -259,16 +259,16 @@ def unwritable(path: str | os.PathLike[str], error: OSError, *, hint: str | None
 
 
 def not_downloaded(location: str) -> UsageError | None:
-    """The error for a URL given as a file; ``None`` for other text. ``Path`` collapses its double slash."""
+    """The error for a URL given as a file; ``None`` for other text. ``Path`` collapses the double slash."""
     if re.match(r"[a-z][a-z0-9+.-]+:/", location, re.IGNORECASE) is None:
         return None
     url = re.sub(r":/+", "://", location, count=1)
     return UsageError(f"{url} is a URL, and graphopt does not download", hint=f"curl -LO {url}")
 
 
-#: Number of suggestions for an unknown name, and of names listed where no other list exists.
+#: Number of suggestions for an unknown name, and number of known names in a message that refers to no list.
 _SUGGESTED, _LISTED = 3, 8
-#: Similarity (0 to 1) required of a suggestion, lower between names up to ``_SHORT`` letters: O3 for O9.
+#: Minimum similarity (0 to 1) of a suggestion, lower for names of up to ``_SHORT`` letters: O3 for O9.
 _ALIKE, _ALIKE_IF_SHORT, _SHORT = 0.6, 0.5, 3
 
 
@@ -298,7 +298,7 @@ def unknown(
         kind: the kind of thing, such as ``pass``.
         name: the unknown name.
         known: the names that exist.
-        where: the place that lists them; ``None`` to list the first of them in the message.
+        where: the command or page that lists the names; ``None`` to list the first names in the message.
         plural: the plural of ``kind``, unless it only adds an s.
     """
     names = list(dict.fromkeys(known))

@@ -41,7 +41,7 @@ def checked_rules(rules: Iterable[Rule]) -> tuple[Rule, ...]:
 
 
 def rules_by_place(pipeline: Pipeline) -> list[Rule]:
-    """The rules that are steps of ``pipeline``, each named by its position."""
+    """The rules that are steps of ``pipeline``, by the position of the step."""
     steps = [step for step in pipeline.passes() if step.name == "own-rule"]
     if not steps:
         return []

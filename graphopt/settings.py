@@ -49,7 +49,7 @@ class _Settings:
                 raise UsageError(f"{key.replace('_', '-')} can't be {getattr(self, key)}: give 0 or more")
 
     def settle(self, options: OptimizeOptions) -> OptimizeOptions:
-        """All options: ``options``, with the values of these settings and defaults for the others."""
+        """All options: the given ``options``, completed by these settings and then by defaults."""
         values = {
             name: opt.default if opt.setting is None else getattr(self, name) for name, opt in OPTIONS.items()
         }
@@ -88,7 +88,7 @@ _OF_OPTIONS = {name: opt.setting for name, opt in OPTIONS.items() if opt.setting
 if TYPE_CHECKING:
 
     class Settings(_Settings):
-        """All settings; :class:`graphopt.options.OptimizeOptions` declares those that are options."""
+        """All settings; :class:`graphopt.options.OptimizeOptions` declares the options among them."""
 
         def __init__(self, **values: Any) -> None: ...
         def __getattr__(self, option: str) -> Any: ...
@@ -119,7 +119,7 @@ def describe() -> list[tuple[str, Any, str]]:
 
 
 def as_toml(settings: Settings) -> str:
-    """``settings`` as a ``graphopt.toml`` that :func:`load` reads back."""
+    """``settings`` as the text of a ``graphopt.toml``, which :func:`load` parses to the same settings."""
 
     def text(value: Any) -> str:
         if isinstance(value, tuple):

@@ -11,7 +11,7 @@ from graphopt.analysis.symbolic import Dim, product, typical
 from graphopt.ops import traits
 from graphopt.util.resource_budget import Budget
 
-#: Time limit of shape inference, in seconds. The values left have unknown shapes and no cost.
+#: Time limit of shape inference, in seconds. Values beyond this limit have unknown shapes and no cost.
 _TIME_LIMIT = 5.0
 
 #: Operations per output element, for operators with more than one.

@@ -12,7 +12,7 @@ from graphopt.analysis.symbolic import Dim, symbols
 def data_dependent_values(
     model: ir.Model, facts: ShapeFacts, *, bodies: bool = False
 ) -> Iterator[tuple[ir.Value, ir.TensorType]]:
-    """Tensors whose rank is unknown, or that introduce a size that is not a function of known sizes.
+    """Tensors of unknown rank, or with a new size that is not a function of known sizes.
 
     Sizes of inputs and of earlier values are known. For example, a NonZero is reported, but the nodes that
     use its indices are not.
@@ -37,5 +37,5 @@ def data_dependent_values(
 
 
 def _fresh_symbols(dim: Dim) -> list[str]:
-    """The symbols in ``dim`` that denote unknown sizes, in contrast to names that the model declares."""
+    """The symbols in ``dim`` for unknown sizes, without the names that the model declares."""
     return [name for name, symbol in symbols(dim).items() if symbol.birth]

@@ -36,7 +36,7 @@ class BodyGradient:
         self._placeholders: dict[ir.Value, None] = {}
 
     def placeholder(self, like: ir.Value, suffix: str = "grad") -> ir.Value:
-        """A value of the type and shape of ``like``, to become an input or to be replaced by ``resolve``."""
+        """A placeholder with the type and shape of ``like``: a later input, or replaced by ``resolve``."""
         cx = self.op.cx
         type_ = cx.facts.type(like) or like.type
         if type_ is None or isinstance(type_, ir.OptionalType):
@@ -70,7 +70,8 @@ class BodyGradient:
             inputs: its inputs; ``resolve`` may append to them.
             results: its outputs.
             resolve: returns the value, in the scope of the new body, for an input of the primal body, an
-                output of a saved node, or a placeholder. Nodes that it creates are first.
+                output of a saved node, or a placeholder. The nodes that ``resolve`` creates precede the
+                others.
             is_saved: whether the outputs of a primal node are saved rather than recomputed.
         """
         op, edit = self.op, self.op.cx.edit
@@ -147,7 +148,7 @@ class BodyGradient:
 
 
 def as_output(op: GraphBuilder, value: ir.Value, body: ir.Graph) -> ir.Value:
-    """A value equal to ``value`` of ``body`` that may become a further output, which the caller adds."""
+    """A value equal to ``value`` of ``body``, which the caller may add to the outputs of the body."""
     producer, output = value.producer(), value
     if producer is None or producer.graph is not body or value.is_graph_output():
         copy = op.cx.edit.make_node("Identity", [value], name=f"{value.name}_saved")
@@ -158,7 +159,7 @@ def as_output(op: GraphBuilder, value: ir.Value, body: ir.Graph) -> ir.Value:
 
 
 def declare(op: GraphBuilder, output: ir.Value, like: ir.Value) -> None:
-    """Declare the type and shape of ``output`` of a body; its shape is that of ``like``.
+    """Declare the type of ``output`` of a body, and the shape of ``like`` as its shape.
 
     The rank is required: a Loop without iterations gathers empty tensors of that rank, and a Scan fails
     without a rank.
@@ -171,7 +172,7 @@ def declare(op: GraphBuilder, output: ir.Value, like: ir.Value) -> None:
 
 
 def sizes_outside(op: GraphBuilder, node: PrimalNode, value: ir.Value) -> list[Size] | None:
-    """The sizes of ``value``, of a body of ``node``, in terms of values outside; ``None`` if unknown."""
+    """The sizes of ``value`` in a body of ``node``, as values outside of the body; ``None`` if unknown."""
     cx, shape = op.cx, op.cx.shape(value)
     if shape is None:
         return None

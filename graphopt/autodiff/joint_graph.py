@@ -44,7 +44,8 @@ class Joint:
         gradients: the name of each gradient, by the name of the differentiated value.
         cotangents: the name of each input with a cotangent, by the name of the value: ``cotangent.y`` for y,
             or similar. Includes the loss if it is scaled.
-        unrelated: names that the loss does not depend on; explicitly given names have a gradient of zeros.
+        unrelated: names of values that the loss does not depend on; explicitly requested ones have a gradient
+            of zeros.
         stopped: active nodes through which the gradient flows only in part, or not at all, with reasons.
         state: the name of the output with the next value of each running statistic of BatchNormalization in
             training mode, by the name of the statistic.
@@ -268,7 +269,7 @@ def _check_loss(value: ir.Value, declared: ir.Value, cx: Context) -> None:
     if not is_real(value, cx):
         raise UsageError(f"{name!r} holds no floating-point numbers and can't be a loss")
     shape: tuple[object, ...] | None = cx.shape(value)
-    if shape is None and declared.shape is not None:  # the only information
+    if shape is None and declared.shape is not None:  # otherwise, the shape is unknown
         shape = tuple(dim if isinstance(dim, int) else str(dim) for dim in declared.shape)
     if shape is None:
         raise UsageError(f"{name!r} is of unknown shape, and a loss has one element", hint=_HINT)

@@ -89,7 +89,7 @@ class Loss:
 
 
 def parsed(loss: T, model: ir.Model) -> T | Loss:
-    """``loss``; text that describes a loss function, and names no value of ``model``, is parsed."""
+    """``loss``, parsed if it is text that describes a loss function and names no value of ``model``."""
     if not isinstance(loss, str) or ":" not in loss or loss.partition(":")[0] not in _LOSSES:
         return loss
     own = [*model.graph.inputs, *(output for node in model.graph for output in node.outputs)]

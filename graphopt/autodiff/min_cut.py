@@ -46,7 +46,7 @@ class Network:
         self._capacities += (capacity, 0)
 
     def cut(self, source: int, sink: int) -> tuple[int, list[bool]]:
-        """The capacity of a minimum cut, and by node whether it is on the sink's side.
+        """The capacity of a minimum cut, and for each node whether it is on the sink's side.
 
         Among several minimum cuts, the result is the one nearest to the sink. This cut is unique, so the
         order of nodes and edges does not matter.
@@ -114,7 +114,7 @@ class _Preflow:
         self.heights = heights = self.distances()
         self._current = [0] * self.top  # by node, the first edge that may be admissible
         self._active: list[list[int]] = [[] for _ in range(self.top)]  # by height, nodes with excess
-        self._levels: list[list[int]] = [[] for _ in range(self.top)]  # by height, nodes that had it
+        self._levels: list[list[int]] = [[] for _ in range(self.top)]  # by height, its former nodes, too
         self._count = [0] * (self.top + 1)
         for node, height in enumerate(heights):
             self._count[height] += 1

@@ -69,7 +69,7 @@ def _drop_zeros(node: ir.Node, zero: dict[ir.Value, None], cx: Context) -> None:
         return
     result = node.outputs[0]
     if not all(cx.facts.shape_equal(value, result) for value in left):
-        return  # a zero may broadcast the other terms
+        return  # a zero term may broadcast the other terms
     if len(left) > 1:
         new = cx.edit.make_node("Sum", left, name=ir.label(node))
     else:

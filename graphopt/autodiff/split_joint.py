@@ -47,7 +47,7 @@ class SplitReport:
     Attributes:
         everything: bytes of the residuals if nothing were recomputed.
         saved: bytes of the residuals. Neither number includes inputs and outputs of the model.
-        budget: the allowed fraction of ``everything``.
+        budget: the maximum of ``saved``, as a fraction of ``everything``.
         flops: floating-point operations of the joint graph.
         recomputed_flops: operations that both models perform.
         recomputed: the number of recomputed nodes by operator.
@@ -204,7 +204,7 @@ class _Writer:
         self._early = partition.forward | partition.needed(self._saved)
 
     def write(self, everything: int, budget: float, dims: Mapping[str, int]) -> Split:
-        """The split; ``everything`` is the bytes of all residuals if nothing were recomputed."""
+        """The split; ``everything`` is the size of all residuals without recomputation, in bytes."""
         partition, joint = self._partition, self._joint
         cotangent_names = frozenset(joint.cotangents.values())
         inputs = list(joint.model.graph.inputs)

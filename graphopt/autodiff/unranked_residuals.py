@@ -1,6 +1,6 @@
 """Residuals with a data-dependent rank.
 
-Inputs and outputs of an ONNX model have a rank. A value without one is passed from the forward to the
+Inputs and outputs of an ONNX model have a rank. A value of unknown rank is passed from the forward to the
 backward model as a vector of its elements and its shape, and restored by a Reshape for its readers.
 """
 
@@ -18,7 +18,7 @@ _ALLOWS_ZERO = 14
 
 
 def flatten_unranked(nodes: Iterable[ir.Node], cx: Context) -> dict[ir.Value, tuple[ir.Value, ir.Value]]:
-    """Flatten and restore the outputs of ``nodes``, of the main graph, whose rank is unknown.
+    """Flatten and restore the outputs of unknown rank of ``nodes`` of the main graph.
 
     Below opset 14, the model is unchanged.
 

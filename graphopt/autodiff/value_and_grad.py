@@ -19,7 +19,7 @@ from graphopt.ort.session_options import SessionChoice
 from graphopt.parameters.lifting import lift
 from graphopt.util.element_types import native_feeds
 
-#: Makes the model that runs, with its session options, of a joint graph whose parameters are inputs.
+#: Converts a joint graph whose parameters are inputs to the model to run and its session options.
 Prepare = Callable[[ir.Model], tuple[ir.Model, SessionChoice]]
 
 

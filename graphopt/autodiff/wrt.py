@@ -13,7 +13,7 @@ from graphopt.parameters.constant_nodes import expose
 from graphopt.parameters.selection import FLOATS, PARAMS, parameters
 from graphopt.util.parse_values import split_names
 
-#: Groups accepted beside names: all floating-point inputs; all floating-point inputs and parameters.
+#: Names of groups that ``wrt`` accepts: all floating-point inputs; all floating-point inputs and parameters.
 INPUTS, ALL = "inputs", "all"
 
 

@@ -4,7 +4,7 @@
 - ``invocation.py``: one call of the command line, and the context of its command.
 - ``framework/``: the decorator of commands, their help, and hints for the commands of other tools.
 - ``options/``: options that commands share, types of parameters, and checks of options against each other.
-- ``option_groups/``: options of one or two commands, with the work that they select.
+- ``option_groups/``: options of one or two commands, and the functions that these options select.
 - ``files/``: files that commands read and write.
 - ``output/``: text on terminals: the console, its layout, the pager and error messages.
 - ``views/``: results as tables, charts and JSON.

@@ -31,11 +31,11 @@ class Invocation:
         reproducer: the folder with everything needed to repeat the call, if there is one.
         error: the message of its failure, if it failed.
         written: the files of models that it wrote.
-        names: by path, names for messages, for files that the user did not name, such as standard input.
+        names: names for messages, by path, of files that the user did not name, such as standard input.
         stdin: the temporary copy of the model read from standard input, if there is one.
         before: seconds between the start of the process and ``begin``.
         begin: the start of the call, as :func:`time.perf_counter` returns it.
-        color: force colours on or off; ``None``: on terminals.
+        color: force colours on or off; ``None``: colours on terminals only.
         outputs: the paths that options name for output, with their modification times before the call.
     """
 
@@ -107,12 +107,12 @@ class Run:
     """The context of one command.
 
     Attributes:
-        settings: the settings in force.
+        settings: the current settings.
         console: its output.
         verbose: number of ``-v`` options.
         invocation: the call of the command line.
         save_repro: the folder for its reproducer.
-        settings_fault: the reason why the settings could not be read; the defaults are in force then.
+        settings_fault: the reason why the settings could not be read; the defaults apply then.
         options: the given options of ``optimize`` that are not settings.
     """
 
@@ -133,7 +133,7 @@ class Run:
 
     @cached_property
     def compiler(self) -> Compiler:
-        """The compiler under the options that were given."""
+        """The compiler with the given options."""
         from graphopt.compiler import Compiler
 
         return Compiler(self.settings, **self.options)

@@ -59,7 +59,7 @@ class LazyGroup(click.Group):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Complete commands, or files if no command matches, because a model may replace the command."""
+        """Complete commands, or files if no command matches, because a model may take the place of a command."""
         from click.shell_completion import CompletionItem
 
         return super().shell_complete(ctx, incomplete) or [CompletionItem(incomplete, type="file")]
@@ -79,8 +79,8 @@ class LazyGroup(click.Group):
             formatter.write_dl([record for record in records if record is not None])
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse; an option of a command in front of the command has a special error message."""
-        words = list(args)  # a copy, because the parser removes them
+        """Parse; an option of a command before the command has a special error message."""
+        words = list(args)  # a copy, because the parser removes the arguments
         try:
             return super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -142,7 +142,7 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
     """
     invocation = Invocation(environ, arguments=tuple(sys.argv[1:] if argv is None else argv))
     if argv is None:
-        # The process belongs to graphopt, and is short: graphs have many cycles, but few become garbage.
+        # The process runs only graphopt, and ends soon: graphs have many cycles, but few become garbage.
         gc.set_threshold(200_000, 10, 10)
         _open_closed_streams()
         config.disable_telemetry()
@@ -150,7 +150,7 @@ def main(argv: Sequence[str] | None = None, environ: Mapping[str, str] | None = 
         invocation.before = _process_age()
     status = call(invocation)
     if argv is None:
-        gc.freeze()  # or the interpreter searches all objects for garbage before it exits
+        gc.freeze()  # otherwise, the interpreter searches all objects for garbage before it exits
     return status
 
 

@@ -48,7 +48,7 @@ def bailout(
     Raises:
         UsageError: the exit point does not exist, or the profile is of another model.
         UnsupportedModel: a run can't leave the model at this exit point.
-        VerificationFailed: the parts compute other outputs than the model.
+        VerificationFailed: the outputs of the parts differ from those of the model.
     """
     from graphopt.specialization.deopt import bailout_at
     from graphopt.specialization.deopt.exit_points import exit_points_of
@@ -85,7 +85,7 @@ def with_bailouts(
     most: int = MOST,
     **options: Unpack[OptimizeOptions],
 ) -> Bailed:
-    """Assume profiled properties of inner values, and run the general rest of the model if one fails.
+    """Assume profiled properties of inner values; the general rest of the model runs if an assumption fails.
 
     Args:
         model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
@@ -96,7 +96,7 @@ def with_bailouts(
     Raises:
         UsageError: the profile is of another model.
         UnsupportedModel: a part of the model can't be moved into a branch.
-        VerificationFailed: the result computes other outputs than the model.
+        VerificationFailed: the outputs of the result differ from those of the model.
     """
     from graphopt.specialization.deopt import insert_bailouts
     from graphopt.specialization.deopt.exit_points import insert_profile_guards

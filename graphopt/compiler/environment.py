@@ -1,4 +1,4 @@
-"""The state that operations on models share: options in force, and the services that depend on them."""
+"""The state that operations on models share: the current options, and the services that depend on them."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class Environment:
-    """Options in force, and the device, the store, the compiler of kernels and other services they determine.
+    """The current options, and the services that they determine, such as the device and the store.
 
     Args:
         settings: values of options that are not given; by default the settings in force.

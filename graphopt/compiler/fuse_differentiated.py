@@ -19,7 +19,7 @@ def fuse(env: Environment, model: ir.Model, fuser: str | None = None) -> Result 
         fuser: as for :func:`graphopt.optimize`.
 
     Returns:
-        The fused model; ``None`` if the fuser fuses nothing, as by default.
+        The fused model; ``None`` if the fuser fuses nothing, which is the default.
 
     Raises:
         UsageError: the fuser is unknown.

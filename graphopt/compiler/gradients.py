@@ -51,11 +51,11 @@ def differentiate(
             there are more than two axes, and ``,ignore_index=-100`` excludes a label. If the model has no
             value for the labels or the target, they become an input.
         wrt: ``params``, ``inputs``, and names of inputs, initializers and inner values.
-        outputs: ``all`` to return the model's own outputs, too; ``loss`` to return only the loss and
+        outputs: ``all`` to return also the model's own outputs; ``loss`` to return only the loss and
             gradients.
         optimize: run the pipeline ``joint`` over the result.
-        fuser: fuse nodes, and verify the result: ``builtin`` for fused operators of onnxruntime,
-            ``native`` for groups with compiled kernels, too. By default, nothing is fused.
+        fuser: fuse nodes, and verify the result: ``builtin`` for fused operators of onnxruntime, ``native``
+            also for groups with compiled kernels. By default, nothing is fused.
 
     Raises:
         UsageError: a name is unknown, or the loss may have several elements.
@@ -96,8 +96,8 @@ def split(
         model, wrt, outputs: as for :func:`differentiate`.
         loss: as for :func:`differentiate`; or a list of outputs, whose cotangents the backward model accepts
             as the inputs ``cotangent.<name>``. The cotangent of a loss is 1 by default.
-        memory_budget: the permitted part of the bytes for saving all residuals, from 0 to 1: 1 minimizes
-            bytes and recomputation together, 0 minimizes the bytes.
+        memory_budget: the permitted fraction, from 0 to 1, of the bytes of all residuals: 1 minimizes bytes
+            and recomputation together, 0 minimizes the bytes.
         save_everything: recompute nothing.
         dims: sizes of dynamic dims for estimates, by default 16. Both models remain dynamic.
         fuser: as for :func:`differentiate`, for each of the two models.

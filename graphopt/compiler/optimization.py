@@ -72,10 +72,10 @@ class Result(NamedTuple):
 
 @checked
 def optimize(env: Environment, model: ModelLike, **options: Unpack[OptimizeOptions]) -> Result:
-    """Make a model smaller and faster, and check that it still computes the same.
+    """Make a model smaller and faster, and check that its results are the same.
 
-    If the result differs, or a pass fails, bisection finds the rewrites at fault, and they are left out
-    (:attr:`Report.dropped`), unless ``strict`` forbids it.
+    If the result differs, or a pass fails, bisection finds the rewrites at fault, which are dropped
+    (:attr:`Report.dropped`) unless ``strict`` is set.
 
     >>> model, report = graphopt.optimize("model.onnx", exact=True)
     >>> model, report = graphopt.optimize(model, pipeline="dce,cse", verify=False)
@@ -86,11 +86,12 @@ def optimize(env: Environment, model: ModelLike, **options: Unpack[OptimizeOptio
 
     Raises:
         UsageError: a pass, rule, fuser or option is unknown, or options exclude each other.
-        VerificationFailed: the result computes something else, or has another signature, and leaving out
+        VerificationFailed: the result computes different values, or has a different signature, and dropping
             rewrites does not help or is not allowed; or sharing buffers is not safe.
         NotFused: a scope of ``strict_fusion`` did not become one fused operator, or one kernel.
-        PassFailed: a pass fails, and leaving it out does not help or is not allowed.
-        Exception: any exception of your own pass or rule, with a note that names it.
+        PassFailed: a pass fails, and dropping it does not help or is not allowed.
+        Exception: any exception that the caller's pass or rule raises, with a note that names the pass or
+            rule.
         TypeError: ``model`` is not a model in an accepted form, or an object is not a pass or a rule.
         RuntimeFailure: the original does not run with the given ``inputs``, ``dims`` or ``dim_ranges``; or,
             with ``require_verified``, on any inputs.
@@ -186,7 +187,7 @@ def _produce(
         candidate: the model to optimize in place.
         original: the same model in any form, for the repair.
         found: called with each culprit and its number, from 1.
-        repairs: leave out harmful rewrites; otherwise they are errors.
+        repairs: drop harmful rewrites; otherwise they are errors.
 
     Returns:
         ``candidate``, or a copy of ``original`` optimized without the culprits; and the report.

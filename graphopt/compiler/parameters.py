@@ -41,7 +41,7 @@ def lift_parameters(
 def unlift_parameters(
     env: Environment, model: ModelLike, parameters: Parameters | Mapping[str, Any] | PathLike
 ) -> tuple[ir.Model, Unlifted]:
-    """The model with new contents: by name, inputs become initializers, and initializers are replaced.
+    """The model with new contents: inputs become initializers, and initializers are replaced, by name.
 
     >>> whole, report = unlift_parameters(lifted, "weights.safetensors")   # doctest: +SKIP
 

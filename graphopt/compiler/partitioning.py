@@ -47,12 +47,12 @@ def partition(
         model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
         policy: the purpose of groups: ``autodiff``, to be differentiated; ``fusion``, to run as one kernel.
         minimum: minimum size of a group, in distinct computations.
-        wrt: for autodiff: the variables of differentiation: ``params``, ``inputs``, ``all`` for both, or
+        wrt: for autodiff, the variables of differentiation: ``params``, ``inputs``, ``all`` for both, or
             names.
-        views: for autodiff: whether groups may contain operators that only move elements.
-        no_grad: for autodiff: names of nodes or scopes that need no gradient.
-        profile: for autodiff: lists the inputs that need a gradient.
-        shapes: for fusion: the shapes that groups may have, ``any`` or ``static``.
+        views: for autodiff, whether groups may contain operators that only move elements.
+        no_grad: for autodiff, names of nodes or scopes that need no gradient.
+        profile: for autodiff, a profile that lists the inputs that need a gradient.
+        shapes: for fusion, the shapes that groups may have, ``any`` or ``static``.
 
     Raises:
         UsageError: the policy or a value does not exist, or the profile is of another model.

@@ -45,7 +45,7 @@ def verify(
     Args:
         original, candidate: models in any form (:data:`graphopt.ModelLike`).
         numerics: the class of permitted differences.
-        signature: require identical signatures, too.
+        signature: also require identical signatures.
         bits: require identical outputs where onnxruntime's optimizations are off.
         libraries: libraries of the candidate's operators; the candidate is compared with and without them. By
             default the kernels of its native groups.

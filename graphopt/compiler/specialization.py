@@ -89,8 +89,8 @@ def specialize(
     Args:
         model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
         how: the profile, and the number of variants.
-        bundle: whether the result will be a bundle. Its guards cost almost nothing, so variants with few
-            removed nodes are kept, too.
+        bundle: whether the result will be a bundle. A bundle checks guards at almost no cost, so that
+            variants with few removed nodes are also kept.
         options: as for :func:`optimize`, for the general model and each variant. Variants are verified with
             generated inputs.
 
@@ -187,8 +187,8 @@ def _reference(original: ir.Model, guard: Guard, *, is_static: bool, by_step: bo
     """The model that a variant is compared with; ``None`` for the variant itself, before its optimization.
 
     A variant that a pass specializes has the declarations of the original, so that inputs generated for it
-    need not satisfy ``guard``; inputs generated for the reference do. Verification also overrides inputs that
-    have a default: only a reference without the inputs that the guard assumes to be absent ignores that.
+    need not satisfy ``guard``; inputs generated for the reference do. Verification also feeds inputs that
+    have a default. A reference without the inputs that the guard assumes to be absent ignores such feeds.
     """
     from graphopt.specialization.specialize_inputs import specialize_inputs
 
@@ -251,9 +251,9 @@ def compile(
         threads: threads inside one operator; by default onnxruntime's choice.
         clock: the current time in seconds, for releasing the original.
         arguments: as for :func:`optimize`, for all plans. The default pipeline is that of
-            :func:`graphopt.fuser`, else ``O3``. Each plan is compared with the original before it runs. A
-            specialization that differs is dropped; if a general plan differs, the original runs instead, or,
-            with ``strict``, an error is raised.
+            :func:`graphopt.fuser`, otherwise ``O3``. Each plan is compared with the original before it runs.
+            A specialization that differs is dropped; if a general plan differs, the original runs instead,
+            or, with ``strict``, an error is raised.
 
     Raises:
         UsageError: the model lacks a name of ``inputs`` or ``outputs``, or ``pipeline`` is unknown.

@@ -52,9 +52,9 @@ def train_step(
         clip_norm: maximum of the common norm of the gradients, which are scaled accordingly.
         accumulate: number of steps whose gradients are averaged for one update.
         no_decay: names of parameters without weight decay, or patterns such as ``*.bias``.
-        outputs: ``loss``, or ``all`` to return the model's own outputs too.
+        outputs: ``loss``, or ``all`` to return also the model's own outputs.
         fuser: fuse nodes of the step, and verify the result: ``builtin`` for fused operators of onnxruntime,
-            ``native`` for compiled kernels, too. By default, nothing is fused.
+            ``native`` also for compiled kernels. By default, nothing is fused.
         settings: settings of the optimizer: ``weight_decay``, ``momentum``, ``nesterov``, ``betas``, ``eps``.
 
     Raises:
@@ -62,7 +62,7 @@ def train_step(
             parameters to train.
         NoGradient: a requested gradient depends on an operator without a gradient.
         UnsupportedModel: the model can't be converted to an opset that gradients support.
-        VerificationFailed: the fused step computes something else.
+        VerificationFailed: the fused step computes different values.
     """
     from graphopt.autodiff.losses import parsed
     from graphopt.training.optimizers import make

@@ -38,7 +38,8 @@ class Context:
         evaluator: computes constants with the runtime's own kernels.
         options: limits that apply to every pass.
         budget: the limits on time and memory of folding and shape facts.
-        gate: called before each change, which is made only if it returns true (bisecting, ``--stop-after``).
+        gate: called before each change, which is made only if the call returns true (for bisection and
+            ``--stop-after``).
         observers: receive rewrites, refusals and remarks.
         actions: number of changes so far.
         denied: the first change that the gate refused.
@@ -46,8 +47,8 @@ class Context:
         attempts: number of rules tried at a node so far.
         remarks: changes by passes to the model as a whole, such as ``opset 21 → 13``, for the report.
         decisions: each distinct decision by cost that passes and rules requested, with its frequency.
-        weighed: the last decision by cost for each rule or pass and the names of its nodes' outputs.
-        ungrouped: by name of a node, the reason why ``fuse-groups`` put it into no group.
+        weighed: the last decision by cost, by rule or pass and the names of the outputs of its nodes.
+        ungrouped: the reason why ``fuse-groups`` put a node into no group, by name of the node.
     """
 
     model: ir.Model
@@ -129,8 +130,7 @@ class Context:
     def is_tied(self, value: ir.Value) -> bool:
         """Whether ``value`` is constant, and shared its bytes with another constant when the pass started.
 
-        Replacing such a constant does not free the bytes, and another tensor in its place would separate the
-        two.
+        Replacing such a constant does not free the bytes, and the replacement would no longer share them.
         """
         tensor = ir.constant_of(value)
         if tensor is None:
@@ -153,7 +153,7 @@ class Context:
         return traits.is_deterministic(node, self.model.functions)
 
     def has_to_run(self, node: ir.Node) -> bool:
-        """Whether ``node`` is kept even without uses, as a guard is."""
+        """Whether ``node`` is kept even without uses, such as a guard."""
         return dialects.has_guards(node, self.model.functions)
 
     @property
@@ -172,7 +172,7 @@ class Context:
         dtype: ir.DataType | None = None,
         **sizes: Dim | None,
     ) -> Decision:
-        """Decide which of the fused operators ``ops`` is fastest here, or whether the existing nodes are.
+        """Decide which is fastest here: one of the fused operators ``ops``, or the existing nodes.
 
         >>> cx.weigh("MultiHeadAttention", "Attention", by=rule, at=[value], length=128).op # doctest: +SKIP
         'Attention'

@@ -2,8 +2,8 @@
 
 Each pass is a fresh process that visits all grid points; a grid point is a subject at a choice of sizes. At
 each point, the replaced nodes, an identical copy of them, and all fused operators run alternately. Each of
-them contributes one ratio. The ratios of the nodes to their copy show the noise. There are enough passes to
-distinguish gains from noise, unless a budget limits them; there is at least one.
+them contributes one ratio. The ratios of the nodes to their copy show the noise. The number of passes is at
+least 1, and sufficient to distinguish gains from noise unless a budget limits it.
 """
 
 from __future__ import annotations

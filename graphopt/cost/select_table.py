@@ -1,4 +1,4 @@
-"""Select the cost table in force: measured on this machine, shipped with graphopt, or a file."""
+"""Select the current cost table: measured on this machine, shipped with graphopt, or a file."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ FORMAT = 2
 _COMMON = "float"
 #: Largest predicted ratio at which a fused operator is chosen, regardless of noise.
 LEAST_GAIN = 0.98
-#: Number of passes after which the noise of a place is known; the harness needs the same number of processes
+#: Number of passes after which the noise of a point is known; the harness needs the same number of processes
 #: for a claim.
 ENOUGH_PASSES = 5
 #: Operators with figures that no rule uses, each with the actual behaviour; most operators compute less than
@@ -208,7 +208,8 @@ class Costs:
             sizes: sizes by name of the axis; anything but a positive int is unknown.
 
         Raises:
-            ValueError: one of ``ops`` has figures, but none for the case, or no such axis.
+            ValueError: one of ``ops`` has figures, but none for the case, or an axis of ``sizes`` does not
+                exist.
         """
         grids = [grid for op in ops if (grid := self.grid(op, case, dtype)) is not None]
         self._admit(ops, case, sizes)
@@ -239,7 +240,7 @@ class Costs:
                 raise ValueError(f"no figures of {' or '.join(ops)} have the axis {name!r}")
 
     def _hint(self, best: Estimate) -> str | None:
-        """The hint if ``best`` does not pay: measure on this machine, or longer."""
+        """The hint if ``best`` does not pay: to measure on this machine, or for longer."""
         if self.passes is None:
             return "graphopt calibrate measures that on this machine"
         if self.rough and best.ratio < LEAST_GAIN:

@@ -1,8 +1,8 @@
 """bisect: find the first rewrite after which a check fails.
 
-The check passes before any rewrite and fails after all of them, so halving the number of allowed rewrites
-finds two neighbouring runs, one good and one bad, in O(log n) runs, whether or not the runs in between are
-consistent. These two runs differ by the rewrite at fault.
+The check passes before any rewrite and fails after all of them. Halving the number of allowed rewrites
+therefore finds two neighbouring runs, one good and one bad, in O(log n) runs, even if runs in between are
+inconsistent. These two runs differ by the rewrite at fault.
 
 If the failure names a node, as onnxruntime's messages do, the rewrite that added it is tried first.
 
@@ -330,7 +330,7 @@ class Bisection:
         return None
 
     def _find_mask(self, base: RewriteLimit, bad: int, good: int) -> RewriteStep:
-        """The rewrite that repairs the model that is bad after ``bad`` rewrites."""
+        """The rewrite that repairs the model, which fails the check after ``bad`` rewrites."""
         while good - bad > 1:
             middle = (good + bad) // 2
             if self._try(replace(base, first=middle))[1] is None:

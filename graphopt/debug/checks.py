@@ -168,13 +168,13 @@ def make_check(options: CheckOptions, original: ir.Model, *, empty: bool = True)
 
 
 class NumericsCheck:
-    """The verifier's verdict; after a comparison failed, on its inputs only.
+    """The verifier's verdict; once a comparison has failed, only on its inputs.
 
     Args:
         numerics: numerics class, which sets the tolerance.
-        crashes_only: a model that runs is good, whatever it computes.
+        crashes_only: accept any model that runs, whatever its results.
         libraries: returns the operator libraries of a model, which is compared with and without them.
-        failed: a comparison known to fail; no other is made.
+        failed: a comparison known to fail; only this comparison is run.
     """
 
     def __init__(
@@ -204,9 +204,9 @@ class NumericsCheck:
             self._scope = f"compared on {verdict.scope}"
         except InvalidModel as error:
             return error.message
-        except GraphoptError:  # concerns the original
+        except GraphoptError:  # an error of the original model
             raise
-        except Exception as error:  # writing an invalid model may fail in any way
+        except Exception as error:  # writing an invalid model may raise any exception
             return f"the result can't be written: {type(error).__name__}: {error}"
         failures = [row for row in verdict.failures if not self._crashes_only or not row.output]
         if verdict.ok or (self._crashes_only and not failures):

@@ -27,11 +27,11 @@ class Culprit:
         pass_index: number of the pass in the run, from 1.
         pass_text: the pass with its options.
         reason: the failure of the check.
-        before: the model right before it.
-        after: the model right after it; ``None`` without a result.
+        before: the model immediately before the rewrite.
+        after: the model immediately after the rewrite; ``None`` without a result.
         limits: the limits that lead to ``after``.
         endless: whether the rule does not terminate; ``place`` is then its last rewrite.
-        needs: other rewrites without which it is harmless.
+        needs: other rewrites without which the rewrite is harmless.
         masked_by: a later rewrite after which the check passes again.
         feeds: inputs that show the fault.
         owners: the rules and passes that are still suspect, if the search ended early.
@@ -60,7 +60,7 @@ class Culprit:
 
     @cached_property
     def lines(self) -> list[str]:
-        """The nodes around it: operands, readers, removed (``-``) and added (``+``) nodes."""
+        """The nodes around the rewrite: operands, readers, removed (``-``) and added (``+``) nodes."""
         return _neighbourhood(self)
 
     @property
@@ -99,7 +99,7 @@ def _changes(culprit: Culprit) -> list[str] | None:
     try:
         before, after = Snapshot(culprit.before), Snapshot(culprit.after)
         changes = difference(before, after, by_key(before, after))
-    except Exception:  # printing an invalid model may fail in any way
+    except Exception:  # printing an invalid model may raise any exception
         return None
     lines: list[str] = []
     for change in changes:

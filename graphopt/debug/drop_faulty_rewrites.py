@@ -41,7 +41,7 @@ def repair(
     most_drops: int = 6,
     most_runs: int = 64,
 ) -> tuple[ir.Model, Report]:
-    """Run ``attempt`` again without the rewrites that made it, or its verification, fail.
+    """Run ``attempt`` again without the rewrites that caused the failure of it or of its verification.
 
     Each rewrite at fault is found by bisection, and refused by rule and node. If that is not sufficient, its
     rule is refused everywhere, and a pass that is harmful outside of rewrites is left out. When the searches
@@ -73,7 +73,7 @@ def repair(
         try:
             culprit = bisection.find(limits, explain=False)
         except VerificationFailed:
-            raise failure from None  # the original does not even equal itself
+            raise failure from None  # two runs of the original differ
         runs += bisection.runs
         if culprit is None:
             raise failure
@@ -102,7 +102,7 @@ def repair(
             try:
                 return _rerun(attempt, original, everywhere, [*dropped, more], runs)
             except _FAILURES as error:
-                if not _alike(failure, error):  # the earlier failure is repaired, and there is another one
+                if not _alike(failure, error):  # the earlier failure is repaired, and another one remains
                     limits, failure = everywhere, error
                     dropped.append(more)
     return _without_passes(attempt, trial, limits, dropped, runs, failure)
@@ -141,7 +141,7 @@ def _without_passes(
     """The result of the required passes alone, if dropping rewrites does not help.
 
     Raises:
-        VerificationFailed, PassFailed: the required passes alone fail, too.
+        VerificationFailed, PassFailed: the required passes alone also fail.
     """
     optional = [step for step in attempt.pipeline.passes() if not step.required]
     names = {step.name: str(step) for step in optional}
@@ -213,7 +213,7 @@ def _required_fails(pass_text: str, reason: str, original: ir.Model) -> Verifica
 def _without(
     limits: RewriteLimit, culprit: Culprit, dropped: Sequence[Dropped], failed: bool
 ) -> tuple[RewriteLimit, list[Dropped]]:
-    """``limits`` that refuse ``culprit``, too, and the entries for the report."""
+    """``limits`` that also refuse ``culprit``, and the entries for the report."""
     place, text = culprit.place, culprit.pass_text
     name = text.partition("{")[0]
 

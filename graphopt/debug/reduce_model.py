@@ -268,7 +268,7 @@ class StillFails:
         self._empty = False
         self.feeds: Feeds | None = None
         if not self(trial.model):
-            self._empty = True  # only dims of size 0 may show the fault, which are more expensive to try
+            self._empty = True  # the fault may need dims of size 0, which are more expensive to try
 
     def __call__(self, model: ir.Model) -> bool:
         """Whether ``model`` still fails."""

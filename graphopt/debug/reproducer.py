@@ -172,7 +172,7 @@ def save_culprit(
             tuple(command),
         )
         save(folder, model, case, feeds)
-        with contextlib.suppress(CommandNotRun):  # it needs more files than it names
+        with contextlib.suppress(CommandNotRun):  # the command needs more files than it names
             if replay(folder, allow_command=True) is not None:
                 return True
     return False

@@ -193,7 +193,7 @@ def _run_bytes(
         return outcome, None
     try:
         return outcome, ir.to_bytes(result)
-    except Exception as error:  # a pass left something that can't be written
+    except Exception as error:  # a pass produced a model that can't be written
         outcome.error = f"the result can't be written: {_text(error)}"
         return outcome, None
 

@@ -49,7 +49,7 @@ class DebugState:
         reasons: numbers of runs of the general plan, by reason. For the first runs of each reason, the text
             includes the first violated assumption of the nearest plan.
         profiled: the number of runs profiled for the next specialization.
-        compiling: whether a specialization is being made.
+        compiling: whether a specialization is in progress.
         released: whether the original was released.
         kept: the reason why the last attempt to release the original failed.
         evicted: the number of evicted plans.

@@ -154,17 +154,17 @@ class Executor:
 
         Args:
             values: values of onnxruntime, such as ``OrtValue.ortvalue_from_numpy(array, "cuda", 0)``.
-            share: by name of an output, the input whose value it is written over, such as
-                ``{"present": "past"}``. The value of the input is then returned as the output. A plan in
-                which this is not safe is not used; for the general plan, this is an error.
+            share: by name of an output, the input whose value it is written over, such as ``{"present":
+                "past"}``. The value of the input is then returned as the output. A plan in which this is not
+                safe is skipped; for the general plan, this is an error.
 
         Raises:
             UsageError: a value is not an OrtValue, or ``share`` names a missing input or output; or the
                 shape or type of such an output differs from the input's, or its shape is unknown before the
                 run.
             VerificationFailed: an output may overwrite elements before they are read.
-            RuntimeFailure: onnxruntime can't run the model. Only then, shared values may be overwritten in
-                part.
+            RuntimeFailure: onnxruntime can't run the model. Only after this error, shared values may be
+                partly overwritten.
         """
         specializer = self._specializer
         share = names_in(share, specializer.signature)
@@ -213,7 +213,7 @@ class Executor:
 
         Raises:
             UsageError: a name is unknown, there are no names, or the original was released.
-            NoGradient: an operator on the way is not differentiable.
+            NoGradient: an operator between inputs and outputs is not differentiable.
             RuntimeFailure: onnxruntime can't run the model.
         """
         if not isinstance(feeds, Mapping):
@@ -244,7 +244,7 @@ class Executor:
 
         Raises:
             UsageError: the original was released and has no file, or the file's model lacks named inputs or
-                outputs. The state is unchanged then.
+                outputs. In this case, the state is unchanged.
         """
         with self._flushing:
             before = self._specializer
@@ -308,7 +308,7 @@ class NestedExecutor(Executor):
 
 
 def _emptied(feeds: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of ``feeds``, which are emptied."""
+    """A copy of ``feeds``; ``feeds`` itself is emptied."""
     if not isinstance(feeds, MutableMapping):
         raise UsageError(f"donate=True empties the inputs: they must be a dict, not a {type(feeds).__name__}")
     taken = dict(feeds)

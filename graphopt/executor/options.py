@@ -22,16 +22,16 @@ class ExecutorOptions:
             ``blocking``; it then finishes in the background. ``None``: no limit.
         release: release the original when it is not needed; no specializations are made afterwards. The
             models of plans are moved to temporary files.
-        delay: time between the last specialization, or the general plan if there will be none, and the
-            release, in seconds.
-        most_plans: the maximum number of optimized plans; the least recently used one is evicted, without
-            giving back its specialization. Its inputs then count as new.
+        delay: seconds between the last specialization, or the general plan if no specialization is made, and
+            the release.
+        most_plans: the maximum number of optimized plans; the least recently used one is evicted, and its
+            specialization still counts towards ``depth``. Its inputs then count as new.
         depth: the maximum number of specializations, failed ones included; by default that of the strategy.
         requires_grad: inputs and initializers for which :meth:`Executor.vjp` returns gradients. Pipelines
             with a path for gradients then use this path.
         watch: the profiled values: ``inputs``; ``shapes``, also intermediate values with data-dependent
-            shapes; or ``all`` values. Except with ``inputs``, each profiled run takes another run, without
-            optimizations.
+            shapes; or ``all`` values. Each profiled run requires an additional run without optimizations,
+            except with ``inputs``.
         watch_limit: the maximum number of watched intermediate values.
     """
 

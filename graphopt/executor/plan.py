@@ -160,7 +160,7 @@ class PlanFactory:
         host: the execution environment of the plans.
         strict: fail if the general plan fails verification; by default the original replaces it.
         by_step: a pass of the pipeline specializes annotated inputs.
-        requires_grad: inputs and initializers that require a gradient; annotated for such a pipeline.
+        requires_grad: inputs and initializers that require a gradient; annotated in models if ``by_step``.
     """
 
     optimize: Optimize
@@ -174,8 +174,8 @@ class PlanFactory:
         """The plan for all inputs, ready to run.
 
         Raises:
-            NotFused: a scope of ``strict_fusion`` was not fused into one operator.
-            VerificationFailed, PassFailed: ``strict``, and optimizing failed.
+            NotFused: a scope of ``strict_fusion`` was not fused into one operator. VerificationFailed,
+            PassFailed: with ``strict``, optimizing failed.
         """
         problems: tuple[str, ...] = ()
         try:
@@ -207,7 +207,7 @@ class PlanFactory:
             original: the source model.
             guard: the assumptions.
             kind: the treatment of the sizes of dims.
-            profile: the profile that they are derived from.
+            profile: the profile from which the assumptions are derived.
 
         Raises:
             GraphoptError: optimizing or verifying failed.

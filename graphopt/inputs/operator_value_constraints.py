@@ -12,7 +12,7 @@ import numpy as np
 
 from graphopt import ir
 
-#: Largest number of choices of an input; one compared with more constants does not select a branch.
+#: Maximum number of choices of an input; an input compared with more constants does not select a branch.
 MOST_CHOICES = 64
 
 
@@ -108,7 +108,7 @@ def _shape(value: ir.Value | None) -> tuple[Any, ...] | None:
 
 
 def _nd_index(node: ir.Node, index: int) -> ValueRange:
-    """Index tuples: below the smallest dim, so that each element is valid for every indexed axis."""
+    """Index tuples: less than the smallest dim, so that each index is valid for every indexed axis."""
     shape = _shape(node.inputs[0])
     sizes = [size for size in shape if isinstance(size, int)] if shape is not None else []
     return ValueRange(0, max(min(sizes, default=1) - 1, 0), known=True)

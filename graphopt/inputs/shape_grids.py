@@ -17,7 +17,7 @@ def parse_grid(texts: Iterable[str]) -> list[Shapes]:
 
     ``x:1x3x224x224,8x3x224x224`` gives input ``x`` two shapes; two options ``--input-shape x:…`` have the
     same effect. The first shapes of several inputs form the first set, the second shapes the second set, and
-    so on; an input with one shape keeps it.
+    so on; an input with one shape has it in all sets.
 
     >>> parse_grid(["x:1x8,4x8", "n:2"])
     [{'x': (1, 8), 'n': (2,)}, {'x': (4, 8), 'n': (2,)}]

@@ -30,7 +30,7 @@ def solve(
     Constraints that can't be satisfied are skipped.
 
     Args:
-        binding: initial sizes; sizes of 0 stay.
+        binding: initial sizes; sizes of 0 are unchanged.
         rules: constraints; a constraint with other symbols is ignored.
         ranges: ranges of the sizes.
         late: symbols that are changed only as a last resort.

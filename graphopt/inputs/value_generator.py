@@ -13,8 +13,8 @@ from graphopt.inputs.dim_bindings import Shape
 from graphopt.inputs.operator_value_constraints import ValueRange
 from graphopt.util.element_types import LOW_TYPES
 
-#: ``special`` mixes NaN, infinities and negative zero into normal numbers; ``overridden`` is normal, and
-#: overrides initializers, too; ``tiny`` mixes denormal numbers into normal ones, and ``huge`` numbers next to
+#: ``special`` mixes NaN, infinities and negative zero into normal numbers; ``overridden`` is normal, and also
+#: overrides initializers; ``tiny`` mixes denormal numbers into normal ones; ``huge`` mixes in numbers near
 #: the largest of their type.
 Distribution = Literal["normal", "zero", "negative", "large", "special", "overridden", "tiny", "huge"]
 #: Distributions that test boundary values.
@@ -27,7 +27,8 @@ _WORDS = ("", "a", "b", "42", "hello", "WORLD", "it's 3 o'clock")
 _TIES = np.array([-1.5, -0.5, 0.5, 2.5])
 #: Magnitude by type beyond which a doubled number, or a product with a few others, may overflow.
 _MOST = {"float16": 1e4, "float": 1e30, "double": 1e30, "bfloat16": 1e30}
-#: Number of special numbers by the size of the tensor; four for other sizes, because some must stay normal.
+#: Number of special numbers by the size of the tensor; four for other sizes, because some numbers must remain
+#: normal.
 _SPECIALS = {1: 1, 2: 1, 3: 2, 4: 2, 5: 2, 6: 3, 7: 3}
 #: Denormal numbers, whose reciprocals are infinite, and numbers that overflow when doubled.
 _TINY = {"float16": 1e-5, "float": 1e-39, "double": 1e-309, "bfloat16": 1e-39}
@@ -140,7 +141,7 @@ class Sampler:
                 row = self.shape[-1] if self.shape and flat.size else 1
                 inner = np.flatnonzero(places % row)
                 for nan in np.flatnonzero(np.isnan(specials)):
-                    if inner.size and places[nan] % row == 0:  # kernels that drop NaN keep a leading one
+                    if inner.size and places[nan] % row == 0:  # kernels that drop NaN keep a leading NaN
                         places[[nan, inner[0]]] = places[[inner[0], nan]]
                 flat[places[:count]] = specials[: flat.size]
                 return flat.reshape(self.shape)
@@ -245,7 +246,7 @@ def _with_extremes(numbers: Array, least: int, generator: np.random.Generator) -
 
 
 def _with_choices(numbers: Array, value_range: ValueRange, generator: np.random.Generator) -> Array:
-    """Replace about half of the elements, or the only one, by choices of the range."""
+    """Replace about half of the elements, or of the only element, by choices of the range."""
     fitting = [
         choice
         for choice in value_range.choices

@@ -138,7 +138,7 @@ class Log(PassInstrumentation):
         if not self._closed:
             try:
                 print(*lines, sep="\n", file=self._stream)
-            except OSError:  # a closed pipe is no failure of the pass
+            except OSError:  # a closed pipe is not a failure of the pass
                 self._closed = True
 
 

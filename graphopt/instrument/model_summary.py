@@ -106,7 +106,7 @@ def weights(model: ir.Model) -> Iterator[ir.TensorProtocol]:
 
 
 def external_bytes(model: ir.Model) -> dict[str, int]:
-    """By file of external data, the number of bytes that the model references."""
+    """The number of bytes that the model references in each file of external data."""
     sizes: Counter[str] = Counter()
     for tensor in weights(model):
         if isinstance(tensor, ir.ExternalTensor):

@@ -224,7 +224,10 @@ _GRAPHS = frozenset({onnx_ir.AttributeType.GRAPH, onnx_ir.AttributeType.GRAPHS})
 
 
 def attribute_key(attribute: onnx_ir.Attr) -> Hashable:
-    """A key, equal for equal attributes only; floats by their bits: 0.0 is not -0.0. Not for graphs."""
+    """A key, equal for equal attributes only; floats by their bits: 0.0 is not -0.0.
+
+    Does not accept graphs.
+    """
     kind = str(attribute.type)
     if attribute.is_ref():
         return kind, "ref", attribute.ref_attr_name

@@ -29,7 +29,7 @@ from graphopt.ir.initializer_reads import (
 #: The metadata entry of a model file that contains the record.
 FOLDED = "graphopt:folded"
 _VERSION = 1
-#: Characters above which a record is compressed: names of one model have common parts.
+#: Number of characters above which a record is compressed; names in a model often have common parts.
 _MAX_PLAIN_CHARACTERS = 512
 #: Maximum bytes of a decompressed record; a longer one is rejected.
 _MAX_BYTES = 256 << 20
@@ -41,9 +41,9 @@ class FoldRecord:
 
     Attributes:
         digests: digests of the contents of each folded initializer, by name.
-        derived: the initializers, possibly none, that each constant of graphopt was computed from, by its
-            name.
-        merged: each initializer that replaces equal ones, with the names of all of them, by its name.
+        derived: for each constant that graphopt created, by name, the initializers that it was computed from,
+            possibly none.
+        merged: for each initializer that replaces equal ones, by name, the names of all these initializers.
         built_in: initializers whose contents may have decided a rewrite, or became an attribute.
     """
 

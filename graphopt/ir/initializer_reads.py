@@ -101,7 +101,7 @@ class ReadRecord:
             self.pending[held[1]] = None
         value.metadata_props[SOURCES] = self._pending_names().text
         if not (graph is self._main or (value.producer() is not None and READ_RECORD in graph.meta)):
-            self._is_pure = False  # its contents can't be replaced by name
+            self._is_pure = False  # the contents of this constant can't be replaced by name
 
     def merge(self, kept: onnx_ir.Value, gone: Iterable[onnx_ir.Value]) -> None:
         """Record that ``kept`` also replaces the equal constants ``gone``."""

@@ -191,6 +191,6 @@ class Scopes:
         return version if version is not None else 1
 
     def imports(self, graph: onnx_ir.Graph) -> dict[str, int]:
-        """The opset imports in force in ``graph``: its function's, or the model's."""
+        """The opset imports of ``graph``: those of its function, or of the model."""
         self._known(graph)
         return self._root[graph].opset_imports

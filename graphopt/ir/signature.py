@@ -103,7 +103,7 @@ class Change:
     Attributes:
         kind: ``gone`` or ``new`` for an input or output; ``order`` for their order or number; otherwise the
             changed property of one input or output.
-        port: the name of the input or output; empty for a change of all.
+        port: the name of the input or output; empty if the change affects all of them.
         text: the change as one phrase.
     """
 

@@ -58,8 +58,8 @@ class MappedFile:
 class MappedTensor(onnx_ir.ExternalTensor):
     """A tensor in a :class:`MappedFile`.
 
-    onnx-ir's own external tensors map the file again for each tensor, so that a thousand weights exhaust the
-    file descriptors, and open it by name at the first read.
+    onnx-ir's own external tensors open the file by name at the first read, and map it again for each tensor,
+    so that a thousand weights exhaust the file descriptors.
     """
 
     def __init__(self, file: MappedFile, offset: int, tensor: onnx_ir.ExternalTensor) -> None:
@@ -236,7 +236,8 @@ def size_fault(tensor: onnx_ir.TensorProtocol) -> str | None:
     return known or None
 
 
-#: The field of a dtype other than ``raw_data``, and the numbers per element in it (onnx.proto).
+#: By dtype, the field with contents that are not in ``raw_data``, and the count of numbers per element in
+#: this field (onnx.proto).
 _FIELDS: dict[str, tuple[str, int]] = {
     "FLOAT": ("float_data", 1),
     "COMPLEX64": ("float_data", 2),

@@ -127,7 +127,7 @@ def _binary(
     """The binary function ``compute``, applied to two or more numbers from left to right.
 
     Args:
-        absorbing: an integer or boolean operand that determines the result alone, such as 0 in a product.
+        absorbing: an integer or boolean operand that alone determines the result, such as 0 in a product.
         extremum: whether the function is a maximum or minimum, whose result for 0.0 and -0.0 is unknown.
     """
 
@@ -136,7 +136,7 @@ def _binary(
         for index in range(len(node.facts)):
             fill = node.fill(index)
             if fill is None and (absorbing is None or node.dtype(index) in _ALL_FLOATS):
-                return None  # avoids reading constants in vain
+                return None  # avoids unnecessary reads of constants
             fills.append(fill)
         if absorbing is not None:
             for fill in fills:
@@ -164,7 +164,7 @@ def _computed(compute: Callable[..., Any], *fills: Fill, kinds: str) -> Fill:
     with np.errstate(all="ignore"):
         result: Any = np.asarray(compute(*numbers))[()]
     if first.dtype.kind in "iu" and int(result) != compute(*map(int, numbers)):
-        return None  # it overflows
+        return None  # overflow
     if result.dtype not in (np.bool_, first.dtype) or np.isnan(result):
         return None
     return result

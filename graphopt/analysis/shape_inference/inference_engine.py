@@ -233,7 +233,7 @@ class Inference:
         return UNKNOWN
 
     def _argument(self, value: ir.Value, graph: ir.Graph) -> Fact:
-        """The facts of the input of a function that hold in all its calls."""
+        """The facts of an input of a function that hold in all its calls."""
         found = self.state.calls(graph)
         if found is None or self._callers >= _CALL_DEPTH:
             return UNKNOWN
@@ -346,7 +346,7 @@ class Inference:
 
 
 class Assumption:
-    """Facts inferred from premises that may turn out too strong."""
+    """Facts inferred from premises that may later prove too strong."""
 
     def __init__(self, scope: Inference, results: list[Fact], trail: list[ir.Value]) -> None:
         self.results = results

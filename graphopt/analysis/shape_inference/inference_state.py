@@ -117,7 +117,7 @@ class InferenceState:
         result = self._resolved.get(dim)
         if result is None:
             result = dim
-            for _ in range(4):  # substituted dims may contain atoms with later equalities
+            for _ in range(4):  # substituted dims may contain atoms with equalities that were found later
                 before, result = result, replace_atoms(result, self._equalities)
                 if result == before:
                     break

@@ -39,7 +39,7 @@ class UnknownAttribute(Exception):
 
 
 class Assumption(Protocol):
-    """Facts inferred from premises that may turn out too strong."""
+    """Facts inferred from premises that may later prove too strong."""
 
     results: list[Fact]
 
@@ -209,7 +209,7 @@ class NodeFacts:
     # results
 
     def fresh(self, hint: str | None = None, lo: Bound = 0, hi: Bound = math.inf) -> SymDim:
-        """A new symbol, by default for a dim."""
+        """A new symbol, by default a size: an integer that is at least 0."""
         return self.scope.fresh(hint or self.ir.op_type, lo, hi)
 
     def fresh_shape(self, rank: int) -> ShapeTuple:

@@ -57,7 +57,7 @@ def _has_number(fact: Fact) -> bool:
 
 
 def _checked(node: NodeFacts, fact: Fact, trials: list[Fact]) -> Fact:
-    """``fact`` without the numbers that differ in any trial."""
+    """``fact`` without the numbers that differ between trials."""
     if fact.element is not None:
         inner = [trial.element or UNKNOWN for trial in trials]
         return Fact(container=fact.container, element=_checked(node, fact.element, inner))
@@ -95,7 +95,7 @@ def _run(
     proto: onnx.NodeProto,
     stand_in: Callable[[Dim], str | int],
 ) -> list[Fact] | None:
-    """onnx's inference, with a name or a size instead of each symbolic dim."""
+    """onnx's inference, with a name or a size in place of each symbolic dim."""
     from onnx import checker, helper, shape_inference
 
     names: dict[str, Dim] = {}

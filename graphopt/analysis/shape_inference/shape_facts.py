@@ -1,9 +1,9 @@
 """Shape facts: dtypes, shapes and small contents of a model's values, without running the model.
 
 Facts are stored in a table beside the model. They are inferred on demand from a value's producer, and cached.
-The model itself is not modified. Its declarations are trusted for inputs only. The facts
-of a node's outputs are inferred by a rule of :mod:`graphopt.analysis.shape_inference.rules`, or otherwise by
-onnx's inference. Without either, the outputs are unknown, which is not an error.
+The model itself is not modified. Its declarations are trusted for inputs only. The facts of a node's outputs
+are inferred by a rule of :mod:`graphopt.analysis.shape_inference.rules`, or otherwise by onnx's inference. If
+neither exists, the outputs are unknown, which is not an error.
 
 A fact holds for every run that onnxruntime completes, for all values of the symbols, including 0.
 """
@@ -73,7 +73,7 @@ class ShapeFacts:
 
     @classmethod
     def of(cls, edit: ir.Editor, ranges: Mapping[str, tuple[Bound, Bound]], budget: Budget) -> ShapeFacts:
-        """Facts about the model of ``edit``: a listener of edits, and the editor's check of declarations."""
+        """Facts about the model of ``edit``, which listen to edits and check declarations for the editor."""
         facts = cls(
             edit.model,
             constant=ir.constant_of,
@@ -189,7 +189,7 @@ class ShapeFacts:
     def assume_equal(self, dim: Dim, other: Dim) -> None:
         """Assume that ``dim``, a single symbol, always equals ``other``.
 
-        Existing facts are updated only where a whole dim is ``dim``.
+        Existing facts are updated only where ``dim`` is a whole size, not part of an expression.
         """
         self._state.equate(dim, other)
 
@@ -202,7 +202,7 @@ class ShapeFacts:
         self._scope.set(value, fact)
 
     def invalidate(self, graph: ir.Graph) -> None:
-        """Discard the facts inside ``graph``, a function with new calls or a new body."""
+        """Discard the facts inside ``graph``, the body of a function with new calls or a new body."""
         self._state.invalidate_calls()
         self._scope.invalidate(ir.with_bodies(graph))
 

@@ -88,7 +88,7 @@ class Fact:
 
     @property
     def type(self) -> ir.TypeProtocol | None:
-        """The type; ``None`` unless known down to the element type."""
+        """The type; ``None`` unless the element type is known, too."""
         if self.container is not None:
             element = self.element.type if self.element is not None else None
             return self.container(element) if element is not None else None
@@ -169,9 +169,9 @@ def tracks_contents(dtype: ir.DataType | None, shape: ShapeTuple | None) -> bool
 def representable(dim: Dim, dtype: ir.DataType) -> bool:
     """Whether computing ``dim`` in ``dtype`` can't overflow.
 
-    An expression over sizes of tensors fits into 32 bits; otherwise the model could not run. This is not
-    assumed for narrow dtypes, or for expressions with contents of unknown sign or numbers that can't be
-    sizes.
+    An expression over sizes of tensors is assumed to fit into 32 bits, because the model could not run
+    otherwise. This is not assumed for narrow dtypes, or for expressions with contents of unknown sign or
+    numbers that can't be sizes.
     """
     least, most = INTEGER_RANGES[dtype]
     lo, hi = bounds(dim)

@@ -44,9 +44,9 @@ class Atom(str):
     hi: Bound
     birth: int
     value: ClassVar[Callable[..., int]]
-    """The value for values of the operands."""
+    """The value of an atom, from the values of its operands."""
     value_range: ClassVar[Callable[..., Range]]
-    """The range for ranges of the operands."""
+    """The range of an atom, from the ranges of its operands."""
 
 
 class Symbol(Atom):
@@ -111,7 +111,7 @@ class SymDim:
 
     def __init__(self, terms: tuple[Term, ...]) -> None:
         self.terms = terms
-        """In graded order: highest degree first, the constant last. Coefficients are nonzero."""
+        """The terms in graded order: highest degree first, the constant last. Coefficients are nonzero."""
         self.birth = max([atom.birth for monomial, _ in terms for atom in monomial])
         self._hash: int | None = None
         self._text: str | None = None

@@ -26,5 +26,5 @@ def _zero_by_symbol(dim: Dim, cause: SymDim) -> bool:
             try:
                 return substitute(dim, {name: 0}) == 0
             except ZeroDivisionError:
-                return True  # undefined there
+                return True  # a dim without a value contradicts nothing
     return False

@@ -17,7 +17,7 @@ from graphopt.autodiff.graph_builder import GraphBuilder, Size
 
 
 class AttentionGradients(NamedTuple):
-    """Cotangents of queries, keys and values, of their shapes, scores [B, N, S, T], and sinks [N]."""
+    """Cotangents of queries, keys and values, with their shapes, of scores [B, N, S, T], and of sinks [N]."""
 
     q: ir.Value
     k: ir.Value

@@ -17,9 +17,9 @@ from graphopt import ir
 from graphopt.autodiff.graph_builder import GraphBuilder, Size
 from graphopt.autodiff.primal_node import PrimalNode
 
-#: Kernels with at most this many positions are correlated by matrix products. The time on one
-#: core, relative to a Conv with the narrow array as kernels: 1/14 to 1/7 for 1x1, 1/2 to 4/5 for 3x3, and 4/5
-#: to 7/5 from 4x4 on, with many more nodes, and for kernels with one channel.
+#: Kernels with at most this many positions are correlated by matrix products. Their time on one core,
+#: relative to a Conv with the narrow array as kernels, is 1/14 to 1/7 for 1x1, 1/2 to 4/5 for 3x3, and 4/5 to
+#: 7/5, with many more nodes, for larger kernels and for kernels with one channel.
 _FEW = 9
 #: The end of an axis, for Slice.
 _END = int(np.iinfo(np.int64).max)
@@ -162,7 +162,7 @@ class Moves:
             strides=_unless(self._strides, 1),
             dilations=_unless(self._dilations, 1),
             pads=_unless(pads, 0),
-            # room for all uncovered positions; not output_shape, with which onnxruntime ignores pads
+            # extends the output by all uncovered positions; with output_shape, onnxruntime would ignore pads
             output_padding=_unless([axis.most_left if known else axis.stride - 1 for axis in self.axes], 0),
             group=self.group if self.group > 1 else None,
         )
@@ -268,7 +268,7 @@ class Moves:
             assert axis.kernel is not None
             after = (axis.kernel - 1 - position) * axis.dilation
             if axis.kernel > 1 or axis.stride > 1:
-                # counted from the end: the last window ends less than a stride before it
+                # counted from the end: the last window ends less than a stride before the end
                 slices.append((position * axis.dilation, -after if after else _END, index, axis.stride))
         if not slices:
             return wide

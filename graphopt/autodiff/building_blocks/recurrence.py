@@ -192,8 +192,8 @@ class Direction:
         """The last states and the stacked results of a Scan over the steps.
 
         Args:
-            step: writes the body, given its builder, the states, and by name a slice of each of ``slices``
-                (``None`` for ``None``); returns the next states and the results to stack.
+            step: writes the body, given its builder, the states, and the slices by name (``None`` where
+                ``slices`` has ``None``); returns the next states and the results to stack.
             rows: the number of results to stack.
             against: run the steps in the opposite order.
         """

@@ -66,7 +66,7 @@ def scatter_elements(
     if add:
         op.require_opset(16)
     dtype = op.dtype(dy)
-    if add and dtype in _HALVES:  # onnxruntime does not add these
+    if add and dtype in _HALVES:  # onnxruntime can't add these types
         dy = op.cast(dy, ir.DataType.FLOAT)
     zeros = op.ConstantOfShape(shape, value=np.zeros(1, op.dtype(dy).numpy()))
     total = op.ScatterElements(zeros, indices, dy, axis=axis, reduction="add" if add else None)

@@ -60,7 +60,7 @@ def if_(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> Cot
 def _as_if_output(
     op: GraphBuilder, node: PrimalNode, value: ir.Value, branch: ir.Graph, other: ir.Graph
 ) -> ir.Value:
-    """``value`` of ``branch`` as a further output of the If ``node``, whose other branch returns zeros."""
+    """``value`` of ``branch`` as a further output of the If ``node``; the other branch returns zeros."""
     edit, inner = op.cx.edit, op.within(other)
     sizes = sizes_outside(inner, node, value) or [0] * (op.cx.rank(value) or 1)
     zeros = inner.ConstantOfShape(inner.shape(*sizes), value=np.zeros(1, op.dtype(value).numpy()))
@@ -145,7 +145,7 @@ def _placed(op: GraphBuilder, x: ir.Value, rows: ir.Value, trips: Size) -> ir.Va
 
 
 def _recomputed_states(iteration: IterationGradient, trips: ir.Value) -> Sequence[ir.Value]:
-    """The carried values after ``trips`` iterations, recomputed: changing shapes can't be gathered."""
+    """The carried values after ``trips`` iterations, recomputed: a Loop can't gather changing shapes."""
     form, inner, edit = iteration.form, iteration.body_grad.op, iteration.op.cx.edit
     if not iteration.op.cx.is_deterministic(form.node):
         raise iteration.node.refusal(

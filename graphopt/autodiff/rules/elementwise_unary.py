@@ -24,7 +24,7 @@ bits = non_differentiable("BitCast", reason="it reinterprets bits")
 def _formula(
     op_type: str, formula: str, dx: Callable[[GraphBuilder, ir.Value, ir.Value, ir.Value], ir.Value]
 ) -> Gradient:
-    """The rule of an operator without attributes: ``dx`` of a builder, x, y and dy writes ``formula``."""
+    """The rule of an operator without attributes: ``dx(builder, x, y, dy)`` writes ``formula``."""
 
     def rule(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
         return dx(op, node.x, node.y, dy)
@@ -66,7 +66,7 @@ acosh = _formula(
     "Acosh", "dy / √(x² - 1).", lambda op, x, y, dy: op.Div(dy, op.Sqrt(op.Sub(op.Mul(x, x), 1.0)))
 )
 atanh = _formula("Atanh", "dy / (1 - x²).", lambda op, x, y, dy: op.Div(dy, _one_minus_square(op, x)))
-# the constant is last, so that it folds with that of x = u / √2 in GELUs
+# the constant is last, so that it folds with the constant of x = u / √2 in GELUs
 erf = _formula(
     "Erf",
     "2/√π exp(-x²) dy.",
@@ -236,5 +236,5 @@ def _one_minus_square(op: GraphBuilder, value: ir.Value) -> ir.Value:
 
 
 def _signed(node: PrimalNode, alpha: float) -> ir.Value:
-    """A value with the sign of x: y if the slope ``alpha`` is positive; y is more likely to be saved."""
+    """y if ``alpha`` > 0, otherwise x: a value with the sign of x; y is more likely to be saved."""
     return node.y if alpha > 0 else node.x

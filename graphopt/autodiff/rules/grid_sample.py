@@ -110,7 +110,7 @@ def _by_grid(
 
 
 def _along(op: GraphBuilder, node: PrimalNode, number: ir.Value, size: Size, shape: list[int]) -> _Along:
-    """The taps along an axis of ``size`` for coordinates ``number``; taps vary along the -1 in ``shape``."""
+    """The taps along an axis of ``size`` for coordinates ``number``; ``shape`` has a -1 for the taps."""
     align = bool(node.attribute("align_corners", 0))
     length = op.size_as(size, number)
     if align:
@@ -153,7 +153,7 @@ def _polynomial(op: GraphBuilder, factors: list[np.ndarray], x: ir.Value) -> ir.
 
 
 def _reflected(op: GraphBuilder, taps: ir.Value, size: Size, align: bool) -> ir.Value:
-    """Indices reflected at both ends of an axis: at the centre of the last element, or at its outer edge."""
+    """Indices reflected at both ends of an axis: at the centres of the end elements, or at outer edges."""
     if isinstance(size, int):
         period: Any = op.constant(np.int64(max(2 * size - 2, 1) if align else 2 * size))
     else:

@@ -66,7 +66,7 @@ def gather_elements(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotange
 def gather_nd(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     """dy scatter-added at the indices."""
     x, picks = node.x, node.input(1)
-    node.rank(x)  # raises if it is unknown
+    node.rank(x)  # raises if the rank is unknown
     shape, batch = node.shape(picks), node.attribute("batch_dims", 0)
     depth = shape[-1] if shape else None
     if not isinstance(depth, int):

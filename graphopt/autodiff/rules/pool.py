@@ -96,7 +96,7 @@ class _Windows:
             return op.ConvTranspose(
                 dy, ones, **settings, pads=pads, output_padding=np.maximum(left, 0).tolist()
             )
-        room = [stride - 1 for stride in self.strides]  # the most elements that windows may leave uncovered
+        room = [stride - 1 for stride in self.strides]  # maximum number of uncovered elements
         whole, sizes = op.ConvTranspose(dy, ones, **settings, output_padding=room), self.sizes(self.node.x)
         first: Any = list(self.pads[:rank])
         if self.same:

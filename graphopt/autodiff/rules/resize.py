@@ -277,7 +277,7 @@ def _with_all_axes(
     unit: ir.Value,
     method: dict[str, Any],
 ) -> ir.Value:
-    """The transposed matrix if it depends on all sizes: resizes all axes, and reads one axis."""
+    """The transposed matrix if it depends on all sizes: all axes are resized, and one axis is read."""
     if node.attribute("coordinate_transformation_mode") == _CROPS:
         raise node.refusal("the region is not defined for sizes that keep their ratio")
     rank = node.rank(node.x)

@@ -1,4 +1,7 @@
-"""Sequences and optionals. The gradient of a sequence is a sequence; of an optional, that of its contents."""
+"""Sequences and optionals.
+
+The gradient of a sequence is a sequence; the gradient of an optional is that of its contents.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ Axis = int | ir.Value
 
 @gradient("DFT")
 def dft(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
-    """n IDFT(dy), or DFT(dy) / n for the inverse; inner bins count twice if it is one-sided."""
+    """n IDFT(dy), or DFT(dy) / n for the inverse; inner bins of a one-sided transform count twice."""
     x = node.x
     inverse, onesided = bool(node.attribute("inverse", 0)), bool(node.attribute("onesided", 0))
     axis = _axis(op, node)

@@ -50,7 +50,7 @@ def _text(health: Health, costs: str, problems: list[Problem]) -> Iterator[Block
 
 
 def _costs(run: Run) -> str:
-    """The cost table in force, or the reason why it is not usable."""
+    """The current cost table, or the reason why it is not usable."""
     from graphopt.cost.select_table import costs_for
     from graphopt.ort.devices import choose
 

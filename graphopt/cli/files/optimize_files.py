@@ -128,7 +128,7 @@ def _is_result(first: Path, second: Path, *, force: bool, dry_run: bool) -> bool
 
     if first.is_dir() or second.is_dir():
         return False
-    if not first.exists():  # loading it reports that, before anything is written
+    if not first.exists():  # loading the file reports this, before any file is written
         return True
     if not second.exists() or not second.is_file() or not second.stat().st_size:
         return True
@@ -145,7 +145,7 @@ def _is_result(first: Path, second: Path, *, force: bool, dry_run: bool) -> bool
 
 
 def _models(words: Sequence[Path], note: Callable[[str], None], *, keep_results: bool) -> Iterator[Path]:
-    """The models in ``words``, folders expanded; skips prior results in folders and, by default, in lists."""
+    """The models in ``words``, with folders expanded; skips results in folders and, by default, in lists."""
     found: list[Path] = []
     skipped: list[Path] = []
     for word in words:

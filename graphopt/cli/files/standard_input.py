@@ -1,4 +1,4 @@
-"""A model from standard input: ``-`` in the place of its path."""
+"""A model from standard input: ``-`` in place of its path."""
 
 from __future__ import annotations
 

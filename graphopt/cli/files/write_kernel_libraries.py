@@ -42,7 +42,7 @@ def remove_stale(library: Path) -> bool:
 
 @contextlib.contextmanager
 def writing(libraries: Sequence[str], target: Path) -> Iterator[None]:
-    """Write the library of a model to ``target``, if there is one, together with the files of the block.
+    """Write the library of a model to ``target``, if any, with the files of the ``with`` block.
 
     Raises:
         UsageError: ``target`` can't be written; then the block does not run.
@@ -61,7 +61,7 @@ def writing(libraries: Sequence[str], target: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def writing_kernels(model: ir.Model, target: Path, settings: Settings) -> Iterator[list[Path]]:
-    """Build the kernels of ``model``, and write their library beside ``target`` with the files of the block.
+    """Build the kernels of ``model``, and write their library beside ``target``, with the files of the block.
 
     Yields the path of the library in a list, which is empty for a model without kernels.
 

@@ -78,7 +78,7 @@ def command(
         name: its name, as in :data:`graphopt.cli.framework.command_list.COMMANDS`.
         example: command lines for its help, the most useful ones first.
         everyday: the options that ``--help`` describes, separated by spaces; ``--help-all`` describes all.
-        needs_settings: report unreadable settings as an error; otherwise the defaults are in force.
+        needs_settings: report unreadable settings as an error; otherwise, the defaults apply.
         has_details: ``-v`` shows more; otherwise ``-v`` is accepted, but not listed in the help.
     """
 

@@ -99,7 +99,7 @@ class HelpedCommand(click.Command):
 
 
 def _shell_lines(command: str, indent: int, width: int) -> list[str]:
-    """A command line as a shell reads it, continued with backslashes where it is too long."""
+    """A command line in shell notation, continued with backslashes if it is too long."""
     lead = " " * indent
     *lines, last = wrapped(lead + command, width)
     if lines:

@@ -1,7 +1,7 @@
 """Commands and options of other tools, with their equivalents in graphopt.
 
 The tables map a name to the equivalent command or option, or to a line about an alternative where graphopt
-has no equivalent. The tables only provide hints; only :func:`spelled_out` changes a command line.
+has no equivalent. The tables provide hints only; :func:`spelled_out` alone changes a command line.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SHAPES = "--input-shape NAME:1x3x224x224 for generated inputs; --dim NAME=SIZE 
 _TENSORRT = "graphopt runs models with onnxruntime, on the CPU or with CUDA: --device cuda"
 _EXPORT = "graphopt starts from ONNX; export with torch.onnx.export, tf2onnx or optimum-cli export onnx"
 
-#: Commands of other tools, and ours with the options for the same effect.
+#: Commands of other tools, with graphopt's commands and options for the same effect.
 COMMANDS: dict[str, str] = {
     # onnxslim, onnxsim, onnxoptimizer, polygraphy surgeon sanitize
     "simplify": "optimize",
@@ -51,7 +51,7 @@ COMMANDS: dict[str, str] = {
     "specialize": "optimize --profile FILE.json",
     "make-dynamic-shape-fixed": "optimize --dim NAME=SIZE",
     "fix-shape": "optimize --dim NAME=SIZE",
-    # looking
+    # inspection
     "info": "inspect",
     "stats": "inspect",
     "stat": "inspect",
@@ -75,7 +75,7 @@ COMMANDS: dict[str, str] = {
     "infer-shapes": "dump",
     "shapes": "dump",
     "why": "explain",
-    # comparing and running
+    # comparison and execution
     "check": "verify",
     "validate": "verify",
     "compare": "verify",
@@ -93,7 +93,7 @@ COMMANDS: dict[str, str] = {
     "perftest": "bench",
     "latency": "bench",
     "speed": "bench",
-    # debugging
+    # search for faults
     "debug": "bisect",
     "minimize": "reduce",
     "repro": "replay",
@@ -141,7 +141,7 @@ ELSEWHERE: dict[str, str] = {
     "download": "graphopt does not download: curl -LO URL",
 }
 
-#: Options of other tools; the value begins with an option of ours, or is a line about an alternative.
+#: Options of other tools; the value begins with an option of graphopt, or is a line about an alternative.
 OPTIONS: dict[str, str] = {
     # shapes and inputs
     "--input-shapes": _SHAPES,
@@ -162,7 +162,7 @@ OPTIONS: dict[str, str] = {
     "--model-check-inputs": "--input NAME:FILE.npy, or --input FILE.npz",
     "--load-inputs": "--input FILE.npz",
     "--data-loader-script": "--input FILE.npz, with arrays that the script saves",
-    # how much
+    # amount of optimization
     "--level": "-O0, -O1, -O2 or -O3",
     "--optimization-level": "-O0, -O1, -O2 or -O3",
     "--opt-level": "-O0, -O1, -O2 or -O3",
@@ -188,7 +188,7 @@ OPTIONS: dict[str, str] = {
     "--atol": "tolerances follow from the rewrites: --exact, or --fast-math, chooses a class",
     "--rtol": "tolerances follow from the rewrites: --exact, or --fast-math, chooses a class",
     "--tolerance": "tolerances follow from the rewrites: --exact, or --fast-math, chooses a class",
-    # what is written
+    # output files
     "--bundle": "--emit bundle, with --profile FILE.json and -o FOLDER",
     "--opset": "--target-opset N",
     "--opset-version": "--target-opset N",
@@ -235,13 +235,13 @@ OPTIONS: dict[str, str] = {
     "--int8": _QUANTIZE,
     "--quantize": _QUANTIZE,
     "--ort": _ORT,
-    # narration
+    # log and messages
     "--silent": "-q",
     "--log-level": "-v, -vv or -q; --log SPEC for single passes and rules",
     "--dry": "--dry-run",
 }
 
-#: Words that users type as a command, and the option of the whole tool that each means.
+#: Words that users type as a command, and the equivalent option of graphopt.
 _WORDS = {"help": "--help", "version": "--version"}
 
 
@@ -294,7 +294,7 @@ def for_option(name: str, known: Collection[str]) -> str | None:
 
 
 def _is_path(word: str) -> bool:
-    """Whether ``word``, in the place of a command, is a path: no command has a dot or a slash."""
+    """Whether ``word``, in place of a command, is a path: no command has a dot or a slash."""
     return word == "-" or (
         not word.startswith("-") and ("." in word or os.sep in word or "/" in word or os.path.exists(word))
     )

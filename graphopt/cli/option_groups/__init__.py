@@ -1,4 +1,4 @@
-"""Groups of options of one or two commands, with the work that they select.
+"""Groups of options of one or two commands, and the functions that these options select.
 
 - ``failing_check.py``: the check of ``bisect`` and ``reduce``.
 - ``executor_runs.py``: ``run --inputs``.

@@ -93,7 +93,7 @@ executor_options = shared_options.values_of(
 
 
 def run_all(run: Run, model: Path, chosen: ExecutorValues) -> Output:
-    """Run the files by an executor; the output is the plan that ran each."""
+    """Run the files by an executor; the output has the plan of each run."""
     import graphopt
     from graphopt.api import is_bundle, load_model
     from graphopt.executor.options import ExecutorOptions

@@ -13,7 +13,7 @@ from graphopt.util.text_tables import shortened
 
 
 def recorded_option(**relation: Any) -> Any:
-    """``--inputs``, in ``relation`` to others (:class:`graphopt.cli.options.relations.Option`)."""
+    """``--inputs``, with its ``relation`` to others (:class:`graphopt.cli.options.relations.Option`)."""
     return relations.option(
         "--inputs",
         "recorded",

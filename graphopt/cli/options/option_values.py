@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 def check_idle(sections: Collection[str], why: str, hint: str, besides: Collection[str] = ()) -> None:
-    """Refuse options that these sections of the help list, because they have no effect.
+    """Refuse the given options in these sections of the help, because they have no effect.
 
     Args:
         sections: titles of sections.
         why: the reason, as the predicate of a sentence about the option.
         hint: the next step.
-        besides: names of options that have an effect.
+        besides: names of options in these sections that have an effect.
 
     Raises:
         UsageError: such an option is given.
@@ -66,7 +66,7 @@ def take_options(run: Run, context: click.Context, values: dict[str, Any]) -> No
 def chosen_pipeline(values: Mapping[str, Any]) -> str | None:
     """The pipeline that ``-O``, ``--passes`` or ``--fuser`` chooses, if any.
 
-    ``--pipeline`` is a setting, and is in force already. A fuser may be combined only with the preset that it
+    ``--pipeline`` is a setting, which already applies. A fuser may be combined only with the preset that it
     extends.
 
     Raises:
@@ -100,7 +100,7 @@ def chosen_device(run: Run, *, explains_auto: bool = True) -> Device:
     """The device that the options choose; prints the reason if the named device can't be used.
 
     Args:
-        explains_auto: with ``-v``, print the reason for ``auto``, too.
+        explains_auto: with ``-v``, also print the reason for the choice of ``auto``.
     """
     device, remark = run.compiler.device, run.compiler.device_remark
     if remark and (run.settings.device != "auto" or (run.verbose and explains_auto)):

@@ -94,7 +94,7 @@ class Count(click.IntRange):
         super().__init__(least, most)
 
     def _describe_range(self) -> str:
-        """The range for the help, without a last number that is only the limit of an integer."""
+        """The range for the help, without a maximum that is only the limit of an integer."""
         return "" if (self.max or 0) >= _MOST else super()._describe_range()
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
@@ -162,7 +162,7 @@ def split_names(context: click.Context, param: click.Parameter, values: tuple[st
 
 
 def split_some(context: click.Context, param: click.Parameter, values: tuple[str, ...]) -> tuple[str, ...]:
-    """Like :func:`split_names`; no names are an error, because they would have another meaning."""
+    """Like :func:`split_names`; an empty list is an error, because it would have another meaning."""
     names = split_names(context, param, values)
     if values and not names:
         raise UsageError(f"{param.opts[0]} names nothing", hint="leave it out, or name something")

@@ -1,4 +1,4 @@
-"""Paths in the arguments of a command: those that it writes to, and conflicts between them."""
+"""Paths in the arguments of a command: paths that it writes to, and conflicts between paths."""
 
 from __future__ import annotations
 

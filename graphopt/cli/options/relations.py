@@ -15,7 +15,7 @@ class Option(click.Option):
     """An option with relations to others of its command.
 
     Args:
-        requires: another option that must be given, too.
+        requires: another option that must also be given.
         excludes: options that must not be given.
         where: another option, and its required value.
         hint: the next step if a relation is violated.

@@ -38,7 +38,7 @@ Callback = Callable[[click.Context, click.Parameter, tuple[str, ...]], Any]
 
 
 def parsed_by(parse: Callable[[Iterable[str]], Any]) -> Callback:
-    """A callback of an option that converts its texts into a value by ``parse``."""
+    """A callback that converts the texts of an option into a value by ``parse``."""
     return lambda context, parameter, texts: parse(texts)
 
 
@@ -211,7 +211,7 @@ _ONE_PIPELINE = "--skip omits passes; --pre-pass and --post-pass add passes at t
 
 
 def fuser_option(*, default: str = "", **relation: Any) -> Decorator:
-    """``--fuser``, in ``relation`` to other options (:class:`graphopt.cli.options.relations.Option`).
+    """``--fuser``, with the ``relation`` to other options (:class:`graphopt.cli.options.relations.Option`).
 
     Args:
         default: its default value, for the help.
@@ -251,7 +251,7 @@ pager_option = click.option(
 
 
 def wrt_option(*, default: str, **relation: Any) -> Decorator:
-    """``--wrt``, in ``relation`` to other options (:class:`graphopt.cli.options.relations.Option`)."""
+    """``--wrt``, with the ``relation`` to other options (:class:`graphopt.cli.options.relations.Option`)."""
     decorator: Decorator = relations.option(
         "--wrt",
         default=(default,),

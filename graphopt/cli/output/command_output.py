@@ -20,7 +20,7 @@ class Output:
     Attributes:
         data: the value for ``--json``.
         text: lines and tables; a generator runs only if they are printed.
-        files: sizes in bytes of the written files, which JSON and text list. The files are the result then,
+        files: sizes in bytes of the written files, which JSON and text list. With files, they are the result,
             and ``-q`` omits the text. ``None`` for a command that writes no model.
         status: the exit status.
         notes: lines on stderr below the text, which ``-q`` omits.

@@ -1,4 +1,4 @@
-"""Output: results on stdout, narration and progress on stderr.
+"""Output: results on stdout, messages and progress on stderr.
 
 On a terminal, lines and tables fit its width (:mod:`graphopt.cli.output.fit_to_width`), labels have
 colours, and progress bars come from rich. In a pipe, the same contents are whole lines and aligned tables
@@ -54,7 +54,7 @@ class Console:
 
     Args:
         color: force colours on or off; by default they appear on terminals.
-        quiet: no narration.
+        quiet: omit messages about progress.
         as_json: print results as one JSON object, and no text for people.
     """
 
@@ -106,7 +106,7 @@ class Console:
         text = _encodable(text, self._stream)
         click.echo(click.style(text, **style) if style else text, file=self._stream, color=self.color)
 
-    # Narration ----------------------------------------------------------------------------
+    # Messages -----------------------------------------------------------------------------
 
     def note(self, text: str, tone: Tone = "plain") -> None:
         """Print a line about progress."""
@@ -115,7 +115,7 @@ class Console:
             say(text, "hint" if text.startswith("hint: ") else tone, stream=sys.stderr, color=self.color)
 
     def warn(self, text: str, hint: str = "") -> None:
-        """Print a warning on stderr, even if narration is off."""
+        """Print a warning on stderr, even if ``quiet``."""
         self._clear()
         say(f"graphopt: warning: {text}", "caution", stream=sys.stderr, color=self.color)
         if hint:
@@ -126,7 +126,7 @@ class Console:
 
         Args:
             about: the model, followed by a colon.
-            hint: the next step where no inputs were found.
+            hint: the next step if no inputs were found.
         """
         if verdict.unverifiable is not None:
             self.warn(f"{about}not verified: {verdict.unverifiable}", hint if verdict.lacks_inputs else "")

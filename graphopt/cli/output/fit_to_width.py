@@ -17,7 +17,7 @@ _GAP = 2
 _PROSE = 24
 #: Extra indentation of continuation lines.
 _HANG = 2
-#: Lines indented by this many spaces continue others, and their own continuations align with them.
+#: Lines indented by this many spaces continue other lines, and their own continuations align with them.
 _DEEP = 8
 #: Maximum share of the line for a first column; longer names are on a line of their own.
 _NAMES = 0.5

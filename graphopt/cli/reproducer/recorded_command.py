@@ -72,7 +72,8 @@ class Recorded:
 
     Attributes:
         command: the command line as given.
-        arguments: the same with the files in the folder; the first is the name of the command.
+        arguments: the command line with the paths of the files in the folder; the first is the name of the
+            command.
         pipeline: the passes as pipeline text, with named pipelines expanded; ``None`` if it runs none.
         versions: versions of Python and of the relevant packages.
         kept: the origin of each file under ``in/``.

@@ -172,7 +172,7 @@ class Recording:
         return kept if bundle == path else f"{kept}/{path.name}"
 
     def _keep_model(self, path: Path) -> str:
-        """Copy the file and its external data; if the data are in another folder, write the model anew."""
+        """Copy the file and its external data; if the data are in another folder, rewrite the model."""
         from graphopt import ir
 
         target = self._new_path(path)
@@ -263,7 +263,7 @@ def _pipeline(context: click.Context, settings: config.Settings) -> str | None:
     try:
         text = chosen_pipeline(values) or settings.pipeline
         return ",".join(steps_text(make_pipeline(text, values["pre_passes"], values["post_passes"])))
-    except GraphoptError:  # the command reports it
+    except GraphoptError:  # the command reports the error
         return None
 
 

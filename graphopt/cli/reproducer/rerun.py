@@ -46,7 +46,7 @@ def rerun(folder: Path, application: click.Group, *, allow_command: bool = False
         (scratch / OUT).mkdir()
         if (folder / IN).is_dir():
             if recorded.arguments[0] == "optimize" and "--output" not in recorded.arguments:
-                # the results are written next to the models, and must not get into the reproducer
+                # the results are written next to the models, and must not be added to the reproducer
                 shutil.copytree(folder / IN, scratch / IN, copy_function=_link)
             else:
                 (scratch / IN).symlink_to((folder / IN).absolute(), target_is_directory=True)

@@ -177,7 +177,7 @@ def with_periods(nest: CollapsedNest) -> CollapsedNest:
 
 
 def _joined(access: StridedAccess, inner: Size, period: int) -> StridedAccess | None:
-    """The access with the last loop, of size ``inner``, merged into the loop before; None if impossible."""
+    """The access with the last loop, of size ``inner``, merged into its predecessor; None if impossible."""
     outer, last = access.strides[-2:]
     strides = (*access.strides[:-2], last)
     if access.period is None and last * inner == outer:

@@ -32,7 +32,7 @@ class Dropped:
         owner: the rule or pass.
         node: the node that it rewrote; ``""`` if all its rewrites, or the whole pass, are left out.
         pass_text: its pass, with options.
-        reason: its effect.
+        reason: the failure that the rewrite causes.
         failed: whether it raised an error or did not terminate; otherwise its result differed.
     """
 
@@ -80,8 +80,8 @@ class Report:
         next_action: the first change that ``stop_after`` did not allow.
         seconds: wall time by stage.
         file_bytes: sizes of the files before and after in bytes, external data included, if there are files.
-        other_form: whether the file of the result has another format, such as JSON IR; sizes are not
-            comparable then.
+        other_form: whether the file of the result has another format, such as JSON IR; if so, sizes are not
+            comparable.
         remarks: further notes for the user, such as why a device was not used.
         weight_bytes: by index of the pass, the bytes of all weights after it, if requested.
         made: constants of the result that the original lacks, the largest first.

@@ -93,7 +93,7 @@ class InputOutputEdits(ValueEdits):
     def copy_output(self, output: onnx_ir.Value) -> onnx_ir.Value:
         """Replace ``output`` of the main graph by a copy with its name and declaration."""
         graph, producer = self.model.graph, output.producer()
-        if producer is not None and not producer.name:  # messages name it by its output
+        if producer is not None and not producer.name:  # messages name the node by its output
             producer.name = self.fresh_node_name(label(producer))
         node = self.make_node("Identity", [output], name=f"{output.name}_copy")
         self.append(graph, node)

@@ -84,8 +84,8 @@ class NodeEdits(EditorState):
     def interpose(self, value: onnx_ir.Value, node: onnx_ir.Node) -> None:
         """Insert ``node``, a reader of ``value``, between ``value`` and its other readers.
 
-        Graph outputs remain ``value`` itself. Listeners are not notified: facts about the output of ``node``
-        need not hold for ``value``.
+        Graph outputs still return ``value`` itself. Listeners are not notified: facts about the output of
+        ``node`` need not hold for ``value``.
         """
         producer, graph = value.producer(), value.graph
         if producer is not None:

@@ -108,7 +108,7 @@ def _load_text(data: bytes, where: str) -> onnx.ModelProto:
 
     try:
         return onnx.parser.parse_model(data.decode())
-    except Exception as error:  # onnx's parser raises C++ exceptions, above all for numbers
+    except Exception as error:  # onnx's parser raises C++ exceptions, mostly for numbers
         raise InvalidModel(f"{where} is not ONNX text: {root_cause(error)}") from error
 
 

@@ -132,7 +132,7 @@ def locations(proto: onnx.ModelProto, folder: Path) -> list[Path]:
 def mentions(model: Path, name: str) -> bool:
     """Whether the file ``model`` contains ``name``, and therefore may read data of that name.
 
-    JSON may escape some characters; a name with such characters may be in every file.
+    JSON may escape some characters; a name with such characters is assumed to occur in every file.
     """
     plain = name.isascii() and name.isprintable() and not any(mark in name for mark in '"\\/')
     with open(model, "rb") as file:

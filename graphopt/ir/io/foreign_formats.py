@@ -130,7 +130,7 @@ def _tensor(head: bytes, path: Path) -> bool:
         return False
     try:
         tensor = onnx.TensorProto.FromString(path.read_bytes())
-    except Exception:  # of protobuf
+    except Exception:  # an error of protobuf
         return False
     return bool(tensor.data_type) and not tensor.HasField("segment")
 

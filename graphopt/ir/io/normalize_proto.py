@@ -212,7 +212,7 @@ def _keep_last_imports(holder: onnx.ModelProto | onnx.FunctionProto, owner: str)
 
 
 def _check_functions(functions: Sequence[onnx.FunctionProto]) -> None:
-    """Check that functions have unique names, and values of each function, too."""
+    """Check that the names of functions are unique, and the names of the values in each function."""
     keys = Counter((function.domain, function.name, function.overload) for function in functions)
     for (domain, name, overload), count in keys.items():
         if count > 1:

@@ -29,7 +29,7 @@ def to_text(proto: onnx.ModelProto) -> str:
     try:
         text = onnx.printer.to_text(proto)
         back = onnx.parser.parse_model(text)
-    except Exception as error:  # onnx also raises C++'s own errors
+    except Exception as error:  # onnx also raises exceptions translated from C++
         raise _unsupported(_complaint(error)) from error
     essence = _essence(proto)
     lost = _difference(essence, _essence(back))

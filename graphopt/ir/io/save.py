@@ -33,7 +33,7 @@ from graphopt.ir.weights import slots
 INLINE_LIMIT = 2**31 - 2**20
 #: Default minimum size of external tensors, in bytes.
 EXTERNAL_THRESHOLD = 1024
-#: Bytes above which a tensor's contents are omitted to check only the abilities of a format.
+#: Bytes above which a tensor's contents are omitted when only the capabilities of a format are checked.
 _SAMPLE = 4096
 
 
@@ -156,7 +156,7 @@ def _read_by(model: onnx_ir.Model) -> tuple[Path, ...]:
 def _needs_external_data(model: onnx_ir.Model) -> bool:
     """Whether the model was loaded with external data, or is too large without it.
 
-    Data files that a format writes by default express no preference.
+    A data file that the format writes by default does not count.
     """
     tensors = [slot.tensor for slot in slots(model)]
     return (

@@ -16,7 +16,7 @@ from graphopt.ir.io.external_data import Change
 from graphopt.ir.io.wire_format import bytes_tag, fields, varint
 from graphopt.ir.weights import slots
 
-#: Minimum size of a weight that is a chunk of its own, in bytes.
+#: Minimum size of a weight that is a separate chunk, in bytes.
 _LARGE = 1 << 20
 _GRAPH = onnx.ModelProto.GRAPH_FIELD_NUMBER
 _INITIALIZER = onnx.GraphProto.INITIALIZER_FIELD_NUMBER

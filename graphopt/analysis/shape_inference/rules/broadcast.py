@@ -20,7 +20,7 @@ from graphopt.analysis.shape_inference.value_facts import (
 from graphopt.analysis.symbolic import Dim, at_least, bounds, dim_max, dim_min, equal, floordiv, known_nonzero
 from graphopt.ops import traits
 
-_NUMPY_STYLE_SINCE = {"Sum": 8, "Max": 8, "Min": 8, "Mean": 8}  # all others: 7
+_NUMPY_STYLE_SINCE = {"Sum": 8, "Max": 8, "Min": 8, "Mean": 8}  # by operator; 7 for all others
 
 
 @shape_rule(
@@ -32,7 +32,7 @@ def elementwise(node: NodeFacts) -> Fact:
     """All inputs broadcast together. The dtype is bool, or the dtype of the first input."""
     op_type = node.ir.op_type
     dtype = ir.DataType.BOOL if op_type in traits.BOOLEAN_RESULTS else node.dtype(0)
-    if dtype is None and op_type != "Pow":  # inputs have one dtype, except for the exponent
+    if dtype is None and op_type != "Pow":  # all inputs have one dtype, except for the exponent of Pow
         dtype = next((fact.dtype for fact in node.facts if fact.dtype is not None), None)
     shapes = [fact.shape for fact in node.facts]
     if node.version < 8 and node.version < _NUMPY_STYLE_SINCE.get(op_type, 7):
@@ -91,7 +91,7 @@ def _div(a: Dim, b: Dim) -> Dim | None:
 
 
 def _mod(a: Dim, b: Dim) -> Dim | None:
-    """The sign of the divisor (ONNX: Mod with fmod=0)."""
+    """The remainder with the sign of the divisor (ONNX: Mod with fmod=0)."""
     return a - floordiv(a, b) * b if known_nonzero(b) else None
 
 
@@ -106,7 +106,7 @@ def _pow(a: Dim, b: Dim) -> Dim | None:
 
 
 def _known(holds: Callable[[Dim], bool], fails: Callable[[Dim], bool]) -> Callable[[Dim, Dim], Dim | None]:
-    """A comparison of ``a`` and ``b`` as a test of ``a - b``."""
+    """A comparison of ``a`` and ``b``, decided by the sign of ``a - b``."""
 
     def compare(a: Dim, b: Dim) -> Dim | None:
         difference = a - b

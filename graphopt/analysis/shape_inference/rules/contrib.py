@@ -176,6 +176,6 @@ def group_query_attention(node: NodeFacts) -> list[Fact]:
 
 @contrib_rule("CDist")
 def distances(node: NodeFacts) -> Fact:
-    """Rows of A by rows of B."""
+    """[rows of A, rows of B]."""
     a, b = node.shape(0), node.shape(1)
     return Fact(node.dtype(0), None if a is None or b is None else (a[0], b[0]))

@@ -14,7 +14,7 @@ from graphopt.analysis.shape_inference.rules.sequences import join
 from graphopt.analysis.shape_inference.value_facts import UNKNOWN, Contents, Fact, ShapeTuple
 from graphopt.analysis.symbolic import Dim, SymDim, at_least, dim_max
 
-_ROUNDS = 3  # of weakening presumed facts of carried values, before they are discarded
+_ROUNDS = 3  # number of times that presumed facts of carried values are weakened before they are discarded
 
 
 @shape_rule("If")

@@ -103,7 +103,7 @@ def conv_transpose(node: NodeFacts) -> Fact:
     for axis, size in enumerate(shape[2:]):
         stride, extent = window.strides[axis], window.extent(axis)
         grown = (size - 1) * stride + output_padding[axis] + extent
-        if window.same:  # padding only crops
+        if window.same:  # automatic padding never extends the output
             dims.append(dim_min(size * stride, grown))
         else:
             dims.append(grown - window.before[axis] - window.after[axis])

@@ -60,15 +60,15 @@ def reshaped(
             else:
                 dims.append(source[index] if entry == 0 and source is not None else None)
         elif not at_least(entry, 0):
-            dims.append(None)  # it may be a -1
+            dims.append(None)  # the entry may be -1
         elif allow_zero or not _may_copy_other(index, source, target):
             dims.append(entry)
         else:
             dims.append(None if source is None else or_else(entry, source[index]))
     unknown = [index for index, dim in enumerate(dims) if dim is None]
     if len(unknown) == 1 and source is not None:
-        # The number of elements is constant, so the other dims determine the unknown one if they are nonzero,
-        # as they must be beside a -1.
+        # The number of elements is constant. The other dims, which must be nonzero beside a -1, therefore
+        # determine the unknown dim.
         known = [dim for dim in dims if dim is not None]
         if target[unknown[0]] == -1 or all(known_nonzero(dim) for dim in known):
             dims[unknown[0]] = _quotient(source, known)
@@ -131,7 +131,7 @@ def flatten(node: NodeFacts) -> Fact:
 
 
 def _axes(node: NodeFacts, since: int) -> tuple[bool, tuple[int, ...] | None]:
-    """Whether the node specifies axes, and their values: an attribute, from opset ``since`` on an input."""
+    """Whether the node specifies axes, and their values: an input since opset ``since``."""
     if node.version < since:
         axes = node.attr_ints("axes")
         return axes is not None, axes

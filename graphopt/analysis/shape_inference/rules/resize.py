@@ -10,7 +10,7 @@ from graphopt.analysis.shape_inference.node_facts import NodeFacts, normalize_ax
 from graphopt.analysis.shape_inference.value_facts import Fact
 from graphopt.analysis.symbolic import Dim, floordiv
 
-_EXACT_DENOMINATOR = 64  # d * scale is exact in float32 for such scales and any sensible d
+_EXACT_DENOMINATOR = 64  # d * scale is exact in float32 for such scales and any realistic d
 
 
 @shape_rule("Upsample")

@@ -160,7 +160,7 @@ def concat(node: NodeFacts) -> Fact:
     if not known:
         return Fact(dtype)
     rank = len(known[0])
-    axis = node.axis(rank, 1)  # opset 1 has a default
+    axis = node.axis(rank, 1)  # opset 1 has a default axis
     if len(known) < len(shapes):
         return Fact(dtype, node.fresh_shape(rank))
     result = Fact(dtype, concatenated(node, known, axis))

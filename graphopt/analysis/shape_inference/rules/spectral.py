@@ -1,4 +1,4 @@
-"""Fourier transforms; onnx's own inference takes an unknown length to be that of the input."""
+"""Fourier transforms; onnx's own inference assumes that an unknown length equals that of the input."""
 
 from __future__ import annotations
 
