@@ -8,8 +8,8 @@
 >>> result.save("model.opt.onnx")
 [PosixPath('model.opt.onnx')]
 
-``docs/python.md`` describes the everyday functions. ``__init__.pyi`` is the list of the public names; each is
-imported on first use, so that the command line starts quickly.
+``docs/python.md`` describes the everyday functions. ``__init__.pyi`` lists the public names. Each is imported
+on first use, so that the command line starts quickly.
 """
 
 __version__ = "0.2.0"

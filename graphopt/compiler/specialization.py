@@ -177,7 +177,7 @@ def specialize(
 
 
 def _has_step(env: Environment) -> bool:
-    """Whether a pass of the pipeline specializes annotated inputs; they are then not specialized before."""
+    """Whether a pass of the pipeline specializes annotated inputs; if so, no earlier step does."""
     options = with_fuser(env).options
     made = make_pipeline(options["pipeline"] or "", options["pre_passes"], options["post_passes"])
     return made.provides(SPECIALIZED_TYPES, skip=tuple(options["skip"] or ()))

@@ -73,7 +73,7 @@ def chosen_rules(options: Options, patterns: Sequence[str] = ()) -> list[Rule]:
 
 
 def names_within(model: ir.Model, scope: str) -> frozenset[str]:
-    """Names of the nodes of ``model`` that are or belong to ``scope``, by name or by the exporter's metadata.
+    """Names of the nodes called ``scope``, or within ``scope`` by their names or the exporter's metadata.
 
     Raises:
         UsageError: no node has the name ``scope``, or belongs to it.

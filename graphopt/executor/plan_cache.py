@@ -98,9 +98,9 @@ class PlanCache:
         return made is not None and self._clock() - made > self._delay
 
     def release(self, plans: Sequence[Plan]) -> None:
-        """Release the original and the fallback plan, after making the general plan.
+        """Release the original and the fallback plan, after creating the general plan.
 
-        The models of the remaining plans are moved to files. If the general plan can't be made, or a file
+        The models of the remaining plans are moved to files. If the general plan can't be created, or a file
         can't be written, the original is kept for another delay, and :attr:`kept` has the reason; no run
         fails because of this.
 
@@ -113,7 +113,7 @@ class PlanCache:
             try:
                 for plan in (self.general(), *plans):
                     plan.spill()
-            except Exception as error:  # of any kind, from optimizing
+            except Exception as error:  # optimizing may raise any exception
                 self.kept = str(error) or type(error).__name__
                 self.note_made()
                 return
@@ -140,7 +140,7 @@ class ModelSource:
         self.model: ir.Model | None = copy(loaded(source)) if isinstance(source, ir.Model) else loaded(source)
 
     def find(self) -> ir.Model | None:
-        """The model; after its release, read from its file and not kept, or ``None`` without a file."""
+        """The model. After its release, each call reads it from its file; ``None`` without a file."""
         found = self.model
         if found is None and self._path is not None:
             with config.using(self._settings):

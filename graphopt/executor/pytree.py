@@ -96,5 +96,5 @@ def as_array(value: Any) -> Any:
         return value
     try:
         return np.from_dlpack(value)
-    except Exception as error:  # of any kind, such as for tensors that track gradients
+    except Exception as error:  # any exception, for example for tensors that track gradients
         raise UsageError(f"can't read a {type(value).__name__} by DLPack: {error}") from error

@@ -41,7 +41,7 @@ from graphopt.transforms.profile.instrument import Watch
 
 #: Maximum number of runs, per reason for using the general plan, that are compared with all guards.
 _EXPLAINED = 20
-#: Seconds after the delay at which the original is released, so that it has passed by any clock.
+#: Seconds added to the delay before the original is released, so that the delay has passed on every clock.
 _TICK = 0.05
 #: Longest delay that a timer accepts, in seconds.
 _LONGEST_DELAY = threading.TIMEOUT_MAX - 1
@@ -155,7 +155,7 @@ class Specializer:
                 found = _IN_PROGRESS
                 break
             if is_own and self._options.profiled_runs == 0 and self._options.release:
-                self._release()  # immediately, because this run was profiled itself
+                self._release()  # immediately, because this run itself was profiled
             plan = self._plans.plan_for(feeds)
             if plan is not None:
                 return plan
@@ -217,7 +217,7 @@ class Specializer:
         job, feeds, inner = None, before.feeds, before.inner
         with self._state:
             if self._job is None:
-                # another thread may have specialized for them
+                # another thread may have specialized for these feeds
                 known = self._plans.plan_for(feeds) is not None
                 if self._profile.runs < self._required_runs and not known:
                     self._observe(feeds, inner)
@@ -261,14 +261,14 @@ class Specializer:
         return self._job
 
     def _start(self, job: Job) -> None:
-        """Do a job in a new thread."""
+        """Run a job in a new thread."""
         try:
             threading.Thread(target=self._make, args=(job,), daemon=True).start()
         except RuntimeError as error:  # too many threads
             self._finish(job, None, f"no thread could be started: {error}")
 
     def _make(self, job: Job) -> None:
-        """Do a job. All errors are recorded, because the general plan accepts all inputs."""
+        """Run a job. All errors are recorded, because the general plan accepts all inputs."""
         what, plans, failure = job.kind.value, None, None
         self._making_thread = threading.get_ident()
         try:

@@ -27,9 +27,9 @@ class StateLoop:
     """Runs a model repeatedly, with a state that stays on the device; created by :meth:`Executor.loop`.
 
     Each call binds the outputs of the previous call as inputs, without copies. An output of constant shape is
-    written over its input, if no operator of the plan that runs reads the input afterwards; otherwise two
-    buffers alternate. An output of another shape than its input has a new buffer in each call. Buffers of
-    callers are not overwritten.
+    written over its input, if no operator of the current plan reads the input afterwards; otherwise two
+    buffers alternate. An output whose shape differs from its input's has a new buffer in each call. Buffers
+    of callers are not overwritten.
 
     Calls from several threads run one after another; several loops of an executor are independent.
 
@@ -58,7 +58,8 @@ class StateLoop:
         #: By output, the buffer that does not contain the state, for outputs that alternate between two.
         self._spare: dict[str, OrtValue] = {}
         self._runs: BoundRuns | None = None
-        #: The plan and the types of inputs for which the whole state is overwritten, and the buffers.
+        #: The plan and the types of inputs for which outputs overwrite the whole state, and the buffers of
+        #: these outputs.
         self._steady: tuple[object, dict[str, OrtValue], Spans] | None = None
         self._lock = threading.Lock()
 
@@ -70,8 +71,8 @@ class StateLoop:
                 the state are necessary in the first call, and replace the state in later calls.
 
         Raises:
-            UsageError: an input is missing or unknown, or the executor has read another model after a flush,
-                which lacks a state.
+            UsageError: an input is missing or unknown, or the model that the executor read after a flush
+                lacks a state.
             RuntimeFailure: onnxruntime can't run the model. If the state was being overwritten, it is lost,
                 and the next call requires it as inputs.
         """

@@ -107,7 +107,7 @@ class GradientPlan:
 
     Raises:
         UsageError: a name is unknown, or no output is differentiable.
-        NoGradient: no output has gradients, because an operator on the way to each is not differentiable.
+        NoGradient: no output has gradients, because an operator on the path to each is not differentiable.
 
     Attributes:
         barred: errors by name of outputs through which no gradient can pass; only a cotangent for such an
@@ -142,7 +142,7 @@ class GradientPlan:
             if (weight := values[name].const_value) is not None
         }
         self._forward, self._backward = start(parts.forward), start(parts.backward)
-        #: The model to specialize for absent cotangents; ``None`` when none will be made.
+        #: The model to specialize for absent cotangents; ``None`` if none will be created.
         self._general: ir.Model | None = parts.backward
         self._read = frozenset(port.name for port in self._backward.signature.inputs)
         self._absent: frozenset[str] | None = None

@@ -19,8 +19,8 @@ class WatchedValues:
     """Observes intermediate values in profiled runs, at the cost of another run without optimizations.
 
     At most one thread observes at a time; runs of other threads are profiled without intermediate values. The
-    instrumented model is created for each run, so that it takes no memory between profiles. After a failure,
-    nothing is observed any more.
+    instrumented model is created for each run, so that it occupies no memory between profiles. After a
+    failure, nothing is observed any more.
 
     Args:
         watch: the values to observe.
@@ -53,7 +53,7 @@ class WatchedValues:
             with InstrumentedRuns(original, self._device, self._watch, self._limit) as runs:
                 self.watched, self.left_out = runs.watched, runs.left_out
                 return runs.run(arrays_of(feeds)).observed
-        except Exception as error:  # the plans do not depend on it
+        except Exception as error:  # the plans do not depend on these observations
             self.failure = str(error) or type(error).__name__
             return None
         finally:

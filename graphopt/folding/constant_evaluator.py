@@ -35,7 +35,7 @@ class Evaluator:
     """Computes constants.
 
     Args:
-        imports: returns the opset imports in force in a graph.
+        imports: returns the opset imports of a graph.
         ir_version: IR version of the model.
         functions: the model's functions, by identifier; read at each evaluation.
         constant: returns the tensor of a constant value.

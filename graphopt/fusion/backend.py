@@ -4,14 +4,14 @@ For a new back end, add a package ``graphopt/fusion/backends/NAME`` that binds `
 implementation of :class:`Backend`; it is found by walking the package, and used for devices of its kind.
 Passes, verification, the store of libraries and the command line access back ends only through this module.
 
-- ``features`` declares which kernels it supports; groups with other kernels stay with onnxruntime.
+- ``features`` declares which kernels it supports; onnxruntime runs the nodes of other groups.
 - ``schedule`` chooses loops and stages. :func:`graphopt.fusion.loops.collapse.collapse` and
   :func:`graphopt.fusion.loops.stages.plan_stages` do the part that is independent of the device.
 - ``render`` prints kernels. :data:`graphopt.fusion.loops.instructions.OPS` has the expressions of
   instructions, and :mod:`graphopt.fusion.loops.interpreter` the semantics to test against.
 - ``build`` compiles kernels to a shared library that registers an operator of the domain
   ``graphopt.native`` per kernel in onnxruntime, and that exports the functions of ``docs/kernels.md``.
-- The device has to have the capability ``loads_libraries`` (:class:`graphopt.ort.devices.Capabilities`).
+- The device must have the capability ``loads_libraries`` (:class:`graphopt.ort.devices.Capabilities`).
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Backend(Protocol):
         Args:
             kernels: at least one.
             store: keeps libraries; damaged libraries are rebuilt.
-            compiler: the command of a compiler; by default, a compiler is searched.
+            compiler: the command of a compiler; by default, the first one found.
 
         Raises:
             NoCompiler: no compiler was found.
@@ -132,7 +132,7 @@ def backend_or_host(device: Device) -> Backend:
 
 @cache
 def discover(package: str) -> dict[str, Backend]:
-    """The back ends in ``package``, by kind of device; of several for one kind, the first by name."""
+    """The back ends in ``package``, by kind of device; if a kind has several, the first by name."""
     found: dict[str, Backend] = {}
     path = importlib.import_module(package).__path__
     for info in sorted(pkgutil.iter_modules(path), key=lambda info: info.name):

@@ -137,7 +137,7 @@ class _Clustering:
         size = sum(len(cluster.nodes) for cluster in (first, other, *merged))
         if other.nest is None or size >= _MOST_NODES:
             return None
-        for value in other.inputs:  # its inputs must be computed before ``first``
+        for value in other.inputs:  # the inputs of the node must be computed before ``first``
             producer = value.producer()
             source = None if producer is None else self._cluster_of.get(producer)
             if source is not None and source not in (first, *merged) and source.order > first.order:

@@ -17,12 +17,13 @@ from graphopt.fusion.lower import lower
 from graphopt.fusion.operator_table import only_moves
 from graphopt.ops import dialects
 
-#: Key in ``function.graph.meta``: the kernel, valid as long as it has the name of the function.
+#: Key in ``function.graph.meta``: the kernel, valid only if its name is the name of the function.
 _KERNEL = "graphopt.kernel"
 #: Version of the semantics of kernels, a part of their names.
 _FORMAT = 1
 _DIGITS = 12
-#: Number of operators in a name, and maximum length of that part.
+#: Maximum number of operators in the name of a group, and maximum length of this part of the name, in
+#: characters.
 _WORDS = 3
 _LETTERS = 60
 

@@ -147,7 +147,7 @@ def _missing(groups: Sequence[Group]) -> str:
 
 @contextlib.contextmanager
 def writing_library(source: Path, target: Path) -> Iterator[None]:
-    """Copy the library ``source`` to ``target`` atomically, after the block.
+    """Copy the library ``source`` to ``target`` atomically, after the ``with`` block.
 
     Processes that have loaded an older library keep it.
 

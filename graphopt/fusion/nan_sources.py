@@ -15,7 +15,7 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.fusion.operator_table import FLOATS, find, only_moves
 
-#: Most values that are visited, and largest depth of operands whose sign is determined.
+#: Maximum number of visited values, and maximum depth of operands whose sign is determined.
 _MOST, _DEPTH = 400, 8
 _EXTREMA = frozenset({"ReduceMax", "ReduceMin"})
 #: Operators with positive results, for numbers that neither overflow nor underflow.
@@ -43,7 +43,7 @@ def reduces_nans(node: ir.Node, cx: Context) -> bool:
 
 
 def may_make_nan(value: ir.Value, cx: Context) -> bool:
-    """Whether operators of kernels on the way to ``value`` may produce NaN from finite numbers.
+    """Whether operators of kernels upstream of ``value`` may produce NaN from finite numbers.
 
     Overflow is not considered. Results of operators without kernels, such as products and convolutions,
     count as finite, because a NaN there spreads to every sum that contains it.

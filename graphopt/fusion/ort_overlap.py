@@ -46,7 +46,7 @@ def overlap(node: ir.Node, cx: Context) -> str | None:
 
 
 def is_builtin(nodes: Sequence[ir.Node], inputs: Sequence[ir.Value]) -> bool:
-    """Whether onnxruntime fuses ``nodes`` into an operator that is as fast: a QuickGelu.
+    """Whether onnxruntime fuses ``nodes`` into an operator as fast as a kernel: a QuickGelu.
 
     Args:
         inputs: the inputs of the group, without scalar constants.
@@ -93,7 +93,7 @@ def adjacent_convolution(nodes: Sequence[ir.Node]) -> str | None:
 
 
 def _op(node: ir.Node | None) -> str:
-    """The operator if it is of the standard or of onnxruntime, else an empty string."""
+    """The operator if the standard or onnxruntime defines it; otherwise an empty string."""
     return "" if node is None or node.domain not in ("", *ir.RUNTIME_DOMAINS) else node.op_type
 
 

@@ -12,8 +12,8 @@ class SymbolTable:
     """Maps dims to sizes.
 
     Args:
-        shapes: the shapes of the inputs. A dim that consists of one symbol defines this symbol. Other
-            expressions among the dims are symbols of their own.
+        shapes: the shapes of the inputs. A dim that consists of one symbol defines this symbol. Each other
+            expression among the dims is a separate symbol.
     """
 
     def __init__(self, shapes: Sequence[Sequence[Dim]]) -> None:

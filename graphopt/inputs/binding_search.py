@@ -90,7 +90,7 @@ def find_valid_bindings(
         if wanted > 1 and (symbols := search.constant_sizes()):  # all may be the smallest valid sizes
             others = inputs.dimensions.larger(first.binding, symbols)
             search.try_all(others, first.restriction, len(search.found.valid) + 1, _LARGEST)
-        # range-dependent rewrites fail at the ends of a range, if anywhere
+        # range-dependent rewrites most often fail at the ends of a range
         ends = len(search.found.valid) + 2
         search.try_all(inputs.ends(first.binding), first.restriction, ends, _LARGEST)
     return search.found
@@ -131,7 +131,7 @@ class _Search:
                 self._remaining_errors -= 1
 
     def constant_sizes(self) -> list[str]:
-        """The symbols above 1 that have the same size in all bindings found, if there are several."""
+        """The symbols above 1 that have the same size in all bindings, if several bindings were found."""
         bindings = [valid.binding for valid in self.found.valid]
         return [
             symbol

@@ -61,7 +61,7 @@ class ConstraintSystem:
             model,
             constant=ir.constant_of,
             version=ir.Scopes(model).version,
-            # sizes of 0 are tried separately, so facts may be wrong for them
+            # facts need not hold for sizes of 0, which are tried separately
             ranges={name: (known.get(name, 1), known.get(name, math.inf)) for name in dimensions.symbols},
             budget=budget,
         )

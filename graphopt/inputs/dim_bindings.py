@@ -1,8 +1,8 @@
 """Bindings: sizes for the dynamic dims of a model's inputs.
 
-A binding maps each symbol to a size. A model rarely declares the bindings that it accepts, such as a mask as
-long as past and present together, or images in multiples of 32. Accepted bindings are found by trial, from
-small, discriminating sizes to larger, more typical sizes.
+A binding maps each symbol to a size. A model rarely declares which bindings it accepts: for example, a mask
+as long as past and present together, or images with sizes in multiples of 32. Accepted bindings are found by
+trial, from small, discriminating sizes to larger, more typical sizes.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ class InputOptions:
         vouched: whether the user also fixed dims of the model.
         arrays: arrays to feed, by input name.
         profiled: whether shapes and arrays originate from a profile. If the original does not run with them,
-            nothing is compared, without an error.
+            nothing is compared, and no error is raised.
         examples: shapes by input name, with which the model runs; they are tried first.
     """
 
@@ -118,7 +118,7 @@ class Inputs:
     Args:
         model: the model, whose interface and uses of inputs are read.
         options: the user's options.
-        limit: bytes of the feeds of one run together.
+        limit: maximum total size of the feeds of one run, in bytes.
         reload: loads the model again when constraints are derived from its graph, so that it need not be
             kept.
 

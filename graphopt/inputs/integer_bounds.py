@@ -14,9 +14,9 @@ from graphopt.analysis.symbolic import Dim, dim_max, dim_min, floordiv
 from graphopt.analysis.symbolic import at_least as proven_at_least
 from graphopt.ops import traits
 
-#: Number of operators followed back from an index.
+#: Maximum number of operators traced back from an index.
 _DEPTH = 48
-#: Number of elements of the largest constants that are read.
+#: Maximum number of elements of constants that are read.
 _ELEMENTS = 1 << 16
 
 #: Operators whose results have the bounds of their first input.

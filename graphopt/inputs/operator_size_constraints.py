@@ -299,7 +299,7 @@ def _elements(site: Site) -> Iterator[SizeConstraint]:
 
 
 def _tuples(site: Site) -> Iterator[SizeConstraint]:
-    """Index tuples for the first axes behind the batch dims."""
+    """Index tuples for the first axes after the batch dims."""
     data, indices = site.shape(0), site.shape(1)
     batch = site.attribute("batch_dims", 0)
     count = indices[-1]

@@ -137,7 +137,7 @@ def check_feeds(feeds: Mapping[str, Any], signature: Signature) -> None:
 
 
 def check_dtypes(feeds: Mapping[str, Any], signature: Signature) -> None:
-    """Raise UsageError if an array has another element type than its input; onnxruntime names neither."""
+    """Raise UsageError if an array lacks the element type of its input; onnxruntime's error names neither."""
     for port in signature.inputs:
         array, wanted = feeds.get(port.name), numpy_type(port.type)
         if not isinstance(array, (np.ndarray, np.generic)) or wanted is None or wanted.kind == "O":

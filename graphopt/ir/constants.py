@@ -46,7 +46,7 @@ def is_overridable(value: onnx_ir.Value) -> bool:
 
 @contextmanager
 def as_variables(graph: onnx_ir.Graph, names: Iterable[str]) -> Iterator[None]:
-    """Treat initializers of the main graph as variables within the block: their contents will change."""
+    """Treat initializers of the main graph as variables in the ``with`` block: their contents will change."""
     before = graph.meta.get(UPDATED_OUTSIDE, frozenset())
     graph.meta[UPDATED_OUTSIDE] = before | frozenset(names)
     try:

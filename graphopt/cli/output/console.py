@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _PLAIN = str.maketrans({"Δ": "d", "×": "x", "−": "-", "→": "->", "…": "...", "─": "-"})
 #: Default width in columns, where neither the terminal nor ``COLUMNS`` has one.
 _COLUMNS = 80
-#: Words that a tone colours: up to a colon, or up to two spaces.
+#: The words of a line that a tone colours: those before a colon or two spaces.
 _LABEL = re.compile(r"\s*(?:graphopt: )?[^\s:]+(?: [^\s:]+)*?(?=:(?:\s|$)|  |$)")
 _STYLES: dict[Tone, dict[str, Any]] = {
     "plain": {},
@@ -91,7 +91,7 @@ class Console:
             for line in body:
                 self._line(line)
         else:
-            for line in table.lines(_INDENT):  # whole: programs read the lines, too
+            for line in table.lines(_INDENT):  # not wrapped: programs also read the lines
                 self._line(line)
 
     def write(self, text: str) -> None:

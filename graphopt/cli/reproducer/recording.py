@@ -142,7 +142,7 @@ class Recording:
         return self._name(target)
 
     def _costs(self) -> str:
-        """The setting ``costs`` for the table in force here, valid on any machine that reruns the command."""
+        """The setting ``costs`` that selects the current table on any machine that reruns the command."""
         from graphopt.cost.select_table import AUTO, SHIPPED, calibrated
 
         if self._settings.costs not in (AUTO, SHIPPED):

@@ -128,7 +128,7 @@ def variant_blocks(items: Sequence[Item], verbose: int) -> Iterator[Block]:
 
 
 def verify(run: Run, original: Path, candidate: Path, *, signature: bool) -> Output:
-    """Compare each variant with the original where its guard holds, and the general model everywhere."""
+    """Compare variants with the original where their guards hold, and the general model on all inputs."""
     from graphopt import api
     from graphopt.instrument.report import verdict_dict, verdict_lines
     from graphopt.specialization.bundle.loaded_bundle import Bundle

@@ -123,7 +123,8 @@ def has_shared_inverse(nest: CollapsedNest, index: int) -> bool:
 
     The inverse of the divisor must be a normal number if the divisor is normal. This holds for roots, which
     are far from the limits of single precision, and for the sum of the exponentials of a softmax, which is at
-    least 1 because the largest is 1. Like a reordered sum, the product may change the last place of results.
+    least 1 because the largest exponential is 1. Like a reordered sum, the product may change the last place
+    of results.
     """
     body, step = nest.body, nest.body[index]
     if step.op != "div" or not step.element.is_float:

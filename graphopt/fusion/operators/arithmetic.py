@@ -135,7 +135,7 @@ def power(b: IRBuilder, ctx: EmitContext, x: Expr, y: Expr) -> Expr:
 
 @operator("Clip", types=NUMBERS)
 def clip(b: IRBuilder, ctx: EmitContext, x: Expr, low: Expr | None = None, high: Expr | None = None) -> Expr:
-    """min(max(low, x), high); before opset 11 the bounds are attributes, and all types floats.
+    """min(max(low, x), high); before opset 11, the bounds are attributes, and x is a float.
 
     Like in onnxruntime, an omitted bound of floats is the largest finite number, so infinity is clipped.
     """

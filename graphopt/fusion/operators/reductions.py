@@ -22,7 +22,7 @@ _WIDE = FLOATS | {"INT32", "INT64"}
 
 
 def _reduce(ctx: EmitContext) -> Operands:
-    """Reduce…: the axes are an attribute, since opset 18 an input (ReduceSum: 13)."""
+    """Reduce…: the axes are an attribute, or an input since opset 18 (ReduceSum: 13)."""
     value = ctx.required_input(0)
     dims = ctx.nest.dims(value)
     given = ctx.ints(1, "axes")

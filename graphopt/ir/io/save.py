@@ -77,7 +77,7 @@ def saving(
     external_data: bool | None = None,
     threshold: int = EXTERNAL_THRESHOLD,
 ) -> Iterator[list[Path]]:
-    """Write ``model`` to temporary files that are published after the block, together with other files.
+    """Write ``model`` to temporary files that are published with others after the ``with`` block.
 
     Arguments and errors are the same as for :func:`save`.
 

@@ -119,7 +119,7 @@ def is_x86() -> bool:
 
 
 def find_compiler(wanted: str | None = None) -> Compiler:
-    """The C compiler: ``wanted``, else ``$CC``, gcc, clang, or the one of the package ziglang.
+    """The C compiler: ``wanted``, otherwise ``$CC``, gcc, clang, or the one of the package ziglang.
 
     Args:
         wanted: a command, possibly with arguments; ``None`` or ``auto`` to search.

@@ -42,7 +42,7 @@ class PointPrinter:
         self.accesses += [(store.access, True) for store in self.nest.stores]
         self.buffers = {index: number for number, index in enumerate(schedule.stage_plan.spilled)}
         self.pointers: dict[int, str] = {}
-        # Candidates for streaming stores; measured to be slower with costly instructions in between.
+        # Candidates for streaming stores, which are slower (measured) if costly instructions separate them.
         self.streamed = {
             index
             for step in schedule.stage_plan.stages

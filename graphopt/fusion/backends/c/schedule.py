@@ -11,7 +11,7 @@ from graphopt.fusion.loops.instructions import OPS
 from graphopt.fusion.loops.ir import ONE, Element, Kernel, Segment
 from graphopt.fusion.loops.stages import StagePlan, plan_stages
 
-#: Maximum size of an innermost loop, and number of reduced elements, that are too few for vectors.
+#: Maximum size of an innermost loop, and maximum number of reduced elements, for which vectors are too wide.
 _SHORT, _SHORT_REDUCTION = 4, 16
 #: Vectors per block of tiled loops.
 TILE = 4
@@ -22,7 +22,7 @@ class Schedule:
     """The schedule of a segment.
 
     Work items, which threads share, are the points of the ``outer`` loops, combined with blocks of the vector
-    loop unless that is reduced. For each item, each stage runs the ``inner`` loops.
+    loop unless that loop is reduced. For each item, each stage runs the ``inner`` loops.
 
     Attributes:
         outer: loops over work items.
