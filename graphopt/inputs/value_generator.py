@@ -192,7 +192,7 @@ class Sampler:
         return np.full(self.shape, int(self.restriction == 2))
 
     def _bounded(self) -> Array:
-        """Numbers in the range, by distribution: low, high, counted from the end, or spread over the range."""
+        """Numbers in the range, by distribution: low, high, counted from the end, or spread over it."""
         values = self.value_range
         if values.pattern == "axes":
             return np.arange(int(np.prod(self.shape))).reshape(self.shape)

@@ -49,7 +49,7 @@ class DataFile:
         self.path = plain if self._shared or is_free else self._hashed
 
     def claim(self, locked: bool) -> bool:
-        """Rename the data file to :attr:`path`; if the name is taken, change :attr:`path`, and return ``False``.
+        """Rename the data file to :attr:`path`; if this is taken, change :attr:`path`, and return ``False``.
 
         Args:
             locked: whether the folder is locked. If false, no name is shared with another writer, because
