@@ -25,7 +25,7 @@ from onnx import TensorProto, helper, numpy_helper
 import graphopt
 from graphopt import ir
 from graphopt.executor.executor import Executor
-from graphopt.executor.options import ExecutorOptions
+from graphopt.executor.executor_options import ExecutorOptions
 from graphopt.timing import ratios
 
 STATE = [("past*", "present*")]

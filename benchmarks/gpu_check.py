@@ -30,9 +30,9 @@ from benchmarks.inputs import Entry, make_feeds
 from graphopt.errors import RuntimeFailure
 from graphopt.ort import session
 from graphopt.ort.devices import CPU, Device, choose
+from graphopt.timing.alternating_runs import RaceLimits, Setup, output_shapes
 from graphopt.timing.compare_speed import compare_speed
 from graphopt.timing.footprint import footprint
-from graphopt.timing.stopwatch import RaceLimits, Setup, output_shapes
 
 # No further model is started after this many seconds.
 BUDGET = 360

@@ -23,8 +23,8 @@ from benchmarks.kernel_models import NETWORKS, Example
 from benchmarks.latency import distance
 from benchmarks.native_models import Native, natives
 from graphopt.ort import session
+from graphopt.timing.alternating_runs import RaceLimits, Setup
 from graphopt.timing.compare_speed import compare_speed
-from graphopt.timing.stopwatch import RaceLimits, Setup
 
 ORIGINAL, FUSED, NATIVE = "original", "-O3", "native"
 PIPELINES = {FUSED: "O3", NATIVE: "native"}

@@ -24,8 +24,8 @@ from benchmarks.common import GRAPHOPT, Case, Tool
 from benchmarks.inputs import make_feeds
 from graphopt.errors import RuntimeFailure
 from graphopt.ort.model_runs import Runs
+from graphopt.timing.alternating_runs import RaceLimits, Setup
 from graphopt.timing.compare_speed import Timing, compare_speed
-from graphopt.timing.stopwatch import RaceLimits, Setup
 
 ORIGINAL = "original"
 COMPARED = ("onnxslim", "onnxsim")

@@ -21,7 +21,7 @@ from benchmarks.common import arguments, machine, markdown_table, publish
 from graphopt import ir
 from graphopt.autodiff.joint_graph import COTANGENT, differentiate
 from graphopt.ort import session
-from graphopt.timing.stopwatch import RaceLimits, Setup, race
+from graphopt.timing.alternating_runs import RaceLimits, Setup, race
 
 THREADS = 4
 OURS = "graphopt"

@@ -22,8 +22,8 @@ from benchmarks.latency import distance
 from graphopt.api import specialize
 from graphopt.ort.model_runs import Runs
 from graphopt.specialization.build_variants import Specialization, Specialized
+from graphopt.timing.alternating_runs import RaceLimits, Setup
 from graphopt.timing.compare_speed import Timing, compare_speed
-from graphopt.timing.stopwatch import RaceLimits, Setup
 
 ORIGINAL, GENERAL, GUARDED = "original", "general", "guarded"
 

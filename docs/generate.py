@@ -15,7 +15,7 @@ from onnx import defs
 
 from graphopt import config
 from graphopt.cost import Costs, shipped
-from graphopt.options import OPTIONS
+from graphopt.optimize_options import OPTIONS
 from graphopt.passes.pass_descriptions import options_of, prose
 from graphopt.passes.pipelines import PIPELINES, SUMMARIES, registry
 from graphopt.rules import all_rules

@@ -63,7 +63,7 @@ from graphopt.errors import UsageError as UsageError
 from graphopt.errors import VerificationFailed as VerificationFailed
 from graphopt.executor.executor import Executor as Executor
 from graphopt.executor.executor import NestedExecutor as NestedExecutor
-from graphopt.executor.options import ExecutorOptions as ExecutorOptions
+from graphopt.executor.executor_options import ExecutorOptions as ExecutorOptions
 from graphopt.executor.thread_local_switches import fuser as fuser
 from graphopt.executor.thread_local_switches import (
     last_executed_optimized_graph as last_executed_optimized_graph,
@@ -77,7 +77,7 @@ from graphopt.instrument.report import Report as Report
 from graphopt.ir import Model as Model
 from graphopt.ir import ModelLike as ModelLike
 from graphopt.numerics import Numerics as Numerics
-from graphopt.options import OptimizeOptions as OptimizeOptions
+from graphopt.optimize_options import OptimizeOptions as OptimizeOptions
 from graphopt.ort.devices import Device as Device
 from graphopt.parameters.lifting import Parameters as Parameters
 from graphopt.parameters.lifting import Unlifted as Unlifted

@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from graphopt import config, ir
-from graphopt.attempt import make_options, vouch
 from graphopt.compiler import Compiler
 from graphopt.compiler.bailouts import Bailed
 from graphopt.compiler.optimization import Result
@@ -29,6 +28,7 @@ from graphopt.context import context_for
 from graphopt.errors import UsageError
 from graphopt.instrument.report import Report
 from graphopt.model_arguments import ModelLike, PathLike, copy, save, to_proto
+from graphopt.optimization_attempt import make_options, vouch
 from graphopt.ort.devices import choose_device
 from graphopt.passes.pipelines import make_pipeline
 from graphopt.util.argument_checks import checked

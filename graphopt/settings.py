@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from graphopt.errors import UsageError, unknown
-from graphopt.options import OPTIONS, OptimizeOptions
+from graphopt.optimize_options import OPTIONS, OptimizeOptions
 from graphopt.util.option_table import check
 from graphopt.util.parse_values import Seconds, from_text
 
@@ -88,7 +88,7 @@ _OF_OPTIONS = {name: opt.setting for name, opt in OPTIONS.items() if opt.setting
 if TYPE_CHECKING:
 
     class Settings(_Settings):
-        """All settings; :class:`graphopt.options.OptimizeOptions` declares the options among them."""
+        """All settings; :class:`graphopt.OptimizeOptions` declares the options among them."""
 
         def __init__(self, **values: Any) -> None: ...
         def __getattr__(self, option: str) -> Any: ...

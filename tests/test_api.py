@@ -13,17 +13,17 @@ import pytest
 
 import graphopt
 from graphopt import api, config, ir
-from graphopt.attempt import is_heavy
 from graphopt.errors import UsageError, VerificationFailed
 from graphopt.inputs.feeds import InputOptions
 from graphopt.numerics import Numerics
+from graphopt.optimization_attempt import is_heavy
 from graphopt.ort import devices
 from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipelines import registry
 from graphopt.transforms.scalar.dce import DeadCodeElimination
 from tests.cli.broken_passes import ReluToSigmoid, RenameInput
-from tests.support import ops, parse
+from tests.model_testing import ops, parse
 
 SMALL = """
 <ir_version: 8, opset_import: ["" : 17], producer_name: "test">

@@ -13,7 +13,7 @@ import onnx.parser
 import pytest
 
 import graphopt
-from tests.support import parse
+from tests.model_testing import parse
 
 ROOT = Path(graphopt.__file__).parent
 CLASSIFIER = """

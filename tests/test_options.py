@@ -9,11 +9,11 @@ import pytest
 from click.testing import CliRunner
 
 import graphopt
-from graphopt import config, options
+from graphopt import config, optimize_options
 from graphopt.cli.commands.optimize import command
 from graphopt.cli.options import shared_options as cli_options
 from graphopt.errors import UsageError
-from graphopt.options import OPTIONS
+from graphopt.optimize_options import OPTIONS
 from graphopt.util.option_table import Opt
 
 
@@ -55,7 +55,7 @@ def test_relations_name_options() -> None:
     ],
 )
 def test_python_and_the_command_line_check_the_same_relations(
-    given: options.OptimizeOptions, message: str
+    given: optimize_options.OptimizeOptions, message: str
 ) -> None:
     with pytest.raises(UsageError, match=message):
         graphopt.optimize("no such file", **given)

@@ -22,7 +22,7 @@ from graphopt.rewrite import Approximates, Exact, Match, Outcome, Reassociates, 
 from graphopt.rewrite.replacement_builder import Builder
 from graphopt.rewrite.rule import Rule
 from graphopt.transforms.scalar.dce import DeadCodeElimination
-from tests.support import ops, parse, run_pipeline
+from tests.model_testing import ops, parse, run_pipeline
 
 MODEL = "g (float[N] x) => (float[N] y) { a = Relu(x)  b = Neg(a)  y = Sin(b) }"
 

@@ -18,7 +18,7 @@ from graphopt import api
 from graphopt.instrument.html_report import html_of
 from graphopt.specialization.build_variants import Specialization
 from graphopt.util.text_tables import Table
-from tests.support import parse
+from tests.model_testing import parse
 
 ROOT = Path(__file__).parent.parent
 MODEL = "g (float[N] x) => (float[N] y) { a = Identity(x)  y = Relu(a) }"

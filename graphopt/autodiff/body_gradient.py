@@ -13,7 +13,7 @@ from graphopt import ir
 from graphopt.autodiff.graph_builder import GraphBuilder, Size
 from graphopt.autodiff.primal_node import PrimalNode
 from graphopt.autodiff.reverse_mode import backward
-from graphopt.autodiff.sequence_loops import is_sequence
+from graphopt.autodiff.sequence_loop_builders import is_sequence
 
 
 class BodyGradient:

@@ -10,7 +10,7 @@ from graphopt.autodiff.reverse_mode import is_real
 from graphopt.autodiff.rule_registry import NeedsOpset, NoGradient
 from graphopt.context import Context, Refusal
 from graphopt.errors import UnsupportedModel
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 
 #: Domain, name and overload of a function.
 Key = tuple[str, str, str]
@@ -36,7 +36,10 @@ def differentiate_groups(
     found: dict[Key, GroupGradient] = {}
     for key, calls in _calls(model).items():
         function = model.functions[key]
-        if (dialects.AUTODIFF_BACKWARD, *key[1:]) in model.functions:  # it is differentiated already
+        if (
+            graphopt_operators.AUTODIFF_BACKWARD,
+            *key[1:],
+        ) in model.functions:  # it is differentiated already
             continue
         action = cx.begin_rewrite(owner, calls[0])
         if action is None:
@@ -91,7 +94,7 @@ def inline_group(function: ir.Function, calls: Sequence[ir.Node], cx: Context, o
 def _calls(model: ir.Model) -> dict[Key, list[ir.Node]]:
     """The calls of each group, in order."""
     found: dict[Key, list[ir.Node]] = {
-        key: [] for key in model.functions if key[0] == dialects.AUTODIFF_GROUPS
+        key: [] for key in model.functions if key[0] == graphopt_operators.AUTODIFF_GROUPS
     }
     for graph in ir.graphs_of(model) if found else ():
         for node in graph:
@@ -102,7 +105,7 @@ def _calls(model: ir.Model) -> dict[Key, list[ir.Node]]:
 
 def _needs_gradient(values: Iterable[ir.Value], useful: Container[ir.Value] | None, cx: Context) -> bool:
     return any(
-        dialects.requires_grad(value) is not False
+        graphopt_operators.requires_grad(value) is not False
         and is_real(value, cx)
         and (useful is None or value in useful)
         for value in values

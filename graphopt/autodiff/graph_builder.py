@@ -9,7 +9,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.autodiff import empty_tensor_workarounds
 from graphopt.autodiff.node_builder import NodeBuilder, Operand, Size
-from graphopt.autodiff.sequence_loops import is_sequence, mapped
+from graphopt.autodiff.sequence_loop_builders import is_sequence, mapped
 
 __all__ = ["GraphBuilder", "Operand", "Size"]
 

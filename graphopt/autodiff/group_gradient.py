@@ -11,7 +11,7 @@ from graphopt.autodiff.joint_graph import Joint, differentiate
 from graphopt.autodiff.rule_registry import NeedsOpset, NoGradient, StoppedGradient
 from graphopt.autodiff.split_joint import Split, split_joint
 from graphopt.context import Context, context_for
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.passes.pipelines import make_pipeline
 
 
@@ -102,8 +102,10 @@ def _as_model(function: ir.Function, cx: Context) -> ir.Model:
 def _gradient_of(function: ir.Function, joint: Joint, found: Split) -> GroupGradient:
     by_output = {output: name for name, output in joint.gradients.items() if name not in joint.unrelated}
     results = [value for value in found.backward.graph.outputs if value.name in by_output]
-    forward = _as_function(found.forward, found.forward.graph.outputs, dialects.AUTODIFF_GROUPS, function)
-    backward = _as_function(found.backward, results, dialects.AUTODIFF_BACKWARD, function)
+    forward = _as_function(
+        found.forward, found.forward.graph.outputs, graphopt_operators.AUTODIFF_GROUPS, function
+    )
+    backward = _as_function(found.backward, results, graphopt_operators.AUTODIFF_BACKWARD, function)
     sources = {value.name: Operand("input", index) for index, value in enumerate(forward.inputs)}
     sources |= {value.name: Operand("output", index) for index, value in enumerate(forward.outputs)}
     for index, value in enumerate(function.outputs):
@@ -132,7 +134,9 @@ def _as_function(model: ir.Model, outputs: Sequence[ir.Value], domain: str, like
             constant = cx.edit.constant_node(graph, value.const_value, value.name or "constant")
             cx.edit.replace(value, constant)
             cx.edit.remove_initializer(value)
-    kept = [value for value in graph.inputs if domain == dialects.AUTODIFF_GROUPS or ir.is_read(value)]
+    kept = [
+        value for value in graph.inputs if domain == graphopt_operators.AUTODIFF_GROUPS or ir.is_read(value)
+    ]
     copier = ir.Cloner(declarations=False)
     formals = [ir.Value(name=value.name, metadata_props=dict(value.metadata_props)) for value in kept]
     copier.values.update(zip(kept, formals, strict=True))

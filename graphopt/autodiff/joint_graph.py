@@ -15,7 +15,7 @@ from graphopt.autodiff.losses import Loss, declared_dims
 from graphopt.autodiff.return_running_statistics import return_state, statistics
 from graphopt.autodiff.reverse_mode import backward, is_real
 from graphopt.autodiff.rule_registry import IncompleteGradient, NeedsOpset, StoppedGradient
-from graphopt.autodiff.sequence_loops import is_sequence
+from graphopt.autodiff.sequence_loop_builders import is_sequence
 from graphopt.autodiff.wrt import expose_parameters, wrt_names, wrt_values
 from graphopt.context import Context, context_for
 from graphopt.errors import UsageError, unknown

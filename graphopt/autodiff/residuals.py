@@ -14,7 +14,7 @@ from collections.abc import Iterable
 
 from graphopt import ir
 from graphopt.autodiff.min_cut import Network, Unbounded
-from graphopt.autodiff.rematerialize import Estimates, is_compute_bound, recompute_obstacle
+from graphopt.autodiff.recomputation_costs import Estimates, is_compute_bound, recompute_obstacle
 from graphopt.context import Context
 from graphopt.errors import UnsupportedModel
 from graphopt.ops import traits

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from graphopt import ir
 from graphopt.autodiff.joint_graph import Joint, differentiate
 from graphopt.autodiff.losses import Loss, declared_dims
-from graphopt.autodiff.rematerialize import Estimates
+from graphopt.autodiff.recomputation_costs import Estimates
 from graphopt.autodiff.residuals import JointPartition, ResidualSelection, all_residuals, dependents
 from graphopt.autodiff.return_running_statistics import is_training
 from graphopt.autodiff.unranked_residuals import flatten_unranked

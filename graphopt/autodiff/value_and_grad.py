@@ -17,7 +17,7 @@ from graphopt.ort.devices import CPU, Device
 from graphopt.ort.loadable_model import Artifact
 from graphopt.ort.session_options import SessionChoice
 from graphopt.parameters.lifting import lift
-from graphopt.util.element_types import native_feeds
+from graphopt.util.ort_array_conversion import native_feeds
 
 #: Converts a joint graph whose parameters are inputs to the model to run and its session options.
 Prepare = Callable[[ir.Model], tuple[ir.Model, SessionChoice]]

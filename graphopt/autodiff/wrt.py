@@ -9,7 +9,7 @@ from graphopt.autodiff.reverse_mode import is_real
 from graphopt.context import Context
 from graphopt.errors import UsageError, unknown
 from graphopt.model_arguments import copy
-from graphopt.parameters.constant_nodes import expose
+from graphopt.parameters.constant_nodes_to_initializers import expose
 from graphopt.parameters.selection import FLOATS, PARAMS, parameters
 from graphopt.util.parse_values import split_names
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from graphopt import config
 from graphopt.cli.output.console import Console
 from graphopt.errors import UsageError
-from graphopt.options import OptimizeOptions
+from graphopt.optimize_options import OptimizeOptions
 
 if TYPE_CHECKING:
     from graphopt import ir

@@ -25,7 +25,7 @@ from graphopt.compiler import (
 )
 from graphopt.compiler.environment import Environment
 from graphopt.errors import GraphoptError
-from graphopt.options import OPTIONS, OptimizeOptions
+from graphopt.optimize_options import OPTIONS, OptimizeOptions
 from graphopt.util.argument_checks import checked
 from graphopt.util.option_table import with_keywords
 

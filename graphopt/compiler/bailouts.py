@@ -10,7 +10,7 @@ from graphopt.compiler.environment import Environment
 from graphopt.compiler.optimization import optimize
 from graphopt.instrument.report import Report
 from graphopt.model_arguments import ModelLike
-from graphopt.options import CheckOptions, OptimizeOptions
+from graphopt.optimize_options import CheckOptions, OptimizeOptions
 from graphopt.util.argument_checks import checked
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Self, Unpack, cast
 import onnx
 
 from graphopt import config, ir
-from graphopt.attempt import is_heavy, make_options, vouch
 from graphopt.context import Options
 from graphopt.errors import VerificationFailed
 from graphopt.fusion.kernel_library import Toolchain
 from graphopt.instrument.model_summary import external_bytes
 from graphopt.model_arguments import ModelLike, copy, loaded, original_of
 from graphopt.numerics import Numerics
-from graphopt.options import OptimizeOptions
+from graphopt.optimization_attempt import is_heavy, make_options, vouch
+from graphopt.optimize_options import OptimizeOptions
 from graphopt.ort.devices import Device, choose_device, target_device
 from graphopt.util.disk_store import Store
 
@@ -132,7 +132,7 @@ class Environment:
         return (found, model, size) if readable else (copy(found), found, size)
 
     def vouched(self, model: ir.Model) -> Options:
-        """Limits for passes on ``model``, whose dims are fixed in place (:func:`graphopt.attempt.vouch`)."""
+        """Limits for passes on ``model``, with fixed dims (:func:`graphopt.optimization_attempt.vouch`)."""
         return vouch(model, self.options["dims"], self.options["dim_ranges"])
 
     def is_heavy(self, model: ir.Model) -> bool:

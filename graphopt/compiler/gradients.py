@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Unpack
 
 from graphopt import ir
 from graphopt.compiler.environment import Environment
-from graphopt.compiler.fuse_differentiated import fuse
+from graphopt.compiler.fuse_gradient_models import fuse
 from graphopt.model_arguments import ModelLike
-from graphopt.options import DeviceOptions, RunOptions
+from graphopt.optimize_options import DeviceOptions, RunOptions
 from graphopt.ort.session_options import SessionChoice
 from graphopt.util.argument_checks import checked
 

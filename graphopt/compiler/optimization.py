@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Unpack
 
 from graphopt import ir
-from graphopt.attempt import Attempt, prepare
 from graphopt.compiler.check_shared_buffers import check_in_runtime
 from graphopt.compiler.environment import Environment
 from graphopt.context import Options
@@ -20,8 +19,9 @@ from graphopt.fusion.kernel_library import Toolchain
 from graphopt.instrument.report import Report
 from graphopt.ir.signature import Signature
 from graphopt.model_arguments import ModelLike, PathLike, copy, loaded, save, to_proto
-from graphopt.ops import dialects
-from graphopt.options import ExplainOptions, OptimizeOptions
+from graphopt.ops import graphopt_operators
+from graphopt.optimization_attempt import Attempt, prepare
+from graphopt.optimize_options import ExplainOptions, OptimizeOptions
 from graphopt.own_rules import left_out
 from graphopt.passes.base import FUSED_OPERATORS, NATIVE_GROUPS
 from graphopt.passes.pipeline import Pipeline
@@ -82,7 +82,7 @@ def optimize(env: Environment, model: ModelLike, **options: Unpack[OptimizeOptio
 
     Args:
         model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
-        options: declared in :class:`graphopt.options.OptimizeOptions`.
+        options: declared in :class:`graphopt.optimize_options.OptimizeOptions`.
 
     Raises:
         UsageError: a pass, rule, fuser or option is unknown, or options exclude each other.
@@ -244,7 +244,7 @@ def _without_kernels(model: ir.Model, report: Report, passes: Pipeline) -> list[
     ran = {record.name for record in report.passes}  # without passes of a path not chosen
     groups = any(NATIVE_GROUPS in step.provides for step in passes.passes() if step.name in ran)
     explained = any(note.startswith("no native groups") for note in report.notes())
-    if not groups or explained or dialects.has_groups(model):
+    if not groups or explained or graphopt_operators.has_groups(model):
         return []
     tuning = report.tuning
     if tuning is not None and tuning.removed_kernels:

@@ -9,7 +9,7 @@ from graphopt import ir
 from graphopt.compiler.environment import Environment
 from graphopt.errors import unknown
 from graphopt.model_arguments import ModelLike
-from graphopt.options import CheckOptions
+from graphopt.optimize_options import CheckOptions
 from graphopt.util.argument_checks import checked
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from graphopt import ir
-from graphopt.attempt import vouch, within
 from graphopt.compiler.environment import Environment
 from graphopt.ir.signature import Signature
 from graphopt.model_arguments import ModelLike, copy
 from graphopt.numerics import Numerics
-from graphopt.options import CompareOptions, DeviceOptions
+from graphopt.optimization_attempt import vouch, within
+from graphopt.optimize_options import CompareOptions, DeviceOptions
 from graphopt.ort.session_options import SessionChoice, recommended
 from graphopt.util.argument_checks import checked
 
@@ -144,8 +144,8 @@ def try_out(
     trial = run_once.try_out(found, given, device=env.device, optimizations=optimizations, choice=choice)
     if not env.options["share_buffers"]:
         return trial
-    from graphopt.specialization.buffer_checks import shared_names
-    from graphopt.specialization.shared_runs import run_shared
+    from graphopt.specialization.shared_buffer_checks import shared_names
+    from graphopt.specialization.shared_buffer_runs import run_shared
 
     share = shared_names(env.options["share_buffers"], Signature.of(found))
     return run_shared(

@@ -14,14 +14,14 @@ from graphopt.compiler.check_shared_buffers import check_shared
 from graphopt.compiler.environment import Environment
 from graphopt.compiler.optimization import Result, optimize, with_fuser
 from graphopt.model_arguments import ModelLike
-from graphopt.options import DeviceOptions, OptimizeOptions, PlanOptions
+from graphopt.optimize_options import DeviceOptions, OptimizeOptions, PlanOptions
 from graphopt.passes.base import SPECIALIZED_TYPES
 from graphopt.passes.pipelines import make_pipeline
 from graphopt.util.argument_checks import checked
 
 if TYPE_CHECKING:
     from graphopt.executor.executor import Executor, NestedExecutor
-    from graphopt.executor.options import ExecutorOptions
+    from graphopt.executor.executor_options import ExecutorOptions
     from graphopt.executor.pytree import Nested
     from graphopt.inputs.feeds import InputOptions
     from graphopt.profile import Guard, Profile

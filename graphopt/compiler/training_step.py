@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from graphopt.compiler.environment import Environment
-from graphopt.compiler.fuse_differentiated import fuse
+from graphopt.compiler.fuse_gradient_models import fuse
 from graphopt.model_arguments import ModelLike
 from graphopt.util.argument_checks import checked
 

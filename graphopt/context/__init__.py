@@ -8,4 +8,4 @@ graphopt has no global state: options, analyses, the runtime and the observers a
 from graphopt.analysis.symbolic import Dim
 from graphopt.context.context import Context, context_for
 from graphopt.context.observer import Action, Observer, Refusal
-from graphopt.context.options import Options
+from graphopt.context.pass_options import Options

@@ -14,9 +14,9 @@ import numpy as np
 from graphopt import ir
 from graphopt.analysis.symbolic import Dim
 from graphopt.context.observer import Action, Observer, Refusal
-from graphopt.context.options import Options
+from graphopt.context.pass_options import Options
 from graphopt.errors import PassFailed
-from graphopt.ops import dialects, traits
+from graphopt.ops import graphopt_operators, traits
 from graphopt.util.resource_budget import Budget
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ class Context:
 
     def has_to_run(self, node: ir.Node) -> bool:
         """Whether ``node`` is kept even without uses, such as a guard."""
-        return dialects.has_guards(node, self.model.functions)
+        return graphopt_operators.has_guards(node, self.model.functions)
 
     @property
     def costs(self) -> Costs:

@@ -19,8 +19,8 @@ from graphopt.errors import GraphoptError, RuntimeFailure
 from graphopt.ort.devices import Device
 from graphopt.process.child import Child
 from graphopt.timing import ratios
+from graphopt.timing.alternating_runs import RaceLimits, Setup, race, round_ratios
 from graphopt.timing.bench import cuda_options
-from graphopt.timing.stopwatch import RaceLimits, Setup, race, round_ratios
 from graphopt.util.cpu_features import processor
 from graphopt.util.text_tables import counted, human_seconds
 
@@ -69,7 +69,7 @@ class HarnessStopwatch:
         Args:
             index: number of the pass, which determines the order of turns.
         """
-        with Child(preload=["onnxruntime", "graphopt.timing.stopwatch"], fresh=True) as child:
+        with Child(preload=["onnxruntime", "graphopt.timing.alternating_runs"], fresh=True) as child:
             for point in points:
                 yield self._measure(child, point, index)
 

@@ -25,7 +25,7 @@ from graphopt.debug.culprit import Culprit
 from graphopt.debug.delta_debugging import minimize
 from graphopt.debug.trial_run import RewriteStep, RunTrial, TrialResult, find_node
 from graphopt.errors import VerificationFailed
-from graphopt.rewrite.filter import RewriteLimit, RewriteSite
+from graphopt.rewrite.rewrite_filter import RewriteLimit, RewriteSite
 from graphopt.util.text_tables import counted
 
 #: Number of runs for searching a minimal set.

@@ -28,7 +28,6 @@ from typing import Protocol
 from graphopt import config, ir, publish
 from graphopt.analysis.cost import Cost
 from graphopt.analysis.symbolic import Dim, typical
-from graphopt.attempt import is_heavy
 from graphopt.context import context_for
 from graphopt.debug.check_commands import CommandNotRun, check_ran, shell_symbol
 from graphopt.errors import GraphoptError, InvalidModel, UsageError
@@ -38,6 +37,7 @@ from graphopt.instrument.model_summary import Summary
 from graphopt.ir.signature import Signature, diff
 from graphopt.model_arguments import copy
 from graphopt.numerics import Numerics
+from graphopt.optimization_attempt import is_heavy
 from graphopt.ort.devices import CPU, Device
 from graphopt.util.argument_checks import checked
 from graphopt.verification.verdict import Row

@@ -11,7 +11,7 @@ from graphopt.inputs.feeds import Feeds
 from graphopt.modeldiff.changes import by_key, difference
 from graphopt.modeldiff.print_changes import printed
 from graphopt.modeldiff.snapshot import Snapshot
-from graphopt.rewrite.filter import RewriteLimit, RewriteSite
+from graphopt.rewrite.rewrite_filter import RewriteLimit, RewriteSite
 
 #: Largest number of lines of the neighbourhood.
 _SHOWN = 24

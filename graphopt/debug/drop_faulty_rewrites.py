@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from graphopt import ir
-from graphopt.attempt import Attempt
 from graphopt.config import Settings
 from graphopt.debug.bisect import Bisection
 from graphopt.debug.checks import Check, CheckOptions, NumericsCheck, ValidCheck
@@ -20,8 +19,9 @@ from graphopt.errors import GraphoptError, NotFused, PassFailed, VerificationFai
 from graphopt.inputs.feeds import InputOptions
 from graphopt.instrument.report import Dropped, Report
 from graphopt.model_arguments import copy
+from graphopt.optimization_attempt import Attempt
 from graphopt.ort.devices import Device
-from graphopt.rewrite.filter import RewriteLimit
+from graphopt.rewrite.rewrite_filter import RewriteLimit
 
 #: Hints for a required pass at fault, by the sessions that show the first difference.
 _HINTS = {

@@ -9,8 +9,8 @@ from graphopt import ir
 from graphopt.context import Context, Options, context_for
 from graphopt.errors import unknown
 from graphopt.passes.pipeline import Pipeline
+from graphopt.passes.pipeline_steps import Step
 from graphopt.passes.pipelines import registry
-from graphopt.passes.steps import Step
 from graphopt.rewrite.fused_operators import native_in
 from graphopt.rewrite.fusion_explanation import Explanation, explain
 from graphopt.rewrite.missed_fusions import nearest_to, weighed_against

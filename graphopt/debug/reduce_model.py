@@ -23,7 +23,7 @@ from graphopt.errors import GraphoptError, VerificationFailed
 from graphopt.inputs.feeds import Feeds
 from graphopt.model_arguments import copy
 from graphopt.process.child import Child
-from graphopt.rewrite.filter import RewriteLimit
+from graphopt.rewrite.rewrite_filter import RewriteLimit
 from graphopt.transforms.scalar.check_aliasing import CheckAliasing
 from graphopt.util.text_tables import counted
 

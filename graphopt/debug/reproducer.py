@@ -31,7 +31,7 @@ from graphopt.ort.installation import version_of
 from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipelines import make_pipeline
 from graphopt.process.child import Child
-from graphopt.rewrite.filter import RewriteLimit, RewriteSite
+from graphopt.rewrite.rewrite_filter import RewriteLimit, RewriteSite
 from graphopt.util import npz
 
 _FORMAT = 1

@@ -21,7 +21,7 @@ from graphopt.passes.base import Pass
 from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.passes.pipeline import Pipeline, pipeline_text
 from graphopt.process.child import Child, ProcessCrashed
-from graphopt.rewrite.filter import RewriteLimit, RewriteSite
+from graphopt.rewrite.rewrite_filter import RewriteLimit, RewriteSite
 
 
 @dataclass(frozen=True)

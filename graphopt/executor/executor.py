@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from graphopt import ir
 from graphopt.errors import UsageError
 from graphopt.executor.debug_state import DebugState
-from graphopt.executor.options import ExecutorOptions
+from graphopt.executor.executor_options import ExecutorOptions
 from graphopt.executor.plan import PlanFactory
 from graphopt.executor.plan_cache import ModelSource, PlanCache
 from graphopt.executor.pytree import Nested, as_array, check_names, flatten, unflatten
@@ -23,9 +23,9 @@ from graphopt.executor.thread_local_switches import current_strategy
 from graphopt.executor.vjp import GradientPlan, Pullback
 from graphopt.ir.signature import Signature
 from graphopt.profile import FusionStrategy
-from graphopt.specialization.buffer_checks import names_in
 from graphopt.specialization.ort_values import bound_values
-from graphopt.util.element_types import native_feeds
+from graphopt.specialization.shared_buffer_checks import names_in
+from graphopt.util.ort_array_conversion import native_feeds
 
 if TYPE_CHECKING:
     import numpy as np

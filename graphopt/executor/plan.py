@@ -21,8 +21,8 @@ from graphopt.ort.session import Optimizations
 from graphopt.profile import Guard, Profile, SpecializationKind
 from graphopt.profile.annotations import annotate_gradients
 from graphopt.publish import ScratchFolder
-from graphopt.specialization.buffer_checks import BufferChecks
 from graphopt.specialization.build_variants import FIRST
+from graphopt.specialization.shared_buffer_checks import BufferChecks
 from graphopt.specialization.specialize_inputs import annotate_inputs, specialize_inputs
 from graphopt.specialization.variant_session import VariantSession
 

@@ -17,10 +17,10 @@ from typing import Any
 
 from graphopt.errors import GraphoptError
 from graphopt.executor.debug_state import DebugState, PlanState
-from graphopt.executor.job import Job
-from graphopt.executor.options import ExecutorOptions
+from graphopt.executor.executor_options import ExecutorOptions
 from graphopt.executor.plan import Plan, PlanFactory
 from graphopt.executor.plan_cache import GuardedPlans, PlanCache
+from graphopt.executor.specialization_job import Job
 from graphopt.executor.thread_local_switches import is_optimizing, note_executed
 from graphopt.executor.watched_values import WatchedValues
 from graphopt.inputs.run_once import check_feeds

@@ -12,10 +12,10 @@ from graphopt.executor.pytree import as_array
 from graphopt.executor.specializer import Specializer
 from graphopt.ir.signature import Signature
 from graphopt.ort.devices import Device
-from graphopt.specialization.buffer_checks import Spans, check_memory, shared_names
 from graphopt.specialization.ort_values import BoundValue, bound_values, ort_value, type_and_shape
+from graphopt.specialization.shared_buffer_checks import Spans, check_memory, shared_names
 from graphopt.specialization.variant_session import BoundRuns
-from graphopt.util.element_types import from_ort_value
+from graphopt.util.ort_array_conversion import from_ort_value
 
 if TYPE_CHECKING:
     from onnxruntime import OrtValue

@@ -21,7 +21,7 @@ from graphopt.autodiff.split_joint import Split, split
 from graphopt.errors import UsageError, unknown
 from graphopt.ir.signature import Signature
 from graphopt.parameters.selection import FLOATS
-from graphopt.util.element_types import native
+from graphopt.util.ort_array_conversion import native
 
 
 class Runner(Protocol):

@@ -19,7 +19,7 @@ from graphopt.folding.run_constant_model import run_constant_model
 from graphopt.ort.model_runs import SLACK, START
 from graphopt.process import memory as ram
 from graphopt.process.child import Child
-from graphopt.util.element_types import LOW_TYPES
+from graphopt.util.ort_array_conversion import LOW_TYPES
 from graphopt.util.resource_budget import Budget
 
 #: Bytes beyond which constants are passed to onnxruntime without a copy.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from graphopt.ort import session
-from graphopt.util.element_types import to_ort_value
+from graphopt.util.ort_array_conversion import to_ort_value
 
 
 def run_constant_model(

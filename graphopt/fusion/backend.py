@@ -6,7 +6,7 @@ Passes, verification, the store of libraries and the command line access back en
 
 - ``features`` declares which kernels it supports; onnxruntime runs the nodes of other groups.
 - ``schedule`` chooses loops and stages. :func:`graphopt.fusion.loops.collapse.collapse` and
-  :func:`graphopt.fusion.loops.stages.plan_stages` do the part that is independent of the device.
+  :func:`graphopt.fusion.loops.reduction_stages.plan_stages` do the part that is independent of the device.
 - ``render`` prints kernels. :data:`graphopt.fusion.loops.instructions.OPS` has the expressions of
   instructions, and :mod:`graphopt.fusion.loops.interpreter` the semantics to test against.
 - ``build`` compiles kernels to a shared library that registers an operator of the domain

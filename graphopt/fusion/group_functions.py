@@ -13,9 +13,9 @@ from graphopt.context import Context, context_for
 from graphopt.errors import InvalidModel
 from graphopt.fusion.group_signature import Signature
 from graphopt.fusion.loops.ir import CantFuse, Kernel
-from graphopt.fusion.lower import lower
+from graphopt.fusion.lower_group import lower
 from graphopt.fusion.operator_table import only_moves
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 
 #: Key in ``function.graph.meta``: the kernel, valid only if its name is the name of the function.
 _KERNEL = "graphopt.kernel"
@@ -60,9 +60,11 @@ def groups_of(model: ir.Model) -> list[Group]:
     calls: dict[str, int] = {}
     for graph in ir.graphs_of(model):
         for node in graph:
-            if node.domain == dialects.NATIVE_DOMAIN:
+            if node.domain == graphopt_operators.NATIVE_DOMAIN:
                 calls[node.op_type] = calls.get(node.op_type, 0) + 1
-    functions = [function for key, function in model.functions.items() if key[0] == dialects.NATIVE_DOMAIN]
+    functions = [
+        function for key, function in model.functions.items() if key[0] == graphopt_operators.NATIVE_DOMAIN
+    ]
     return [
         _group(function, signatures.get(function.name), calls.get(function.name, 0))
         for function in sorted(functions, key=lambda function: function.name)
@@ -89,22 +91,26 @@ def kernels_of(model: ir.Model) -> list[Kernel]:
 
 def signatures_of(model: ir.Model) -> dict[str, Signature]:
     """The signatures of groups, by name; raises InvalidModel if they are malformed."""
-    text = model.metadata_props.get(dialects.KERNEL_SIGNATURES)
+    text = model.metadata_props.get(graphopt_operators.KERNEL_SIGNATURES)
     if text is None:
         return {}
     try:
         data = json.loads(text)
         items = list(data.items())
     except (ValueError, AttributeError, RecursionError) as error:
-        raise InvalidModel(f"the model's entry {dialects.KERNEL_SIGNATURES!r} can't be read") from error
+        raise InvalidModel(
+            f"the model's entry {graphopt_operators.KERNEL_SIGNATURES!r} can't be read"
+        ) from error
     return {name: Signature.parse(item) for name, item in items}
 
 
 def note_signatures(model: ir.Model, signatures: Mapping[str, Signature], cx: Context) -> None:
     """Store the signatures of the groups in ``model`` in its metadata, without removed functions."""
-    names = [key[1] for key in model.functions if key[0] == dialects.NATIVE_DOMAIN]
+    names = [key[1] for key in model.functions if key[0] == graphopt_operators.NATIVE_DOMAIN]
     data = {name: signatures[name].to_dict() for name in sorted(names) if name in signatures}
-    cx.edit.note(model, dialects.KERNEL_SIGNATURES, json.dumps(data, separators=(",", ":")) if data else None)
+    cx.edit.note(
+        model, graphopt_operators.KERNEL_SIGNATURES, json.dumps(data, separators=(",", ":")) if data else None
+    )
 
 
 def add_groups(model: ir.Model, others: Iterable[ir.Model]) -> None:
@@ -112,7 +118,7 @@ def add_groups(model: ir.Model, others: Iterable[ir.Model]) -> None:
     signatures = signatures_of(model)
     for other in others:
         for key, function in other.functions.items():
-            if key[0] == dialects.NATIVE_DOMAIN and key not in model.functions:
+            if key[0] == graphopt_operators.NATIVE_DOMAIN and key not in model.functions:
                 model.functions[key] = ir.clone_function(function)
         signatures = signatures_of(other) | signatures
     with context_for(model) as cx:

@@ -8,7 +8,6 @@ from pathlib import Path
 
 from graphopt import ir
 from graphopt.analysis.symbolic import Dim, product
-from graphopt.attempt import prepare
 from graphopt.config import Settings
 from graphopt.context import context_for
 from graphopt.errors import NoCompiler, UnsupportedModel, UsageError
@@ -18,7 +17,8 @@ from graphopt.fusion.group_signature import Tensor
 from graphopt.fusion.kernel_library import SUFFIXES, writing_library
 from graphopt.fusion.loops.ir import Kernel
 from graphopt.model_arguments import copy
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
+from graphopt.optimization_attempt import prepare
 from graphopt.ort.devices import Device
 from graphopt.util.disk_store import Store
 from graphopt.util.text_tables import counted
@@ -50,7 +50,7 @@ class Inventory:
         Raises:
             InvalidModel: the signatures of its groups are malformed.
         """
-        proposed = not dialects.has_groups(model)
+        proposed = not graphopt_operators.has_groups(model)
         if proposed:
             model = copy(model)
             attempt = prepare(settings, pipeline="native").on(model)

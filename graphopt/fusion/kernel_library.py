@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from graphopt import ir, publish
 from graphopt.config import Settings
 from graphopt.errors import GraphoptError, InvalidModel, NoCompiler, UsageError
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.ort.devices import CPU, Device
 from graphopt.ort.session_options import SessionChoice
 from graphopt.passes.instrumentation import PassInstrumentation
@@ -68,7 +68,7 @@ def libraries_for(
     Args:
         settings: location of the store, compiler, and CPU level.
     """
-    if not dialects.has_groups(model):
+    if not graphopt_operators.has_groups(model):
         return Libraries()
     from graphopt.fusion.backend import backend_for
     from graphopt.fusion.group_functions import groups_of

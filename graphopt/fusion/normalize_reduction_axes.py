@@ -12,7 +12,7 @@ from graphopt import ir
 from graphopt.analysis.symbolic import known_nonzero
 from graphopt.context import Context
 from graphopt.ops import traits
-from graphopt.partitioning.outlining import drop_if_unread
+from graphopt.partitioning.outline_groups import drop_if_unread
 
 
 def normalize_reduction_axes(model: ir.Model, cx: Context) -> None:

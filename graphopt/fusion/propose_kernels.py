@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from graphopt import ir
 from graphopt.fusion.backend import backend_for
-from graphopt.fusion.cluster import find_clusters
+from graphopt.fusion.clustering import find_clusters
 from graphopt.fusion.group_functions import lower_nodes
 from graphopt.fusion.group_signature import Signature
 from graphopt.fusion.kernel_policy import FREE_REASON, FusionPolicy

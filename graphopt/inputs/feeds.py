@@ -22,7 +22,7 @@ from graphopt.inputs.value_constraint_inference import value_ranges
 from graphopt.inputs.value_generator import BOUNDARY_DISTRIBUTIONS, Distribution, Sampler
 from graphopt.ir.signature import Port, Signature
 from graphopt.util import npz
-from graphopt.util.element_types import native, numpy_type
+from graphopt.util.ort_array_conversion import native, numpy_type
 from graphopt.util.parse_values import parse_natural
 
 Feeds = dict[str, Any]

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from graphopt import ir
 from graphopt.analysis.shape_inference.rules import shape_rules
-from graphopt.analysis.shape_inference.rules.broadcast import elementwise, where
+from graphopt.analysis.shape_inference.rules.elementwise_binary import elementwise, where
 from graphopt.analysis.shape_inference.shape_facts import ShapeFacts
 from graphopt.analysis.shape_inference.value_facts import ShapeTuple
 from graphopt.analysis.symbolic import Dim, floordiv, product

@@ -21,7 +21,7 @@ from graphopt.ort.model_runs import RemoteRuns, Runner, Runs
 from graphopt.ort.session import Optimizations
 from graphopt.ort.session_options import SessionChoice
 from graphopt.process.child import Child
-from graphopt.util.element_types import native_feeds, numpy_type
+from graphopt.util.ort_array_conversion import native_feeds, numpy_type
 
 
 class TimedRun(NamedTuple):

@@ -11,7 +11,7 @@ import numpy as np
 from graphopt.errors import UnsupportedModel
 from graphopt.inputs.dim_bindings import Shape
 from graphopt.inputs.operator_value_constraints import ValueRange
-from graphopt.util.element_types import LOW_TYPES
+from graphopt.util.ort_array_conversion import LOW_TYPES
 
 #: ``special`` mixes NaN, infinities and negative zero into normal numbers; ``overridden`` is normal, and also
 #: overrides initializers; ``tiny`` mixes denormal numbers into normal ones; ``huge`` mixes in numbers near

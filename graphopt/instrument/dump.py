@@ -13,7 +13,7 @@ from graphopt.errors import unwritable
 from graphopt.instrument.dump_formats import SUFFIXES, Format
 from graphopt.instrument.dump_text import Stage, diffs, summary
 from graphopt.instrument.graphviz import to_dot
-from graphopt.instrument.inferred_types import known_types
+from graphopt.instrument.inferred_type_text import known_types
 from graphopt.modeldiff.change_causes import attribute
 from graphopt.modeldiff.changes import Change, by_key, difference
 from graphopt.modeldiff.print_changes import Printed, full, heading, print_changes, printed

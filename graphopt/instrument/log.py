@@ -19,7 +19,7 @@ from typing import TextIO
 from graphopt import ir
 from graphopt.context import Action, Context, Refusal
 from graphopt.errors import UsageError, unknown
-from graphopt.instrument.inferred_types import known_types
+from graphopt.instrument.inferred_type_text import known_types
 from graphopt.passes.base import Pass
 from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.passes.pass_records import PassRecord

@@ -18,7 +18,7 @@ from graphopt.ir.constants import (
     read_for_facts,
     scalar_of,
 )
-from graphopt.ir.dims import (
+from graphopt.ir.declared_dims import (
     ANONYMOUS_DIMS,
     all_ints,
     declare_dim,

@@ -1,4 +1,4 @@
-"""Parts of a loaded model that onnx-ir can't represent; :mod:`graphopt.ir.io.pack_opaque` stores them."""
+"""The parts of a model that onnx-ir can't represent; :mod:`graphopt.ir.io.pack_opaque_parts` stores them."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ import onnx.defs
 
 from graphopt import ir
 from graphopt.errors import UnsupportedModel
-from graphopt.opset.node_models import (
+from graphopt.opset.conversion_models import (
     Adapter,
     attribute,
     constant,

@@ -9,8 +9,7 @@ import numpy as np
 import onnx
 
 from graphopt.errors import UnsupportedModel
-from graphopt.opset.downgrade import OLDER
-from graphopt.opset.node_models import (
+from graphopt.opset.conversion_models import (
     Adapter,
     attribute,
     constant,
@@ -24,6 +23,7 @@ from graphopt.opset.node_models import (
     replaced,
     without,
 )
+from graphopt.opset.downgrade import OLDER
 
 #: The name of a Resize that is known not to shrink.
 _GROWS = "grows"

@@ -13,7 +13,7 @@ from graphopt.ort.devices import CPU, Device, quiet, unlogged
 from graphopt.ort.error_text import explain
 from graphopt.ort.session_options import SessionChoice
 from graphopt.ort.utf8_path import utf8_path
-from graphopt.util.element_types import LOW_TYPES, from_ort_value, native_feeds, to_ort_value
+from graphopt.util.ort_array_conversion import LOW_TYPES, from_ort_value, native_feeds, to_ort_value
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, RunOptions, SessionOptions

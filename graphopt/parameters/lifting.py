@@ -12,9 +12,9 @@ from typing import Any
 from graphopt import ir
 from graphopt.errors import UsageError
 from graphopt.parameters.check_folded_constants import check_folded
-from graphopt.parameters.constant_nodes import expose
+from graphopt.parameters.constant_nodes_to_initializers import expose
 from graphopt.parameters.selection import PARAMS, chosen
-from graphopt.util.element_types import native
+from graphopt.util.ort_array_conversion import native
 from graphopt.util.parse_values import split_names
 
 

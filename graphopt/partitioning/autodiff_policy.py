@@ -10,7 +10,7 @@ from graphopt import ir
 from graphopt.autodiff import rule_registry
 from graphopt.autodiff.reverse_mode import is_real
 from graphopt.autodiff.rule_registry import Gradient, NonDifferentiable
-from graphopt.autodiff.sequence_loops import is_sequence
+from graphopt.autodiff.sequence_loop_builders import is_sequence
 from graphopt.autodiff.wrt import ALL
 from graphopt.context import Context
 from graphopt.ops import traits

@@ -10,7 +10,7 @@ from graphopt.autodiff.reverse_mode import is_real
 from graphopt.autodiff.rule_registry import NonDifferentiable
 from graphopt.autodiff.wrt import wrt_names, wrt_values
 from graphopt.context import Context
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 
 
 def sources(model: ir.Model, wrt: str | Iterable[str], cx: Context) -> list[ir.Value]:
@@ -29,10 +29,14 @@ def sources(model: ir.Model, wrt: str | Iterable[str], cx: Context) -> list[ir.V
     if names and all(names.values()):
         return found
     found = [
-        value for value in found if names[value.name or ""] or dialects.requires_grad(value) is not False
+        value
+        for value in found
+        if names[value.name or ""] or graphopt_operators.requires_grad(value) is not False
     ]
     return list(
-        dict.fromkeys([*found, *(value for value in values.values() if dialects.requires_grad(value))])
+        dict.fromkeys(
+            [*found, *(value for value in values.values() if graphopt_operators.requires_grad(value))]
+        )
     )
 
 
@@ -64,7 +68,7 @@ def _spread(
         if (
             value not in found
             and value.name
-            and dialects.requires_grad(value) is not False
+            and graphopt_operators.requires_grad(value) is not False
             and is_real(value, cx)
         ):
             found[value] = None

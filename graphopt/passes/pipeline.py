@@ -33,9 +33,9 @@ from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.passes.keep_quantized_results import QuantizedPairs
 from graphopt.passes.onnx_ir import load_pass
 from graphopt.passes.pass_records import History, PassRecord
+from graphopt.passes.pipeline_steps import OTHERWISE, SLOTS, Fixpoint, IfGradient, Planned, Slot, Step
 from graphopt.passes.pipeline_syntax import Item, parse_items
 from graphopt.passes.registry import Registry
-from graphopt.passes.steps import OTHERWISE, SLOTS, Fixpoint, IfGradient, Planned, Slot, Step
 from graphopt.profile.annotations import requires_gradient
 from graphopt.util.text_tables import counted
 

@@ -14,8 +14,8 @@ from graphopt.ir.io.interoperability import PassBase
 from graphopt.passes.base import Pass
 from graphopt.passes.onnx_ir import BY_PATH, GivenOnnxIrPass
 from graphopt.passes.pipeline import Pipeline
+from graphopt.passes.pipeline_steps import Fixpoint, Step
 from graphopt.passes.registry import Passes, Registry
-from graphopt.passes.steps import Fixpoint, Step
 from graphopt.rewrite.rule import Rule
 from graphopt.util.argument_checks import checked
 from graphopt.util.entry_points import extensions

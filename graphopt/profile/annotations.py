@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from graphopt import ir
 from graphopt.errors import InvalidModel
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.profile.value_profile import ValueProfile
 
 #: Metadata key of an annotation; its value is :meth:`ValueProfile.to_dict` as JSON.
-_KEY = f"{dialects.PROFILE_NOTES}seen"
+_KEY = f"{graphopt_operators.PROFILE_NOTES}seen"
 
 
 def annotate(model: ir.Model, values: Mapping[str, ValueProfile]) -> None:
@@ -29,14 +29,14 @@ def annotate_gradients(model: ir.Model, requires_grad: Mapping[str, bool]) -> No
     for value in (*model.graph.inputs, *model.graph.initializers.values()):
         wanted = requires_grad.get(value.name or "")
         if wanted is not None:
-            value.metadata_props[dialects.REQUIRES_GRAD] = str(wanted).lower()
+            value.metadata_props[graphopt_operators.REQUIRES_GRAD] = str(wanted).lower()
 
 
 def requires_gradient(model: ir.Model) -> str | None:
     """The name of the first value, in bodies too, that is annotated as requiring a gradient; or ``None``."""
     for graph in ir.with_bodies(model.graph):
         for value in ir.values_of(graph):
-            if value.metadata_props.get(dialects.REQUIRES_GRAD) == "true":
+            if value.metadata_props.get(graphopt_operators.REQUIRES_GRAD) == "true":
                 return value.name
     return None
 
@@ -54,7 +54,7 @@ def is_annotation(key: str) -> bool:
 
 def assertion_of(node: ir.Node) -> ValueProfile | None:
     """The assertion of the guard ``node`` about its input; ``None`` if it is missing or malformed."""
-    attribute = node.attributes.get(dialects.SEEN)
+    attribute = node.attributes.get(graphopt_operators.SEEN)
     if attribute is None or attribute.is_ref() or attribute.type is not ir.AttributeType.STRING:
         return None
     try:
@@ -65,4 +65,4 @@ def assertion_of(node: ir.Node) -> ValueProfile | None:
 
 def guard_attributes(profile: ValueProfile) -> dict[str, str]:
     """The attributes of a guard that asserts ``profile``, of a value that is always present."""
-    return {dialects.SEEN: json.dumps(replace(profile, always=True).to_dict())}
+    return {graphopt_operators.SEEN: json.dumps(replace(profile, always=True).to_dict())}

@@ -12,7 +12,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.errors import InvalidModel
 from graphopt.profile.value_profile import Dim, ValueProfile, has_type, is_symbol
-from graphopt.util.element_types import numpy_type
+from graphopt.util.ort_array_conversion import numpy_type
 from graphopt.util.text_tables import counted
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.errors import InvalidModel
 from graphopt.ir.signature import Port, notation
-from graphopt.util.element_types import numpy_type
+from graphopt.util.ort_array_conversion import numpy_type
 
 #: Maximum number of elements of a tensor whose contents are recorded.
 MOST_INTS = 16

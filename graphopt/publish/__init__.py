@@ -15,7 +15,7 @@ from graphopt.publish.folders import (
     writing_folder,
 )
 from graphopt.publish.locks import locked
-from graphopt.publish.temporaries import SUFFIX, note_unfinished, take_unfinished, temporary_file
+from graphopt.publish.temporary_folders import SUFFIX, note_unfinished, take_unfinished, temporary_file
 
 __all__ = [
     "SUFFIX",

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from graphopt.errors import unwritable
-from graphopt.publish.temporaries import temporary_file
+from graphopt.publish.temporary_folders import temporary_file
 
 #: The contents of a file: text (UTF-8), bytes, chunks of bytes, a file to copy, or a function that writes to
 #: the path that it receives.

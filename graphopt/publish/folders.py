@@ -13,7 +13,7 @@ from types import TracebackType
 from graphopt.errors import unwritable
 from graphopt.publish.atomic_rename import exchange
 from graphopt.publish.locks import locked
-from graphopt.publish.temporaries import KEPT, remove_abandoned, remove_folder, temporary_folder
+from graphopt.publish.temporary_folders import KEPT, remove_abandoned, remove_folder, temporary_folder
 
 #: Attempts to publish a folder while other writers publish theirs.
 _TRIES = 100

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from graphopt.publish.temporaries import fcntl, release, try_lock
+from graphopt.publish.temporary_folders import fcntl, release, try_lock
 
 #: Seconds between attempts to acquire the lock.
 _STEP = 0.005

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from graphopt import ir
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.rewrite.rule import Rule
 
 
@@ -63,7 +63,7 @@ def native_calls(model: ir.Model) -> list[ir.Node]:
         node
         for graph in ir.graphs_of(model)
         for node in graph
-        if node.domain == dialects.NATIVE_DOMAIN and node.op_identifier() in model.functions
+        if node.domain == graphopt_operators.NATIVE_DOMAIN and node.op_identifier() in model.functions
     ]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from graphopt import ir
 from graphopt.context import Context, Refusal
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.rewrite.matcher import Bindings, Match
 from graphopt.rewrite.neighborhood import (
     find_value,
@@ -139,7 +139,11 @@ def weighed_against(model: ir.Model, missed: Iterable[Missed], cx: Context) -> I
 
 def _searched(model: ir.Model) -> Iterator[ir.Graph]:
     """The graphs of ``model`` except groups with native kernels, whose nodes are fused."""
-    inside = {function.graph for key, function in model.functions.items() if key[0] == dialects.NATIVE_DOMAIN}
+    inside = {
+        function.graph
+        for key, function in model.functions.items()
+        if key[0] == graphopt_operators.NATIVE_DOMAIN
+    }
     return (graph for graph in ir.graphs_of(model) if graph not in inside)
 
 

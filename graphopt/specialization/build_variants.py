@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from graphopt import ir
 from graphopt.errors import GraphoptError
 from graphopt.instrument.report import Report
-from graphopt.instrument.report.specializations import VariantReport
+from graphopt.instrument.report.variants import VariantReport
 from graphopt.ir.signature import Signature
 from graphopt.profile import (
     FusionStrategy,

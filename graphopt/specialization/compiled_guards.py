@@ -11,7 +11,7 @@ from typing import Any
 
 from graphopt.profile import Guard
 from graphopt.profile.value_profile import STRINGS, is_symbol
-from graphopt.util.element_types import numpy_type
+from graphopt.util.ort_array_conversion import numpy_type
 
 #: Returns the index of the first guard that holds for feeds, or the number of guards if none does.
 Dispatch = Callable[[Mapping[str, Any]], int]

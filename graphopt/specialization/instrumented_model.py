@@ -12,7 +12,7 @@ from graphopt import ir
 from graphopt.context import Context, context_for
 from graphopt.ir.signature import text_of_type
 from graphopt.model_arguments import copy
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.profile import ValueProfile
 from graphopt.specialization.export_body_values import export_body_value
 from graphopt.transforms.autodiff.lower_grad_of import LowerGradOf
@@ -98,17 +98,17 @@ def _sites(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Node]]:
     """Profiling nodes of intermediate values, with their graphs."""
     for graph in ir.with_bodies(model.graph):
         for node in graph:
-            if not dialects.is_profiling_node(node) or node.inputs[0] is None:
+            if not graphopt_operators.is_profiling_node(node) or node.inputs[0] is None:
                 continue
             is_input = graph is model.graph and _unprofiled(node.inputs[0]).is_graph_input()
-            if node.op_type != dialects.PROFILE or not is_input:
+            if node.op_type != graphopt_operators.PROFILE or not is_input:
                 yield graph, node
 
 
 def _unprofiled(value: ir.Value) -> ir.Value:
     """``value`` without the profiling nodes in front of it."""
     node = value.producer()
-    while node is not None and dialects.is_profiling_node(node) and node.inputs[0] is not None:
+    while node is not None and graphopt_operators.is_profiling_node(node) and node.inputs[0] is not None:
         value = node.inputs[0]
         node = value.producer()
     return value
@@ -126,7 +126,14 @@ def _lowered(model: ir.Model, numbers: range) -> InstrumentedModel:
         for record, probe in records:
             cx.edit.add_output(lowered.graph, record)
             probes[record.name or ""] = probe
-        remove_profiling_nodes(lowered, cx, _NAME, dialects.PROFILE, dialects.PROFILE_ZERO, dialects.COUNTER)
+        remove_profiling_nodes(
+            lowered,
+            cx,
+            _NAME,
+            graphopt_operators.PROFILE,
+            graphopt_operators.PROFILE_ZERO,
+            graphopt_operators.COUNTER,
+        )
         LowerGradOf().run(lowered, cx)
         if not is_first:
             DeadCodeElimination().run(lowered, cx)
@@ -135,10 +142,10 @@ def _lowered(model: ir.Model, numbers: range) -> InstrumentedModel:
 
 def _record(graph: ir.Graph, node: ir.Node, cx: Context) -> tuple[ir.Value, Probe]:
     """A vector in the main graph that describes the value that ``node`` watches."""
-    edit, value, name = cx.edit, node.inputs[0], dialects.watched_name(node)
+    edit, value, name = cx.edit, node.inputs[0], graphopt_operators.watched_name(node)
     assert value is not None
     rank, type_ = cx.rank(value), cx.facts.type(value) or value.type
-    is_zero, optional = node.op_type == dialects.PROFILE_ZERO, graph is not cx.model.graph
+    is_zero, optional = node.op_type == graphopt_operators.PROFILE_ZERO, graph is not cx.model.graph
     append = _Append(edit, graph, name)
     vector, width = (append.zero(value, cx), 1) if is_zero else (append("Shape", value), rank)
     if optional:

@@ -15,13 +15,13 @@ from graphopt.inputs.feeds import InputOptions, Inputs
 from graphopt.ir.signature import Signature
 from graphopt.model_arguments import copy
 from graphopt.ort.devices import CPU, Device
-from graphopt.partitioning.outlining import FUNCTIONS_SINCE
+from graphopt.partitioning.outline_groups import FUNCTIONS_SINCE
 from graphopt.profile import ValueProfile
 from graphopt.specialization.instrumented_model import Observed, lower_profiling_nodes
 from graphopt.transforms.autodiff.profile_autograd_zero import ProfileAutogradZero
 from graphopt.transforms.profile.instrument import Instrument, Watch
 from graphopt.transforms.profile.remove_profile_nodes import RemoveProfileNodes
-from graphopt.util.element_types import native_feeds
+from graphopt.util.ort_array_conversion import native_feeds
 
 if TYPE_CHECKING:
     from graphopt.ort.model_runs import Runner

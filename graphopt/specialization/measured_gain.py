@@ -14,10 +14,10 @@ from graphopt.ort.devices import Device
 from graphopt.ort.session_options import SessionChoice, recommended
 from graphopt.profile import Guard, Variant
 from graphopt.specialization.profitability import Gain
+from graphopt.timing.alternating_runs import RaceLimits, Setup, output_shapes
 from graphopt.timing.bench import cuda_options
 from graphopt.timing.compare_speed import compare_speed
 from graphopt.timing.ratios import decided
-from graphopt.timing.stopwatch import RaceLimits, Setup, output_shapes
 
 _GENERAL, _VARIANT = "general", "variant"
 

@@ -11,7 +11,7 @@ import numpy as np
 from graphopt.errors import UsageError
 from graphopt.ort.devices import Device
 from graphopt.profile import MOST_INTS
-from graphopt.util.element_types import LOW_TYPES, native, numpy_type, to_ort_value
+from graphopt.util.ort_array_conversion import LOW_TYPES, native, numpy_type, to_ort_value
 
 if TYPE_CHECKING:
     from onnxruntime import OrtValue

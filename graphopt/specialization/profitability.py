@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from graphopt import ir
 from graphopt.context import Context, context_for
 from graphopt.control_flow.loops import loop_form, trips_of
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.profile import Guard, SpecializationKind, Variant
 from graphopt.specialization.guard_nodes import GuardNodes
 from graphopt.specialization.specialize_inputs import specialize_inputs
@@ -45,7 +45,7 @@ def _cost(node: ir.Node, done: dict[ir.Graph, int], cx: Context) -> int:
     if node.op_type == "Constant" and not node.domain:
         return 0
     function = cx.model.functions.get(node.op_identifier())
-    if function is not None and node.domain != dialects.NATIVE_DOMAIN:
+    if function is not None and node.domain != graphopt_operators.NATIVE_DOMAIN:
         return done.get(function.graph, 1)  # absent for a recursive function, which ONNX forbids
     bodies = [done[body] for body in ir.bodies(node)] if node.attributes else []
     if not bodies:

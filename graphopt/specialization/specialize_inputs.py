@@ -15,7 +15,7 @@ from graphopt.model_arguments import copy
 from graphopt.profile import Guard, Profile, ValueProfile
 from graphopt.profile.annotations import annotate, annotate_gradients
 from graphopt.transforms.profile.specialize_types import DECLARED, SpecializeTypes
-from graphopt.util.element_types import numpy_type
+from graphopt.util.ort_array_conversion import numpy_type
 
 
 def specialize_inputs(model: ir.Model, guard: Guard) -> ir.Model:

@@ -10,9 +10,9 @@ from graphopt.inputs.run_once import check_feeds
 from graphopt.ir.signature import Signature
 from graphopt.ort import session
 from graphopt.ort.error_text import explain
-from graphopt.specialization.buffer_checks import BufferChecks
 from graphopt.specialization.ort_values import type_and_shape
-from graphopt.util.element_types import LOW_TYPES
+from graphopt.specialization.shared_buffer_checks import BufferChecks
+from graphopt.util.ort_array_conversion import LOW_TYPES
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, IOBinding, OrtValue

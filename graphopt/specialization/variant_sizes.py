@@ -20,8 +20,8 @@ from graphopt.profile import Guard
 from graphopt.specialization.bundle.loaded_bundle import Bundle
 from graphopt.specialization.bundle.plan import GENERAL_NAME
 from graphopt.specialization.variant_records import VariantRecord
+from graphopt.timing.alternating_runs import Setup
 from graphopt.timing.footprint import measure
-from graphopt.timing.stopwatch import Setup
 
 
 @dataclass(frozen=True)

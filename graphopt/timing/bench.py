@@ -17,9 +17,9 @@ from graphopt.numerics import Numerics
 from graphopt.ort.devices import Device
 from graphopt.ort.session_options import SessionChoice, recommended
 from graphopt.ort.target import Target
+from graphopt.timing.alternating_runs import RaceLimits, Setup, output_shapes
 from graphopt.timing.compare_speed import Speed, Timing, compare_speed
 from graphopt.timing.footprint import Footprint, footprint
-from graphopt.timing.stopwatch import RaceLimits, Setup, output_shapes
 from graphopt.verification.numeric_traits import coarsest_of
 from graphopt.verification.output_comparison import Outcome, Tolerance, compare
 

@@ -26,8 +26,8 @@ from graphopt.errors import RuntimeFailure
 from graphopt.ort.session import Source
 from graphopt.process.child import Child
 from graphopt.timing import ratios
+from graphopt.timing.alternating_runs import RaceLimits, Setup, race, round_ratios
 from graphopt.timing.ratios import Band, Comparison
-from graphopt.timing.stopwatch import RaceLimits, Setup, race, round_ratios
 
 #: Name of the original's second session; no model has this name.
 _TWIN = "\0twin"
@@ -112,7 +112,7 @@ def compare_speed(
     for index in range(limits.processes):
         if advance is not None:
             advance(index / limits.processes)
-        with Child(preload=["onnxruntime", "graphopt.timing.stopwatch"], fresh=True) as child:
+        with Child(preload=["onnxruntime", "graphopt.timing.alternating_runs"], fresh=True) as child:
             times = child.call(race, field, setup, limits, index, timeout=limits.seconds + _PATIENCE)
         rounds += len(times[first])
         for name, series in found.items():

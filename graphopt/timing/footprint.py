@@ -19,7 +19,7 @@ from graphopt.ort.session import Source
 from graphopt.process.child import Child
 from graphopt.process.resource_usage import ResourceMeter
 from graphopt.timing import ratios
-from graphopt.timing.stopwatch import Setup, known_feeds, runner
+from graphopt.timing.alternating_runs import Setup, known_feeds, runner
 
 #: Number of profiled runs, after one that is not counted.
 _PROFILED = 5

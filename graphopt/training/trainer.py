@@ -23,7 +23,13 @@ from graphopt.parameters.lifting import as_parameters, unlift
 from graphopt.training import checkpoint
 from graphopt.training.step_plan import KEY, RATE, Plan
 from graphopt.training.training_step import TrainingStep, state_file
-from graphopt.util.element_types import LOW_TYPES, from_ort_value, native_feeds, numpy_type, to_ort_value
+from graphopt.util.ort_array_conversion import (
+    LOW_TYPES,
+    from_ort_value,
+    native_feeds,
+    numpy_type,
+    to_ort_value,
+)
 
 if TYPE_CHECKING:
     from onnxruntime import IOBinding, OrtValue

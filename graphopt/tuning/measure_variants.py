@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from graphopt.errors import GraphoptError
+from graphopt.timing.alternating_runs import RaceLimits, Setup
 from graphopt.timing.compare_speed import compare_speed
 from graphopt.timing.ratios import Band, Comparison, decided
-from graphopt.timing.stopwatch import RaceLimits, Setup
 from graphopt.tuning.measurements import Measurement, Size
 from graphopt.tuning.search_space import Group, Variant
 from graphopt.tuning.variant_builder import VariantBuilder

@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 
 from graphopt import ir
 from graphopt.context import Action, Context
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.ort.devices import Device
 from graphopt.ort.session_options import SessionChoice
 from graphopt.passes.base import CHOSEN_OPSET, FUSED_OPERATORS, Pass
 from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.passes.pass_records import PassRecord
 from graphopt.passes.pipeline import Pipeline
-from graphopt.rewrite.filter import RewriteSite
+from graphopt.rewrite.rewrite_filter import RewriteSite
 from graphopt.rules import all_rules
 
 #: The first opset with Attention, RMSNormalization and RotaryEmbedding.
@@ -32,7 +32,7 @@ class Group:
     Attributes:
         name: the family of rules, or the pass.
         owners: the rules (or the pass) that made them, most rewrites first; or single rewrites, as text of
-            :class:`graphopt.rewrite.filter.RewriteSite`.
+            :class:`graphopt.rewrite.rewrite_filter.RewriteSite`.
         speed: whether their only purpose is speed: they stay only if the model is faster with them.
         whole: whether its owners are not tried one by one.
     """
@@ -82,7 +82,7 @@ class KernelRecorder(PassInstrumentation):
 
     def rewrote(self, action: Action, root: ir.Node, made: list[ir.Node]) -> None:
         for node in made:
-            if node.domain == dialects.NATIVE_DOMAIN:
+            if node.domain == graphopt_operators.NATIVE_DOMAIN:
                 self.places.setdefault(node.op_type, {})[RewriteSite(action.owner, action.node)] = None
 
     def groups(self) -> list[Group]:

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import graphopt
 from graphopt import ir, publish
-from graphopt.attempt import Attempt
 from graphopt.errors import GraphoptError, ResourceLimit, RuntimeFailure, UsageError
 from graphopt.fusion.kernel_library import Toolchain
 from graphopt.inputs import run_once
@@ -18,17 +17,18 @@ from graphopt.inputs.dim_bindings import Shape
 from graphopt.inputs.feeds import InputOptions
 from graphopt.instrument.report import Dropped, Report
 from graphopt.model_arguments import copy
+from graphopt.optimization_attempt import Attempt
 from graphopt.ort.devices import Device
 from graphopt.ort.session_options import recommend
 from graphopt.ort.target import Target
 from graphopt.passes.base import NATIVE_GROUPS
+from graphopt.timing.alternating_runs import Setup, output_shapes
 from graphopt.timing.bench import cuda_options, format_shapes
-from graphopt.timing.stopwatch import Setup, output_shapes
-from graphopt.tuning.decide import search
 from graphopt.tuning.measure_variants import HarnessMeasurer
-from graphopt.tuning.result import StoredTuning, Tuning, describe
 from graphopt.tuning.search_space import KernelRecorder, Variant, choices_for, newer_opset, rewrite_groups
+from graphopt.tuning.tuning_result import StoredTuning, Tuning, describe
 from graphopt.tuning.variant_builder import VariantBuilder, attempt_for
+from graphopt.tuning.variant_search import search
 from graphopt.util.cpu_features import processor
 from graphopt.util.disk_store import Store, key_of
 from graphopt.util.text_tables import counted, human_seconds

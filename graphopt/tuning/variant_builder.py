@@ -8,20 +8,20 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from graphopt import ir
-from graphopt.attempt import Attempt
 from graphopt.errors import GraphoptError
 from graphopt.fusion.kernel_library import Libraries
 from graphopt.instrument.model_summary import Summary
 from graphopt.instrument.report import Dropped
 from graphopt.model_arguments import copy
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
+from graphopt.optimization_attempt import Attempt
 from graphopt.ort.session import Source
 from graphopt.ort.session_options import SessionChoice
 from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipelines import make_pipeline
 from graphopt.process.child import Child
-from graphopt.rewrite.filter import RewriteLimit, RewriteSite
-from graphopt.timing.stopwatch import Setup
+from graphopt.rewrite.rewrite_filter import RewriteLimit, RewriteSite
+from graphopt.timing.alternating_runs import Setup
 from graphopt.tuning.measurements import Size
 from graphopt.tuning.search_space import Group, KernelRecorder, Variant
 
@@ -166,7 +166,7 @@ class VariantBuilder:
 
     def _library(self, model: ir.Model) -> SessionChoice:
         """The library with the kernels of ``model``, which may contain others, too."""
-        names = {key[1] for key in model.functions if key[0] == dialects.NATIVE_DOMAIN}
+        names = {key[1] for key in model.functions if key[0] == graphopt_operators.NATIVE_DOMAIN}
         if not names:
             return SessionChoice()
         found = next((built for built in self._built if names.issubset(built.kernels)), None)

@@ -78,10 +78,10 @@ from graphopt.verification.cases import (
     share_unreproducible_outputs,
 )
 from graphopt.verification.empty_tensors import EmptyTensors, Unreliable
-from graphopt.verification.inner_rounding import with_inner_rounding
 from graphopt.verification.judge import Judge, absolute_rounding
 from graphopt.verification.numeric_traits import draws_random, has_empty_tensors, numeric_traits_of
 from graphopt.verification.onnx_reference import Reference
+from graphopt.verification.perturb_rounding import with_inner_rounding
 from graphopt.verification.runners import DIVERGENT_QUICK, Runners
 from graphopt.verification.verdict import Row, Skipped, Verdict, without_inputs
 

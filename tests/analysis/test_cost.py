@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphopt.analysis.cost import result_bytes
-from tests.support import parse
+from tests.model_testing import parse
 
 
 def test_result_bytes_count_dynamic_dims_as_16() -> None:

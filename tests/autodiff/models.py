@@ -12,7 +12,7 @@ from benchmarks.gradients import count_lossy
 from graphopt import ir
 from graphopt.autodiff.joint_graph import Joint, differentiate
 from graphopt.ort import session
-from tests.support import parse
+from tests.model_testing import parse
 
 
 def run(model: ir.Model, feeds: Mapping[str, Any], optimizations: Any = "default") -> dict[str, Any]:

@@ -11,7 +11,7 @@ from graphopt import ir
 from graphopt.autodiff.joint_graph import COTANGENT, Joint, differentiate
 from graphopt.ort import session
 from tests.autodiff.models import STENCIL, run
-from tests.support import parse
+from tests.model_testing import parse
 
 STEPS, BATCH, INPUTS, H = 4, 3, 2, 3
 GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

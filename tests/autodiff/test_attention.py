@@ -9,7 +9,7 @@ from graphopt import ir
 from graphopt.autodiff.joint_graph import differentiate
 from graphopt.autodiff.rule_registry import NoGradient
 from tests.autodiff.models import check, run
-from tests.support import ops, parse
+from tests.model_testing import ops, parse
 
 RANDOM = np.random.default_rng(0)
 HEADS = {"q": (2, 4, 3, 8), "k": (2, 2, 5, 8), "v": (2, 2, 5, 6)}

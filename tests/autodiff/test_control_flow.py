@@ -11,7 +11,7 @@ from graphopt import ir
 from graphopt.autodiff.joint_graph import COTANGENT, differentiate
 from graphopt.autodiff.rule_registry import NoGradient
 from tests.autodiff.models import check, run
-from tests.support import ops, parse
+from tests.model_testing import ops, parse
 
 RANDOM = np.random.default_rng(0)
 

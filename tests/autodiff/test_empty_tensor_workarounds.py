@@ -8,7 +8,7 @@ import pytest
 from graphopt import ir
 from graphopt.autodiff.joint_graph import differentiate
 from tests.autodiff.models import run
-from tests.support import parse
+from tests.model_testing import parse
 
 
 def gradients(

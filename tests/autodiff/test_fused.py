@@ -11,7 +11,7 @@ from graphopt import ir
 from graphopt.autodiff.joint_graph import differentiate
 from graphopt.autodiff.rule_registry import IncompleteGradient, NoGradient
 from tests.autodiff.models import check
-from tests.support import ops, parse
+from tests.model_testing import ops, parse
 
 RANDOM = np.random.default_rng(0)
 DOMAINS = ', "com.microsoft" : 1'

@@ -14,7 +14,7 @@ from graphopt.autodiff.joint_graph import differentiate
 from graphopt.autodiff.rule_registry import NoGradient
 from graphopt.ort import session
 from tests.autodiff.models import check, run
-from tests.support import ops, parse
+from tests.model_testing import ops, parse
 
 RANDOM = np.random.default_rng(0)
 CLASSICAL = '<ir_version: 8, opset_import: ["ai.onnx.ml" : 3]> '

@@ -11,7 +11,7 @@ from graphopt.autodiff.joint_graph import differentiate
 from graphopt.autodiff.losses import Loss
 from graphopt.errors import UsageError
 from tests.autodiff.models import check, run
-from tests.support import ops, parse
+from tests.model_testing import ops, parse
 
 LOGITS = np.random.default_rng(0).standard_normal((2, 3, 5)).astype(np.float32)
 

@@ -10,7 +10,7 @@ from graphopt.autodiff.joint_graph import COTANGENT, differentiate
 from graphopt.autodiff.rule_registry import NoGradient
 from tests.autodiff.models import run
 from tests.autodiff.recurrent_models import BATCH, GATES, INPUTS, STEPS, H, check, feeds
-from tests.support import ops, parse
+from tests.model_testing import ops, parse
 
 
 def model(

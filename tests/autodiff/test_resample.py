@@ -8,7 +8,7 @@ import pytest
 from graphopt.autodiff.joint_graph import differentiate
 from graphopt.autodiff.rule_registry import NoGradient
 from tests.autodiff.models import check, run
-from tests.support import parse
+from tests.model_testing import parse
 
 RANDOM = np.random.default_rng(0)
 

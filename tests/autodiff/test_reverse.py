@@ -15,7 +15,7 @@ from graphopt.autodiff.rule_registry import NoGradient
 from graphopt.context import context_for
 from graphopt.errors import UsageError
 from tests.autodiff.models import check, run
-from tests.support import ops, parse
+from tests.model_testing import ops, parse
 
 X = np.random.default_rng(0).standard_normal((2, 3))
 

@@ -8,7 +8,7 @@ import pytest
 from graphopt.autodiff.joint_graph import differentiate
 from graphopt.autodiff.specialize_zero_cotangents import specialize_zero_cotangents
 from tests.autodiff.models import run
-from tests.support import ops, parse
+from tests.model_testing import ops, parse
 
 MODEL = """m (float[N,3] x, float[3,2] w, float[3] b) => (float[N,2] y, float[N,3] z, float v) {
     h = Exp(x) y = MatMul(h, w) s = Sub(b, h) z = Mul(s, x) v = ReduceSum<keepdims=0>(z) }"""

@@ -19,7 +19,7 @@ from graphopt import api, ir
 from graphopt.autodiff.rejoin_split import rejoin
 from graphopt.autodiff.split_joint import Split
 from graphopt.errors import UsageError
-from tests.support import parse
+from tests.model_testing import parse
 
 MLP = """m (float[N,8] x, float[N,4] t) => (float[N,4] y) <float[8,64] w, float[64,4] v> {
     h = MatMul(x, w)

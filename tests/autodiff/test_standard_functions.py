@@ -14,7 +14,7 @@ from graphopt.autodiff.reverse_mode import vjp_of_standard_function
 from graphopt.autodiff.rule_registry import NoGradient
 from graphopt.context import context_for
 from tests.autodiff.models import check, run
-from tests.support import ops, parse
+from tests.model_testing import ops, parse
 
 RANDOM = np.random.default_rng(0)
 

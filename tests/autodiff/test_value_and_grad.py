@@ -7,7 +7,7 @@ import pytest
 
 import graphopt
 from graphopt.errors import UsageError
-from tests.support import parse
+from tests.model_testing import parse
 
 TEXT = "m (float[N,3] x) => (float[N,1] y) <float[3,1] w = {0, 0, 0}> { y = MatMul(x, w) }"
 

@@ -317,7 +317,9 @@ def test_validate_each_names_the_pass(invoke: Invoke, small: Path) -> None:
 
 
 def test_unexpected_errors(invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphopt.attempt.own_passes", lambda passes: [])  # as if graphopt's own pass failed
+    monkeypatch.setattr(
+        "graphopt.optimization_attempt.own_passes", lambda passes: []
+    )  # as if graphopt's own pass failed
     arguments = [
         "optimize",
         small,

@@ -204,7 +204,9 @@ def test_optimize_drops_the_rewrite_at_fault(invoke: Invoke, big: Path) -> None:
 
 
 def test_optimize_drops_failing_rewrites(invoke: Invoke, big: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("graphopt.attempt.own_passes", lambda passes: [])  # as if graphopt's own pass failed
+    monkeypatch.setattr(
+        "graphopt.optimization_attempt.own_passes", lambda passes: []
+    )  # as if graphopt's own pass failed
     arguments = ["optimize", big, "-o", "out.onnx", *plant("Fails")]
     outcome = invoke(*arguments, "--save-repro", "kept")
     assert outcome.status == 0 and "warning: dropped fails at second_22: " in outcome.err

@@ -16,7 +16,7 @@ from graphopt.inputs.dim_options import fix_dims, resolve_ranges
 from graphopt.inputs.feeds import InputOptions, Inputs
 from graphopt.util.parse_values import parse_ranges, parse_sizes
 from tests.cli.conftest import Invoke
-from tests.support import parse
+from tests.model_testing import parse
 
 _CHAIN = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[batch, seq, 8] x) => (float[batch, seq, 8] y, int64[1] longest)

@@ -10,16 +10,16 @@ import onnx
 import pytest
 
 from graphopt import config, ir
-from graphopt.attempt import prepare
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups import failing_check
 from graphopt.cli.output.console import Console
 from graphopt.debug import checks
 from graphopt.debug.checks import CheckOptions, make_check
 from graphopt.errors import UsageError, VerificationFailed
-from graphopt.options import OptimizeOptions
+from graphopt.optimization_attempt import prepare
+from graphopt.optimize_options import OptimizeOptions
 from tests.cli.conftest import Invoke
-from tests.support import parse
+from tests.model_testing import parse
 
 #: Sections of the help of optimize with options that affect results, inputs or devices.
 SHAPING = {"Passes", "Inputs", "Device"}

@@ -9,7 +9,7 @@ import pytest
 
 from graphopt import ir
 from tests.cli.conftest import Invoke
-from tests.support import parse
+from tests.model_testing import parse
 
 
 @pytest.fixture

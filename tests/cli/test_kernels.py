@@ -19,8 +19,8 @@ from graphopt.specialization.versioned_model import build_versioned_model
 from tests.cli.conftest import Invoke
 from tests.fusion.backends.c.runtime.samples import compiled
 from tests.fusion.models import TWO, grouped
+from tests.model_testing import parse
 from tests.specialization.models import feeds_of, positions, profile_of
-from tests.support import parse
 
 #: A compiler that does not exist.
 NONE = ("--set", "compiler=/no/compiler")

@@ -16,8 +16,8 @@ from graphopt.cli.commands.optimize import command
 from graphopt.cli.options.shared_options import exclusions
 from graphopt.tuning.tuner import Tuner
 from tests.cli.conftest import Invoke
+from tests.model_testing import parse
 from tests.specialization.models import profile_of
-from tests.support import parse
 
 #: Shape computations that fold for a known number of rows; ``present`` may overwrite ``past``.
 MODEL = """g (float[B, 4] x, float[B, 4] past) => (float[B, 4] y, float[B, 4] present)

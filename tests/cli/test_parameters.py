@@ -10,7 +10,7 @@ import pytest
 
 from graphopt import ir
 from tests.cli.conftest import Invoke
-from tests.support import parse
+from tests.model_testing import parse
 
 TEXT = "m (float[B,2] x) => (float[B,3] y) <float[2,3] w = {1,2,3,4,5,6}> { y = MatMul(x, w) }"
 

@@ -14,7 +14,7 @@ from graphopt.errors import UsageError
 from graphopt.partitioning.draw_groups import to_dot, to_svg
 from graphopt.profile import Profile
 from tests.cli.conftest import Invoke
-from tests.support import ops, parse
+from tests.model_testing import ops, parse
 
 TEXT = """m (float[4,2] x, float[4,2] z) => (float[2,4] y, float[4,2] v) {
     a = Exp(x)

@@ -161,7 +161,9 @@ def test_a_command_that_is_a_check(invoke: Invoke, small: Path) -> None:
 def test_internal_errors_are_kept(invoke: Invoke, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     words = ["dump", small, "--pass-by-pass", "--post-pass", f"{BROKEN}:Crash"]
     with monkeypatch.context() as patched:
-        patched.setattr("graphopt.attempt.own_passes", lambda passes: [])  # as if graphopt's own pass failed
+        patched.setattr(
+            "graphopt.optimization_attempt.own_passes", lambda passes: []
+        )  # as if graphopt's own pass failed
         outcome = invoke(*words)
         assert outcome.status == 70 and "--save-repro FOLDER records the command and its files" in outcome.err
     outcome = invoke(*words, "--save-repro", "kept")

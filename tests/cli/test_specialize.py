@@ -14,8 +14,8 @@ import pytest
 import graphopt
 from graphopt import api, ir
 from tests.cli.conftest import Invoke
+from tests.model_testing import parse
 from tests.specialization.models import feeds_of, positions, profile_of
-from tests.support import parse
 
 
 @pytest.fixture

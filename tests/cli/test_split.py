@@ -11,7 +11,7 @@ import pytest
 import graphopt
 from graphopt import ir
 from tests.cli.conftest import Invoke
-from tests.support import parse
+from tests.model_testing import parse
 
 TEXT = """m (float[N,64] x) => (float[N,64] y) <float[64,64] w = {%s}> {
     h = MatMul(x, w)

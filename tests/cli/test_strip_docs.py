@@ -10,7 +10,7 @@ import onnx.parser
 
 from graphopt import ir
 from tests.cli.conftest import Invoke
-from tests.support import parse, run_pipeline
+from tests.model_testing import parse, run_pipeline
 
 
 def noted() -> onnx.ModelProto:

@@ -12,7 +12,7 @@ import graphopt
 from graphopt import Trainer, api, ir
 from tests.cli.conftest import Invoke
 from tests.fusion.backends.c.runtime.samples import compiled
-from tests.support import parse
+from tests.model_testing import parse
 from tests.training.models import batches, linear
 
 

@@ -11,7 +11,7 @@ from graphopt import ir
 from graphopt.compiler.check_shared_buffers import check_in_runtime, check_shared
 from graphopt.compiler.environment import Environment
 from graphopt.errors import UsageError, VerificationFailed
-from tests.support import parse
+from tests.model_testing import parse
 
 WEIGHTS = ", ".join(map(str, np.random.default_rng(0).standard_normal(64).round(2)))
 #: Models that are safe as written; onnxruntime fuses a reader with the writer, or removes a copy.

@@ -10,9 +10,9 @@ import pytest
 import graphopt
 from graphopt import ir
 from graphopt.errors import UsageError
-from graphopt.ops.dialects import NATIVE_DOMAIN
+from graphopt.ops.graphopt_operators import NATIVE_DOMAIN
 from tests.fusion.backends.c.runtime.samples import compiled
-from tests.support import parse
+from tests.model_testing import parse
 
 LOSS = "mse:y,target"
 RNG = np.random.default_rng(0)

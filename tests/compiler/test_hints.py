@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import graphopt
-from graphopt.options import OPTIONS
+from graphopt.optimize_options import OPTIONS
 from graphopt.util.option_table import with_keywords
 
 PACKAGE = Path(graphopt.__file__).parent

@@ -17,7 +17,7 @@ from graphopt.cost import Costs, Decision, shipped
 from graphopt.cost.calibration_models import SUBJECTS, UNFUSED, Subject
 from graphopt.cost.table import UNUSED_FIGURES, choices
 from graphopt.errors import UsageError
-from tests.support import ATTENTION_STEPS, ops, parse, run_pipeline
+from tests.model_testing import ATTENTION_STEPS, ops, parse, run_pipeline
 
 ATTENTION = (
     """g (float[1, LENGTH, 32] q, float[1, LENGTH, 32] k, float[1, LENGTH, 32] v) => (float[1, LENGTH, 32] y)

@@ -25,13 +25,13 @@ from graphopt.errors import UsageError, VerificationFailed
 from graphopt.numerics import Numerics
 from graphopt.ort.devices import Device
 from graphopt.passes.pipeline import Pipeline
+from graphopt.passes.pipeline_steps import Fixpoint
 from graphopt.passes.pipelines import make_pipeline
-from graphopt.passes.steps import Fixpoint
 from graphopt.process.child import Child
-from graphopt.rewrite.filter import RewriteLimit, RewriteSite
+from graphopt.rewrite.rewrite_filter import RewriteLimit, RewriteSite
 from graphopt.rules.identities import drop_identity
 from tests.debug import faulty_passes
-from tests.support import ops, parse
+from tests.model_testing import ops, parse
 
 
 @pytest.fixture(scope="module")

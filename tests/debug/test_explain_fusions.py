@@ -9,7 +9,7 @@ import pytest
 
 from graphopt import api, config, ir
 from graphopt.errors import UsageError
-from tests.support import ATTENTION_STEPS, parse
+from tests.model_testing import ATTENTION_STEPS, parse
 
 ATTENTION = """
 <ir_version: 8, opset_import: ["" : 18]>

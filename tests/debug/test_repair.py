@@ -19,7 +19,7 @@ from graphopt.rules import all_rules
 from graphopt.transforms.scalar import peephole
 from tests.cli.broken_passes import Crash
 from tests.debug import faulty_passes
-from tests.support import ops, parse
+from tests.model_testing import ops, parse
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def model() -> ir.Model:
 @pytest.fixture(autouse=True)
 def as_in_graphopt(monkeypatch: pytest.MonkeyPatch) -> None:
     """Treat the faulty passes as graphopt's, because exceptions of custom passes are raised."""
-    monkeypatch.setattr("graphopt.attempt.own_passes", lambda passes: [])
+    monkeypatch.setattr("graphopt.optimization_attempt.own_passes", lambda passes: [])
 
 
 @pytest.fixture

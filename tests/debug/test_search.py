@@ -16,7 +16,7 @@ from graphopt.rewrite import Exact, rule
 from graphopt.rewrite.rule import Rule
 from graphopt.transforms.scalar import peephole
 from tests.debug import faulty_passes
-from tests.support import parse
+from tests.model_testing import parse
 
 #: Products that fail if the batch is empty and FusedMatMul itself transposes the operand.
 PRODUCTS = 3

@@ -12,12 +12,12 @@ import numpy as np
 
 from graphopt import api, ir
 from graphopt.executor.executor import Executor
-from graphopt.executor.options import ExecutorOptions
+from graphopt.executor.executor_options import ExecutorOptions
 from graphopt.executor.plan import Optimize
 from graphopt.executor.plan_cache import ModelSource
 from graphopt.profile import Guard
+from tests.model_testing import parse
 from tests.specialization.models import positions
-from tests.support import parse
 
 #: y = x + n * z for any shapes that broadcast; n is the number of elements of x.
 ANY = """g (float[A, B, C] x, float[D, E] z) => (float[F, G, H] y) {

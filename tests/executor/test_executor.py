@@ -18,7 +18,7 @@ from graphopt import api, ir
 from graphopt.context import Context
 from graphopt.errors import RuntimeFailure, UsageError, VerificationFailed
 from graphopt.executor.executor import Executor
-from graphopt.executor.options import ExecutorOptions
+from graphopt.executor.executor_options import ExecutorOptions
 from graphopt.executor.thread_local_switches import fuser, optimized_execution, set_fusion_strategy
 from graphopt.passes.base import Pass
 from graphopt.profile import FusionStrategy
@@ -32,8 +32,8 @@ from tests.executor.helpers import (
     run_any,
     with_optimizer,
 )
+from tests.model_testing import parse
 from tests.specialization.models import feeds_of, positions
-from tests.support import parse
 
 
 def _expected(feeds: dict[str, np.ndarray]) -> np.ndarray:

@@ -14,10 +14,10 @@ import pytest
 from graphopt import api, ir
 from graphopt.errors import UsageError
 from graphopt.executor.executor import Executor
-from graphopt.executor.options import ExecutorOptions
+from graphopt.executor.executor_options import ExecutorOptions
 from graphopt.executor.thread_local_switches import optimized_execution
 from tests.executor.helpers import ANY, Clock, Gate, Interrupted, any_feeds, rows, run_any, with_optimizer
-from tests.support import parse
+from tests.model_testing import parse
 
 
 def _releasing(model: ir.Model | Path, clock: Clock, **options: Any) -> Executor:

@@ -16,12 +16,12 @@ import pytest
 from graphopt import api, ir, publish
 from graphopt.errors import UsageError
 from graphopt.executor.executor import Executor
-from graphopt.executor.options import ExecutorOptions
+from graphopt.executor.executor_options import ExecutorOptions
 from graphopt.executor.plan_model import KeptModel
 from graphopt.executor.thread_local_switches import last_executed_optimized_graph
 from graphopt.ort import loadable_model
 from tests.executor.helpers import ANY, Clock, any_feeds, rows, run_any
-from tests.support import parse
+from tests.model_testing import parse
 
 #: Twelve products with weights of 4 MiB: about 50 MB.
 _FREED = """
@@ -29,7 +29,7 @@ _FREED = """
     import numpy as np
     from onnx import TensorProto, helper, numpy_helper, save
     import graphopt
-    from graphopt.executor.options import ExecutorOptions
+    from graphopt.executor.executor_options import ExecutorOptions
 
     def resident():
         with open("/proc/self/statm") as file:

@@ -17,14 +17,14 @@ import graphopt
 from graphopt import api, ir
 from graphopt.errors import GraphoptError, RuntimeFailure, UsageError, VerificationFailed
 from graphopt.executor.executor import Executor
-from graphopt.executor.options import ExecutorOptions
+from graphopt.executor.executor_options import ExecutorOptions
 from graphopt.profile import FusionStrategy
-from graphopt.specialization.buffer_checks import Spans, check_memory
 from graphopt.specialization.build_variants import Specialization
 from graphopt.specialization.bundle.loaded_bundle import Bundle
 from graphopt.specialization.bundle.save import save_bundle
 from graphopt.specialization.ort_values import bound_values, kept_contents
-from tests.support import parse
+from graphopt.specialization.shared_buffer_checks import Spans, check_memory
+from tests.model_testing import parse
 
 #: A cache of fixed size: row `at` is replaced, and y is computed from the new cache.
 FIXED = """g (float[R, 4] past, float[1, 4] x, int64[1, 1] at) => (float[1, 4] y, float[R, 4] present) {
@@ -401,9 +401,9 @@ def test_empty_tensors_overlap_with_nothing() -> None:
 
 
 def test_facts_about_buffers_are_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from graphopt.specialization import buffer_checks
+    from graphopt.specialization import shared_buffer_checks
 
-    created, original = [], buffer_checks.OutputShapes
+    created, original = [], shared_buffer_checks.OutputShapes
 
     def slow(*arguments: Any) -> Any:
         created.append(original(*arguments))
@@ -412,7 +412,7 @@ def test_facts_about_buffers_are_computed_once(monkeypatch: pytest.MonkeyPatch) 
 
     checks = executor(FIXED)._specializer.cache.general().prepare().buffers
     values = {name: value(array) for name, array in fixed_feeds().items()}
-    monkeypatch.setattr(buffer_checks, "OutputShapes", slow)
+    monkeypatch.setattr(shared_buffer_checks, "OutputShapes", slow)
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda _: checks.shapes(values), range(4)))
     assert len(created) == 1 and found == [{"y": (1, 4), "present": (6, 4)}] * 4

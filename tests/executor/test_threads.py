@@ -13,12 +13,12 @@ import pytest
 
 from graphopt import api, ir
 from graphopt.executor.executor import Executor
-from graphopt.executor.job import Job
-from graphopt.executor.options import ExecutorOptions
+from graphopt.executor.executor_options import ExecutorOptions
+from graphopt.executor.specialization_job import Job
 from graphopt.executor.thread_local_switches import optimized_execution
 from graphopt.profile import FusionStrategy, Profile, SpecializationKind
 from tests.executor.helpers import ANY, Gate, any_feeds, compiled, rows, run_any, with_optimizer
-from tests.support import parse
+from tests.model_testing import parse
 
 
 @pytest.mark.parametrize("mode", ["blocking", "background"])

@@ -17,7 +17,7 @@ from graphopt.errors import UsageError
 from graphopt.executor.executor import Executor
 from graphopt.executor.vjp import Pullback
 from tests.autodiff.models import run
-from tests.support import parse
+from tests.model_testing import parse
 
 MODEL = """m (float[N,3] x, float[3] b) => (float[N,2] y, float[N,3] z) <float[3,2] w = {1, 2, 3, 4, 5, 6}> {
     h = Exp(x) y = MatMul(h, w) s = Sub(b, h) z = Mul(s, x) }"""

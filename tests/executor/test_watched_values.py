@@ -14,10 +14,10 @@ import pytest
 import graphopt
 from graphopt.errors import UsageError
 from graphopt.executor import watched_values
-from graphopt.executor.options import ExecutorOptions
+from graphopt.executor.executor_options import ExecutorOptions
 from graphopt.specialization.instrumented_runs import InstrumentedRun
+from tests.model_testing import parse
 from tests.specialization.looking_passes import Look
-from tests.support import parse
 
 #: The size of found depends on data.
 TEXT = """g (float[N] x) => (float[N] y, int64[1, M] found) {

@@ -15,7 +15,7 @@ from graphopt.fusion.backends.c import CBackend
 from graphopt.fusion.group_functions import kernels_of
 from graphopt.fusion.loops.ir import Kernel
 from graphopt.passes.pipelines import make_pipeline
-from tests.support import parse
+from tests.model_testing import parse
 
 #: A model with two groups, separated by a product.
 TWO = """two (float[N,64] x, float[64,64] w, float[64] b) => (float[N,64] y) {

@@ -16,14 +16,14 @@ from graphopt.fusion.group_functions import kernels_of
 from graphopt.fusion.loops import interpreter
 from graphopt.fusion.loops.instructions import OPS, Op
 from graphopt.fusion.loops.ir import Kernel
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.ort import session
 from graphopt.ort.devices import CPU, Device
 from graphopt.passes.pipelines import make_pipeline
 from graphopt.util.disk_store import Store
 from tests.fusion.backends.c.harness import Unit, compiler, levels
 from tests.fusion.backends.numpy_backend import load
-from tests.support import parse
+from tests.model_testing import parse
 
 #: Models that become one group.
 MODELS = {
@@ -49,7 +49,7 @@ def grouped(text: str) -> ir.Model:
 
 def only_kernel(model: ir.Model) -> tuple[ir.Node, Kernel]:
     (kernel,) = kernels_of(model)
-    (call,) = (node for node in model.graph if node.domain == dialects.NATIVE_DOMAIN)
+    (call,) = (node for node in model.graph if node.domain == graphopt_operators.NATIVE_DOMAIN)
     return call, kernel
 
 

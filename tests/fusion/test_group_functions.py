@@ -17,10 +17,10 @@ from graphopt.fusion import group_functions
 from graphopt.fusion.group_functions import digest, groups_of, kernel_of, kernels_of, name_of, signatures_of
 from graphopt.fusion.group_signature import Signature, Tensor
 from graphopt.fusion.loops.ir import Kernel
-from graphopt.fusion.lower import lower
-from graphopt.ops import dialects
+from graphopt.fusion.lower_group import lower
+from graphopt.ops import graphopt_operators
 from tests.fusion.models import TWO
-from tests.support import parse
+from tests.model_testing import parse
 from tests.transforms.test_fuse_groups import GROUPS, fused
 
 
@@ -79,13 +79,20 @@ def test_invalid_nodes_have_no_kernel(node: str) -> None:
     proto = ir.to_proto(model)
     body = proto.graph
     function = onnx.helper.make_function(
-        dialects.NATIVE_DOMAIN, "f", ["x"], ["y"], list(body.node), [onnx.helper.make_opsetid("", 17)]
+        graphopt_operators.NATIVE_DOMAIN,
+        "f",
+        ["x"],
+        ["y"],
+        list(body.node),
+        [onnx.helper.make_opsetid("", 17)],
     )
     signature = Signature((Tensor.parse("f32[d0]"),), (Tensor.parse("f32[d0]"),))
-    found = ir.from_proto(_calling(proto, function)).functions[dialects.NATIVE_DOMAIN, "f", ""]
+    found = ir.from_proto(_calling(proto, function)).functions[graphopt_operators.NATIVE_DOMAIN, "f", ""]
     name = function.name = name_of(found, signature)
     made = _calling(proto, function)
-    made.metadata_props.add(key=dialects.KERNEL_SIGNATURES, value=json.dumps({name: signature.to_dict()}))
+    made.metadata_props.add(
+        key=graphopt_operators.KERNEL_SIGNATURES, value=json.dumps({name: signature.to_dict()})
+    )
     (group,) = groups_of(ir.from_proto(made))
     assert group.kernel is None and group.reason != "its contents do not match its name"
 
@@ -95,9 +102,11 @@ def _calling(proto: onnx.ModelProto, function: onnx.FunctionProto) -> onnx.Model
     made = onnx.ModelProto()
     made.CopyFrom(proto)
     del made.graph.node[:]
-    made.graph.node.append(onnx.helper.make_node(function.name, ["x"], ["y"], domain=dialects.NATIVE_DOMAIN))
+    made.graph.node.append(
+        onnx.helper.make_node(function.name, ["x"], ["y"], domain=graphopt_operators.NATIVE_DOMAIN)
+    )
     made.functions.append(function)
-    made.opset_import.add(domain=dialects.NATIVE_DOMAIN, version=1)
+    made.opset_import.add(domain=graphopt_operators.NATIVE_DOMAIN, version=1)
     return made
 
 

@@ -11,16 +11,16 @@ import graphopt
 from graphopt import api, config, ir
 from graphopt.cli.main import main
 from graphopt.errors import NoCompiler, NotFused, UsageError, VerificationFailed
-from graphopt.executor.options import ExecutorOptions
+from graphopt.executor.executor_options import ExecutorOptions
 from graphopt.fusion.backends.c import CBackend
 from graphopt.fusion.group_functions import groups_of
 from graphopt.fusion.kernel_inventory import writing_library
 from graphopt.fusion.kernel_library import Libraries, libraries_for
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.ort.devices import Device
 from tests.fusion.backends.c.runtime.samples import compiled
 from tests.fusion.models import TWO, grouped, spoil
-from tests.support import parse
+from tests.model_testing import parse
 
 FEEDS = {
     "x": np.linspace(-3, 3, 128, dtype=np.float32).reshape(2, 64),
@@ -35,7 +35,7 @@ def _store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def calls(model: ir.Model) -> int:
-    return sum(node.domain == dialects.NATIVE_DOMAIN for node in model.graph)
+    return sum(node.domain == graphopt_operators.NATIVE_DOMAIN for node in model.graph)
 
 
 def without_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ def test_failed_builds_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     (function, *_) = model.functions.values()
     next(node for node in function if node.op_type == "Mul").op_type = "Sub"
     assert "its contents do not match its name" in libraries_for(model, settings).remarks[0]
-    model.metadata_props[dialects.KERNEL_SIGNATURES] = "{"
+    model.metadata_props[graphopt_operators.KERNEL_SIGNATURES] = "{"
     assert "can't be read" in libraries_for(model, settings).remarks[0]
 
 
@@ -212,14 +212,14 @@ def test_executors_use_kernels_in_all_plans(compile: str, monkeypatch: pytest.Mo
     executor.run(FEEDS)
     assert executor.last_plan == "static-1"
     static = graphopt.last_executed_optimized_graph()
-    assert static.metadata_props[dialects.KERNEL_SIGNATURES].count("f32[2,64]") > 0
+    assert static.metadata_props[graphopt_operators.KERNEL_SIGNATURES].count("f32[2,64]") > 0
     wide = {**FEEDS, "x": np.ones((5, 64), np.float32)}
     for _ in range(2):
         executor.run(wide)
         executor.wait()
     executor.run(wide)
     assert executor.last_plan == "dynamic-1"
-    assert "d0" in executor.graph_for(wide).metadata_props[dialects.KERNEL_SIGNATURES]
+    assert "d0" in executor.graph_for(wide).metadata_props[graphopt_operators.KERNEL_SIGNATURES]
     state = executor.debug_state()
     assert not state.remarks and all(len(plan.kernels) == 2 for plan in state.plans if plan.hits)
     assert "nodes, 2 native kernels" in str(state)

@@ -11,7 +11,7 @@ from graphopt import ir
 from graphopt.context import context_for
 from graphopt.fusion.loop_nest import ONLY, Index, LoopNest
 from graphopt.fusion.loops.ir import CantFuse
-from tests.support import parse
+from tests.model_testing import parse
 
 #: Returns a nest over the elements of the first of several values, and the values.
 Begin = Callable[..., tuple[LoopNest, list[ir.Value]]]

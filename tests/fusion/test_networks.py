@@ -12,7 +12,7 @@ import pytest
 from benchmarks.kernel_models import PATTERNS, Example, networks, processing
 from benchmarks.native_models import natives
 from graphopt.errors import NoCompiler
-from graphopt.fusion.backends.c.compiler import find_compiler
+from graphopt.fusion.backends.c.c_compiler import find_compiler
 from graphopt.ort import session
 from graphopt.ort.session_options import SessionChoice
 from tests.fuzz.kernels.batches import cpu_levels

@@ -9,7 +9,7 @@ import graphopt
 from graphopt import ir
 from graphopt.fusion.group_functions import groups_of
 from tests.fusion.backends.c.runtime import samples
-from tests.support import parse, run_pipeline
+from tests.model_testing import parse, run_pipeline
 
 #: The rank of ``r``, which a kernel reads, depends on the axis; ReduceLogSumExp has no kernel.
 LEFT = """g (float[N,M] x) => (float[N] y) <int64[1] a = {-1}, int64[1] other = {1}> {

@@ -9,7 +9,7 @@ from graphopt import ir
 from graphopt.context import context_for
 from graphopt.fusion.group_functions import groups_of
 from graphopt.fusion.ort_overlap import adjacent_convolution, is_builtin, is_widened, overlap
-from tests.support import parse
+from tests.model_testing import parse
 
 INPUTS = (
     "float[N,64] x, float[64,64] w, float[64] bias, float[N,64] full, float[B,N,64] xs, float[B,M,64] ks,"

@@ -7,11 +7,11 @@ import pytest
 from onnx import TensorProto, helper, inliner
 
 from graphopt import ir
-from graphopt.attempt import Attempt
 from graphopt.context import Options
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
+from graphopt.optimization_attempt import Attempt
 from graphopt.passes.pipelines import make_pipeline
-from tests.support import parse
+from tests.model_testing import parse
 
 ATTENTION = """g (float[B, 6, 8] q, float[B, 6, 8] k, float[B, 6, 8] v, float[B, 6, 6] mask) => (float[B, 6, 8] y, float[B, 6, 8] z)
 <float scale = {0.5}, float[8] bias = {1, 2, 3, 4, 5, 6, 7, 8}, float shift = {0.25}> {
@@ -138,7 +138,7 @@ def test_regrouping_is_idempotent_without_domain_imports() -> None:
 
 def test_groups_are_numbered_in_the_order_of_their_calls() -> None:
     model = onnx.ModelProto.FromString(optimized(ir.to_bytes(parse(NAMES, ir_version=10))))
-    names = [node.name for node in model.graph.node if node.domain == dialects.NATIVE_DOMAIN]
+    names = [node.name for node in model.graph.node if node.domain == graphopt_operators.NATIVE_DOMAIN]
     assert names == [f"group_{number}" for number in range(len(names))] and len(names) > 2
 
 

@@ -16,8 +16,8 @@ from graphopt.errors import UsageError
 from graphopt.inputs.feeds import InputOptions
 from graphopt.specialization.build_variants import Specialization
 from graphopt.specialization.bundle.save import save_bundle
-from graphopt.util.element_types import native, native_feeds
-from tests.support import parse
+from graphopt.util.ort_array_conversion import native, native_feeds
+from tests.model_testing import parse
 
 TEXT = "m (float[N, 4] x) => (float[N, 4] y) { v = Abs (x) y = Neg (v) }"
 TOTAL = """m (float[N, 4] x) => (float loss) {

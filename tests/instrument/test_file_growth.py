@@ -11,7 +11,7 @@ import pytest
 import graphopt
 from graphopt import ir
 from graphopt.instrument.report import Report
-from tests.support import parse
+from tests.model_testing import parse
 
 #: A fill of 256 floats, which is short enough to be written out, and a Loop of two trips.
 FILL = """g (float[256] x) => (float[256] y) <int64[1] shape = {256}> {

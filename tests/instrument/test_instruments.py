@@ -24,7 +24,7 @@ from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipelines import registry
 from graphopt.rules import all_rules
 from tests.cli.broken_passes import ReluToSigmoid, Unsort
-from tests.support import parse
+from tests.model_testing import parse
 
 SMALL = """
 small (float[N, 4] x) => (float[N, 4] y) <float zero = {-0.0}> {

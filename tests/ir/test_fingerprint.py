@@ -11,7 +11,7 @@ from onnx import helper, numpy_helper
 
 from graphopt import ir
 from tests.ir.models import chain, floats, model, weight
-from tests.support import parse
+from tests.model_testing import parse
 
 BASE = """<ir_version: 8, opset_import: ["" : 17, "local" : 1]>
 g (float[N,4] x, bool c) => (float[N,4] y, float[N,4] z) <float[4] w = {1.0, 2.0, 3.0, 4.0}> {

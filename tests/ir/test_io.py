@@ -16,7 +16,7 @@ from graphopt import ir
 from graphopt.errors import ResourceLimit, UsageError
 from graphopt.ir.io import save as ir_io
 from tests.ir.models import chain, external, floats, model, run, weight
-from tests.support import parse
+from tests.model_testing import parse
 
 
 def _unchanged(proto: onnx.ModelProto) -> None:

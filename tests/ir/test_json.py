@@ -14,7 +14,7 @@ from onnx import TensorProto, helper
 
 from graphopt import ir
 from graphopt.errors import InvalidModel, UnsupportedModel
-from graphopt.ir.json import messages
+from graphopt.ir.json import proto_messages
 from tests.ir.json_models import check, full, save
 from tests.ir.models import external, floats, model, run, weight
 
@@ -47,16 +47,16 @@ def test_the_node_tests_of_onnx_are_kept() -> None:
 @pytest.mark.parametrize(
     ("table", "message", "apart"),
     [
-        (messages.MODEL, onnx.ModelProto, ()),
-        (messages.GRAPH, onnx.GraphProto, ()),
-        (messages.NODE, onnx.NodeProto, ()),
-        (messages.FUNCTION, onnx.FunctionProto, ()),
-        (messages.VALUE, onnx.ValueInfoProto, ()),
-        (messages.SPARSE, onnx.SparseTensorProto, ()),
-        (messages.TRAINING, onnx.TrainingInfoProto, ()),
-        (messages.ANNOTATION, onnx.TensorAnnotation, ()),
+        (proto_messages.MODEL, onnx.ModelProto, ()),
+        (proto_messages.GRAPH, onnx.GraphProto, ()),
+        (proto_messages.NODE, onnx.NodeProto, ()),
+        (proto_messages.FUNCTION, onnx.FunctionProto, ()),
+        (proto_messages.VALUE, onnx.ValueInfoProto, ()),
+        (proto_messages.SPARSE, onnx.SparseTensorProto, ()),
+        (proto_messages.TRAINING, onnx.TrainingInfoProto, ()),
+        (proto_messages.ANNOTATION, onnx.TensorAnnotation, ()),
         (
-            messages.TENSOR,
+            proto_messages.TENSOR,
             onnx.TensorProto,
             (
                 *("dims", "data_type", "segment", "float_data", "int32_data", "string_data", "int64_data"),
@@ -71,24 +71,28 @@ def test_no_field_of_onnx_is_forgotten(table: Any, message: Any, apart: tuple[st
 
 
 def test_every_type_of_attribute_has_a_name() -> None:
-    assert set(messages.KINDS) == set(onnx.AttributeProto.AttributeType.values())
+    assert set(proto_messages.KINDS) == set(onnx.AttributeProto.AttributeType.values())
 
 
 def test_schema_has_the_keys_of_the_tables() -> None:
     schema = ir.schema()
     objects = {
-        "value": messages.VALUE,
-        "tensor": messages.TENSOR,
-        "sparse_tensor": messages.SPARSE,
-        "node": messages.NODE,
+        "value": proto_messages.VALUE,
+        "tensor": proto_messages.TENSOR,
+        "sparse_tensor": proto_messages.SPARSE,
+        "node": proto_messages.NODE,
     }
-    objects |= {"graph": messages.GRAPH, "function": messages.FUNCTION, "training_info": messages.TRAINING}
-    objects |= {"quantization_annotation": messages.ANNOTATION}
+    objects |= {
+        "graph": proto_messages.GRAPH,
+        "function": proto_messages.FUNCTION,
+        "training_info": proto_messages.TRAINING,
+    }
+    objects |= {"quantization_annotation": proto_messages.ANNOTATION}
     for name, table in objects.items():
         assert set(schema["$defs"][name]["properties"]) == set(table.names), name
-    assert set(schema["properties"]) == set(messages.MODEL.names)
+    assert set(schema["properties"]) == set(proto_messages.MODEL.names)
     of_values = schema["$defs"]["attribute"]["anyOf"][0]["properties"]
-    assert set(of_values) == {*messages.KINDS.values(), "doc_string"}
+    assert set(of_values) == {*proto_messages.KINDS.values(), "doc_string"}
 
 
 def test_large_tensors_are_in_a_data_file(tmp_path: Path) -> None:

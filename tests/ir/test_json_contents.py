@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from onnx import TensorProto, helper, numpy_helper
 
 from graphopt import ir
-from graphopt.ir.json import tensors, types
+from graphopt.ir.json import tensors, type_text
 
 _NUMERIC = [
     dtype
@@ -54,7 +54,7 @@ def test_every_bit_of_every_type_is_kept(dtype: ir.DataType) -> None:
     ],
 )
 def test_text_of_floats(dtype: str, bits: int, expected: float | str) -> None:
-    number, dims = types.read_tensor_type(f"{dtype}[]")
+    number, dims = type_text.read_tensor_type(f"{dtype}[]")
     raw = bits.to_bytes(4 if dtype == "f32" else 2, "little")
     tensor = TensorProto(data_type=number, dims=dims, raw_data=raw)
     found = tensors.write_contents(tensor, 1024)["data"]
@@ -135,11 +135,11 @@ def test_contents_in_typed_fields_become_raw() -> None:
     ],
 )
 def test_types_are_kept(text: str) -> None:
-    assert types.write_type(types.read_type(text)) == text
+    assert type_text.write_type(type_text.read_type(text)) == text
 
 
 def test_types_may_have_blanks() -> None:
-    assert types.write_type(types.read_type(" map( i64 , f32 [ N , 3 ] ) ")) == "map(i64,f32[N,3])"
+    assert type_text.write_type(type_text.read_type(" map( i64 , f32 [ N , 3 ] ) ")) == "map(i64,f32[N,3])"
 
 
 _NAMES = st.text(st.characters(exclude_categories=("Cs",)), max_size=6)
@@ -161,4 +161,4 @@ def test_any_dims_are_kept(dims: list[Any], denotation: str | None) -> None:
             added.dim_value = dim
         if denotation is not None:
             added.denotation = denotation
-    assert types.read_type(types.write_type(proto)) == proto
+    assert type_text.read_type(type_text.write_type(proto)) == proto

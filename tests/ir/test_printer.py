@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 from graphopt import ir
 from graphopt.ir import printer
 from tests.ir.models import chain, model, weight
-from tests.support import parse
+from tests.model_testing import parse
 
 NODE = helper.make_node
 

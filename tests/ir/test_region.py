@@ -14,7 +14,7 @@ from onnx import helper
 from graphopt import ir
 from graphopt.errors import UnsupportedModel
 from tests.ir.models import chain, floats, model, run, weight
-from tests.support import ops, parse
+from tests.model_testing import ops, parse
 
 X = np.linspace(-2, 2, 8, dtype=np.float32).reshape(2, 4)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from graphopt.ir.signature import Signature, diff
-from graphopt.util.element_types import numpy_type
+from graphopt.util.ort_array_conversion import numpy_type
 from tests.ort.build import parse
 
 ORIGINAL = "g (float[N, 3] x, int64[K] i) => (float[N, 3] y, int64[K] j) { y = Relu(x) j = Identity(i) }"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphopt import ir
-from tests.support import parse
+from tests.model_testing import parse
 
 
 def test_name_suffixes_are_not_repeated_and_names_are_reused() -> None:

@@ -12,7 +12,7 @@ import pytest
 from graphopt import ir
 from graphopt.errors import InvalidModel
 from tests.ir.models import chain
-from tests.support import parse
+from tests.model_testing import parse
 
 TEXT = """g (float[N] x, bool c) => (float[N] y) <float[1] w = {2.0}> {
     a = Relu(x)

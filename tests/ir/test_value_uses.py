@@ -7,7 +7,7 @@ import pytest
 
 from graphopt import ir
 from graphopt.api import context_for, optimize
-from tests.support import ops, parse
+from tests.model_testing import ops, parse
 
 CONCAT = "g (float[N] a, float[N] b) => (float[M] y) { t = Relu(a) y = Concat<axis = 0>(t, b, t, a) }"
 

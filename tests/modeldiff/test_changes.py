@@ -9,7 +9,7 @@ from graphopt.modeldiff.change_causes import attribute
 from graphopt.modeldiff.changes import Change, by_key, difference
 from graphopt.modeldiff.print_changes import WIDTH, print_changes
 from graphopt.modeldiff.snapshot import Snapshot, scope_of
-from tests.support import parse
+from tests.model_testing import parse
 
 
 def found(before: str, after: str, replaced: dict[str, str] | None = None) -> list[Change]:

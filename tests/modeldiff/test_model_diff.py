@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 
 from graphopt import ir
 from graphopt.modeldiff.model_diff import ModelDiff, compare
-from tests.support import parse
+from tests.model_testing import parse
 from zoo import SAMPLES
 
 SMALL = """<ir_version: 8, opset_import: ["" : 17]>

@@ -11,7 +11,7 @@ import onnxruntime.capi.onnxruntime_pybind11_state as bindings
 from graphopt import ir
 from graphopt.ops import contrib, traits
 from graphopt.ops.contrib import result_types
-from tests.support import parse, run_pipeline
+from tests.model_testing import parse, run_pipeline
 
 #: Types other than the schema's, if kernels support only one of two types that are always equal.
 _CLOSER = {"GridSample": [(0, 1)]}

@@ -14,7 +14,7 @@ import graphopt
 from graphopt import ir
 from graphopt.errors import UnsupportedModel
 from graphopt.opset import convert
-from tests.support import agree, ops, parse, run_pipeline
+from tests.model_testing import agree, ops, parse, run_pipeline
 
 
 def converted(text: str, source: int, target: int) -> ir.Model:

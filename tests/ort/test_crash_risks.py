@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphopt.ort.crash_risks import may_crash, may_diverge
-from tests.support import parse
+from tests.model_testing import parse
 
 BODY = "<body = b (int64 i, bool c, float[2] v) => (bool d, float[2] u) { d = Identity(c) u = Sin(v) }>"
 NESTED = (

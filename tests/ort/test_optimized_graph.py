@@ -6,7 +6,7 @@ import pytest
 
 from graphopt.ort import session
 from graphopt.ort.optimized_graph import optimized_graph
-from tests.support import parse
+from tests.model_testing import parse
 
 TEXT = "g (float[N] x) => (float[N] y) { s = Sigmoid(x) y = Mul(x, s) }"
 

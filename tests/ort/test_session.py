@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 from graphopt.errors import RuntimeFailure
 from graphopt.ort import session
 from graphopt.ort.error_text import explain
-from graphopt.util.element_types import LOW_TYPES, pack, unpack
+from graphopt.util.ort_array_conversion import LOW_TYPES, pack, unpack
 from tests.ort.build import data
 
 

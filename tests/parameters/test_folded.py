@@ -17,7 +17,7 @@ from graphopt import api, ir
 from graphopt.errors import InvalidModel, UsageError
 from graphopt.specialization.build_variants import Specialization
 from graphopt.specialization.versioned_model import versioned_model
-from tests.support import parse
+from tests.model_testing import parse
 
 KEY = "graphopt:folded"
 ONE = np.ones((1, 3), np.float32)

@@ -15,7 +15,7 @@ from graphopt import ir
 from graphopt.errors import UsageError
 from graphopt.parameters import parameter_files
 from graphopt.parameters.lifting import Parameters, as_parameters
-from tests.support import parse
+from tests.model_testing import parse
 
 TEXT = """m (float[N,3] x) => (float[N,2] y)
     <float[3,2] w = {1, 2, 3, 4, 5, 6}, float[2] b = {0.5, -0.5}, float scale = {2}, int64[1] axis = {0}> {

@@ -9,10 +9,10 @@ import pytest
 from graphopt import ir
 from graphopt.context import context_for
 from graphopt.errors import UsageError
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.partitioning import propose, propose_all
 from graphopt.partitioning.autodiff_policy import AutodiffPolicy
-from tests.support import parse
+from tests.model_testing import parse
 
 
 def divided(model: ir.Model | str, **options: Any) -> tuple[list[list[str]], dict[str, str]]:
@@ -90,16 +90,16 @@ def test_annotations_of_values_take_precedence() -> None:
     model = parse(
         "g (float[4] x, float[4] z) => (float[4] y) { a = Exp(x) b = Sin(a) c = Exp(z) y = Add(b, c) }"
     )
-    model.graph.inputs[1].metadata_props[dialects.REQUIRES_GRAD] = "false"
+    model.graph.inputs[1].metadata_props[graphopt_operators.REQUIRES_GRAD] = "false"
     assert divided(model)[0] == [["a", "b", "y"]]
-    model.graph.inputs[0].metadata_props[dialects.REQUIRES_GRAD] = "false"
+    model.graph.inputs[0].metadata_props[graphopt_operators.REQUIRES_GRAD] = "false"
     assert divided(model)[0] == []
-    model.graph[1].outputs[0].metadata_props[dialects.REQUIRES_GRAD] = "true"
-    model.graph[2].outputs[0].metadata_props[dialects.REQUIRES_GRAD] = "true"
+    model.graph[1].outputs[0].metadata_props[graphopt_operators.REQUIRES_GRAD] = "true"
+    model.graph[2].outputs[0].metadata_props[graphopt_operators.REQUIRES_GRAD] = "true"
     assert divided(model, minimum=1)[0] == [["y"]]
     text = "g (float[4] x) => (float[4] y) { a = Exp(x) b = Neg(a) c = Sin(b) y = Cos(c) }"
     model = parse(text)
-    model.graph[1].outputs[0].metadata_props[dialects.REQUIRES_GRAD] = "false"
+    model.graph[1].outputs[0].metadata_props[graphopt_operators.REQUIRES_GRAD] = "false"
     assert divided(model, minimum=1)[0] == [["a"]]
 
 

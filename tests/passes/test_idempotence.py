@@ -9,11 +9,11 @@ import pytest
 
 from graphopt import ir
 from graphopt.api import context_for
-from graphopt.attempt import Attempt, make_options
 from graphopt.config import Settings
+from graphopt.optimization_attempt import Attempt, make_options
 from graphopt.passes.pipelines import make_pipeline
 from tests.fuzz.graphs.generate import generate
-from tests.support import parse
+from tests.model_testing import parse
 
 LEVELS = ("O1", "O2", "O3")
 

@@ -7,7 +7,7 @@ from graphopt import ir
 from graphopt.analysis.symbolic import symbol
 from graphopt.context import Options, context_for
 from graphopt.passes.onnx_ir import OnnxIrPass
-from tests.support import ops, parse
+from tests.model_testing import ops, parse
 
 COPY = "tests.cli.broken_passes:Copy"
 CUT = """g (float[n,4] x) => (float[m,4] y) <int64[1] one = {1}, int64[1] zero = {0}, int64[1] end = {512}> {

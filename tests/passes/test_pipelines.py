@@ -14,18 +14,18 @@ import pytest
 
 import graphopt
 from graphopt import ir, passes, transforms
-from graphopt.attempt import prepare
 from graphopt.config import Settings
 from graphopt.context import Context
 from graphopt.errors import UsageError
+from graphopt.optimization_attempt import prepare
 from graphopt.passes.base import Pass
 from graphopt.passes.pipeline import Pipeline, pipeline_text
+from graphopt.passes.pipeline_steps import SLOTS, Fixpoint, IfGradient, Step
 from graphopt.passes.pipelines import PIPELINES, PLANNED, SUMMARIES, make_pipeline, registry
-from graphopt.passes.steps import SLOTS, Fixpoint, IfGradient, Step
 from graphopt.profile.annotations import annotate, annotation_of
 from graphopt.profile.value_profile import ValueProfile
 from graphopt.specialization.build_variants import Specialization
-from tests.support import ops, parse, run_pipeline
+from tests.model_testing import ops, parse, run_pipeline
 
 CLEAN = [
     "dce",

@@ -10,7 +10,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from graphopt import ir
-from tests.support import parse, run_pipeline
+from tests.model_testing import parse, run_pipeline
 
 
 def _chain(length: int) -> ir.Model:

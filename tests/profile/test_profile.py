@@ -26,7 +26,7 @@ from graphopt.profile import (
     unfit,
     variants_of,
 )
-from tests.support import parse
+from tests.model_testing import parse
 
 
 def _tokens(batch: int, length: int) -> dict[str, ValueProfile]:

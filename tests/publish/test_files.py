@@ -16,7 +16,7 @@ import pytest
 from graphopt import publish
 from graphopt.cli.main import main
 from graphopt.errors import ResourceLimit, UsageError
-from graphopt.publish import atomic_rename, temporaries
+from graphopt.publish import atomic_rename, temporary_folders
 
 
 def _names(folder: Path) -> list[str]:
@@ -128,7 +128,7 @@ def test_only_temporaries_of_dead_processes_are_removed(tmp_path: Path) -> None:
 def test_a_temporary_that_is_removed_before_it_is_locked_is_created_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    really, removed = temporaries.try_lock, []
+    really, removed = temporary_folders.try_lock, []
 
     def late(descriptor: int) -> bool | None:
         """Before the lock, another process considers the new folder abandoned, and removes it."""
@@ -138,7 +138,7 @@ def test_a_temporary_that_is_removed_before_it_is_locked_is_created_again(
             removed.append(folder)
         return really(descriptor)
 
-    monkeypatch.setattr(temporaries, "try_lock", late)
+    monkeypatch.setattr(temporary_folders, "try_lock", late)
     publish.write(tmp_path / "a", "1")
     assert removed and (tmp_path / "a").read_text() == "1" and _names(tmp_path) == ["a"]
 
@@ -158,7 +158,7 @@ def test_commands_remove_leftovers_of_killed_commands(
 def test_only_old_temporaries_are_removed_without_locks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(temporaries, "try_lock", lambda descriptor: None)
+    monkeypatch.setattr(temporary_folders, "try_lock", lambda descriptor: None)
     young, old = (tmp_path / f".{name}.0123{publish.SUFFIX}" for name in ("young", "old"))
     young.mkdir()
     old.mkdir()

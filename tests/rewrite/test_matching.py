@@ -14,7 +14,7 @@ from graphopt.rewrite import Exact, rule
 from graphopt.rewrite.matcher import Matcher
 from graphopt.rewrite.pattern import alternatives, build
 from graphopt.rewrite.worklist import apply_rules
-from tests.support import ops, parse
+from tests.model_testing import ops, parse
 
 
 def match(pattern: Any, text: str, **header: Any) -> dict[str, Any] | None:

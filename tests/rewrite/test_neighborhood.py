@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphopt.rewrite.neighborhood import sharing_hint
-from tests.support import parse
+from tests.model_testing import parse
 
 
 def test_the_readers_of_a_shared_value_are_named() -> None:

@@ -7,10 +7,10 @@ import onnxruntime
 import pytest
 
 from graphopt import ir
-from graphopt.attempt import Attempt
 from graphopt.context import Options
+from graphopt.optimization_attempt import Attempt
 from graphopt.passes.pipelines import make_pipeline
-from tests.support import parse
+from tests.model_testing import parse
 
 GEMM = "s = Transpose(b) y = Gemm <transA = 1> (t, s)"
 #: In each, ``u`` is the transposed ``a``, which Gemm reads, too.

@@ -11,7 +11,7 @@ from graphopt.rewrite.fusion_explanation import explain
 from graphopt.rewrite.partial_match import PartialMatch, PartialMatcher, paths_to
 from graphopt.rewrite.pattern import OpPattern, build
 from graphopt.rewrite.replacement_builder import Builder
-from tests.support import parse
+from tests.model_testing import parse
 
 PATTERN, _ = build(lambda op, x, y: op.Sqrt(op.Add(op.Relu(op.Neg(x)), op.Mul(y, 2.0)), tag="root"))
 

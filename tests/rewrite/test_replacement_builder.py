@@ -11,7 +11,7 @@ from graphopt.api import context_for
 from graphopt.context import Options
 from graphopt.numerics import Numerics
 from graphopt.rewrite.replacement_builder import Builder, UnrepresentableNumber
-from tests.support import parse
+from tests.model_testing import parse
 
 
 def _alpha(

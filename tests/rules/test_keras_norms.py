@@ -9,8 +9,8 @@ import pytest
 from graphopt import ir
 from graphopt.numerics import Numerics
 from graphopt.verification.verifier import verify
+from tests.model_testing import ops, parse, run_pipeline
 from tests.rules.test_ort_fusions import runtime_operators
-from tests.support import ops, parse, run_pipeline
 
 #: The mean and the squared deviation of x, and the mean of that: by opset, as tf2onnx writes it.
 MOMENTS = {

@@ -10,7 +10,7 @@ import onnxruntime
 import pytest
 
 from graphopt import ir
-from tests.support import parse, run_pipeline
+from tests.model_testing import parse, run_pipeline
 
 NORM = """m = ReduceMean<axes = [-1]>(x) d = Sub(x, m) p = Pow(d, two) v = ReduceMean<axes = [-1]>(p)
           e = Add(v, eps) s = Sqrt(e) n = Div(d, s)"""

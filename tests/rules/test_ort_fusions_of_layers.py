@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from graphopt import ir
+from tests.model_testing import parse, run_pipeline
 from tests.rules.test_ort_fusions import runtime_operators
-from tests.support import parse, run_pipeline
 
 _NORM = """$m = ReduceMean<axes = [-1]>($s) $d = Sub($s, $m) $p = Pow($d, two) $v = ReduceMean<axes = [-1]>($p)
     $e = Add($v, eps) $r = Sqrt($e) $n = Div($d, $r) $g = Mul($n, gamma) $y = Add($g, beta)"""

@@ -11,7 +11,7 @@ import onnxruntime
 
 from graphopt import ir
 from graphopt.specialization.deopt import Bailout, ExitPoint, bailout_at, exit_points_after
-from tests.support import parse
+from tests.model_testing import parse
 
 Feeds = Mapping[str, Any]
 

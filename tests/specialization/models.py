@@ -8,7 +8,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.profile import Profile, ValueProfile
-from tests.support import parse
+from tests.model_testing import parse
 
 #: Adds numbers that depend on the length of x to a product, and applies one of two operators to the sum.
 _POSITIONS = """<ir_version: IR, opset_import: ["" : OPSET]>

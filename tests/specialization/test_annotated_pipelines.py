@@ -10,13 +10,13 @@ import pytest
 
 import graphopt
 from graphopt import ir
-from graphopt.executor.options import ExecutorOptions
+from graphopt.executor.executor_options import ExecutorOptions
 from graphopt.profile import Profile
 from graphopt.specialization.build_variants import Specialization
 from tests.cli.conftest import Invoke
 from tests.cli.conftest import invoke as invoke  # noqa: PLC0414
+from tests.model_testing import parse
 from tests.specialization.looking_passes import Look
-from tests.support import parse
 
 #: Shape arithmetic that a known N makes unnecessary.
 SHAPES = """

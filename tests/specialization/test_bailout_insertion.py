@@ -15,8 +15,8 @@ from graphopt.errors import UnsupportedModel
 from graphopt.profile import ValueProfile
 from graphopt.profile.annotations import annotate
 from graphopt.specialization.deopt import ModelWithBailouts, insert_bailouts
+from tests.model_testing import parse, run_pipeline
 from tests.specialization.deopt_runs import RUNS, Feeds, nested_models, run, same, session
-from tests.support import parse, run_pipeline
 
 X = np.array([1, -2, 3], np.float32)
 FLOATS = "tensor(float)"

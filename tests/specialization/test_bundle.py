@@ -28,7 +28,7 @@ from graphopt.specialization.bundle.plan import BundlePlan, checksum
 from graphopt.specialization.bundle.save import save_bundle
 from graphopt.util.disk_store import Store
 
-from ..support import parse
+from ..model_testing import parse
 
 #: y is x times a weight, shifted by a shape; i only says how much. The weight is large enough to be shared.
 MODEL = f"""

@@ -13,7 +13,7 @@ from graphopt import ir
 from graphopt.inputs.run_once import run_once
 from graphopt.profile import Guard, ValueProfile
 from graphopt.specialization.guard_nodes import GuardNodes
-from tests.support import parse
+from tests.model_testing import parse
 
 _MODEL = """<ir_version: 8, opset_import: ["" : OPSET]>
 g (float[B, N] x, float[N, 4, M] y, float z, int64 rate, bool[K] flags, int32[2] pair, int64[2] two) => (float[B, N] out) {

@@ -14,9 +14,9 @@ from graphopt import ir
 from graphopt.errors import UsageError
 from graphopt.specialization import measured_gain
 from graphopt.specialization.bundle.plan import BundlePlan
+from graphopt.timing.alternating_runs import Setup
 from graphopt.timing.compare_speed import Speed, Timing
 from graphopt.timing.ratios import Band, Comparison
-from graphopt.timing.stopwatch import Setup
 from graphopt.tuning.tuner import Tune, Tuner
 from tests.specialization.models import feeds_of, positions, profile_of
 

@@ -19,7 +19,7 @@ from graphopt.specialization.instrumented_model import lower_profiling_nodes
 from graphopt.specialization.profile_recorder import Recorder
 from graphopt.transforms.profile.instrument import Instrument, Watch
 
-from ..support import parse
+from ..model_testing import parse
 
 #: The nonzero elements of x, and a given number of ones; u has known sizes.
 FOUND = """

@@ -6,7 +6,7 @@ import pytest
 
 from graphopt.profile import Guard
 from graphopt.specialization.profitability import executed_nodes
-from tests.support import parse
+from tests.model_testing import parse
 
 OUTER = '<domain: "d", opset_import: ["" : 17, "d" : 1]> f (a) => (c) { b = d.h(a) t = d.h(b) c = Neg(t) }'
 INNER = '<domain: "d", opset_import: ["" : 17]> h (a) => (c) { b = Exp(a) c = Sqrt(b) }'

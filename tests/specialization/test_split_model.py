@@ -11,8 +11,8 @@ from graphopt import api, ir
 from graphopt.errors import UnsupportedModel, UsageError
 from graphopt.specialization.deopt import bailout_at
 from graphopt.specialization.deopt.exit_points import exit_points_of
+from tests.model_testing import parse
 from tests.specialization.deopt_runs import RUNS, Resumed, all_points, check, nested_models
-from tests.support import parse
 
 X = np.array([1, -2, 3], np.float32)
 

@@ -17,8 +17,8 @@ from graphopt.specialization.build_variants import Specialization, Specialized
 from graphopt.specialization.specialize_inputs import profiled_inputs, specialize_inputs
 from graphopt.specialization.variant_records import Branch, read_variants
 from graphopt.specialization.versioned_model import build_versioned_model
+from tests.model_testing import parse
 from tests.specialization.models import feeds_of, positions, profile_of
-from tests.support import parse
 
 _RUNS = [feeds_of(1, 8), feeds_of(1, 8), feeds_of(2, 5), feeds_of(2, 5), feeds_of(2, 6, 1), feeds_of(2, 7, 0)]
 #: Hits of both variants; misses by size, by contents, of size 1 and of size 0.

@@ -11,9 +11,7 @@ import pytest
 
 from graphopt.errors import RuntimeFailure
 from graphopt.ort.session import create
-from graphopt.timing.compare_speed import compare_speed
-from graphopt.timing.footprint import footprint, read_profile
-from graphopt.timing.stopwatch import (
+from graphopt.timing.alternating_runs import (
     RaceLimits,
     Setup,
     known_feeds,
@@ -21,6 +19,8 @@ from graphopt.timing.stopwatch import (
     race,
     round_ratios,
 )
+from graphopt.timing.compare_speed import compare_speed
+from graphopt.timing.footprint import footprint, read_profile
 
 FEEDS = {"x": np.ones((32, 128), np.float32)}
 LIMITS = RaceLimits(rounds=10, processes=5, warmup=2, seconds=60)

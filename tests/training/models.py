@@ -10,7 +10,7 @@ import numpy as np
 import graphopt
 from graphopt import ir
 from graphopt.training.training_step import TrainingStep
-from tests.support import parse
+from tests.model_testing import parse
 
 Batch = dict[str, np.ndarray]
 _random = np.random.default_rng(0)

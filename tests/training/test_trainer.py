@@ -11,7 +11,7 @@ import graphopt
 from graphopt.errors import RuntimeFailure, UsageError
 from graphopt.training import checkpoint
 from graphopt.training.progress_bar import ProgressBar
-from tests.support import parse
+from tests.model_testing import parse
 from tests.training.models import LINEAR, batches, linear, step, trainer
 
 

@@ -15,7 +15,7 @@ import graphopt
 from graphopt import ir
 from graphopt.errors import UsageError
 from graphopt.training.step_plan import KEY, Plan
-from tests.support import ops, parse
+from tests.model_testing import ops, parse
 from tests.training.models import LINEAR, LOSS, batches, gradient, linear, step, trainer
 
 

@@ -8,7 +8,7 @@ import graphopt
 from graphopt import ir
 from graphopt.context import Observer, Options, Refusal
 from graphopt.numerics import Numerics
-from tests.support import ops, parse, run_pipeline
+from tests.model_testing import ops, parse, run_pipeline
 
 
 class _Refusals(Observer):

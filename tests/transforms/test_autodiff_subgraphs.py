@@ -11,9 +11,9 @@ from onnx import helper
 
 from graphopt import ir
 from graphopt.context import context_for
-from graphopt.ops import dialects
-from graphopt.ops.dialects import requires_grad as noted
-from tests.support import agree, ops, parse, run_pipeline
+from graphopt.ops import graphopt_operators
+from graphopt.ops.graphopt_operators import requires_grad as noted
+from tests.model_testing import agree, ops, parse, run_pipeline
 
 CREATE, INLINE = "create-autodiff-subgraphs", "inline-autodiff-subgraphs"
 
@@ -30,7 +30,7 @@ def created(model: ir.Model | str, options: str = "") -> ir.Model:
 
 def groups(model: ir.Model) -> list[list[str]]:
     """Operators of the groups, without constants."""
-    assert all(key[0] == dialects.AUTODIFF_GROUPS for key in model.functions)
+    assert all(key[0] == graphopt_operators.AUTODIFF_GROUPS for key in model.functions)
     return [
         [node.op_type for node in function.graph if node.op_type != "Constant"]
         for function in model.functions.values()
@@ -38,7 +38,9 @@ def groups(model: ir.Model) -> list[list[str]]:
 
 
 def call(model: ir.Model) -> ir.Node:
-    (found,) = [node for node in ir.walk_nodes(model.graph) if node.domain == dialects.AUTODIFF_GROUPS]
+    (found,) = [
+        node for node in ir.walk_nodes(model.graph) if node.domain == graphopt_operators.AUTODIFF_GROUPS
+    ]
     return found
 
 

@@ -12,7 +12,7 @@ from graphopt import ir
 from graphopt.context import Options
 from graphopt.cost import Axis, Costs, Grid
 from graphopt.numerics import Numerics
-from tests.support import ops, parse, run_pipeline
+from tests.model_testing import ops, parse, run_pipeline
 
 ALWAYS = "batch-mm{always}"
 

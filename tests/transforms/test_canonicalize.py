@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from graphopt import ir
-from tests.support import parse, run_pipeline
+from tests.model_testing import parse, run_pipeline
 
 
 def test_required_empty_inputs_stay() -> None:

@@ -11,8 +11,8 @@ from graphopt import ir
 from graphopt.context import Options
 from graphopt.debug.reproducer import Case
 from graphopt.errors import UsageError, VerificationFailed
-from graphopt.inputs.buffer_pairs import parse_pair
-from tests.support import parse, run_pipeline
+from graphopt.inputs.shared_buffer_pairs import parse_pair
+from tests.model_testing import parse, run_pipeline
 
 #: One step of attention over a cache of fixed size; the new row is written at position ``at``.
 CACHE = """g (float[1,2] q, float[N,2] past, int64[1,1] at, float[2,2] w)
@@ -204,7 +204,7 @@ def test_reproducers_keep_the_pairs(tmp_path: Path) -> None:
     from graphopt.inputs.feeds import InputOptions
     from graphopt.numerics import Numerics
     from graphopt.ort.devices import CPU
-    from graphopt.rewrite.filter import RewriteLimit
+    from graphopt.rewrite.rewrite_filter import RewriteLimit
 
     options = Options(share_buffers=(("past", "present"),))
     check = CheckOptions("numerics", Numerics.EXACT, InputOptions(), CPU)
@@ -218,7 +218,7 @@ def test_reduction_keeps_shared_buffers() -> None:
     from graphopt.debug.reproducer import helper
     from graphopt.debug.trial_run import Trial
     from graphopt.passes.pipelines import make_pipeline
-    from graphopt.rewrite.filter import RewriteLimit
+    from graphopt.rewrite.rewrite_filter import RewriteLimit
 
     model = parse(CHOICE)
     attempt = Trial(model, make_pipeline("O2,check-aliasing"), Options(share_buffers=(("past", "present"),)))

@@ -8,7 +8,7 @@ from graphopt import api, ir
 from graphopt.errors import ExitStatus, NotFused, UsageError
 from graphopt.verification.verifier import Verifier
 from tests.fusion.backends.c.runtime.samples import compiled
-from tests.support import ops, parse, run_pipeline
+from tests.model_testing import ops, parse, run_pipeline
 
 GELUS = """
 <ir_version: 8, opset_import: ["" : 17]>

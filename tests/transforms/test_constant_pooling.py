@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support import parse, run_pipeline
+from tests.model_testing import parse, run_pipeline
 
 
 def test_only_equal_contents_of_equal_type_are_merged() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt import ir
-from tests.support import ops, parse, run_pipeline
+from tests.model_testing import ops, parse, run_pipeline
 
 
 def test_only_short_loops_over_constants_are_folded() -> None:

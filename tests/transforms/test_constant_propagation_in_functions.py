@@ -7,7 +7,7 @@ import pytest
 
 from graphopt import ir
 from graphopt.errors import UnsupportedModel
-from tests.support import agree, parse, run_pipeline
+from tests.model_testing import agree, parse, run_pipeline
 
 
 def model(body: str, opset: int = 8) -> ir.Model:

@@ -12,7 +12,7 @@ import graphopt
 from graphopt import ir
 from graphopt.context import context_for
 from graphopt.transforms.scalar.constant_propagation import ConstantPropagation
-from tests.support import agree, ops, parse, run_pipeline
+from tests.model_testing import agree, ops, parse, run_pipeline
 
 KIB = 1024
 

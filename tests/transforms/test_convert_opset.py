@@ -17,7 +17,7 @@ from graphopt.errors import ExitStatus, UnsupportedModel, UsageError, Verificati
 from graphopt.opset import convert
 from graphopt.passes.base import Pass
 from graphopt.transforms.opset.convert_opset import ConvertOpset
-from tests.support import ops, parse, run_pipeline
+from tests.model_testing import ops, parse, run_pipeline
 
 
 def converted(text: str, source: int, target: int, **settings: object) -> ir.Model:

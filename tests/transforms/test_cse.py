@@ -7,7 +7,7 @@ import onnxruntime
 import pytest
 
 from graphopt import ir
-from tests.support import ops, parse, run_pipeline
+from tests.model_testing import ops, parse, run_pipeline
 
 
 def test_equal_nodes_are_merged() -> None:

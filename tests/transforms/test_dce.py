@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.support import ops, parse, run_pipeline
+from tests.model_testing import ops, parse, run_pipeline
 
 
 def test_interface_stays_and_dead_trees_are_removed() -> None:

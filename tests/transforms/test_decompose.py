@@ -12,7 +12,7 @@ from graphopt.numerics import Numerics
 from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipelines import registry
 from graphopt.transforms.scalar.decompose import Decompose, decompositions
-from tests.support import ops, parse, run_pipeline
+from tests.model_testing import ops, parse, run_pipeline
 
 AFFINE = "<float[4] w = {1.0, -2.0, 0.5, 3.0}, float[4] b = {0.0, 1.0, -1.0, 2.0}>"
 

@@ -8,9 +8,9 @@ import pytest
 import graphopt
 from graphopt import ir
 from graphopt.context.observer import Observer, Refusal
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.ort import session
-from tests.support import agree, ops, parse, run_pipeline
+from tests.model_testing import agree, ops, parse, run_pipeline
 
 CREATE = "create-autodiff-subgraphs"
 #: Two groups with a random operator between them.
@@ -35,7 +35,9 @@ def differentiated(model: ir.Model | str, options: str = "") -> ir.Model:
 
 def backward_of(model: ir.Model) -> dict[str, ir.Function]:
     return {
-        key[1]: function for key, function in model.functions.items() if key[0] == dialects.AUTODIFF_BACKWARD
+        key[1]: function
+        for key, function in model.functions.items()
+        if key[0] == graphopt_operators.AUTODIFF_BACKWARD
     }
 
 
@@ -93,14 +95,16 @@ def test_pipelines_with_gradients_preserve_the_model(pipeline: str) -> None:
     model, report = graphopt.optimize(parse(text), pipeline=pipeline)
     assert "differentiate" not in report.planned
     assert report.verdict is not None and report.verdict.ok
-    assert any(key[0] == dialects.AUTODIFF_GROUPS for key in model.functions)
+    assert any(key[0] == graphopt_operators.AUTODIFF_GROUPS for key in model.functions)
 
 
 def test_residuals_are_further_outputs_of_calls() -> None:
     text = "g (float[N,4] x) => (float[N,4] y) { a = Exp(x) b = Relu(a) y = Mul(a, b) }"
     model = differentiated(text)
     (call,) = model.graph
-    (forward,) = [function for key, function in model.functions.items() if key[0] == dialects.AUTODIFF_GROUPS]
+    (forward,) = [
+        function for key, function in model.functions.items() if key[0] == graphopt_operators.AUTODIFF_GROUPS
+    ]
     assert [value.name for value in forward.outputs] == ["y_1", "saved.a", "saved.b"]
     assert len(call.outputs) == 3 and agree(parse(text), model)
 

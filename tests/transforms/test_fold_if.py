@@ -6,7 +6,7 @@ import onnx
 import pytest
 
 from graphopt import ir
-from tests.support import ops, parse, run_pipeline
+from tests.model_testing import ops, parse, run_pipeline
 
 
 @pytest.mark.parametrize(("condition", "left"), [(1, "Neg"), (0, "Abs")])

@@ -6,7 +6,7 @@ from graphopt import ir
 from graphopt.api import context_for
 from graphopt.rules import all_rules
 from graphopt.transforms.fusion.fuse_builtin import FuseBuiltin
-from tests.support import parse
+from tests.model_testing import parse
 
 
 def rules_used(text: str) -> list[str | None]:

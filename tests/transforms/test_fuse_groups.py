@@ -8,9 +8,9 @@ import graphopt
 from graphopt import ir
 from graphopt.context import context_for
 from graphopt.fusion.group_functions import Group, groups_of
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.passes.pipelines import make_pipeline
-from tests.support import ATTENTION_STEPS, parse
+from tests.model_testing import ATTENTION_STEPS, parse
 
 
 def fused(text: str, pipeline: str = "fuse-groups") -> tuple[ir.Model, list[Group]]:
@@ -150,7 +150,7 @@ def test_models_without_groups(name: str) -> None:
     text, op = LEFT[name]
     model, groups = fused(text)
     assert not groups and op in ops(model.graph)
-    assert dialects.KERNEL_SIGNATURES not in model.metadata_props
+    assert graphopt_operators.KERNEL_SIGNATURES not in model.metadata_props
 
 
 @pytest.mark.parametrize("policy", ["fusion", "autodiff"])

@@ -10,10 +10,10 @@ import pytest
 from graphopt import ir
 from graphopt.api import context_for
 from graphopt.context import Observer, Refusal
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.profile import ValueProfile
 from graphopt.profile.annotations import annotate, assertion_of, is_annotation
-from tests.support import agree, ops, parse, run_pipeline
+from tests.model_testing import agree, ops, parse, run_pipeline
 
 TWO = """g (float[N,M] x, float[K,M] y) => (float[A,B] out, float[A,B] a) {
     a = Add(x, y)
@@ -62,7 +62,7 @@ def _observe(text: str, **seen: ValueProfile) -> _Recorder:
 
 def _assertions(model: ir.Model) -> dict[str, str]:
     found = {}
-    for node in dialects.guards_of(model):
+    for node in graphopt_operators.guards_of(model):
         value = node.inputs[0]
         assert value is not None and value.name is not None
         found[value.name] = str(assertion_of(node))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from graphopt import ir
-from tests.support import agree, ops, parse, run_pipeline
+from tests.model_testing import agree, ops, parse, run_pipeline
 
 
 def indexed(text: str, pipeline: str = "index-split-lists", opset: int = 17) -> ir.Model:

@@ -10,7 +10,7 @@ from graphopt.context import Action, Observer, Refusal
 from graphopt.errors import UsageError
 from graphopt.transforms.functions import inline_functions
 from tests.ir.models import run
-from tests.support import ops, parse, run_pipeline
+from tests.model_testing import ops, parse, run_pipeline
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17, "local" : 1, "other" : 1]>
 g (float[N,4] x, bool c) => (float[N,4] y) {

@@ -8,11 +8,11 @@ import pytest
 import graphopt
 from graphopt import ir
 from graphopt.context import Observer, Refusal
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.profile import Profile
 from graphopt.profile.annotations import annotate, annotation_of
 from graphopt.profile.value_profile import ValueProfile
-from tests.support import ops, parse, run_pipeline
+from tests.model_testing import ops, parse, run_pipeline
 
 #: The size of u depends on data, in a branch too.
 FOUND = """
@@ -30,10 +30,10 @@ g (float[N] x, bool c) => (float[M] y) {
 
 def watched(model: ir.Model) -> list[str]:
     return [
-        dialects.watched_name(node)
+        graphopt_operators.watched_name(node)
         for graph in ir.graphs_of(model)
         for node in graph
-        if dialects.is_profiling_node(node)
+        if graphopt_operators.is_profiling_node(node)
     ]
 
 
@@ -137,7 +137,7 @@ def test_names_of_several_bodies_are_left_out() -> None:
 def test_functions_of_the_file_with_the_same_names_are_not_trusted() -> None:
     model = parse("g (float[N] x) => (float[N] y) { t = Neg(x) y = Abs(t) }")
     run_pipeline(model, "instrument")
-    function = model.functions[dialects.GUARD_DOMAIN, dialects.PROFILE, ""]
+    function = model.functions[graphopt_operators.GUARD_DOMAIN, graphopt_operators.PROFILE, ""]
     function[0].op_type = "Neg"
     before = watched(model)
     found = Refusals()
@@ -160,10 +160,10 @@ def test_gradients_are_watched_before_their_types() -> None:
     model = parse(text, domains=', "graphopt.ad" : 1')
     run_pipeline(model, "instrument{watch=all},profile-autograd-zero")
     run_pipeline(model, "profile-autograd-zero")  # each gradient is watched once
-    (zero,) = (node for node in model.graph if node.op_type == dialects.PROFILE_ZERO)
+    (zero,) = (node for node in model.graph if node.op_type == graphopt_operators.PROFILE_ZERO)
     (reader,) = ir.readers(zero.outputs[0])
     assert zero.inputs[0] is not None and zero.inputs[0].name == "dy"
-    assert reader.op_type == dialects.PROFILE
+    assert reader.op_type == graphopt_operators.PROFILE
     for factor in (0, 1):
         feeds = {name: np.full(2, value, np.float32) for name, value in (("x", 1), ("w", factor), ("v", 1))}
         profile = graphopt.record_profile(parse(text, domains=', "graphopt.ad" : 1'), [feeds])

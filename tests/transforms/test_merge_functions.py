@@ -6,7 +6,7 @@ import onnx.parser
 
 import graphopt
 from graphopt import ir
-from tests.support import ops, parse, run_pipeline
+from tests.model_testing import ops, parse, run_pipeline
 
 TWO = """g (float[N,4] x) => (float[N,4] y, float[N,4] z) {{ y = d.f (x) z = {second} (x) }}
 <domain: "d", opset_import: ["" : 17]> f (a) => (b) {{ t = Exp (a) b = Neg (t) }}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import graphopt
 from graphopt import ir
-from tests.support import ops, parse, run_pipeline
+from tests.model_testing import ops, parse, run_pipeline
 
 NUMBERS = "<int64 zero = {0}, int64 one = {1}, int64 two = {2}, int64 last = {-1}>"
 

@@ -6,7 +6,7 @@ import pytest
 
 from graphopt import api, ir
 from graphopt.fusion.group_functions import groups_of
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from tests.fusion.models import TWO, grouped
 
 #: A product with one, which passes remove.
@@ -33,9 +33,9 @@ def test_changed_group_is_renamed_and_has_a_kernel(pipeline: str) -> None:
     found, report = api.optimize(model, pipeline=pipeline)
     assert len(names(found)) == 2 and same in names(found) and changed not in names(found)
     assert all(group.kernel is not None for group in groups_of(found))
-    assert sorted(node.op_type for node in found.graph if node.domain == dialects.NATIVE_DOMAIN) == names(
-        found
-    )
+    assert sorted(
+        node.op_type for node in found.graph if node.domain == graphopt_operators.NATIVE_DOMAIN
+    ) == names(found)
     assert pipeline == "native" or "1 native group changed and renamed" in list(report.notes())
     again, report = api.optimize(found, pipeline=pipeline)
     assert names(again) == names(found) and not any("renamed" in note for note in report.notes())
@@ -59,7 +59,7 @@ def test_groups_that_become_equal_are_merged() -> None:
     assert len(names(model)) == 2
     found, _ = api.optimize(model, pipeline="peephole")
     assert len(names(found)) == 1
-    assert sum(node.domain == dialects.NATIVE_DOMAIN for node in found.graph) == 2
+    assert sum(node.domain == graphopt_operators.NATIVE_DOMAIN for node in found.graph) == 2
 
 
 def test_opset_conversion_keeps_kernels() -> None:

@@ -9,7 +9,7 @@ from graphopt import ir
 from graphopt.numerics import Numerics
 from graphopt.verification.verifier import verify
 from tests.autodiff.models import run
-from tests.support import ops, parse, run_pipeline
+from tests.model_testing import ops, parse, run_pipeline
 
 
 def _optimized(text: str, pipeline: str, **header: int) -> ir.Model:

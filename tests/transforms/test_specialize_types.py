@@ -10,7 +10,7 @@ from graphopt.profile.annotations import annotate
 from graphopt.profile.value_profile import ValueProfile
 from graphopt.transforms.profile.remove_type_specializations import RemoveTypeSpecializations
 from graphopt.transforms.profile.specialize_types import SpecializeTypes
-from tests.support import parse
+from tests.model_testing import parse
 
 _MODEL = """g (float[B,N] x, float[C,M] y, int64 rate, float[?] z) => (float[B,N] out, int64 doubled) {
     s = Shape(x)

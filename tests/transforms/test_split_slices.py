@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.support import ops, parse, run_pipeline
+from tests.model_testing import ops, parse, run_pipeline
 
 CONSTANTS = (
     "<int64[1] zero = {0}, int64[1] two = {2}, int64[1] end = {9223372036854775807}, int64[1] one = {1}>"

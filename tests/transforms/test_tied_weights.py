@@ -11,7 +11,7 @@ from onnx import numpy_helper
 
 import graphopt
 from graphopt import ir
-from tests.support import ops, parse, run_pipeline
+from tests.model_testing import ops, parse, run_pipeline
 
 _ROWS, _COLUMNS = 640, 64  # more bytes than are folded in any case
 

@@ -7,7 +7,7 @@ import pytest
 
 from graphopt import ir
 from tests.autodiff.models import run
-from tests.support import agree, ops, parse, run_pipeline
+from tests.model_testing import agree, ops, parse, run_pipeline
 
 TRIPS = [-1, 0, 1, 4]
 

@@ -9,7 +9,7 @@ import graphopt
 from graphopt import ir
 from graphopt.context import Observer, Refusal
 from tests.autodiff.models import run
-from tests.support import ops, parse, run_pipeline
+from tests.model_testing import ops, parse, run_pipeline
 
 
 class _Refusals(Observer):

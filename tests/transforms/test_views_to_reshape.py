@@ -8,7 +8,7 @@ import pytest
 
 import graphopt
 from graphopt import ir
-from tests.support import ops, parse, run_pipeline
+from tests.model_testing import ops, parse, run_pipeline
 
 
 def rewritten(text: str, opset: int = 17) -> ir.Model:

@@ -6,8 +6,8 @@ import pytest
 
 import graphopt
 from graphopt import ir
-from graphopt.ops import dialects
-from tests.support import ops, parse, run_pipeline
+from graphopt.ops import graphopt_operators
+from tests.model_testing import ops, parse, run_pipeline
 
 DOMAINS = ', "graphopt.ad" : 1'
 REGION = """graphopt.ad.GradOf<body = r () => (float[N] q) {{ c = Cos(x) q = Mul({0}, c) }}> ({0}, x)"""
@@ -86,7 +86,7 @@ def test_annotated_zeros_and_near_misses() -> None:
     for note, expected in (("true", ["Identity"]), ("false", ["Add"]), (None, ["Add"])):
         model = parse(text, domains=DOMAINS)
         if note is not None:
-            model.graph.inputs[1].metadata_props[dialects.UNDEFINED] = note
+            model.graph.inputs[1].metadata_props[graphopt_operators.UNDEFINED] = note
         run_pipeline(model, "lower-grad-of")
         assert ops(model) == expected
     # another domain, and a region with inputs, are not graphopt's
@@ -125,7 +125,10 @@ def test_nested_regions_bodies_and_functions() -> None:
     ir.validate(model)
     assert ops(model) == ["Back", "Mul", "If"]
     names = {
-        node.op_type for graph in ir.graphs_of(model) for node in graph if node.domain == dialects.AD_DOMAIN
+        node.op_type
+        for graph in ir.graphs_of(model)
+        for node in graph
+        if node.domain == graphopt_operators.AD_DOMAIN
     }
     assert not names
     plain = parse(
@@ -149,10 +152,14 @@ def test_annotations_are_cleared_everywhere() -> None:
     values = [value for graph in ir.graphs_of(model) for value in ir.values_of(graph)]
     assert len(values) == 9
     for value in values:
-        notes = {f"{dialects.PROFILE_NOTES}shape": "2", dialects.UNDEFINED: "true", "own": "stays"}
+        notes = {
+            f"{graphopt_operators.PROFILE_NOTES}shape": "2",
+            graphopt_operators.UNDEFINED: "true",
+            "own": "stays",
+        }
         value.metadata_props.update(notes)
     run_pipeline(model, "clear-profile")
-    assert all(set(value.metadata_props) == {dialects.UNDEFINED, "own"} for value in values)
+    assert all(set(value.metadata_props) == {graphopt_operators.UNDEFINED, "own"} for value in values)
     _, cx = run_pipeline(model, "clear-undefinedness")
     assert all(set(value.metadata_props) == {"own"} for value in values)
     assert cx.edit.counts == {"forget": len(values)}

@@ -10,26 +10,26 @@ import numpy as np
 import pytest
 
 from graphopt import api, config, ir
-from graphopt.attempt import Attempt, make_options
 from graphopt.cli.main import main
 from graphopt.fusion.kernel_library import Libraries, libraries_for
 from graphopt.model_arguments import copy
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
+from graphopt.optimization_attempt import Attempt, make_options
 from graphopt.ort.session_options import SessionChoice
 from graphopt.passes.pipelines import make_pipeline
-from graphopt.rewrite.filter import RewriteSite
+from graphopt.rewrite.rewrite_filter import RewriteSite
+from graphopt.timing.alternating_runs import Setup
 from graphopt.timing.ratios import Band
-from graphopt.timing.stopwatch import Setup
 from graphopt.tuning import tuner
-from graphopt.tuning.decide import TuningDecision, search
 from graphopt.tuning.measurements import LATE, Finding, Measurement
-from graphopt.tuning.result import Tuning
 from graphopt.tuning.search_space import Group, KernelRecorder, Variant, rewrite_groups
+from graphopt.tuning.tuning_result import Tuning
 from graphopt.tuning.variant_builder import VariantBuilder
+from graphopt.tuning.variant_search import TuningDecision, search
 from tests.fusion.backends.c.runtime.samples import compiled
 from tests.fusion.models import TWO
-from tests.support import parse
-from tests.tuning.test_decide import Made
+from tests.model_testing import parse
+from tests.tuning.test_variant_search import Made
 
 #: Three groups, two of which are one function.
 THREE = TWO.replace("y = Mul(t, b)", "u = Mul(t, b) q = MatMul(u, w) v = Sin(q) y = Mul(v, b)")
@@ -100,7 +100,7 @@ def workshop(folder: Path, libraries: Libraries | None = None) -> VariantBuilder
 
 
 def calls(model: ir.Model) -> int:
-    return sum(node.domain == dialects.NATIVE_DOMAIN for node in model.graph)
+    return sum(node.domain == graphopt_operators.NATIVE_DOMAIN for node in model.graph)
 
 
 @compiled

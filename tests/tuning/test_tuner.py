@@ -12,21 +12,21 @@ import onnx
 import pytest
 
 from graphopt import api, config, ir
-from graphopt.attempt import Attempt, make_options
 from graphopt.cli.main import main
 from graphopt.errors import RuntimeFailure, UsageError
 from graphopt.instrument.report import Dropped
+from graphopt.optimization_attempt import Attempt, make_options
 from graphopt.ort.devices import CPU, Device
 from graphopt.ort.session_options import KEY, SessionChoice, recommend, recommended
 from graphopt.passes.pipelines import make_pipeline
-from graphopt.timing.stopwatch import Setup
+from graphopt.timing.alternating_runs import Setup
 from graphopt.tuning import tuner
-from graphopt.tuning.decide import TuningDecision
 from graphopt.tuning.measurements import Measurement
 from graphopt.tuning.search_space import Variant, choices_for, newer_opset, rewrite_groups
 from graphopt.tuning.tuner import Tune
 from graphopt.tuning.variant_builder import VariantBuilder, attempt_for
-from tests.support import parse
+from graphopt.tuning.variant_search import TuningDecision
+from tests.model_testing import parse
 from tests.tuning.slow_passes import Idle, Slow
 
 SIZE = 96

@@ -14,7 +14,7 @@ import pytest
 
 import graphopt
 from graphopt.util.argument_checks import _evaluated, checked
-from tests.support import ops, parse
+from tests.model_testing import ops, parse
 
 MODEL = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[N, 4] x) => (float[N, 4] y) { a = Identity(x)  b = Identity(a)  y = Relu(b) }"""

@@ -8,10 +8,10 @@ import pytest
 
 import graphopt
 from graphopt import config, ir
-from graphopt.attempt import make_options
 from graphopt.context import Options, context_for
+from graphopt.optimization_attempt import make_options
 from graphopt.util.resource_budget import Budget
-from tests.support import ops, parse
+from tests.model_testing import ops, parse
 
 FOLDABLE = """g (float[2] x) => (float[2] y) <float[2] k = {1.0, 4.0}>
     { a = Sqrt(k) b = Exp(a) c = Add(x, b) d = Neg(c) e = Neg(d) y = Identity(e) }"""

@@ -19,7 +19,7 @@ from graphopt import ir
 from graphopt.ops import traits
 from graphopt.verification.judge import absolute_rounding
 from graphopt.verification.verifier import Verifier
-from tests.support import parse
+from tests.model_testing import parse
 
 CHANNELS = 4
 #: Operators behind the Sigmoid: name, inputs besides the data, attributes.

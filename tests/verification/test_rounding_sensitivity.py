@@ -11,8 +11,8 @@ import onnx.numpy_helper
 import pytest
 
 from graphopt.ort.model_runs import Runs
-from graphopt.verification.inner_rounding import perturb_rounding
 from graphopt.verification.output_comparison import Deviation, Tolerance, compare
+from graphopt.verification.perturb_rounding import perturb_rounding
 from graphopt.verification.verifier import Verifier
 from tests.ort.build import parse_proto
 

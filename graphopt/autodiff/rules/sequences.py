@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from graphopt import ir
-from graphopt.autodiff import sequence_loops
+from graphopt.autodiff import sequence_loop_builders
 from graphopt.autodiff.graph_builder import GraphBuilder
 from graphopt.autodiff.primal_node import PrimalNode
 from graphopt.autodiff.reverse_mode import vjp_of_decomposition
@@ -76,7 +76,7 @@ def concat(op: GraphBuilder, node: PrimalNode, dy: ir.Value) -> Cotangents:
     def size(inner: GraphBuilder, number: ir.Value, element: ir.Value) -> ir.Value:
         return inner.Gather(inner.Shape(element), inner.constant(np.array(axis)), axis=0)
 
-    return op.SplitToSequence(dy, sequence_loops.gathered(op, node.x, size), axis=axis)
+    return op.SplitToSequence(dy, sequence_loop_builders.gathered(op, node.x, size), axis=axis)
 
 
 @gradient("SplitToSequence")
@@ -91,7 +91,7 @@ def map_(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> Co
     """By decomposition into a Loop over the elements."""
     (body,) = ir.bodies(node.raw)
     operands = [node.input(index) for index in range(len(node.inputs))]
-    listed = [sequence_loops.is_sequence(value, op.cx) for value in operands]
+    listed = [sequence_loop_builders.is_sequence(value, op.cx) for value in operands]
 
     def write(inner: GraphBuilder, number: ir.Value, lists: Sequence[ir.Value]) -> list[ir.Value]:
         pairs = zip(operands, listed, strict=True)
@@ -102,7 +102,7 @@ def map_(op: GraphBuilder, node: PrimalNode, *cotangents: ir.Value | None) -> Co
     dtypes = [op.dtype(output) for output in body.outputs]
     count = op.SequenceLength(node.x)
     return vjp_of_decomposition(
-        op, node, cotangents, lambda: sequence_loops.repeated(op, count, dtypes, write)
+        op, node, cotangents, lambda: sequence_loop_builders.repeated(op, count, dtypes, write)
     )
 
 

@@ -12,7 +12,7 @@ import click
 
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
-from graphopt.cli.options import relations, shared_options
+from graphopt.cli.options import option_relations, shared_options
 from graphopt.cli.options.parameter_types import Count, reads_data, reads_model, writes
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import UsageError
@@ -44,7 +44,7 @@ _MODES = "--list shows the exit points, --at N cuts at one, --all inserts a bail
 @shared_options.group(
     "Exit points",
     click.option("--list", "listing", is_flag=True, help="List the exit points, and write nothing."),
-    relations.option(
+    option_relations.option(
         "--at",
         metavar="N|NAME",
         excludes=("--list",),
@@ -52,7 +52,7 @@ _MODES = "--list shows the exit points, --at N cuts at one, --all inserts a bail
         help="Cut at the exit point with this number, or after this value. Use '#3' for the number if a"
         " value is called 3.",
     ),
-    relations.option(
+    option_relations.option(
         "--all",
         "every",
         is_flag=True,
@@ -60,7 +60,7 @@ _MODES = "--list shows the exit points, --at N cuts at one, --all inserts a bail
         hint=_MODES,
         help="Write one model that assumes the values of the profile, with a bailout at every exit point.",
     ),
-    relations.option(
+    option_relations.option(
         "--most",
         type=Count(1),
         metavar="N",
@@ -79,7 +79,7 @@ _MODES = "--list shows the exit points, --at N cuts at one, --all inserts a bail
 @shared_options.group(
     "Files",
     click.option("-o", "--output", type=writes, metavar="OUT", help="Write the result to this file."),
-    relations.option(
+    option_relations.option(
         "--prefix",
         type=writes,
         metavar="PREFIX",

@@ -16,7 +16,7 @@ import click
 from graphopt import publish
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
-from graphopt.cli.options import completion, option_values, shared_options
+from graphopt.cli.options import completion_values, option_values, shared_options
 from graphopt.cli.options.parameter_types import Count, Runs, Seconds, split_some, writes
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import ExitStatus, GraphoptError, RuntimeFailure, UsageError, unknown
@@ -103,7 +103,7 @@ cuda_flags = shared_options.values_of(
     "Comparison",
     click.option(
         "--against",
-        shell_complete=completion.tools,
+        shell_complete=completion_values.tools,
         multiple=True,
         callback=split_some,
         metavar="A,B",
@@ -153,9 +153,9 @@ def command(
     from graphopt.inputs.feeds import InputOptions
     from graphopt.inputs.shape_grids import parse_grid
     from graphopt.ir.signature import Signature
-    from graphopt.specialization.buffer_checks import shared_names
+    from graphopt.specialization.shared_buffer_checks import shared_names
+    from graphopt.timing.alternating_runs import RaceLimits
     from graphopt.timing.bench import Bench, cuda_options
-    from graphopt.timing.stopwatch import RaceLimits
 
     check_file(how.plot, [".svg"])
     grid = parse_grid(input_shapes)
@@ -204,7 +204,7 @@ def _check_shared(bench: Bench, share: Mapping[str, str], one: Contestant, feeds
         UsageError, VerificationFailed, RuntimeFailure: outputs may not be written over inputs, or a model
             does not run.
     """
-    from graphopt.specialization.shared_runs import run_shared
+    from graphopt.specialization.shared_buffer_runs import run_shared
 
     if one.model is None:
         raise RuntimeFailure("its buffers can't be checked")

@@ -10,7 +10,7 @@ import click
 
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
-from graphopt.cli.options import completion, shared_options
+from graphopt.cli.options import completion_values, shared_options
 from graphopt.cli.options.parameter_types import split_some
 from graphopt.cli.output.command_output import Output
 from graphopt.util.text_tables import Line, shortened
@@ -39,7 +39,7 @@ _NAMES = 3
     click.option(
         "--pattern",
         "patterns",
-        shell_complete=completion.patterns,
+        shell_complete=completion_values.patterns,
         multiple=True,
         callback=split_some,
         metavar="A,B",

@@ -13,7 +13,7 @@ from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups.gradient_fuser import gradient_fuser_option
 from graphopt.cli.option_groups.loss import chosen_loss, loss_options
-from graphopt.cli.options import relations, shared_options
+from graphopt.cli.options import option_relations, shared_options
 from graphopt.cli.options.parameter_types import reads_model, writes
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import UsageError
@@ -49,7 +49,7 @@ _WHOLE = "without it, there is one joint graph, and nothing is saved"
 @shared_options.group(
     "Splitting",
     click.option("--split", is_flag=True, help="Write a forward and a backward model into the folder OUT."),
-    relations.option(
+    option_relations.option(
         "--memory-budget",
         type=click.FloatRange(0, 1),
         requires="--split",
@@ -57,7 +57,7 @@ _WHOLE = "without it, there is one joint graph, and nothing is saved"
         metavar="FRACTION",
         help="Maximum saved bytes, as a fraction of those without recomputation.  [default: 1]",
     ),
-    relations.option(
+    option_relations.option(
         "--save-everything",
         is_flag=True,
         requires="--split",
@@ -65,7 +65,7 @@ _WHOLE = "without it, there is one joint graph, and nothing is saved"
         hint=_WHOLE,
         help="Recompute nothing in the backward model.",
     ),
-    relations.option(
+    option_relations.option(
         "--dim",
         "dims",
         multiple=True,

@@ -1,6 +1,6 @@
 """graphopt optimize: make models smaller and faster.
 
-Most of its options are declared in :mod:`graphopt.options`; options of files and output are here.
+Most of its options are declared in :mod:`graphopt.optimize_options`; options of files and output are here.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from graphopt.cli.files import optimize_files
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups import specialization
-from graphopt.cli.options import relations, shared_options
+from graphopt.cli.options import option_relations, shared_options
 from graphopt.cli.options.parameter_types import Seconds, Writes, writes
 from graphopt.cli.output.command_output import Output
 from graphopt.cli.output.error_messages import report_error
 from graphopt.cli.views import optimization
 from graphopt.errors import UsageError
-from graphopt.options import OptimizeOptions
+from graphopt.optimize_options import OptimizeOptions
 from graphopt.util.text_tables import counted, human_seconds
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ tune_options = shared_options.values_of(
     TuneValues,
     "tuning",
     "Tuning",
-    relations.option(
+    option_relations.option(
         "--tune",
         is_flag=True,
         excludes=("--stop-after",),
@@ -83,7 +83,7 @@ tune_options = shared_options.values_of(
         help="Measure rewrites and session options, and keep those that make the model faster"
         " (docs/tune.md).",
     ),
-    relations.option(
+    option_relations.option(
         "--budget",
         requires="--tune",
         type=Seconds(positive=True),
@@ -92,7 +92,7 @@ tune_options = shared_options.values_of(
         " Up to half a minute for the comparison with IN is added.  [default: 60s]",
     ),
     shared_options.threads_option("one per core, and others are tried", requires="--tune"),
-    relations.option(
+    option_relations.option(
         "--fresh", is_flag=True, requires="--tune", help="Measure again, even if the store has results."
     ),
 )
@@ -333,7 +333,7 @@ def _write_to_stdout(model: ir.Model) -> int:
 
 def _check_guards(model: ir.Model, report: Report) -> None:
     """Check that the result has no new guards, which no runtime supports; otherwise nothing is written."""
-    from graphopt.ops.dialects import GUARD, GUARD_DOMAIN, guards_of
+    from graphopt.ops.graphopt_operators import GUARD, GUARD_DOMAIN, guards_of
 
     count = len(guards_of(model))
     if count > report.original.ops.get(f"{GUARD_DOMAIN}::{GUARD}", 0):

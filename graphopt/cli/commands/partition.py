@@ -12,7 +12,7 @@ import click
 from graphopt import publish
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
-from graphopt.cli.options import option_values, relations, shared_options
+from graphopt.cli.options import option_relations, option_values, shared_options
 from graphopt.cli.options.parameter_types import Count, reads_data, split_some, writes
 from graphopt.cli.output.command_output import Output
 from graphopt.util.text_tables import Block, Line, Table, counted, human_bytes
@@ -55,13 +55,13 @@ _AUTODIFF, _FUSION = ("--policy", "autodiff"), ("--policy", "fusion")
     click.option(
         "--minimum", type=Count(1), default=2, metavar="N", help="Minimum group size, in nodes.  [default: 2]"
     ),
-    relations.option(
+    option_relations.option(
         "--views/--no-views",
         where=_AUTODIFF,
         default=True,
         help="Allow Reshape, Transpose and other views in groups.  [default: views]",
     ),
-    relations.option(
+    option_relations.option(
         "--no-grad",
         where=_AUTODIFF,
         multiple=True,
@@ -69,7 +69,7 @@ _AUTODIFF, _FUSION = ("--policy", "autodiff"), ("--policy", "fusion")
         metavar="A,B",
         help="Nodes, or scopes of nodes, that need no gradient.",
     ),
-    relations.option(
+    option_relations.option(
         "--profile",
         "profile_path",
         where=_AUTODIFF,
@@ -77,7 +77,7 @@ _AUTODIFF, _FUSION = ("--policy", "autodiff"), ("--policy", "fusion")
         metavar="FILE.json",
         help="Profile that records the inputs that need gradients.",
     ),
-    relations.option(
+    option_relations.option(
         "--shapes",
         where=_FUSION,
         type=click.Choice(["any", "static"]),

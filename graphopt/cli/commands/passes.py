@@ -10,7 +10,7 @@ import click
 
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
-from graphopt.cli.options import completion
+from graphopt.cli.options import completion_values
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import unknown
 from graphopt.util.text_tables import Block, Line, Table
@@ -27,7 +27,7 @@ graphopt passes collapse-views
 
 
 @command_decorator.command("passes", example=EXAMPLE, has_details=False)
-@click.argument("name", required=False, shell_complete=completion.passes_and_rules)
+@click.argument("name", required=False, shell_complete=completion_values.passes_and_rules)
 def command(run: Run, name: str | None) -> Output:
     """List all passes, or describe one.
 

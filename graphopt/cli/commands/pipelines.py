@@ -6,7 +6,7 @@ import click
 
 from graphopt.cli.framework import command_decorator
 from graphopt.cli.invocation import Run
-from graphopt.cli.options import completion
+from graphopt.cli.options import completion_values
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import UsageError
 from graphopt.util.text_tables import Table
@@ -19,8 +19,8 @@ graphopt pipelines show 'noopt,fixpoint(cse,dce)'
 
 
 @command_decorator.command("pipelines", example=EXAMPLE, has_details=False)
-@click.argument("action", required=False, metavar="[show]", shell_complete=completion.pipeline_text)
-@click.argument("name", required=False, metavar="[NAME|TEXT]", shell_complete=completion.pipeline_text)
+@click.argument("action", required=False, metavar="[show]", shell_complete=completion_values.pipeline_text)
+@click.argument("name", required=False, metavar="[NAME|TEXT]", shell_complete=completion_values.pipeline_text)
 def command(run: Run, action: str | None, name: str | None) -> Output:
     """List the named pipelines, or show the steps of one.
 
@@ -50,8 +50,8 @@ def _list() -> Output:
 
 def _show(text: str) -> Output:
     from graphopt.passes.pipeline import Pipeline
+    from graphopt.passes.pipeline_steps import SLOTS, Fixpoint, IfGradient, Planned, Slot, Step
     from graphopt.passes.pipelines import SUMMARIES, registry
-    from graphopt.passes.steps import SLOTS, Fixpoint, IfGradient, Planned, Slot, Step
 
     known = registry()
     pipeline = Pipeline.parse(text, known)

@@ -48,7 +48,7 @@ def command(run: Run, model: Path, output: Path, chosen: failing_check.CheckValu
     from graphopt.debug.checks import make_check
     from graphopt.debug.reduce_model import StillFails, reduce
     from graphopt.debug.reproducer import helper, isolated
-    from graphopt.rewrite.filter import RewriteLimit
+    from graphopt.rewrite.rewrite_filter import RewriteLimit
     from graphopt.util import npz
 
     check_model_file(output, model)

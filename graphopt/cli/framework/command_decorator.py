@@ -19,12 +19,12 @@ from graphopt.cli.files import sample_model
 from graphopt.cli.framework import names_in_other_tools
 from graphopt.cli.framework.help import CONTEXT_SETTINGS, HelpedCommand
 from graphopt.cli.invocation import Invocation, Run
-from graphopt.cli.options import completion, relations
+from graphopt.cli.options import completion_values, option_relations
 from graphopt.cli.options.parameter_types import writes
 from graphopt.cli.output.command_output import Output
 from graphopt.cli.output.console import Console
 from graphopt.errors import UsageError, nearest_names
-from graphopt.options import OPTIONS
+from graphopt.optimize_options import OPTIONS
 
 Function = Callable[..., Any]
 
@@ -91,7 +91,7 @@ def command(
 
             assignments = values["assignments"]
             run = _start(context, values, needs_settings=needs_settings)
-            relations.check(context)
+            option_relations.check(context)
             check_apart(context)
             run.invocation.watch(written_paths(context))
             publish.remove_abandoned_scratch()
@@ -139,7 +139,7 @@ def _common_options(has_details: bool) -> Sequence[Callable[[Any], Any]]:
         click.option(
             "--set",
             "assignments",
-            shell_complete=completion.settings,
+            shell_complete=completion_values.settings,
             multiple=True,
             metavar="KEY=VALUE",
             help="Override a setting (docs/cli.md).",

@@ -12,14 +12,14 @@ from typing import Any, Literal
 
 from graphopt.cli.invocation import Run
 from graphopt.cli.option_groups.input_files import arrays_in, recorded_option
-from graphopt.cli.options import option_values, relations, shared_options
+from graphopt.cli.options import option_relations, option_values, shared_options
 from graphopt.cli.options.parameter_types import Count
 from graphopt.cli.output.command_output import Output
 from graphopt.errors import UsageError
 from graphopt.util.text_tables import Table, human_seconds
 
 _NEEDS_INPUTS = {"requires": "--inputs", "hint": "add --inputs FILE.npz or a folder of them"}
-_with_inputs = partial(relations.option, **_NEEDS_INPUTS)
+_with_inputs = partial(option_relations.option, **_NEEDS_INPUTS)
 
 
 @dataclass(frozen=True)
@@ -96,10 +96,10 @@ def run_all(run: Run, model: Path, chosen: ExecutorValues) -> Output:
     """Run the files by an executor; the output has the plan of each run."""
     import graphopt
     from graphopt.api import is_bundle, load_model
-    from graphopt.executor.options import ExecutorOptions
+    from graphopt.executor.executor_options import ExecutorOptions
     from graphopt.inputs.feeds import InputOptions, Inputs
-    from graphopt.specialization.buffer_checks import shared_names
-    from graphopt.specialization.shared_runs import copies
+    from graphopt.specialization.shared_buffer_checks import shared_names
+    from graphopt.specialization.shared_buffer_runs import copies
 
     if is_bundle(model):
         raise UsageError(

@@ -58,12 +58,12 @@ check_options = shared_options.values_of(
 
 def prepare(run: Run, model: Path, chosen: CheckValues) -> tuple[Trial, CheckOptions]:
     """The trial of the pipeline on ``model``, and the check of its results."""
-    from graphopt import attempt
+    from graphopt import optimization_attempt
     from graphopt.debug.checks import GROWTH, CheckOptions
     from graphopt.debug.trial_run import Trial
 
     loaded = run.compiler.load(model)
-    found = attempt.prepare(run.settings, **run.options).on(loaded)
+    found = optimization_attempt.prepare(run.settings, **run.options).on(loaded)
     check = CheckOptions(
         chosen.check,
         found.options.numerics,

@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from graphopt.cli.invocation import Run
-from graphopt.cli.options import relations
+from graphopt.cli.options import option_relations
 from graphopt.cli.options.parameter_types import reads_data
 from graphopt.errors import UsageError
 from graphopt.util.text_tables import shortened
 
 
 def recorded_option(**relation: Any) -> Any:
-    """``--inputs``, with its ``relation`` to others (:class:`graphopt.cli.options.relations.Option`)."""
-    return relations.option(
+    """``--inputs``, with its ``relation`` (:class:`graphopt.cli.options.option_relations.Option`)."""
+    return option_relations.option(
         "--inputs",
         "recorded",
         type=reads_data,

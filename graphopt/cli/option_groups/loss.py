@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from graphopt.cli.options import relations, shared_options
+from graphopt.cli.options import option_relations, shared_options
 from graphopt.cli.options.shared_options import Decorator
 from graphopt.errors import UsageError
 
@@ -18,10 +18,10 @@ def loss_options(title: str) -> Decorator:
     """``--loss`` and ``--loss-fn``, which the help lists under ``title``."""
     return shared_options.group(
         title,
-        relations.option(
+        option_relations.option(
             "--loss", metavar="NAME", help="An output or inner value with one element, or a loss function."
         ),
-        relations.option(
+        option_relations.option(
             "--loss-fn",
             metavar="FUNCTION",
             excludes=("--loss",),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from graphopt import config
-from graphopt.cli.options import relations
+from graphopt.cli.options import option_relations
 from graphopt.cli.options.parameter_types import Count, reads_data
 from graphopt.cli.options.shared_options import values_of
 from graphopt.errors import UsageError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from graphopt.api import Result
     from graphopt.specialization.build_variants import Specialization, Specialized
 
-_with_profile = partial(relations.option, requires="--profile", hint="graphopt profile records one")
+_with_profile = partial(option_relations.option, requires="--profile", hint="graphopt profile records one")
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ specialize_options = values_of(
     SpecializeValues,
     "variants",
     "Specializing",
-    relations.option(
+    option_relations.option(
         "--profile",
         type=reads_data,
         metavar="FILE.json",

@@ -1,9 +1,9 @@
 """Options that commands share.
 
-- ``shared_options.py``: the options, most of them from the table :data:`graphopt.options.OPTIONS`.
+- ``shared_options.py``: the options, most of them from the table :data:`graphopt.optimize_options.OPTIONS`.
 - ``option_values.py``: their values as objects: the pipeline, the device, the kernel libraries.
 - ``parameter_types.py``: types of values: paths to read or write, counts, sizes and times.
-- ``relations.py``: options that require or exclude others.
+- ``option_relations.py``: options that require or exclude others.
 - ``path_conflicts.py``: arguments that name the same file for input and output.
-- ``completion.py``: values that the shell completes.
+- ``completion_values.py``: values that the shell completes.
 """

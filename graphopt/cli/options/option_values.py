@@ -12,7 +12,7 @@ from graphopt.cli.invocation import Run
 from graphopt.cli.options import shared_options
 from graphopt.cli.output.console import say
 from graphopt.errors import UsageError
-from graphopt.options import OptimizeOptions
+from graphopt.optimize_options import OptimizeOptions
 
 if TYPE_CHECKING:
     from graphopt import ir

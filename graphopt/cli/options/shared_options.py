@@ -1,6 +1,6 @@
 """Options of the command line that several commands share.
 
-Most are created from the table :data:`graphopt.options.OPTIONS`. Their values are stored in
+Most are created from the table :data:`graphopt.optimize_options.OPTIONS`. Their values are stored in
 :attr:`graphopt.cli.invocation.Run.options`; the function of a command does not receive them as arguments.
 """
 
@@ -16,7 +16,7 @@ import click
 
 from graphopt.cli.files import sample_model
 from graphopt.cli.invocation import Invocation
-from graphopt.cli.options import completion, relations
+from graphopt.cli.options import completion_values, option_relations
 from graphopt.cli.options.parameter_types import (
     Count,
     ReadsArrays,
@@ -27,7 +27,7 @@ from graphopt.cli.options.parameter_types import (
     split_some,
     writes,
 )
-from graphopt.options import OPTIONS
+from graphopt.optimize_options import OPTIONS
 from graphopt.util.option_table import Opt
 from graphopt.util.parse_values import parse_ranges, parse_sizes
 
@@ -46,7 +46,7 @@ def _pairs(texts: Iterable[str]) -> tuple[tuple[str, str], ...]:
     """Pairs of an input and an output."""
     if not (texts := tuple(texts)):
         return ()
-    from graphopt.inputs.buffer_pairs import parse_pair
+    from graphopt.inputs.shared_buffer_pairs import parse_pair
 
     return tuple(map(parse_pair, texts))
 
@@ -56,10 +56,10 @@ _KINDS: Mapping[str, dict[str, Any]] = {
     "RULE,...": {
         "multiple": True,
         "callback": split_some,
-        "shell_complete": completion.rules,
+        "shell_complete": completion_values.rules,
         "metavar": "A,B",
     },
-    "PASS": {"multiple": True, "shell_complete": completion.passes},
+    "PASS": {"multiple": True, "shell_complete": completion_values.passes},
     "SCOPE": {"multiple": True},
     "IN=OUT": {"multiple": True, "callback": parsed_by(_pairs)},
     "NAME=SIZE": {"multiple": True, "callback": parsed_by(parse_sizes)},
@@ -68,30 +68,30 @@ _KINDS: Mapping[str, dict[str, Any]] = {
     "TIME": {"type": Seconds()},
     "N": {"type": Count(0)},
     "N>0": {"type": Count(1), "metavar": "N"},
-    "auto|cpu|cuda[:N]": {"shell_complete": completion.devices},
+    "auto|cpu|cuda[:N]": {"shell_complete": completion_values.devices},
     "NAME,...": {
         "multiple": True,
         "callback": split_names,
-        "shell_complete": completion.passes_and_rules,
+        "shell_complete": completion_values.passes_and_rules,
         "metavar": "A,B",
     },
 }
 
 
-class TableOption(relations.Option):
-    """An option of :data:`graphopt.options.OPTIONS`."""
+class TableOption(option_relations.Option):
+    """An option of :data:`graphopt.optimize_options.OPTIONS`."""
 
 
 def exclusions(command: click.Command) -> dict[tuple[str, str], str]:
     """The pairs of options of ``command`` that exclude each other, sorted, with the reasons."""
     found: dict[tuple[str, str], str] = {}
     for param in command.params:
-        names = list(param.excludes) if isinstance(param, relations.Option) else []
+        names = list(param.excludes) if isinstance(param, option_relations.Option) else []
         opt = OPTIONS.get(param.name or "") if isinstance(param, TableOption) else None
         names += [f"--{name}" for name in (opt.excludes if opt is not None else ())]
         for name in names:
-            one, other = sorted((param.opts[0], relations.named(command, name).opts[0]))
-            hint = param.hint if isinstance(param, relations.Option) else None
+            one, other = sorted((param.opts[0], option_relations.named(command, name).opts[0]))
+            hint = param.hint if isinstance(param, option_relations.Option) else None
             found[one, other] = hint or (opt.hint if opt is not None else None) or ""
     return dict(sorted(found.items()))
 
@@ -211,13 +211,13 @@ _ONE_PIPELINE = "--skip omits passes; --pre-pass and --post-pass add passes at t
 
 
 def fuser_option(*, default: str = "", **relation: Any) -> Decorator:
-    """``--fuser``, with the ``relation`` to other options (:class:`graphopt.cli.options.relations.Option`).
+    """``--fuser``, with its ``relation`` (:class:`graphopt.cli.options.option_relations.Option`).
 
     Args:
         default: its default value, for the help.
     """
     meaning = OPTIONS["fuser"].help
-    decorator: Decorator = relations.option(
+    decorator: Decorator = option_relations.option(
         "--fuser",
         type=click.Choice(["none", "ort", "builtin", "native"]),
         help=f"{meaning}  [default: {default}]" if default else meaning,
@@ -228,7 +228,7 @@ def fuser_option(*, default: str = "", **relation: Any) -> Decorator:
 
 def watch_option(default: str, **relation: Any) -> Decorator:
     """``--watch``, whose help shows its default value."""
-    decorator: Decorator = relations.option(
+    decorator: Decorator = option_relations.option(
         "--watch",
         type=click.Choice(["inputs", "shapes", "all"]),
         help="Profile inputs, also inner values with data-dependent shapes, or all values."
@@ -240,7 +240,7 @@ def watch_option(default: str, **relation: Any) -> Decorator:
 
 log_option = click.option(
     "--log",
-    shell_complete=completion.log_spec,
+    shell_complete=completion_values.log_spec,
     metavar="SPEC",
     help="Log passes or rule files: dce:>peephole:>>transpose.",
 )
@@ -251,8 +251,8 @@ pager_option = click.option(
 
 
 def wrt_option(*, default: str, **relation: Any) -> Decorator:
-    """``--wrt``, with the ``relation`` to other options (:class:`graphopt.cli.options.relations.Option`)."""
-    decorator: Decorator = relations.option(
+    """``--wrt``, with its ``relation`` (:class:`graphopt.cli.options.option_relations.Option`)."""
+    decorator: Decorator = option_relations.option(
         "--wrt",
         default=(default,),
         multiple=True,
@@ -266,7 +266,7 @@ def wrt_option(*, default: str, **relation: Any) -> Decorator:
 
 def threads_option(shown: str, **relation: Any) -> Decorator:
     """``--threads``, whose help shows the default as ``shown``."""
-    decorator: Decorator = relations.option(
+    decorator: Decorator = option_relations.option(
         "--threads", type=Count(1), help=f"Threads per operator.  [default: {shown}]", **relation
     )
     return decorator
@@ -290,17 +290,17 @@ pipeline_options = of_section(
         help="Preset: 0 (no rewrites), 1 (bit-exact), 2 (sums may be reordered), 3 (fused operators too)."
         "  [default: 2]",
     ),
-    relations.option(
+    option_relations.option(
         "--pipeline",
-        shell_complete=completion.pipeline_text,
+        shell_complete=completion_values.pipeline_text,
         metavar="NAME|TEXT",
         excludes=("-O",),
         hint=_ONE_PIPELINE,
         help="A named pipeline, or text such as dce,fixpoint(cse,dce).",
     ),
-    relations.option(
+    option_relations.option(
         "--passes",
-        shell_complete=completion.passes,
+        shell_complete=completion_values.passes,
         multiple=True,
         callback=split_some,
         metavar="A,B",

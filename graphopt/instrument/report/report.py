@@ -11,7 +11,7 @@ from graphopt.context import Action
 from graphopt.instrument.file_growth import NewConstant
 from graphopt.instrument.model_summary import Interface, Summary
 from graphopt.instrument.report import json, text
-from graphopt.instrument.report.specializations import VariantReport
+from graphopt.instrument.report.variants import VariantReport
 from graphopt.instrument.rewrite_stats import RefusalCount
 from graphopt.passes.pass_records import PassRecord
 from graphopt.util.text_tables import Block, Table, counted, flat, human_bytes
@@ -52,7 +52,7 @@ class Dropped:
 
 
 class TuningSummary(Protocol):
-    """The parts of :class:`graphopt.tuning.result.Tuning` that reports show."""
+    """The parts of :class:`graphopt.tuning.tuning_result.Tuning` that reports show."""
 
     @property
     def choice(self) -> SessionChoice | None: ...

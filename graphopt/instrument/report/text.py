@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from graphopt.instrument.file_growth import growth_lines
 from graphopt.instrument.model_summary import Interface
-from graphopt.instrument.report.specializations import variant_lines
-from graphopt.ops import dialects
+from graphopt.instrument.report.variants import variant_lines
+from graphopt.ops import graphopt_operators
 from graphopt.util.text_tables import (
     Block,
     Line,
@@ -167,7 +167,7 @@ def _changed_ops(report: Report) -> Iterator[tuple[str, int, int, str]]:
     """Operators whose number changed: a line for each of the largest changes, and one for the others."""
     groups: dict[str, list[str]] = {}
     for name in dict.fromkeys([*report.original.ops, *report.optimized.ops]):
-        row = _NATIVE if name.startswith(f"{dialects.NATIVE_DOMAIN}::") else name
+        row = _NATIVE if name.startswith(f"{graphopt_operators.NATIVE_DOMAIN}::") else name
         groups.setdefault(row, []).append(name)
     rows = []
     for name, ops in groups.items():

@@ -12,7 +12,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from graphopt.errors import GraphoptError, InvalidModel, causes
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.constants import FUNCTIONS, IR_VERSION, LOADED_WITH
-from graphopt.ir.io import pack_opaque
+from graphopt.ir.io import pack_opaque_parts
 from graphopt.ir.io.external_data import (
     Folders,
     changed,
@@ -50,10 +50,10 @@ def from_proto_in(proto: onnx.ModelProto, folders: Folders) -> onnx_ir.Model:
     """Like :func:`from_proto`, for external data in ``folders``."""
     try:
         has_external_data = any(True for _ in external_protos(proto))
-        pack_opaque.pack(proto)
+        pack_opaque_parts.pack(proto)
         remarks = normalize(proto)
         model = onnx_ir.from_proto(proto)
-        pack_opaque.attach(proto, model)
+        pack_opaque_parts.attach(proto, model)
         if remarks:
             model.graph.meta[LOADED_WITH] = tuple(remarks)
     except GraphoptError:
@@ -81,7 +81,7 @@ def to_proto(model: onnx_ir.Model) -> onnx.ModelProto:
         proto = onnx_ir.to_proto(model)
     except onnx_ir.serde.SerdeError as error:
         raise InvalidModel(f"the model can't be written: {root_cause(error)}") from error
-    pack_opaque.unpack(proto, model)
+    pack_opaque_parts.unpack(proto, model)
     return proto
 
 

@@ -1,8 +1,8 @@
 # mypy: implicit-reexport
 """The JSON IR: a lossless, readable and editable representation of models, described in ``docs/json-ir.md``.
 
-Its objects correspond to the messages of onnx.proto (``messages.py``). Large tensors are external data in a
-file beside the document.
+Its objects correspond to the messages of onnx.proto (``proto_messages.py``). Large tensors are external data
+in a file beside the document.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 import onnx
 
 from graphopt.errors import InvalidModel
-from graphopt.ir.json import messages
+from graphopt.ir.json import proto_messages
 from graphopt.ir.json.errors import Fault, shown
 from graphopt.ir.json.field_tables import DUPLICATE
 from graphopt.ir.json.pretty_printer import render
@@ -35,7 +35,7 @@ def to_json(proto: onnx.ModelProto, inline_limit: int) -> str:
     Raises:
         InvalidModel: the contents of a tensor do not fit its type.
     """
-    return render({"graphopt": VERSION, **messages.MODEL.write(proto, inline_limit)})
+    return render({"graphopt": VERSION, **proto_messages.MODEL.write(proto, inline_limit)})
 
 
 def from_json(text: str) -> onnx.ModelProto:
@@ -51,7 +51,7 @@ def from_json(text: str) -> onnx.ModelProto:
             _check_texts(document)
         _check_version(document)
         proto = onnx.ModelProto()
-        messages.MODEL.read(document, proto)
+        proto_messages.MODEL.read(document, proto)
         _check_depth(proto)
         return proto
     except json.JSONDecodeError as error:

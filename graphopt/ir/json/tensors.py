@@ -22,7 +22,7 @@ from onnx import numpy_helper
 from graphopt.errors import InvalidModel
 from graphopt.ir._onnx_ir_without_sympy import onnx_ir
 from graphopt.ir.json.errors import Fault, expect, expect_int, shown
-from graphopt.ir.json.types import ELEMENTS, element_name
+from graphopt.ir.json.type_text import ELEMENTS, element_name
 from graphopt.util.text_tables import counted
 
 _STRING = onnx.TensorProto.STRING

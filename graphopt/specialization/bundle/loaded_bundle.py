@@ -19,15 +19,15 @@ from graphopt.ort.devices import Device, choose_device
 from graphopt.ort.optimized_graph import optimized_graph
 from graphopt.ort.session import Optimizations
 from graphopt.ort.session_options import SessionChoice, recommended_by
-from graphopt.specialization.buffer_checks import BufferChecks, names_in
 from graphopt.specialization.bundle.checked_files import BundleFiles
 from graphopt.specialization.bundle.plan import PLAN, folder_of
 from graphopt.specialization.bundle.prepacked_weights import prepacked
 from graphopt.specialization.compiled_guards import compile_guards
 from graphopt.specialization.ort_values import bound_values
+from graphopt.specialization.shared_buffer_checks import BufferChecks, names_in
 from graphopt.specialization.variant_session import VariantSession, check_signature
 from graphopt.util.disk_store import Store
-from graphopt.util.element_types import native_feeds
+from graphopt.util.ort_array_conversion import native_feeds
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, OrtValue

@@ -12,11 +12,11 @@ from graphopt.inputs.run_once import TimedRun, named, try_with
 from graphopt.ort.crash_risks import may_crash
 from graphopt.ort.session import Optimizations
 from graphopt.process.child import Child
-from graphopt.specialization.buffer_checks import shared_names
 from graphopt.specialization.bundle.loaded_bundle import Bundle
 from graphopt.specialization.bundle.plan import GENERAL_NAME
-from graphopt.specialization.shared_runs import copies
-from graphopt.util.element_types import from_ort_value
+from graphopt.specialization.shared_buffer_checks import shared_names
+from graphopt.specialization.shared_buffer_runs import copies
+from graphopt.util.ort_array_conversion import from_ort_value
 
 
 def run_bundle_once(bundle: Bundle, inputs: InputOptions, pairs: Iterable[tuple[str, str]] = ()) -> TimedRun:

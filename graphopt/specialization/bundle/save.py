@@ -9,7 +9,7 @@ from pathlib import Path
 from graphopt import ir, publish
 from graphopt.errors import GraphoptError, UsageError
 from graphopt.ir.signature import Signature
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.ort.installation import version_of
 from graphopt.ort.session_options import KEY as SESSION_OPTIONS
 from graphopt.ort.target import Target
@@ -109,5 +109,5 @@ def _plan(found: Specialized, files: Sequence[Path]) -> BundlePlan:
         sums=sums,
         session_options=of_general,
         versions={name: text for name, text in found_versions if text},
-        native=tuple(name for name, model in models.items() if dialects.has_groups(model)),
+        native=tuple(name for name, model in models.items() if graphopt_operators.has_groups(model)),
     )

@@ -10,7 +10,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.profile import Guard, ValueProfile
 from graphopt.profile.annotations import guard_attributes
 from graphopt.profile.value_profile import ANY, is_symbol
@@ -97,10 +97,10 @@ def _asserted(expected: ValueProfile, value: ir.Value, writer: Writer) -> ir.Val
         data = np.array(ints, dtype.numpy()).reshape(sizes)
         return writer.edit.constant(writer.edit.model.graph, data, f"{value.name}_seen")
     node = writer.edit.make_node(
-        dialects.GUARD,
+        graphopt_operators.GUARD,
         [value],
         guard_attributes(expected),
-        domain=dialects.GUARD_DOMAIN,
+        domain=graphopt_operators.GUARD_DOMAIN,
         name=f"{value.name}_guard",
     )
     writer.edit.append(writer.graph, node)

@@ -10,7 +10,7 @@ from graphopt.analysis.data_dependent_values import data_dependent_values
 from graphopt.context import context_for
 from graphopt.errors import UnsupportedModel, UsageError, unknown
 from graphopt.model_arguments import copy
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.profile import Profile, ValueProfile, check_profile
 from graphopt.profile.annotations import annotate, assertion_of
 from graphopt.transforms.profile.insert_guards import InsertGuards
@@ -59,7 +59,9 @@ def exit_points_of_guards(model: ir.Model) -> tuple[ir.Model, list[ExitPoint]]:
     unguarded: dict[ir.Value, ir.Value] = {}
     last: dict[ir.Graph, ir.Node | None] = {}
     for graph, node in _steps(general):
-        value = node.inputs[0] if node is not None and dialects.is_guard(node) and node.inputs else None
+        value = (
+            node.inputs[0] if node is not None and graphopt_operators.is_guard(node) and node.inputs else None
+        )
         if node is None or value is None:
             last[graph] = node
             continue

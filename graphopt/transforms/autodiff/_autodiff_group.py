@@ -11,9 +11,9 @@ from graphopt import ir
 from graphopt.autodiff.wrt import ALL
 from graphopt.context import Context
 from graphopt.errors import unknown
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.partitioning.autodiff_policy import AutodiffPolicy
-from graphopt.partitioning.outlining import FUNCTIONS_SINCE
+from graphopt.partitioning.outline_groups import FUNCTIONS_SINCE
 from graphopt.partitioning.propose_groups import Partition, Proposal, propose_all
 from graphopt.profile import Profile
 from graphopt.profile.profile import check_profile
@@ -36,7 +36,7 @@ class AutodiffGroups:
     profile: Profile | None = None
 
     name: ClassVar[str] = "autodiff"
-    domain: ClassVar[str] = dialects.AUTODIFF_GROUPS
+    domain: ClassVar[str] = graphopt_operators.AUTODIFF_GROUPS
 
     @property
     def outlining_pass(self) -> CreateAutodiffSubgraphs:
@@ -105,4 +105,4 @@ def _note(profile: Profile, model: ir.Model, cx: Context) -> None:
     for value in model.graph.inputs:
         requiring_grad = profile.requires_grad.get(value.name or "")
         if requiring_grad is not None:
-            cx.edit.note(value, dialects.REQUIRES_GRAD, str(requiring_grad).lower())
+            cx.edit.note(value, graphopt_operators.REQUIRES_GRAD, str(requiring_grad).lower())

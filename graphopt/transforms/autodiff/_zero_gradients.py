@@ -6,20 +6,20 @@ from collections import deque
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 
 
 def is_gradient_node(node: ir.Node, op_type: str) -> bool:
     """Whether ``node`` is the operator ``op_type`` of the domain ``graphopt.ad``."""
-    return node.domain == dialects.AD_DOMAIN and node.op_type == op_type
+    return node.domain == graphopt_operators.AD_DOMAIN and node.op_type == op_type
 
 
 def is_zero(value: ir.Value | None) -> bool:
     """Whether ``value`` is known to be a zero gradient; an omitted value is a zero gradient."""
-    if value is None or value.metadata_props.get(dialects.UNDEFINED) == "true":
+    if value is None or value.metadata_props.get(graphopt_operators.UNDEFINED) == "true":
         return True
     node = value.producer()
-    return node is not None and is_gradient_node(node, dialects.ZERO)
+    return node is not None and is_gradient_node(node, graphopt_operators.ZERO)
 
 
 def walk_gradients(model: ir.Model, cx: Context, owner: str, *, lower: bool) -> None:
@@ -31,9 +31,9 @@ def walk_gradients(model: ir.Model, cx: Context, owner: str, *, lower: bool) -> 
         pending = deque(graph)
         while pending:
             node = pending.popleft()
-            if is_gradient_node(node, dialects.GRAD_OF):
+            if is_gradient_node(node, graphopt_operators.GRAD_OF):
                 pending.extendleft(reversed(_region(node, cx, owner, lower)))
-            elif is_gradient_node(node, dialects.AUTOGRAD_ADD) and 0 < len(node.inputs) < 3:
+            elif is_gradient_node(node, graphopt_operators.AUTOGRAD_ADD) and 0 < len(node.inputs) < 3:
                 _sum(node, cx, owner, lower)
 
 
@@ -55,7 +55,9 @@ def _region(node: ir.Node, cx: Context, owner: str, lower: bool) -> list[ir.Node
         return []
     if zero:
         made = [
-            cx.edit.make_node(dialects.ZERO, [like], domain=dialects.AD_DOMAIN, name=ir.label(node))
+            cx.edit.make_node(
+                graphopt_operators.ZERO, [like], domain=graphopt_operators.AD_DOMAIN, name=ir.label(node)
+            )
             for like in likes
         ]
         cx.edit.insert_before(node, made)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.passes.base import Pass
 
 
@@ -24,4 +24,4 @@ class ClearUndefinedness(Pass):
         """Clear the annotations of all values."""
         for graph in ir.graphs_of(model):
             for value in ir.values_of(graph):
-                cx.edit.remove_metadata(value, lambda key: key == dialects.UNDEFINED)
+                cx.edit.remove_metadata(value, lambda key: key == graphopt_operators.UNDEFINED)

@@ -8,9 +8,9 @@ from typing import ClassVar
 from graphopt import ir
 from graphopt.autodiff.wrt import ALL
 from graphopt.context import Context, Refusal
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.partitioning.autodiff_policy import AutodiffPolicy
-from graphopt.partitioning.outlining import FUNCTIONS_SINCE, outline_groups
+from graphopt.partitioning.outline_groups import FUNCTIONS_SINCE, outline_groups
 from graphopt.partitioning.propose_groups import Partition, propose_all
 from graphopt.passes.base import Pass
 from graphopt.transforms.scalar.cse import CommonSubexpressionElimination
@@ -69,7 +69,7 @@ def make_functions(cx: Context, groups: list[Partition], policy: AutodiffPolicy)
     if not groups:
         return []
     requiring_grad = policy.requiring_grad
-    made = outline_groups(cx, groups, dialects.AUTODIFF_GROUPS, policy, variables=requiring_grad)
+    made = outline_groups(cx, groups, graphopt_operators.AUTODIFF_GROUPS, policy, variables=requiring_grad)
     for function, call in made.values():
         for value, inner in zip(call.outputs, function.outputs, strict=True):
             if inner in requiring_grad:
@@ -82,4 +82,4 @@ def make_functions(cx: Context, groups: list[Partition], policy: AutodiffPolicy)
 
 
 def _note(cx: Context, value: ir.Value, requiring_grad: bool) -> None:
-    cx.edit.note(value, dialects.REQUIRES_GRAD, str(requiring_grad).lower())
+    cx.edit.note(value, graphopt_operators.REQUIRES_GRAD, str(requiring_grad).lower())

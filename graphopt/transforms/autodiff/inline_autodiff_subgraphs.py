@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context, Refusal
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.partitioning.redundant_nodes import executed
 from graphopt.passes.base import Pass
 
@@ -33,7 +33,8 @@ class InlineAutodiffSubgraphs(Pass):
         small = {
             key: function
             for key, function in model.functions.items()
-            if key[0] == dialects.AUTODIFF_GROUPS and executed(function.graph, self.minimum) < self.minimum
+            if key[0] == graphopt_operators.AUTODIFF_GROUPS
+            and executed(function.graph, self.minimum) < self.minimum
         }
         if not small:
             return

@@ -9,7 +9,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Context, Refusal
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.passes.base import Pass
 from graphopt.transforms.autodiff._zero_gradients import is_gradient_node, walk_gradients
 
@@ -30,7 +30,7 @@ class LowerGradOf(Pass):
         walk_gradients(model, cx, self.name, lower=True)
         for graph in ir.graphs_of(model):
             for node in list(reversed(graph)):
-                if is_gradient_node(node, dialects.ZERO):
+                if is_gradient_node(node, graphopt_operators.ZERO):
                     if ir.is_read(node.outputs[0]):
                         self._make(node, cx)
                     elif (action := cx.begin_rewrite(self.name, node)) is not None:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context, Refusal
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.passes.base import Pass
 from graphopt.transforms.autodiff._zero_gradients import is_gradient_node, is_zero
 from graphopt.transforms.profile._profiling_nodes import obstacle, supports_profiling, watch
@@ -42,19 +42,21 @@ class ProfileAutogradZero(Pass):
             if reason is not None:
                 cx.refuse(Refusal(self.name, value.name or "", reason, value.name))
             else:
-                watch(value, dialects.PROFILE_ZERO, cx, self.name)
+                watch(value, graphopt_operators.PROFILE_ZERO, cx, self.name)
 
 
 def _gradients(graph: ir.Graph) -> Iterator[ir.Value]:
     """The gradients that regions of ``graph`` receive, except those known to be zero."""
     for node in graph:
-        if not is_gradient_node(node, dialects.GRAD_OF):
+        if not is_gradient_node(node, graphopt_operators.GRAD_OF):
             continue
         for value in node.inputs[: len(node.inputs) - len(node.outputs)]:
             producer = None if value is None else value.producer()
-            while producer is not None and dialects.is_profiling_node(producer, dialects.PROFILE):
+            while producer is not None and graphopt_operators.is_profiling_node(
+                producer, graphopt_operators.PROFILE
+            ):
                 value = producer.inputs[0]
                 producer = None if value is None else value.producer()
-            is_watched = dialects.is_profiling_node(producer, dialects.PROFILE_ZERO)
+            is_watched = graphopt_operators.is_profiling_node(producer, graphopt_operators.PROFILE_ZERO)
             if value is not None and value.name and not is_watched and not is_zero(value):
                 yield value

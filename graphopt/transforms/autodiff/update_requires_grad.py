@@ -8,7 +8,7 @@ from typing import ClassVar
 from graphopt import ir
 from graphopt.autodiff.reverse_mode import is_real
 from graphopt.context import Context
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.passes.base import Pass
 
 
@@ -34,4 +34,4 @@ class UpdateRequiresGrad(Pass):
         for graph in ir.graphs_of(model):
             for value in ir.values_of(graph):
                 if value.name and is_real(value, cx):
-                    cx.edit.note(value, dialects.REQUIRES_GRAD, text)
+                    cx.edit.note(value, graphopt_operators.REQUIRES_GRAD, text)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.passes.base import Pass
 
 _Key = tuple[str, str, str]
@@ -42,7 +42,7 @@ class MergeFunctions(Pass):
         first: dict[tuple[str, str], _Key] = {}
         instead: dict[_Key, _Key] = {}
         for key, digest in ir.function_fingerprints(model).items():
-            if key[0] in ir.RUNTIME_DOMAINS or key[0] == dialects.NATIVE_DOMAIN:
+            if key[0] in ir.RUNTIME_DOMAINS or key[0] == graphopt_operators.NATIVE_DOMAIN:
                 continue  # the name of a native group is a digest of its types, too
             kept = first.setdefault((key[0], digest), key)
             if kept != key:

@@ -11,7 +11,7 @@ from graphopt.analysis.symbolic import Dim
 from graphopt.context import Context
 from graphopt.fusion.kernel_policy import FusionPolicy, Shapes
 from graphopt.fusion.propose_kernels import kernel_inputs, propose_kernels
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.partitioning.propose_groups import Partition, Proposal
 from graphopt.transforms.fusion.dissolve_groups import dissolve
 from graphopt.transforms.fusion.fuse_groups import FuseGroups
@@ -30,7 +30,7 @@ class FusionGroups:
     shapes: Shapes = Shapes.ANY
 
     name: ClassVar[str] = "fusion"
-    domain: ClassVar[str] = dialects.NATIVE_DOMAIN
+    domain: ClassVar[str] = graphopt_operators.NATIVE_DOMAIN
 
     @property
     def outlining_pass(self) -> FuseGroups:

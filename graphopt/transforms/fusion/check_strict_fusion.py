@@ -13,7 +13,7 @@ from typing import ClassVar
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.errors import NotFused
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.passes.base import Pass
 from graphopt.rewrite.fused_operators import groups_in, is_fused, main_node, native_calls
 from graphopt.rewrite.missed_fusions import Missed, missed_in
@@ -66,7 +66,7 @@ def _check(scope: _Scope, model: ir.Model, rules: Sequence[Rule], cx: Context) -
     inside = {
         node
         for key, function in model.functions.items()
-        if key[0] == dialects.NATIVE_DOMAIN
+        if key[0] == graphopt_operators.NATIVE_DOMAIN
         for node in function
     }
     everywhere = [group for group in groups_in(model, rules) if not inside.issuperset(group)]

@@ -10,8 +10,8 @@ from graphopt.context import Context
 from graphopt.fusion.backend import backend_for
 from graphopt.fusion.group_functions import note_signatures, signatures_of
 from graphopt.numerics import Numerics
-from graphopt.ops import dialects
-from graphopt.partitioning.outlining import COPIED_BYTES
+from graphopt.ops import graphopt_operators
+from graphopt.partitioning.outline_groups import COPIED_BYTES
 from graphopt.passes.base import Pass
 
 #: IR version since which initializers need not be inputs.
@@ -48,7 +48,7 @@ def unsupported(model: ir.Model, cx: Context) -> str | None:
 
 def dissolve(model: ir.Model, cx: Context) -> None:
     """Inline all calls of groups."""
-    groups = [key for key in model.functions if key[0] == dialects.NATIVE_DOMAIN]
+    groups = [key for key in model.functions if key[0] == graphopt_operators.NATIVE_DOMAIN]
     if not groups:
         return
     for key in groups:

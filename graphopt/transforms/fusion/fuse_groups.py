@@ -13,8 +13,8 @@ from graphopt.fusion.group_signature import Signature
 from graphopt.fusion.kernel_policy import FusionPolicy, Shapes
 from graphopt.fusion.normalize_reduction_axes import normalize_reduction_axes
 from graphopt.fusion.propose_kernels import is_inside, propose_kernels
-from graphopt.ops import dialects
-from graphopt.partitioning.outlining import FUNCTIONS_SINCE, outline_groups
+from graphopt.ops import graphopt_operators
+from graphopt.partitioning.outline_groups import FUNCTIONS_SINCE, outline_groups
 from graphopt.partitioning.propose_groups import Partition
 from graphopt.passes.base import NATIVE_GROUPS, Pass
 from graphopt.transforms.fusion.dissolve_groups import dissolve, unsupported
@@ -95,12 +95,12 @@ def make_groups(
         if ir.constant_of(value) is not None and not is_inside(value, group)
     }
     calls = {}
-    outlined = outline_groups(cx, groups, dialects.NATIVE_DOMAIN, policy, variables=variables)
+    outlined = outline_groups(cx, groups, graphopt_operators.NATIVE_DOMAIN, policy, variables=variables)
     for group, (function, call) in outlined.items():
         inputs = [value for value in call.inputs if value is not None]
         signature = Signature.of(inputs, function.outputs, cx)
         name = name_of(function, signature)
-        known = cx.model.functions.get((dialects.NATIVE_DOMAIN, name, ""))
+        known = cx.model.functions.get((graphopt_operators.NATIVE_DOMAIN, name, ""))
         if known is None:
             cx.edit.rename_function(function, [call], name)
             lowered, kernel = policy.kernels[group]
@@ -130,6 +130,6 @@ def _declare(value: ir.Value, cx: Context) -> None:
 def _forget_declarations(model: ir.Model) -> None:
     """Remove types inside of groups: the interface has types in signatures, and others are inferred."""
     for key, function in model.functions.items():
-        if key[0] == dialects.NATIVE_DOMAIN:
+        if key[0] == graphopt_operators.NATIVE_DOMAIN:
             for value in (*function.inputs, *(output for node in function for output in node.outputs)):
                 value.type = value.shape = None

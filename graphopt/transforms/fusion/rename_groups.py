@@ -12,7 +12,7 @@ from typing import ClassVar
 from graphopt import ir
 from graphopt.context import Context
 from graphopt.fusion.group_functions import name_of, note_signatures, signatures_of
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.passes.base import Pass
 from graphopt.util.text_tables import counted
 
@@ -33,7 +33,7 @@ class RenameGroups(Pass):
         signatures = signatures_of(model)
         names: dict[_Key, str] = {}
         for key, function in model.functions.items():
-            if key[0] == dialects.NATIVE_DOMAIN and function.name in signatures:
+            if key[0] == graphopt_operators.NATIVE_DOMAIN and function.name in signatures:
                 name = name_of(function, signatures[function.name])
                 if name != function.name:
                     names[key] = name
@@ -52,7 +52,7 @@ class RenameGroups(Pass):
         ):  # one may want the name that another still has
             cx.edit.rename_function(function, own, f"changed {number}")
         for function, own, name, signature in changed:
-            known = model.functions.get((dialects.NATIVE_DOMAIN, name, ""))
+            known = model.functions.get((graphopt_operators.NATIVE_DOMAIN, name, ""))
             if known is None:
                 cx.edit.rename_function(function, own, name)
             else:

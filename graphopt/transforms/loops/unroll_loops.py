@@ -10,7 +10,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Context, Refusal
-from graphopt.control_flow.iterations import Iterations, Stack, iterations_of
+from graphopt.control_flow.known_trip_count import Iterations, Stack, iterations_of
 from graphopt.control_flow.loops import declare_shape
 from graphopt.ops import traits
 from graphopt.passes.base import Pass

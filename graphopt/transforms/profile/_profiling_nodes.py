@@ -6,8 +6,8 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Context, Refusal
-from graphopt.ops import dialects, traits
-from graphopt.partitioning.outlining import FUNCTIONS_SINCE
+from graphopt.ops import graphopt_operators, traits
+from graphopt.partitioning.outline_groups import FUNCTIONS_SINCE
 
 #: Scan had a batch axis before this version.
 _SCAN_SINCE = 9
@@ -19,7 +19,7 @@ def supports_profiling(model: ir.Model, cx: Context, owner: str) -> bool:
     if model.ir_version < FUNCTIONS_SINCE:
         reason = f"functions came with IR version {FUNCTIONS_SINCE}, the model has {model.ir_version}"
     for (domain, name, _), function in model.functions.items():
-        if domain == dialects.GUARD_DOMAIN and not _is_own(function):
+        if domain == graphopt_operators.GUARD_DOMAIN and not _is_own(function):
             reason = f"the model has another function {domain}::{name}"
     if reason is not None:
         cx.refuse(Refusal(owner, "", reason))
@@ -51,10 +51,12 @@ def obstacle(graph: ir.Graph, rank: int | None, cx: Context) -> str | None:
 
 def is_watched(value: ir.Value) -> bool:
     """Whether a profiling node watches ``value``, or a profiling node or a counter returns it."""
-    types = dialects.PROFILE, dialects.PROFILE_ZERO, dialects.COUNTER
-    if dialects.is_profiling_node(value.producer(), *types):
+    types = graphopt_operators.PROFILE, graphopt_operators.PROFILE_ZERO, graphopt_operators.COUNTER
+    if graphopt_operators.is_profiling_node(value.producer(), *types):
         return True
-    return any(dialects.is_profiling_node(node, dialects.PROFILE) for node in ir.readers(value))
+    return any(
+        graphopt_operators.is_profiling_node(node, graphopt_operators.PROFILE) for node in ir.readers(value)
+    )
 
 
 def watch(value: ir.Value, op_type: str, cx: Context, owner: str) -> bool:
@@ -62,8 +64,8 @@ def watch(value: ir.Value, op_type: str, cx: Context, owner: str) -> bool:
     node = cx.edit.make_node(
         op_type,
         [value],
-        {dialects.WATCHED: value.name or ""},
-        domain=dialects.GUARD_DOMAIN,
+        {graphopt_operators.WATCHED: value.name or ""},
+        domain=graphopt_operators.GUARD_DOMAIN,
         name=f"{value.name}_{op_type.lower()}",
     )
     action = cx.begin_rewrite(owner, node)
@@ -82,16 +84,18 @@ def watch(value: ir.Value, op_type: str, cx: Context, owner: str) -> bool:
 
 def count_runs(graph: ir.Graph, cx: Context, owner: str) -> None:
     """Append a counter of runs to the main graph, unless it has one."""
-    if any(dialects.is_profiling_node(node, dialects.COUNTER) for node in graph):
+    if any(graphopt_operators.is_profiling_node(node, graphopt_operators.COUNTER) for node in graph):
         return
-    node = cx.edit.make_node(dialects.COUNTER, [], domain=dialects.GUARD_DOMAIN, name="profiled_runs")
+    node = cx.edit.make_node(
+        graphopt_operators.COUNTER, [], domain=graphopt_operators.GUARD_DOMAIN, name="profiled_runs"
+    )
     action = cx.begin_rewrite(owner, node)
     if action is None:
         cx.edit.discard(node)
         return
     cx.edit.append(graph, node)
     cx.edit.import_domain(node)
-    _define(dialects.COUNTER, cx)
+    _define(graphopt_operators.COUNTER, cx)
     cx.end_rewrite(action, node, [node])
 
 
@@ -101,7 +105,7 @@ def remove_profiling_nodes(model: ir.Model, cx: Context, owner: str, *op_types: 
     own = {key for key, function in model.functions.items() if _is_own(function)}
     for graph in ir.graphs_of(model):
         for node in list(graph):
-            if not dialects.is_profiling_node(node, *op_types) or node.op_identifier() not in own:
+            if not graphopt_operators.is_profiling_node(node, *op_types) or node.op_identifier() not in own:
                 continue
             action = cx.begin_rewrite(owner, node)
             if action is None:
@@ -120,13 +124,13 @@ def remove_profiling_nodes(model: ir.Model, cx: Context, owner: str, *op_types: 
 
 def _is_own(function: ir.Function) -> bool:
     """Whether ``function``, perhaps of a file, is one of profiling nodes: an identity, or a counter."""
-    if function.domain != dialects.GUARD_DOMAIN or len(function) != 1:
+    if function.domain != graphopt_operators.GUARD_DOMAIN or len(function) != 1:
         return False
     node = function[0]
-    if function.name == dialects.COUNTER:
+    if function.name == graphopt_operators.COUNTER:
         return node.op_type == "Constant" and not function.inputs
     return (
-        function.name in (dialects.PROFILE, dialects.PROFILE_ZERO)
+        function.name in (graphopt_operators.PROFILE, graphopt_operators.PROFILE_ZERO)
         and (node.domain, node.op_type) == ("", "Identity")
         and list(node.inputs) == list(function.inputs)
         and list(node.outputs) == list(function.outputs)
@@ -136,16 +140,18 @@ def _is_own(function: ir.Function) -> bool:
 def _define(op_type: str, cx: Context) -> None:
     """Define the function ``op_type``, unless the model has it."""
     edit, model = cx.edit, cx.model
-    if (dialects.GUARD_DOMAIN, op_type, "") in model.functions:
+    if (graphopt_operators.GUARD_DOMAIN, op_type, "") in model.functions:
         return
     inputs, attributes = [], []
-    if op_type == dialects.COUNTER:
+    if op_type == graphopt_operators.COUNTER:
         one = ir.tensor(np.array(1, np.int64))
         body = edit.make_node("Constant", [], {"value": one}, name="one_run")
     else:
         inputs = [ir.Value(name=edit.fresh_name("watched"))]
-        attributes = [ir.Attr(dialects.WATCHED, ir.AttributeType.UNDEFINED, None)]
+        attributes = [ir.Attr(graphopt_operators.WATCHED, ir.AttributeType.UNDEFINED, None)]
         body = edit.make_node("Identity", inputs, name="unchanged")
     edit.append(model.graph, body)
     imports = {"": ir.standard_version(model.opset_imports)}
-    edit.make_function(dialects.GUARD_DOMAIN, op_type, inputs, body.outputs, [body], attributes, imports)
+    edit.make_function(
+        graphopt_operators.GUARD_DOMAIN, op_type, inputs, body.outputs, [body], attributes, imports
+    )

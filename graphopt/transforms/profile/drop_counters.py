@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.passes.base import Pass
 from graphopt.transforms.profile._profiling_nodes import remove_profiling_nodes
 
@@ -24,4 +24,4 @@ class DropCounters(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Remove all counters."""
-        remove_profiling_nodes(model, cx, self.name, dialects.COUNTER)
+        remove_profiling_nodes(model, cx, self.name, graphopt_operators.COUNTER)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.passes.base import Pass
 from graphopt.profile.annotations import assertion_of
 from graphopt.transforms.profile._compare_assertions import is_implied
@@ -32,7 +32,7 @@ class EliminateGuards(Pass):
         for graph in ir.graphs_of(model):
             guarded: dict[ir.Value, ir.Value] = {}
             for node in list(graph):
-                value = node.inputs[0] if dialects.is_guard(node) and node.inputs else None
+                value = node.inputs[0] if graphopt_operators.is_guard(node) and node.inputs else None
                 if value is None:
                     continue
                 left = self._visit(node, guarded.get(value, value), cx)

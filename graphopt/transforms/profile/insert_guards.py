@@ -11,7 +11,7 @@ import numpy as np
 
 from graphopt import context, ir
 from graphopt.context import Context, Refusal
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.passes.base import Pass
 from graphopt.profile import ValueProfile
 from graphopt.profile.annotations import annotation_of, assertion_of, guard_attributes, is_annotation
@@ -90,10 +90,10 @@ class InsertGuards(Pass):
         """Insert a guard behind ``value``; returns whether that was permitted."""
         name = value.name or "value"
         node = cx.edit.make_node(
-            dialects.GUARD,
+            graphopt_operators.GUARD,
             [value],
             guard_attributes(profile),
-            domain=dialects.GUARD_DOMAIN,
+            domain=graphopt_operators.GUARD_DOMAIN,
             name=f"{name}_guard",
         )
         action = cx.begin_rewrite(self.name, node)
@@ -171,6 +171,6 @@ def _names(model: ir.Model) -> Iterator[str]:
     """The dim names of inputs and guards."""
     for value in model.graph.inputs:
         yield from (str(dim) for dim in value.shape or ())
-    for node in dialects.guards_of(model):
+    for node in graphopt_operators.guards_of(model):
         profile = assertion_of(node)
         yield from map(str, (profile and profile.shape) or ())

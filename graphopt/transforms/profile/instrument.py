@@ -12,7 +12,7 @@ from graphopt import ir
 from graphopt.analysis.data_dependent_values import data_dependent_values
 from graphopt.context import Context, Refusal
 from graphopt.errors import unknown
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.passes.base import Pass
 from graphopt.transforms.profile._profiling_nodes import (
     count_runs,
@@ -96,7 +96,7 @@ class Instrument(Pass):
         for value, reason in found.left_out.items():
             cx.refuse(Refusal(self.name, value.name or "", reason, value.name))
         for value in reversed([*found.inputs, *found.inner]):  # keeps the order behind one node
-            watch(value, dialects.PROFILE, cx, self.name)
+            watch(value, graphopt_operators.PROFILE, cx, self.name)
         count_runs(model.graph, cx, self.name)
 
     def select(self, model: ir.Model, cx: Context) -> Selection:

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.passes.base import Pass
 from graphopt.transforms.profile._profiling_nodes import remove_profiling_nodes
 from graphopt.transforms.profile.clear_profile import ClearProfile
@@ -31,11 +31,16 @@ class RemoveProfileNodes(Pass):
         removed = 0
         ClearProfile().run(model, cx)
         remove_profiling_nodes(
-            model, cx, self.name, dialects.PROFILE, dialects.PROFILE_ZERO, dialects.COUNTER
+            model,
+            cx,
+            self.name,
+            graphopt_operators.PROFILE,
+            graphopt_operators.PROFILE_ZERO,
+            graphopt_operators.COUNTER,
         )
         for graph in ir.graphs_of(model):
             for node in list(graph):
-                if dialects.is_guard(node) and node.inputs and node.inputs[0] is not None:
+                if graphopt_operators.is_guard(node) and node.inputs and node.inputs[0] is not None:
                     removed += self._remove(node, node.inputs[0], cx)
         if removed:
             cx.invalidate("guard")

@@ -11,14 +11,14 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.passes.base import SPECIALIZED_TYPES, Pass
 from graphopt.profile.annotations import annotation_of, is_annotation
 from graphopt.profile.value_profile import Dim, ValueProfile, is_symbol
 from graphopt.transforms.profile._profiling_nodes import remove_profiling_nodes
 
 #: Metadata key of a specialized input: the dims that it declared before, as JSON.
-DECLARED = f"{dialects.PROFILE_NOTES}declared"
+DECLARED = f"{graphopt_operators.PROFILE_NOTES}declared"
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,9 @@ class SpecializeTypes(Pass):
 
     def run(self, model: ir.Model, cx: Context) -> None:
         """Specialize all annotated inputs together, because they share symbols."""
-        remove_profiling_nodes(model, cx, self.name, dialects.PROFILE, dialects.PROFILE_ZERO)
+        remove_profiling_nodes(
+            model, cx, self.name, graphopt_operators.PROFILE, graphopt_operators.PROFILE_ZERO
+        )
         found = {
             value: profile for value in model.graph.inputs if (profile := annotation_of(value)) is not None
         }

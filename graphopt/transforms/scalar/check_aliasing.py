@@ -15,7 +15,7 @@ from graphopt import ir
 from graphopt.analysis.symbolic import at_least
 from graphopt.context import Context
 from graphopt.errors import VerificationFailed
-from graphopt.inputs.buffer_pairs import parse_pair, resolve_pairs
+from graphopt.inputs.shared_buffer_pairs import parse_pair, resolve_pairs
 from graphopt.ops import traits
 from graphopt.passes.base import Pass
 

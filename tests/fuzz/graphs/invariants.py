@@ -8,9 +8,9 @@ from random import Random
 import onnx
 
 from graphopt import ir
-from graphopt.attempt import Attempt, make_options
 from graphopt.config import Settings
 from graphopt.errors import GraphoptError
+from graphopt.optimization_attempt import Attempt, make_options
 from graphopt.passes.pipelines import make_pipeline
 from graphopt.process.child import Child
 from graphopt.verification.verifier import Verifier

@@ -11,7 +11,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.errors import RuntimeFailure
 from graphopt.fusion.backends.c.build_library import Plan
-from graphopt.fusion.backends.c.compiler import find_compiler
+from graphopt.fusion.backends.c.c_compiler import find_compiler
 from graphopt.fusion.backends.c.source_file import source
 from graphopt.fusion.loops.ir import Kernel
 from graphopt.ort import session

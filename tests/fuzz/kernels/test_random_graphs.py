@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from graphopt.errors import NoCompiler
-from graphopt.fusion.backends.c.compiler import find_compiler
+from graphopt.fusion.backends.c.c_compiler import find_compiler
 from graphopt.process.child import Child
 from tests.fuzz.kernels.batches import Findings, cpu_levels, examine
 from tests.fuzz.kernels.random_graphs import generate

@@ -6,7 +6,7 @@ from functools import partial
 
 from graphopt import ir
 from graphopt.analysis.shape_inference.node_facts import NodeFacts, shape_rule
-from graphopt.analysis.shape_inference.rules.convolution import global_pool, pool
+from graphopt.analysis.shape_inference.rules.conv_and_pool import global_pool, pool
 from graphopt.analysis.shape_inference.rules.matmul import matmul_shape
 from graphopt.analysis.shape_inference.rules.recurrent import recurrent_facts
 from graphopt.analysis.shape_inference.rules.slice_join_pad import concatenated

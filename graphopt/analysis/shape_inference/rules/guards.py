@@ -16,12 +16,12 @@ from graphopt.analysis.shape_inference.value_facts import (
 )
 from graphopt.analysis.symbolic import Dim
 from graphopt.ir.signature import text_of_type
-from graphopt.ops import dialects
+from graphopt.ops import graphopt_operators
 from graphopt.profile import ValueProfile
 from graphopt.profile.annotations import assertion_of
 
 
-@shape_rule(dialects.GUARD, domain=dialects.GUARD_DOMAIN)
+@shape_rule(graphopt_operators.GUARD, domain=graphopt_operators.GUARD_DOMAIN)
 def guard(node: NodeFacts) -> Fact:
     """The facts of the input, completed by the assertion."""
     known, asserted = node.fact(0), assertion_of(node.ir)

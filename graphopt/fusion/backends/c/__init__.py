@@ -59,7 +59,7 @@ class CBackend:
         return [self.render(kernels[start : start + _KERNELS_PER_FILE]) for start in starts]
 
     def describe_compiler(self, compiler: str | None = None) -> str:
-        from graphopt.fusion.backends.c.compiler import find_compiler
+        from graphopt.fusion.backends.c.c_compiler import find_compiler
 
         found = find_compiler(compiler)
         return f"{found.kind} {found.version}"

@@ -12,7 +12,7 @@ from graphopt.fusion.backends.c.size_variables import SizeVariables
 from graphopt.fusion.loops.collapse import StridedAccess
 from graphopt.fusion.loops.instructions import COSTLY, OPS
 from graphopt.fusion.loops.ir import ONE, Element, Kernel
-from graphopt.fusion.loops.stages import Stage, has_shared_inverse
+from graphopt.fusion.loops.reduction_stages import Stage, has_shared_inverse
 
 #: Types of elements in memory.
 C_TYPES = {

@@ -9,7 +9,7 @@ from graphopt.fusion.backends.c.preamble import Lanes
 from graphopt.fusion.loops.collapse import CollapsedNest, collapse, moved_last, with_periods
 from graphopt.fusion.loops.instructions import OPS
 from graphopt.fusion.loops.ir import ONE, Element, Kernel, Segment
-from graphopt.fusion.loops.stages import StagePlan, plan_stages
+from graphopt.fusion.loops.reduction_stages import StagePlan, plan_stages
 
 #: Maximum size of an innermost loop, and maximum number of reduced elements, for which vectors are too wide.
 _SHORT, _SHORT_REDUCTION = 4, 16

@@ -10,7 +10,7 @@ from graphopt.fusion.backends.c.point_printer import C_TYPES, PointPrinter, scal
 from graphopt.fusion.backends.c.schedule import TILE
 from graphopt.fusion.loops.collapse import StridedAccess
 from graphopt.fusion.loops.ir import Element
-from graphopt.fusion.loops.stages import Stage
+from graphopt.fusion.loops.reduction_stages import Stage
 
 #: Number of summands per lane in a block of a blocked sum.
 BLOCK = 32

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from graphopt.fusion.backends.c.kernel_source import kernel_text
+from graphopt.fusion.backends.c.kernel_printer import kernel_text
 from graphopt.fusion.backends.c.preamble import Lanes, preamble
 from graphopt.fusion.backends.c.schedule import lanes
 from graphopt.fusion.loops.ir import Element, Kernel

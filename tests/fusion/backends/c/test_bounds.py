@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from graphopt.fusion.backends.c.kernel_source import kernel_text
+from graphopt.fusion.backends.c.kernel_printer import kernel_text
 from graphopt.fusion.backends.c.source_file import source
 from graphopt.fusion.loops.ir import (
     ONE,

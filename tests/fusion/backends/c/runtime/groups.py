@@ -7,7 +7,7 @@ import numpy as np
 from graphopt import ir
 from graphopt.context import context_for
 from graphopt.passes.pipelines import make_pipeline
-from tests.support import parse
+from tests.model_testing import parse
 
 TEXT = """g (float[N,C] x, float[C] b, uint8[N,C] u, float16[N,C] h) =>
     (float[N,C] gated, float[N,C] soft, float[N,C] pixels, float16[N,C] half, int64[N,C] counted)

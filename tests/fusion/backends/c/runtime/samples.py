@@ -15,7 +15,7 @@ import pytest
 
 from graphopt.errors import NoCompiler
 from graphopt.fusion.backends.c import build_library
-from graphopt.fusion.backends.c.compiler import find_compiler
+from graphopt.fusion.backends.c.c_compiler import find_compiler
 from graphopt.util.disk_store import Store
 
 

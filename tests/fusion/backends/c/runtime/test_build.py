@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from graphopt.errors import NoCompiler, ResourceLimit, RuntimeFailure
-from graphopt.fusion.backends.c import build_library, compiler
-from graphopt.fusion.backends.c.compiler import Compiler, find_compiler
+from graphopt.fusion.backends.c import build_library, c_compiler
+from graphopt.fusion.backends.c.c_compiler import Compiler, find_compiler
 from graphopt.fusion.backends.c.source_file import source
 from graphopt.fusion.group_functions import kernels_of
 from graphopt.util.disk_store import Store
@@ -201,7 +201,7 @@ def test_search_order_of_compilers(tmp_path, monkeypatch):
         calls.append(words)
         return 0, {"gcc": "gcc (GCC) 14", "clang": "clang version 19"}.get(words[0], "clang version 19 (zig)")
 
-    monkeypatch.setattr(compiler, "_call", answer)
+    monkeypatch.setattr(c_compiler, "_call", answer)
     assert find_compiler().kind == "zig" and find_compiler().name == "ziglang"
     for name in ("clang", "gcc"):
         (tmp_path / name).write_text("#!/bin/sh\n")
@@ -215,17 +215,17 @@ def test_search_order_of_compilers(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("kind, flag", [("gcc", "-march=x86-64-v3"), ("zig", "-march=x86_64_v3")])
 def test_levels_by_compiler(kind, flag, monkeypatch):
-    monkeypatch.setattr(compiler, "is_x86", lambda: True)
-    assert compiler.Compiler(("cc",), kind, "").level(3) == (flag,)
-    monkeypatch.setattr(compiler, "is_x86", lambda: False)
-    assert compiler.Compiler(("cc",), kind, "").level(0) == ()
+    monkeypatch.setattr(c_compiler, "is_x86", lambda: True)
+    assert c_compiler.Compiler(("cc",), kind, "").level(3) == (flag,)
+    monkeypatch.setattr(c_compiler, "is_x86", lambda: False)
+    assert c_compiler.Compiler(("cc",), kind, "").level(0) == ()
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("ziglang") is None, reason="there is no ziglang")
 @pytest.mark.parametrize("target", ["aarch64-linux-gnu", "aarch64-macos"])
 def test_kernels_compile_for_other_machines(tmp_path, monkeypatch, target):
-    monkeypatch.setattr(compiler, "is_x86", lambda: False)
+    monkeypatch.setattr(c_compiler, "is_x86", lambda: False)
     model = fused()[1]
     kernels = kernels_of(model)
     found = find_compiler(f"{sys.executable} -m ziglang cc --target={target}")

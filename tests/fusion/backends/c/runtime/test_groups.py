@@ -9,7 +9,7 @@ import pytest
 from graphopt import ir
 from graphopt.fusion.backends.c import BACKEND
 from graphopt.fusion.backends.c.build_library import Plan, levels
-from graphopt.fusion.backends.c.compiler import find_compiler
+from graphopt.fusion.backends.c.c_compiler import find_compiler
 from graphopt.fusion.backends.c.source_file import source
 from graphopt.fusion.group_functions import kernels_of
 from graphopt.util.disk_store import Store

@@ -17,7 +17,7 @@ from graphopt.ort.session_options import SessionChoice
 from graphopt.util.disk_store import Store
 from tests.fusion.backends.c.runtime import samples
 from tests.fusion.models import grouped
-from tests.support import parse
+from tests.model_testing import parse
 
 pytestmark = samples.compiled
 

@@ -14,7 +14,7 @@ from graphopt.fusion.backends.c import BACKEND
 from graphopt.fusion.group_functions import kernels_of
 from graphopt.util.disk_store import Store
 from tests.fusion.backends.c.runtime import samples
-from tests.support import run_pipeline
+from tests.model_testing import run_pipeline
 
 pytestmark = samples.compiled
 

@@ -8,7 +8,7 @@ import click
 import pytest
 
 from graphopt.cli.main import cli, main
-from graphopt.cli.options import relations
+from graphopt.cli.options import option_relations
 
 
 def _commands() -> dict[str, click.Command]:
@@ -17,12 +17,12 @@ def _commands() -> dict[str, click.Command]:
     return {name: command for name, command in found.items() if command is not None}
 
 
-def _related() -> list[tuple[str, relations.Option, str, bool]]:
+def _related() -> list[tuple[str, option_relations.Option, str, bool]]:
     """Each relation: the command, the option, the other, and whether they exclude each other."""
     found = []
     for name, command in sorted(_commands().items()):
         for param in command.params:
-            if isinstance(param, relations.Option):
+            if isinstance(param, option_relations.Option):
                 found += [(name, param, other, True) for other in param.excludes]
                 found += [(name, param, param.requires, False)] if param.requires else []
     return found
@@ -31,17 +31,17 @@ def _related() -> list[tuple[str, relations.Option, str, bool]]:
 def test_relations_name_existing_options() -> None:
     assert len(_related()) > 20
     for name, _, other, _ in _related():
-        relations.named(_commands()[name], other)
+        option_relations.named(_commands()[name], other)
 
 
 @pytest.mark.parametrize(
     ("name", "param", "other", "exclude"),
     _related(),
-    ids=lambda item: item.label if isinstance(item, relations.Option) else str(item),
+    ids=lambda item: item.label if isinstance(item, option_relations.Option) else str(item),
 )
 def test_each_is_checked(
     name: str,
-    param: relations.Option,
+    param: option_relations.Option,
     other: str,
     exclude: bool,
     capsys: pytest.CaptureFixture[str],
@@ -53,9 +53,9 @@ def test_each_is_checked(
         if wanted.required and isinstance(wanted, click.Option):
             arguments += _given(wanted)
     if exclude and param.requires is not None:
-        arguments += _given(relations.named(_commands()[name], param.requires))
+        arguments += _given(option_relations.named(_commands()[name], param.requires))
     if exclude:
-        arguments += _given(relations.named(_commands()[name], other))
+        arguments += _given(option_relations.named(_commands()[name], other))
     assert main(arguments, {}) == 2
     said = f"{other} and {param.label} exclude each other" if exclude else f"{param.label} requires {other}"
     assert said in capsys.readouterr().err

@@ -6,9 +6,9 @@ import pytest
 
 from graphopt import ir
 from graphopt.context import context_for
-from graphopt.fusion import cluster
-from graphopt.fusion.cluster import find_clusters
-from tests.support import parse
+from graphopt.fusion import clustering
+from graphopt.fusion.clustering import find_clusters
+from tests.model_testing import parse
 
 CONSTANTS = (
     "int64[1] rows = {0}, int64[3] sizes = {0, 2, 4},"
@@ -133,7 +133,7 @@ def test_a_concat_with_an_omitted_input_is_not_fused() -> None:
 def test_number_of_nodes_per_cluster_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     chain = "a = Abs(x) b = Exp(a) c = Neg(b) d = Sin(c) y = Cos(d)"
     assert clusters(chain) == [("a b c d y", "y")]
-    monkeypatch.setattr(cluster, "_MOST_NODES", 3)
+    monkeypatch.setattr(clustering, "_MOST_NODES", 3)
     assert clusters(chain) == [("a b", "b"), ("c d y", "y")]
     both = "a = Abs(x) b = Exp(a) y = Neg(b) c = Sin(a) z = Cos(c)"
     assert len(clusters(both, outputs="float[N,64] y, float[N,64] z")) == 2

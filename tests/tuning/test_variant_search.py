@@ -11,10 +11,10 @@ import pytest
 
 from graphopt.ort.session_options import SessionChoice
 from graphopt.timing.ratios import Band, Comparison
-from graphopt.tuning.decide import TuningDecision, search
 from graphopt.tuning.measurements import Finding, Measurement, Size
-from graphopt.tuning.result import StoredTuning, Tuning
 from graphopt.tuning.search_space import Group, Variant
+from graphopt.tuning.tuning_result import StoredTuning, Tuning
+from graphopt.tuning.variant_search import TuningDecision, search
 from graphopt.util.disk_store import Store
 
 BAND = Band(0.99, 1.01)

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from graphopt.fusion.backends.c.schedule import schedule
 from graphopt.fusion.loops.ir import Kernel
-from graphopt.fusion.loops.stages import has_shared_inverse
-from tests.fusion.test_lower import one
+from graphopt.fusion.loops.reduction_stages import has_shared_inverse
+from tests.fusion.test_lower_group import one
 
 
 def stores_by_stage(kernel: Kernel) -> list[tuple[int, ...]]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from graphopt import ir
 from graphopt.context import Context
-from graphopt.fusion.cluster import find_clusters
+from graphopt.fusion.clustering import find_clusters
 from graphopt.fusion.loop_nest import AffineMap, LoopNest
 from graphopt.fusion.loops.builder import Expr, IRBuilder, live
 from graphopt.fusion.loops.ir import ZERO, Access, Axis, CantFuse, Element, Kernel, Port, Segment, Size, Store

@@ -8,7 +8,7 @@ import pytest
 from graphopt import ir
 from graphopt.analysis.symbolic import symbol
 from graphopt.context import context_for
-from graphopt.fusion import lower
+from graphopt.fusion import lower_group
 from graphopt.fusion.group_signature import Signature
 from graphopt.fusion.loops import interpreter
 from graphopt.fusion.loops.builder import IRBuilder
@@ -16,7 +16,7 @@ from graphopt.fusion.loops.ir import Access, CantFuse, Element, Kernel, Size, Sy
 from graphopt.fusion.loops.printer import text
 from graphopt.fusion.size_symbols import SymbolTable
 from graphopt.ort import session
-from tests.support import parse
+from tests.model_testing import parse
 from tests.transforms.test_fuse_groups import fused, ops
 
 X, Y = "float[N,64] x", "float[N,64] y"
@@ -164,7 +164,7 @@ def test_reduction_axes_are_last_or_before_the_contiguous_axis() -> None:
 def test_number_of_instructions_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     chain = "a = Sin(x) b = Cos(a) c = Sin(b) y = Cos(c)"
     assert len(one(chain).segments[0].body) == 5
-    monkeypatch.setattr(lower, "_MOST_STEPS", 3)
+    monkeypatch.setattr(lower_group, "_MOST_STEPS", 3)
     assert len(one(chain).segments[0].body) == 3  # the last nodes are left out
 
 

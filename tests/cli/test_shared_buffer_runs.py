@@ -14,7 +14,7 @@ from graphopt.profile import FusionStrategy
 from graphopt.specialization.build_variants import Specialization
 from graphopt.specialization.bundle.save import save_bundle
 from tests.cli.conftest import Invoke
-from tests.support import parse
+from tests.model_testing import parse
 
 CACHE = """g (float[6, 4] past, float[1, 4] x, int64[1, 1] at) => (float[1, 4] y, float[6, 4] present) {
     present = ScatterND(past, at, x) t = Transpose<perm = [1, 0]>(present) s = MatMul(x, t) y = MatMul(s, present)

@@ -11,9 +11,9 @@ from typing import Any
 from graphopt.errors import ResourceLimit
 from graphopt.ort.session_options import SessionChoice
 from graphopt.transforms.fusion.fuse_groups import FuseGroups
-from graphopt.tuning.decide import TuningDecision
 from graphopt.tuning.measurements import Finding, Measurement
 from graphopt.tuning.search_space import Variant
+from graphopt.tuning.variant_search import TuningDecision
 from graphopt.util.disk_store import Store, key_of
 from graphopt.util.text_tables import Block, Table, counted, flat, human_seconds, shortened
 

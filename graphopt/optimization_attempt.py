@@ -25,8 +25,8 @@ from graphopt.instrument.rewrite_stats import Stats
 from graphopt.ir.signature import diff
 from graphopt.model_arguments import copy
 from graphopt.numerics import Numerics
-from graphopt.ops import dialects
-from graphopt.options import OptimizeOptions
+from graphopt.ops import graphopt_operators
+from graphopt.optimize_options import OptimizeOptions
 from graphopt.ort.devices import CPU, target_device
 from graphopt.own_rules import check_applied, checked_rules, rules_by_place
 from graphopt.passes.base import FUSED_OPERATORS, NATIVE_GROUPS
@@ -97,7 +97,7 @@ class Attempt:
             with context_for(model, options) as cx:
                 check.run(model, cx)
             pipeline = Pipeline((*pipeline.steps, *check.steps))
-        if dialects.has_groups(model):
+        if graphopt_operators.has_groups(model):
             pipeline = Pipeline((*pipeline.steps, *make_pipeline("rename-groups").steps))
         return replace(self, pipeline=pipeline, options=options, inputs=inputs)
 
@@ -120,7 +120,7 @@ class Attempt:
         builder = ReportBuilder(model, by_pass=self.weigh_each)
         gate, stopped = self.gate, self.stop_after is not None
         if stopped:
-            from graphopt.rewrite.filter import RewriteLimit
+            from graphopt.rewrite.rewrite_filter import RewriteLimit
 
             gate = RewriteLimit(first=self.stop_after)
         cx = context_for(model, self.options, gate=gate, observers=self._all_watchers(builder))

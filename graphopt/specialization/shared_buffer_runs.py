@@ -20,10 +20,10 @@ from graphopt.ort.optimized_graph import optimized_graph
 from graphopt.ort.session import Optimizations, Source
 from graphopt.ort.session_options import SessionChoice
 from graphopt.process.child import Child
-from graphopt.specialization.buffer_checks import BufferChecks
 from graphopt.specialization.ort_values import ort_value
+from graphopt.specialization.shared_buffer_checks import BufferChecks
 from graphopt.specialization.variant_session import VariantSession
-from graphopt.util.element_types import from_ort_value
+from graphopt.util.ort_array_conversion import from_ort_value
 
 
 def run_shared(
@@ -52,7 +52,7 @@ def run_shared(
         if not device.capabilities.forkable and may_crash(model) is None:
             return _run(*arguments)
         with Child(
-            preload=("graphopt.specialization.shared_runs",), fresh=not device.capabilities.forkable
+            preload=("graphopt.specialization.shared_buffer_runs",), fresh=not device.capabilities.forkable
         ) as child:
             return child.call(_run, *arguments, doing="running the model with shared buffers")
     finally:

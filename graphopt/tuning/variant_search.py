@@ -31,7 +31,7 @@ from graphopt.ort.session_options import SessionChoice
 from graphopt.tuning.measurements import Finding, Measurement, Measurer, conclusion
 from graphopt.tuning.screening import screen
 from graphopt.tuning.search_space import Group, Variant
-from graphopt.tuning.session_choices import try_choices
+from graphopt.tuning.select_session_options import try_choices
 
 #: Number of rules of a harmful group that are tried one by one.
 _RULES = 4

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from graphopt import ir
 from graphopt.context.context import context_for
 from graphopt.errors import GraphoptError, UsageError
-from graphopt.inputs.buffer_pairs import resolve_pairs
+from graphopt.inputs.shared_buffer_pairs import resolve_pairs
 from graphopt.ir.signature import Signature
 from graphopt.specialization.ort_values import type_and_shape
 from graphopt.specialization.output_shapes import OutputShapes, Shape

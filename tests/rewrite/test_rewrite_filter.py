@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from graphopt.context import Action, Options
-from graphopt.rewrite.filter import RewriteLimit, RewriteSite
-from tests.support import parse, run_pipeline
+from graphopt.rewrite.rewrite_filter import RewriteLimit, RewriteSite
+from tests.model_testing import parse, run_pipeline
 
 CHAIN = (
     "g (float[N] x) => (float[N] y) <float zero = {-0.0}> { a = Identity(x) b = Relu(a) y = Add(b, zero) }"

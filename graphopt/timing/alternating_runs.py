@@ -23,7 +23,7 @@ from graphopt.ort.session import Optimizations, Source
 from graphopt.ort.session_options import SessionChoice
 from graphopt.ort.utf8_path import utf8_path
 from graphopt.timing import ratios
-from graphopt.util.element_types import LOW_TYPES, to_ort_value
+from graphopt.util.ort_array_conversion import LOW_TYPES, to_ort_value
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, OrtValue

@@ -29,7 +29,7 @@ from graphopt.ir.json.tensors import (
     write_contents,
     write_float,
 )
-from graphopt.ir.json.types import read_tensor_type, read_type, write_tensor_type, write_type
+from graphopt.ir.json.type_text import read_tensor_type, read_type, write_tensor_type, write_type
 
 _Attribute = onnx.AttributeProto
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from graphopt.errors import UsageError
-from graphopt.inputs.buffer_pairs import resolve_pairs
+from graphopt.inputs.shared_buffer_pairs import resolve_pairs
 
 INPUTS, OUTPUTS = ["past.0", "past.1", "x"], ["present.0", "present.1", "y"]
 
