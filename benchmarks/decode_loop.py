@@ -6,7 +6,8 @@
 Inputs and outputs of the cache are `past*` and `present*`. Both ways use the same plan of one executor, and
 run the same steps alternately: a round has one sequence of each, and its ratio is that of the median steps,
 loop to plain. Outputs and caches must be equal. `buffers` is the number of addresses of a cache: with one,
-each step is written over the step before.
+each step is written over the step before. `copied` are the bytes of caches in other buffers than before the
+step, which the model has copied there, per step after the first.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import statistics
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -129,6 +131,10 @@ class Plain:
         self.state = {name: found.pop(name.replace("past", "present", 1)) for name in self.state}
         return found
 
+    def addresses(self) -> dict[str, int]:
+        """The address of each cache."""
+        return {name: array.__array_interface__["data"][0] for name, array in self.state.items()}
+
 
 class Bound:
     """A loop of the executor."""
@@ -160,19 +166,44 @@ def sequence(way: Plain | Bound, feeds: list[dict[str, np.ndarray]]) -> Iterator
         yield time.perf_counter() - begin, found
 
 
-def check_equal(executor: Executor, feeds: list[dict[str, np.ndarray]]) -> tuple[int, int]:
-    """Compare both ways; returns the bytes of the caches, and the largest number of buffers of one."""
+@dataclass(frozen=True)
+class Caches:
+    """The caches of a sequence.
+
+    Attributes:
+        nbytes: their bytes after the last step.
+        buffers: the largest number of buffers of one cache in the loop.
+        copied: by way, the bytes per step that are not in the buffers of the previous step.
+    """
+
+    nbytes: int
+    buffers: int
+    copied: Mapping[str, float]
+
+
+def check_equal(executor: Executor, feeds: list[dict[str, np.ndarray]]) -> Caches:
+    """Compare both ways, and find the buffers of the caches after each step."""
     plain, bound = Plain(executor), Bound(executor)
+    ways: dict[str, Plain | Bound] = {"plain": plain, "loop": bound}
     buffers: dict[str, set[int]] = {}
+    before: dict[str, dict[str, int]] = {}
+    copied = dict.fromkeys(ways, 0)
     for inputs in feeds:
         one, other = plain(inputs), bound(inputs)
         for name, array in (one | plain.state).items():
             if not np.array_equal(array, (other | bound.state)[name], equal_nan=True):
                 raise SystemExit(f"{name} differs")
-        for name, address in bound.addresses().items():
+        for way, running in ways.items():
+            after = running.addresses()
+            for name, array in plain.state.items():
+                is_copied = way in before and before[way][name] != after[name]
+                copied[way] += array.nbytes if is_copied else 0
+            before[way] = after
+        for name, address in before["loop"].items():
             buffers.setdefault(name, set()).add(address)
     size = sum(array.nbytes for array in plain.state.values())
-    return size, max(map(len, buffers.values()))
+    per_step = {way: total / max(len(feeds) - 1, 1) for way, total in copied.items()}
+    return Caches(size, max(map(len, buffers.values())), per_step)
 
 
 def measure(executor: Executor, steps: int, rounds: int) -> tuple[dict[str, float], list[float]]:
@@ -202,15 +233,22 @@ def main() -> None:
         f"{layers} layers, {capacity} × {width}": fixed_decoder(layers, width, capacity)
         for layers, width, capacity in ((2, 64, 256), (4, 256, 1024), (4, 256, 4096))
     }
-    print(f"{'model':28} {'cache':>9} {'buffers':>8} {'plain':>9} {'loop':>9} {'ratio':>6} {'rounds':>11}")
+    print(
+        f"{'model':28} {'cache':>9} {'buffers':>8} {'copied: plain':>13} {'loop':>9} "
+        f"{'plain':>9} {'loop':>9} {'ratio':>6} {'rounds':>11}"
+    )
     for name, model in models.items():
         executor = compiled(model)
         feeds = [inputs_of(executor, step) for step in range(arguments.steps)]
-        size, buffers = check_equal(executor, feeds)
+        caches = check_equal(executor, feeds)
         seconds, paired = measure(executor, arguments.steps, arguments.rounds)
         times = " ".join(f"{seconds[way] * 1e3:6.3f} ms" for way in WAYS)
         ratio = f"{statistics.median(paired):6.2f} {f'{min(paired):.2f}–{max(paired):.2f}':>11}"
-        print(f"{name:28} {size / 1e6:6.2f} MB {buffers:8} {times} {ratio}")
+        plain, loop = (caches.copied[way] / 1e6 for way in WAYS)
+        copied = f"{plain:10.2f} MB {loop:6.2f} MB"
+        print(
+            f"{name:28} {caches.nbytes / 1e6:6.2f} MB {caches.buffers:8} {copied} {times} {ratio}", flush=True
+        )
 
 
 if __name__ == "__main__":

@@ -44,7 +44,7 @@ def ratios_of(
     sessions = {}
     for name in random.permutation(order):
         path = paths[ORIGINAL if name == TWIN else name]
-        sessions[name] = session.create(path, threads=1, choice=_kernels_of(path))
+        sessions[name] = session.create(path, threads=1, choice=kernels_of(path))
     times: dict[str, list[float]] = {name: [] for name in order}
     for running in sessions.values():  # allocations and packed weights
         for _ in range(2):
@@ -59,7 +59,7 @@ def ratios_of(
     return {name: statistics.median(found) / base for name, found in times.items() if name != ORIGINAL}
 
 
-def _kernels_of(path: str) -> SessionChoice:
+def kernels_of(path: str) -> SessionChoice:
     """The session options for a model, with the library beside it."""
     library = Path(path).with_suffix(".kernels.so")
     return SessionChoice(libraries=(str(library),) if library.is_file() else ())

@@ -53,6 +53,7 @@ class DebugState:
         released: whether the original was released.
         kept: the reason why the last attempt to release the original failed.
         evicted: the number of evicted plans.
+        runs: the number of successful runs, including those of evicted plans.
         failures: failed specializations, with the reasons.
         remarks: the reasons why plans run without some native kernels, or why values are not watched.
         watched: the number of watched intermediate values.
@@ -76,6 +77,7 @@ class DebugState:
     left_out: int = 0
     watch_runs: int = 0
     watch_seconds: float = 0.0
+    runs: int = 0
 
     @property
     def compiled(self) -> int:
@@ -106,7 +108,8 @@ class DebugState:
             runs = counted(self.watch_runs, "additional run")
             yield f"{values} watched, {self.left_out} left out: {runs} in {human_seconds(self.watch_seconds)}"
         if self.evicted:
-            yield f"{counted(self.evicted, 'plan')} evicted as least recently used"
+            past = counted(self.runs - sum(plan.hits for plan in self.plans), "run")
+            yield f"{counted(self.evicted, 'plan')} evicted as least recently used, after {past}"
         if self.compiling:
             yield "a specialization is being made"
         if self.released:

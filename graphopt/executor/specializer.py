@@ -362,6 +362,7 @@ class Specializer:
                 kept=self.cache.kept,
                 evicted=self._evicted,
                 failures=tuple(self._failures),
+                runs=self._runs,
             )
         remarks = dict.fromkeys(remark for plan in plans for remark in (*plan.problems, *plan.remarks))
         watched = self._watched

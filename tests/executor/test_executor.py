@@ -119,7 +119,8 @@ def test_least_recently_used_plan_is_evicted_without_restoring_depth() -> None:
     run_any(executor, [rows(3)])  # they count as new inputs
     state = executor.debug_state()
     assert [plan.name for plan in state.plans] == ["static-3", "static-4", "general"]
-    assert state.evicted == 2 and state.depth == 0
+    assert state.evicted == 2 and state.depth == 0 and state.runs == 6 + 3 + 3
+    assert "2 plans evicted as least recently used, after 4 runs" in str(state)
 
 
 @pytest.mark.parametrize("fault", [UsageError("no"), ValueError("a fault of a pass")])
