@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from graphopt.errors import UsageError
@@ -21,6 +23,112 @@ if TYPE_CHECKING:
     from onnxruntime import OrtValue
 
     from graphopt.executor.plan import Plan
+
+
+@dataclass(frozen=True)
+class _Ports:
+    """The names of a loop in one version of the model.
+
+    Attributes:
+        signature: the inputs and outputs of the model.
+        sources: the input by output, for each state.
+        results: the other outputs.
+    """
+
+    signature: Signature
+    sources: dict[str, str]
+    results: list[str]
+
+    @classmethod
+    def of(cls, signature: Signature, pairs: Iterable[tuple[str, str]]) -> _Ports:
+        """The names for ``pairs``; raises UsageError as :class:`StateLoop` does."""
+        sources = shared_names(pairs, signature)
+        for port in signature.inputs:
+            if port.name in sources.values() and port.kind != "tensor":
+                raise UsageError(f"a state is a tensor, and input {port.name!r} is of type {port.type}")
+        for port in signature.outputs:
+            if port.kind != "tensor":
+                raise UsageError(
+                    f"a loop returns tensors only, and output {port.name!r} is of type {port.type}"
+                )
+        return cls(signature, sources, [port.name for port in signature.outputs if port.name not in sources])
+
+
+@dataclass(frozen=True)
+class _State:
+    """The state between two calls.
+
+    Attributes:
+        values: the value of each input.
+        facts: the interface of these values for guards.
+        own: inputs whose values the loop may overwrite.
+        constant: outputs that had the type and shape of their inputs in the last call.
+        spare: by output, the buffer that does not contain the state, for outputs that alternate between two.
+        key, buffers: those of calls that overwrite the whole state, after which the values are the same.
+    """
+
+    values: dict[str, OrtValue] = field(default_factory=dict)
+    facts: dict[str, BoundValue] = field(default_factory=dict)
+    own: frozenset[str] = frozenset()
+    constant: frozenset[str] = frozenset()
+    spare: dict[str, OrtValue] = field(default_factory=dict)
+    key: object = None
+    buffers: dict[str, OrtValue] = field(default_factory=dict)
+
+    @cached_property
+    def memory(self) -> Spans:
+        """The memory of the values."""
+        return Spans.of(self.values)
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One call.
+
+    Attributes:
+        plan: the plan that runs.
+        given: the inputs that belong to the caller.
+        values, feeds: all inputs, and their interface for guards.
+        key: equal for calls with the same plan and the same types of given inputs.
+        buffers: the values that outputs are written to.
+    """
+
+    plan: Plan
+    given: dict[str, OrtValue]
+    values: dict[str, OrtValue]
+    feeds: dict[str, BoundValue]
+    key: object
+    buffers: dict[str, OrtValue]
+
+    def overwritten(self, sources: Mapping[str, str]) -> set[str]:
+        """The inputs whose values the call overwrites; ``sources`` is the input by output."""
+        bound = ((sources[output], buffer) for output, buffer in self.buffers.items())
+        return {source for source, buffer in bound if buffer is self.values.get(source)}
+
+    def next_state(self, found: Mapping[str, OrtValue], sources: Mapping[str, str], last: _State) -> _State:
+        """The outputs ``found`` as the state; previous values of the same types are buffers of the next call.
+
+        ``last`` is the state before the call.
+        """
+        state = {source: found[output] for output, source in sources.items()}
+        facts = bound_values(state)
+        callers = {id(value) for value in self.given.values()}
+        # an output that is an input is the same value
+        uses = Counter(map(id, state.values()))
+        own = {source for source, value in state.items() if id(value) not in callers and uses[id(value)] == 1}
+        constant, spare = set(), {}
+        for output, source in sources.items():
+            old, new = self.feeds.get(source), facts[source]
+            if old is None or (old.dtype, old.shape) != (new.dtype, new.shape):
+                continue
+            constant.add(output)
+            previous = self.values[source]
+            if source in last.own and source not in self.given and not uses[id(previous)]:
+                spare[output] = previous
+        is_whole = all(found[output] is self.buffers.get(output) for output in sources)
+        is_whole &= all(self.values.get(source) is value for source, value in state.items())
+        steady = (self.key, self.buffers) if is_whole else ()
+        return _State(state, facts, frozenset(own), frozenset(constant), spare, *steady)
 
 
 class StateLoop:
@@ -47,20 +155,9 @@ class StateLoop:
     ) -> None:
         self._specializer, self._device = specializer, device
         self._pairs = state if isinstance(state, str) else list(state)
-        self._sources: dict[str, str] = {}
-        self._follow(specializer().signature)
-        self._state: dict[str, OrtValue] = {}
-        self._facts: dict[str, BoundValue] = {}
-        #: Inputs whose values this loop may overwrite.
-        self._own: set[str] = set()
-        #: Outputs that had the type and shape of their inputs in the last call.
-        self._constant: set[str] = set()
-        #: By output, the buffer that does not contain the state, for outputs that alternate between two.
-        self._spare: dict[str, OrtValue] = {}
+        self._ports = _Ports.of(specializer().signature, self._pairs)
+        self._state = _State()
         self._runs: BoundRuns | None = None
-        #: The plan and the types of inputs for which outputs overwrite the whole state, and the buffers of
-        #: these outputs.
-        self._steady: tuple[object, dict[str, OrtValue], Spans] | None = None
         self._lock = threading.Lock()
 
     def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -84,83 +181,67 @@ class StateLoop:
     @property
     def state(self) -> dict[str, OrtValue]:
         """The state by name of its inputs. Later calls may overwrite these values: copy them to keep them."""
-        return dict(self._state)
+        return dict(self._state.values)
 
     def _run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         specializer = self._specializer()
-        if specializer.signature is not self._signature:  # a flush has read the model again
-            sources = self._sources
-            self._follow(specializer.signature)
-            if self._sources != sources:
-                self._reset()
+        if specializer.signature is not self._ports.signature:  # a flush has read the model again
+            ports = _Ports.of(specializer.signature, self._pairs)
+            if ports.sources != self._ports.sources:
+                self._state = _State()
+            self._ports = ports
+        sources, results = self._ports.sources, self._ports.results
+        step = self._step(specializer, inputs)
+        ready = step.plan.prepare()
+        if self._runs is None or self._runs.ready is not ready:
+            self._runs = BoundRuns(ready, self._device, results)
+        overwritten = step.overwritten(sources)
+        before = specializer.before(step.plan, step.feeds, overwritten) if overwritten else None
+        try:
+            found = self._runs.run(step.values, step.buffers)
+        except UsageError:  # before the run
+            raise
+        except Exception:
+            if overwritten:
+                self._state = _State()
+            raise
+        specializer.ran(step.plan, step.feeds, before)
+        if step.buffers is not self._state.buffers:
+            self._state = step.next_state(found, sources, self._state)
+        return {name: from_ort_value(found[name]) for name in results}
+
+    def _step(self, specializer: Specializer, inputs: Mapping[str, Any]) -> _Step:
+        """The call with ``inputs``; raises UsageError if a state has no value."""
         types = {port.name: port.type for port in specializer.signature.inputs}
         given = {
             name: ort_value(name, as_array(value), types.get(name, ""), self._device)
             for name, value in inputs.items()
         }
-        values = {**self._state, **given}
+        state = self._state
+        values = {**state.values, **given}
         for port in specializer.signature.fed:
-            if port.name not in values and port.name in self._sources.values() and port.kind != "optional":
+            is_state = port.name in self._ports.sources.values()
+            if port.name not in values and is_state and port.kind != "optional":
                 raise UsageError(
                     f"the loop has no state {port.name!r} yet", hint="the inputs of the first call include it"
                 )
         new_facts = bound_values(given)
-        feeds = {**self._facts, **new_facts}
+        feeds = {**state.facts, **new_facts}
         plan = specializer.plan_for(feeds)
         key = plan, tuple((name, fact.dtype, fact.shape) for name, fact in new_facts.items())
-        steady = self._steady
-        if steady is not None and steady[0] == key and not any(map(steady[2].overlaps, given.values())):
-            buffers = steady[1]
+        if state.key == key and not any(map(state.memory.overlaps, given.values())):
+            buffers = state.buffers
         else:
-            buffers, steady = self._buffers(plan, values, self._own - given.keys()), None
-        ready = plan.prepare()
-        if self._runs is None or self._runs.ready is not ready:
-            self._runs = BoundRuns(ready, self._device, self._results)
-        bound = ((self._sources[output], buffer) for output, buffer in buffers.items())
-        overwritten = {source for source, buffer in bound if buffer is values.get(source)}
-        before = specializer.before(plan, feeds, overwritten) if overwritten else None
-        try:
-            found = self._runs.run(values, buffers)
-        except UsageError:  # before the run
-            raise
-        except Exception:
-            if overwritten:
-                self._reset()
-            raise
-        specializer.ran(plan, feeds, before)
-        if steady is None:
-            self._advance(found, values, feeds, given)
-            is_whole = all(found[output] is buffers.get(output) for output in self._sources)
-            is_whole &= all(values.get(source) is self._state[source] for source in self._sources.values())
-            self._steady = (key, buffers, Spans.of(self._state)) if is_whole else None
-        return {name: from_ort_value(found[name]) for name in self._results}
+            buffers = self._buffers(plan, values, state.own - given.keys())
+        return _Step(plan, given, values, feeds, key, buffers)
 
-    def _follow(self, signature: Signature) -> None:
-        """Find the states and the results of a model; raises UsageError as the constructor does."""
-        sources = shared_names(self._pairs, signature)
-        for port in signature.inputs:
-            if port.name in sources.values() and port.kind != "tensor":
-                raise UsageError(f"a state is a tensor, and input {port.name!r} is of type {port.type}")
-        for port in signature.outputs:
-            if port.kind != "tensor":
-                raise UsageError(
-                    f"a loop returns tensors only, and output {port.name!r} is of type {port.type}"
-                )
-        self._sources, self._signature = sources, signature
-        self._results = [port.name for port in signature.outputs if port.name not in sources]
-
-    def _reset(self) -> None:
-        """Forget the state."""
-        self._state, self._facts, self._own, self._spare = {}, {}, set(), {}
-        self._constant, self._steady = set(), None
-
-    def _buffers(self, plan: Plan, values: Mapping[str, OrtValue], own: set[str]) -> dict[str, OrtValue]:
+    def _buffers(self, plan: Plan, values: Mapping[str, OrtValue], own: Set[str]) -> dict[str, OrtValue]:
         """The buffers for outputs of known shape: of the input if that is safe, else the spare buffer."""
-        checks = plan.prepare().buffers
+        checks, spares = plan.prepare().buffers, self._state.spare
         pairs = [
             (output, source)
-            for output, source in self._sources.items()
-            if output in self._constant and (source in own or output in self._spare)
+            for output, source in self._ports.sources.items()
+            if output in self._state.constant and (source in own or output in spares)
         ]
         if not pairs:
             return {}
@@ -168,7 +249,7 @@ class StateLoop:
         found = {}
         for output, source in pairs:
             kind = checks.type_of(output), shapes.get(output)
-            spare = self._spare.get(output)
+            spare = spares.get(output)
             if source in own and type_and_shape(values[source]) == kind and checks.are_safe({output: source}):
                 found[output] = values[source]
             elif spare is not None and type_and_shape(spare) == kind:
@@ -181,36 +262,3 @@ class StateLoop:
         }
         check_memory(current | spare_ones, {**values, **spare_ones})
         return found
-
-    def _advance(
-        self,
-        found: Mapping[str, OrtValue],
-        values: Mapping[str, OrtValue],
-        feeds: Mapping[str, BoundValue],
-        given: Mapping[str, OrtValue],
-    ) -> None:
-        """Make outputs the state; previous values of the same types are buffers for the next call.
-
-        Args:
-            found: the outputs.
-            values, feeds: the inputs, and their types.
-            given: the inputs that belong to the caller.
-        """
-        state = {source: found[output] for output, source in self._sources.items()}
-        facts = bound_values(state)
-        callers = {id(value) for value in given.values()}
-        # an output that is an input is the same value
-        uses = Counter(map(id, state.values()))
-        mine = {
-            source for source, value in state.items() if id(value) not in callers and uses[id(value)] == 1
-        }
-        self._constant, spare = set(), {}
-        for output, source in self._sources.items():
-            old, new = feeds.get(source), facts[source]
-            if old is None or (old.dtype, old.shape) != (new.dtype, new.shape):
-                continue
-            self._constant.add(output)
-            previous = values[source]
-            if source in self._own and source not in given and not uses[id(previous)]:
-                spare[output] = previous
-        self._state, self._facts, self._own, self._spare = state, facts, mine, spare
