@@ -100,7 +100,7 @@ class _Side:
         return known
 
     def value(self, value: ir.Value | None) -> int:
-        """The number that identifies a value, in whichever graph it is defined."""
+        """The number that identifies a value, regardless of the graph that defines it."""
         if value is None:
             return -1
         if value not in self.forward:

@@ -1,4 +1,4 @@
-"""Traits of operators, by (domain, op type). Unknown operators have none."""
+"""Traits of operators, by (domain, op type). Unknown operators have no traits."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RANDOM = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial"}
 )
 
-#: Deterministic operators of com.microsoft; others may not be.
+#: Deterministic operators of com.microsoft; other operators may not be.
 VENDOR_DETERMINISTIC = frozenset(
     {
         "Attention", "BiasAdd", "BiasGelu", "BiasSoftmax", "BiasSplitGelu", "CDist", "ComplexMul",
@@ -156,7 +156,7 @@ SHAPE_ONLY = frozenset({"Shape", "Size"})
 #: Views: the same elements in the same order, with other dims.
 RESHAPES = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
-#: Operators that onnxruntime executes without copying elements: the result may have the memory of the input.
+#: Operators that onnxruntime executes without copying elements: the result may share the memory of the input.
 ALIASES = frozenset({*RESHAPES, "Identity"})
 
 #: Data movement: elements are moved or relabeled, not computed.

@@ -1,8 +1,8 @@
 """Convert single nodes to other opset versions of ai.onnx, if necessary by onnx's version converter.
 
 The converter processes whole models and loses parts of them: functions, contents of bodies, names, and types
-that it does not support. Therefore its input is a model of one node, and only for operators that change in
-more than their supported types.
+that it does not support. Therefore the converter receives only models of one node, whose operator changes in
+more than its supported types.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def same_form(op_type: str, version: int, other: int) -> bool:
     if any(step in ADAPTERS for step in _steps(op_type, version, other)):
         return False  # equal definitions may still differ in meaning
     found = [ir.operator_schema("", op_type, step) for step in steps]
-    if version < other:  # before its first version, it is the runtime's own
+    if version < other:  # before its first version, the operator is the runtime's own
         found = list(itertools.dropwhile(lambda definition: definition is None, found)) or found
     if any(definition is None or definition.deprecated for definition in found):
         return not any(found)  # the runtime defines operators that ONNX lacks
@@ -120,7 +120,7 @@ def obstacle(node: onnx.NodeProto, types: Mapping[str, str | None], source: int,
     Args:
         node: the node in opset ``target``.
         types: the known types by the name of the value, in the notation of schemas (``tensor(float)``).
-        source: the original version; parts that violate its definition, too, are accepted.
+        source: the original version; parts that also violate the definition of this version are accepted.
     """
     before, after = ir.operator_schema("", node.op_type, source), ir.operator_schema("", node.op_type, target)
     if after is None or after.deprecated:

@@ -1,7 +1,7 @@
 """Steps to an older opset version that onnx's version converter lacks or converts incorrectly.
 
-Most of them reject nodes that the older version can't represent. The converter would accept such nodes, and
-so would a comparison of definitions, with another meaning.
+Most of them reject nodes that the older version can't represent. The converter, or a comparison of
+definitions, would accept such nodes and change their meaning.
 """
 
 from __future__ import annotations
@@ -98,7 +98,8 @@ def _inputs_to_attributes(
 ) -> onnx.ModelProto:
     """Inputs after the first become the attributes ``names``; they must be constant.
 
-    A name such as ``=1`` is the only value that the input may have; it has no attribute.
+    A name such as ``=1`` states the only value that the input may have, because no attribute corresponds to
+    the input.
     """
     version = model.opset_import[0].version - 1
     definition = ir.operator_schema("", node.op_type, version)

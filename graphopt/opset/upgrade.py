@@ -1,6 +1,6 @@
 """Steps to a newer opset version that onnx's version converter lacks or converts incorrectly.
 
-:data:`ADAPTERS` has these, and the steps to older versions.
+:data:`ADAPTERS` contains these steps, and the steps to older versions.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def _upsample_from_9(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.Model
 
 
 def _softmax_from_12(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """Over the flattened axes; onnx's converter, which avoids that for some axes, requires a known axis."""
+    """Flatten the axes; onnx's converter, which does not for some axes, requires a known axis."""
     if node.name == REFERRING:
         shape, flat, done = (f"{node.name}_{suffix}" for suffix in ("shape", "flat", "done"))
         flatten = onnx.helper.make_node("Flatten", [node.input[0]], [flat])
@@ -168,7 +168,7 @@ def _group_normalization_from_20(model: onnx.ModelProto, node: onnx.NodeProto) -
 
 
 def _reshape_from_13(model: onnx.ModelProto, node: onnx.NodeProto) -> onnx.ModelProto:
-    """Set ``allowzero`` if an earlier step computed the shape by a Shape: a 0 in it is a size."""
+    """Set ``allowzero`` if an earlier step computed the shape by a Shape: a 0 in this shape is a size."""
     shapes = [name for item in model.graph.node if item.op_type == "Shape" for name in item.output]
     if node.input[1] in shapes:
         node.attribute.append(onnx.helper.make_attribute("allowzero", 1))

@@ -89,7 +89,7 @@ def is_safe_divisor(tensor: ir.TensorProtocol | None, dividend: ir.TensorProtoco
 
 
 def dtype_of(value: ir.Value | None, known: dict[ir.Value, ir.DataType | None]) -> ir.DataType | None:
-    """The element type of ``value``, followed back through the graph where it is not declared."""
+    """The element type of ``value``, traced back through the graph if it is not declared."""
     path: list[ir.Value] = []
     found: ir.DataType | None = None
     while value is not None and value not in known:

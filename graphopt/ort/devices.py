@@ -146,7 +146,7 @@ def choose(text: str, *, allow_fallback: bool = False) -> tuple[Device, str | No
 def choose_device(
     device: str | Device | None = None, settings: Settings | None = None
 ) -> tuple[Device, str | None]:
-    """The device named by ``device``, or else by ``settings``, and a note as for :func:`choose`.
+    """The device named by ``device``, otherwise by ``settings``, and a note as for :func:`choose`.
 
     Raises:
         UsageError: ``device`` names no device.
@@ -159,7 +159,7 @@ def choose_device(
 
 
 def target_device(device: str | Device | None, *, probe: bool = True) -> Device | None:
-    """The device for which results are made: the named device, present or not, else the available one.
+    """The device for which models are optimized: the named device, present or not, else the available one.
 
     Args:
         device: an object, or its name.
@@ -277,7 +277,7 @@ def _failing_session(onnxruntime: ModuleType, index: int) -> str | None:
             session = onnxruntime.InferenceSession(
                 _IDENTITY_MODEL, providers=Device("cuda", index).providers(), enable_fallback=0
             )
-        except Exception as error:  # onnxruntime's errors have no common base
+        except Exception as error:  # onnxruntime's errors have no common base class
             return "it does not start: " + str(error).split("CUDA failure")[-1].split(" ; ")[0].strip()
     if "CUDAExecutionProvider" in session.get_providers():
         return None

@@ -23,7 +23,7 @@ _LONGEST = 20_000
 
 def explain(error: BaseException) -> str:
     """The relevant part of an onnxruntime error, in one line."""
-    text = " ".join(str(error)[:_LONGEST].split())  # a name in it may have any length
+    text = " ".join(str(error)[:_LONGEST].split())  # a name in the message may have any length
     for pattern, replacement in _NOISE:
         text = re.sub(pattern, replacement, text)
     text = text.strip().rstrip(".") or type(error).__name__

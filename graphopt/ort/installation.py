@@ -30,7 +30,7 @@ class Runtime:
 
     Attributes:
         version: its version; empty if it can't be imported.
-        packages: the distributions with its files; several overwrite one another.
+        packages: the distributions with its files; several distributions overwrite one another's files.
         providers: the execution providers of this build.
         opset, ir_version: the newest versions that it loads; 0 if it loads nothing.
         error: reason if it can't be used.
@@ -70,7 +70,7 @@ class Problem:
 
 @dataclass(frozen=True)
 class Health:
-    """The information about the machine that belongs into a fault report.
+    """The information about the machine for a fault report.
 
     Attributes:
         versions: versions of graphopt, Python, onnx, onnx-ir and numpy by name; empty if unknown.
@@ -78,7 +78,7 @@ class Health:
         opset, ir_version: the newest versions that the installed onnx supports.
         compilers: C compilers by command.
         settings: files and environment variables with settings.
-        fault: reason why settings could not be read, so that the defaults are in force.
+        fault: reason why settings could not be read, so that the defaults apply.
     """
 
     versions: dict[str, str]

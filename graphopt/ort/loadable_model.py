@@ -51,7 +51,7 @@ class Artifact:
 
         try:
             proto = onnx.ModelProto.FromString(given)
-        except Exception as error:  # protobuf's DecodeError, which has no types
+        except Exception as error:  # protobuf's DecodeError, which has no type annotations
             raise InvalidModel("the bytes are not an ONNX model") from error
         return ir.from_proto(proto)
 

@@ -26,7 +26,7 @@ def optimized_graph(
     device: Device = CPU,
     choice: SessionChoice | None = None,
 ) -> Iterator[ir.Model]:
-    """The graph that onnxruntime runs for a model; its weights are readable within the block.
+    """The graph that onnxruntime runs for a model; its weights are readable within the ``with`` block.
 
     A child writes it if possible, so that this process survives a crash and needs no second session.
 

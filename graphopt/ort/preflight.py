@@ -1,7 +1,7 @@
 """Create sessions in a process that must survive crashes of onnxruntime: a child creates each one first.
 
 Executors, bundles and trainers run models in the program that uses them, for speed. onnxruntime's optimizer
-may crash while loading; if a child survives, this process will survive too. Runs are not tried: the program
+may crash while loading; if a child survives, this process also survives. Runs are not tried: the program
 provides their inputs.
 """
 
@@ -77,7 +77,7 @@ def try_load(
     if not in_child(load, model, optimizations, choice, device=device, doing=doing):
         return
     if store is not None and key is not None:
-        with contextlib.suppress(ResourceLimit):  # an unwritable store is no failure
+        with contextlib.suppress(ResourceLimit):  # an unwritable store is not a failure
             store.put(_KIND, b"", key)
 
 
@@ -86,8 +86,8 @@ def in_child(
 ) -> bool:
     """Call ``function(model, *arguments)``, which creates a session, in a child; returns whether it could.
 
-    It could not on other devices than the CPU, in a child, and without memory for two sessions or for a
-    process.
+    No child is available on other devices than the CPU, within a child, and without memory for two sessions
+    or for a process.
     """
     if not device.capabilities.forkable or is_child():
         return False
@@ -112,7 +112,7 @@ def _key(model: Source, optimizations: Optimizations, choice: SessionChoice | No
 
     try:
         content = model if isinstance(model, bytes) else _read(model)
-    except OSError:  # onnxruntime reports it
+    except OSError:  # onnxruntime reports the error
         return None
     return key_of(_FORM, str(onnxruntime.__version__), optimizations, repr(choice), content)
 
@@ -128,6 +128,6 @@ def _size(model: Source) -> int:
         return len(model)
     size = 0
     for path in (model, *ir.data_files(model)):
-        with contextlib.suppress(OSError):  # onnxruntime reports it
+        with contextlib.suppress(OSError):  # onnxruntime reports the error
             size += os.path.getsize(path)
     return size

@@ -79,7 +79,7 @@ def create(
                 made = onnxruntime.InferenceSession(
                     source, options, providers=providers, enable_fallback=0, **extra
                 )
-    except Exception as error:  # onnxruntime's errors have no common base
+    except Exception as error:  # onnxruntime's errors have no common base class
         raise RuntimeFailure(f"onnxruntime can't load the model: {explain(error)}") from error
     if isinstance(source, bytes):
         # kept by onnxruntime for a change of providers, as large as the weights
@@ -129,7 +129,7 @@ def run(
             return [from_ort_value(value) for value in session.run_with_ort_values(names, values, options)]
     except RuntimeFailure:
         raise
-    except Exception as error:  # onnxruntime's errors have no common base
+    except Exception as error:  # onnxruntime's errors have no common base class
         if options.terminate:
             raise ResourceLimit(f"it took more than {seconds:g} s of CPU time") from error
         raise RuntimeFailure(f"onnxruntime failed: {explain(error)}") from error

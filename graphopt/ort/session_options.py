@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 KEY = "graphopt:session-options"
 _SPINNING = "session.intra_op.allow_spinning"
 _NOT_STORED = ("libraries", "cpu_level", "remark")
-#: Largest number of optimizer names read from a file: onnxruntime has some 200.
+#: Largest number of optimizer names read from a file: onnxruntime has about 200.
 _MOST_DISABLED = 1000
 #: Protects setting the CPU level of a library and registering it: the level is global to the process.
 _level_lock = threading.Lock()
@@ -41,7 +41,7 @@ class SessionChoice:
         spinning: whether idle threads spin until the next operator.
         arena: whether CPU memory is kept for the next run.
         disabled: names of onnxruntime's own optimizers that do not run.
-        libraries: paths of shared libraries with operators for the CPU, in domains of their own: onnxruntime
+        libraries: paths of shared libraries with operators for the CPU, in separate domains: onnxruntime
             rejects two libraries with the same domain.
         cpu_level: the x86-64 level (2, 3 or 4) of the kernels in graphopt's libraries; ``None`` for the
             highest level of the CPU.
@@ -70,7 +70,7 @@ class SessionChoice:
         return ", ".join(words) or "defaults"
 
     def __or__(self, other: SessionChoice) -> SessionChoice:
-        """Both together; ``other`` takes precedence."""
+        """The options of both; ``other`` takes precedence."""
         return SessionChoice(
             self.threads if other.threads is None else other.threads,
             self.spinning and other.spinning,
@@ -165,7 +165,7 @@ def _register(options: SessionOptions, path: str, level: int | None) -> None:
             options.register_custom_ops_library(utf8_path(path))
     except OSError as error:
         raise RuntimeFailure(f"can't load the library {name}: {error}") from error
-    except Exception as error:  # onnxruntime's errors have no common base
+    except Exception as error:  # onnxruntime's errors have no common base class
         text = " ".join(str(error).split()).rpartition(" : ")[2]
         raise RuntimeFailure(f"onnxruntime rejects the library {name}: {text}") from error
 

@@ -69,7 +69,7 @@ class Target:
     def has_kernel(
         self, op_type: str, domain: str, opset: int, dtype: ir.DataType | str | None = None
     ) -> bool:
-        """Whether the runtime has a kernel of its own for an operator.
+        """Whether the runtime has its own kernel for an operator.
 
         A model may contain operators without a kernel: functions of the ONNX standard are expanded into their
         bodies, and float16 operators run between casts on the CPU. Expansion and casts cost time.
@@ -137,7 +137,7 @@ def _schemas() -> dict[tuple[str, str], list[tuple[int, str]]]:
 
 
 def _schema(op_type: str, domain: str, opset: int) -> tuple[int, str] | None:
-    """The operator's definition in force at ``opset``: its version, and its main type parameter."""
+    """The operator's definition at ``opset``: its version, and its main type parameter."""
     known = [entry for entry in _schemas().get((domain, op_type), ()) if entry[0] <= opset]
     return known[-1] if known else None
 

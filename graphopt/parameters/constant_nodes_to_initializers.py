@@ -16,7 +16,7 @@ def expose(model: ir.Model, names: Container[str], *, weights: bool = False) -> 
     Args:
         names: outputs of the nodes to replace.
         weights: also replace all Constant nodes that look like parameters, except in a joint graph, which has
-            constants of its own.
+            its own constants.
     """
     weights = weights and not returns_gradients(model)
     found: dict[ir.Node, ir.TensorProtocol] = {}

@@ -50,7 +50,7 @@ def write(path: Path, parameters: Parameters) -> None:
 
 @contextlib.contextmanager
 def staged(path: Path, parameters: Parameters) -> Iterator[None]:
-    """Write parameters to a temporary file, which replaces ``path`` after the block.
+    """Write parameters to a temporary file, which replaces ``path`` after the ``with`` block.
 
     If the block raises, ``path`` is unchanged. Errors are the same as for :func:`write`.
     """

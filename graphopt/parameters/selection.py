@@ -10,7 +10,7 @@ from graphopt.ops.traits import COMPUTE_BOUND
 from graphopt.util.parse_values import split_names
 
 FLOATS = frozenset({ir.DataType.FLOAT, ir.DataType.DOUBLE, ir.DataType.FLOAT16, ir.DataType.BFLOAT16})
-#: The group of all initializers that look like parameters, accepted beside names.
+#: The group of all initializers that look like parameters, accepted besides names.
 PARAMS = "params"
 #: Prefix of the names of gradient outputs.
 GRADIENT = "grad."
@@ -49,7 +49,7 @@ def is_parameter(value: ir.Value) -> bool:
 def parameters(model: ir.Model) -> list[ir.Value]:
     """The initializers of the main graph that look like parameters.
 
-    A joint graph has constants of its own; for it, the result is the initializers whose gradients it returns.
+    A joint graph has its own constants; for it, the result is the initializers whose gradients it returns.
     """
     own = model.graph.initializers
     return returns_gradients(model) or [value for value in own.values() if is_parameter(value)]

@@ -72,7 +72,8 @@ class AutodiffPolicy:
             return Decision(Role.PASSTHROUGH, f"no gradient flows through it: {gradient.reason}")
         depends = any(output in self.requiring_grad for output in node.outputs)
         if not (depends and any(value in self.requiring_grad for value in ir.reads(node))):
-            # a value that depends on a group only by sizes, such as a mask, may lie between its members
+            # a value that depends on a group only through sizes, such as a mask, may be located between its
+            # members
             return Decision(Role.PASSTHROUGH, "its operands require no gradient")
         if gradient is None and not self._has_standard_gradient(node):
             return Decision(

@@ -41,13 +41,13 @@ class Pass(ABC):
     """
 
     name: ClassVar[str]
-    #: The verb for its changes in reports; by default they are rewrites.
+    #: The verb for its changes in reports; by default, changes count as rewrites.
     does: ClassVar[str | None] = None
     #: The names of equivalent passes in other optimizers, such as ``onnxslim:cse``; see docs/peers.toml.
     tags: ClassVar[tuple[str, ...]] = ()
     #: Requested by the user: never disabled by repair.
     required: ClassVar[bool] = False
-    #: Properties that it gives a model, such as :data:`FUSED_OPERATORS`.
+    #: Properties of the resulting model, such as :data:`FUSED_OPERATORS`.
     provides: ClassVar[frozenset[str]] = frozenset()
     #: Its only purpose is speed, and its decisions depend on the target device.
     for_speed: ClassVar[bool] = False
@@ -62,7 +62,7 @@ class Pass(ABC):
         """Transform ``model`` in place."""
 
     def eager(self) -> Pass:
-        """The same pass, ignoring predicted costs."""
+        """This pass, with predicted costs ignored."""
         return self
 
     def __str__(self) -> str:

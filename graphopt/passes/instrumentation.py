@@ -16,7 +16,7 @@ class PassInstrumentation(Observer):
     """
 
     def entered(self, stage: str, done: float | None = None) -> None:
-        """The run enters another stage, such as ``verifying``; ``done`` is the completed share of it."""
+        """The run enters another stage, such as ``verifying``; ``done`` is its completed fraction."""
 
     def before_pass(self, pass_: Pass, index: int, model: ir.Model, cx: Context) -> None:
         """Pass number ``index`` is about to run."""

@@ -19,7 +19,7 @@ class QuantizedPairs:
     """The pairs of QuantizeLinear and DequantizeLinear that onnxruntime merges in the original.
 
     A pass that removes, moves or inlines nodes may leave further pairs without a reader between them, so that
-    onnxruntime would merge them too, or miscompile an operator next to them. :meth:`protect` runs after each
+    onnxruntime would also merge them, or miscompile an operator next to them. :meth:`protect` runs after each
     pass, and preserves the results of default sessions.
 
     Attributes:
@@ -61,7 +61,7 @@ def _joined(model: ir.Model, cx: Context) -> Iterator[tuple[ir.Node, ir.Node]]:
     """The DequantizeLinear and QuantizeLinear between each two pairs that onnxruntime merges."""
     for graph in ir.graphs_of(model):
         for node in graph:
-            # few quantized values are quantized again: the search from this end has less work
+            # few quantized values are quantized again, so that a search from this end visits fewer nodes
             dequantize = ort_qdq_propagation.dequantized_before(node)
             if dequantize is not None and ort_qdq_propagation.merges_pairs(cx, dequantize) is node:
                 yield dequantize, node

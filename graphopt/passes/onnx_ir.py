@@ -44,7 +44,7 @@ class OnnxIrPass(Pass):
         return result
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Run it, and analyze the model anew.
+        """Run the pass, and analyze the model again.
 
         Raises:
             Exception: any exception of the pass.
@@ -116,14 +116,14 @@ def load_pass(path: str, options: Iterable[tuple[str, str]] = ()) -> Pass:
 
 
 def _neither(path: str, found: object) -> UsageError:
-    """The error for ``found``, which ``path`` names."""
+    """The error for ``found``, the object at ``path``, which is neither a pass nor a rule."""
     name = "class" if isinstance(found, type) else type(found).__name__
     article = "an" if name[0].lower() in "aeiou" else "a"
     return UsageError(f"{path!r} is {article} {name}, neither a pass nor a rule", hint=_PASSES)
 
 
 def _check_constructor(found: object, path: str, given: Collection[str] = ()) -> None:
-    """Check that ``found``, which ``path`` names, can be called with the keywords ``given``.
+    """Check that ``found``, the object at ``path``, can be called with the keywords ``given``.
 
     Raises:
         UsageError: ``found`` is not callable, or requires further arguments.

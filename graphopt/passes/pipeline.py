@@ -39,9 +39,10 @@ from graphopt.passes.registry import Registry
 from graphopt.profile.annotations import requires_gradient
 from graphopt.util.text_tables import counted
 
-#: Most rewrites of one run of a pass, a constant plus a number per node; more count as non-termination.
+#: Maximum number of rewrites in one run of a pass: a constant plus a number per node; more rewrites count as
+#: non-termination.
 _ACTIONS, _ACTIONS_PER_NODE = 1000, 50
-#: Most rules named per pass in a remark about a ``fixpoint`` that reached its limit.
+#: Maximum number of rules named per pass in a remark about a ``fixpoint`` that reached its limit.
 _RULES = 3
 
 
@@ -53,7 +54,7 @@ class Pipeline:
 
     @classmethod
     def parse(cls, text: str, registry: Registry) -> Pipeline:
-        """Make a pipeline of ``text``.
+        """The pipeline that ``text`` describes.
 
         Raises:
             UsageError: a pass or option is unknown (the nearest is named), or the text is malformed.
@@ -80,7 +81,7 @@ class Pipeline:
         return Pipeline((*first, *_filled(self.steps, given), *last))
 
     def eager(self) -> Pipeline:
-        """The same pipeline, ignoring predicted costs."""
+        """The same pipeline, with predicted costs ignored."""
         return Pipeline(_eager(self.steps))
 
     def run(self, model: ir.Model, cx: Context, instruments: Sequence[PassInstrumentation] = ()) -> History:
@@ -321,7 +322,7 @@ def _steps(items: Sequence[Item], registry: Registry, inside: tuple[str, ...]) -
 
 
 def pipeline_text(step: Step, registry: Registry) -> str:
-    """Text that parses back to ``step``, passes included that ``registry`` does not know."""
+    """Text that parses back to ``step``, even with passes that are not in ``registry``."""
     if isinstance(step, Fixpoint):
         return f"fixpoint({','.join(pipeline_text(inner, registry) for inner in step.steps)})"
     if isinstance(step, IfGradient):

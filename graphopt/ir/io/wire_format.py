@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-#: Maximum nesting depth of bodies. protobuf parses 100 nested messages; a body takes three (node, attribute,
-#: graph), and the types of its values up to six more.
+#: Maximum nesting depth of bodies. protobuf parses 100 nested messages; a body adds three levels (node,
+#: attribute, graph), and the types of its values up to six.
 MAX_NESTING = 31
 #: Wire type of bytes and messages.
 _BYTES = 2
@@ -77,7 +77,7 @@ def bytes_tag(number: int) -> bytes:
 
 
 def nesting_depth(model: bytes) -> int:
-    """The nesting depth of bodies in a serialized model; 0 if it is malformed where bodies may be."""
+    """The nesting depth of bodies in a serialized model; 0 if a part that may contain bodies is malformed."""
     deepest, pending = 0, [("model", 0, len(model), -1)]
     while pending:
         kind, start, end, depth = pending.pop()

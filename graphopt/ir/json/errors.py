@@ -62,7 +62,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 def expect(item: Any, type_: type, expected: str) -> Any:
     """``item`` if it is of ``type_``. Raises :class:`Fault` otherwise."""
-    if type(item) is not type_:  # True is an int, too
+    if type(item) is not type_:  # True is also an int
         raise Fault(f"expects {expected}, found {shown(item)}")
     return item
 

@@ -1,7 +1,8 @@
 """The contents of tensors, without loss: small tensors as numbers, others as bytes.
 
 A float has the fewest digits that distinguish it from its neighbours. NaNs and infinities are the strings
-``nan``, ``inf`` and ``-inf``; a NaN with other than the default bits includes them: ``nan:0xffc00000``.
+``nan``, ``inf`` and ``-inf``; a NaN with bits other than the default ones includes these bits:
+``nan:0xffc00000``.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def bytes_of(tensor: onnx.TensorProto) -> bytes:
     """The contents of ``tensor`` in the format of ``raw_data``; strings are not supported.
 
     Raises:
-        InvalidModel: the amount of contents does not fit type and dims.
+        InvalidModel: the size of the contents does not match type and dims.
     """
     data = tensor.raw_data
     if not data and not tensor.HasField("raw_data"):
@@ -69,7 +70,7 @@ def write_contents(tensor: onnx.TensorProto, limit: int) -> dict[str, Any]:
     """The keys for the contents of ``tensor``: numbers if the contents are smaller than ``limit`` bytes.
 
     Raises:
-        InvalidModel: the amount of contents does not fit type and dims.
+        InvalidModel: the size of the contents does not match type and dims.
     """
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         places = {entry.key: entry.value for entry in tensor.external_data}

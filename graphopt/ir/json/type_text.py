@@ -153,7 +153,7 @@ class _Reader:
                 if len(stack) > 30:
                     raise Fault("a type is nested more than 30 deep")
                 continue
-            # proto is complete except for its denotation, and enclosing types may be, too
+            # proto is complete except for its denotation, and the enclosing types may also be complete
             while stack:
                 self._denotation(stack.pop())
                 if stack:

@@ -50,7 +50,8 @@ class Cloner:
         value_name: the name of a cloned value, from the original's.
         node_name: the name of a cloned node, from the original's.
         declarations: whether to copy declared types and shapes of inner values.
-        origin: the names of the original nodes that a cloned node replaces; if not given, its own.
+        origin: the names of the original nodes that a cloned node replaces; by default, the name of the
+            original.
     """
 
     values: dict[onnx_ir.Value, onnx_ir.Value | None] = dataclasses.field(default_factory=dict)

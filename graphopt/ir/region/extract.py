@@ -1,4 +1,4 @@
-"""Extract: copy nodes into a graph of their own."""
+"""Extract: copy nodes into a separate graph."""
 
 from __future__ import annotations
 

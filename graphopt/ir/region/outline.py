@@ -67,7 +67,7 @@ class _Region:
         inside: the nodes and all nodes in their bodies.
         inputs: outer values that they read, in order.
         outputs: their values that outer nodes or outputs of the graph read, in order.
-        after: outer nodes between the nodes that depend on them.
+        after: outer nodes that depend on the nodes, and are located between them.
         back: an outer node that depends on one of the nodes and feeds another, so that the region is not
             convex.
     """
