@@ -42,7 +42,8 @@ def outline_groups(
         The function and the call of each group, in the order of the calls.
     """
     graph = groups[0].graph
-    cx.edit.reorder(graph, _in_rows(graph, [group.nodes for group in groups], policy))
+    feeds = edges(list(graph), policy.is_ordered)
+    cx.edit.reorder(graph, in_rows(graph, [group.nodes for group in groups], feeds))
     place = {node: index for index, node in enumerate(graph)}
     in_order = sorted(groups, key=lambda group: place[group.nodes[0]])
     members = {group: _without_aliases(group.nodes, cx) for group in in_order}
@@ -123,10 +124,18 @@ def drop_if_unread(value: ir.Value, cx: Context) -> None:
         cx.edit.remove_initializer(value)
 
 
-def _in_rows(graph: ir.Graph, groups: Sequence[Sequence[ir.Node]], policy: Policy) -> list[ir.Node]:
+def in_rows(
+    graph: ir.Graph, groups: Sequence[Sequence[ir.Node]], readers_of: Sequence[Sequence[int]]
+) -> list[ir.Node]:
     """A topological order of the nodes of ``graph`` in which the nodes of each group are consecutive.
 
-    Ties are resolved by the original order.
+    Ties are resolved by the original order. No path may leave a group and return to it, even through other
+    groups.
+
+    Args:
+        graph: the graph.
+        groups: disjoint groups of its nodes, each in the order of the graph.
+        readers_of: the nodes that must run after each node, by index (:func:`edges`).
     """
     nodes = list(graph)
     unit_of = {node: group[-1] for group in groups for node in group}
@@ -136,7 +145,7 @@ def _in_rows(graph: ir.Graph, groups: Sequence[Sequence[ir.Node]], policy: Polic
     order = {node: place for place, node in enumerate(nodes)}
     waits = dict.fromkeys(units, 0)
     feeds: dict[ir.Node, list[ir.Node]] = {unit: [] for unit in units}
-    for place, readers in enumerate(edges(nodes, policy)):
+    for place, readers in enumerate(readers_of):
         unit = unit_of.get(nodes[place], nodes[place])
         for reader in readers:
             other = unit_of.get(nodes[reader], nodes[reader])

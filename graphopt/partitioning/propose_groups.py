@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from graphopt import ir
@@ -91,7 +91,7 @@ def propose(graph: ir.Graph, policy: Policy) -> Proposal:
     """
     nodes = [node for node in graph if not is_constant(node)]
     decisions = [policy.decide(node) for node in nodes]
-    feeds = edges(nodes, policy)
+    feeds = edges(nodes, policy.is_ordered)
     passthrough = _between(decisions, feeds)
     inside = [
         decision.role is Role.MEMBER or between
@@ -133,14 +133,14 @@ def is_constant(node: ir.Node) -> bool:
     return node.op_type == "Constant" and node.domain == ""
 
 
-def edges(nodes: Sequence[ir.Node], policy: Policy | None = None) -> list[list[int]]:
+def edges(nodes: Sequence[ir.Node], is_ordered: Callable[[ir.Node], bool] | None = None) -> list[list[int]]:
     """The nodes that must run after each of ``nodes``, by index: readers, and the next ordered node."""
     place = {node: index for index, node in enumerate(nodes)}
     feeds: list[list[int]] = [[] for _ in nodes]
     ordered: int | None = None
     for index, node in enumerate(nodes):
         needed = dict.fromkeys(_places(ir.reads(node), place))
-        if policy is not None and policy.is_ordered(node):
+        if is_ordered is not None and is_ordered(node):
             if ordered is not None:
                 needed[ordered] = None
             ordered = index

@@ -36,8 +36,8 @@ graphopt calibrate -o costs.json --no-store
         "--budget",
         type=Seconds(positive=True),
         metavar="TIME",
-        help="Approximate measuring time; the minimum is one pass over all operators, about a minute."
-        "  [default: five passes, about five minutes]",
+        help="Approximate measuring time; the minimum is one pass over all operators, about two minutes."
+        "  [default: five passes, about ten minutes]",
     ),
     shared_options.threads_option("1", default=1),
     click.option("--show", is_flag=True, help="Measure nothing: show the figures in force."),
@@ -89,7 +89,7 @@ def command(
         costs = costs_for(run.settings.costs, device, run.settings.cache_dir)
     else:
         if budget is None:
-            run.console.note(f"  {ENOUGH_PASSES} passes over all operators, of about a minute each")
+            run.console.note(f"  {ENOUGH_PASSES} passes over all operators, of about two minutes each")
         with run.console.progress("calibrating") as advance:
             costs = calibrate(
                 device, budget=budget, threads=threads, progress=lambda text, spent: advance(spent, text)

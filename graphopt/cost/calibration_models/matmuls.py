@@ -43,6 +43,52 @@ def _sum_of_products(count: int, width: int, rows: int) -> CompetingModels:
     return competing_models(texts, inputs, weights)
 
 
+def _computed_sum_of_products(count: int, width: int, rows: int) -> CompetingModels:
+    """The sum of ``count`` MatMuls of [rows, width] with [width, width], both computed at run time."""
+    inputs = {f"x{index}": random(index + 9, rows, width) for index in range(count)}
+    matrices = {f"w{index}": random(index, width, width) for index in range(count)}
+    nodes = ["s0 = MatMul(x0, w0)"]
+    for index in range(1, count):
+        nodes.append(f"p{index} = MatMul(x{index}, w{index}) s{index} = Add(s{index - 1}, p{index})")
+    joined = [
+        f"wide = Concat<axis = 1>({', '.join(inputs)})",
+        f"high = Concat<axis = 0>({', '.join(matrices)})",
+        "y = MatMul(wide, high)",
+    ]
+    texts = {UNFUSED: f"s{count - 1}:2 | {' '.join(nodes)}", "batch-mm": f"y:2 | {' '.join(joined)}"}
+    return competing_models(texts, inputs | matrices, {})
+
+
+def _computed_shared_input(count: int, width: int, rows: int) -> CompetingModels:
+    """``count`` MatMuls of [rows, width] with [width, width], all computed at run time."""
+    matrices = {f"w{index}": random(index, width, width) for index in range(count)}
+    names = [f"y{index}" for index in range(count)]
+    results = " ".join(f"{name}:2" for name in names)
+    apart = " ".join(f"{name} = MatMul(x, w{index})" for index, name in enumerate(names))
+    joined = [
+        f"all = Concat<axis = 1>({', '.join(matrices)}) wide = MatMul(x, all)",
+        f"{', '.join(names)} = Split<axis = 1>(wide, sizes)",
+    ]
+    texts = {UNFUSED: f"{results} | {apart}", "batch-mm": f"{results} | {' '.join(joined)}"}
+    return competing_models(
+        texts, {"x": random(99, rows, width)} | matrices, {"sizes": np.full(count, width)}
+    )
+
+
+def _computed_shared_matrix(count: int, width: int, rows: int) -> CompetingModels:
+    """``count`` MatMuls of [rows, width], computed at run time, with one constant [width, width]."""
+    inputs = {f"x{index}": random(index, rows, width) for index in range(count)}
+    names = [f"y{index}" for index in range(count)]
+    results = " ".join(f"{name}:2" for name in names)
+    apart = " ".join(f"{name} = MatMul(x{index}, w)" for index, name in enumerate(names))
+    joined = [
+        f"all = Concat<axis = 0>({', '.join(inputs)}) high = MatMul(all, w)",
+        f"{', '.join(names)} = Split<axis = 0>(high, sizes)",
+    ]
+    texts = {UNFUSED: f"{results} | {apart}", "batch-mm": f"{results} | {' '.join(joined)}"}
+    return competing_models(texts, inputs, {"w": random(99, width, width), "sizes": np.full(count, rows)})
+
+
 def _convolutions(count: int, channels: int, pixels: int) -> CompetingModels:
     """``count`` 1x1 convolutions of an image of ``pixels`` by ``pixels``, with unchanged number of channels.
 
@@ -68,10 +114,25 @@ def _convolutions(count: int, channels: int, pixels: int) -> CompetingModels:
 
 
 _COUNT = Axis("count", (2, 4), 3)
+_MANY = Axis("count", (4, 32), 8)
 _AXES = (_COUNT, Axis("width", (64, 256, 1024), 256), Axis("rows", (1, 16, 256), 128))
+_COMPUTED_AXES = (_MANY, Axis("width", (16, 64, 256), 64), Axis("rows", (1, 16, 256), 16))
 SUBJECTS = (
     Subject("MatMuls of one input", "shared input", _AXES, _shared_input),
     Subject("sum of MatMuls", "sum", _AXES, _sum_of_products),
+    Subject("sum of MatMuls of computed values", "computed, sum", _COMPUTED_AXES, _computed_sum_of_products),
+    Subject(
+        "MatMuls of one input by computed values",
+        "computed, shared input",
+        _COMPUTED_AXES,
+        _computed_shared_input,
+    ),
+    Subject(
+        "MatMuls of computed values by one matrix",
+        "computed, shared matrix",
+        _COMPUTED_AXES,
+        _computed_shared_matrix,
+    ),
     Subject(
         "Convs of one input",
         "convolutions",

@@ -33,11 +33,31 @@ class Sum:
     others: list[ir.Value]
 
 
+@dataclass(frozen=True)
+class Tree:
+    """A tree of Adds of one graph, in which each Add but the root has no other reader.
+
+    Attributes:
+        root: the last Add.
+        adders: all Adds, the root first.
+        summands: their operands that are no Adds of the tree, in order.
+    """
+
+    root: ir.Node
+    adders: list[ir.Node]
+    summands: list[ir.Value]
+
+
+def trees_of(graph: ir.Graph) -> Iterator[Tree]:
+    """Yield the trees of Adds of ``graph``; each may be replaced before the next is requested."""
+    for root in [node for node in graph if _is_add(node) and not is_only_summand(node.outputs[0], graph)]:
+        yield _tree(root, graph)
+
+
 def sums_of(graph: ir.Graph, cx: Context) -> Iterator[Sum]:
     """Yield trees of Adds with at least two products; each may be merged before the next is requested."""
-    roots = [node for node in graph if _is_add(node) and not _is_only_summand(node.outputs[0], graph)]
-    for root in roots:
-        found = _sum(root, cx)
+    for tree in trees_of(graph):
+        found = _sum(tree, graph, cx)
         if len(found.products) > 1:
             yield found
 
@@ -46,7 +66,7 @@ def _is_add(node: ir.Node | None) -> bool:
     return node is not None and node.op_type == "Add" and not node.domain
 
 
-def _is_only_summand(value: ir.Value, graph: ir.Graph) -> bool:
+def is_only_summand(value: ir.Value, graph: ir.Graph) -> bool:
     """Whether an Add of ``graph`` is the only reader of ``value``."""
     users = value.uses()
     if len(users) != 1 or value.is_graph_output():
@@ -55,9 +75,7 @@ def _is_only_summand(value: ir.Value, graph: ir.Graph) -> bool:
     return _is_add(use.node) and use.node.graph is graph
 
 
-def _sum(root: ir.Node, cx: Context) -> Sum:
-    graph = root.graph
-    assert graph is not None
+def _tree(root: ir.Node, graph: ir.Graph) -> Tree:
     adders: list[ir.Node] = []
     summands: list[ir.Value] = []
     pending = [root]
@@ -67,21 +85,25 @@ def _sum(root: ir.Node, cx: Context) -> Sum:
         for value in reversed(node.inputs):
             assert value is not None
             producer = value.producer()
-            inner = producer is not None and producer.graph is graph and _is_only_summand(value, graph)
+            inner = producer is not None and producer.graph is graph and is_only_summand(value, graph)
             if producer is not None and inner and _is_add(producer):
                 pending.append(producer)
             else:
                 summands.append(value)
+    return Tree(root, adders, summands[::-1])
+
+
+def _sum(tree: Tree, graph: ir.Graph, cx: Context) -> Sum:
     products: list[Member] = []
     others: list[ir.Value] = []
-    for value in reversed(summands):
+    for value in tree.summands:
         member = _product(value, graph, cx)
         fits = member is not None and (not products or _same_form(products[0], member, cx))
         if member is not None and fits:
             products.append(member)
         else:
             others.append(value)
-    return Sum(root, adders, products, others)
+    return Sum(tree.root, tree.adders, products, others)
 
 
 def _product(value: ir.Value, graph: ir.Graph, cx: Context) -> Member | None:
@@ -91,7 +113,7 @@ def _product(value: ir.Value, graph: ir.Graph, cx: Context) -> Member | None:
         node is None
         or node.graph is not graph
         or node.op_type != "MatMul"
-        or not _is_only_summand(value, graph)
+        or not is_only_summand(value, graph)
     ):
         return None
     member = next(members_of(node, cx), None)

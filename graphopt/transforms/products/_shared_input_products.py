@@ -61,14 +61,14 @@ class Member:
 def members_of(node: ir.Node, cx: Context) -> Iterator[Member]:
     """``node`` as a member, if it is a product with a constant without other readers."""
     reader = _READERS.get(node.op_type)
-    if reader is None or node.domain or _is_quantized(node):
+    if reader is None or node.domain or is_quantized(node):
         return
     member = reader(node, cx)
     if member is not None and member.width > 0:
         yield member
 
 
-def _is_quantized(node: ir.Node) -> bool:
+def is_quantized(node: ir.Node) -> bool:
     """Whether onnxruntime might run ``node`` on integers."""
     return any(
         value is not None and is_quantizer(value.producer(), "DequantizeLinear") for value in node.inputs
