@@ -32,7 +32,7 @@ from benchmarks.unpacked_weights import UnpackedLibraries
 from graphopt import ir
 from graphopt.errors import GraphoptError, RuntimeFailure
 from graphopt.executor.executor import Executor
-from graphopt.executor.options import ExecutorOptions
+from graphopt.executor.executor_options import ExecutorOptions
 from graphopt.executor.plan_cache import ModelSource
 from graphopt.fusion.kernel_library import Libraries
 from graphopt.ir import to_proto
