@@ -67,7 +67,7 @@ def is_function(op_type: str, version: int) -> bool:
 
 @lru_cache(maxsize=8192)
 def same_form(op_type: str, version: int, other: int) -> bool:
-    """Whether a node has the same semantics in both: equal attributes, defaults, inputs and outputs."""
+    """Whether a node has equal semantics in both versions: equal attributes, defaults, inputs and outputs."""
     steps = range(min(version, other), max(version, other) + 1)
     if any(step in ADAPTERS for step in _steps(op_type, version, other)):
         return False  # equal definitions may still differ in meaning

@@ -144,7 +144,7 @@ def _update_record(model: ir.Model, tensors: Mapping[str, ir.TensorProtocol]) ->
     record = ir.fold_record(model)
     if not record.digests:
         return
-    contents = dict(tensors)  # those absent from the model were folded into constants that were replaced, too
+    contents = dict(tensors)  # others were folded into constants that were also replaced
     for name, value in model.graph.initializers.items():
         if name not in record.derived and value.const_value is not None:
             contents[name] = value.const_value

@@ -73,7 +73,7 @@ class Pipeline:
         return any(step.name not in skip and not step.provides.isdisjoint(features) for step in self.passes())
 
     def filled(self, before: Sequence[Step], after: Sequence[Step]) -> Pipeline:
-        """The same pipeline with placeholders filled; without them, the steps are added at its ends."""
+        """The same pipeline with placeholders filled; if it has none, the steps are added at its ends."""
         given = {"pre-passes": before, "post-passes": after}
         slots = [step.name for step in _all_steps(self.steps) if isinstance(step, Slot)]
         first = () if "pre-passes" in slots else before

@@ -56,8 +56,8 @@ class Child:
     """A process that runs picklable functions, one call at a time; restarted after a crash.
 
     Args:
-        memory: bytes of private memory for calls, in addition to the process's own; ``None`` for no limit.
-            Enforced on Linux only.
+        memory: maximum private memory of calls in bytes, beyond the process's own memory; ``None`` for no
+            limit. Enforced on Linux only.
         preload: modules that the process imports before the first call.
         fresh: start an interpreter instead of a fork. Measurements need an interpreter, because all forks of
             a server share its memory layout. Devices need one, because they do not survive a fork.
@@ -66,7 +66,7 @@ class Child:
         made: number of objects created by :meth:`new`; the process keeps only the last.
 
     Raises:
-        NoProcess: the system or the program does not allow a process.
+        NoProcess: the system or the program does not allow child processes.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class Child:
         cpu: float | None = None,
         doing: str = "",
     ) -> T:
-        """Return ``function(*args)``, evaluated in the process, in this process's current folder.
+        """Return ``function(*args)``, evaluated in the child, in the current folder of this process.
 
         The function is pickled by module and name.
 
@@ -198,7 +198,7 @@ class Child:
             succeeded, result, peak = pickle.load(process.stdout)
         except (EOFError, OSError, pickle.UnpicklingError) as error:
             if not self._is_ready:
-                process.kill()  # it may be in any state
+                process.kill()  # the child may be in any state
             status = process.wait()
             if expired.is_set():
                 raise _late(f"{timeout:g} s", doing) from None
@@ -267,7 +267,7 @@ def serve(memory: int | None, preload: Sequence[str]) -> None:
     """The main loop of the child: requests on stdin, replies on the original stdout."""
     _is_child.set(True)
     replies = os.fdopen(os.dup(1), "wb")
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # native code may print there
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # native code may print to stdout
     requests = os.fdopen(os.dup(0), "rb")
     inbox: list[Any] = []
     arrived = threading.Semaphore(0)
@@ -316,7 +316,7 @@ def serve(memory: int | None, preload: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def _limited_cpu(seconds: float | None) -> Iterator[None]:
-    """Let the system kill this process if the block exceeds ``seconds`` of CPU time, rounded up."""
+    """Let the system kill this process if the ``with`` block exceeds ``seconds`` of CPU time, rounded up."""
     if seconds is None or sys.platform == "win32":
         yield
         return

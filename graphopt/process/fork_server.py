@@ -7,7 +7,7 @@ so that no lock is held while it forks.
 
 The server is a fork of this process only if the process runs nothing but graphopt's command line, on one
 Python thread. Otherwise graphopt is part of a program with arbitrary threads, locks and devices, which a fork
-would copy in an undefined state. Then the server is a fresh interpreter.
+would copy in an undefined state. In this case, the server is a fresh interpreter.
 
 Linux only. The server ends with its parent.
 """
@@ -169,7 +169,7 @@ def start(task: Task, errors: IO[bytes]) -> Forked | None:
             return server.fork(task, errors)
         except ConnectionError:  # the server was killed
             _forget(server)
-        except OSError:  # it can't fork
+        except OSError:  # the server can't fork
             return None
     return None
 
@@ -194,7 +194,7 @@ def _server_of(process: int) -> Server:
     if may_be_forked():
         _import_all()
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # about numpy's threads, which is harmless
+            warnings.simplefilter("ignore", DeprecationWarning)  # a harmless warning about numpy's threads
             pid = os.fork()
         if pid == 0:
             Context().run(_serve, theirs)
@@ -213,7 +213,7 @@ def _server_of(process: int) -> Server:
 
 
 def _wait(pid: int) -> None:
-    """Wait for the end of a child; it has no status if this process ignores SIGCHLD."""
+    """Wait for the end of a child; the child has no status if this process ignores SIGCHLD."""
     with contextlib.suppress(ChildProcessError):
         os.waitpid(pid, 0)
 

@@ -21,7 +21,7 @@ def search_path() -> list[str]:
 def command(module: str, function: str, arguments: Sequence[Any]) -> list[str]:
     """The command line of an interpreter that runs a function.
 
-    Nothing is imported from the working directory, unless this process imports from there, too.
+    Nothing is imported from the working directory, unless this process also imports from there.
 
     Args:
         arguments: its arguments, which must be JSON.

@@ -1,4 +1,4 @@
-"""Measure the duration and the additional memory of a block."""
+"""Measure the duration and the additional memory of a ``with`` block."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class ResourceMeter:
     Attributes:
         seconds: wall-clock seconds.
         peak_bytes: growth of the process's resident memory in bytes, from the start of the block to the peak
-            in it. Systems other than Linux record only the peak since the start of the process, so growth
+            within it. Systems other than Linux record only the peak since the start of the process, so growth
             below that peak is missed.
     """
 

@@ -14,7 +14,7 @@ _INTEGERS = frozenset(
 
 
 def branch_inputs(model: ir.Model) -> frozenset[str]:
-    """Names of inputs whose contents determine the condition of an If, given only shapes and constants.
+    """Names of inputs that, together with shapes and constants, determine the condition of an If.
 
     A specialization for fixed shapes must fix the contents of these inputs too. Otherwise it would keep a
     branch for other contents, whose shapes may contradict the fixed shapes. A condition that depends on any

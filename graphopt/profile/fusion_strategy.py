@@ -41,7 +41,7 @@ class FusionStrategy:
         return sum(count for _, count in self.steps)
 
     def kind(self, remaining: int) -> SpecializationKind:
-        """The kind of the next specialization, with ``remaining`` of them left, this one included.
+        """The kind of the next specialization, if ``remaining`` specializations are left, including this one.
 
         ``remaining`` exceeds :attr:`depth` only if the strategy was changed after ``remaining`` was set; the
         kind is then static.

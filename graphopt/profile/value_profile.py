@@ -31,8 +31,8 @@ class ValueProfile:
 
     Attributes:
         type: in onnxruntime's notation, such as ``tensor(float)``; empty if it varied.
-        shape: sizes, and symbols for sizes that varied (:data:`graphopt.ir.ANONYMOUS_DIMS` stand for any
-            size, independently); ``None`` if the rank varied, or the value is not a tensor.
+        shape: sizes, and symbols for sizes that varied (:data:`graphopt.ir.ANONYMOUS_DIMS` represent any
+            size, independently of each other); ``None`` if the rank varied, or the value is not a tensor.
         ints: the flattened contents of a small tensor of integers or booleans, if they were equal in every
             run; requires a static shape.
         always: whether the value was present in every run.
@@ -119,7 +119,7 @@ def _are_of(ints: list[int], type_: str) -> bool:
 
 
 def is_symbol(dim: object) -> TypeGuard[str]:
-    """Whether ``dim`` is a named symbol: all its occurrences stand for one size."""
+    """Whether ``dim`` is a named symbol: all its occurrences represent one size."""
     return isinstance(dim, str) and dim not in ir.ANONYMOUS_DIMS
 
 
@@ -186,7 +186,7 @@ def observe(
 def unfit(port: Port, value: Any) -> str | None:
     """The reason why no specialization can be made for this input, or ``None``.
 
-    Guards would reject the input, or onnxruntime would.
+    Guards or onnxruntime would reject the input.
     """
     if value is None:
         return f"{port.name!r} is not fed" if port.role == "required" and port.kind == "tensor" else None
@@ -205,7 +205,7 @@ def unfit(port: Port, value: Any) -> str | None:
 def _shape(type_: str, value: Any) -> tuple[int, ...] | None:
     """The sizes of a tensor; ``None`` for other kinds of values."""
     shape = getattr(value, "shape", None)
-    if not type_.startswith("tensor(") or not isinstance(shape, tuple):  # of an OrtValue, it is a method
+    if not type_.startswith("tensor(") or not isinstance(shape, tuple):  # in an OrtValue, this is a method
         return None
     return tuple(map(int, shape))
 

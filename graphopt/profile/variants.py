@@ -40,7 +40,7 @@ def variants_of(
 ) -> list[Variant]:
     """The variants for the runs of ``profile``, most frequent patterns first.
 
-    The result is as if the executor met the patterns in this order: each pattern that no earlier guard
+    The result is as if the executor received the patterns in this order: each pattern that no earlier guard
     admits gets a variant of the kind of the next step of ``strategy``. In contrast to the executor, all runs
     are known in advance, so a dim that never varied keeps its size in dynamic variants too.
 

@@ -18,7 +18,7 @@ Content = str | bytes | Iterable[bytes | memoryview] | Path | Callable[[Path], o
 
 @contextlib.contextmanager
 def staged(target: Path, content: Content, *, executable: bool = False) -> Iterator[None]:
-    """Write ``content`` to a temporary file, which becomes ``target`` after the block.
+    """Write ``content`` to a temporary file, which becomes ``target`` after the ``with`` block.
 
     Nested blocks publish several files together: all are written before the first, the innermost, is renamed.
     If a block raises, its ``target`` is unchanged. A device or a pipe is written directly.

@@ -75,7 +75,7 @@ class ScratchFolder:
 
 @contextlib.contextmanager
 def writing_folder(target: Path, check: Callable[[Path], object]) -> Iterator[Path]:
-    """A new folder to fill in the block; afterwards it replaces ``target``.
+    """A new folder that the ``with`` block fills; afterwards, it replaces ``target``.
 
     ``target`` is always either the old folder or the new one. With several writers, the last writer wins. A
     process that has files of the old folder open keeps access to them.

@@ -16,7 +16,7 @@ _STEP = 0.005
 
 @contextlib.contextmanager
 def locked(folder: Path, seconds: float = 30.0) -> Iterator[bool]:
-    """Hold the lock on ``folder``, which excludes other threads and processes, during the block.
+    """Hold the lock on ``folder``, which excludes other threads and processes, during the ``with`` block.
 
     Args:
         folder: an existing folder. The folder itself is locked, so that no lock file remains.

@@ -20,7 +20,7 @@ class Refused(Exception):
     """The rewrite is refused by a function that the rule calls.
 
     Attributes:
-        refusal: the refusal that the rule returns then.
+        refusal: the refusal that the rule returns in this case.
     """
 
     def __init__(self, refusal: Refusal) -> None:
@@ -57,7 +57,7 @@ class Match:
 
     @property
     def version(self) -> int:
-        """The ai.onnx opset version in force at the root."""
+        """The ai.onnx opset version of the root's graph."""
         imports = self.cx.edit.scopes.imports(self.graph)
         return ir.standard_version(imports)
 
@@ -110,7 +110,7 @@ class Match:
         return self.cx.fill(value)
 
     def attribute(self, node: ir.Node, name: str) -> Any:
-        """Attribute ``name`` of ``node`` as a Python value, the schema's default when it is absent.
+        """Attribute ``name`` of ``node`` as a Python value, or the schema's default if it is absent.
 
         Raises:
             UnknownAttribute: the attribute refers to a parameter of the function; the match is then refused.

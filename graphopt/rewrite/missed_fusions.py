@@ -94,7 +94,7 @@ def missed_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterator[M
                 for rule in seekers[node.op_type]
                 for candidate in _candidates(rule, node, cx, rule.anchors)
             ]
-            if ir.made_by(node) in names:  # it may be part of a larger pattern
+            if ir.made_by(node) in names:  # the match may be part of a larger pattern
                 made = ir.makers(node)
                 found = [
                     candidate for candidate in found if candidate.refusal and candidate.rule.name not in made
@@ -217,7 +217,7 @@ def _withheld_in(model: ir.Model, rules: Sequence[Rule], cx: Context) -> Iterato
 
 
 def _leads_to(withheld: dict[ir.Node, Rule], anchor: ir.Node) -> bool:
-    """Whether ``anchor`` indicates a rule that is withheld at a nearby reader."""
+    """Whether ``anchor`` indicates a withheld rule at a nearby reader."""
     nearby = (withheld[node] for node in near_readers(anchor) if node in withheld)
     return any(anchor.op_type in rule.anchors for rule in nearby)
 

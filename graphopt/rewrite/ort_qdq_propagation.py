@@ -3,11 +3,12 @@
 Such sessions insert pairs of these operators around operators that move elements, and merge pairs.
 onnxruntime 1.31 fails or changes results in four cases:
 
-- Behind a DequantizeLinear of int8, from opset 21 on, the new pair declares int8 and then becomes uint8: the
+- After a DequantizeLinear of int8, from opset 21 on, the new pair declares int8 and then becomes uint8: the
   model does not load (QDQPropagationTransformer, then QDQS8ToU8Transformer).
-- Behind a DequantizeLinear, a body reads the moved elements: the process aborts (QDQPropagationTransformer).
-- In front of a Transpose that only a QuantizeLinear reads, the pair is inserted behind the transposed value,
-  for all its readers: a graph output, or a value that a body reads, is quantized, too (transpose optimizer).
+- After a DequantizeLinear, a body reads the moved elements: the process aborts (QDQPropagationTransformer).
+- Before a Transpose that only a QuantizeLinear reads, the pair is inserted after the operand of the
+  Transpose, for all readers of the operand. A graph output, or a value that a body reads, is then also
+  quantized (transpose optimizer).
 - Two adjacent pairs with different parameters, without other readers between them, become one pair, which
   rounds once instead of twice (DoubleQDQPairsRemover).
 """
@@ -31,7 +32,7 @@ _DROPPED = ("Dropout", "Identity")
 #: The opset version from which onnxruntime declares the result type of an inserted QuantizeLinear.
 _DECLARED_SINCE = 21
 _DOMAINS = ("", ir.MICROSOFT)
-#: Most readers of a value that are inspected: with more, other readers remain after a rewrite.
+#: Maximum number of inspected readers of a value; if a value has more, other readers remain after a rewrite.
 MAX_READERS = 16
 
 
@@ -138,7 +139,7 @@ def _breaks(view: View, first: ir.Node, declares_int8: bool) -> bool:
 
 
 def quantizes_other_readers(mover: ir.Node, view: View | None = None) -> bool:
-    """Whether default sessions of onnxruntime quantize the operand of a Transpose for other readers too."""
+    """Whether default sessions of onnxruntime quantize the operand of a Transpose also for other readers."""
     if not _is(mover, "Transpose"):
         return False
     if view is None:
@@ -293,7 +294,7 @@ def would_miscompile(
         root: the node whose outputs are replaced by ``values``.
         matched: nodes that are removed if they become unused; ``root`` is always removed.
         made: their replacement, not in the graph yet.
-        workaround: a later rule moves operators in front of a DequantizeLinear, so that the model loads.
+        workaround: a later rule moves operators before a DequantizeLinear, so that the model loads.
     """
     replacements = {
         old: new for old, new in zip(root.outputs, values, strict=False) if new is not None and new is not old

@@ -10,7 +10,7 @@ from graphopt.rewrite.matcher import Bindings, Matcher, _Operand
 from graphopt.rewrite.pattern import Literal, Operand, OpPattern, Var
 from graphopt.util.text_tables import counted
 
-#: Most readers of a value that are visited.
+#: Maximum number of visited readers of a value.
 _READERS = 32
 
 
@@ -56,7 +56,7 @@ class PartialMatch:
     bindings: Bindings = field(default_factory=dict)
 
     def lacks(self, gap: Mismatch) -> PartialMatch:
-        """The same with one more mismatch."""
+        """This match with one more mismatch."""
         return replace(self, gaps=(*self.gaps, gap))
 
 

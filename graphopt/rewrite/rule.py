@@ -177,7 +177,7 @@ def _renamed(old: str, value: Any, new: str, given: Any, *, default: Any) -> Any
     """``value``, with a warning that the keyword ``old`` of :func:`rule` is replaced by ``new``.
 
     Raises:
-        TypeError: the current keyword is given, too: its value is not its ``default``.
+        TypeError: both keywords are given: the value of the current keyword is not its ``default``.
     """
     if given != default:
         raise TypeError(f"{old}=... and {new} of rule() exclude each other: use {new}")

@@ -20,11 +20,11 @@ from graphopt.rewrite.rule import Rule
 from graphopt.rewrite.rule_application import try_rule
 from graphopt.util.argument_checks import checked
 
-#: Most rewrites per initial node; a higher number counts as non-termination.
+#: Maximum number of rewrites per initial node; a higher number counts as non-termination.
 _REWRITES_PER_NODE = 20
 #: Number of last rewrites that are searched for the rules at fault after non-termination.
 _LATEST = 100
-#: Least number of these rewrites by a rule that the error names in addition to the rule at fault.
+#: Minimum number of these rewrites by a rule for which the error also names that rule.
 _RIVALRY = 10
 _LOST = "onnxruntime would fold the Transpose into Gemm and lose an output of the model"
 _MISCOMPILES = "onnxruntime would miscompile the quantized values around it"

@@ -54,7 +54,7 @@ def bias_into_attention(
 ) -> Outcome:
     """MultiHeadAttention(q + a, k + b, v + c) → MultiHeadAttention(q, k, v, Concat(a, b, c)).
 
-    Biases of products stay: onnxruntime fuses a product with its bias.
+    Biases of products are unchanged: onnxruntime fuses a product with its bias.
     """
     if more and more[0] is not None:
         return m.no("it already has a bias", more[0])
@@ -91,7 +91,7 @@ def _biased(m: Match, value: ir.Value, width: int) -> tuple[ir.Value, ir.Value] 
         if x is None or bias is None or m.shape(bias) != (width,):
             continue
         if producer_of(x, "MatMul") is not None:
-            return None  # onnxruntime fuses it with the product
+            return None  # onnxruntime fuses the bias with the product
         if same_shape(m, m.shape(x), m.shape(value)):
             return x, bias
     return None

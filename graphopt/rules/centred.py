@@ -7,7 +7,8 @@ from graphopt.rewrite import Builder, Match, Outcome, Reassociates, rule
 from graphopt.rules.building_blocks.broadcasting import require_right_alignment
 from graphopt.rules.building_blocks.element_type_sets import FLOATS
 
-#: Most nodes visited upwards from the scale, in search of the difference that its variance reads.
+#: Maximum number of nodes visited upwards from the scale, in search of the difference that its variance
+#: reads.
 _FAR = 12
 
 

@@ -64,7 +64,7 @@ def join_integer_offsets(op: Builder, m: Match, x: ir.Value, a: ir.Value, b: ir.
     return _joined_offset(op, s1 * s2, x, c)
 
 
-#: Part of a constant, as a ratio, that may be lost in a sum with another.
+#: Fraction of a constant that may be lost in a sum with another constant.
 _LOST = 0.01
 
 
@@ -154,7 +154,7 @@ def _scale(node: ir.Node, constant: ir.Value, number: np.ndarray) -> tuple[int, 
 
 
 def _harmless_between(f1: np.ndarray, f2: np.ndarray, power: int, dtype: ir.DataType | None) -> bool:
-    """Whether y = x * f1 overflows or underflows only if y ** power * f2 does too."""
+    """Whether y = x * f1 overflows or underflows only if y ** power * f2 also does."""
     low, high = np.min(np.abs(f1)), np.max(np.abs(f1))
     if power > 0 and (high <= 1 or np.min(np.abs(f2)) >= 1):
         return True

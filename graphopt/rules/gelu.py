@@ -21,7 +21,7 @@ from graphopt.rules.building_blocks.shape_equality import require_shape_of
 _CLOSE, _CLOSE_IN_HALVES = 1e-5, 2e-3
 #: The opset version that introduced Gelu.
 _SINCE = 20
-#: Most values visited before a sum or product.
+#: Maximum number of values visited before a sum or product.
 _LIMIT = 16
 _MEND = "if a GELU is intended, correct its constants"
 
@@ -98,7 +98,7 @@ def _gelu(op: Builder, m: Match, form: Form) -> Outcome:
                 return m.no("the product is rounded by QuantizeLinear before it is halved", function)
             reason = f"the product is scaled by {factor:g}, in a GELU by 0.5"
             return m.no(reason, function, hint=_MEND)
-        if halved:  # unless it is only x that is halved
+        if halved:  # unless only x is halved
             is_not, should = polynomials.written_out(found), polynomials.written_out(form.argument)
             reason = f"the argument of {form.function} is {is_not}, in a GELU it is {should}"
             refusal = m.no(reason, argument, hint=_MEND)

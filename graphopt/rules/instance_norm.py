@@ -1,6 +1,6 @@
 """InstanceNorm: normalizations of each channel, or group of channels, over its spatial elements.
 
-Exporters write a GroupNorm as an InstanceNormalization between views. This form stays: onnxruntime has no
+Exporters write a GroupNorm as an InstanceNormalization between views. This form is kept: onnxruntime has no
 kernel of GroupNormalization on the CPU, and its decomposition is slower.
 """
 

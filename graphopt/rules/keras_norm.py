@@ -1,4 +1,4 @@
-"""Keras' LayerNormalization: a BatchNormalization with rows as channels, by their own moments.
+"""Keras' LayerNormalization: a BatchNormalization with rows as channels, and the moments of these rows.
 
 Keras calls TensorFlow's fused kernel, which normalizes batches. Scale and bias are separate nodes.
 """

@@ -122,7 +122,7 @@ def einsum_to_matmul(op: Builder, m: Match, x: ir.Value, y: ir.Value, e: str) ->
 
 
 def _is_matmul(a: str, b: str, result: str) -> bool:
-    """Whether (batch, i, j) times (batch, j, k) is (batch, i, k); a or b may lack the batch axes."""
+    """Whether the labels are (batch, i, j), (batch, j, k) → (batch, i, k); a or b may lack the batch axes."""
     if len(a) < 2 or len(b) < 2 or len(result) < 2:
         return False
     batch = result[:-2]

@@ -166,7 +166,7 @@ def _into_spatial_pads(
     window: tuple[int, ...] | None = None,
     **changed: int,
 ) -> Outcome:
-    """The root on ``inputs``, with pads of its own that grow by ``padding``."""
+    """The root applied to ``inputs``, with its own pads increased by ``padding``."""
     before, after = padding.before[2:], padding.after[2:]
     if padding.mode != "constant" or min(padding.amounts) < 0 or any(padding.before[:2] + padding.after[:2]):
         return m.no("it pads batch or channels, crops, or repeats the data", inputs[0])

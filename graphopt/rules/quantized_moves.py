@@ -1,6 +1,7 @@
 """Operators that move, select, split or join quantized elements are applied to the integers.
 
-The rules refuse if onnxruntime would then run another operator on integers, or would no longer do so.
+The rules refuse if onnxruntime would run another operator on integers after the rewrite, or would no longer
+run one on integers.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _BYTES_ONLY = frozenset({"DepthToSpace", "SpaceToDepth", "Resize", "Pad", *_PICK
 
 
 def _supports_integers(m: Match, node: ir.Node, dtype: ir.DataType | None) -> bool:
-    """Whether ``node`` commutes with quantization, and runtimes have kernels of it for integers."""
+    """Whether ``node`` commutes with quantization, and runtimes have its kernels for integers."""
     if node.domain or node.op_type not in _BETWEEN or node.graph is not m.graph:
         return False
     if len(node.outputs) != 1 or m.version < _BYTES_SINCE.get(node.op_type, 0):
@@ -43,7 +44,7 @@ def _supports_integers(m: Match, node: ir.Node, dtype: ir.DataType | None) -> bo
         m.attribute(node, "mode") == "nearest"
         and m.attribute(node, "coordinate_transformation_mode") != "tf_crop_and_resize"
     ):
-        return False  # it interpolates, or writes a number outside of the operand
+        return False  # the operator interpolates, or writes a number outside of the operand
     return dtype in BYTES or (dtype in WORDS and node.op_type not in _BYTES_ONLY)
 
 
@@ -103,7 +104,7 @@ def _quantized_padding(m: Match, pad: ir.Node) -> np.ndarray | None:
     return np.clip(integer, limits.min, limits.max).astype(dtype.numpy())
 
 
-#: Most parts of a Split: each part becomes a Split of its own until they are merged.
+#: Maximum number of parts of a Split: each part becomes a separate Split until they are merged.
 _MAX_PARTS = 16
 
 

@@ -13,7 +13,7 @@ from graphopt.rules.building_blocks.axes import axis_of
 from graphopt.rules.building_blocks.operands import operand
 from graphopt.rules.building_blocks.slices_and_pads import Range, slice_
 
-#: Most outputs of a new Split.
+#: Maximum number of outputs of a new Split.
 _MOST_PARTS = 64
 
 

@@ -28,7 +28,7 @@ def construct_mutated_sequence(op: Builder, m: Match, s: ir.Value) -> Outcome:
 
 
 def _step_after(m: Match) -> ir.Node | None:
-    """The only reader of the root's output, if it changes the sequence too."""
+    """The only reader of the root's output, if it also changes the sequence."""
     output = m.root.outputs[0]
     reader = ir.only_reader(output) if m.only_use(output) else None
     return reader if reader is not None and _is_plain(m, reader, _MUTATIONS) else None

@@ -153,7 +153,7 @@ def vector_arithmetic(op: Builder, m: Match, a: ir.Value, b: ir.Value) -> Outcom
 
 
 def _is_of_dims(m: Match, number: ir.Value, depth: int) -> bool:
-    """Whether the scalar ``number`` is a constant or computed for one reader of dims of tensors."""
+    """Whether the scalar ``number`` is a constant, or is computed from dims of tensors for one reader."""
     if m.constant(number) is not None:
         return True
     node = producer_of(number, graph=m.graph)

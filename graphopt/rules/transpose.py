@@ -195,7 +195,7 @@ def squeeze_of_transpose(op: Builder, m: Match, x: ir.Value) -> Outcome:
 
 
 def _axes_before_transpose(m: Match, x: ir.Value) -> list[int]:
-    """The axes of ``x`` that the root removes behind the Transpose, if the others keep their order."""
+    """The axes of ``x`` that the root removes after the Transpose, if the others keep their order."""
     perm, axes = perm_of(m, m.node("T")), axes_of(m, m.root)
     if perm is None or axes is None:
         m.refuse("axes unknown", x)
