@@ -84,7 +84,7 @@ def try_load(
 def in_child(
     function: Callable[..., None], model: Source, *arguments: Any, device: Device, doing: str
 ) -> bool:
-    """Call ``function(model, *arguments)``, which creates a session, in a child; returns whether there was one.
+    """Call ``function(model, *arguments)``, which creates a session, in a child; returns whether it ran.
 
     No child is available on other devices than the CPU, within a child, and without memory for two sessions
     or for a process.

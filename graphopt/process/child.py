@@ -183,7 +183,7 @@ class Child:
             process.kill()
 
         watchdog = threading.Timer(timeout or 0, stop)
-        watchdog.daemon = True  # it must not delay the exit of this process
+        watchdog.daemon = True  # the timer must not delay the exit of this process
         try:
             if timeout is not None:
                 watchdog.start()
@@ -300,7 +300,7 @@ def serve(memory: int | None, preload: Sequence[str]) -> None:
             if kind == "fail":
                 raise target
             if folder is not None:
-                with contextlib.suppress(OSError):  # it was removed
+                with contextlib.suppress(OSError):  # the folder was removed
                     os.chdir(folder)
             function = getattr(kept, target) if kind == "invoke" else target
             with _limited_cpu(cpu):

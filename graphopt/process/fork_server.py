@@ -253,7 +253,7 @@ def _serve(channel: socket.socket) -> None:
 
 def _detach(channel: socket.socket) -> None:
     """Release inherited files, pipes and signal handlers."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to all processes; the parent decides
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # sent by the terminal to all processes; the parent decides
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, children would have no status
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
     nothing = os.open(os.devnull, os.O_RDWR)

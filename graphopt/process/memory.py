@@ -28,7 +28,7 @@ def available(root: Path = Path("/")) -> int | None:
 
 
 def limit_data(nbytes: int) -> None:
-    """Limit further private memory of this process to ``nbytes``, or less if a limit is in force already.
+    """Limit further private memory of this process to ``nbytes``, unless the current limit is lower.
 
     Enforced on Linux only.
     """

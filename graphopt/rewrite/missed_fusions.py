@@ -234,7 +234,7 @@ def _applies(rule: Rule, root: ir.Node, search: PartialMatcher, cx: Context) -> 
 def _candidates(
     rule: Rule, anchor: ir.Node, cx: Context, anchors: Iterable[str], *, near: bool = True
 ) -> list[_Candidate]:
-    """Partial matches of ``rule`` around ``anchor``: the refused alternatives, else those with mismatches."""
+    """Partial matches of ``rule`` around ``anchor``: the refused alternatives, or those with mismatches."""
     candidates = list(_forms(rule, anchor, cx, tuple(anchors), near=near))
     return [candidate for candidate in candidates if candidate.refusal is not None] or candidates
 

@@ -123,7 +123,7 @@ def _version(cx: Context, graph: ir.Graph) -> int:
 
 
 def _breaks(view: View, first: ir.Node, declares_int8: bool) -> bool:
-    """Whether a pair after ``first``, or after movers that read it, fails: as int8, or for a body."""
+    """Whether a pair after ``first``, or after movers that read it, fails: it is int8, or a body reads it."""
     pending, visited = [first], {first}
     while pending:
         output = pending.pop().outputs[0]

@@ -28,7 +28,7 @@ def _offset(node: ir.Node, constant: ir.Value, number: np.ndarray) -> tuple[int,
 def _numbers(
     m: Match, x: ir.Value, a: ir.Value, b: ir.Value, dtypes: Collection[ir.DataType], otherwise: str
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The constants ``a`` and ``b``; refuses if they do not align, or the type of ``x`` is no ``dtypes``."""
+    """The constants ``a`` and ``b``; refuses if they do not align, or ``x`` has none of the ``dtypes``."""
     require_right_alignment(m)
     first, second = m.constant(a), m.constant(b)
     known = m.dtype(x) in dtypes and m.dtype(a) == m.dtype(b) == m.dtype(x)

@@ -41,7 +41,7 @@ def flatten_concats(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
 
 
 def _is_part(m: Match, part: ir.Value, whole: ir.Node, axis: int) -> bool:
-    """Whether ``part`` is a Concat along ``axis`` whose only reader is such a Concat, like ``whole``."""
+    """Whether ``part`` is a Concat along ``axis`` whose only reader is also one, like ``whole``."""
     node = part.producer()
     return (
         node is not None

@@ -40,8 +40,8 @@ class Specialization:
         profile: a profile of the model.
         strategy: the number and kinds of variants.
         most: the maximum number of variants.
-        single_file: for one model: keep all weights in the file itself; branches capture shared weights.
-        pins: for one model: declare the input sizes of a branch to onnxruntime by a Reshape of each input.
+        single_file: for one model, keep all weights in the file itself; branches capture shared weights.
+        pins: for one model, declare the input sizes of a branch to onnxruntime by a Reshape of each input.
     """
 
     profile: Profile

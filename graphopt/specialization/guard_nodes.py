@@ -11,7 +11,7 @@ from graphopt import ir
 from graphopt.profile import Guard, ValueProfile
 from graphopt.profile.value_profile import is_symbol
 
-#: A position in the vector: the part (of an input), and the offset in it.
+#: A position in the vector: the part of the vector for an input, and the offset in this part.
 _Position = tuple[tuple[str, str], int]
 
 

@@ -19,7 +19,7 @@ from graphopt.transforms.autodiff.lower_grad_of import LowerGradOf
 from graphopt.transforms.profile._profiling_nodes import remove_profiling_nodes
 from graphopt.transforms.scalar.dce import DeadCodeElimination
 
-#: Most watched values of one model; each further model is another run.
+#: Maximum number of watched values of one model; more values require further models and runs.
 CHUNK = 1024
 _NAME = "instrument"
 
@@ -106,7 +106,7 @@ def _sites(model: ir.Model) -> Iterator[tuple[ir.Graph, ir.Node]]:
 
 
 def _unprofiled(value: ir.Value) -> ir.Value:
-    """``value`` without the profiling nodes in front of it."""
+    """``value`` without the profiling nodes before it."""
     node = value.producer()
     while node is not None and graphopt_operators.is_profiling_node(node) and node.inputs[0] is not None:
         value = node.inputs[0]

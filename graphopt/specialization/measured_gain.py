@@ -26,14 +26,14 @@ _GENERAL, _VARIANT = "general", "variant"
 class MeasuredGain:
     """Times each variant alternately with the general model, on inputs for which its guard holds.
 
-    A branch of one model is timed with its guard, in the form of the output file.
+    A variant that becomes a branch is timed with its guard, in a model like the output file.
 
     Attributes:
         inputs: returns inputs that satisfy a guard, or ``None``.
         device: the device.
         libraries: finds the native kernels of a model.
         seconds: maximum time to measure a variant.
-        combine: makes one model of the general model and a variant; ``None`` for bundles.
+        combine: combines the general model and a variant into one model; ``None`` for bundles.
         threads: threads within an operator; by default onnxruntime's choice.
         advance: receives the name of the measured variant.
     """

@@ -79,7 +79,7 @@ class Gain:
     ratio: float | None = None
 
 
-#: The gain of a variant, given the general model and its model.
+#: Computes the gain of a variant from the general model and the model of the variant.
 AssessGain = Callable[[ir.Model, ir.Model, Variant], Gain]
 
 
@@ -129,5 +129,5 @@ ONE_MODEL = Policy(
     _estimated_gain,
     limits={SpecializationKind.STATIC: 2, SpecializationKind.DYNAMIC: 1},
 )
-#: For bundles: guards run on the host at negligible cost, so slightly smaller variants are kept, too.
+#: For bundles: guards run on the host at negligible cost, so slightly smaller variants are also kept.
 BUNDLE = Policy(_equal_to_general, detects_absence=True)

@@ -2,8 +2,8 @@
 
 ``check-aliasing`` proves that no operator reads an input after an output has overwritten it. The pass is
 applied to the graph after onnxruntime's own optimizations, because a fused operator may read and write in
-another order. Sizes are computed before the run, because onnxruntime finds a mismatch only on writing the
-output, when others may already be overwritten.
+another order. Sizes are computed before the run, because onnxruntime finds a mismatch only when it writes the
+output, after it may have overwritten other inputs.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class BufferChecks:
         return all(self._refusals[source, output] is None for output, source in share.items())
 
     def for_run(self, share: Mapping[str, str], values: Mapping[str, OrtValue]) -> dict[str, OrtValue]:
-        """The buffers of outputs for a run with ``values`` in which outputs overwrite inputs, checked.
+        """The checked buffers of outputs for a run with ``values`` in which outputs overwrite inputs.
 
         Args:
             share: the input by output.

@@ -32,11 +32,11 @@ def specialize_inputs(model: ir.Model, guard: Guard) -> ir.Model:
 
 
 def annotate_inputs(model: ir.Model, guard: Guard, profile: Profile | None = None) -> ir.Model:
-    """A copy of ``model`` with annotations of what ``guard`` assumes, for pipelines with specialize-types.
+    """A copy of ``model`` with the assumptions of ``guard`` as annotations, for ``specialize-types``.
 
     Args:
         model: the model.
-        guard: the assumptions. Inputs that it assumes to be absent are replaced by their defaults.
+        guard: the assumptions. Inputs that the guard assumes to be absent are replaced by their defaults.
         profile: also annotate its intermediate values, which the guard does not check, and the inputs that
             require a gradient.
     """

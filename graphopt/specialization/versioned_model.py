@@ -178,7 +178,7 @@ class Checks:
         verifier: creates a verifier against the original for given inputs; ``None`` to skip verification.
         inputs: options for general inputs.
         numerics: the class of permitted rewrites.
-        libraries: finds the native kernels of a model; it is compared with and without them.
+        libraries: finds the native kernels of a model; the model is compared with and without them.
         buffers: checks that inputs and outputs may share buffers; raises VerificationFailed.
     """
 
@@ -249,7 +249,7 @@ def checked_model(
     If a check fails, the result contains only the general model, and the report has the reason.
 
     Raises:
-        UnsupportedModel, VerificationFailed: ``strict``, and combining or a check failed.
+        UnsupportedModel, VerificationFailed: with ``strict``, combining the models or a check failed.
     """
     report = found.report
     if not found.branches:

@@ -127,7 +127,7 @@ class Bench:
         heeds_choices: use the session options that a model recommends.
         share: by name of an output, the input that it is written over in the timed runs; later runs read the
             outputs of earlier runs.
-        check: raises an error if a model can't run so on these inputs.
+        check: raises an error if a model can't run in this way on these inputs.
     """
 
     contestants: Sequence[Contestant]

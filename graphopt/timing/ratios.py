@@ -120,7 +120,7 @@ def settled(ratios: Sequence[Sequence[float]], twin: Sequence[float]) -> bool:
 def decided(ratios: Sequence[Sequence[float]], twin: Sequence[float]) -> bool:
     """Whether more processes would hardly change the claims, including claims of no difference.
 
-    Like :func:`settled`, but a model is settled, too, if each of its ratios is within the band.
+    Like :func:`settled`, but a model is also settled if each of its ratios is within the band.
     """
     if len(twin) < LEAST_PROCESSES:
         return False

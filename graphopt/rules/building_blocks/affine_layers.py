@@ -37,7 +37,7 @@ def channels_of(m: Match, layer: ir.Node) -> int | None:
 
 
 def by_channel(m: Match, layer: ir.Node, numbers: np.ndarray | None) -> np.ndarray | None:
-    """``numbers``, which are broadcast with the layer's result, as one per channel.
+    """``numbers``, which broadcast with the layer's result, reduced to one number per channel.
 
     ``None`` if they differ within a channel or widen the result.
     """

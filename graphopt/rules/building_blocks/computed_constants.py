@@ -31,7 +31,7 @@ def affordable(m: Match, nbytes: int, *replaced: ir.Value | None) -> bool:
     freed = 0
     for value in replaced:
         tensor = ir.constant_of(value)
-        # below IR version 4 initializers are inputs, and inputs stay
+        # below IR version 4, initializers are inputs, which are never removed
         if tensor is not None and value is not None and m.only_use(value) and not value.is_graph_input():
             freed += tensor.nbytes
     return nbytes <= freed + _SLACK
@@ -82,7 +82,7 @@ def limits(dtype: np.dtype[Any]) -> FloatLimits:
 
 
 def exact(array: np.ndarray) -> np.ndarray:
-    """``array`` as float64, which holds products and sums of the narrower types (nearly) exactly."""
+    """``array`` as float64, which represents products and sums of narrower types (nearly) exactly."""
     return array.astype(np.float64)
 
 

@@ -101,7 +101,7 @@ def is_canonical(m: Match) -> bool:
     return found == Counter(("Sub", "ReduceMean", "Pow", "ReduceMean", "Add", "Sqrt", "Div", "Mul", "Add"))
 
 
-#: Most elements of a scale of ones.
+#: Maximum number of elements of a scale of ones.
 _MANY = 4096
 
 

@@ -96,7 +96,7 @@ def scaled_rms_norms(op: Any, x: Any, b: Any, eps: Any, scale: Any) -> Iterator[
 def layer_norms_by_batch_norm(
     op: Any, x: Any, before: Any, after: Any, a: Any, b: Any, c: Any, n: Any
 ) -> Any:
-    """Keras' LayerNormalization: a BatchNormalization with rows as channels, by their own moments."""
+    """Keras' LayerNormalization: a BatchNormalization with rows as channels, and the moments of the rows."""
     rows = op.Reshape(x, before, tag="rows")
     mean = op.ReduceMean(rows, a.rest(), tag="mean")
     squares = op.ReduceSumSquare(op.Sub(rows, mean), b.rest(), tag="squares")

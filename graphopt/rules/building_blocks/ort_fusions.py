@@ -1,6 +1,6 @@
 """Patterns that onnxruntime fuses itself; a rule that simplifies a part would prevent that.
 
-A LayerNorm with a scale of 1 is one kernel for the runtime, but eight without the factor.
+A LayerNorm with a scale of 1 is one kernel for the runtime, but eight kernels without the factor.
 """
 
 from __future__ import annotations

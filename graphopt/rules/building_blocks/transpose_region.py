@@ -14,7 +14,7 @@ from graphopt.rules.building_blocks.axes import perm_of
 from graphopt.rules.building_blocks.operands import producer_of
 from graphopt.rules.building_blocks.transpose_propagation import is_cheap, mover_of
 
-#: Most nodes of a region, so that the work is linear.
+#: Maximum number of nodes of a region, which keeps the work linear.
 _MAX_NODES = 24
 
 

@@ -162,7 +162,7 @@ def _read(descriptor: int) -> tuple[int, str]:
 
 
 def _blocks(descriptor: int) -> Iterator[bytes]:
-    """The contents of an open file, read without its position, which forked processes share."""
+    """The contents of an open file, read without the file position, which forked processes share."""
     if not hasattr(os, "pread"):  # Windows, where processes are not forked
         os.lseek(descriptor, 0, os.SEEK_SET)
         yield from iter(lambda: os.read(descriptor, _BLOCK), b"")

@@ -143,7 +143,7 @@ class Bundle:
         Args:
             values: the inputs.
             share: by name of an output, the input whose value it is written over, as for
-                :meth:`graphopt.Executor.run_bound`; a variant in which this is not safe is not used.
+                :meth:`graphopt.Executor.run_bound`; a variant in which this is not safe is skipped.
 
         Raises:
             UsageError: a value is not an OrtValue, or ``share`` names a missing input or output; or the

@@ -1,4 +1,4 @@
-"""The remainder of a run behind an exit point: of the iteration, the enclosing loops, and the model."""
+"""The remainder of a run after an exit point: of the iteration, the enclosing loops, and the model."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from graphopt.specialization.deopt.graph_writer import Writer
 def write_continuation(
     writer: Writer, levels: Sequence[Level], rows: Mapping[ir.Value, ir.Value]
 ) -> list[ir.Value]:
-    """Append all nodes behind an exit point; returns the outputs of the main graph.
+    """Append all nodes after an exit point; returns the outputs of the main graph.
 
     An enclosing loop continues as a residual loop over the remaining iterations.
 

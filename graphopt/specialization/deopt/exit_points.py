@@ -20,7 +20,7 @@ from graphopt.util.parse_values import parse_natural
 
 @dataclass(frozen=True)
 class ExitPoint:
-    """A point at which a run can exit a model: directly behind a value.
+    """A point at which a run can exit a model: directly after a value.
 
     Attributes:
         number: its index; points in a body precede the outputs of the node that contains it. ``None`` for a
@@ -39,7 +39,7 @@ class ExitPoint:
 
 
 def exit_points_after(model: ir.Model, values: Container[ir.Value]) -> list[ExitPoint]:
-    """The exit points behind the graph inputs and node outputs that ``values`` contains, numbered from 0."""
+    """The exit points after the graph inputs and node outputs that ``values`` contains, numbered from 0."""
     found: list[ExitPoint] = []
     for graph, node in _steps(model):
         for value in graph.inputs if node is None else node.outputs:
@@ -101,7 +101,7 @@ class ExitPoints:
     points: tuple[ExitPoint, ...]
 
     def at(self, text: str) -> ExitPoint:
-        """The exit point behind the value of this name, or with this number, such as ``3`` or ``#3``.
+        """The exit point after the value of this name, or with this number, such as ``3`` or ``#3``.
 
         Names take precedence, because values may have numbers as names.
 
@@ -140,7 +140,7 @@ class ExitPoints:
 
 
 def exit_points_of(model: ir.Model, profile: Profile | None = None) -> ExitPoints:
-    """The exit points behind the values that ``profile`` guards, or behind values with data-dependent shapes.
+    """The exit points after the values that ``profile`` guards, or after values with data-dependent shapes.
 
     Raises:
         UsageError: the profile is of another model.
@@ -158,7 +158,7 @@ def exit_points_of(model: ir.Model, profile: Profile | None = None) -> ExitPoint
 
 
 def insert_profile_guards(model: ir.Model, profile: Profile) -> ir.Model:
-    """A copy of ``model`` with a guard behind each value that ``profile`` constrains.
+    """A copy of ``model`` with a guard after each value that ``profile`` constrains.
 
     Raises:
         UsageError: the profile is of another model.

@@ -14,7 +14,7 @@ from graphopt.specialization.deopt.exit_points import ExitPoint
 
 @dataclass(frozen=True)
 class Live:
-    """The values that are defined before an exit point and used behind it.
+    """The values that are defined before an exit point and used after it.
 
     Attributes:
         values: the value at the exit point, then other non-constant values, model inputs last. The counter

@@ -36,7 +36,7 @@ class ExitCondition(Protocol):
         """A scalar: whether the run exits now, after it reached the exit point ``before`` times."""
 
     def substitutions(self, writer: Writer) -> Mapping[ir.Value, ir.Value]:
-        """Replacements for values behind the exit point, if the run does not exit."""
+        """Replacements for values after the exit point, if the run does not exit."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class PrefixWriter:
         live: the values to transfer.
         exit: the condition of the exit.
         cx: the context of the model that contains the levels.
-        continues: whether a run that does not exit computes the model's outputs; otherwise nodes behind the
+        continues: whether a run that does not exit computes the model's outputs; otherwise nodes after the
             exit point are written only as far as further iterations need them.
     """
 
@@ -99,7 +99,7 @@ class PrefixWriter:
         return PrefixResult(hit, {key: known.get(key) or writer.lookup(key) for key in self._live_out(0)})
 
     def continuation(self, depth: int, wanted: Sequence[ir.Value]) -> Callable[[Writer], list[ir.Value]]:
-        """A function that appends the nodes of a level behind the exit point, and returns ``wanted``."""
+        """A function that appends the nodes of a level after the exit point, and returns ``wanted``."""
         level, is_last = self.levels[depth], depth + 1 == len(self.levels)
 
         def write(inner: Writer) -> list[ir.Value]:
@@ -124,7 +124,7 @@ class PrefixWriter:
         return any(level.form is not None for level in self.levels[1 : depth + 1])
 
     def _continues(self, depth: int) -> bool:
-        """Whether this level continues behind the exit point if the run does not exit."""
+        """Whether this level continues after the exit point if the run does not exit."""
         return self.continues or self._in_loop(depth)
 
     def _type(self, value: ir.Value) -> ir.TypeProtocol:

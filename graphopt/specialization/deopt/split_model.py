@@ -25,8 +25,8 @@ class Bailout:
     Attributes:
         point: the exit point.
         prefix: the prefix. Its inputs are those of the model and, if the exit point is in a loop,
-            ``occurrence``, the number of passes of the exit point before the run exits. Returns ``reached``
-            and the transferred values, which are meaningful only if ``reached`` is true.
+            ``occurrence``, the number of times that the run passes the exit point before it exits. Returns
+            ``reached`` and the transferred values, which are meaningful only if ``reached`` is true.
         rest: the continuation. Its inputs are the value at the exit point, the other live values, and the
             required inputs of the model; its outputs are those of the model. A tensor of unknown rank is
             passed as two inputs, the vector of its elements and its shape.
@@ -98,7 +98,7 @@ def _transfers(
 
 
 def _open(value: ir.Value, cx: Context) -> list[None] | None:
-    """The rank of ``value``, as unknown sizes."""
+    """Unknown sizes, one for each axis of ``value``."""
     shape = cx.shape(value)
     return None if shape is None else [None] * len(shape)
 
@@ -142,7 +142,7 @@ def reassemble(model: ir.Model, bailout: Bailout, occurrence: int = 0) -> ir.Mod
 
     Args:
         model: the model that was split.
-        occurrence: the number of passes of the exit point before the run exits.
+        occurrence: the number of times that the run passes the exit point before it exits.
     """
     joined = empty_like(model)
     writer = Writer.of(joined)

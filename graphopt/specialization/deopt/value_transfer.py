@@ -1,7 +1,7 @@
 """Transfer live values from the prefix to the continuation: unchanged, or as elements and shape.
 
-ONNX requires a rank for each input and output of a model. The rank of a tensor may depend on data and can't
-be declared then; such a tensor is transferred as two vectors, its elements and its shape.
+ONNX requires a rank for each input and output of a model. The rank of a tensor may depend on data, and can't
+be declared in this case. Such a tensor is transferred as two vectors, its elements and its shape.
 """
 
 from __future__ import annotations

@@ -148,8 +148,8 @@ def _require_broadcast(m: Match, mask: ir.Value, expected: tuple[Dim, ...]) -> N
 def _with_terms(m: Match, found: Attention, scores: Scores) -> Attention:
     """``found`` with the terms of ``scores``; a causal mask among them becomes the flag ``causal``.
 
-    If another term may mask keys too, the causal mask stays a term: for a query whose keys are all masked,
-    the lower mask constant decides the result, and kernels with a causal flag have a constant of their own.
+    If another term may also mask keys, the causal mask remains a term. For a query whose keys are all masked,
+    the lower mask constant determines the result, and kernels with a causal flag have their own constant.
     """
     lows = [_causal_mask_value(m, found, term) for term in scores.terms]
     causal = [low for low in lows if low is not None]

@@ -1,6 +1,6 @@
 """Attention whose result is 0, not NaN, for queries whose keys are all masked, as in PyTorch.
 
-Such models replace NaN in the softmax weights. With a fused operator, only its result can be corrected.
+Such models replace NaN in the softmax weights. If the operator is fused, only its result can be corrected.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ MINUS_INFINITY = -1e30
 _VANISHING = -9e3
 #: Domains of the operators in scores.
 _DOMAINS = ("", ir.MICROSOFT)
-#: Nodes visited in the search for the product of queries and keys.
+#: Maximum number of nodes visited in the search for the product of queries and keys.
 _MAX_NODES = 8
 
 
