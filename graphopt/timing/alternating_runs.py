@@ -28,12 +28,13 @@ from graphopt.util.ort_array_conversion import LOW_TYPES, to_ort_value
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession, OrtValue
 
-#: Least seconds of a turn for fast models, and bounds on its number of runs; the fastest run counts.
+#: Minimum seconds of a turn for fast models, and bounds on the number of runs of a turn; the fastest run
+#: counts.
 _LEAST_TURN = 0.01
 _LEAST_RUNS, _MOST_RUNS = 3, 50
 #: Seconds of a run beyond which a turn has a single run.
 _LONG = 0.2
-#: Least number of rounds, regardless of time.
+#: Minimum number of rounds, regardless of time.
 _LEAST_ROUNDS = 3
 
 

@@ -27,9 +27,9 @@ class Plan:
         inputs: inputs to feed at each step.
         outputs: further outputs of the model.
         parameters: inputs that are parameters; each ``w`` has an output ``new.w``.
-        statistics: inputs that are running statistics of BatchNormalization; each has an output ``new.*``,
-            too.
-        state: inputs with the state of the optimizer; each has an output ``new.*``, too.
+        statistics: inputs that are running statistics of BatchNormalization; each also has an output
+            ``new.*``.
+        state: inputs with the state of the optimizer; each also has an output ``new.*``.
         learning_rate: the default learning rate, for the input ``learning_rate``.
         optimizer: name and settings of the optimizer.
         no_decay: parameters without weight decay.

@@ -54,8 +54,8 @@ class TrainingStep:
         first is published, and the model is published last.
 
         Raises:
-            UsageError: a file can't be written; no file is written then.
-            ResourceLimit: the disk is full; no file is written then.
+            UsageError: a file can't be written; in this case, no file is written.
+            ResourceLimit: the disk is full; in this case, no file is written.
         """
         path = Path(path)
         state = state_file(path) if state is None else Path(state)
@@ -106,7 +106,7 @@ def write_step(
         clip_norm: the maximum global norm of the gradients.
         accumulate: the number of steps whose gradients are averaged for an update.
         no_decay: names of parameters without weight decay, or patterns such as ``*.bias``.
-        outputs: ``loss``, or ``all`` to return the outputs of the model, too.
+        outputs: ``loss``, or ``all`` to also return the outputs of the model.
 
     Raises:
         UsageError: a setting is out of range, a name is unknown or already used, or no parameter is selected.

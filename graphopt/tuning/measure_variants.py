@@ -15,12 +15,13 @@ from graphopt.tuning.measurements import Measurement, Size
 from graphopt.tuning.search_space import Group, Variant
 from graphopt.tuning.variant_builder import VariantBuilder
 
-#: Number of models measured together; each applies above a number of seconds of a run, or bytes of weights.
+#: Numbers of models that are measured together, each with the seconds of a run, or the bytes of weights,
+#: above which it applies.
 _SLOW = ((1.0, 1 << 31, 1), (0.2, 1 << 29, 2), (0.05, 1 << 27, 4))
 _MANY = 8
 #: Rounds, processes and warm-up runs of a screening, and of a measurement that supports claims.
 _SCREENING, _THOROUGH = (12, 3, 2), (40, 7, 3)
-#: Least seconds of a thorough measurement over all shapes, regardless of the remaining budget.
+#: Minimum seconds of a thorough measurement over all shapes, regardless of the remaining budget.
 _LEAST_SECONDS = 30.0
 
 _REFERENCE = "reference"
@@ -53,7 +54,7 @@ class HarnessMeasurer:
         self._setups = list(setups)
         size = builder.size(Variant(original=True))[1]
         self._together = next((most for slow, large, most in _SLOW if seconds > slow or size > large), _MANY)
-        self._budget = max(budget, 1e-3)  # the least budget still measures the result
+        self._budget = max(budget, 1e-3)  # the smallest budget still measures the result
         self._report = progress
         self._begin = time.monotonic()
         self.measured = 0

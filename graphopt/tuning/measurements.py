@@ -12,7 +12,7 @@ from graphopt.tuning.search_space import Group, Variant
 
 #: The reason for a missing measurement.
 LATE = "not measured: no time was left"
-#: Upper end of a band beyond which it may hide relevant differences.
+#: Upper end of a band beyond which the band may hide relevant differences.
 _ROUGH = 1.05
 #: Number of nodes, bytes of weights, and number of constants; compared in this order.
 Size = tuple[int, int, int]
@@ -127,7 +127,8 @@ class Finding:
     Attributes:
         name: name of the group or choice.
         rewrites: number of rewrites; ``None`` for session options.
-        measurement: the model with the group or choice against the model without; ``None`` for lack of time.
+        measurement: the model with the group or choice against the model without; ``None`` if the time did
+            not suffice.
         kept: whether the group or choice is part of the result.
         reverted: the rules and passes that are disabled because of this finding.
     """

@@ -59,7 +59,7 @@ class Variant:
     opset: int | None = None
 
     def without(self, owners: Iterable[str]) -> Variant:
-        """A copy with ``owners`` disabled, too."""
+        """A copy with ``owners`` also disabled."""
         return replace(self, off=self.off | frozenset(owners))
 
 
@@ -102,7 +102,7 @@ def rewrite_groups(
 
     Args:
         records: the effect of each run of a pass.
-        kernels: groups of single rewrites, whose passes are no groups.
+        kernels: groups of single rewrites, whose passes are not groups.
     """
     single = {RewriteSite.parse(owner).owner for group in kernels for owner in group.owners}
     rules = {rule.name: rule for rule in all_rules()}

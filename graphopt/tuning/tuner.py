@@ -153,7 +153,7 @@ class Tuner:
             try:
                 quiet = replace(attempt, instruments=())
                 produce(attempt_for(quiet, Variant(opset=opset), dropped), copy(original))
-            except GraphoptError:  # it can't be converted, or computes other results
+            except GraphoptError:  # the model can't be converted, or computes other results
                 return None
         return opset
 

@@ -1,4 +1,4 @@
-"""Decide which groups of rewrites and which session options stay.
+"""Decide which groups of rewrites and which session options are kept.
 
 Decisions depend only on measurements of variants. The effect of a group is the difference between the model
 with all rewrites and the model without the rewrites of the group. Groups are screened in few processes,
@@ -7,19 +7,20 @@ claim needs two measurements that agree. Then:
 
 - If a group makes the model slower for one of several shapes, the group is reverted, or only the rules at
   fault.
-- A group for *speed* stays only if the model is measured to be faster with it. Groups without a difference
+- A group for *speed* is kept only if the model is measured to be faster with it. Groups without a difference
   are also measured together: two may do the same work, or the effect of each may be too small to measure.
-- Other rewrites stay if they make the model smaller and not slower; if they do not make it smaller, they
+- Other rewrites are kept if they make the model smaller and not slower; if they do not make it smaller, they
   must make it faster.
 - A newer opset, in which more can be fused, is kept only if the model is faster.
 - Without the reverted rules, native groups may consist of other nodes, and have other names. Such groups are
-  evaluated in the same way, on the model without the rules. Without a measurement, they stay if the groups
-  that they replace stayed.
+  evaluated in the same way, on the model without the rules. Without a measurement, they are kept if the
+  groups that they replace were kept.
 - The result is compared with the original. If it is slower, the rewrites for speed are reverted, then the
   rewrites without a measurement, then all.
 - Session options are tried on the final graph, and are kept only if it is faster with them.
 
-Without time for a measurement, no difference is assumed. The comparison with the original is always made.
+If there is no time for a measurement, no difference is assumed. The comparison with the original is always
+made.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from graphopt.tuning.select_session_options import try_choices
 _RULES = 4
 #: Share of the budget after which no more groups are measured; the rest is for session options.
 _SHARE = 0.5
-#: The same for groups that result from reverting others.
+#: The same share, for groups that result from reverting other groups.
 _LATER_SHARE = 0.75
 
 
@@ -116,7 +117,7 @@ def _idle(groups: Sequence[Group], off: Mapping[str, Sequence[str]], measurer: M
     current = _variant(off)
     size = measurer.size(current)
     found = [group for group in groups if measurer.size(current.without(group.owners)) <= size]
-    if len(found) > 1:  # two may do the same work
+    if len(found) > 1:  # two groups may do the same work
         all_of_them = (owner for group in found for owner in group.owners)
         return found if measurer.size(current.without(all_of_them)) <= size else []
     return found
@@ -226,7 +227,7 @@ def _check(found: TuningDecision, groups: Sequence[Group], measurer: Measurer) -
         ("all rewrites for speed, or not measured", [g for g in groups if g.speed or g.name in unknown]),
     ):
         variant = found.variant.without(owner for group in given_up for owner in group.owners)
-        variant = replace(variant, opset=None)  # its purpose is speed, too
+        variant = replace(variant, opset=None)  # its purpose is also speed
         if variant == found.variant or len(given_up) == len(groups):
             continue
         final = _against_original(variant, measurer)

@@ -55,7 +55,7 @@ _NUMPY_NAMES = {"float": "float32", "double": "float64", "string": "object"}
 def numpy_type(text: str) -> np.dtype[Any] | None:
     """The element type of arrays of type ``text``, such as ``tensor(float)``; ``None`` if not a tensor.
 
-    Strings have the element type object, although arrays of strings of a fixed length are accepted, too.
+    Strings have the element type object, although arrays of strings of a fixed length are also accepted.
     """
     if not text.startswith("tensor("):
         return None

@@ -20,7 +20,7 @@ from graphopt.transforms.scalar.cse import CommonSubexpressionElimination
 class CreateAutodiffSubgraphs(Pass):
     """Outline connected differentiable nodes as functions of the domain ``graphopt.autodiff``.
 
-    The operands of members require a gradient. Bodies of ungrouped nodes have groups of their own. Inputs and
+    The operands of members require a gradient. Bodies of ungrouped nodes have separate groups. Inputs and
     outputs of groups are annotated with whether they require a gradient (``graphopt.requires_grad``). Random
     and stateful nodes, and guards, are never members, and keep their order.
 

@@ -41,8 +41,8 @@ class AddIfThenElse(Pass):
     If.
 
     Attributes:
-        nodes: the most operators in both branches together, except Constant and Identity.
-        elements: the most elements that each operator may compute.
+        nodes: maximum number of operators in both branches together, except Constant and Identity.
+        elements: maximum number of elements that each operator may compute.
     """
 
     name: ClassVar[str] = "add-if-then-else"

@@ -13,7 +13,7 @@ from graphopt.passes.base import Pass
 
 @dataclass(frozen=True)
 class FoldIf(Pass):
-    """Replace each If with a known condition by the branch taken (branch folding).
+    """Replace each If with a known condition by the branch that runs (branch folding).
 
     An If on a negated condition swaps its branches instead.
     """

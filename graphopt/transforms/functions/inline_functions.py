@@ -11,7 +11,7 @@ from graphopt.context import Context, Refusal
 from graphopt.errors import unknown
 from graphopt.passes.base import Pass
 
-#: The most nodes of an inlined model; a model that would exceed it is not changed.
+#: Maximum number of nodes of an inlined model; a model that would exceed this is not changed.
 _MAX_NODES = 1_000_000
 
 _Key = tuple[str, str, str]
@@ -21,8 +21,8 @@ _Key = tuple[str, str, str]
 class InlineFunctions(Pass):
     """Inline the model's functions: replace calls by the bodies.
 
-    Functions without remaining calls are removed. A call stays if the function's opset gives its operators
-    another meaning than the caller's.
+    Functions without remaining calls are removed. A call is kept if the function's opset gives its operators
+    another meaning than the opset of the caller.
 
     Attributes:
         only: names of functions (``name`` or ``domain::name``); all of them by default.

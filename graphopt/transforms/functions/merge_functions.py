@@ -15,7 +15,7 @@ _Key = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class MergeFunctions(Pass):
-    """Deduplicate functions with equal bodies, attributes and opsets: all calls go to the first of them.
+    """Deduplicate functions with equal bodies, attributes and opsets: all calls refer to the first of them.
 
     Only functions of one domain are merged, so that no caller needs a further import. Functions that
     onnxruntime may confuse with one of its own operators are not merged. Functions without remaining calls
@@ -38,7 +38,7 @@ class MergeFunctions(Pass):
 
     @staticmethod
     def _duplicates(model: ir.Model) -> dict[_Key, _Key]:
-        """The first equal function, by function."""
+        """For each duplicate function, the first function that equals it."""
         first: dict[tuple[str, str], _Key] = {}
         instead: dict[_Key, _Key] = {}
         for key, digest in ir.function_fingerprints(model).items():

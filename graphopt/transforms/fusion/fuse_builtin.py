@@ -16,9 +16,9 @@ from graphopt.rules import admitted_rules
 class FuseBuiltin(Pass):
     """Replace patterns by fused operators such as MultiHeadAttention.
 
-    Operators are chosen for the target: it has kernels for them, and they are faster than the nodes that they
-    replace. Without ``--portable`` this includes operators of ``com.microsoft``, and forms that onnxruntime
-    fuses into operators that the opset lacks.
+    Operators are chosen for the target: the target has kernels for them, and they are faster than the nodes
+    that they replace. Without ``--portable`` this includes operators of ``com.microsoft``, and forms that
+    onnxruntime fuses into operators that the opset lacks.
 
     Attributes:
         families: the families of rules to apply; all by default.

@@ -25,8 +25,8 @@ class FuseGroups(Pass):
     """Outline connected nodes that one loop nest computes to functions of the domain ``graphopt.native``.
 
     Each function is compiled to a kernel. onnxruntime runs the kernel if its library is registered, and the
-    nodes otherwise. Excluded are nodes that onnxruntime computes as fast, or fuses into products or
-    convolutions. Existing groups are dissolved first.
+    nodes otherwise. Nodes that onnxruntime computes equally fast, or fuses into products or convolutions, are
+    excluded. Existing groups are dissolved first.
 
     The counterpart in PyTorch's JIT is ``FuseTensorExprs``.
 

@@ -49,7 +49,7 @@ class RenameGroups(Pass):
         ]
         for number, (function, own, _, _) in enumerate(
             changed
-        ):  # one may want the name that another still has
+        ):  # a group may need the name that another group still has
             cx.edit.rename_function(function, own, f"changed {number}")
         for function, own, name, signature in changed:
             known = model.functions.get((graphopt_operators.NATIVE_DOMAIN, name, ""))

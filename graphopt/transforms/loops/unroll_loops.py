@@ -25,12 +25,12 @@ class UnrollLoops(Pass):
 
     The trip count must be known, and the condition of a Loop provably true throughout. Iteration numbers
     become constants, all iterations share the constants of the body, and stacked outputs are concatenated.
-    Loops that draw random numbers stay. A Loop with more trips, and with carried values only, is partially
-    unrolled; the remaining iterations follow it.
+    Loops that draw random numbers are not unrolled. A Loop with more trips, and with carried values only, is
+    partially unrolled; the remaining iterations follow it.
 
     Attributes:
         factor: iterations per trip of a partially unrolled Loop; 1 disables partial unrolling.
-        body: the most nodes of a repeated body, nested bodies included.
+        body: maximum number of nodes of a repeated body, nested bodies included.
         full: the trip count from which loops are no longer fully unrolled.
     """
 

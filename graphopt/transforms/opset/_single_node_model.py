@@ -8,7 +8,8 @@ from graphopt import ir
 from graphopt.context import Context
 from graphopt.ir.signature import text_of_type
 
-#: Largest constant that is passed to the converter, in elements; the converter turns some into attributes.
+#: Largest constant that is passed to the converter, in elements; the converter turns some of them into
+#: attributes.
 _MAX_ELEMENTS = 4096
 
 

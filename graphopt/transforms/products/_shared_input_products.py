@@ -78,7 +78,7 @@ def is_quantized(node: ir.Node) -> bool:
 def _own(value: ir.Value | None, cx: Context) -> tuple[int, ...] | None:
     """The shape of ``value``, if it is a removable constant with one use and without shared storage.
 
-    Below IR version 4, initializers are inputs too, and inputs are not removable.
+    Below IR version 4, initializers are also inputs, and inputs are not removable.
     """
     tensor = ir.constant_of(value)
     if tensor is None or value is None or value.is_graph_output() or value.is_graph_input():

@@ -75,7 +75,7 @@ class SplitSlices(Pass):
 def _parts_may_run_on_integers(data: ir.Value, pieces: Iterable[ir.Node]) -> bool:
     """Whether ``data`` is dequantized and onnxruntime may run readers of its slices on integers.
 
-    onnxruntime moves the DequantizeLinear behind a Slice, but not behind a Split.
+    onnxruntime moves the DequantizeLinear after a Slice, but not after a Split.
     """
     return is_quantizer(data.producer(), "DequantizeLinear") and not all(
         is_quantizer(user, "QuantizeLinear") for node in pieces for user in ir.readers(node.outputs[0])

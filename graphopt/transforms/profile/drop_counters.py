@@ -14,7 +14,7 @@ from graphopt.transforms.profile._profiling_nodes import remove_profiling_nodes
 
 @dataclass(frozen=True)
 class DropCounters(Pass):
-    """Remove the counters of profiled runs; profiling nodes and annotations stay.
+    """Remove the counters of profiled runs; profiling nodes and annotations are kept.
 
     Modelled on ``ProfilingRecord::removeProfileCounter`` of PyTorch's JIT.
     """

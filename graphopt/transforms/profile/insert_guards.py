@@ -21,7 +21,7 @@ from graphopt.transforms.profile._compare_assertions import conflict, is_implied
 
 @dataclass(frozen=True)
 class InsertGuards(Pass):
-    """Insert a guard behind each annotated value, and remove the annotation: ``x → Guard(x)``.
+    """Insert a guard after each annotated value, and remove the annotation: ``x → Guard(x)``.
 
     All uses of the value, except as a graph output, read the guard (``graphopt.profile::Guard``) instead. Its
     assertion provides facts, by which other passes fold shapes and Ifs. The result is correct only if a run
@@ -48,7 +48,7 @@ class InsertGuards(Pass):
         annotations = dict(_annotations(model))
         profiles = self._resolved(self._possible(annotations, cx), model, cx)
         changed = False
-        for value, profile in reversed(profiles.items()):  # keeps the order of guards behind one node
+        for value, profile in reversed(profiles.items()):  # keeps the order of guards after one node
             changed |= self._guard(value, profile, cx)
         for value in annotations:
             cx.edit.remove_metadata(value, is_annotation)
@@ -87,7 +87,7 @@ class InsertGuards(Pass):
         return found
 
     def _guard(self, value: ir.Value, profile: ValueProfile, cx: Context) -> bool:
-        """Insert a guard behind ``value``; returns whether that was permitted."""
+        """Insert a guard after ``value``; returns whether that was permitted."""
         name = value.name or "value"
         node = cx.edit.make_node(
             graphopt_operators.GUARD,

@@ -1,4 +1,4 @@
-"""instrument: insert profiling nodes behind watched values."""
+"""instrument: insert profiling nodes after watched values."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ class Selection:
 
 @dataclass(frozen=True)
 class Instrument(Pass):
-    """Insert a profiling node behind each watched value, and a counter of runs.
+    """Insert a profiling node after each watched value, and a counter of runs.
 
-    ``x → Profile(x)``, in the main graph and in bodies of Ifs, Loops and Scans. Uses as a graph output keep
-    reading ``x``. Profiling nodes are calls of identity functions, so that the model still runs.
-    ``drop-counters`` and ``remove-profile-nodes`` remove them.
+    ``x → Profile(x)``, in the main graph and in bodies of Ifs, Loops and Scans. Graph outputs still return
+    ``x``. Profiling nodes are calls of identity functions, so that the model still runs. ``drop-counters``
+    and ``remove-profile-nodes`` remove them.
 
     Not watched, with the reason: values whose name occurs in several bodies; values of unknown rank in loops;
     values of functions, which are called at several sites (``inline-functions`` inlines them), and of bodies
@@ -89,7 +89,7 @@ class Instrument(Pass):
     does: ClassVar[str] = "inserted"
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Select all values first, because profiling nodes are values too."""
+        """Select all values first, because profiling nodes are also values."""
         if not supports_profiling(model, cx, self.name):
             return
         found = self.select(model, cx)

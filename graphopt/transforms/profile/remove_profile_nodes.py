@@ -18,7 +18,7 @@ class RemoveProfileNodes(Pass):
     """Remove all profiling nodes, guards and profile annotations, to make the model general again.
 
     ``Profile(x) → x``, ``Guard(x) → x``. This is correct only if no rewrite has relied on a guard: constants
-    that were folded by the facts of guards stay folded.
+    that were folded from facts of guards are not restored.
 
     Modelled on ``ProfilingRecord::removeProfilingNodes`` of PyTorch's JIT.
     """
@@ -27,7 +27,7 @@ class RemoveProfileNodes(Pass):
     does: ClassVar[str] = "removed"
 
     def run(self, model: ir.Model, cx: Context) -> None:
-        """Remove them from all graphs, and discard the facts that guards provided."""
+        """Remove these nodes and annotations from all graphs, and discard the facts that guards provided."""
         removed = 0
         ClearProfile().run(model, cx)
         remove_profiling_nodes(

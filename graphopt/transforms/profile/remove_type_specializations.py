@@ -16,7 +16,7 @@ from graphopt.transforms.profile.specialize_types import DECLARED
 class RemoveTypeSpecializations(Pass):
     """Restore the declared dims that inputs had before ``specialize-types``.
 
-    Rewrites made after ``specialize-types`` stay, and are correct only for inputs that satisfy the guard.
+    Rewrites made after ``specialize-types`` are kept, and are correct only for inputs that satisfy the guard.
 
     Modelled on ``RemoveTensorTypeSpecializations`` of PyTorch's JIT.
     """

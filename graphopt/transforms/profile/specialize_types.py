@@ -27,7 +27,7 @@ class SpecializeTypes(Pass):
 
     Dims are declared with their profiled sizes or with symbols; equal dims have the same symbol. An input
     whose contents never varied is replaced by a constant. The result is correct only for inputs that match
-    the profile; a guard around the model must check that. ``remove-type-specializations`` restores the
+    the profile; a guard around the model must check this. ``remove-type-specializations`` restores the
     declarations, but not the constants.
 
     Modelled on ``RemoveProfileNodesAndSpecializeTypes`` of PyTorch's JIT.

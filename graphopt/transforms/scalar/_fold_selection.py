@@ -15,7 +15,7 @@ _FILL_BYTES = 1024
 _FILLS = frozenset({"ConstantOfShape", "Expand"})
 #: The opset version that introduced ConstantOfShape.
 _SINCE = 9
-#: Most nodes visited to compute the bytes that a result frees.
+#: Maximum number of nodes visited to compute the bytes that a result frees.
 _CONE_LIMIT = 512
 
 
@@ -46,11 +46,11 @@ def _worth_keeping(
 ) -> list[ir.Value]:
     """The results of ``nodes`` to keep as constants.
 
-    The search goes backwards from results with other readers. If a result is too large, or the graph does
-    not support such a constant, its node stays, and the node's operands are kept instead.
+    The search goes backwards from results with other readers. If a result is too large, or the graph does not
+    support such a constant, its node is kept, and the node's operands are kept instead.
 
     Args:
-        limit: the most bytes of a result that frees no constants; ``None`` for no limit.
+        limit: maximum size of a result that frees no constants, in bytes; ``None`` for no limit.
         growth: filled with the bytes added by results, by the bit length of their size.
         refused: bit lengths of sizes; no result of such a size is kept.
     """

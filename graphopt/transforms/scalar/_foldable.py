@@ -13,7 +13,7 @@ NAME = "constant-propagation"
 _KEPT = frozenset({"DequantizeLinear"})
 #: Largest intermediate value, in bytes.
 _INTERIOR_LIMIT = 64 << 20
-#: Most trips of a body while folding.
+#: Maximum trip count of a body while folding.
 _TRIPS_LIMIT = 1000
 
 

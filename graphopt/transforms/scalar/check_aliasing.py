@@ -42,7 +42,7 @@ class CheckAliasing(Pass):
     matches any text, so that ``past.*=present.*`` names all pairs of a cache. Nodes may run in any
     topological order, so each read of the input must precede the write of the output in all of them: the
     output must depend on each reader of the input, or the reader must compute it in place. Reads in bodies
-    and through views count. Sizes that are known to differ are an error, too. The model is not changed.
+    and through views count. Sizes that are known to differ are also an error. The model is not changed.
 
     Attributes:
         share: pairs of an input and the output that is written over it.
@@ -94,7 +94,7 @@ def refusals(pairs: Sequence[tuple[ir.Value, ir.Value]], cx: Context) -> list[Re
 
     ``None`` means that they may.
     """
-    for output in cx.model.graph.outputs:  # facts about one output sharpen those about others
+    for output in cx.model.graph.outputs:  # facts about one output refine those about others
         cx.shape(output)
     reads = _Reads.of(cx.model.graph, dict.fromkeys(source for source, _ in pairs), cx)
     found: list[Refusal | None] = []

@@ -31,16 +31,16 @@ _SMALL_INTS = frozenset({ir.DataType.INT64, ir.DataType.INT32, ir.DataType.BOOL}
 class ConstantPropagation(Pass):
     """Constant folding: replace nodes whose inputs are all constant by their results.
 
-    Small integer tensors are taken from shape facts; the others are computed by one onnxruntime session per
-    graph, with optimizations off, so that results are those of the runtime. Sizes are predicted before
-    anything runs: a result may have as many bytes as the limit, or as the constants that it frees. If results
-    of similar size would together grow the model by more than the limit, or by more than a quarter of its
-    large weights, none of them is folded. The decision depends only on the current model, so another run
-    makes the same decision. Larger tensors of one repeated number are written as ConstantOfShape. Random
-    nodes and DequantizeLinear of weights are never folded.
+    Small integer tensors are read from shape facts; the others are computed by one onnxruntime session per
+    graph, with optimizations off, so that results are those of the runtime. Sizes are predicted before any
+    node runs: a result may have as many bytes as the limit, or as the constants that it frees. If results of
+    similar size would together grow the model by more than the limit, or by more than a quarter of its large
+    weights, none of them is folded. The decision depends only on the current model, so another run makes the
+    same decision. Larger tensors of one repeated number are written as ConstantOfShape. Random nodes and
+    DequantizeLinear of weights are never folded.
 
     Attributes:
-        limit: the most bytes of a result that frees no constants; ``--fold-limit`` by default.
+        limit: maximum size of a result that frees no constants, in bytes; ``--fold-limit`` by default.
     """
 
     name: ClassVar[str] = NAME

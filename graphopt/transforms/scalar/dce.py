@@ -15,9 +15,9 @@ from graphopt.passes.base import Pass
 class DeadCodeElimination(Pass):
     """Dead code elimination: remove unused nodes, initializers, functions and domain imports.
 
-    Inputs and overridable initializers are part of the interface and stay. A node stays while one of its
-    outputs is read; its unused trailing outputs stay, because their presence may select what the operator
-    computes. Guards always stay.
+    Inputs and overridable initializers are part of the interface and are kept. A node is kept while one of
+    its outputs is read; its unused trailing outputs are also kept, because their presence may determine the
+    operator's computation. Guards are always kept.
     """
 
     name: ClassVar[str] = "dce"

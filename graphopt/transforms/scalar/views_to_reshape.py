@@ -17,7 +17,7 @@ class ViewsToReshape(Pass):
     """Replace Squeeze, Unsqueeze, Flatten and Reshape by one Reshape to a constant shape.
 
     Chains of views become one, and views without effect are removed. Known sizes are numbers, dims that keep
-    their position are 0, and at most one other dim is -1; views with more unknown dims stay.
+    their position are 0, and at most one other dim is -1; views with more unknown dims are unchanged.
     """
 
     name: ClassVar[str] = "views-to-reshape"

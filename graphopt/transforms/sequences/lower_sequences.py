@@ -21,9 +21,9 @@ class LowerSequences(Pass):
     """Lower operators on sequences and optionals to operators on the tensors in them.
 
     Sequences must be constructed, changed and read at known positions in one graph; inputs and outputs of the
-    model stay. Sequences that a Loop appends to become stacked outputs (see gather-loop-lists). A stack
-    becomes an Unsqueeze per tensor and one Concat. A split whose parts are all read becomes one Split. The
-    result may have more nodes, but no node copies tensors into a sequence.
+    model are unchanged. Sequences that a Loop appends to become stacked outputs (see gather-loop-lists). A
+    stack becomes an Unsqueeze per tensor and one Concat. A split whose parts are all read becomes one Split.
+    The result may have more nodes, but no node copies tensors into a sequence.
     """
 
     name: ClassVar[str] = "lower-sequences"
