@@ -77,7 +77,7 @@ def save(model: ModelLike, path: PathLike, *, external_data: bool | None = None)
             model's own file; large weights are always external above 2 GB and for the JSON IR.
 
     Raises:
-        UsageError: ``path`` can't be written; no files are left behind.
+        UsageError: ``path`` can't be written; no files remain.
     """
     if external_data is None:
         external_data = config.current().external_data

@@ -276,7 +276,7 @@ def make_options(
     """Limits for passes under ``settings`` and ``options``.
 
     Args:
-        settings: the settings in force.
+        settings: the current settings.
         options: the options of ``optimize``.
         device: the device for the result, if it affects the options.
         every_own: all rules of the caller, including those that are steps of the pipeline.

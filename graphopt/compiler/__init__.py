@@ -2,7 +2,7 @@
 
 Each operation is a function of an :class:`graphopt.compiler.environment.Environment` and a model, in a module
 named after its subject. :class:`Compiler` has them as methods, and :mod:`graphopt.api` as functions that use
-the settings in force.
+the current settings.
 """
 
 from __future__ import annotations

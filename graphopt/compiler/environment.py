@@ -34,7 +34,7 @@ class Environment:
     """The current options, and the services that they determine, such as the device and the store.
 
     Args:
-        settings: values of options that are not given; by default the settings in force.
+        settings: values of options that are not given; by default the current settings.
         options: options of :func:`graphopt.optimize`; ``None`` for options that are not given.
 
     Attributes:

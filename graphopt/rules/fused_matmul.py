@@ -31,7 +31,7 @@ class Side:
     """An operand, and its transposition before the product.
 
     Attributes:
-        rows_first: whether the first axis moves behind the batch axes (``transBatchA``).
+        rows_first: whether the first axis moves after the batch axes (``transBatchA``).
         swapped: whether the last two axes are then swapped (``transA``).
     """
 

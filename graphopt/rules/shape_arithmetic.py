@@ -118,7 +118,7 @@ def join_dims(op: Builder, m: Match, xs: tuple[ir.Value, ...]) -> Outcome:
 
 
 def _write(op: Builder, m: Match, dims: DimsOf, first: ir.Value) -> ir.Value | None:
-    """One node that computes ``dims``, perhaps from the Shape behind ``first``."""
+    """One node that computes ``dims``, perhaps from the Shape that ``first`` reads."""
     written = write_dims(op, m, dims)
     if written is not None:
         return written

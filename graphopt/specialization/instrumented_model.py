@@ -57,7 +57,7 @@ class Observed:
 
 @dataclass(frozen=True)
 class InstrumentedModel:
-    """A model with further outputs that describe watched values; the first of a list has the original ones.
+    """A model with further outputs that describe watched values; the first of a list also has the original's.
 
     Attributes:
         model: the model, without profiling nodes.

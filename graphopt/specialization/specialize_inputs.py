@@ -27,7 +27,7 @@ def specialize_inputs(model: ir.Model, guard: Guard) -> ir.Model:
     with context_for(found) as cx:
         SpecializeTypes().run(found, cx)
         for value in found.graph.inputs:
-            cx.edit.remove_metadata(value, lambda key: key == DECLARED)  # the guard checks them for good
+            cx.edit.remove_metadata(value, lambda key: key == DECLARED)  # the guard checks the declared dims
     return found
 
 

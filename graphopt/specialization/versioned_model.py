@@ -42,7 +42,7 @@ def build_versioned_model(general: ir.Model, branches: Sequence[Branch]) -> ir.M
     branches = add_functions(model, branches)
     edit = ir.Editor(model)
     edit.raise_ir_version(max(model.ir_version, *(branch.model.ir_version for branch in branches)))
-    for output in dict.fromkeys(model.graph.outputs):  # reserve their names
+    for output in dict.fromkeys(model.graph.outputs):  # reserve the names of outputs
         if not output.is_graph_input():
             edit.fresh_name(output.name or "")
     inputs = {value.name or "": value for value in model.graph.inputs}
@@ -121,7 +121,7 @@ def _body(
             identity.outputs[0].type = value.type
             edit.append(body, identity)
             value = identity.outputs[0]
-        value.shape = None  # it may differ between branches; onnxruntime infers it
+        value.shape = None  # shapes may differ between branches; onnxruntime infers them
         outputs.append(value)
     edit.set_outputs(body, outputs)
     return body

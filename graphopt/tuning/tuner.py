@@ -137,7 +137,7 @@ class Tuner:
         recommend(model, tuning.choice, self.device)
         report = report.having(
             remarks=[remark] if first is not None and remark is not None else [],
-            skipped=[name for name in report.skipped if name not in variant.off],  # the table has them
+            skipped=[name for name in report.skipped if name not in variant.off],  # the table has the others
             tuning=tuning,
             seconds={"tune": 0.0 if tuning.stored else tuning.seconds},
         )

@@ -182,7 +182,7 @@ class VariantBuilder:
         if key not in self._lowered:
             self._lowered[key] = None
             target = path.with_suffix(".lowered.onnx")
-            with contextlib.suppress(GraphoptError):  # then it is measured
+            with contextlib.suppress(GraphoptError):  # after an error, the variant is measured
                 if sum(file.stat().st_size for file in self._folder.glob(f"{path.stem}.*")) < _LARGEST:
                     if self._child is None:
                         self._child = Child(preload=["onnxruntime", "graphopt.tuning.variant_builder"])

@@ -27,9 +27,9 @@ class Opt:
             none.
         default: the value of an omitted option; ``False`` for a switch.
         setting: the type of its value in settings; ``None`` if it is not a setting. The default of a setting
-            is its value in the settings in force.
+            is its value in the current settings.
         excludes: options that can't be combined with this one.
-        needs: options that must be in force.
+        needs: options that must be set.
         hint: the next step if ``excludes`` or ``needs`` is violated.
     """
 
@@ -82,7 +82,8 @@ _IN_PYTHON = {
     "--variants": "most",
     "--wrt": "wrt",
 }
-#: A whole command, which stays; ``--set KEY=VALUE``; shapes and files of inputs; ``-O3``; any other flag.
+#: A whole command, which is unchanged; ``--set KEY=VALUE``; shapes and files of inputs; ``-O3``; any other
+#: flag.
 _FLAG = re.compile(
     r"graphopt [a-z]+(?: [A-Z][\w.]*| --?[\w-]+(?: [\w.]+)?)+"
     r"|--set (?P<key>[a-z-]+)=(?P<value>\w+)"
@@ -152,7 +153,7 @@ def check(
     Args:
         options: all existing options, by name.
         given: names of the given options, whose requirements are checked.
-        on: names of options that are in force for other reasons, such as settings.
+        on: names of options that are set for other reasons, such as settings.
         label: the name of an option in messages.
 
     Raises:

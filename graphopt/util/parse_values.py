@@ -31,7 +31,7 @@ def parse_natural(text: str) -> int:
     """A natural number in ASCII digits, such as the size of a dim, that fits into 64 bits.
 
     Raises:
-        ValueError: the text is no such number.
+        ValueError: the text is not such a number.
     """
     digits = text.strip().lstrip("0") or text.strip()[-1:]
     if not (digits.isascii() and digits.isdecimal()) or len(digits) > len(str(_MOST)) or int(digits) > _MOST:
@@ -121,7 +121,7 @@ def parse_ranges(texts: Iterable[str]) -> dict[str, Range]:
 
 
 def natural_or_none(text: str) -> int | None:
-    """:func:`parse_natural`, or ``None`` for text that is no such number."""
+    """:func:`parse_natural`, or ``None`` for text that is not such a number."""
     try:
         return parse_natural(text)
     except ValueError:
@@ -176,7 +176,7 @@ def from_text(text: str, kind: object, *, separator: str = ",") -> object:
     (elements separated by ``separator``).
 
     Raises:
-        ValueError: ``text`` is no such value.
+        ValueError: ``text`` is not such a value.
     """
     args = typing.get_args(kind)
     if typing.get_origin(kind) is tuple:

@@ -114,8 +114,8 @@ def gather(inputs: Inputs, original: Runner, *, random: bool, seconds: float, qu
         inputs: generates the feeds.
         original: runs the original.
         random: whether the model contains operators that draw random numbers.
-        seconds: CPU time of runs after which only the cases of one distribution are made, not counting
-            runs that were stopped. Wall-clock time has a bound too, which a loaded machine does not reach.
+        seconds: CPU time of runs after which only the cases of one distribution are created; stopped runs do
+            not count. Wall-clock time also has a bound, so large that a loaded machine does not reach it.
         quick: seconds of CPU time for one run, unless no run ends in that time.
     """
     begin = original.spent

@@ -136,8 +136,8 @@ def _is_tensor(value: ir.Value) -> bool:
 def _suspicion(node: ir.Node, functions: Mapping[Any, ir.Function]) -> bool | None:
     """Whether the shapes of ``node``'s outputs may be wrong, or only their elements; ``None`` for neither.
 
-    For a node with bodies or a call, the nodes inside decide. Operators of other domains may leave all
-    outputs unwritten.
+    For a node with bodies or a call, the nodes inside determine the result. Operators of other domains may
+    leave all outputs unwritten.
     """
     function = functions.get(node.op_identifier())
     bodies = [function] if function is not None else ir.bodies(node)

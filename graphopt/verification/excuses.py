@@ -101,7 +101,7 @@ class Excuses:
     perturbed: Callable[[], Runner | None]
 
     def find(self, difference: Difference) -> tuple[Outcome, str] | None:
-        """The excuse for ``difference``, with the outcome that it leaves; the fastest checks are first."""
+        """The excuse for ``difference``, with the remaining outcome; the fastest checks run first."""
         case, place, strict = difference.case, difference.place, difference.strict
         name, numeric_traits = self.outputs[place], self.output_traits[place]
         unsure = numeric_traits.rounds or not numeric_traits.sure_nans
@@ -128,7 +128,7 @@ class Excuses:
         return (Outcome(), f"{name!r}: {excuse}") if excuse else None
 
     def _explained_by_rounding(self, difference: Difference) -> Outcome | None:
-        """The outcome if other roundings of the original move the output as much; ``None`` otherwise."""
+        """The outcome if other roundings of the original change the output as much; ``None`` otherwise."""
         if self.original is None:
             return None
         least, sizes = difference.least, [leaf.size for leaf in leaves(difference.expected)]

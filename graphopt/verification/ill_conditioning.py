@@ -93,7 +93,8 @@ def excuse_for(
     if halved is not None and halved.shape == wide.shape:  # no runtime rounds at every step
         with np.errstate(all="ignore"):
             nearer = np.where(np.abs(actual - wide) <= np.abs(actual - halved), wide, halved)
-            # if halves overflow and the original deviates from the specification, the candidate may, too
+            # if halves overflow and the original deviates from the specification, the candidate may also
+            # deviate
             deviates = ~np.isfinite(halved) & ~np.isclose(halved, expected, equal_nan=True)
             nearer = np.where(deviates, actual, nearer)
         if compare(nearer.astype(wide.dtype), actual, tolerance).reason is None:

@@ -1,4 +1,4 @@
-"""Numeric traits of a model (float types, rounding, NaN, signed zeros) that decide how outputs compare."""
+"""Numeric traits of a model (float types, rounding, NaN, signed zeros) that determine how outputs compare."""
 
 from __future__ import annotations
 

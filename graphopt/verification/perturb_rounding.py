@@ -12,7 +12,7 @@ from graphopt.ops import traits
 
 #: Two units in the last place, relative to the number, by types for which onnxruntime draws random numbers.
 _UNITS: dict[int, float] = {onnx.TensorProto.FLOAT: 2.0**-22, onnx.TensorProto.DOUBLE: 2.0**-51}
-#: Operators with bodies, and operators that compute no numbers of their own.
+#: Operators with bodies, and operators that compute no new numbers.
 _KEPT = frozenset({"If", "Loop", "Scan", "SequenceMap", "Constant", "DequantizeLinear", "Range"})
 
 

@@ -49,7 +49,7 @@ def rounding_sensitivity(
 ) -> Deviations | None:
     """The deviation of the outputs if intermediate results are also rounded differently, cached in ``case``.
 
-    Such roundings reveal more than roundings of inputs: behind integers, and where rounded inputs preserve a
+    Such roundings reveal more than roundings of inputs: after integers, and where rounded inputs preserve a
     symmetry that cancels errors.
 
     Args:

@@ -10,7 +10,7 @@ from graphopt.inputs.value_generator import Distribution
 from graphopt.ort.session import Optimizations
 from graphopt.util.text_tables import counted
 
-#: The cause of comparisons that are impossible for every candidate, and therefore no gap in a verdict.
+#: The cause of comparisons that are impossible for every candidate, and therefore are not gaps in a verdict.
 ORIGINAL_FAILS = "the original fails"
 
 #: Keys of rows in JSON where they differ from the attributes' names.
@@ -96,7 +96,7 @@ def without_inputs(refusal: str, *, given: bool) -> str:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Whether two models have the same interface and compute the same.
+    """Whether two models have the same interface and compute the same results.
 
     Attributes:
         rows: all comparisons.

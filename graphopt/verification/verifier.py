@@ -1,7 +1,7 @@
 """Differential testing of two models: run both on generated inputs and compare their outputs.
 
 **Comparisons.** Sessions without onnxruntime's optimizations are compared with one another. Default sessions
-are compared too, because users run these, and onnxruntime's own optimizer can break a correct graph. Several
+are also compared, because users run these, and onnxruntime's own optimizer can break a correct graph. Several
 bindings of the dynamic dims and several input distributions are tried; inputs on which the original fails are
 skipped.
 
@@ -32,18 +32,18 @@ preserve finite numbers, and run on NaN and infinities. Without optimizations, E
 from -0.0, unless a maximum chose between them; with ``bits``, every bit counts.
 
 **Excused differences.** An output of a bounded operator such as Sigmoid may differ by the absolute rounding
-error of that operator, also behind operators that only move elements (:data:`graphopt.ops.traits.MOVES`).
-If the original's default session deviates from its session without optimizations, the candidate's default
-session may deviate too. If a difference is larger than rounding, the original is run again on differently
+error of that operator, also after operators that only move elements (:data:`graphopt.ops.traits.MOVES`). If
+the original's default session deviates from its session without optimizations, the candidate's default
+session may also deviate. If a difference is larger than rounding, the original is run again on differently
 rounded inputs, and with intermediate results changed by two units in the last place. If that changes the
 output as much, in its largest element and in all elements together (an argmax that flips, a few quantization
-steps), the output is ill-conditioned and the difference is allowed. This does not apply to EXACT sessions
-without optimizations, except in half precision, for which onnxruntime inserts and removes casts. Also allowed
-are the original's result in the widest float type (an argmax over overflowing values, the log of a vanishing
-softmax), and any result if large numbers overflow even in that type. Half-precision numbers may be rounded at
-each step or at none. A maximum over NaN depends on the kernel, and the sign of an infinity at a pole depends
-on the sign of a zero. Rounding is no excuse for an output whose computation rounds no floats. For inputs with
-NaN but no infinities, outputs of other types must agree exactly.
+steps), the output is ill-conditioned and the difference is allowed. This excuse does not apply to EXACT
+sessions without optimizations, except in half precision, for which onnxruntime inserts and removes casts. The
+original's result in the widest float type is also allowed (an argmax over overflowing values, the log of a
+vanishing softmax), and so is any result if large numbers overflow even in that type. Half-precision numbers
+may be rounded at each step or at none. A maximum over NaN depends on the kernel, and the sign of an infinity
+at a pole depends on the sign of a zero. Rounding is no excuse for an output whose computation rounds no
+floats. For inputs with NaN but no infinities, outputs of other types must agree exactly.
 
 Outputs that are random in the original must stay random; only their types and shapes are compared. The same
 holds for outputs that depend on memory that onnxruntime leaves unwritten
@@ -394,7 +394,7 @@ class Verifier:
 
 
 def _like(cases: Sequence[Case], row: Row | None) -> Sequence[Case]:
-    """The cases with the inputs of ``row``; all without a row."""
+    """The cases with the inputs of ``row``; all cases without a row."""
     if row is None:
         return cases
     return [case for case in cases if (case.binding, case.distribution) == (row.binding, row.distribution)]

@@ -117,7 +117,7 @@ def fused_matmul(op: GraphBuilder, node: PrimalNode) -> ir.Value:
 
 
 def _side(op: GraphBuilder, node: PrimalNode, index: int, side: str) -> ir.Value:
-    """An operand of the product: its first axis moved behind the batch axes, then the last two swapped."""
+    """An operand of the product: its first axis moved after the batch axes, then the last two swapped."""
     x = node.input(index)
     rank = node.rank(x)
     axes = list(range(rank))

@@ -1,7 +1,7 @@
 """Checks of output paths, made before any other work.
 
 The folder of a file must exist. A folder that is an output itself is created when its first file is
-written, so that an earlier failure leaves nothing behind.
+written, so that an earlier failure leaves no files.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Recording:
 
     Args:
         folder: the folder of the reproducer, new or empty.
-        settings: the settings in force.
+        settings: the current settings.
         command: the whole command line.
 
     Raises:

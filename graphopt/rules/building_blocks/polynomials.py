@@ -72,7 +72,7 @@ def is_arithmetic(node: ir.Node) -> bool:
 
 
 def operands_within(value: ir.Value, graph: ir.Graph, limit: int) -> Iterator[ir.Value]:
-    """The operands of the arithmetic behind ``value`` in ``graph``, without constants, nearest first."""
+    """The operands of the arithmetic above ``value`` in ``graph``, without constants, nearest first."""
     pending, visited = [value], {value}
     while pending and len(visited) <= limit:
         node = pending.pop(0).producer()

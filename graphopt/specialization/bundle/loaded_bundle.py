@@ -83,7 +83,7 @@ class Bundle:
         self.folder = found
         self._files = BundleFiles(found, check=check)
         self.plan = self._files.plan
-        self._settings = config.current()  # of this thread; another one may create sessions
+        self._settings = config.current()  # another thread may create sessions
         self._device = device
         self._threads = threads
         self._optimizations: Optimizations = optimizations

@@ -234,7 +234,7 @@ class PrefixWriter:
                 [*(value.type for value in usual), *types, *row_types, *row_types],
             )
             for output, row in zip(writer.graph.outputs[-len(rows) :] if rows else (), rows, strict=True):
-                output.shape = row.shape  # runtimes use it for the rows of a loop without iterations
+                output.shape = row.shape  # runtimes use this shape for a loop without iterations
             first = level.form.carried
         else:
             usual = self._finish_branch(depth, writer, hit) if self._continues(depth) else []

@@ -11,7 +11,7 @@ from graphopt.control_flow.loops import LoopForm, loop_form, trips_of
 from graphopt.control_flow.speculation import cannot_fail
 from graphopt.passes.base import Pass
 
-#: Operators without cost. Nodes without inputs, such as Constant, stay anyway.
+#: Operators without cost. Nodes without inputs, such as Constant, are never moved alone.
 _STAY = frozenset({"Identity", "Optional"})
 
 

@@ -9,7 +9,7 @@ from graphopt.ort.target import Target
 
 
 def lost_kernels(model: ir.Model, source: int, cx: Context) -> list[str]:
-    """Operators of ``model`` with a kernel in onnxruntime under opset ``source``, but not under its own.
+    """Operators of ``model`` with a kernel in onnxruntime under opset ``source``, but not the model's opset.
 
     Operators that the standard also defines as functions need no kernel.
     """
