@@ -1,1 +1,1 @@
-"""Measured optimization: rewrites are kept only if they pay, and the result is never slower than the input."""
+"""Measured optimization: only rewrites that pay are kept, and the result is never slower than the input."""
