@@ -26,7 +26,7 @@ from graphopt.ort import session
 from graphopt.ort.devices import CPU
 from graphopt.profile import Guard, ValueProfile
 from graphopt.specialization.compiled_guards import compile_guards
-from graphopt.specialization.variant_records import Branch
+from graphopt.specialization.variant_branch import Branch
 from graphopt.specialization.versioned_model import build_versioned_model
 
 #: Numbers of inputs that a guard checks.

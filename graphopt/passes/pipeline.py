@@ -31,7 +31,7 @@ from graphopt.errors import (
 from graphopt.passes.base import Pass
 from graphopt.passes.instrumentation import PassInstrumentation
 from graphopt.passes.keep_quantized_results import QuantizedPairs
-from graphopt.passes.onnx_ir import load_pass
+from graphopt.passes.load_pass import load_pass
 from graphopt.passes.pass_records import History, PassRecord
 from graphopt.passes.pipeline_steps import OTHERWISE, SLOTS, Fixpoint, IfGradient, Planned, Slot, Step
 from graphopt.passes.pipeline_syntax import Item, parse_items

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from graphopt.errors import UsageError
 from graphopt.ir.io.interoperability import PassBase
 from graphopt.passes.base import Pass
-from graphopt.passes.onnx_ir import BY_PATH, GivenOnnxIrPass
+from graphopt.passes.load_pass import BY_PATH
+from graphopt.passes.onnx_ir import GivenOnnxIrPass
 from graphopt.passes.pipeline import Pipeline
 from graphopt.passes.pipeline_steps import Fixpoint, Step
 from graphopt.passes.registry import Passes, Registry

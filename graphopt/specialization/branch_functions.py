@@ -8,7 +8,7 @@ from dataclasses import replace
 from graphopt import ir
 from graphopt.fusion.group_functions import add_groups
 from graphopt.model_arguments import copy
-from graphopt.specialization.variant_records import Branch
+from graphopt.specialization.variant_branch import Branch
 
 
 def add_functions(model: ir.Model, branches: Sequence[Branch]) -> list[Branch]:

@@ -22,7 +22,8 @@ from graphopt.profile import (
 from graphopt.specialization.profitability import Policy
 from graphopt.specialization.shared_initializers import share_initializers
 from graphopt.specialization.specialize_inputs import specialize_inputs
-from graphopt.specialization.variant_records import Branch, VariantRecord, read_variants
+from graphopt.specialization.variant_branch import Branch
+from graphopt.specialization.variant_records import VariantRecord, read_variants
 
 #: Passes that a variant runs first, because its inputs may determine trip counts and branches.
 FIRST = ("inline-functions", "unroll-loops")

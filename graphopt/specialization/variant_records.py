@@ -1,4 +1,4 @@
-"""The variants of a model: as branches to build, and as records in metadata and bundle plans."""
+"""The records of the variants of a model, in its metadata and in the plans of bundles."""
 
 from __future__ import annotations
 
@@ -13,24 +13,6 @@ from graphopt.profile import Guard
 #: Metadata key of the records of a model's variants, outside of the namespace ``graphopt.``, which saving
 #: strips.
 KEY = "graphopt:variants"
-
-
-@dataclass(frozen=True)
-class Branch:
-    """A model that is correct where its guard holds.
-
-    Attributes:
-        name: the suffix of the names of its nodes and values.
-        guard: its assumptions.
-        model: the model; it has the signature of the original, except that inputs may be more specific.
-        pins: inputs with a Reshape to the sizes that the guard checks, because onnxruntime infers no sizes of
-            outer values in a branch.
-    """
-
-    name: str
-    guard: Guard
-    model: ir.Model
-    pins: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)

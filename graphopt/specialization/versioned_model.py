@@ -19,7 +19,8 @@ from graphopt.specialization.empty_model import empty_like
 from graphopt.specialization.guard_nodes import GuardNodes
 from graphopt.specialization.shared_initializers import lift_shared_initializers
 from graphopt.specialization.specialize_inputs import profiled_inputs
-from graphopt.specialization.variant_records import Branch, read_variants, record_variants
+from graphopt.specialization.variant_branch import Branch
+from graphopt.specialization.variant_records import read_variants, record_variants
 from graphopt.verification.verdict import Verdict
 from graphopt.verification.verifier import Verifier
 

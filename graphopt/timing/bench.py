@@ -21,7 +21,8 @@ from graphopt.timing.alternating_runs import RaceLimits, Setup, output_shapes
 from graphopt.timing.compare_speed import Speed, Timing, compare_speed
 from graphopt.timing.footprint import Footprint, footprint
 from graphopt.verification.numeric_traits import coarsest_of
-from graphopt.verification.output_comparison import Outcome, Tolerance, compare
+from graphopt.verification.output_comparison import Outcome, compare
+from graphopt.verification.tolerances import Tolerance
 
 #: Number of processes that measure session creation and memory of each model.
 _MOST = 3

@@ -24,7 +24,6 @@ from graphopt.verification.output_comparison import (
     Deviation,
     NonFinite,
     Outcome,
-    Tolerance,
     compare,
     leaves,
     same_kind,
@@ -36,6 +35,7 @@ from graphopt.verification.rounding_sensitivity import (
     rounding_sensitivity,
     with_finite,
 )
+from graphopt.verification.tolerances import Tolerance
 
 #: Factor by which the sum of a tensor's differences may exceed the sum for another rounding.
 _SPREAD = 16.0

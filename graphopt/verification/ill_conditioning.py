@@ -10,12 +10,12 @@ from graphopt.verification.cases import Case
 from graphopt.verification.numeric_traits import NumericTraits
 from graphopt.verification.onnx_reference import Reference
 from graphopt.verification.output_comparison import (
-    Tolerance,
     compare,
     identical,
     largest_deviations,
     same_kind,
 )
+from graphopt.verification.tolerances import Tolerance
 
 #: Factor by which the candidate's error against the exact value may exceed the original's error.
 _MARGIN = 2.0

@@ -22,15 +22,14 @@ from graphopt.verification.excuses import Difference, Excuses
 from graphopt.verification.numeric_traits import NumericTraits
 from graphopt.verification.onnx_reference import Reference
 from graphopt.verification.output_comparison import (
-    Coarsest,
     NonFinite,
     Outcome,
-    Tolerance,
     compare,
     identical,
     same_kind,
 )
 from graphopt.verification.rounding_sensitivity import MARGIN
+from graphopt.verification.tolerances import SPACING, FloatType, Tolerance
 from graphopt.verification.verdict import Row
 
 #: Number of identical runs after which an output counts as constant.
@@ -174,17 +173,7 @@ class Judge:
         )
 
 
-#: Spacing of floats below 1.
-_SPACING: dict[Coarsest, float] = {
-    "float64": 2.0**-53,
-    "float32": 2.0**-24,
-    "float16": 2.0**-11,
-    "bfloat16": 2.0**-8,
-    "float8": 2.0**-3,
-}
-
-
-def absolute_rounding(output: ir.Value, coarsest: Coarsest) -> float:
+def absolute_rounding(output: ir.Value, coarsest: FloatType) -> float:
     """The absolute rounding error of the bounded operators that compute ``output``; 0 for other operators.
 
     Operators that only move elements are skipped. If several operators supply elements, all must be bounded.
@@ -206,7 +195,7 @@ def absolute_rounding(output: ir.Value, coarsest: Coarsest) -> float:
             return 0.0
         pending += [item for item in moved if item not in visited]
         visited |= dict.fromkeys(moved)
-    return MARGIN * _SPACING[coarsest] if bounded else 0.0
+    return MARGIN * SPACING[coarsest] if bounded else 0.0
 
 
 def _nonfinite(numerics: Numerics, distribution: Distribution, level: Optimizations) -> NonFinite:

@@ -10,7 +10,7 @@ from operator import or_
 
 from graphopt import ir
 from graphopt.ops import traits
-from graphopt.verification.output_comparison import Coarsest
+from graphopt.verification.tolerances import FloatType
 
 
 class _Trait(Flag):
@@ -54,7 +54,7 @@ _BY_NAME = {
     "BFLOAT16": _Trait.BFLOAT16,
     "FLOAT16": _Trait.FLOAT16,
 }
-_COARSEST: dict[_Trait, Coarsest] = {
+_COARSEST: dict[_Trait, FloatType] = {
     _Trait.FLOAT8: "float8",
     _Trait.BFLOAT16: "bfloat16",
     _Trait.FLOAT16: "float16",
@@ -78,7 +78,7 @@ class NumericTraits:
         rounds: whether some float is rounded; otherwise rounding is no excuse for a difference.
     """
 
-    coarsest: Coarsest = "float32"
+    coarsest: FloatType = "float32"
     sure_signs: bool = True
     sure_nans: bool = True
     poles: bool = False
@@ -98,7 +98,7 @@ def numeric_traits_of(model: ir.Model) -> list[NumericTraits]:
     return [_numeric_traits(flags.get(output, _NONE)) for output in model.graph.outputs]
 
 
-def coarsest_of(model: ir.Model) -> Coarsest:
+def coarsest_of(model: ir.Model) -> FloatType:
     """The coarsest float type that any output of ``model`` depends on."""
     found = [output.coarsest for output in numeric_traits_of(model)]
     return next((name for name in _COARSEST.values() if name in found), "float32")

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from graphopt.numerics import Numerics
+from graphopt.verification.tolerances import Tolerance
 
 Array = np.ndarray[Any, Any]
 
@@ -20,15 +20,6 @@ Array = np.ndarray[Any, Any]
 #: ``robust``: any number in place of a non-finite number; ``ignore``: none.
 NonFinite = Literal["same", "overflow", "set", "robust", "ignore"]
 
-#: (rtol, atol) by the coarsest float type in the model and by numerics: the allowed error relative to the
-#: element, and to the largest element of the tensor.
-_TOLERANCES = {
-    "float64": ((1e-11, 1e-12), (1e-9, 1e-10), (1e-3, 1e-3)),
-    "float32": ((1e-5, 1e-6), (5e-5, 5e-6), (1e-2, 2e-3)),
-    "float16": ((2e-3, 1e-3), (3e-3, 1.5e-3), (3e-2, 1e-2)),
-    "bfloat16": ((1.6e-2, 8e-3), (2.4e-2, 1.2e-2), (1e-1, 4e-2)),
-    "float8": ((1.3e-1, 7e-2), (2.5e-1, 1.3e-1), (3e-1, 2e-1)),
-}
 #: Deviation, relative to the magnitude of an output, beyond which the output is meaningless because
 #: differently rounded inputs change it.
 _BLOWN_UP = 1e4
@@ -36,22 +27,6 @@ _BLOWN_UP = 1e4
 _HUGE = 0.875
 #: Smallest scale of a tensor: the largest |element| counts as at least this.
 _LEAST_SCALE = 1e-3
-
-
-Coarsest = Literal["float64", "float32", "float16", "bfloat16", "float8"]
-
-
-@dataclass(frozen=True)
-class Tolerance:
-    """Allowed difference of two floats: ``|a - b| <= rtol * |a| + atol * max|a|``."""
-
-    rtol: float
-    atol: float
-
-    @classmethod
-    def of(cls, numerics: Numerics, coarsest: Coarsest = "float32") -> Tolerance:
-        """The tolerance for a class of rewrites and the coarsest float type of a computation."""
-        return cls(*_TOLERANCES[coarsest][numerics])
 
 
 @dataclass(frozen=True)

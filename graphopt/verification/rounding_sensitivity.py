@@ -13,11 +13,10 @@ from graphopt.ort.model_runs import Runner
 from graphopt.verification.cases import Case
 from graphopt.verification.numeric_traits import NumericTraits
 from graphopt.verification.output_comparison import Deviation, discrete_deviations, sensitivities
+from graphopt.verification.tolerances import INPUT_PERTURBATIONS
 
 #: Deviations are estimates: a difference may be larger by this factor.
 MARGIN = 4.0
-#: Relative perturbations of inputs, by type, that simulate the roundings inside a model.
-_JITTERS = {"float32": 1e-6, "float64": 1e-14, "float16": 1e-3, "bfloat16": 8e-3}
 #: Number of runs with differently rounded intermediate results.
 _DRAWS = 4
 
@@ -99,7 +98,7 @@ def jittered(feeds: Feeds) -> Iterator[Feeds]:
         generator = np.random.default_rng(seed)
         moved = {}
         for name, value in feeds.items():
-            size = _JITTERS.get(str(getattr(value, "dtype", "")))
+            size = INPUT_PERTURBATIONS.get(str(getattr(value, "dtype", "")))
             if size is None:
                 continue
             with np.errstate(all="ignore"):
@@ -119,7 +118,7 @@ def with_finite(feeds: Feeds, *, nans: bool = True) -> Iterator[Feeds]:
     for filler in (1e3, -1e3):
         changed = {}
         for name, value in feeds.items():
-            if str(getattr(value, "dtype", "")) in _JITTERS:
+            if str(getattr(value, "dtype", "")) in INPUT_PERTURBATIONS:
                 exact = value.astype(np.float64)
                 if not np.isfinite(exact).all():
                     kept = np.isfinite(exact) if nans else ~np.isinf(exact)

@@ -6,7 +6,7 @@ bindings of the dynamic dims and several input distributions are tried; inputs o
 skipped.
 
 **Requirements.** Element types, shapes, strings, booleans and integers agree. Floats agree within
-:class:`~graphopt.verification.output_comparison.Tolerance`, which depends on the numerics class of the
+:class:`~graphopt.verification.tolerances.Tolerance`, which depends on the numerics class of the
 rewrites and on the coarsest float type in the computation. Non-finite numbers:
 
 ========================  ====================  =====================  =====================

@@ -14,7 +14,7 @@ from graphopt.context import context_for
 from graphopt.fusion.group_functions import groups_of
 from graphopt.passes.pipelines import make_pipeline
 from graphopt.profile import Guard, ValueProfile
-from graphopt.specialization.variant_records import Branch
+from graphopt.specialization.variant_branch import Branch
 from graphopt.specialization.versioned_model import build_versioned_model
 from tests.cli.conftest import Invoke
 from tests.fusion.backends.c.runtime.samples import compiled

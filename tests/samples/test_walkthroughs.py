@@ -46,7 +46,7 @@ def test_runs_to_its_end(script: Path, environment: dict[str, str], tmp_path: Pa
 
 def test_the_sample_pass_is_imported_without_running(environment: dict[str, str], tmp_path: Path) -> None:
     shutil.copy(ROOT / "samples" / "05_own_pass.py", tmp_path / "own_pass.py")
-    code = "from graphopt.passes.onnx_ir import load_pass; load_pass('own_pass:FastDivision')"
+    code = "from graphopt.passes.load_pass import load_pass; load_pass('own_pass:FastDivision')"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env=environment,

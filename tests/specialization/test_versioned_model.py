@@ -15,7 +15,8 @@ from graphopt.inputs.feeds import InputOptions
 from graphopt.profile import FusionStrategy, Guard, Profile, ValueProfile
 from graphopt.specialization.build_variants import Specialization, Specialized
 from graphopt.specialization.specialize_inputs import profiled_inputs, specialize_inputs
-from graphopt.specialization.variant_records import Branch, read_variants
+from graphopt.specialization.variant_branch import Branch
+from graphopt.specialization.variant_records import read_variants
 from graphopt.specialization.versioned_model import build_versioned_model
 from tests.model_testing import parse
 from tests.specialization.models import feeds_of, positions, profile_of

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from graphopt.numerics import Numerics
 from graphopt.verification.output_comparison import (
-    Tolerance,
     compare,
     identical,
     largest_deviations,
     nbytes,
     same_kind,
 )
+from graphopt.verification.tolerances import Tolerance
 
 EXACT, REASSOCIATES, APPROXIMATES = (Tolerance.of(numerics) for numerics in Numerics)
 NAN, INF = np.nan, np.inf

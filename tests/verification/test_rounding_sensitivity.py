@@ -11,8 +11,9 @@ import onnx.numpy_helper
 import pytest
 
 from graphopt.ort.model_runs import Runs
-from graphopt.verification.output_comparison import Deviation, Tolerance, compare
+from graphopt.verification.output_comparison import Deviation, compare
 from graphopt.verification.perturb_rounding import perturb_rounding
+from graphopt.verification.tolerances import Tolerance
 from graphopt.verification.verifier import Verifier
 from tests.ort.build import parse_proto
 

@@ -13,8 +13,8 @@ from graphopt.cli.invocation import Run
 from graphopt.cli.options import option_values, shared_options
 from graphopt.cli.options.parameter_types import reads_model
 from graphopt.cli.output.command_output import Output
-from graphopt.errors import ExitStatus
-from graphopt.util.text_tables import Block, Table
+from graphopt.errors import ExitStatus, UsageError
+from graphopt.util.text_tables import Block, Line, Table
 
 if TYPE_CHECKING:
     from graphopt.verification.verdict import Verdict
@@ -56,13 +56,12 @@ def command(run: Run, original: Path, candidate: Path, signature: bool, kernels:
     general model on all inputs. If B has native groups, B runs without their kernels and with them.
     """
     from graphopt import api
-    from graphopt.cli.views import variants
     from graphopt.instrument.report import verdict_dict
     from graphopt.ir.signature import Signature, fixed_dims
     from graphopt.verification.verdict import INPUTS_HINT
 
     if api.is_bundle(candidate):
-        return variants.verify(run, original, candidate, signature=signature)
+        return _verify_bundle(run, original, candidate, signature=signature)
     loaded = [api.load_model(path) for path in (original, candidate)]  # before the line about the device
     device = option_values.chosen_device(run)
     with run.console.progress("verifying") as advance:
@@ -83,6 +82,42 @@ def command(run: Run, original: Path, candidate: Path, signature: bool, kernels:
     equal = verdict.ok and verdict.unverifiable is None
     status = ExitStatus.OK if equal else ExitStatus.VERIFICATION_FAILED
     return Output(verdict_dict(verdict), _text(verdict, run.verbose), status=status, notes=notes)
+
+
+def _verify_bundle(run: Run, original: Path, candidate: Path, *, signature: bool) -> Output:
+    """Compare variants with the original where their guards hold, and the general model on all inputs."""
+    from graphopt import api
+    from graphopt.instrument.report import verdict_dict, verdict_lines
+    from graphopt.specialization.bundle.loaded_bundle import Bundle
+    from graphopt.specialization.bundle.plan import GENERAL_NAME
+    from graphopt.specialization.specialize_inputs import specialize_inputs
+
+    if "dims" in run.options or "dim_ranges" in run.options:
+        raise UsageError(
+            "--dim and --dim-range have no effect on a bundle: it is compared at all of its sizes"
+        )
+    bundle, model = Bundle(candidate), api.load_model(original)
+    bundle.check()
+    option_values.chosen_device(run)
+    guards = {variant.name: variant.guard for variant in bundle.plan.variants}
+    found = {}
+    for name in bundle.names:
+        with run.console.progress(f"verifying {name}"):
+            compiler = run.compiler if name == GENERAL_NAME else run.compiler.without("inputs")
+            verdict = compiler.verify(
+                specialize_inputs(model, guards[name]) if name in guards else model,
+                bundle.model(name),
+                numerics=compiler.numerics,
+                signature=signature,
+                bits=run.settings.exact,
+            )
+        found[name] = verdict
+        run.console.print(Line(f"  {name}", "title"), *verdict_lines(verdict))
+    equal = all(verdict.ok and verdict.unverifiable is None for verdict in found.values())
+    return Output(
+        {"equal": equal, "variants": {name: verdict_dict(verdict) for name, verdict in found.items()}},
+        status=ExitStatus.OK if equal else ExitStatus.VERIFICATION_FAILED,
+    )
 
 
 def _text(verdict: Verdict, verbose: int) -> Iterator[Block]:

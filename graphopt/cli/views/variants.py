@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from graphopt.cli.options import option_values
 from graphopt.cli.output.command_output import Output
-from graphopt.errors import ExitStatus, GraphoptError, UsageError
+from graphopt.errors import GraphoptError
 from graphopt.util.text_tables import Block, Line, Table, counted, human_bytes
 
 if TYPE_CHECKING:
@@ -125,42 +125,6 @@ def variant_blocks(items: Sequence[Item], verbose: int) -> Iterator[Block]:
             table.add(*figures, line)
             figures = [""] * len(figures)
     yield table
-
-
-def verify(run: Run, original: Path, candidate: Path, *, signature: bool) -> Output:
-    """Compare variants with the original where their guards hold, and the general model on all inputs."""
-    from graphopt import api
-    from graphopt.instrument.report import verdict_dict, verdict_lines
-    from graphopt.specialization.bundle.loaded_bundle import Bundle
-    from graphopt.specialization.bundle.plan import GENERAL_NAME
-    from graphopt.specialization.specialize_inputs import specialize_inputs
-
-    if "dims" in run.options or "dim_ranges" in run.options:
-        raise UsageError(
-            "--dim and --dim-range have no effect on a bundle: it is compared at all of its sizes"
-        )
-    bundle, model = Bundle(candidate), api.load_model(original)
-    bundle.check()
-    option_values.chosen_device(run)
-    guards = {variant.name: variant.guard for variant in bundle.plan.variants}
-    found = {}
-    for name in bundle.names:
-        with run.console.progress(f"verifying {name}"):
-            compiler = run.compiler if name == GENERAL_NAME else run.compiler.without("inputs")
-            verdict = compiler.verify(
-                specialize_inputs(model, guards[name]) if name in guards else model,
-                bundle.model(name),
-                numerics=compiler.numerics,
-                signature=signature,
-                bits=run.settings.exact,
-            )
-        found[name] = verdict
-        run.console.print(Line(f"  {name}", "title"), *verdict_lines(verdict))
-    equal = all(verdict.ok and verdict.unverifiable is None for verdict in found.values())
-    return Output(
-        {"equal": equal, "variants": {name: verdict_dict(verdict) for name, verdict in found.items()}},
-        status=ExitStatus.OK if equal else ExitStatus.VERIFICATION_FAILED,
-    )
 
 
 def _assumed(guard: Guard | None, most: int | None) -> list[str]:

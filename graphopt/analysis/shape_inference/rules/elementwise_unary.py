@@ -1,4 +1,4 @@
-"""Operators whose output has the shape of their first input."""
+"""Elementwise operators of one input, and other operators that preserve its shape."""
 
 from __future__ import annotations
 
@@ -16,12 +16,11 @@ from graphopt.analysis.symbolic import Dim, bounds, dim_max
 
 
 @shape_rule(
-    *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Ceil", "Celu", "Clip"),
-    *("Cos", "Cosh", "CumSum", "CumProd", "Elu", "Erf", "Exp", "Floor", "Gelu", "GroupNormalization"),
-    *("HardSigmoid", "HardSwish", "Hardmax", "InstanceNormalization", "LRN", "LeakyRelu", "Log"),
-    *("LogSoftmax", "LpNormalization", "MeanVarianceNormalization", "Mish", "Neg", "Reciprocal", "Relu"),
-    *("Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softmax", "Softplus", "Softsign"),
-    *("Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Trilu"),
+    *("Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Ceil", "Celu"),
+    *("Clip", "Cos", "Cosh", "CumSum", "CumProd", "Elu", "Erf", "Exp", "Floor", "Gelu"),
+    *("HardSigmoid", "HardSwish", "Hardmax", "LeakyRelu", "Log", "LogSoftmax", "Mish", "Neg"),
+    *("Reciprocal", "Relu", "Round", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softmax"),
+    *("Softplus", "Softsign", "Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu", "Trilu"),
 )
 def unary(node: NodeFacts) -> Fact:
     """Shape and dtype of the first input."""
@@ -123,35 +122,6 @@ def dropout(node: NodeFacts) -> list[Fact]:
     """The mask is boolean since opset 10."""
     mask = node.like(0, ir.DataType.BOOL if node.version >= 10 else None)
     return [node.like(0), mask]
-
-
-@shape_rule("BatchNormalization")
-def batch_normalization(node: NodeFacts) -> list[Fact]:
-    """Y, and in training mode the statistics, with one number per channel."""
-    statistics = [node.like(index) for index in (3, 4, 3, 4)]
-    return [node.like(0), *statistics]
-
-
-@shape_rule("LayerNormalization", "SimplifiedLayerNormalization")
-def layer_normalization(node: NodeFacts) -> list[Fact]:
-    """Y, then mean and inverse deviation of type ``stash_type``, whose dims from ``axis`` on are 1.
-
-    onnxruntime accepts an input and a scale of different dtypes: Y has the dtype of the scale. Its own
-    operator in the standard domain, SimplifiedLayerNormalization, returns only the inverse deviation.
-    """
-    shape, dtype = node.shape(0), node.dtype(1)
-    stash = ir.DataType(node.attr_int("stash_type", 1))
-    if shape is None:
-        return [Fact(dtype), Fact(stash), Fact(stash)]
-    axis = node.axis(len(shape), -1)
-    reduced = shape[:axis] + (1,) * (len(shape) - axis)
-    return [Fact(dtype, shape), Fact(stash, reduced), Fact(stash, reduced)]
-
-
-@shape_rule("RMSNormalization")
-def rms_normalization(node: NodeFacts) -> Fact:
-    """The output has the dtype of the scale."""
-    return node.like(0, node.dtype(1))
 
 
 @shape_rule("Bernoulli", "RandomNormalLike", "RandomUniformLike", "EyeLike")
