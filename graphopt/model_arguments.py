@@ -25,8 +25,8 @@ def loaded(model: ModelLike, allow_external: Sequence[PathLike] | None = None) -
 
     Args:
         model: a model in any form.
-        allow_external: folders, besides the model's own, that may contain external data; by default the
-            setting.
+        allow_external: folders, besides the model's own, that may contain external data; by default, the
+            setting ``allow_external``.
 
     Raises:
         TypeError: ``model`` has none of the accepted types.

@@ -1,4 +1,4 @@
-"""cost: arithmetic and memory traffic, exact in the symbolic dims."""
+"""cost: arithmetic and memory traffic, as exact expressions over symbolic dims."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from graphopt.util.resource_budget import Budget
 #: Time limit of shape inference, in seconds. Values beyond this limit have unknown shapes and no cost.
 _TIME_LIMIT = 5.0
 
-#: Operations per output element, for operators with more than one.
+#: Operations per output element, for operators with more than one per element.
 _PER_ELEMENT = {
     "Softmax": 5,
     "LogSoftmax": 6,

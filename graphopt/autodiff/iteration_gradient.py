@@ -24,7 +24,7 @@ class IterationGradient:
         sums: inputs of the new body that accumulate the gradients of ``captured``.
         picks: the slices of each captured tensor that a Loop reads only by Gather at the iteration number.
         origins: the source tensor of each slice.
-        picked: the cotangent of the slice of each tensor of ``picks`` with a gradient.
+        picked: for each tensor of ``picks`` with a gradient, the cotangent of its slice.
         slices: the cotangent of the slice of each tensor that a Scan iterates over, by index.
     """
 

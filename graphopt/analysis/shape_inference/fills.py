@@ -113,7 +113,7 @@ _ALL_FLOATS = tuple(dtype for dtype in ir.DataType if dtype.is_floating_point())
 
 
 def _unary(compute: Callable[[Any], Any], kinds: str) -> _Rule:
-    """The function ``compute`` of a number of one of ``kinds`` of dtypes."""
+    """``compute`` applied to a fill whose dtype is one of ``kinds``."""
 
     def rule(node: NodeFacts) -> Fill:
         return _computed(compute, node.fill(0), kinds=kinds)
@@ -154,7 +154,7 @@ def _binary(
 
 
 def _computed(compute: Callable[..., Any], *fills: Fill, kinds: str) -> Fill:
-    """``compute`` of numbers of one dtype; ``None`` if the result is NaN or not defined exactly."""
+    """``compute`` applied to numbers of one dtype; ``None`` if the result is NaN or not defined exactly."""
     numbers = [fill for fill in fills if fill is not None]
     first = numbers[0] if numbers else None
     if first is None or len(numbers) < len(fills) or any(n.dtype != first.dtype for n in numbers):

@@ -105,7 +105,7 @@ class Inference:
         return self.state.guard_symbol(name)
 
     def resolved(self, dim: Dim) -> Dim:
-        """``dim`` with the equalities found so far substituted."""
+        """``dim`` after substitution of the equalities found so far."""
         return self.state.resolved(dim)
 
     def set(self, value: ir.Value, fact: Fact) -> None:

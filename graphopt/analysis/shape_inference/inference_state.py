@@ -111,7 +111,7 @@ class InferenceState:
             self._resolved.clear()
 
     def resolved(self, dim: Dim) -> Dim:
-        """``dim`` with the equalities found so far substituted."""
+        """``dim`` after substitution of the equalities found so far."""
         if not self._equalities or isinstance(dim, int):
             return dim
         result = self._resolved.get(dim)
@@ -125,7 +125,7 @@ class InferenceState:
         return result
 
     def refreshed(self, fact: Fact) -> Fact:
-        """``fact`` with the equalities found so far substituted."""
+        """``fact`` after substitution of the equalities found so far."""
         if fact.known_equal == len(self._equalities):
             return fact
         fact.known_equal = len(self._equalities)

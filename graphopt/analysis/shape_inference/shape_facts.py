@@ -194,7 +194,7 @@ class ShapeFacts:
         self._state.equate(dim, other)
 
     def resolved(self, dim: Dim) -> Dim:
-        """``dim`` with the equalities found so far substituted."""
+        """``dim`` after substitution of the equalities found so far."""
         return self._state.resolved(dim)
 
     def set(self, value: ir.Value, fact: Fact) -> None:
@@ -207,7 +207,7 @@ class ShapeFacts:
         self._scope.invalidate(ir.with_bodies(graph))
 
     def replaced(self, old: ir.Value, new: ir.Value) -> None:
-        """Merge the facts of ``old`` into the facts of ``new``, an equal value that replaces it.
+        """Merge the facts of ``old`` into the facts of ``new``, an equal value that replaces ``old``.
 
         If both are equally precise, the symbols of ``old`` are kept. Two values of a body are equal only in
         runs that reach the body. Their equality implies nothing about outer values and their sizes.

@@ -94,8 +94,8 @@ def _run(
     """The facts of ``wanted`` that hold in every iteration.
 
     A fixed-point iteration: the facts of the initial carried values are presumed for every iteration, then
-    weakened until the body implies them. The first of ``wanted`` are the new values of ``carried``. If
-    ``condition`` is given, the first carried value always equals it.
+    weakened until the body implies them. The first values of ``wanted`` are the next values of ``carried``.
+    If ``condition`` is given, the first carried value always equals it.
     """
     presumed = [_copy(fact) for fact in initial]
     for _ in range(_ROUNDS):
@@ -174,7 +174,7 @@ def _perhaps_skipped(node: NodeFacts, value: ir.Value, fact: Fact) -> Fact:
 
 
 def _stacked(fact: Fact, length: Dim, axis: int) -> Fact:
-    """``fact`` for each iteration, along a new axis."""
+    """The fact of a tensor that stacks a value with ``fact`` along a new axis, one per iteration."""
     if fact.shape is None:
         return Fact(fact.dtype)
     axis = normalize_axis(axis, len(fact.shape) + 1)
