@@ -8,7 +8,7 @@
 >>> result.save("model.opt.onnx")
 [PosixPath('model.opt.onnx')]
 
-``docs/python.md`` describes the everyday functions. ``__init__.pyi`` lists the public names. Each is imported
+``docs/python.md`` describes the common functions. ``__init__.pyi`` lists the public names. Each is imported
 on first use, so that the command line starts quickly.
 """
 

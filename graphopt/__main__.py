@@ -1,4 +1,4 @@
-"""``python -m graphopt`` is ``graphopt``."""
+"""``python -m graphopt`` runs the command line."""
 
 import sys
 

@@ -1,8 +1,8 @@
 """The sources of settings, and the current settings.
 
 Later sources override earlier ones: the defaults (:mod:`graphopt.settings`); ``graphopt.toml``, or
-``[tool.graphopt]`` in ``pyproject.toml``, in the nearest folder from the current one upward; environment
-variables ``GRAPHOPT_*``; the command line. Only this module reads the environment.
+``[tool.graphopt]`` in ``pyproject.toml``, in the current folder or the nearest parent folder that has it;
+environment variables ``GRAPHOPT_*``; the command line. Only this module reads the environment.
 """
 
 from __future__ import annotations
@@ -151,7 +151,8 @@ def sources(
     return (*([] if file is None else [str(file)]), *variables)
 
 
-#: Without it, onnxruntime's official builds send usage data to Microsoft (Privacy.md in the wheel).
+#: Without these variables, onnxruntime's official builds send usage data to Microsoft (Privacy.md in the
+#: wheel).
 _NO_TELEMETRY = {"ORT_DISABLE_TELEMETRY": "1"}
 
 

@@ -1,4 +1,4 @@
-"""The class hierarchy of errors. Each error has the exit status of the command line.
+"""The class hierarchy of errors. Each error has an exit status for the command line.
 
 The message is one sentence that names the fault; the hint is the next step.
 """
@@ -30,7 +30,7 @@ class GraphoptError(Exception):
     """Base class of all errors that graphopt raises deliberately.
 
     Args:
-        message: one sentence without a full stop that names the thing at fault.
+        message: one sentence without a full stop that names the object at fault.
         hint: the next step for the user, if a useful one is known.
     """
 
@@ -130,12 +130,12 @@ class PassFailed(GraphoptError):
 
 #: Prefix of notes that name the user's code that raised an exception.
 _RAISED_BY = "graphopt: raised by "
-#: Separator before the source line, where it is known.
+#: Separator in notes before the source line, if the line is known.
 _AT = "\nat "
 
 
 def blame(error: Exception, owner: str) -> Exception:
-    """Add a note to ``error`` of user code: ``owner`` (the pass or rule) and the source line."""
+    """Add a note to ``error``, raised by user code: its ``owner`` (a pass or rule) and the source line."""
     place = raised_at(error)
     error.add_note(f"{_RAISED_BY}{owner}{_AT}{place}" if place else f"{_RAISED_BY}{owner}")
     return error
@@ -268,7 +268,8 @@ def not_downloaded(location: str) -> UsageError | None:
 
 #: Number of suggestions for an unknown name, and number of known names in a message that refers to no list.
 _SUGGESTED, _LISTED = 3, 8
-#: Minimum similarity (0 to 1) of a suggestion, lower for names of up to ``_SHORT`` letters: O3 for O9.
+#: Minimum similarity (0 to 1) of a suggestion, lower for names of up to ``_SHORT`` letters, such as O3 for
+#: O9.
 _ALIKE, _ALIKE_IF_SHORT, _SHORT = 0.6, 0.5, 3
 
 

@@ -73,8 +73,8 @@ def save(model: ModelLike, path: PathLike, *, external_data: bool | None = None)
     Args:
         model: a model in any form (:data:`graphopt.ModelLike`); it is not changed.
         path: its suffix determines the format, as for :func:`load_model`.
-        external_data: write large weights to a file next to the model. The default is the choice of the
-            model's own file; large weights are always external above 2 GB and for the JSON IR.
+        external_data: write large weights to a file next to the model. By default, large weights are stored
+            as in the model's own file; above 2 GB and for the JSON IR, they are always stored separately.
 
     Raises:
         UsageError: ``path`` can't be written; no files remain.

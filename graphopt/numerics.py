@@ -20,8 +20,8 @@ class Numerics(IntEnum):
     An integer computed from a NaN, such as the index of a largest element, is the same unless kernels keep or
     drop a NaN depending on its position.
 
-    ``APPROXIMATES``: another expression that is close; only with ``--fast-math``. It may turn a NaN or an
-    infinity into a number, but not vice versa.
+    ``APPROXIMATES``: a different expression with approximately equal values; only with ``--fast-math``. It
+    may turn a NaN or an infinity into a number, but not vice versa.
     """
 
     EXACT = 0

@@ -231,7 +231,7 @@ def _check_interface(before: Interface, after: Interface) -> None:
 
 
 def prepare(settings: config.Settings, **options: Unpack[OptimizeOptions]) -> Attempt:
-    """The attempt for any model under ``settings`` and ``options``; it does not verify.
+    """The attempt for any model, with ``settings`` and ``options`` and without verification.
 
     Raises:
         UsageError: a pass, rule or option is unknown, or options contradict each other.
@@ -273,7 +273,7 @@ def make_options(
     device: Device | None = None,
     every_own: Sequence[Rule] = (),
 ) -> Options:
-    """Limits for passes under ``settings`` and ``options``.
+    """Limits of passes, from ``settings`` and ``options``.
 
     Args:
         settings: the current settings.
@@ -397,7 +397,7 @@ def is_heavy(model: ir.Model, limit: int) -> bool:
 
     if may_diverge(model) is not None:
         return True
-    if model.functions:  # facts describe values in graphs, not in each call
+    if model.functions:  # facts of a function are common to all its calls
         model = copy(model)
         registry().passes["inline-functions"]().run(model, context_for(model))
     return result_bytes(model) > limit

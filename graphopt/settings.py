@@ -139,7 +139,7 @@ def shown(value: Any) -> str:
 
 
 def typed_setting(key: str, item: Any, where: str) -> tuple[str, Any]:
-    """Check the key and the value of a setting from the source ``where``; text is parsed."""
+    """Check the key and the value of a setting from the source ``where``; values given as text are parsed."""
     name = _check_key(key, where)
     kind = _kinds()[name]
     kinds = (int, float) if kind is Seconds else typing.get_args(kind) or (kind,)

@@ -41,7 +41,7 @@ def einsum(op: NodeBuilder, operands: Sequence[Operand], equation: str) -> ir.Va
 
 
 def expand(op: NodeBuilder, x: ir.Value, shape: ir.Value | Sequence[int]) -> ir.Value:
-    """An Expand. onnxruntime's optimizer removes an Expand to a constant shape that contains a 0."""
+    """An Expand that is kept: onnxruntime removes an Expand to a constant shape that contains a 0."""
     known = op.cx.static_ints(shape) if isinstance(shape, ir.Value) else tuple(shape)
     if known is None or 0 not in known or op.cx.rank(x) != len(known):
         return op.node("Expand", [x, shape])

@@ -114,7 +114,7 @@ class _Preflow:
         self.heights = heights = self.distances()
         self._current = [0] * self.top  # by node, the first edge that may be admissible
         self._active: list[list[int]] = [[] for _ in range(self.top)]  # by height, nodes with excess
-        self._levels: list[list[int]] = [[] for _ in range(self.top)]  # by height, its former nodes, too
+        self._levels: list[list[int]] = [[] for _ in range(self.top)]  # by height, present and former nodes
         self._count = [0] * (self.top + 1)
         for node, height in enumerate(heights):
             self._count[height] += 1

@@ -72,7 +72,7 @@ class Estimates:
         """The size of ``value``, in bytes."""
         symbolic = self._cx.facts.nbytes(value)
         size = self._number(symbolic)
-        # independently assumed sizes may cancel, such as the start and end of a slice
+        # sizes that are assumed independently may cancel, such as the start and end of a slice
         return _UNKNOWN if size is None or (size == 0 and not isinstance(symbolic, int)) else size
 
     def flops(self, node: ir.Node) -> int:

@@ -22,7 +22,7 @@ def specialize_zero_cotangents(
 
     Args:
         backward: a model whose outputs are linear in its inputs ``cotangents``.
-        absent: the cotangents that are zero. These inputs are removed, except where their shape is read.
+        absent: the cotangents that are zero. These inputs are removed, except inputs whose shape is read.
 
     Returns:
         A model without the outputs that are zero.

@@ -89,7 +89,7 @@ def _where(node: NodeFacts) -> Fill:
 
 
 def _signless(fill: Fill) -> Fill:
-    """``fill``, or ``None`` for -0.0: onnxruntime's Where may change its sign."""
+    """``fill``, or ``None`` for -0.0: onnxruntime's Where may change the sign of -0.0."""
     return None if fill is not None and not fill and _is_negative(fill) else fill
 
 

@@ -24,8 +24,8 @@ _DATA_LIMIT = 1024
 def infer_with_onnx(node: NodeFacts) -> list[Fact] | None:
     """The facts of the node's outputs, inferred by onnx's schema of the operator.
 
-    Symbolic dims are passed as names. Returns ``None`` if onnx has no such function, the node has bodies, or
-    inference fails.
+    Symbolic dims are passed as names. Returns ``None`` if onnx has no inference for the operator, the node
+    has bodies, or inference fails.
     """
     schema = ir.operator_schema(node.ir.domain, node.ir.op_type, node.version)
     if schema is None or not schema.has_type_and_shape_inference_function:

@@ -232,7 +232,7 @@ class ShapeFacts:
         """Infer the outputs of nodes again if their inputs have more precise facts than before.
 
         More precise outputs are propagated to their readers. Edits record the affected nodes, so that the
-        cost is zero without such nodes.
+        cost is zero if there are none.
         """
         while self._outdated and not self._state.budget.over:
             pending, self._outdated = list(self._outdated), {}

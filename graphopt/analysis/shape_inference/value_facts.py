@@ -170,8 +170,8 @@ def representable(dim: Dim, dtype: ir.DataType) -> bool:
     """Whether computing ``dim`` in ``dtype`` can't overflow.
 
     An expression over sizes of tensors is assumed to fit into 32 bits, because the model could not run
-    otherwise. This is not assumed for narrow dtypes, or for expressions with contents of unknown sign or
-    numbers that can't be sizes.
+    otherwise. This is not assumed for narrow dtypes, or for expressions that contain contents of unknown
+    sign, or numbers that can't be sizes.
     """
     least, most = INTEGER_RANGES[dtype]
     lo, hi = bounds(dim)

@@ -19,7 +19,7 @@ from graphopt.analysis.symbolic.ranges import (
     quotient_range,
 )
 
-#: Limits of a polynomial; beyond them it becomes an opaque symbol.
+#: Limits of a polynomial; a larger polynomial becomes an opaque symbol.
 MAX_TERMS = 16
 _MAX_DEGREE = 8
 _MAX_COEFFICIENT = 1 << 62

@@ -28,7 +28,7 @@ def product_range(a: Range, b: Range) -> Range:
 def quotient_range(num: Range, den: Range) -> Range:
     """The range of the floor division."""
     if den[0] <= 0:
-        if den[0] == 0 and num[0] >= 0:  # the divisor 0 has no value
+        if den[0] == 0 and num[0] >= 0:  # division by 0 has no value
             return (0, num[1])
         return UNBOUNDED
     corners = [_floor_quotient(n, d) for n in num for d in den]

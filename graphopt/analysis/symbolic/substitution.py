@@ -54,7 +54,7 @@ def symbols(dim: Dim) -> dict[str, Symbol]:
 
 
 def substitute(dim: Dim, values: Mapping[str, Dim]) -> Dim:
-    """``dim`` with symbols replaced by name. Raises ZeroDivisionError if a divisor becomes 0."""
+    """``dim`` with the named symbols replaced. Raises ZeroDivisionError if a divisor becomes 0."""
     return _rewrite(dim, lambda atom: values.get(atom.name) if isinstance(atom, Symbol) else None)
 
 

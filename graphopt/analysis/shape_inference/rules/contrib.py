@@ -89,7 +89,7 @@ def matmul_n_bits(node: NodeFacts) -> Fact:
 
 @contrib_rule("FusedMatMul", "TransposeMatMul")
 def fused_matmul(node: NodeFacts) -> Fact | None:
-    """MatMul whose inputs may be transposed: the last two dims, or the rows moved to the front."""
+    """MatMul whose inputs may be transposed: the last two dims swapped, or the rows moved to the front."""
     shapes = []
     for index, side in enumerate("AB"):
         shape = node.shape(index)

@@ -20,7 +20,7 @@ from graphopt.analysis.shape_inference.value_facts import (
 from graphopt.analysis.symbolic import Dim, at_least, bounds, dim_max, dim_min, equal, floordiv, known_nonzero
 from graphopt.ops import traits
 
-_NUMPY_STYLE_SINCE = {"Sum": 8, "Max": 8, "Min": 8, "Mean": 8}  # by operator; 7 for all others
+_NUMPY_STYLE_SINCE = {"Sum": 8, "Max": 8, "Min": 8, "Mean": 8}  # opset version; 7 for other operators
 
 
 @shape_rule(

@@ -93,7 +93,7 @@ def _may_copy_other(index: int, source: ShapeTuple | None, target: Sequence[Dim]
 
 
 def _result_may_be_zero(entry: Dim, place: int, source: ShapeTuple) -> bool:
-    """Whether the dim for ``entry`` can be 0: by a -1, or by copying a 0."""
+    """Whether the dim for ``entry`` can be 0: as a -1, or as the copy of a 0."""
     if entry == -1:
         return True
     if known_nonzero(entry):

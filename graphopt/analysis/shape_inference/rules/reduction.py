@@ -15,7 +15,7 @@ from graphopt.analysis.shape_inference.value_facts import Contents, Fact, repres
 from graphopt.analysis.symbolic import Dim, bounds, dim_max, dim_min, product
 from graphopt.ops import traits
 
-_AXES_INPUT_SINCE = {"ReduceSum": 13}  # by operator; 18 for all others
+_AXES_INPUT_SINCE = {"ReduceSum": 13}  # opset version; 18 for other operators
 
 
 @shape_rule(*traits.REDUCTIONS)
