@@ -141,7 +141,7 @@ def split_joint(
     save_all: bool = False,
     dims: Mapping[str, int] | None = None,
 ) -> Split:
-    """Split ``joint``, whose loss is scaled; its model is changed. See :func:`split`."""
+    """Split ``joint``, a joint graph with a scaled loss; ``joint.model`` is changed. See :func:`split`."""
     with context_for(joint.model) as cx:
         _separate_constant_gradients(joint, cx)
         partition = JointPartition(joint.model.graph, joint.cotangents.values(), joint.gradients.values())

@@ -25,11 +25,11 @@ def expose_parameters(model: ir.Model, wrt: str | Iterable[str]) -> ir.Model:
 
 
 def wrt_names(model: ir.Model, wrt: str | Iterable[str]) -> dict[str, bool]:
-    """The names that ``wrt`` selects; true for explicit names, false for members of groups.
+    """The names that ``wrt`` selects, each with whether it is explicit rather than a member of a group.
 
     Args:
         model: the result of :func:`expose_parameters`: constants created later are not parameters.
-        wrt: ``params``, ``inputs``, ``all`` for both, and names of values, or several separated by commas.
+        wrt: ``params``, ``inputs``, ``all`` for both, or names of values; several are separated by commas.
 
     Raises:
         UsageError: ``wrt`` is empty.

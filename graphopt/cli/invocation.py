@@ -58,7 +58,7 @@ class Invocation:
 
     @property
     def seconds(self) -> float:
-        """Seconds since the process began, as far as the system reports them."""
+        """Seconds since the process began; the system may not report the time before ``begin``."""
         return self.before + time.perf_counter() - self.begin
 
     def wrote(self, files: Sequence[Path]) -> dict[str, int]:
@@ -85,7 +85,7 @@ class Invocation:
 
     @property
     def as_json(self) -> bool:
-        """Whether JSON is requested; known before the options are parsed."""
+        """Whether JSON is requested; determined before the options are parsed."""
         return "--json" in self.arguments
 
     @property

@@ -143,7 +143,7 @@ def merged_heads(op: GraphBuilder, x: ir.Value) -> ir.Value:
 
 
 def lowest(dtype: ir.DataType) -> float:
-    """The score of masked keys: low enough for a weight of 0, and finite when several are added."""
+    """The score of masked keys: low enough for a weight of 0, and finite even if several are added."""
     return float(dtype.min) / 4
 
 

@@ -1,7 +1,7 @@
 """The geometry of a Conv or ConvTranspose, and the three linear maps that follow from it.
 
-Positions and pads are as in the ONNX specification. If it does not define the end with the larger half of
-the pads, onnxruntime's choice applies.
+Positions and pads are as in the ONNX specification. If the specification does not define which end has the
+larger half of the pads, onnxruntime's choice applies.
 """
 
 from __future__ import annotations

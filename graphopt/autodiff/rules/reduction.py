@@ -17,7 +17,7 @@ class _Reduction:
     """The reduced axes of a node, and conversions between the shapes of y and x.
 
     Args:
-        may_idle: whether runtimes agree on the result without axes.
+        may_idle: whether runtimes agree on the result if no axes are given.
     """
 
     def __init__(self, op: GraphBuilder, node: PrimalNode, *, may_idle: bool = True) -> None:

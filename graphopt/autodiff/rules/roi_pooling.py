@@ -84,7 +84,7 @@ def _samples(op: GraphBuilder, node: PrimalNode, axis: int) -> _Samples:
     corners = op.Mul(rois, float(node.attribute("spatial_scale", 1.0)))
     if shifted:
         corners = op.Sub(corners, 0.5)
-    columns = op.Split(corners, [1, 1, 1, 1], axis=1, outputs=4)  # x, y, x, y
+    columns = op.Split(corners, [1, 1, 1, 1], axis=1, outputs=4)  # order of the columns: x, y, x, y
     first, last = (op.Unsqueeze(column, [2]) for column in columns[3 - axis :: 2])
     length = op.Sub(last, first)
     if not shifted:
@@ -157,8 +157,8 @@ def _cells(op: GraphBuilder, node: PrimalNode, axis: int) -> _Reads:
     rois = node.input(1)
     bins = int(node.attribute("pooled_shape")[axis - 2])
     scaled = op.Mul(rois, float(node.attribute("spatial_scale", 1.0)))
-    rounded = op.Mul(op.Sign(scaled), op.Floor(op.Add(op.Abs(scaled), 0.5)))  # halves away from zero
-    columns = op.Split(rounded, [1, 1, 1, 1, 1], axis=1, outputs=5)  # image, x, y, x, y
+    rounded = op.Mul(op.Sign(scaled), op.Floor(op.Add(op.Abs(scaled), 0.5)))  # rounds halves away from zero
+    columns = op.Split(rounded, [1, 1, 1, 1, 1], axis=1, outputs=5)  # order of the columns: image, x, y, x, y
     first, last = (op.Unsqueeze(column, [2]) for column in columns[4 - axis :: 2])
     size = op.Div(op.Max(op.Add(op.Sub(last, first), 1.0), 1.0), float(bins))
     number, end = op.Unsqueeze(_numbers(op, rois, bins), [1]), op.size_as(op.dim(node.x, axis), rois)

@@ -24,8 +24,8 @@ graphopt doctor --json | jq .problems
 def command(run: Run) -> Output:
     """Show versions, devices, and remedies for faults.
 
-    Also lists compilers, the store and settings in force. Exit status 6 if something is broken; missing CUDA
-    is reported, but is no fault.
+    Also lists compilers, the store and the current settings. Exit status 6 if something is broken; missing
+    CUDA is reported, but is no fault.
     """
     from graphopt.ort.installation import examine
 

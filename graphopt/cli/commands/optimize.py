@@ -158,9 +158,10 @@ def command(
     if both agree. If they differ, graphopt finds, reports and drops the rewrite responsible; exit status 1 if
     the models still differ.
 
-    Without -o the result of model.onnx is model.opt.onnx beside it. Of two paths, the second is the result
-    unless it is a model already. Of a folder, all models are optimized; - is standard input. If IN does not
-    run, a warning reports that the result is not verified; if inputs are given, this is an error.
+    Without -o the result of model.onnx is model.opt.onnx beside it. If two paths are given, the second is the
+    result, unless it is already a model. If a folder is given, all its models are optimized; - is standard
+    input. If IN does not run, a warning reports that the result is not verified; if inputs are given, this is
+    an error.
     """
     from graphopt.cli.files.check_output_paths import check_file, check_folder
 

@@ -127,7 +127,7 @@ def _rule_text(rule: Rule) -> Iterator[Block]:
 
 
 def _prose(name: str, text: str) -> Iterator[Line]:
-    """A docstring below the name of its pass or rule."""
+    """The docstring of a pass or rule, below its name."""
     yield Line(name, "title")
     for line in text.splitlines():
         yield Line(f"  {line}".rstrip())

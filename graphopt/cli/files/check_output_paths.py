@@ -40,7 +40,7 @@ def check_representable(source: Path, target: Path) -> None:
 
 
 def check_file(path: Path | None, suffixes: Sequence[str] = ()) -> None:
-    """Check that a file can be written to ``path``, if there is one.
+    """Check that a file can be written to ``path``, if a path is given.
 
     Args:
         suffixes: the permitted suffixes; any if empty.
@@ -78,7 +78,7 @@ def check_file(path: Path | None, suffixes: Sequence[str] = ()) -> None:
 
 
 def check_folder(path: Path | None) -> None:
-    """Check that the folder ``path``, if there is one, exists or can be created.
+    """Check that the folder ``path``, if given, exists or can be created.
 
     Raises:
         UsageError: ``path`` is a file, or the folder can't be created.

@@ -17,7 +17,8 @@ STDOUT = Path("-")
 
 #: Inserted before the suffix of a result without a given name: ``model.opt.onnx``.
 _OPTIMIZED = ".opt"
-#: Key and value of the metadata that marks a result; a marked file may be replaced without being named.
+#: Key and value of the metadata that marks a result; a marked file may be replaced even if the user does not
+#: name it.
 _KEY, _MARK = "graphopt:written-by", "graphopt optimize"
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 #: Written by ``samples/models.py``, as ``transformer``.
 PATH = Path(__file__).with_name("sample.onnx")
-#: Its number of nodes without constants, stored here so that the note does not load the model.
+#: Number of nodes of the sample model without constants, stored here so that the note does not load the
+#: model.
 NODES = 204
 
 NAME = "sample transformer"

@@ -190,7 +190,7 @@ def _start(context: click.Context, values: dict[str, Any], *, needs_settings: bo
 
 
 def _name_source(error: UsageError, run: Run, assignments: Sequence[str]) -> None:
-    """Name the source of a setting in front of the message of ``error``, if the message quotes its value."""
+    """Prepend the source of a setting to the message of ``error``, if the message quotes its value."""
     if run.settings_fault is not None:
         return
     for name, (source, value) in config.origins(run.invocation.environ, assignments=assignments).items():

@@ -26,7 +26,7 @@ class _Named(click.Path):
             self.fail("it is empty", param, context)
         try:
             os.stat(value)
-        except ValueError:  # a NUL, which the reader or writer reports
+        except ValueError:  # a NUL in the path, which the reader or writer reports
             pass
         except OSError as error:
             if error.errno in (errno.ENAMETOOLONG, errno.ELOOP):  # an error for any use of the path
@@ -38,7 +38,7 @@ class ReadsModel(_Named):
     """The file of a model that is read; ``-`` is standard input."""
 
     def convert(self, value: Any, param: click.Parameter | None, context: click.Context | None) -> Any:
-        """The path; of standard input, the path of a temporary copy."""
+        """The path; for standard input, the path of a temporary copy."""
         url = not_downloaded(value) if isinstance(value, str) and not os.path.exists(value) else None
         if url is not None:
             raise url

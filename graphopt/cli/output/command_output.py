@@ -20,8 +20,8 @@ class Output:
     Attributes:
         data: the value for ``--json``.
         text: lines and tables; a generator runs only if they are printed.
-        files: sizes in bytes of the written files, which JSON and text list. With files, they are the result,
-            and ``-q`` omits the text. ``None`` for a command that writes no model.
+        files: sizes in bytes of the written files, which JSON and text list. If there are files, they are the
+            result, and ``-q`` omits the text. ``None`` for a command that writes no model.
         status: the exit status.
         notes: lines on stderr below the text, which ``-q`` omits.
     """

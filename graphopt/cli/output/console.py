@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from graphopt.verification.verdict import Verdict
 
 _PLAIN = str.maketrans({"Δ": "d", "×": "x", "−": "-", "→": "->", "…": "...", "─": "-"})
-#: Default width in columns, where neither the terminal nor ``COLUMNS`` has one.
+#: Default width in columns, if neither the terminal nor ``COLUMNS`` defines it.
 _COLUMNS = 80
 #: The words of a line that a tone colours: those before a colon or two spaces.
 _LABEL = re.compile(r"\s*(?:graphopt: )?[^\s:]+(?: [^\s:]+)*?(?=:(?:\s|$)|  |$)")
@@ -50,7 +50,7 @@ Advance = Callable[[float | None, str], None]
 
 
 class Console:
-    """Prints for people, or JSON for programs.
+    """Prints text for people, or JSON for programs.
 
     Args:
         color: force colours on or off; by default they appear on terminals.

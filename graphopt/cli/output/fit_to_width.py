@@ -13,7 +13,7 @@ from graphopt.util.text_tables import Table, pad, text_width
 
 #: Spaces between two columns of a table.
 _GAP = 2
-#: Minimum width of a cell of prose, in characters; below it, its column moves to the second line.
+#: Minimum width of a cell of prose, in characters; a column that would be narrower moves to the second line.
 _PROSE = 24
 #: Extra indentation of continuation lines.
 _HANG = 2
