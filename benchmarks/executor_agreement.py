@@ -29,10 +29,9 @@ import graphopt
 from benchmarks import common
 from benchmarks.inputs import Entry, Feeds, make_feeds
 from benchmarks.unpacked_weights import UnpackedLibraries
-from graphopt import ir
+from graphopt import ExecutorOptions, ir
 from graphopt.errors import GraphoptError, RuntimeFailure
 from graphopt.executor.executor import Executor
-from graphopt.executor.executor_options import ExecutorOptions
 from graphopt.executor.plan_cache import ModelSource
 from graphopt.fusion.kernel_library import Libraries
 from graphopt.ir import to_proto
