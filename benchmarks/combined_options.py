@@ -37,7 +37,7 @@ COMBINATIONS = {
     "-O3": "-O3",
     "--profile": "-O3 --profile {profile}",
     "--fuser native": "--fuser native",
-    "--tune": "-O3 --tune {inputs} --budget {budget} --threads 1",
+    "--tune": "-O3 --tune --input {inputs} --budget {budget} --threads 1",
     ALL: "--fuser native --profile {profile} --tune --budget {budget} --threads 1",
 }
 
@@ -50,14 +50,9 @@ def optimized(case: Case, scratch: Path, budget: str) -> tuple[dict[str, Path], 
     graphopt.record_profile(case.path, runs).write(profile)
     inputs = scratch / f"{case.name}.npz"
     np.savez(inputs, **make_feeds(case.entry, 0))  # type: ignore[arg-type]  # numpy's stubs
-    given = [word for name in case.entry["inputs"] for word in ("--input", f"{name}:{inputs}")]
     paths, verdicts = {}, {}
     for number, (name, text) in enumerate(COMBINATIONS.items()):
-        words = [
-            part
-            for word in text.split()
-            for part in (given if word == "{inputs}" else [word.format(profile=profile, budget=budget)])
-        ]
+        words = [word.format(profile=profile, inputs=inputs, budget=budget) for word in text.split()]
         paths[name] = scratch / f"{case.name}-{number}.onnx"
         outcome = common.graphopt_tool(*words).run(case.path, paths[name])
         if outcome.status != 0:

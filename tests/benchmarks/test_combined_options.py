@@ -13,7 +13,7 @@ from benchmarks.inputs import entry_of
 from benchmarks.never_slower import TWIN
 from graphopt import api
 from tests.benchmarks.test_commands import run
-from tests.support import parse
+from tests.model_testing import parse
 
 MODEL = "g (float[B, 4] x) => (float[B, 4] y) { a = Exp(x) y = OP(a) }"
 

@@ -10,7 +10,7 @@ import numpy as np
 from graphopt import ir
 from tests.executor.helpers import ANY
 from tests.specialization.models import feeds_of, positions
-from tests.support import parse
+from tests.model_testing import parse
 
 Feeds = dict[str, np.ndarray]
 
