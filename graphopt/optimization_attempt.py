@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Unpack
 
 from graphopt import config, ir
 from graphopt.context import Action, Context, Options, context_for
+from graphopt.context.declared_shapes import drop_contradicted_shapes
 from graphopt.errors import (
     GraphoptError,
     InvalidModel,
@@ -91,6 +92,8 @@ class Attempt:
         pipeline, options, inputs = self.pipeline, self.options, self.inputs
         if self.dims or self.dim_ranges:
             options = vouch(model, self.dims, self.dim_ranges, options)
+            with context_for(model, options) as cx:
+                drop_contradicted_shapes(cx)
             inputs = within(inputs, options, self.seed, fixed=bool(self.dims))
         if options.share_buffers:
             check = make_pipeline("check-aliasing")

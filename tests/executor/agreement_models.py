@@ -9,8 +9,8 @@ import numpy as np
 
 from graphopt import ir
 from tests.executor.helpers import ANY
-from tests.specialization.models import feeds_of, positions
 from tests.model_testing import parse
+from tests.specialization.models import feeds_of, positions
 
 Feeds = dict[str, np.ndarray]
 

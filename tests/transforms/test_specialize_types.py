@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from graphopt import ir
-from graphopt.api import context_for, copy
+from graphopt.api import context_for, copy, optimize
 from graphopt.profile.annotations import annotate
 from graphopt.profile.value_profile import ValueProfile
 from graphopt.transforms.profile.remove_type_specializations import RemoveTypeSpecializations
@@ -94,3 +94,44 @@ def test_declarations_are_restored() -> None:
 
 def test_inputs_without_annotation_stay() -> None:
     assert _dims(_specialized()) == _dims(parse(_MODEL))
+
+
+_WRONG = """g (float[B, N, 4] x, bool c) => (float[B, 20, 4] y, float[B, 20, 4] z)
+<float[B, 20, 4] wrong, float[B, N, 4] right, float[B, 20, 4] inner> {
+    wrong = Relu(x) right = Neg(x) y = Exp(wrong) z = If (c) <
+        then_branch = t () => (float[B, 20, 4] p) { p = Abs(y) }, else_branch = e () => (float[B, 20, 4] q) { q = Sin(y) }
+    >
+}"""
+
+
+def _declared(model: ir.Model) -> dict[str | None, str]:
+    """The declared shapes of all computed values."""
+    graphs = ir.with_bodies(model.graph)
+    values = [value for graph in graphs for node in graph for value in node.outputs]
+    return {value.name: str(value.shape) for value in values if value.shape is not None}
+
+
+def test_declared_shapes_that_contradict_profiled_types_are_dropped() -> None:
+    model = parse(_WRONG)
+    annotate(model, {"x": _float(2, 17, 4)})
+    SpecializeTypes().run(model, context_for(model))
+    assert set(_declared(model)) == {"right", "y", "z"}
+    assert [value.name for value in model.graph.outputs] == ["y", "z"]
+    assert [str(dim) for dim in model.graph.outputs[0].shape or ()] == ["B", "20", "4"]
+    (copy_,) = [node for node in model.graph if node.op_type == "Identity"]
+    assert copy_.inputs[0] is not None and copy_.inputs[0].shape is None
+
+
+def test_declared_shapes_without_contradiction_are_kept() -> None:
+    model = parse(_WRONG)
+    annotate(model, {"x": _float("s0", 20, 4)})
+    before = _declared(model)
+    SpecializeTypes().run(model, context_for(model))
+    assert _declared(model) == before and not any(node.op_type == "Identity" for node in model.graph)
+
+
+def test_fixed_dims_drop_contradicted_shapes() -> None:
+    model = parse("g (float[B, N, 4] x) => (float[B, N, 4] y) <float[B, 20, 4] a> { a = Relu(x) y = Neg(a) }")
+    for size, shapes in ((17, {"y"}), (20, {"a", "y"})):
+        found = optimize(model, dims={"N": size}, verify=False).model
+        assert set(_declared(found)) == shapes

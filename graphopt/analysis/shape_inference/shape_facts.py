@@ -164,6 +164,16 @@ class ShapeFacts:
             )
         )
 
+    def contradicts_declaration(self, value: ir.Value) -> bool:
+        """Whether the rank or a size in the declared shape of ``value`` is provably wrong."""
+        declared, inferred = value.shape, None if value.shape is None else self.shape(value)
+        if declared is None or inferred is None:
+            return False
+        return len(inferred) != len(declared) or any(
+            isinstance(dim, int) and isinstance(own, int) and dim != own
+            for dim, own in zip(declared, inferred, strict=True)
+        )
+
     def infer_all(self) -> None:
         """Infer the facts of every value of the model, its bodies and its functions."""
         model = self._state.model

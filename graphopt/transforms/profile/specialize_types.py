@@ -11,6 +11,7 @@ import numpy as np
 
 from graphopt import ir
 from graphopt.context import Context
+from graphopt.context.declared_shapes import drop_contradicted_shapes
 from graphopt.ops import graphopt_operators
 from graphopt.passes.base import SPECIALIZED_TYPES, Pass
 from graphopt.profile.annotations import annotation_of, is_annotation
@@ -28,7 +29,8 @@ class SpecializeTypes(Pass):
     Dims are declared with their profiled sizes or with symbols; equal dims have the same symbol. An input
     whose contents never varied is replaced by a constant. The result is correct only for inputs that match
     the profile; a guard around the model must check this. ``remove-type-specializations`` restores the
-    declarations, but not the constants.
+    declarations, but not the constants. Declared shapes of inner values that contradict the profiled types
+    are dropped.
 
     Modelled on ``RemoveProfileNodesAndSpecializeTypes`` of PyTorch's JIT.
     """
@@ -64,6 +66,8 @@ class SpecializeTypes(Pass):
         for value, profile in found.items():
             if profile.ints is not None and profile.is_static and value.dtype is not None:
                 self._pin(value, profile, cx)
+        if found:
+            drop_contradicted_shapes(cx)
 
     def _pin(self, value: ir.Value, profile: ValueProfile, cx: Context) -> None:
         """Replace the uses of ``value`` by a constant with its contents."""
